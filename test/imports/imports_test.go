@@ -86,6 +86,10 @@ var rules = []rule{
 		why: "the service and the scheduler use it, and credentials come from the stores file alone, never from the SDK's own chain",
 	},
 	{
+		pkg: "internal/mcp", not: append([]string{"fetchd/server", "fetchd/classify", "fetchd/frontier/store", "fetchd/conformance"}, testLibraries...),
+		why: "the tools of a model know the service only through its API",
+	},
+	{
 		pkg: "internal/wait", onlyStandard: true,
 		why: "tests of any package, and benchmarks, use it",
 	},
@@ -185,7 +189,7 @@ var rules = []rule{
 		why: "the service ships without faults on request, without the scheduler's databases and without test flags",
 	},
 	{
-		pkg: "cmd/fetchctl", not: append([]string{"fetchd/frontier", "modernc.org", "github.com/jackc/pgx"}, testLibraries...),
+		pkg: "cmd/fetchctl", not: append([]string{"fetchd/frontier/store", "modernc.org", "github.com/jackc/pgx"}, testLibraries...),
 		why: "the client ships without the scheduler's databases and without test flags",
 	},
 	{

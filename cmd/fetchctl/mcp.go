@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"fetchd/fetch"
+	"fetchd/fetch/urls"
+	"fetchd/internal/cli"
+	"fetchd/internal/mcp"
+	"fetchd/internal/version"
+	"fetchd/server"
+)
+
+// mcpCmd is the command "fetchctl mcp".
+type mcpCmd struct {
+	UserAgent       string    `group:"Pages:" placeholder:"TEXT" help:"User-Agent of every request. Its leading letters are the name for robots.txt. Default: fetchd-mcp and the version."`
+	IgnoreRobotsTxt bool      `name:"ignore-robots-txt" group:"Pages:" help:"Fetch pages that their robots.txt forbids."`
+	MaxPageSize     *byteSize `group:"Pages:" placeholder:"SIZE" help:"Maximum size of a page, and of its text, from 1KiB to 64MiB. The rest is left out. Default: 4MiB."`
+	AuthProvider    []string  `sep:"none" group:"Pages:" placeholder:"NAME=ORIGIN" help:"Let the service send the credential of its provider NAME to ORIGIN, such as wiki=https://wiki.example.com. Repeatable; requires --server."`
+
+	TextOnly bool `group:"Results:" help:"Leave out the structured content. Some clients show the model nothing else if it is there."`
+
+	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" group:"Service:" placeholder:"CIDR" help:"Allow addresses that are not public, such as 10.1.0.0/16. Repeatable. Not with --server, whose operator decides."`
+	EgressAllowPort []uint16       `name:"egress-allow-port" group:"Service:" placeholder:"PORT" help:"Allow a port in addition to 80 and 443. Repeatable. Not with --server."`
+
+	connection
+}
+
+// The limits of --max-page-size.
+const (
+	minPageSize = 1 << 10
+	maxPageSize = 64 << 20
+)
+
+// run serves the client on standard input and output until it leaves.
+func (c *mcpCmd) run(ctx context.Context, a *app) int {
+	config, err := c.config()
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	svc, err := c.service()
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	defer svc.close()
+	config.Service, config.Logger = svc, slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if cli.IsTerminal(a.Out) {
+		a.Hintf("This is a server of the Model Context Protocol, which a client starts: docs/agents.md says how. Control-D ends it.")
+	}
+	return a.fail(ctx, c.Server, serveMCP(ctx, mcp.New(config), a.Streams))
+}
+
+// serveMCP runs a session over std. It returns when the client has left or ctx ends.
+func serveMCP(ctx context.Context, s *sdk.Server, std cli.Streams) error {
+	session, err := s.Connect(ctx, &sdk.IOTransport{Reader: io.NopCloser(std.In), Writer: openWriter{std.Out}}, nil)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // Wait returns what is wrong
+	defer stop()
+	if err := session.Wait(); err != nil {
+		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the session broke: %w", err)}
+	}
+	return context.Cause(ctx)
+}
+
+// openWriter is a writer that stays open.
+type openWriter struct{ io.Writer }
+
+// Close implements io.Closer.
+func (openWriter) Close() error { return nil }
+
+// config returns the configuration of the tools. Errors are usage errors.
+func (c *mcpCmd) config() (mcp.Config, error) {
+	config := mcp.Config{UserAgent: c.UserAgent, IgnoreRobots: c.IgnoreRobotsTxt, TextOnly: c.TextOnly}
+	if c.MaxPageSize != nil {
+		if config.MaxPageBytes = int64(*c.MaxPageSize); config.MaxPageBytes < minPageSize || config.MaxPageBytes > maxPageSize {
+			return config, cli.UsageError("--max-page-size", fmt.Sprintf("is %d: give 1KiB to 64MiB", config.MaxPageBytes))
+		}
+	}
+	if strings.ContainsFunc(c.UserAgent, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return config, cli.UsageError("--user-agent", fmt.Sprintf("is %.60q: give printable ASCII", c.UserAgent))
+	}
+	if len(c.AuthProvider) > 0 && c.Server == "" {
+		return config, cli.UsageError("--auth-provider", "names a provider of a service: give --server too")
+	}
+	config.AuthProviders = make(map[string]string, len(c.AuthProvider))
+	for _, pair := range c.AuthProvider {
+		name, origin, _ := strings.Cut(pair, "=")
+		u, err := urls.Parse(origin)
+		if err != nil || name == "" || strings.Trim(u.RequestURI(), "/") != "" || u.Fragment != "" {
+			return config, cli.UsageError("--auth-provider", fmt.Sprintf("is %.60q: give NAME=ORIGIN, such as wiki=https://wiki.example.com", pair))
+		}
+		config.AuthProviders[mcp.Origin(u)] = name
+	}
+	return config, nil
+}
+
+// service connects to the service of the flags. The service inside reaches public addresses only,
+// because a model chooses the URLs.
+func (c *mcpCmd) service() (*service, error) {
+	switch {
+	case c.Server != "" && len(c.EgressAllowCIDR)+len(c.EgressAllowPort) > 0:
+		return nil, cli.UsageError("--egress-allow-cidr, --egress-allow-port", "are for the service inside fetchctl: leave them out with --server or FETCHD_SERVER")
+	case c.Server != "":
+		return c.connect(nil)
+	case slices.Contains(c.EgressAllowPort, 0):
+		return nil, cli.UsageError("--egress-allow-port", "0 is not a port: give one from 1 to 65535")
+	}
+	return startInside(server.Config{Fetch: fetch.Config{
+		Egress:    fetch.Egress{AllowCIDRs: c.EgressAllowCIDR, AllowPorts: c.EgressAllowPort},
+		UserAgent: "fetchd/" + version.String(),
+	}}, nil)
+}

@@ -1,0 +1,205 @@
+package mcp
+
+import (
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
+	htmlbase "github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/table"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+)
+
+// The limits of a conversion. A page of a few MiB can make a parser or the converter use
+// gigabytes: unclosed formatting is repeated in each paragraph, tables are filled up to their
+// longest row, and each line is prefixed for each list around it. A large article has a tenth of
+// each.
+const (
+	maxNodes    = 500_000 // that the parser makes
+	maxPrefixes = 500_000 // of lines in lists and quotations
+	maxCells    = 100_000 // of tables
+	maxSpans    = 10_000  // cells that another one covers
+)
+
+var errComplex = errors.New("it has too many elements")
+
+// toMarkdown converts HTML. base is the URL of the page, for relative links.
+func toMarkdown(source, base string) (string, error) {
+	if countNodes(source) > maxNodes {
+		return "", errComplex
+	}
+	doc, err := html.Parse(strings.NewReader(source))
+	if err != nil {
+		return "", errComplex // elements are nested too deeply
+	}
+	p := &pruner{}
+	p.base, _ = url.Parse(base)
+	p.prune(doc, 0)
+	if p.prefixes > maxPrefixes {
+		return "", errComplex
+	}
+	markdown, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
+		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
+	)).ConvertNode(doc)
+	return string(markdown), err
+}
+
+// formatting are the elements that the HTML standard opens again in the next block if they were
+// not closed.
+var formatting = map[atom.Atom]bool{atom.A: true, atom.B: true, atom.Big: true, atom.Code: true, atom.Em: true, atom.Font: true, atom.I: true,
+	atom.Nobr: true, atom.S: true, atom.Small: true, atom.Strike: true, atom.Strong: true, atom.Tt: true, atom.U: true}
+
+// countNodes returns how many nodes the parser makes of a source at most, about.
+func countNodes(source string) int {
+	open, all, nodes := make(map[atom.Atom]int), 0, 0 // all: elements of formatting that are open
+	z := html.NewTokenizer(strings.NewReader(source))
+	for nodes <= maxNodes {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			break
+		}
+		if kind != html.EndTagToken {
+			nodes++
+		}
+		if kind != html.StartTagToken && kind != html.EndTagToken {
+			continue
+		}
+		name, _ := z.TagName()
+		switch a := atom.Lookup(name); {
+		case !formatting[a]: // it may end a block, and the next one repeats all formatting
+			nodes += all
+		case kind == html.EndTagToken:
+			nodes += min(all, maxClones) - min(open[a], 1)
+			all -= min(open[a], 1)
+			open[a] -= min(open[a], 1)
+		case a != atom.A || open[a] == 0: // a link ends the one before it
+			open[a]++
+			all++
+		}
+	}
+	return nodes
+}
+
+// maxClones is how often the parser repeats elements at an end tag between others.
+const maxClones = 24
+
+// unseen are the elements that a reader does not see.
+var unseen = map[atom.Atom]bool{atom.Head: true, atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
+	atom.Svg: true, atom.Input: true, atom.Textarea: true, atom.Object: true, atom.Link: true, atom.Meta: true}
+
+// pruner prepares a page for the converter, and measures it.
+type pruner struct {
+	base     *url.URL
+	prefixes int
+	cells    int
+	spans    int
+}
+
+// prune removes what is not seen below n, joins adjacent texts, and makes links absolute. depth
+// counts the lists and quotations around n. The converter joins texts too, in quadratic time. The
+// parser limits the depth of n.
+func (p *pruner) prune(n *html.Node, depth int) {
+	var text strings.Builder
+	var last *html.Node // the text that is collected
+	flush := func() {
+		if last != nil {
+			last.Data = text.String()
+			p.prefixes += depth * strings.Count(last.Data, "\n")
+			text.Reset()
+			last = nil
+		}
+	}
+	for child := n.FirstChild; child != nil; {
+		next := child.NextSibling
+		switch {
+		case child.Type == html.CommentNode, child.Type == html.ElementNode && (unseen[child.DataAtom] || child.Data == "svg"):
+			n.RemoveChild(child)
+		case child.Type == html.TextNode:
+			text.WriteString(child.Data)
+			if last == nil {
+				last = child
+			} else {
+				n.RemoveChild(child)
+			}
+		default:
+			flush()
+			p.element(child, depth)
+		}
+		child = next
+	}
+	flush()
+}
+
+func (p *pruner) element(n *html.Node, depth int) {
+	p.prefixes += depth
+	switch n.DataAtom {
+	case atom.Blockquote, atom.Li, atom.Ul, atom.Ol:
+		depth++
+	case atom.A:
+		p.resolve(n, "href")
+	case atom.Img:
+		p.resolve(n, "src")
+	case atom.Td, atom.Th: // the cells of a layout are parts of a line
+		n.AppendChild(&html.Node{Type: html.TextNode, Data: " "})
+	case atom.Table:
+		if p.measure(n); p.cells > maxCells || p.spans > maxSpans {
+			n.Attr = []html.Attribute{{Key: "role", Val: "presentation"}} // the converter makes lines of it
+		}
+	}
+	p.prune(n, depth)
+}
+
+// resolve makes a link absolute. The data of an image in its URL is left out.
+func (p *pruner) resolve(n *html.Node, name string) {
+	for i := range n.Attr {
+		a := &n.Attr[i]
+		if a.Key != name {
+			continue
+		}
+		if strings.HasPrefix(a.Val, "data:") {
+			a.Val = ""
+		} else if p.base != nil && !strings.HasPrefix(a.Val, "#") {
+			if u, err := p.base.Parse(strings.TrimSpace(a.Val)); err == nil {
+				a.Val = u.String()
+			}
+		}
+	}
+}
+
+// measure adds the cells that the Markdown of a table has: its rows, times those of the longest.
+func (p *pruner) measure(table *html.Node) {
+	rows, longest := 0, 0
+	for n := range table.Descendants() {
+		if n.DataAtom != atom.Tr {
+			continue
+		}
+		rows++
+		columns := 0
+		for cell := range n.ChildNodes() {
+			down, right := span(cell, "rowspan"), span(cell, "colspan")
+			columns += right
+			p.spans += down*right - 1
+			rows = max(rows, down)
+		}
+		longest = max(longest, columns)
+	}
+	p.cells += rows * longest
+}
+
+// span returns the number of rows or columns that a cell spans.
+func span(cell *html.Node, name string) int {
+	for _, a := range cell.Attr {
+		if a.Key == name {
+			if n, err := strconv.Atoi(strings.TrimSpace(a.Val)); err != nil || n > maxCells {
+				return maxCells + 1
+			} else if n > 1 {
+				return n
+			}
+		}
+	}
+	return 1
+}
