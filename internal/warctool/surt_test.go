@@ -96,7 +96,7 @@ func FuzzKey(f *testing.F) {
 // A quadratic algorithm would need minutes.
 func TestKeyTakesLinearTime(t *testing.T) {
 	t.Parallel()
-	const n = 1 << 20
+	const n = 256 << 10
 	for _, part := range []string{"%25", "25", "../", "cfid=", "sid=a&", "/", "&", ".", "(a(", "%"} {
 		if key := Key("http://a.org/%" + strings.Repeat(part, n/len(part)) + "?" + strings.Repeat(part, n/len(part))); key == "" {
 			t.Errorf("the key of a URL of %q is empty", part)
