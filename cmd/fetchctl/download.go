@@ -6,6 +6,7 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/internal/download"
+	"fetchd/internal/stores"
 
 	"google.golang.org/grpc"
 )
@@ -23,6 +24,8 @@ type downloadCmd struct {
 	Jobs       int       `short:"j" default:"4" group:"How:" placeholder:"N" help:"Number of files at once, 1 to 64. Default: ${default}."`
 	LimitRate  *byteSize `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
 	MaxRetries int32     `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
+
+	WARC *string `name:"warc" group:"How:" placeholder:"FILE" help:"Append every request and response to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
 
 	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file."`
 	Quiet bool `short:"q" group:"Output:" help:"Print only errors."`
@@ -43,12 +46,24 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 	if c.JSON {
 		config.JSON = a.Out
 	}
+	if err := checkWARC(c.WARC, c.Server, "leave out --server and FETCHD_SERVER"); err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	records := new(stores.Set)
+	if c.WARC != nil {
+		config.Record = warcStore
+		var err error
+		if records, err = openWARC(*c.WARC); err != nil {
+			return a.fail(ctx, c.Server, err)
+		}
+		defer closeStores(ctx, a, records)
+	}
 	d, err := download.New(ctx, config)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer d.Close()
-	svc, err := c.connect(nil, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
+	svc, err := c.connect(records, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}

@@ -43,6 +43,8 @@ type getCmd struct {
 
 	HAR     string   `name:"har" group:"Record:" placeholder:"FILE" help:"Write every hop of every attempt to FILE as HTTP Archive 1.2, however the fetch ends."`
 	HARWith []string `name:"har-with" enum:"body,secrets" group:"Record:" placeholder:"WHAT" help:"Include what --har leaves out: body, secrets (credentials and cookies), or both, separated by a comma."`
+	WARC    *string  `name:"warc" group:"Record:" xor:"records" placeholder:"FILE" help:"Append every request and response of the fetch to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
+	Record  string   `group:"Record:" xor:"records" placeholder:"NAME" help:"Let the service record every request and response in this store for WARC files. With --server or --stores-file."`
 	Trace   bool     `group:"Record:" xor:"lines" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
 
 	connection

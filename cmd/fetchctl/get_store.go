@@ -12,6 +12,10 @@ import (
 // cleanTime is how long unfinished uploads of the service inside may take to be removed.
 const cleanTime = 5 * time.Second
 
+// uploadTime is how long the upload of records may take. A program that is interrupted does not wait
+// so long: the next one with the same stores file uploads them.
+const uploadTime = 5 * time.Minute
+
 // checkStore rejects flags that do not go with --store, or that need it.
 func (c *getCmd) checkStore() error {
 	switch {
@@ -19,8 +23,8 @@ func (c *getCmd) checkStore() error {
 		return cli.UsageError("--stores-file", "is for the service inside fetchctl: leave it out with --server or FETCHD_SERVER")
 	case c.Store == "" && c.Key != "":
 		return cli.UsageError("--key", "needs --store NAME")
-	case c.Store == "" && c.StoresFile != "":
-		return cli.UsageError("--stores-file", "needs --store NAME")
+	case c.Store == "" && c.Record == "" && c.StoresFile != "":
+		return cli.UsageError("--stores-file", "needs --store NAME or --record NAME")
 	case c.Store == "":
 		return nil
 	case c.StoresFile == "" && c.Server == "":
@@ -35,6 +39,9 @@ func (c *getCmd) checkStore() error {
 
 // stores opens the stores of the service inside. The caller closes them with closeStores.
 func (c *getCmd) stores() (*stores.Set, error) {
+	if c.WARC != nil {
+		return openWARC(*c.WARC)
+	}
 	if c.StoresFile == "" {
 		return new(stores.Set), nil
 	}
@@ -45,11 +52,26 @@ func (c *getCmd) stores() (*stores.Set, error) {
 	return bodies, nil
 }
 
-// closeStores waits until unfinished uploads are removed, and reports those that are not.
-func closeStores(ctx context.Context, a *app, bodies *stores.Set) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+// closeStores waits until unfinished uploads are removed and records are uploaded. It reports what is
+// left.
+func closeStores(ctx context.Context, a *app, set *stores.Set) {
+	limit := cleanTime
+	for range set.Archives() {
+		if ctx.Err() == nil {
+			limit = uploadTime
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if err := bodies.Close(ctx); err != nil {
-		(&cli.Printer{W: a.Err}).Printf("fetchctl: unfinished uploads were left in a store: %s: fetchd clean removes them\n", cli.Escape(fmt.Sprint(err)))
+	print := (&cli.Printer{W: a.Err}).Printf
+	for records := range set.Archives() {
+		if err := records.Close(ctx); err != nil {
+			print("fetchctl: records: %s\n", cli.Escape(fmt.Sprint(err)))
+		}
+	}
+	for bodies := range set.All() {
+		if err := bodies.Close(ctx); err != nil {
+			print("fetchctl: unfinished uploads were left in a store: %s: fetchd clean removes them\n", cli.Escape(fmt.Sprint(err)))
+		}
 	}
 }

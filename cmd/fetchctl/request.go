@@ -40,6 +40,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 		RetryPolicy:    c.retryPolicy(),
 		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize)},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+		Record:         c.recordPolicy(),
 	}
 	if c.Timeout != nil {
 		req.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(*c.Timeout)}
@@ -67,11 +68,14 @@ func (c *getCmd) check() error {
 	if err := c.checkRecord(); err != nil {
 		return err
 	}
+	if err := c.checkRecords(); err != nil {
+		return err
+	}
 	if err := c.checkStore(); err != nil {
 		return err
 	}
 	return cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
-		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key})
+		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record})
 }
 
 func redirectPolicy(maxRedirects *int32, noFollow bool) *pb.RedirectPolicy {

@@ -20,6 +20,7 @@ type command interface {
 type grammar struct {
 	Get         getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
 	Download    downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
+	Warc        warcCmd          `cmd:"" help:"Index and check WARC files."`
 	Explain     explainCmd       `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
 	Mcp         mcpCmd           `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
 	Demo        demoCmd          `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`

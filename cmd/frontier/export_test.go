@@ -51,7 +51,7 @@ func TestExport(t *testing.T) {
 			`"warc_record_id":"urn:uuid:1","warc_date":"2026-01-02T03:04:05.123456Z","warc_payload_digest":"sha1:A"}` + "\n"},
 		{"URLs as CSV", "export --format csv", "id,url,host,status,last_error,error_class,retry_count,failure_count,crash_count,http_status,ready_at,lease_until,worker,fetched_at\n" +
 			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z\n"},
-		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at,content_type,charset,headers,"+
+		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at,content_type,charset,headers," +
 			"warc_file,warc_offset,warc_length,warc_record_id,warc_date,warc_payload_digest\n" +
 			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z," + `text/html,utf-8,"{""Link"":[""<a>"",""\u202e""]}",fetchd-1.warc.gz,5,7,urn:uuid:1,2026-01-02T03:04:05.123456Z,sha1:A` + "\n"},
 	} {

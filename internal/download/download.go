@@ -32,6 +32,7 @@ type Config struct {
 	Jobs      int    // files at once
 	LimitRate *int64 // bytes per second for all files together; nil for no limit
 	Attempts  int32  // for each file
+	Record    string // store for the records of all fetches; may be empty
 
 	JSON io.Writer // receives a line for each file that has ended; may be nil
 	Text io.Writer // receives lines for people

@@ -180,6 +180,9 @@ func (t *transfer) request() *pb.FetchRequest {
 			OmitDigest:    true,
 		},
 	}
+	if t.config.Record != "" {
+		req.Record = &pb.RecordPolicy{Store: t.config.Record}
+	}
 	t.resumed, t.head = 0, nil
 	if t.part != nil && t.part.resumable() {
 		t.resumed = t.part.written

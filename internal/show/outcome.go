@@ -19,11 +19,30 @@ func (r *Reporter) outcome(o *pb.FetchOutcome) {
 	made := cli.Count(int(o.GetAttempts()), "attempt")
 	if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED {
 		r.Failed(o, made, spent)
+		r.recorded(o.GetRecords())
 		return
 	}
 	r.Line(r.Paint.Paint(cli.Green, Label(o.GetKind())), outcomeCode(o), r.url(o.GetFinalUrl()),
 		r.body(o), location(o), made, spent)
 	r.stored(o.GetStoredObject())
+	r.recorded(o.GetRecords())
+}
+
+// recorded prints where the last record is, or with Verbose where each one is.
+func (r *Reporter) recorded(records []*pb.WarcRecord) {
+	for i, record := range records {
+		of, exchange := "", ""
+		switch {
+		case r.Verbose:
+			exchange = fmt.Sprintf("attempt %d, hop %d", record.GetAttempt(), record.GetHop())
+		case i < len(records)-1:
+			continue
+		case i > 0:
+			of = fmt.Sprintf("the last of %d records", len(records))
+		}
+		r.Line(fmt.Sprintf("  recorded in %s at %d", cli.Escape(record.GetFile()), record.GetOffsetBytes()),
+			Label(record.GetType())+" "+cli.Escape(record.GetRecordId()), exchange, of)
+	}
 }
 
 // stored prints where a body is.

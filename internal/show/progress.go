@@ -43,11 +43,20 @@ func (p *Progress) Clear() {
 
 // start starts a body.
 func (p *Progress) start(r *pb.HttpResponse) {
-	p.total, p.begun, p.drawn = TotalOf(r), 0, 0
+	p.Start(TotalOf(r))
 }
 
-// chunk draws how far the body is: bytes, total if known, rate.
+// Start starts something of total bytes, which is zero or less if that is not known.
+func (p *Progress) Start(total int64) { p.total, p.begun, p.drawn = total, 0, 0 }
+
+// chunk draws how far the body is.
 func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
+	p.Bytes("", c.GetOffsetBytes()+int64(len(c.GetData())), now)
+}
+
+// Bytes draws a label and how many bytes there are so far, the total if it is known, and the rate.
+// The label must be safe to print.
+func (p *Progress) Bytes(label string, n int64, now time.Duration) {
 	if p.begun == 0 {
 		p.begun = now
 	}
@@ -55,8 +64,7 @@ func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
 		return
 	}
 	p.drawn = now
-	n := c.GetOffsetBytes() + int64(len(c.GetData()))
-	text := Size(n)
+	text := label + Size(n)
 	if p.total > 0 {
 		text += fmt.Sprintf(" of %s  %d %%", Size(p.total), n*100/p.total)
 	}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fetchd/internal/cli"
+	"fetchd/internal/show"
+	"fetchd/internal/warctool"
+)
+
+// warcCmd is the command "fetchctl warc".
+type warcCmd struct {
+	Index warcIndexCmd `cmd:"" help:"Print an index of WARC files as CDXJ, sorted."`
+	Check warcCheckCmd `cmd:"" help:"Check every record of WARC files: digests, gzip members, fields, references."`
+}
+
+// warcIndexCmd is the command "fetchctl warc index".
+type warcIndexCmd struct {
+	File []string `arg:"" help:"WARC files, compressed or not. - is standard input."`
+}
+
+// warcCheckCmd is the command "fetchctl warc check".
+type warcCheckCmd struct {
+	File []string `arg:"" help:"WARC files, compressed or not. - is standard input."`
+}
+
+// run prints the index and returns the exit code.
+func (c *warcIndexCmd) run(ctx context.Context, a *app) int {
+	index := warctool.NewIndex()
+	defer index.Close()
+	scan := newScan(ctx, a)
+	code := cli.ExitOK
+	fault := func(name, text string) {
+		scan.progress.Clear()
+		a.Errorf("%s: %s", name, text)
+		code = cli.ExitFailed
+	}
+	err := scan.each(c.File, func(name string, file io.Reader) error {
+		shared, err := index.Add(filepath.Base(name), file)
+		if shared > 0 {
+			fault(name, cli.Count(shared, "record")+" share a gzip member with others and cannot be read alone: they are not in the index")
+		}
+		if unread, ok := warctool.Unreadable(err); ok {
+			fault(name, fmt.Sprintf("offset %d: %s", unread.Offset, unread.Text))
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	out, err := cli.OpenOutput("", a.Out)
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	err = index.Lines(func(line string) error {
+		_, err := out.Write([]byte(line + "\n"))
+		return err
+	})
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	return code
+}
+
+// run checks and returns the exit code.
+func (c *warcCheckCmd) run(ctx context.Context, a *app) int {
+	out := &cli.Printer{W: a.Out}
+	scan := newScan(ctx, a)
+	check := warctool.NewCheck(func(p warctool.Problem) {
+		scan.progress.Clear()
+		record := ""
+		if p.Type != "" || p.ID != "" {
+			record = fmt.Sprintf("%s %s: ", cli.Escape(string(p.Type)), cli.Escape(p.ID))
+		}
+		out.Printf("%s: offset %d: %s%s\n", cli.Escape(p.File), p.Offset, record, cli.Escape(p.Text))
+	})
+	defer check.Close()
+	err := scan.each(c.File, func(name string, file io.Reader) error {
+		return errors.Join(check.File(name, file), out.End())
+	})
+	if err == nil {
+		err = check.References()
+	}
+	if err == nil {
+		out.Printf("%s\n", checked(&check.Counts))
+		err = out.End()
+	}
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	if check.Problems > 0 {
+		return cli.ExitFailed
+	}
+	return cli.ExitOK
+}
+
+// checked formats what was counted:
+//
+//	1 file  3 records: 1 warcinfo, 1 request, 1 response  0 problems
+func checked(c *warctool.Counts) string {
+	var types []string
+	for _, t := range warctool.Types {
+		if n := c.Types[t]; n > 0 {
+			types = append(types, fmt.Sprintf("%d %s", n, t))
+		}
+	}
+	if c.Others > 0 {
+		types = append(types, fmt.Sprintf("%d of other types", c.Others))
+	}
+	text := cli.Count(c.Files, "file") + "  " + cli.Count(c.Records, "record")
+	if types != nil {
+		text += ": " + strings.Join(types, ", ")
+	}
+	text += "  " + cli.Count(c.Problems, "problem")
+	if c.NotChecked > 0 {
+		text += "  " + cli.Count(c.NotChecked, "digest") + " of unknown algorithms not checked"
+	}
+	if c.Elsewhere > 0 {
+		text += "  " + cli.Count(c.Elsewhere, "reference") + " to records in other files not checked"
+	}
+	return text
+}
+
+// scan reads files. On a terminal it draws how much was read.
+type scan struct {
+	ctx      context.Context
+	app      *app
+	progress show.Progress
+}
+
+func newScan(ctx context.Context, a *app) *scan {
+	s := &scan{ctx: ctx, app: a, progress: show.Progress{On: cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb", Out: &cli.Printer{W: a.Err}}}
+	s.progress.Columns, _ = cli.TerminalSize(a.Err)
+	return s
+}
+
+// each calls f for each file in order. A file that does not exist is a usage error, before the first
+// one is read.
+func (s *scan) each(names []string, f func(name string, file io.Reader) error) error {
+	defer s.progress.Clear()
+	for _, name := range names {
+		if info, err := os.Stat(name); name == "-" {
+			continue
+		} else if err != nil {
+			return cli.InputError("FILE", err)
+		} else if info.IsDir() {
+			return cli.UsageError("FILE", fmt.Sprintf("%q is a directory: give WARC files", name))
+		}
+	}
+	for _, name := range names {
+		if err := s.one(name, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scan) one(name string, f func(name string, file io.Reader) error) error {
+	in := &scanned{scan: s, name: cli.Escape(name) + "  ", started: time.Now()}
+	if name == "-" {
+		in.in = &interruptible{ctx: s.ctx, in: s.app.In}
+		s.progress.Start(0)
+		return f(name, in)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return cli.InputError("FILE", err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	in.in = file
+	if info, err := file.Stat(); err == nil {
+		s.progress.Start(info.Size())
+	}
+	return f(name, in)
+}
+
+// scanned is a file that is read from its start to its end.
+type scanned struct {
+	*scan
+	in      io.Reader
+	name    string // escaped
+	n       int64
+	started time.Time
+}
+
+// Read implements io.Reader. It returns the error of the context when that has ended.
+func (s *scanned) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.in.Read(p)
+	s.n += int64(n)
+	s.progress.Bytes(s.name, s.n, time.Since(s.started))
+	return n, err
+}
+
+// interruptible reads standard input, from which a read may block for ever.
+type interruptible struct {
+	ctx  context.Context
+	in   io.Reader
+	buf  [64 << 10]byte
+	rest []byte
+	err  error
+}
+
+// Read implements io.Reader. It returns when the context ends, even if a read still blocks.
+func (r *interruptible) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 && r.err == nil {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			n, err := r.in.Read(r.buf[:])
+			r.rest, r.err = r.buf[:n], err
+		}()
+		select {
+		case <-done:
+		case <-r.ctx.Done():
+			return 0, r.ctx.Err() // the goroutine ends with the program
+		}
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	if len(r.rest) == 0 {
+		return n, r.err
+	}
+	return n, nil
+}
