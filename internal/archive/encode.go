@@ -14,6 +14,7 @@ import (
 const (
 	outputSize = 128 << 10 // what an encoder holds before it writes
 	gzipLevel  = 1         // others take more CPU than a fetch may
+	storeBelow = 4 << 10   // bytes of a record
 )
 
 // encoder makes the records of one exchange. It is reused, because a compressor needs 1 MiB.
@@ -30,7 +31,7 @@ type encoder struct {
 func newEncoder(a *Archive) (*encoder, error) {
 	w := &encoder{archive: a, in: bufio.NewReaderSize(nil, 4<<10), buffer: make([]byte, 32<<10)}
 	var err error
-	if w.writer, err = warc.NewWriter(&w.output, warc.WriterOptions{Plain: a.plain(), Level: gzipLevel}); err != nil {
+	if w.writer, err = warc.NewWriter(&w.output, warc.WriterOptions{Plain: a.plain(), Level: gzipLevel, StoreBelow: storeBelow}); err != nil {
 		return nil, err
 	}
 	w.digester, err = warc.NewDigester(warc.SHA1, true)
