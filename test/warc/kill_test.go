@@ -60,8 +60,11 @@ func TestKill(t *testing.T) {
 						}
 					}
 				}
-				for result := range s.client.Many(ctx, all, client.ManyOptions{Open: 8}) {
+				for result, err := range s.client.Many(ctx, all, client.ManyOptions{Open: 8}) {
 					if result == nil || result.Outcome == nil {
+						if err == nil {
+							t.Error("no outcome and no error")
+						}
 						return // the service was killed
 					}
 					mu.Lock()
