@@ -13,6 +13,7 @@ import (
 	"fetchd/client"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/markdown"
 	"fetchd/internal/show"
 )
 
@@ -200,11 +201,11 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 		if err != nil {
 			return nil, err
 		}
-		markdown, err := toMarkdown(text, o.GetFinalUrl())
+		converted, err := markdown.From(text, o.GetFinalUrl())
 		release()
 		if err == nil {
 			var fits bool
-			text, fits = shorten(markdown, t.MaxPageBytes)
+			text, fits = shorten(converted, t.MaxPageBytes)
 			whole, how = whole && fits, "The text is Markdown, made from "+media+"."
 		} else {
 			how = fmt.Sprintf("The text is %s, as received: it could not be converted to Markdown, because %v.", media, err)

@@ -16,6 +16,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
+	"fetchd/internal/markdown"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
@@ -111,7 +112,7 @@ func TestWindows(t *testing.T) {
 	for i := 0; page.Len() < size; i++ {
 		fmt.Fprintf(&page, line, i, strings.Repeat("x", i%97))
 	}
-	markdown, err := toMarkdown(page.String(), "http://a.example/")
+	converted, err := markdown.From(page.String(), "http://a.example/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestWindows(t *testing.T) {
 		length                  int
 		raw                     bool
 	}{
-		{"HTML", "text/html; charset=utf-8", markdown, 100_000, false},
+		{"HTML", "text/html; charset=utf-8", converted, 100_000, false},
 		{"raw HTML", "text/html; charset=utf-8", page.String(), 99_999, true},
 		{"ASCII", "text/plain", strings.ToValidUTF8(strings.Map(func(r rune) rune { return r & 0x7f }, page.String()), ""), 100_001, false},
 		{"one window", "text/plain", page.String(), 0, false},

@@ -46,16 +46,7 @@ func TestDocument(t *testing.T) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
-	listed, err := exec.Command("go", "version", "-m", program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"std " + strings.TrimPrefix(runtime.Version(), "go")}
-	for line := range strings.Lines(string(listed)) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "dep" {
-			want = append(want, fields[1]+" "+fields[2])
-		}
-	}
+	want := append([]string{"std " + strings.TrimPrefix(runtime.Version(), "go")}, modulesOf(t, program)...)
 	var got, refs []string
 	for _, c := range d.Components {
 		got, refs = append(got, c.Name+" "+c.Version), append(refs, c.Ref)
@@ -73,6 +64,21 @@ func TestDocument(t *testing.T) {
 	if len(slices.Compact(refs)) != len(d.Components) {
 		t.Error("two components have one bom-ref")
 	}
+}
+
+// modulesOf returns the modules that the go command finds in a program, with their versions.
+func modulesOf(t *testing.T, program string) (found []string) {
+	t.Helper()
+	listed, err := exec.Command("go", "version", "-m", program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(listed)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "dep" {
+			found = append(found, fields[1]+" "+fields[2])
+		}
+	}
+	return found
 }
 
 func TestNoProgram(t *testing.T) {
