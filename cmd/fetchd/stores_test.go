@@ -10,6 +10,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/stores"
 )
 
 // TestStoresReload adds, breaks and removes stores while the service runs.
@@ -45,6 +46,17 @@ func TestStoresReload(t *testing.T) {
 				t.Errorf("%v, want code %s", err, row.code)
 			}
 		})
+	}
+}
+
+// TestRecordsThroughProxy checks that a store for records is refused beside a proxy.
+func TestRecordsThroughProxy(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	file := f.write("stores.yaml", []byte("stores:\n  pages: {url: 'warc+file://"+f.dir+"/pages'}\n"))
+	s := settings{StoresFile: file, EgressProxy: "http://127.0.0.1:3128"}
+	if _, err := s.readStores(new(stores.Set)); err == nil || !strings.Contains(err.Error(), "pages records, which cannot be combined with --egress-proxy") {
+		t.Errorf("%v, want an error that names the store and the flag", err)
 	}
 }
 
