@@ -54,7 +54,8 @@ func TestRecordsThroughProxy(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	file := f.write("stores.yaml", []byte("stores:\n  pages: {url: 'warc+file://"+f.dir+"/pages'}\n"))
-	s := settings{StoresFile: file, EgressProxy: "http://127.0.0.1:3128"}
+	var s settings
+	s.StoresFile, s.EgressProxy = file, "http://127.0.0.1:3128"
 	if _, err := s.readStores(new(stores.Set)); err == nil || !strings.Contains(err.Error(), "pages records, which cannot be combined with --egress-proxy") {
 		t.Errorf("%v, want an error that names the store and the flag", err)
 	}
