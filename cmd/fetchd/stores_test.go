@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,7 @@ func TestRecordsThroughProxy(t *testing.T) {
 	file := f.write("stores.yaml", []byte("stores:\n  pages: {url: 'warc+file://"+f.dir+"/pages'}\n"))
 	var s settings
 	s.StoresFile, s.EgressProxy = file, "http://127.0.0.1:3128"
-	if _, err := s.readStores(new(stores.Set)); err == nil || !strings.Contains(err.Error(), "pages records, which cannot be combined with --egress-proxy") {
+	if _, err := s.readStores(new(stores.Set)); !strings.Contains(fmt.Sprint(err), "pages records, which cannot be combined with --egress-proxy") {
 		t.Errorf("%v, want an error that names the store and the flag", err)
 	}
 }
