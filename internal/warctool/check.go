@@ -164,10 +164,10 @@ func (c *Check) message(rec *warc.Record) (faults []error, err error) {
 	if _, broken := errors.AsType[*warc.Error](fault); broken {
 		return nil, fault
 	}
+	if fault != nil && rec.Truncated != "" { // the recorder gave up there
+		return nil, nil
+	}
 	if fault != nil {
-		if errors.Is(fault, errEndless) && rec.Truncated != "" {
-			return nil, nil
-		}
 		return []error{fault}, nil
 	}
 	if m.method == "HEAD" {

@@ -135,6 +135,9 @@ func TestCheck(t *testing.T) {
 		{"head that does not end, truncated", func(f *file) {
 			f.record(warc.Response, "r", "HTTP/1.1 200 OK\r\nA: b\r\n", func(h *warc.Header) { h.Truncated = warc.TruncatedTime })
 		}, ""},
+		{"line without a name, truncated", func(f *file) {
+			f.record(warc.Response, "r", "HTTP/1.1 200 OK\r\nno\r\n\r\n", func(h *warc.Header) { h.Truncated = warc.TruncatedDisconnect })
+		}, ""},
 		{"empty block", func(f *file) { f.exchange(ask, "") }, "the HTTP head does not end within the block"},
 		{"head with LF alone", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\nA: b\n\nbody") }, ""},
 		{"head with a line that is continued", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n") }, ""},
