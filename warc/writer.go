@@ -146,15 +146,16 @@ func (w *Writer) encode(h *Header, length int64) ([]byte, string, error) {
 		return nil, "", fmt.Errorf("the block of a record with this profile has no payload: set %s to %q",
 			nameTruncated, TruncatedLength)
 	}
-	with := *h
-	if with.ID == "" {
+	if h.ID == "" {
+		with := *h
 		with.ID = NewID()
+		h = &with
 	}
-	head, err := with.encode(w.head[:0], length)
+	head, err := h.encode(w.head[:0], length)
 	if err == nil {
 		w.head = head
 	}
-	return head, with.ID, err
+	return head, h.ID, err
 }
 
 func (w *Writer) write(head []byte, block io.Reader, length int64) error {
