@@ -78,7 +78,7 @@ func (t *tools) explain(ctx context.Context, req *sdk.CallToolRequest) (*sdk.Cal
 	}
 	resp, err := t.Service.Explain(ctx, observed)
 	if err != nil {
-		return refused(err), context.Cause(ctx)
+		return refused(ctx, err)
 	}
 	structured, err := messageJSON(resp)
 	if err != nil {

@@ -84,11 +84,6 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if fault != "" {
 		return failuref("%s", fault), nil
 	}
-	release, err := acquire(ctx, t.slots)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	key, from := fmt.Sprintf("%t %s", args.raw, args.url), fetched
 	if args.start > 0 {
 		if p, ok := t.pages.get(key); ok {
@@ -96,6 +91,11 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 		}
 		from = fetchedAgain
 	}
+	release, err := acquire(ctx, t.slots)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	p, failure, err := t.load(ctx, args, attempts(ctx, req))
 	if failure != nil || err != nil {
 		return failure, err
@@ -129,10 +129,8 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 		return nil, failed(args.url, e.Outcome), nil
 	}
 	if err != nil {
-		if parent := context.Cause(ctx); errors.Is(parent, context.Canceled) {
-			return nil, nil, parent
-		}
-		return nil, refused(err), nil
+		failure, err := refused(ctx, err)
+		return nil, failure, err
 	}
 	p, err := t.pageOf(ctx, body, outcome, args.raw)
 	return p, nil, err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unicode/utf16"
 
@@ -399,6 +400,45 @@ func TestCancel(t *testing.T) {
 	<-left
 	if got := r.call(t, "explain", map[string]any{"status": 404}); got.IsError {
 		t.Errorf("the next call: %s", got.all)
+	}
+}
+
+// TestSlots: four fetches run at a time, and the next one waits.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	var inFlight, highest atomic.Int32
+	arrived := make(chan struct{}, fetchesAtOnce+1)
+	o := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		for n := inFlight.Add(1); n > highest.Load(); {
+			highest.Store(n)
+		}
+		arrived <- struct{}{}
+		<-r.Context().Done()
+		inFlight.Add(-1)
+	})
+	r := start(t, Config{IgnoreRobots: true}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	var first context.CancelFunc
+	for i := range fetchesAtOnce + 1 {
+		each, stop := context.WithCancel(ctx)
+		if i == 0 {
+			first = stop
+		}
+		calls.Go(func() {
+			defer stop()
+			_, _ = r.CallTool(each, &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"url": fmt.Sprintf("%s/%d", o.URL, i)}})
+		})
+		if i < fetchesAtOnce {
+			<-arrived
+		}
+	}
+	first()
+	<-arrived
+	if n := highest.Load(); n != fetchesAtOnce {
+		t.Errorf("%d fetches at a time, want %d", n, fetchesAtOnce)
 	}
 }
 

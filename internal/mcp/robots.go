@@ -70,7 +70,8 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 	req.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(robots.MaxRedirects))}
 	resp, err := t.Service.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
 	if err != nil {
-		return robotsAnswer{}, refused(err), context.Cause(ctx)
+		failure, err := refused(ctx, err)
+		return robotsAnswer{}, failure, err
 	}
 	o := resp.GetOutcome()
 	if o.GetExchanges() == 0 && o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -188,5 +187,3 @@ func TestChecker(t *testing.T) {
 		})
 	}
 }
-
-var _ = fmt.Sprint
