@@ -108,7 +108,8 @@ func (c *warcCheckCmd) Help() string {
   - the digests of blocks and payloads (SHA-1 and SHA-256)
   - that a compressed record is one gzip member
   - Content-Length against the block, and that of an HTTP head against the payload
-  - that HTTP heads can be parsed, and that chunked bodies are whole
+  - that HTTP heads can be parsed, and that chunked bodies are whole, unless
+    the record says that it is truncated
   - record ids that occur twice
   - WARC-Concurrent-To, WARC-Refers-To and WARC-Warcinfo-ID, in all FILEs together
 
