@@ -52,7 +52,13 @@ func TestRobots(t *testing.T) {
 			u := r.site.URL(row.host, strings.ReplaceAll(row.path, "PORT", port))
 			r.add(u)
 			before := r.count(row.host, row.path)
-			r.crawl()
+			disallowed := int64(0)
+			if strings.HasPrefix(row.lastError, ClassRobotsDisallowed) {
+				disallowed = 1
+			}
+			if stats := r.crawl(); stats.Disallowed != disallowed {
+				t.Errorf("%+v, want %d disallowed", stats, disallowed)
+			}
 			var rec Record
 			for _, one := range r.records {
 				if one.URL == u {

@@ -201,7 +201,7 @@ func (c *Check) payload(m message) (faults []error, err error) {
 		return faults, nil
 	}
 	n, err := io.Copy(io.Discard, c.in)
-	if err == nil && m.length >= 0 && n != m.length {
+	if err == nil && m.length >= 0 && !m.unclear && n != m.length {
 		faults = append(faults, fmt.Errorf("the HTTP head has Content-Length %d, and the payload has %d bytes", m.length, n))
 	}
 	return faults, err

@@ -124,8 +124,12 @@ func TestCheck(t *testing.T) {
 		}, ""},
 		{"two lengths", func(f *file) {
 			f.exchange(ask, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok")
+		}, ""},
+		{"two lengths in a request", func(f *file) {
+			f.exchange("POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", reply)
 		}, "the HTTP head has Content-Length 2 and 3"},
-		{"length that is not a number", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nok") },
+		{"length that is not a number", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nok") }, ""},
+		{"length of a request that is not a number", func(f *file) { f.exchange("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\nok", reply) },
 			`Content-Length "-1" of the HTTP head is not a number`},
 		{"head that does not end", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: b\r\n") }, "the HTTP head does not end within the block"},
 		{"head that does not end, truncated", func(f *file) {
@@ -139,7 +143,8 @@ func TestCheck(t *testing.T) {
 		{"head with a line that is continued", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n") }, ""},
 		{"head with NUL", func(f *file) { f.exchange(ask, "HTTP/1.1 200 O\x00K\r\nA: \x00\r\n\r\n") }, ""},
 		{"HTTP/2", func(f *file) { f.exchange("GET / HTTP/2\r\n\r\n", "HTTP/2 200\r\n\r\n") }, ""},
-		{"line without a name", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\n\x1b[2Jno\r\n\r\n") }, `the line "\x1b[2Jno" of the HTTP head has no name`},
+		{"line without a name", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\n\x1b[2Jno\r\n\r\n") }, ""},
+		{"line without a name in a request", func(f *file) { f.exchange("GET / HTTP/1.1\r\n\x1b[2Jno\r\n\r\n", reply) }, `the line "\x1b[2Jno" of the HTTP head has no name`},
 		{"status line", func(f *file) { f.exchange(ask, "ICY 200 OK\r\n\r\n") }, `the status line "ICY 200 OK" cannot be parsed`},
 		{"status of two digits", func(f *file) { f.exchange(ask, "HTTP/1.1 20 OK\r\n\r\n") }, `the status line "HTTP/1.1 20 OK" cannot be parsed`},
 		{"request line", func(f *file) { f.exchange("GET /\r\n\r\n", reply) }, `the request line "GET /" cannot be parsed`},

@@ -84,7 +84,7 @@ func TestBodyTools(t *testing.T) {
 		{"hidden characters", "/s/odd/200:body=a%E2%80%AEb", "200_body_a_b.txt", []byte("a\u202eb"), "a[U+202E]b", "Copied."},
 		{"a failure", "/s/fail/404:body=gone,type=text%2Fhtml", "404_body_gone_type_text_html.html", []byte("gone"), "gone", "Copied."},
 		{"binary", "/s/bytes/200:bomb=900000,type=image%2Fpng", "200_bomb_900000_type_image_png.png", make([]byte, 900_000), "", ""},
-		{"a large text", "/s/large/200:size=0,body=" + strings.Repeat("x", 7000), "200_size_0_body_" + strings.Repeat("x", 64) + ".txt", bytes.Repeat([]byte("x"), 7000), strings.Repeat("x", 7000), "Copied."},
+		{"a large text", "/s/large/200:size=100000,type=text%2Fplain", "200_size_100000_type_text_plain.txt", p.origin.Body(100_000), string(p.origin.Body(64 << 10)), "Copied the first 64.0 KiB. Save has more."},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p.run(p.origin.URL("http", row.path))
@@ -112,6 +112,21 @@ func TestBodyTools(t *testing.T) {
 			}
 		})
 	}
+	t.Run("more than the page keeps", func(t *testing.T) {
+		got := eval[string](p, `(async () => {
+			const { draw } = await import('/console/outcome.js');
+			const { Fetch } = await import('/console/model.js');
+			const fetch = new Fetch({});
+			const data = btoa('x'.repeat(3 << 20));
+			for (let i = 0; i < 22; i++) fetch.take({ elapsed_offset: '1s', body_chunk: { attempt: 1, data } });
+			fetch.take({ elapsed_offset: '1s', outcome: { kind: 'OUTCOME_KIND_SUCCESS' } });
+			draw(fetch, document.getElementById('outcome-body'), () => {});
+			return [fetch.body.chunks.reduce((n, c) => n + c.length, 0), document.getElementById('save-body').textContent, document.querySelector('#outcome-body h3 .muted').textContent].join('; ');
+		})()`)
+		if want := "67108864; Save the first 64.0 MiB; the first 64.0 KiB of 66.0 MiB, as text"; got != want {
+			t.Errorf("kept, button and description are %s; want %s", got, want)
+		}
+	})
 	t.Run("a browser that does not copy", func(t *testing.T) {
 		p.run(p.origin.URL("http", "/s/sel/200:body=hello"))
 		stub(`throw new Error('not allowed')`)

@@ -190,6 +190,7 @@ func TestLongURLs(t *testing.T) {
 				const outer = label.getBoundingClientRect();
 				const lines = parseFloat(getComputedStyle(label).lineHeight) * (innerWidth > 640 ? 1 : 2) + 12;
 				return [
+					...[...document.getElementById('axis').children].map((e) => e.getBoundingClientRect()).filter((r, i, all) => r.right > (all[i + 1]?.left ?? document.getElementById('axis').getBoundingClientRect().right) + 1).map((r) => 'a label of the axis ends at ' + r.right),
 					...(mark ? [...mark.getClientRects()].filter((r) => r.right > outer.right + 1 || r.bottom > outer.bottom + 1).map(() => 'not in view: ' + mark.textContent) : ['no mark: ' + label.textContent]),
 					...(label.scrollWidth > label.clientWidth + 1 ? ['clipped: ' + label.textContent] : []),
 					...(outer.height > lines ? ['too high: ' + outer.height] : []),
@@ -226,7 +227,7 @@ func TestLongURLs(t *testing.T) {
 func TestStoredAndRecords(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(t.TempDir(), "stores.yaml")
-	if err := os.WriteFile(file, []byte(`stores: {bodies: {url: "file://`+dir+`"}}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`stores: {bodies: {url: "file://`+dir+`/bodies"}, archive: {url: "warc+file://`+dir+`/archive"}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	set, err := stores.ReadFile(file, new(stores.Set))
@@ -235,12 +236,17 @@ func TestStoredAndRecords(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = set.Close(t.Context()) })
 	p := open(t, func(c *server.Config, _ *console.Config) { c.Stores = set })
-	p.set("json", `{"url": "`+p.origin.URL("http", "/s/store/200:body=hello")+`", "body_policy": {"delivery": "BODY_DELIVERY_STORE", "store": "bodies", "key": "a/b"}}`)
-	p.click("run")
-	p.ended()
+	for id, value := range map[string]string{"delivery": "BODY_DELIVERY_STORE", "store": "bodies", "store-key": "a/b", "record": "archive"} {
+		p.set(id, value)
+	}
+	p.run(p.origin.URL("http", "/r/store/302/1/200:body=hello"))
 	p.want("h3:has(+ .facts)", "Stored object")
 	p.want("h3 + .facts dt", "Store", "Key", "Size", "SHA-256")
 	p.want("h3 + .facts dd", "bodies", "a/b", "5 bytes", "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824")
+	p.want(".records th[scope=row]", "1.1", "1.1", "1.2", "1.2")
+	p.want(".records td:nth-child(2)", "request", "response", "request", "response")
+	p.wantIn(".records td:nth-child(3)", ".warc.gz")
+	p.wantIn(".records td:nth-child(6)", "urn:uuid:")
 
 	draw := func(records string) {
 		eval[bool](p, `(async () => {

@@ -44,7 +44,7 @@ export function bodyOf(fetch, announce) {
 }
 
 function copied(text, view, shown) {
-  return view.count < shown.size && text === 'Copied.' ? `Copied the first ${size(view.count)}. Save has the rest.` : text;
+  return view.count < shown.size && text === 'Copied.' ? `Copied the first ${size(view.count)}. Save has more.` : text;
 }
 
 function tool(id, text, press) {

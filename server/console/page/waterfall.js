@@ -116,9 +116,12 @@ export class Waterfall {
 
   ticks(total) {
     const marks = [];
-    const step = niceStep(total / 6);
-    for (let at = 0; at < total * 0.93; at += step) {
-      const mark = el('span', {}, time(Number(at.toPrecision(6))));
+    const width = this.axis.clientWidth;
+    const step = niceStep(total / Math.min(6, Math.max(width / 64, 1)));
+    for (let at = 0; at < total; at += step) {
+      const text = time(Number(at.toPrecision(6)));
+      if (at / total * width + 7 * text.length + 5 > width) break; // a digit is 7 px wide at most
+      const mark = el('span', {}, text);
       mark.style.setProperty('--at', at / total);
       marks.push(mark);
     }
