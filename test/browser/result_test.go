@@ -227,7 +227,7 @@ func TestLongURLs(t *testing.T) {
 func TestStoredAndRecords(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(t.TempDir(), "stores.yaml")
-	if err := os.WriteFile(file, []byte(`stores: {bodies: {url: "file://`+dir+`"}}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`stores: {bodies: {url: "file://`+dir+`/bodies"}, archive: {url: "warc+file://`+dir+`/archive"}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	set, err := stores.ReadFile(file, new(stores.Set))
@@ -236,13 +236,17 @@ func TestStoredAndRecords(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = set.Close(t.Context()) })
 	p := open(t, func(c *server.Config, _ *console.Config) { c.Stores = set })
-	for id, value := range map[string]string{"delivery": "BODY_DELIVERY_STORE", "store": "bodies", "store-key": "a/b"} {
+	for id, value := range map[string]string{"delivery": "BODY_DELIVERY_STORE", "store": "bodies", "store-key": "a/b", "record": "archive"} {
 		p.set(id, value)
 	}
-	p.run(p.origin.URL("http", "/s/store/200:body=hello"))
+	p.run(p.origin.URL("http", "/r/store/302/1/200:body=hello"))
 	p.want("h3:has(+ .facts)", "Stored object")
 	p.want("h3 + .facts dt", "Store", "Key", "Size", "SHA-256")
 	p.want("h3 + .facts dd", "bodies", "a/b", "5 bytes", "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824")
+	p.want(".records th[scope=row]", "1.1", "1.1", "1.2", "1.2")
+	p.want(".records td:nth-child(2)", "request", "response", "request", "response")
+	p.wantIn(".records td:nth-child(3)", ".warc.gz")
+	p.wantIn(".records td:nth-child(6)", "urn:uuid:")
 
 	draw := func(records string) {
 		eval[bool](p, `(async () => {
