@@ -52,7 +52,13 @@ func TestRobots(t *testing.T) {
 			u := r.site.URL(row.host, strings.ReplaceAll(row.path, "PORT", port))
 			r.add(u)
 			before := r.count(row.host, row.path)
-			r.crawl()
+			disallowed := int64(0)
+			if strings.HasPrefix(row.lastError, ClassRobotsDisallowed) {
+				disallowed = 1
+			}
+			if stats := r.crawl(); stats.Disallowed != disallowed {
+				t.Errorf("%+v, want %d disallowed", stats, disallowed)
+			}
 			var rec Record
 			for _, one := range r.records {
 				if one.URL == u {
@@ -246,7 +252,7 @@ func TestBlockedRobotsAreNotKept(t *testing.T) {
 	if e, err := r.store.Why(t.Context(), u); err != nil || !e.Host.NextAt.IsZero() {
 		t.Errorf("the host opens at %v, %v, want it open: nothing was sent", e.Host.NextAt, err)
 	}
-	if n, err := r.store.RetryFailed(t.Context(), "target_blocked"); n != 20 || err != nil {
+	if n, err := r.store.RetryFailed(t.Context(), "target_blocked", ""); n != 20 || err != nil {
 		t.Fatalf("RetryFailed = %d, %v", n, err)
 	}
 	if stats := r.crawl(); stats.Completed != 20 || r.count("a", "/robots.txt") != 1 {
@@ -320,7 +326,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 					t.Errorf("%+v, want it dead as %s", rec, row.class)
 				}
 				open.Store(true)
-				if n, err := r.store.RetryFailed(t.Context(), row.class); n != 1 || err != nil {
+				if n, err := r.store.RetryFailed(t.Context(), row.class, ""); n != 1 || err != nil {
 					t.Errorf("RetryFailed = %d, %v", n, err)
 				}
 				if !endless {

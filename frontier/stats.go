@@ -45,15 +45,17 @@ type Stats struct {
 	Completed int64 // fetched
 	Failed    int64 // to be tried again later
 	Dead      int64 // not to be tried again
-	Retried   int64 // attempts within fetches, after the first of each
-	Lost      int64 // fetches whose service was lost
-	Stale     int64 // outcomes whose lease was lost
-	Errors    int64 // errors of the store, or of the place of bodies
-	Bytes     int64 // of bodies
+	// Disallowed counts those of Dead that robots.txt forbids.
+	Disallowed int64
+	Retried    int64 // attempts within fetches, after the first of each
+	Lost       int64 // fetches whose service was lost
+	Stale      int64 // outcomes whose lease was lost
+	Errors     int64 // errors of the store, or of the place of bodies
+	Bytes      int64 // of bodies
 }
 
 type stats struct {
-	open, completed, failed, dead, retried, lost, stale, errors, bytes atomic.Int64
+	open, completed, failed, dead, disallowed, retried, lost, stale, errors, bytes atomic.Int64
 }
 
 // leaseLost counts a URL whose lease was lost.
@@ -65,7 +67,7 @@ func (w *Worker) leaseLost() {
 // Stats returns the counts so far. It is safe for concurrent use.
 func (w *Worker) Stats() Stats {
 	s := &w.stats
-	return Stats{Open: s.open.Load(), Completed: s.completed.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(),
+	return Stats{Open: s.open.Load(), Completed: s.completed.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(), Disallowed: s.disallowed.Load(),
 		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Errors: s.errors.Load(), Bytes: s.bytes.Load()}
 }
 
@@ -86,6 +88,9 @@ func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 		w.stats.failed.Add(1)
 	default:
 		w.stats.dead.Add(1)
+		if f.ErrorClass == ClassRobotsDisallowed {
+			w.stats.disallowed.Add(1)
+		}
 	}
 	w.stats.retried.Add(int64(r.RetryCount))
 	w.stats.bytes.Add(f.Bytes)

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"iter"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -22,6 +23,8 @@ type Gauges struct {
 	Connections func() fetch.ConnectionStats
 	// Stores returns the numbers of each store for bodies, by its name.
 	Stores func() iter.Seq2[string, StoreStats]
+	// Archives returns the numbers of each store for records, by its name.
+	Archives func() iter.Seq2[string, ArchiveStats]
 }
 
 // StoreStats are numbers of a store for bodies.
@@ -32,6 +35,21 @@ type StoreStats struct {
 	Committed, Failed, Aborted uint64 // uploads that ended; Failed by the store
 	Bytes                      uint64 // of committed objects
 	RequestErrors              uint64
+}
+
+// ArchiveStats are numbers of a store for records.
+type ArchiveStats struct {
+	Up bool // false while the store refuses records
+
+	Requests, Responses, Revisits uint64 // records that were written
+	Bytes                         uint64 // of these records, in the files
+	Errors                        uint64 // operations on files, and uploads, that failed
+
+	SpoolBytes    int64         // of exchanges in flight, in temporary files
+	OpenFiles     int           // files that are not whole
+	WaitingFiles  int           // whole files that wait for their upload
+	WaitingBytes  int64         // of these files
+	OldestWaiting time.Duration // how long the oldest of them has waited
 }
 
 // Gauges sets the functions that each scrape calls. It replaces those of an earlier
@@ -51,6 +69,9 @@ func (m *Metrics) Gauges(g Gauges) {
 	}
 	if g.Stores == nil {
 		g.Stores = func() iter.Seq2[string, StoreStats] { return func(func(string, StoreStats) bool) {} }
+	}
+	if g.Archives == nil {
+		g.Archives = func() iter.Seq2[string, ArchiveStats] { return func(func(string, ArchiveStats) bool) {} }
 	}
 	m.gauges.Store(&g)
 }
@@ -83,7 +104,7 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 		series.NewGaugeFunc(prometheus.GaugeOpts{Name: row.name, Help: row.help},
 			func() float64 { return row.value(m.gauges.Load()) })
 	}
-	m.registry.MustRegister(&memoryCollector{m}, &connectionCollector{m}, &storeCollector{m})
+	m.registry.MustRegister(&memoryCollector{m}, &connectionCollector{m}, &storeCollector{m}, &archiveCollector{m})
 }
 
 // memoryCollector collects the bytes of all kinds at the same instant.
@@ -166,5 +187,57 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Aborted), name, "aborted")
 		to <- prometheus.MustNewConstMetric(storeBytes, prometheus.CounterValue, float64(n.Bytes), name)
 		to <- prometheus.MustNewConstMetric(storeErrors, prometheus.CounterValue, float64(n.RequestErrors), name)
+	}
+}
+
+// archiveCollector collects the numbers of each store for records at the same instant.
+type archiveCollector struct{ metrics *Metrics }
+
+var (
+	archiveUp = prometheus.NewDesc("fetchd_archive_up",
+		"0 while a store refuses records, because the last ones could not be written or the space is used up.", []string{"store"}, nil)
+	archiveRecords = prometheus.NewDesc("fetchd_archive_records_total", "Records that were written, by type.", []string{"store", "type"}, nil)
+	archiveBytes   = prometheus.NewDesc("fetchd_archive_bytes_total", "Bytes of these records, in the files.", []string{"store"}, nil)
+	archiveErrors  = prometheus.NewDesc("fetchd_archive_errors_total", "Operations on files, and uploads, that failed.", []string{"store"}, nil)
+	archiveSpools  = prometheus.NewDesc("fetchd_archive_spool_bytes", "Bytes of exchanges in flight in temporary files.", []string{"store"}, nil)
+	archiveOpen    = prometheus.NewDesc("fetchd_archive_files_open", "WARC files that are not whole.", []string{"store"}, nil)
+	archiveWaiting = prometheus.NewDesc("fetchd_archive_files_waiting", "Whole WARC files that wait for their upload.", []string{"store"}, nil)
+	archiveWaits   = prometheus.NewDesc("fetchd_archive_waiting_bytes", "Bytes of the WARC files that wait for their upload.", []string{"store"}, nil)
+	archiveOldest  = prometheus.NewDesc("fetchd_archive_oldest_waiting_seconds",
+		"How long the oldest WARC file has waited for its upload. 0 if none waits.", []string{"store"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *archiveCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{archiveUp, archiveRecords, archiveBytes, archiveErrors, archiveSpools, archiveOpen, archiveWaiting,
+		archiveWaits, archiveOldest} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *archiveCollector) Collect(to chan<- prometheus.Metric) {
+	for name, n := range c.metrics.gauges.Load().Archives() {
+		gauge := func(d *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, name)
+		}
+		count := func(d *prometheus.Desc, value uint64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{name}, labels...)...)
+		}
+		up := 0.0
+		if n.Up {
+			up = 1
+		}
+		gauge(archiveUp, up)
+		count(archiveRecords, n.Requests, "request")
+		count(archiveRecords, n.Responses, "response")
+		count(archiveRecords, n.Revisits, "revisit")
+		count(archiveBytes, n.Bytes)
+		count(archiveErrors, n.Errors)
+		gauge(archiveSpools, float64(n.SpoolBytes))
+		gauge(archiveOpen, float64(n.OpenFiles))
+		gauge(archiveWaiting, float64(n.WaitingFiles))
+		gauge(archiveWaits, float64(n.WaitingBytes))
+		gauge(archiveOldest, n.OldestWaiting.Seconds())
 	}
 }

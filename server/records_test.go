@@ -175,3 +175,21 @@ func TestRecordsRefused(t *testing.T) {
 		t.Errorf("the origin got %d requests", n)
 	}
 }
+
+// TestRecordMetrics checks the series of a store for records.
+func TestRecordMetrics(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t, withArchives(t, t.TempDir()))
+	o.mustUnary(recorded(o.request("/s/k/200:size=10"), "pages"))
+	o.want(map[string]float64{
+		`fetchd_archive_up{store="pages"}`: 1, `fetchd_archive_up{store="others"}`: 1,
+		`fetchd_archive_records_total{store="pages",type="request"}`: 1, `fetchd_archive_records_total{store="pages",type="response"}`: 1,
+		`fetchd_archive_records_total{store="pages",type="revisit"}`: 0, `fetchd_archive_records_total{store="others",type="request"}`: 0,
+		`fetchd_archive_errors_total{store="pages"}`: 0, `fetchd_archive_spool_bytes{store="pages"}`: 0, `fetchd_archive_files_open{store="pages"}`: 1,
+		`fetchd_archive_files_waiting{store="pages"}`: 0, `fetchd_archive_waiting_bytes{store="pages"}`: 0,
+		`fetchd_archive_oldest_waiting_seconds{store="pages"}`: 0,
+	})
+	if n := o.series()[`fetchd_archive_bytes_total{store="pages"}`]; n < 100 || n > 10_000 {
+		t.Errorf("%v bytes of two records", n)
+	}
+}

@@ -164,7 +164,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Memory: s.memory,
-		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections, Stores: s.service.storeStats})
+		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections, Stores: s.service.storeStats, Archives: s.service.archiveStats})
 	return s, nil
 }
 

@@ -46,6 +46,17 @@ func (s *service) storeStats() iter.Seq2[string, observe.StoreStats] {
 	}
 }
 
+// archiveStats returns the numbers of each store for records, for the metrics.
+func (s *service) archiveStats() iter.Seq2[string, observe.ArchiveStats] {
+	return func(yield func(string, observe.ArchiveStats) bool) {
+		for a := range s.stores.Load().Archives() {
+			if !yield(a.Name(), observe.ArchiveStats(a.Stats())) {
+				return
+			}
+		}
+	}
+}
+
 // store reads the fields of delivery STORE. It is called when the others are read.
 func (c *conversion) store(known *stores.Set) {
 	p := c.in.GetBodyPolicy()

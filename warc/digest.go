@@ -48,7 +48,7 @@ type Digest string
 // algorithm.
 func NewDigest(a Algorithm, sum []byte) Digest {
 	if a == SHA1 {
-		return Digest("sha1:" + base32.StdEncoding.EncodeToString(sum))
+		return Digest(base32.StdEncoding.AppendEncode(append(make([]byte, 0, 64), "sha1:"...), sum))
 	}
 	return Digest(string(a) + ":" + hex.EncodeToString(sum))
 }
@@ -94,6 +94,9 @@ func (d Digest) Equal(e Digest) bool {
 // check returns an error if d is not a labelled digest, or not one of its algorithm.
 func (d Digest) check() error {
 	label, value, ok := strings.Cut(string(d), ":")
+	if isUsual(label, value) {
+		return nil
+	}
 	if !ok || !isToken(label) || !isDigestValue(value) {
 		return fmt.Errorf("%.80q is not a digest", string(d))
 	}
@@ -101,6 +104,20 @@ func (d Digest) check() error {
 		return fmt.Errorf("%.80q is not a %s digest", string(d), d.Algorithm())
 	}
 	return nil
+}
+
+// isUsual reports whether a digest is a SHA-1 as [NewDigest] writes it.
+func isUsual(label, value string) bool {
+	const digits = 32 // of 160 bits
+	if label != string(SHA1) || len(value) != digits {
+		return false
+	}
+	for i := range len(value) {
+		if c := value[i]; (c < 'A' || c > 'Z') && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	return true
 }
 
 // isDigestValue reports whether s is a token, apart from "=" and "/". The grammar does not allow
@@ -120,6 +137,7 @@ type Digester struct {
 	algorithm      Algorithm
 	head           headEnd
 	length         int64
+	sum            []byte
 }
 
 // NewDigester returns a Digester for the algorithm, which is SHA1 or SHA256. If http is true, the
@@ -159,14 +177,19 @@ func (d *Digester) Write(p []byte) (int, error) {
 func (d *Digester) Length() int64 { return d.length }
 
 // Block returns the digest of the block so far.
-func (d *Digester) Block() Digest { return NewDigest(d.algorithm, d.block.Sum(nil)) }
+func (d *Digester) Block() Digest { return d.digest(d.block) }
 
 // Payload returns the digest of the payload so far.
 func (d *Digester) Payload() Digest {
 	if d.payload == nil {
 		return d.Block()
 	}
-	return NewDigest(d.algorithm, d.payload.Sum(nil))
+	return d.digest(d.payload)
+}
+
+func (d *Digester) digest(h hash.Hash) Digest {
+	d.sum = h.Sum(d.sum[:0])
+	return NewDigest(d.algorithm, d.sum)
 }
 
 // headEnd finds the end of an HTTP head: the first empty line. Lines end with LF; a CR before it

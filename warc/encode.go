@@ -3,6 +3,7 @@ package warc
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // encoder appends fields to a head. It keeps the first error.
@@ -14,18 +15,30 @@ type encoder struct {
 
 // field appends a field, whether its value is empty or not.
 func (e *encoder) field(f Field) {
+	e.between(f, "", "")
+}
+
+// between appends a field whose value is between two strings.
+func (e *encoder) between(f Field, before, after string) {
 	if err := f.check(); err != nil && e.err == nil {
 		e.err = err
 	}
 	start := len(e.b)
-	e.b = append(e.b, f.Name...)
-	e.b = append(e.b, ": "...)
+	e.name(f.Name)
+	e.b = append(e.b, before...)
 	e.b = append(e.b, f.Value...)
+	e.b = append(e.b, after...)
 	e.b = append(e.b, "\r\n"...)
-	e.fields++
 	if len(e.b)-start > defaultLimits.Line && e.err == nil {
 		e.err = fmt.Errorf("%s: the line is longer than %d bytes", f.Name, defaultLimits.Line)
 	}
+}
+
+// name begins a field.
+func (e *encoder) name(name string) {
+	e.b = append(e.b, name...)
+	e.b = append(e.b, ": "...)
+	e.fields++
 }
 
 // optional appends a field if its value is not empty.
@@ -37,14 +50,30 @@ func (e *encoder) optional(name, value string) {
 
 func (e *encoder) id(name, value string) {
 	if value != "" {
-		e.field(Field{name, "<" + value + ">"})
+		e.between(Field{name, value}, "<", ">")
 	}
 }
 
 func (e *encoder) number(name string, n int64) {
+	e.name(name)
+	e.b = strconv.AppendInt(e.b, n, 10)
+	e.b = append(e.b, "\r\n"...)
+}
+
+func (e *encoder) optionalNumber(name string, n int64) {
 	if n != 0 {
-		e.field(Field{name, strconv.FormatInt(n, 10)})
+		e.number(name, n)
 	}
+}
+
+func (e *encoder) date(name string, t time.Time) {
+	if err := checkDate(t); err != nil && e.err == nil {
+		e.err = fmt.Errorf("%s: %w", name, err)
+		return
+	}
+	e.name(name)
+	e.b = t.UTC().AppendFormat(e.b, dateFormat)
+	e.b = append(e.b, "\r\n"...)
 }
 
 // encode appends the head of a record to b.
@@ -52,13 +81,10 @@ func (h *Header) encode(b []byte, length int64) ([]byte, error) {
 	if faults := h.check(); len(faults) > 0 {
 		return nil, faults[0]
 	}
-	if err := checkDate(h.Date); err != nil {
-		return nil, fmt.Errorf("%s: %w", nameDate, err)
-	}
 	e := encoder{b: append(b, "WARC/1.1\r\n"...)}
 	e.field(Field{nameType, string(h.Type)})
 	e.id(nameID, h.ID)
-	e.field(Field{nameDate, h.Date.UTC().Format(dateFormat)})
+	e.date(nameDate, h.Date)
 	e.optional(nameTargetURI, h.TargetURI)
 	for _, id := range h.ConcurrentTo {
 		e.id(nameConcurrentTo, id)
@@ -66,10 +92,7 @@ func (h *Header) encode(b []byte, length int64) ([]byte, error) {
 	e.id(nameRefersTo, h.RefersTo)
 	e.optional(nameRefersToTargetURI, h.RefersToTargetURI)
 	if !h.RefersToDate.IsZero() {
-		if err := checkDate(h.RefersToDate); err != nil {
-			return nil, fmt.Errorf("%s: %w", nameRefersToDate, err)
-		}
-		e.field(Field{nameRefersToDate, h.RefersToDate.UTC().Format(dateFormat)})
+		e.date(nameRefersToDate, h.RefersToDate)
 	}
 	e.optional(nameProfile, h.Profile)
 	e.optional(nameTruncated, string(h.Truncated))
@@ -83,13 +106,13 @@ func (h *Header) encode(b []byte, length int64) ([]byte, error) {
 	e.optional(nameIdentifiedType, h.IdentifiedPayloadType)
 	e.id(nameWarcinfoID, h.WarcinfoID)
 	e.optional(nameFilename, h.Filename)
-	e.number(nameSegmentNumber, h.SegmentNumber)
+	e.optionalNumber(nameSegmentNumber, h.SegmentNumber)
 	e.id(nameSegmentOriginID, h.SegmentOriginID)
-	e.number(nameSegmentTotalLength, h.SegmentTotalLength)
+	e.optionalNumber(nameSegmentTotalLength, h.SegmentTotalLength)
 	e.optional(nameBlockDigest, string(h.BlockDigest))
 	e.optional(namePayloadDigest, string(h.PayloadDigest))
 	e.optional(nameContentType, h.ContentType)
-	e.field(Field{nameContentLength, strconv.FormatInt(length, 10)})
+	e.number(nameContentLength, length)
 	return h.encodeExtra(&e)
 }
 

@@ -2,10 +2,13 @@ package warc
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"mime"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 )
@@ -16,6 +19,10 @@ type WriterOptions struct {
 	Plain bool
 	// Level is the level of gzip, from 1 (fastest) to 9 (smallest). Zero is the default level.
 	Level int
+	// StoreBelow is the length of a record in bytes, with its head, below which its gzip member
+	// is not compressed. To compress 1 KiB takes ten times the CPU of writing it, and saves half of
+	// it. At most 32 KiB. Zero compresses all records.
+	StoreBelow int
 	// Offset is the length of the file that records are appended to. It is added to each offset.
 	Offset int64
 }
@@ -28,6 +35,7 @@ type Writer struct {
 	gz     *gzip.Writer  // nil if the file is not compressed
 	head   []byte
 	copied []byte // for copying a block to gz
+	stored int    // WriterOptions.StoreBelow
 	offset int64
 	err    error
 }
@@ -47,7 +55,7 @@ func NewWriter(dst io.Writer, o WriterOptions) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("warc: %w", err)
 	}
-	w.gz, w.copied = gz, make([]byte, 32<<10)
+	w.gz, w.copied, w.stored = gz, make([]byte, 32<<10), min(o.StoreBelow, 32<<10)
 	return w, nil
 }
 
@@ -138,18 +146,22 @@ func (w *Writer) encode(h *Header, length int64) ([]byte, string, error) {
 		return nil, "", fmt.Errorf("the block of a record with this profile has no payload: set %s to %q",
 			nameTruncated, TruncatedLength)
 	}
-	with := *h
-	if with.ID == "" {
+	if h.ID == "" {
+		with := *h
 		with.ID = NewID()
+		h = &with
 	}
-	head, err := with.encode(w.head[:0], length)
+	head, err := h.encode(w.head[:0], length)
 	if err == nil {
 		w.head = head
 	}
-	return head, with.ID, err
+	return head, h.ID, err
 }
 
 func (w *Writer) write(head []byte, block io.Reader, length int64) error {
+	if length < int64(w.stored-len(head)-len(recordEnd)) {
+		return w.store(head, block, int(length))
+	}
 	to := w.to
 	if w.gz != nil {
 		w.gz.Reset(w.to)
@@ -164,7 +176,7 @@ func (w *Writer) write(head []byte, block io.Reader, length int64) error {
 			return err
 		}
 		if n < length {
-			return fmt.Errorf("the block has %d of %d bytes: %w", n, length, io.ErrUnexpectedEOF)
+			return shortBlock(n, length)
 		}
 	}
 	if _, err := io.WriteString(to, recordEnd); err != nil {
@@ -175,6 +187,42 @@ func (w *Writer) write(head []byte, block io.Reader, length int64) error {
 			return err
 		}
 	}
+	return w.flush()
+}
+
+// store writes a record as one stored block of deflate (RFC 1951 section 3.2.4) in a member of gzip
+// (RFC 1952).
+func (w *Writer) store(head []byte, block io.Reader, length int) error {
+	const start = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + "\x01"
+	n := len(head) + length + len(recordEnd)
+	b := append(w.copied[:0], start...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(n))
+	b = binary.LittleEndian.AppendUint16(b, ^uint16(n))
+	record := len(b)
+	b = append(b, head...)
+	b = slices.Grow(b, length+len(recordEnd)+8)
+	body := b[len(b) : len(b)+length]
+	switch got, err := io.ReadFull(block, body); {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return shortBlock(int64(got), int64(length))
+	case err != nil:
+		return err
+	}
+	b = append(b[:len(b)+length], recordEnd...)
+	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b[record:]))
+	b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	w.copied = b[:cap(b)]
+	if _, err := w.to.Write(b); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+func shortBlock(got, length int64) error {
+	return fmt.Errorf("the block has %d of %d bytes: %w", got, length, io.ErrUnexpectedEOF)
+}
+
+func (w *Writer) flush() error {
 	if w.to == w.buffer {
 		return w.buffer.Flush()
 	}

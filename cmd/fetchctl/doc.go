@@ -2,6 +2,7 @@
 //
 //	fetchctl get URL       fetch one URL: body to standard output or a file
 //	fetchctl download      fetch many URLs into files, and continue an interrupted run
+//	fetchctl warc          index and check WARC files
 //	fetchctl explain       show what would be decided, and by which rule
 //	fetchctl mcp           give a language model tools that fetch
 //	fetchctl demo          run the rules against an origin that misbehaves

@@ -11,6 +11,7 @@ Without --server the service runs inside this program. It then has your own acce
 const overviewExamples = `  fetchctl get https://example.org/
   fetchctl get -o page.html --profile download https://example.org/big.html
   fetchctl download -d images -i urls.txt
+  fetchctl warc check crawl.warc.gz
   fetchctl explain --status 503 -H 'Retry-After: 5'
   fetchctl demo
 `
@@ -33,6 +34,8 @@ Flags of curl work, or the error says what to use instead; the table below has t
 
 The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Redirects of the fetch use the same proxy, whatever NO_PROXY says about their hosts. Fetches through a proxy cannot be recorded with --warc. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
 
+--warc appends to a WARC file what was on the connection: a request record and a response record for each exchange, with those of redirects and failed attempts. HTTP/1.1 is used. A line on standard error has the place of the last record; -v prints the place of each one, and --json has all of them in the outcome. Credentials and cookies are recorded as they were sent, except for those of -u. --record does the same in a store of the service, whose operator can redact header fields.
+
 --trace draws the fetch to scale on standard error: a bar for each hop with one character for each phase, and each wait with its length, rule and source. It uses ASCII if the locale is not UTF-8. "blocked" is the time that belongs to no phase.`
 }
 
@@ -49,6 +52,7 @@ func (c *getCmd) Manual() cli.Manual {
   fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
   fetchctl get -q --trace -o /dev/null https://example.org/
   fetchctl get --har fetch.har -o page.html https://example.org/
+  fetchctl get --warc crawl.warc.gz -o page.html https://example.org/
   fetchctl get --server fetchd.internal:8080 https://example.org/
   fetchctl get --server fetchd.internal:8080 --store archive --key 2026/report.pdf https://example.org/report.pdf
   fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
@@ -62,6 +66,8 @@ func (c *downloadCmd) Help() string {
 An unfinished file is called NAME.part, and NAME.part.json records how far it has come. The next run with the same URL continues there, however this run ended. That requires a strong ETag or a Last-Modified date, and the same file on the origin; otherwise the file starts again. A file gets its name when it is complete and, with --sha256sums, has the listed digest.
 
 Retries follow the service's "download" profile: longer waits with jitter, and 408 is retried. A body that breaks is continued if the origin allows it, and fetched again from the start if not.
+
+--warc records every request and response in one WARC file, also those of failed attempts. A part that is continued has its own exchange: the record of its 206 response has the rest of the file, and an earlier record has the beginning.
 
 The last line counts the files, and the retries: all attempts except the first one of each file, and how many files needed them.
 
@@ -77,6 +83,52 @@ func (c *downloadCmd) Manual() cli.Manual {
   fetchctl download -d release --sha256sums SHA256SUMS -i urls.txt
   grep -o 'https://[^"]*pdf' page.html | fetchctl download -d papers -
   fetchctl download --json -q -i urls.txt | jq -r 'select(.result == "failed") | .url'
+`}
+}
+
+// Help implements kong.HelpProvider.
+func (c *warcIndexCmd) Help() string {
+	return `Prints a line for each response, revisit, resource, metadata or conversion record: the key of the URL (SURT), the time, and JSON with url, mime, status, digest, length, offset and filename. Replay programs such as pywb find records with it. The lines are sorted by their bytes, as "LC_ALL=C sort" does.
+
+More than 32 MiB of lines are sorted in temporary files in $TMPDIR, which become about as large as the index. The memory of the program does not grow with the files: it stays below about 150 MiB.
+
+Only whole records that can be read alone are in the index. A file that is truncated or damaged is indexed up to there; the rest is an error.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *warcIndexCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
+		With(cli.ExitFailed, "a file cannot be read to its end, or has records that cannot be read alone"), Examples: `
+  fetchctl warc index crawl-*.warc.gz > crawl.cdxj
+  fetchctl warc index - < crawl.warc
+`}
+}
+
+// Help implements kong.HelpProvider.
+func (c *warcCheckCmd) Help() string {
+	return `Reads every record, and prints a line for each problem: file, offset, type, record id, what is wrong. The last line counts the records. Checked are
+
+  - the fields: those that must be there, those that a type cannot have, their values
+  - the digests of blocks and payloads (SHA-1 and SHA-256)
+  - that a compressed record is one gzip member
+  - Content-Length against the block, and that of an HTTP head against the payload
+  - that HTTP heads can be parsed, and that chunked bodies are whole, unless
+    the record says that it is truncated
+  - record ids that occur twice
+  - WARC-Concurrent-To, WARC-Refers-To and WARC-Warcinfo-ID, in all FILEs together
+
+A record that is referred to may be in a file that is not given. That is counted, and is not a problem, except for WARC-Concurrent-To.
+
+If a file ends inside a record, the line has the length to which it must be truncated. It is then a correct file. More than 32 MiB of references are compared in temporary files in $TMPDIR. The memory of the program does not grow with the files: it stays below about 150 MiB.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *warcCheckCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
+		With(cli.ExitOK, "no problem").
+		With(cli.ExitFailed, "there is a problem, or temporary files cannot be written"), Examples: `
+  fetchctl warc check crawl-*.warc.gz
+  zcat crawl.warc.gz | fetchctl warc check -
 `}
 }
 

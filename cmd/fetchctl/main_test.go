@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 type originKey struct{}
 
 // setUpScript gives a script an origin of its own: $HTTP and the like are its
-// URLs. stores.yaml has a store in a directory, and one that is down.
+// URLs. stores.yaml has a store in a directory, one for records, and one that is down.
 func setUpScript(env *testscript.Env) error {
 	o, err := origin.Start(origin.Config{})
 	if err != nil {
@@ -106,8 +106,9 @@ func setUpScript(env *testscript.Env) error {
 		return err
 	}
 	return os.WriteFile(env.WorkDir+"/stores.yaml", fmt.Appendf(nil, `stores:
-  local: {url: "file://%s/bodies"}
-  down: {url: "s3://bucket?endpoint=http://%s&region=eu-central-1&use_path_style=true", access-key-id: a, secret-access-key: b}
+  local: {url: "file://%[1]s/bodies"}
+  crawl: {url: "warc+file://%[1]s/records", redact: [X-Secret]}
+  down: {url: "s3://bucket?endpoint=http://%[2]s&region=eu-central-1&use_path_style=true", access-key-id: a, secret-access-key: b}
 `, env.WorkDir, o.Addr("refused")), 0o600)
 }
 

@@ -68,10 +68,10 @@ func (c *getCmd) check() error {
 	if err := c.checkRecord(); err != nil {
 		return err
 	}
-	if err := c.checkStore(); err != nil {
+	if err := c.checkRecords(); err != nil {
 		return err
 	}
-	if err := c.checkRecords(); err != nil {
+	if err := c.checkStore(); err != nil {
 		return err
 	}
 	recorded := ""

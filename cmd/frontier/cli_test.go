@@ -181,6 +181,9 @@ func TestHelp(t *testing.T) {
 					t.Errorf("help lacks %q:\n%s", want, got.out)
 				}
 			}
+			if accept := "Default: text/html,application/xhtml+xml."; command == "run" && !strings.Contains(strings.Join(strings.Fields(got.out), " "), accept) {
+				t.Errorf("help lacks %q:\n%s", accept, got.out)
+			}
 			if command != "" && !strings.Contains(got.out, "--db=DSN") {
 				t.Errorf("help lacks --db:\n%s", got.out)
 			}

@@ -64,7 +64,9 @@ Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) an
 
 Results. Each outcome is a row in the database; "frontier export" prints them. --outcomes also appends each outcome to a file, as one line of JSON. --bodies stores each body as sha256/XX/DIGEST, where XX are the first two digits of the digest and DIGEST is the field body_sha256 of the outcome. Equal bodies are stored once. The empty body is stored first, to check that the place can be written. A body goes to its place as it arrives, and has its name when it is complete. A bucket needs --stores-file, which has its URL and its credentials; the environment is not read. Bodies for a bucket wait in temporary files ($TMPDIR) until they are complete.
 
-The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. Unless standard error is a terminal, each line of progress names the most frequent error class since the last line.
+Records. --warc records every request and response in WARC files: pages, redirects, retries and robots.txt. The fields of an outcome that start with warc_ say where the record of its response is. A response that equals the last one of its URL is recorded without its body, and refers to the earlier record, also in later runs; so keep all WARC files of a database. A file has the suffix .open until it is whole. The end of a run makes all its files whole. After a crash, the next run does that. Recorded fetches use HTTP/1.1. With --server, the fetchd there writes the records into its own store, and --warc is the name of that store.
+
+The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "disallowed by robots.txt" counts URLs that were not fetched for that reason. "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. Unless standard error is a terminal, each line of progress names the most frequent error class since the last line.
 
 Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their --lease expires.
 
@@ -81,13 +83,14 @@ func (c *runCmd) Manual() cli.Manual {
   frontier run --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
   frontier run --accept any --stores-file stores.yaml --bodies archive --endless --metrics-addr :9100
   frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
+  frontier run --accept any --warc warc
 `, map[int]string{
 		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
 		cli.ExitFailed:      "a check of --demo failed",
-		cli.ExitNothing:     "nothing is left to fetch, URLs failed for good and none was completed",
+		cli.ExitNothing:     "nothing is left to fetch, URLs failed for good or were disallowed, and none was completed",
 		cli.ExitAborted:     "an outcome aborted the crawl, which is now paused",
 		cli.ExitService:     "no fetch service answers",
-		cli.ExitOutput:      "the outcomes or the bodies cannot be written",
+		cli.ExitOutput:      "the outcomes, the bodies or the records cannot be written",
 		cli.ExitInterrupted: "interrupted, after fetches in flight could end",
 	})
 }
@@ -142,6 +145,7 @@ func (c *retryCmd) Manual() cli.Manual {
   frontier retry
   frontier retry --class http_server_error
   frontier retry --class robots_unreachable --db crawl.db
+  frontier retry --host example.org
   frontier retry --fetched-before 168h
 `, map[int]string{cli.ExitOK: "done, even if no URL was affected"})
 }

@@ -25,6 +25,9 @@ const (
 	trendOver = 2 * time.Minute
 )
 
+// disallowed describes URLs that robots.txt forbids, which are no failures.
+const disallowed = "disallowed by robots.txt"
+
 // progress shows the progress of a run.
 type progress struct {
 	out     *console
@@ -111,7 +114,10 @@ func (p *progress) count(ctx context.Context) {
 func (p *progress) show(now time.Time) {
 	s := p.stats()
 	p.done.add(now, s.Completed+s.Failed+s.Dead, rateOver)
-	text := fmt.Sprintf("%d completed, %d failed", s.Completed, s.Dead)
+	text := fmt.Sprintf("%d completed, %d failed", s.Completed, s.Dead-s.Disallowed)
+	if s.Disallowed > 0 {
+		text += fmt.Sprintf(", %d %s", s.Disallowed, disallowed)
+	}
 	if !p.draws { // each second another class could be the most frequent
 		text += p.faults.lately()
 	}
@@ -158,11 +164,11 @@ func (p *progress) sum() {
 	if s.Retried == 1 {
 		retries = "1 retry"
 	}
-	parts := []string{fmt.Sprintf("%d completed", s.Completed), fmt.Sprintf("%d failed", s.Dead), retries}
+	parts := []string{fmt.Sprintf("%d completed", s.Completed), fmt.Sprintf("%d failed", s.Dead-s.Disallowed), retries}
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{s.Failed, "postponed"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Errors, "errors"}} {
+	}{{s.Disallowed, disallowed}, {s.Failed, "postponed"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Errors, "errors"}} {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}

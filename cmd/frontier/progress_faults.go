@@ -69,6 +69,8 @@ func (f *faults) sum() string {
 		switch n := f.all[class]; {
 		case n.dead == 0:
 			fmt.Fprintf(&b, "%s: %d postponed\n", class, n.postponed)
+		case class == frontier.ClassRobotsDisallowed && n.postponed == 0:
+			fmt.Fprintf(&b, "%s: %d: %s\n", class, n.dead, remedy(class))
 		case n.postponed == 0:
 			fmt.Fprintf(&b, "%s: %d failed: %s\n", class, n.dead, remedy(class))
 		default:

@@ -19,6 +19,7 @@ import (
 type crawling struct {
 	started time.Time
 	urls    int64
+	forbids int64         // URLs that robots.txt forbids, of those that fail
 	reads   int           // of the table
 	takes   time.Duration // a read
 	fails   error         // each read
@@ -28,7 +29,7 @@ func (c *crawling) ended() int64 { return min(c.urls, int64(time.Since(c.started
 
 func (c *crawling) stats() frontier.Stats {
 	n := c.ended()
-	return frontier.Stats{Completed: n - n/10, Dead: n / 10, Open: 3}
+	return frontier.Stats{Completed: n - n/10, Dead: n / 10, Disallowed: min(c.forbids, n/10), Open: 3}
 }
 
 func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
@@ -64,6 +65,8 @@ func TestProgressLines(t *testing.T) {
 360 completed, 40 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 360 completed, 40 failed, 0/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 `, c.watch(&progress{}, 55*time.Second))
+		c = &crawling{urls: 400, forbids: 4}
+		diff(t, "with robots.txt", "90 completed, 6 failed, 4 disallowed by robots.txt, 10/s, 300 to go in about 30s, 3 in flight, hosts: 7 waiting, 2 blocked\n", c.watch(&progress{}, 15*time.Second))
 		c = &crawling{urls: 400, fails: errors.New("the database is away")}
 		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&progress{}, 15*time.Second))
 		c = &crawling{urls: 400}
@@ -207,6 +210,7 @@ func TestSum(t *testing.T) {
 		}{
 			{frontier.Stats{Retried: 1}, "0 completed, 0 failed, 1 retry in 1m1.2s\n"},
 			{frontier.Stats{}, "0 completed, 0 failed, 0 retries in 1m1.2s\n"},
+			{frontier.Stats{Dead: 5, Disallowed: 3, Failed: 1}, "0 completed, 2 failed, 0 retries, 3 disallowed by robots.txt, 1 postponed in 1m1.2s\n"},
 			{frontier.Stats{Completed: 1, Dead: 2, Retried: 3, Failed: 4, Lost: 5, Stale: 6, Errors: 7, Open: 8},
 				"1 completed, 2 failed, 3 retries, 4 postponed, 5 lost, 6 stale, 7 errors in 1m1.2s\n"},
 		} {
@@ -230,6 +234,7 @@ func TestFaultsSum(t *testing.T) {
 		"forbidden":         {store.Dead, store.Dead},
 		"connect_refused":   {store.Failed},
 		"http_client_error": {store.Dead, store.Dead},
+		"robots_disallowed": {store.Dead, store.Dead, store.Dead},
 	} {
 		for _, status := range statuses {
 			if err := record(frontier.Record{ErrorClass: class, Status: string(status)}); err != nil {
@@ -238,7 +243,7 @@ func TestFaultsSum(t *testing.T) {
 		}
 	}
 	f.lately() // changes nothing
-	diff(t, "classes", "forbidden: 2 failed: "+remedy("forbidden")+"\nhttp_client_error: 2 failed: "+remedy("http_client_error")+
+	diff(t, "classes", "robots_disallowed: 3: "+remedy("robots_disallowed")+"\nforbidden: 2 failed: "+remedy("forbidden")+"\nhttp_client_error: 2 failed: "+remedy("http_client_error")+
 		"\ndeadline: 1 failed, 2 postponed: "+remedy("deadline")+"\nconnect_refused: 1 postponed\n", f.sum())
 }
 

@@ -49,7 +49,7 @@ var hints = map[string]string{
 	"cancelled":               serviceEnded,
 	"shutdown":                serviceEnded,
 	"internal":                "fetchd failed: its log says why",
-	"store_failure":           serviceEnded,
+	"store_failure":           "the place of the WARC records cannot be written: look into the log of the run",
 	"out_of_memory":           "fetchd had no memory left for the fetch: give it more, or lower --open",
 	"robots_disallowed":       "robots.txt forbids it: nothing to do unless the site changes that file, which a retry reads again",
 	"robots_unreachable":      "robots.txt was unreachable for longer than --robots-patience: wait until the site works",

@@ -28,7 +28,7 @@ type runCmd struct {
 	CrawlDelay time.Duration `name:"max-crawl-delay" default:"1m" group:"Pace:" help:"Maximum Crawl-delay of a robots.txt. A longer one is reduced to it."`
 	Patience   time.Duration `name:"robots-patience" default:"1h" group:"Pace:" help:"How long the URLs of a host wait for an unreachable robots.txt before they fail for good."`
 	UserAgent  string        `default:"${agent}" group:"Fetches:" help:"Name of the crawler, which origins receive. Say how to reach you. Its leading letters, _ and - select the rules of robots.txt."`
-	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body."`
+	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
 	MaxBody    int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
 	Truncate   bool          `name:"truncate-bodies" group:"Fetches:" help:"Truncate longer bodies instead."`
 	Attempts   int           `name:"max-attempts" default:"3" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11."`

@@ -9,6 +9,8 @@
 //   - One dot at the end of the host and the scheme's default port are removed.
 //   - A host of more than 253 bytes, or with a label of more than 63, is rejected, because DNS does
 //     not allow it (RFC 1035 §2.3.4).
+//   - A host is rejected if its last label is xn--, or if it is an IPv4 address only when a sign in it,
+//     as in +127.0.0.1 or -1, is part of a number.
 //   - Escapes are in upper case. Those of unreserved characters (RFC 3986 §2.3) are decoded, all
 //     others stay. A % that starts no escape becomes %25.
 //   - ^ and | in a path are escaped. Otherwise net/url would rewrite the path, and turn a %2F in it

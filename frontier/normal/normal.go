@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 
 	whatwg "github.com/nlnwa/whatwg-url/url"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Version is the version of the rules. It is stored with normal forms. Increase it when the normal
@@ -59,6 +61,9 @@ func pass(raw string) (string, error) {
 	if u.Scheme() != "http" && u.Scheme() != "https" {
 		return "", fmt.Errorf("%w: it is neither http nor https", ErrScheme)
 	}
+	if err := checkReading(raw, u.Hostname()); err != nil {
+		return "", err
+	}
 	host, err := trimDot(u.Hostname())
 	if err != nil {
 		return "", err
@@ -94,17 +99,47 @@ const maxUserBytes = 1 << 10
 // accepts by mistake, such as [[::1]] for [::1]. The parser drops tabs and line ends, which does
 // not affect the counts.
 func checkAuthority(raw string) error {
+	user, host := authority(raw)
+	if user > maxUserBytes {
+		return fmt.Errorf("%w: its user information has %d bytes, the limit is %d", ErrTooLong, user-1, maxUserBytes-1)
+	}
+	if strings.Count(host, "[") > 1 || strings.Count(host, "]") > 1 {
+		return fmt.Errorf("%w: it has more brackets than an IPv6 address", ErrHost)
+	}
+	return nil
+}
+
+// authority returns the length of the user information with its @, and the host with its port.
+func authority(raw string) (user int, host string) {
 	_, rest, _ := strings.Cut(raw, ":")
 	rest = strings.TrimLeft(rest, "/\\\t\r\n")
 	if end := strings.IndexAny(rest, `/\?#`); end >= 0 {
 		rest = rest[:end]
 	}
-	user := strings.LastIndexByte(rest, '@') + 1
-	if user > maxUserBytes {
-		return fmt.Errorf("%w: its user information has %d bytes, the limit is %d", ErrTooLong, user-1, maxUserBytes-1)
+	user = strings.LastIndexByte(rest, '@') + 1
+	return user, rest[user:]
+}
+
+// ignored are characters that the parser drops in a host, as far as they can follow a label.
+var ignored = strings.NewReplacer("\t", "", "\r", "", "\n", "", "\u00ad", "", "\u200b", "", "\u2060", "", "\ufeff", "")
+
+// checkReading rejects hosts that the parser accepts by mistake. It reads a sign in a number, such as
+// 127.0.0.1 in +127.0.0.1, and drops a label xn-- at the end. read is what it made of the host.
+func checkReading(raw, read string) error {
+	_, host := authority(raw)
+	if strings.HasPrefix(read, "[") {
+		return nil
 	}
-	if host := rest[user:]; strings.Count(host, "[") > 1 || strings.Count(host, "]") > 1 {
-		return fmt.Errorf("%w: it has more brackets than an IPv6 address", ErrHost)
+	host, _, _ = strings.Cut(host, ":")
+	if text, err := url.PathUnescape(host); err == nil {
+		host = text
+	}
+	host = ignored.Replace(norm.NFKC.String(host))
+	if _, err := netip.ParseAddr(strings.TrimSuffix(read, ".")); err == nil && strings.ContainsAny(host, "+-") {
+		return fmt.Errorf("%w: it has a sign in a number", ErrHost)
+	}
+	if strings.HasSuffix(read, ".") && strings.HasSuffix(host, "-") {
+		return fmt.Errorf("%w: its last label is Punycode of nothing", ErrHost)
 	}
 	return nil
 }

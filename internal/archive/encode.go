@@ -14,6 +14,7 @@ import (
 const (
 	outputSize = 128 << 10 // what an encoder holds before it writes
 	gzipLevel  = 1         // others take more CPU than a fetch may
+	storeBelow = 4 << 10   // bytes of a record
 )
 
 // encoder makes the records of one exchange. It is reused, because a compressor needs 1 MiB.
@@ -25,12 +26,16 @@ type encoder struct {
 	buffer   []byte
 	output   output
 	records  []Record
+
+	scanner scanner // these would each be allocated for every record
+	scanned section
+	block   block
 }
 
 func newEncoder(a *Archive) (*encoder, error) {
 	w := &encoder{archive: a, in: bufio.NewReaderSize(nil, 4<<10), buffer: make([]byte, 32<<10)}
 	var err error
-	if w.writer, err = warc.NewWriter(&w.output, warc.WriterOptions{Plain: a.plain(), Level: gzipLevel}); err != nil {
+	if w.writer, err = warc.NewWriter(&w.output, warc.WriterOptions{Plain: a.plain(), Level: gzipLevel, StoreBelow: storeBelow}); err != nil {
 		return nil, err
 	}
 	w.digester, err = warc.NewDigester(warc.SHA1, true)
@@ -116,13 +121,16 @@ func (a *Archive) redactions(e *Exchange) []string {
 
 // scan returns a scanner of a spool. It uses the only bufio.Reader of w.
 func (w *encoder) scan(s *spool) *scanner {
-	w.in.Reset(&section{spool: s, end: s.size()})
-	return &scanner{in: w.in}
+	w.scanned = section{spool: s, end: s.size()}
+	w.in.Reset(&w.scanned)
+	w.scanner = scanner{in: w.in, first: w.scanner.first[:0]}
+	return &w.scanner
 }
 
 // record writes a record of what m describes.
 func (w *encoder) record(h *warc.Header, s *spool, m *message, e *Exchange, names []string) error {
-	b := block{rest: section{spool: s, at: m.start, end: m.end}}
+	w.block = block{rest: section{spool: s, at: m.start, end: m.end}}
+	b := &w.block
 	if len(names) > 0 {
 		var found []string
 		if err := b.readHead(m.body - m.start); err != nil {
@@ -149,7 +157,7 @@ func (w *encoder) record(h *warc.Header, s *spool, m *message, e *Exchange, name
 		}
 		h.BlockDigest = w.digester.Block()
 	}
-	place, err := w.writer.WriteRecord(h, &b, b.length())
+	place, err := w.writer.WriteRecord(h, b, b.length())
 	if err != nil {
 		return err
 	}
@@ -157,10 +165,12 @@ func (w *encoder) record(h *warc.Header, s *spool, m *message, e *Exchange, name
 	return nil
 }
 
-// digest computes the digests of a block.
-func (w *encoder) digest(b block) error {
+// digest computes the digests of a block. The block can then be read again.
+func (w *encoder) digest(b *block) error {
+	before := *b
 	w.digester.Reset()
-	_, err := io.CopyBuffer(w.digester, &b, w.buffer)
+	_, err := io.CopyBuffer(w.digester, b, w.buffer)
+	*b = before
 	return err
 }
 

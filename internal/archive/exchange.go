@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -36,23 +35,6 @@ type Earlier struct {
 	ID, URL       string
 	Date          time.Time
 	PayloadDigest warc.Digest // empty: only 304 is a revisit
-}
-
-// Check returns an error if a record cannot refer to e. The text follows the name of a field.
-func (e *Earlier) Check() error {
-	switch y := e.Date.UTC().Year(); {
-	case e.URL == "":
-		return fmt.Errorf("url is empty")
-	case e.Date.IsZero() || y < 1 || y > 9999:
-		return fmt.Errorf("record_time is missing or not a year of four digits")
-	}
-	if err := warc.CheckURI(e.ID); err != nil {
-		return fmt.Errorf("record_id: %w", err)
-	}
-	if _, ok := e.PayloadDigest.Sum(); e.PayloadDigest != "" && !ok {
-		return fmt.Errorf("payload_digest: %.80q is not a digest that this service computes", string(e.PayloadDigest))
-	}
-	return nil
 }
 
 // Record says where a record is.

@@ -181,9 +181,6 @@ func TestRevisits(t *testing.T) {
 	const hello = warc.Digest("sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N")
 	const sha256 = warc.Digest("sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824")
 	earlier := archive.Earlier{ID: "urn:uuid:00000000-0000-4000-8000-000000000001", URL: "http://origin.example/före", Date: began.AddDate(0, 0, -1), PayloadDigest: hello}
-	if err := earlier.Check(); err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		name, received string
 		digest         warc.Digest
@@ -231,26 +228,5 @@ func TestRevisits(t *testing.T) {
 				t.Errorf("payload digest %q, truncated %q", r.PayloadDigest, r.Truncated)
 			}
 		})
-	}
-}
-
-// TestEarlier checks which earlier records are refused.
-func TestEarlier(t *testing.T) {
-	for name, change := range map[string]func(e *archive.Earlier){
-		"no id":                func(e *archive.Earlier) { e.ID = "" },
-		"id is no URI":         func(e *archive.Earlier) { e.ID = "urn:a\r\nb" },
-		"no URL":               func(e *archive.Earlier) { e.URL = "" },
-		"no time":              func(e *archive.Earlier) { e.Date = e.Date.AddDate(-2026, 0, 0) },
-		"digest is no digest":  func(e *archive.Earlier) { e.PayloadDigest = "hello" },
-		"digest is not usable": func(e *archive.Earlier) { e.PayloadDigest = "md5:5d41402abc4b2a76b9719d911017c592" },
-	} {
-		e := archive.Earlier{ID: "urn:uuid:1", URL: "http://a/", Date: began}
-		if err := e.Check(); err != nil {
-			t.Fatal(err)
-		}
-		change(&e)
-		if e.Check() == nil {
-			t.Errorf("%s: no error", name)
-		}
 	}
 }

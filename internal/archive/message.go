@@ -22,8 +22,9 @@ type message struct {
 
 // scanner reads a spool, and knows where it is.
 type scanner struct {
-	in *bufio.Reader
-	at int64
+	in    *bufio.Reader
+	at    int64
+	first []byte // memory for the first line
 }
 
 // line reads a line and returns its first bytes, without its end. It fails if there is no end.
@@ -47,8 +48,8 @@ func (s *scanner) line() ([]byte, error) {
 }
 
 // head reads the head of a message and returns its first line. It reports false if there is none.
-func (s *scanner) head(first []byte) ([]byte, bool, error) {
-	begun := s.at
+func (s *scanner) head() ([]byte, bool, error) {
+	first, begun := s.first[:0], s.at
 	for s.at-begun < maxHead {
 		line, err := s.line()
 		switch {
@@ -60,6 +61,7 @@ func (s *scanner) head(first []byte) ([]byte, bool, error) {
 			return first, s.at-begun <= maxHead && len(first) > 0, nil
 		case len(first) == 0:
 			first = append(first, line...)
+			s.first = first
 		}
 	}
 	return nil, false, nil
@@ -68,7 +70,7 @@ func (s *scanner) head(first []byte) ([]byte, bool, error) {
 // request finds the request in a spool.
 func (s *scanner) request(size int64) (message, error) {
 	m := message{end: size, whole: true}
-	_, ok, err := s.head(nil)
+	_, ok, err := s.head()
 	if m.complete = ok; !ok {
 		m.end = min(size, maxHead)
 	}
@@ -80,7 +82,7 @@ func (s *scanner) request(size int64) (message, error) {
 func (s *scanner) response(size int64, e *Exchange) (message, error) {
 	for {
 		m := message{start: s.at}
-		first, ok, err := s.head(nil)
+		first, ok, err := s.head()
 		if err != nil {
 			return m, err
 		}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/internal/archive"
+	"fetchd/internal/wait"
 	"fetchd/warc"
 )
 
@@ -109,7 +110,7 @@ func readFile(t testing.TB, path string) []found {
 		if len(rec.Problems) > 0 || rec.Shared || rec.BlockVerdict != warc.Matches || rec.PayloadVerdict == warc.Differs {
 			t.Errorf("%s: record at %d: problems %v, shared %t, digests %v, %v", path, rec.Offset, rec.Problems, rec.Shared, rec.BlockVerdict, rec.PayloadVerdict)
 		}
-		all = append(all, found{*rec, string(block), filepath.Base(path)})
+		all = append(all, found{*rec, string(block), strings.TrimSuffix(filepath.Base(path), ".open")})
 	}
 }
 
@@ -170,9 +171,9 @@ func sameAs(t testing.TB, outcomes []archive.Record, records []found) {
 // until waits for a state that other goroutines bring about.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen", what)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := wait.Until(ctx, time.Millisecond, is); err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }

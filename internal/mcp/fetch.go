@@ -13,6 +13,7 @@ import (
 	"fetchd/client"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/markdown"
 	"fetchd/internal/show"
 )
 
@@ -83,11 +84,6 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if fault != "" {
 		return failuref("%s", fault), nil
 	}
-	release, err := acquire(ctx, t.slots)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	key, from := fmt.Sprintf("%t %s", args.raw, args.url), fetched
 	if args.start > 0 {
 		if p, ok := t.pages.get(key); ok {
@@ -95,6 +91,11 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 		}
 		from = fetchedAgain
 	}
+	release, err := acquire(ctx, t.slots)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	p, failure, err := t.load(ctx, args, attempts(ctx, req))
 	if failure != nil || err != nil {
 		return failure, err
@@ -112,7 +113,7 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 	if err != nil {
 		return nil, failuref("url %v", err), nil
 	}
-	if refusal, err := t.robotsRefuse(ctx, u, deadline); refusal != nil || err != nil {
+	if refusal, err := t.robotsRefusal(ctx, u, deadline); refusal != nil || err != nil {
 		return nil, refusal, err
 	}
 	req := t.request(args.url, t.MaxPageBytes, deadline)
@@ -128,10 +129,8 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 		return nil, failed(args.url, e.Outcome), nil
 	}
 	if err != nil {
-		if parent := context.Cause(ctx); errors.Is(parent, context.Canceled) {
-			return nil, nil, parent
-		}
-		return nil, refused(err), nil
+		failure, err := refused(ctx, err)
+		return nil, failure, err
 	}
 	p, err := t.pageOf(ctx, body, outcome, args.raw)
 	return p, nil, err
@@ -148,7 +147,8 @@ func (t *tools) request(url string, size int64, deadline time.Time) *pb.FetchReq
 	}
 }
 
-// read fetches and returns the body, with the outcome.
+// read fetches and returns the body, with the outcome. The error of a call that was cancelled wraps
+// the cause, which is EOF if the client of the tools has left. Only a whole body has an outcome.
 func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.FetchResponse)) ([]byte, *pb.FetchOutcome, error) {
 	resp, err := client.Wrap(t.Service).Do(ctx, req, client.OnEvent(event))
 	if err != nil {
@@ -166,7 +166,7 @@ func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.F
 		switch {
 		case int64(len(body)) > req.GetBodyPolicy().GetMaxSizeBytes():
 			return nil, nil, fmt.Errorf("%w: the body exceeds max_size_bytes", client.ErrContract)
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && resp.Outcome() != nil:
 			return body, resp.Outcome(), nil
 		case err != nil:
 			return nil, nil, err
@@ -200,11 +200,11 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 		if err != nil {
 			return nil, err
 		}
-		markdown, err := toMarkdown(text, o.GetFinalUrl())
+		converted, err := markdown.From(text, o.GetFinalUrl())
 		release()
 		if err == nil {
 			var fits bool
-			text, fits = shorten(markdown, t.MaxPageBytes)
+			text, fits = shorten(converted, t.MaxPageBytes)
 			whole, how = whole && fits, "The text is Markdown, made from "+media+"."
 		} else {
 			how = fmt.Sprintf("The text is %s, as received: it could not be converted to Markdown, because %v.", media, err)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unicode/utf16"
 
@@ -16,6 +17,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
+	"fetchd/internal/markdown"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
@@ -111,7 +113,7 @@ func TestWindows(t *testing.T) {
 	for i := 0; page.Len() < size; i++ {
 		fmt.Fprintf(&page, line, i, strings.Repeat("x", i%97))
 	}
-	markdown, err := toMarkdown(page.String(), "http://a.example/")
+	converted, err := markdown.From(page.String(), "http://a.example/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,7 @@ func TestWindows(t *testing.T) {
 		length                  int
 		raw                     bool
 	}{
-		{"HTML", "text/html; charset=utf-8", markdown, 100_000, false},
+		{"HTML", "text/html; charset=utf-8", converted, 100_000, false},
 		{"raw HTML", "text/html; charset=utf-8", page.String(), 99_999, true},
 		{"ASCII", "text/plain", strings.ToValidUTF8(strings.Map(func(r rune) rune { return r & 0x7f }, page.String()), ""), 100_001, false},
 		{"one window", "text/plain", page.String(), 0, false},
@@ -308,12 +310,6 @@ func TestRetries(t *testing.T) {
 	if diff := cmp.Diff(want, messages); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}
-	if got := r.call(t, "fetch", map[string]any{"url": o.URL("http", "/s/l/503/200")}); got.data.Attempts != 2 {
-		t.Errorf("%d attempts, want 2", got.data.Attempts)
-	}
-	if len(messages) != 3 {
-		t.Errorf("progress was reported although the client has not asked for it: %q", messages)
-	}
 }
 
 // TestCredentials: nothing that may be a credential is in a result.
@@ -398,6 +394,45 @@ func TestCancel(t *testing.T) {
 	<-left
 	if got := r.call(t, "explain", map[string]any{"status": 404}); got.IsError {
 		t.Errorf("the next call: %s", got.all)
+	}
+}
+
+// TestSlots: four fetches run at a time, and the next one waits.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	var inFlight, highest atomic.Int32
+	arrived := make(chan struct{}, fetchesAtOnce+1)
+	o := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		for n := inFlight.Add(1); n > highest.Load(); {
+			highest.Store(n)
+		}
+		arrived <- struct{}{}
+		<-r.Context().Done()
+		inFlight.Add(-1)
+	})
+	r := start(t, Config{IgnoreRobots: true}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	var first context.CancelFunc
+	for i := range fetchesAtOnce + 1 {
+		each, stop := context.WithCancel(ctx)
+		if i == 0 {
+			first = stop
+		}
+		calls.Go(func() {
+			defer stop()
+			_, _ = r.CallTool(each, &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"url": fmt.Sprintf("%s/%d", o.URL, i)}})
+		})
+		if i < fetchesAtOnce {
+			<-arrived
+		}
+	}
+	first()
+	<-arrived
+	if n := highest.Load(); n != fetchesAtOnce {
+		t.Errorf("%d fetches at a time, want %d", n, fetchesAtOnce)
 	}
 }
 

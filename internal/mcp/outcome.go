@@ -1,7 +1,9 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -98,11 +100,15 @@ func errorText(o *pb.FetchOutcome) string {
 	return "The response begins with:\n" + text[:offset(text, errorChars)]
 }
 
-// refused returns the result of a call that the service refused, or that did not reach it.
-func refused(err error) *sdk.CallToolResult {
+// refused returns the result of a call that the service refused, or that did not reach it. If the
+// client of the tools has cancelled the call, refused returns an error.
+func refused(ctx context.Context, err error) (*sdk.CallToolResult, error) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		return nil, cause
+	}
 	st := status.Convert(err)
 	if st.Code() != codes.InvalidArgument {
-		return failuref("The service failed, not the origin: %s: %s", st.Code(), st.Message())
+		return failuref("The service failed, not the origin: %s: %s", st.Code(), st.Message()), nil
 	}
 	var violations []string
 	for _, detail := range st.Details() {
@@ -115,5 +121,5 @@ func refused(err error) *sdk.CallToolResult {
 	if violations == nil {
 		violations = []string{st.Message()}
 	}
-	return failuref("%s", strings.Join(violations, "\n"))
+	return failuref("%s", strings.Join(violations, "\n")), nil
 }

@@ -40,9 +40,9 @@ func (a robotsAnswer) bytes() int64 {
 	return int64(a.policy.Rules.Size())
 }
 
-// robotsRefuse returns the result of a call whose page may not be fetched by robots.txt. It
+// robotsRefusal returns the result of a call whose page may not be fetched by robots.txt. It
 // returns nil if the page may be fetched.
-func (t *tools) robotsRefuse(ctx context.Context, page *url.URL, deadline time.Time) (*sdk.CallToolResult, error) {
+func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, deadline time.Time) (*sdk.CallToolResult, error) {
 	if t.IgnoreRobots {
 		return nil, nil
 	}
@@ -70,7 +70,8 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 	req.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(robots.MaxRedirects))}
 	resp, err := t.Service.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
 	if err != nil {
-		return robotsAnswer{}, refused(err), context.Cause(ctx)
+		failure, err := refused(ctx, err)
+		return robotsAnswer{}, failure, err
 	}
 	o := resp.GetOutcome()
 	if o.GetExchanges() == 0 && o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {

@@ -164,10 +164,10 @@ func (c *Check) message(rec *warc.Record) (faults []error, err error) {
 	if _, broken := errors.AsType[*warc.Error](fault); broken {
 		return nil, fault
 	}
+	if fault != nil && rec.Truncated != "" { // the recorder gave up there
+		return nil, nil
+	}
 	if fault != nil {
-		if errors.Is(fault, errEndless) && rec.Truncated != "" {
-			return nil, nil
-		}
 		return []error{fault}, nil
 	}
 	if m.method == "HEAD" {
@@ -196,12 +196,12 @@ func (c *Check) payload(m message) (faults []error, err error) {
 			return nil, err
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("the chunks of the body are not whole: %v", err))
+			faults = append(faults, fmt.Errorf("the chunks of the body are not whole: %w", err))
 		}
 		return faults, nil
 	}
 	n, err := io.Copy(io.Discard, c.in)
-	if err == nil && m.length >= 0 && n != m.length {
+	if err == nil && m.length >= 0 && !m.unclear && n != m.length {
 		faults = append(faults, fmt.Errorf("the HTTP head has Content-Length %d, and the payload has %d bytes", m.length, n))
 	}
 	return faults, err

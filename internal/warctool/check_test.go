@@ -124,24 +124,32 @@ func TestCheck(t *testing.T) {
 		}, ""},
 		{"two lengths", func(f *file) {
 			f.exchange(ask, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok")
+		}, ""},
+		{"two lengths in a request", func(f *file) {
+			f.exchange("POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", reply)
 		}, "the HTTP head has Content-Length 2 and 3"},
-		{"length that is not a number", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nok") },
+		{"length that is not a number", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nok") }, ""},
+		{"length of a request that is not a number", func(f *file) { f.exchange("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\nok", reply) },
 			`Content-Length "-1" of the HTTP head is not a number`},
 		{"head that does not end", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: b\r\n") }, "the HTTP head does not end within the block"},
 		{"head that does not end, truncated", func(f *file) {
 			f.record(warc.Response, "r", "HTTP/1.1 200 OK\r\nA: b\r\n", func(h *warc.Header) { h.Truncated = warc.TruncatedTime })
+		}, ""},
+		{"line without a name, truncated", func(f *file) {
+			f.record(warc.Response, "r", "HTTP/1.1 200 OK\r\nno\r\n\r\n", func(h *warc.Header) { h.Truncated = warc.TruncatedDisconnect })
 		}, ""},
 		{"empty block", func(f *file) { f.exchange(ask, "") }, "the HTTP head does not end within the block"},
 		{"head with LF alone", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\nA: b\n\nbody") }, ""},
 		{"head with a line that is continued", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n") }, ""},
 		{"head with NUL", func(f *file) { f.exchange(ask, "HTTP/1.1 200 O\x00K\r\nA: \x00\r\n\r\n") }, ""},
 		{"HTTP/2", func(f *file) { f.exchange("GET / HTTP/2\r\n\r\n", "HTTP/2 200\r\n\r\n") }, ""},
-		{"line without a name", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\n\x1b[2Jno\r\n\r\n") }, `the line "\x1b[2Jno" of the HTTP head has no name`},
+		{"line without a name", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\n\x1b[2Jno\r\n\r\n") }, ""},
+		{"line without a name in a request", func(f *file) { f.exchange("GET / HTTP/1.1\r\n\x1b[2Jno\r\n\r\n", reply) }, `the line "\x1b[2Jno" of the HTTP head has no name`},
 		{"status line", func(f *file) { f.exchange(ask, "ICY 200 OK\r\n\r\n") }, `the status line "ICY 200 OK" cannot be parsed`},
 		{"status of two digits", func(f *file) { f.exchange(ask, "HTTP/1.1 20 OK\r\n\r\n") }, `the status line "HTTP/1.1 20 OK" cannot be parsed`},
 		{"request line", func(f *file) { f.exchange("GET /\r\n\r\n", reply) }, `the request line "GET /" cannot be parsed`},
-		{"head that is too long", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: b\r\n", maxHead/6)+"\r\n") }, errLong.Error()},
-		{"line that is too long", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("b", maxLine)+"\r\n\r\n") }, errLong.Error()},
+		{"head that is too long", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: b\r\n", maxHead/6)+"\r\n") }, fmt.Sprint(errLong)},
+		{"line that is too long", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("b", maxLine)+"\r\n\r\n") }, fmt.Sprint(errLong)},
 		{"long line", func(f *file) { f.exchange(ask, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("b", maxLine-5)+"\r\n\r\n") }, ""},
 		{"block that is not HTTP", func(f *file) {
 			f.record(warc.Response, "r", "\x00", func(h *warc.Header) { h.ContentType = "application/octet-stream" })
@@ -341,7 +349,7 @@ func TestCheckErrors(t *testing.T) {
 func FuzzCheck(f *testing.F) {
 	for _, plain := range []bool{true, false} {
 		t := new(testing.T)
-		f.Add([]byte(newFile(t, plain).exchange(ask, reply).revisit(nil).String()))
+		f.Add(newFile(t, plain).exchange(ask, reply).revisit(nil).Bytes())
 	}
 	f.Add([]byte("WARC/1.1\r\nContent-Length: 0\r\nWARC-Record-ID: \x1b[2J\tx\r\nWARC-Concurrent-To: \t\r\n\r\n\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

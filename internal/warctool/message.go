@@ -25,6 +25,7 @@ type message struct {
 	contentType string
 	length      int64 // Content-Length, or -1
 	chunked     bool
+	unclear     bool // fields of a response are wrong, so the length of its payload is not known
 }
 
 var (
@@ -61,7 +62,9 @@ func readMessage(in *bufio.Reader, request bool) (message, error) {
 		case number == 0:
 			err = m.start(string(line), request)
 		case line[0] != ' ' && line[0] != '\t': // a line that is continued has no value that matters
-			err = m.field(line)
+			if err = m.field(line); err != nil && !request { // an origin's fault, which was recorded as it was
+				m.unclear, err = true, nil
+			}
 		}
 		if fault == nil {
 			fault = err

@@ -56,7 +56,7 @@ func TestKey(t *testing.T) {
 		{"session of ASP", "http://a.org/?ASPSESSIONIDabcdefgh=ABCDEFGHIJKLMNOPQRSTUVWX&x=y", "org,a)/?x=y"},
 		{"session in the path", "http://a.org/(S(4hqa0555fwsecu455xqckv45))/mileg.aspx", "org,a)/mileg.aspx"},
 		{"short session in the path", "http://a.org/(4hqa0555fwsecu455xqckv45)/mileg.aspx", "org,a)/mileg.aspx"},
-		{"@ in the path", "http://a.org/photos/36050182@N05/", "org,a)/photos/36050182@n05"},
+		{"@ in the path", "http://a.org/photos/36050182@A05/", "org,a)/photos/36050182@a05"},
 		{"dns", "dns:archive.org", "dns:archive.org"},
 		{"mailto", "mailto:foo@example.com", "mailto:foo@example.com"},
 		{"urn", "urn:X-Some:ID", "urn:x-some:id"},
@@ -96,7 +96,7 @@ func FuzzKey(f *testing.F) {
 // A quadratic algorithm would need minutes.
 func TestKeyTakesLinearTime(t *testing.T) {
 	t.Parallel()
-	const n = 1 << 20
+	const n = 256 << 10
 	for _, part := range []string{"%25", "25", "../", "cfid=", "sid=a&", "/", "&", ".", "(a(", "%"} {
 		if key := Key("http://a.org/%" + strings.Repeat(part, n/len(part)) + "?" + strings.Repeat(part, n/len(part))); key == "" {
 			t.Errorf("the key of a URL of %q is empty", part)

@@ -3,6 +3,6 @@
 //
 // The tests run if FETCHD_LONG is 1, which .ci/run console sets, and take a minute. Without
 // Chromium they are skipped, unless CI is true. They use loopback only, and close the browser
-// that they start. TestLooks writes pictures of the page as artifacts: go test -artifacts
-// keeps them.
+// that they start. TestAxe needs axe-core, which .ci/run console installs. TestLooks writes
+// pictures of the page as artifacts: go test -artifacts keeps them.
 package browser

@@ -4,6 +4,7 @@ package browser
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,19 +47,10 @@ func TestLooks(t *testing.T) {
 		}
 	}
 	good := p.origin.URL("https", "/r/look/302/1/503:delay=90ms/503:delay=60ms/200:delay=120ms,body=hello,drip=1@30ms")
-	p.scheme("light", "no-preference")
 	picture("start")
+	p.do(chromedp.EmulateViewport(1000, 1000))
 	p.run(good)
 	eval[bool](p, `(document.activeElement.blur(), true)`)
-	picture("light")
-	p.scheme("dark", "no-preference")
-	picture("dark")
-	p.do(chromedp.EmulateViewport(320, 800))
-	picture("narrow-dark")
-	p.scheme("light", "no-preference")
-	picture("narrow")
-	p.do(chromedp.EmulateViewport(1000, 1000))
-	eval[bool](p, `(scrollTo(0, 0), true)`)
 	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +58,17 @@ func TestLooks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), "page.png"), png, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	p.set("redirects-max", "20")
+	p.run(p.origin.URL("https", "/r/long/302/11/503:delay=90ms/200:delay=120ms,type=application%2Fjson,body="+strings.ReplaceAll(url.PathEscape(`{"name":"fetchd","numbers":[1,2.5e3,12345678901234567890],"text":"a\u202eb","inner":{"empty":{}}}`), ",", "%2C")))
+	p.press(".attempt:last-child .row:nth-child(5) button")
+	for _, width := range []int64{1280, 390, 320} {
+		p.do(chromedp.EmulateViewport(width, 844))
+		for _, scheme := range []string{"light", "dark"} {
+			p.scheme(scheme, "reduce")
+			picture(fmt.Sprintf("%d-%s", width, scheme))
+		}
+	}
+	p.scheme("light", "reduce")
 	p.do(chromedp.EmulateViewport(1180, 900))
 	p.run(p.origin.URL("http", "/s/fail/503:delay=40ms/429:retry-after=1,body=slowly/503:delay=20ms"))
 	picture("failure")
@@ -82,7 +85,7 @@ func TestLooks(t *testing.T) {
 // TestNarrow checks that the page does not scroll sideways.
 func TestNarrow(t *testing.T) {
 	p := open(t)
-	for _, width := range []int64{320, 375, 640, 641, 900} {
+	for _, width := range []int64{320, 390, 640, 641, 900} {
 		p.do(chromedp.EmulateViewport(width, 800))
 		p.visit("")
 		p.header("X-A-Header-With-A-Name-That-Goes-On", strings.Repeat("value", 30))

@@ -134,6 +134,7 @@ func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 		t.Fatal(err)
 	}
 	p.do(chromedp.EmulateViewport(1180, 900))
+	p.scheme("light", "reduce") // a click may miss while the page scrolls
 	t.Cleanup(p.wantNoFault)
 	p.visit("")
 	return p

@@ -78,7 +78,7 @@ func TestLive(t *testing.T) {
 			}
 			p.until(`document.querySelectorAll('.attempt').length === 3 && document.querySelectorAll('.row.gap').length === 2 && document.querySelectorAll('.bar.phase-live').length === 1`)
 			p.want(".attempt .badge", "503 http_server_error", "503 http_server_error", "in flight")
-			p.want("#state", "Running")
+			p.want(".headline", "Running")
 			row.end(p)
 			p.ended()
 			p.wantIn(".headline", "Cancelled after")
@@ -156,12 +156,12 @@ func TestFailedAt(t *testing.T) {
 // TestPreviousOutcome checks that the page shows the outcome of the latest request only.
 func TestPreviousOutcome(t *testing.T) {
 	p := open(t)
-	stays := func(t *testing.T) {
+	gone := func(t *testing.T, headline string) {
 		t.Helper()
 		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "client_error") || strings.Contains(got, "Outcome") {
 			t.Errorf("the page still shows %q", got)
 		}
-		p.want(".headline")
+		p.want(".headline", headline)
 	}
 	for _, row := range []struct{ name, field, value, valid string }{
 		{"a field that cannot be sent", "base-delay", "soon", "1s"},
@@ -174,7 +174,7 @@ func TestPreviousOutcome(t *testing.T) {
 			p.set(row.field, row.value)
 			p.click("run")
 			p.until(`document.activeElement.id === '` + row.field + `'`)
-			stays(t)
+			gone(t, "")
 			p.set(row.field, row.valid)
 			p.run(p.origin.URL("http", "/s/b/200"))
 			p.wantIn(".headline", "Success")
@@ -185,7 +185,7 @@ func TestPreviousOutcome(t *testing.T) {
 		p.set("url", p.origin.URL("http", "/s/c/silent"))
 		p.click("run")
 		p.until(`document.querySelectorAll('.bar.phase-live').length === 1`)
-		stays(t)
+		gone(t, "Running")
 		p.click("cancel")
 		p.ended()
 	})

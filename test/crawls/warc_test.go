@@ -18,19 +18,19 @@ import (
 	"fetchd/warc"
 )
 
-// TestRecordedCrawl crawls with the fetchd inside, which records, and kills it once. Every outcome must
-// name a whole record, and every request must have one, except for those in flight at the kill. Two
-// more crawls must refer to the responses of the first.
+// TestRecordedCrawl crawls with the fetchd inside, which records. Every outcome must name a whole
+// record, and every request must have one. Two more crawls must refer to the responses of the first.
+// With SQLite the first worker is killed: the requests in flight then may have no record.
 func TestRecordedCrawl(t *testing.T) {
 	for name, newDatabase := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
-			recordedCrawl(ctx, t, newDatabase(ctx, t))
+			recordedCrawl(ctx, t, newDatabase(ctx, t), name == "sqlite")
 		})
 	}
 }
 
-func recordedCrawl(ctx context.Context, t *testing.T, dsn string) {
+func recordedCrawl(ctx context.Context, t *testing.T, dsn string, kill bool) {
 	t.Helper()
 	const hosts, pages = 8, 60
 	c := newCrawl(ctx, t, dsn, 0)
@@ -57,19 +57,23 @@ func recordedCrawl(ctx context.Context, t *testing.T, dsn string) {
 		}
 		return n
 	}
-	killed := c.worker(flags...)
-	rig.Until(ctx, t, "the crawl is half way", func() bool { return requests() >= hosts*pages/2 })
-	killed.kill()
-	killed.exits(ctx, -1)
-	if open, err := filepath.Glob(filepath.Join(dir, "*.open")); err != nil || len(open) == 0 {
-		t.Errorf("open files %q, %v after the kill; want some", open, err)
+	mayLose := 0
+	if kill {
+		mayLose = hosts
+		w := c.worker(flags...)
+		rig.Until(ctx, t, "the crawl is half way", func() bool { return requests() >= hosts*pages/2 })
+		w.kill()
+		w.exits(ctx, -1)
+		if open, err := filepath.Glob(filepath.Join(dir, "*.open")); err != nil || len(open) == 0 {
+			t.Errorf("open files %q, %v after the kill; want some", open, err)
+		}
 	}
 	c.finished(c.worker(flags...))
 	c.complete()
 	records := recordsIn(t, dir)
 	lost := requests() - count(records, warc.Request)
-	if lost < 0 || lost > hosts {
-		t.Errorf("%d requests have no record, want at most one for each host, because of the kill", lost)
+	if lost < 0 || lost > mayLose {
+		t.Errorf("%d requests have no record, want at most %d", lost, mayLose)
 	}
 	for range 2 {
 		asked, had := requests(), count(records, warc.Revisit)
@@ -90,7 +94,7 @@ func recordedCrawl(ctx context.Context, t *testing.T, dsn string) {
 		}
 	}
 	c.located(records)
-	t.Logf("%d URLs three times in %.1f s: %d requests, %d records, %d lost in the kill", c.urls, time.Since(c.started).Seconds(), requests(), len(records), lost)
+	t.Logf("%d URLs three times in %.1f s: %d requests, %d records, %d requests without a record", c.urls, time.Since(c.started).Seconds(), requests(), len(records), lost)
 }
 
 // again makes all URLs pending.

@@ -35,6 +35,7 @@ func TestHostileTargets(t *testing.T) {
 	t.Run("spellings", r.testSpellings)
 	t.Run("names", r.testNames)
 	t.Run("redirects", r.testRedirects)
+	t.Run("tools", r.testTools)
 	// When these connections are accepted, all earlier ones have been accepted too.
 	for _, port := range honeypotPorts {
 		for _, ip := range []string{"198.18.255.254", "fd00:ec2::ffff"} {

@@ -42,7 +42,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org",
-			"fetchd/observe", "fetchd/internal/stores", "github.com/aws", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
+			"fetchd/observe", "fetchd/internal/stores", "fetchd/internal/archive", "fetchd/warc", "github.com/aws", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
 		why: "a fetch works without a server, the contract can change without it, and its caller chooses what counts fetches",
 	},
 	{

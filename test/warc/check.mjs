@@ -1,6 +1,6 @@
 // Checks WARC files with warcio's parser, and prints a line of JSON for each record.
 //
-//   node check.mjs [--wget] FILE...
+//   node check.mjs [--wget | --killed] FILE...
 //
 // warcio accepts truncated files, wrong digests, and members of gzip that have several records. So
 // each file is also read byte by byte here, and both readings are compared. Each fault is a line on
@@ -8,7 +8,8 @@
 // file without gzip is truncated.
 //
 // The files are one archive: a record may refer to a record of any of them. --wget is for the files
-// of wget, in which a request does not name its response.
+// of wget, in which a request does not name its response. --killed is for files of a program that
+// was killed: the last record of a file may be a request whose response was lost.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
@@ -16,7 +17,8 @@ import pako from 'pako';
 import { WARCParser } from 'warcio';
 
 const wget = process.argv[2] === '--wget';
-const files = process.argv.slice(wget ? 3 : 2);
+const killed = process.argv[2] === '--killed';
+const files = process.argv.slice(wget || killed ? 3 : 2);
 const profiles = {
   'http://netpreserve.org/warc/1.1/revisit/identical-payload-digest': 'payload',
   'http://netpreserve.org/warc/1.1/revisit/server-not-modified': 'unmodified',
@@ -53,8 +55,8 @@ function hasDigest(field, bytes) {
 function* members(file) {
   for (let offset = 0; offset < file.length; ) {
     const one = new pako.Inflate();
-    one.push(file.subarray(offset), true);
-    if (one.err || !one.result) throw new Error(`no whole member at offset ${offset}: ${one.msg || 'the file ends'}`);
+    one.push(file.subarray(offset), false);
+    if (one.err || !one.ended) throw new Error(`no whole member at offset ${offset}: ${one.msg || 'the file ends'}`);
     const length = one.strm.total_in;
     yield { offset, length, bytes: Buffer.from(one.result) };
     offset += length;
@@ -167,16 +169,12 @@ function check(r) {
   }
   const block = r.get('WARC-Block-Digest');
   want(block === '' ? wget : hasDigest(block, r.block), `WARC-Block-Digest is ${block}`);
-  if (type !== 'warcinfo') checkOrigin(r);
+  const info = byID.get(r.get('WARC-Warcinfo-ID'));
+  want(!r.get('WARC-Warcinfo-ID') || (info?.get('WARC-Type') === 'warcinfo' && info.file === r.file), 'WARC-Warcinfo-ID is not that of this file');
   if (isHTTP(r)) checkMessage(r, type);
+  else want(type !== 'response' || (r.get('Content-Type') === 'application/octet-stream' && r.get('WARC-Payload-Digest') === ''), `a response has the type ${r.get('Content-Type')} and the payload digest ${r.get('WARC-Payload-Digest')}`);
   if (type === 'revisit') checkRevisit(r);
   if (['request', 'response', 'revisit'].includes(type) && !wget) checkConcurrent(r, id, type);
-}
-
-// checkOrigin checks the file of the record.
-function checkOrigin(r) {
-  const info = byID.get(r.get('WARC-Warcinfo-ID'));
-  want(info?.get('WARC-Type') === 'warcinfo' && (wget || info.file === r.file), 'WARC-Warcinfo-ID is not that of this file');
 }
 
 function checkMessage(r, type) {
@@ -187,7 +185,7 @@ function checkMessage(r, type) {
   if (type === 'request') {
     want(/^[A-Z]+ \S+ HTTP\/1\.1$/.test(message.start), `the request line is ${message.start}`);
   } else {
-    want(type === 'revisit' || digest !== '', 'the record has no WARC-Payload-Digest');
+    want(type === 'revisit' || digest !== '' || message.payload.length === 0, 'the record has no WARC-Payload-Digest');
     want(!/^HTTP\/1\.\d 1(?!01)\d\d/.test(message.start), `the record has an interim response: ${message.start}`);
   }
   if (type === 'revisit') want(message.payload.length === 0, `a revisit has a payload of ${message.payload.length} bytes`);
@@ -210,6 +208,7 @@ function checkConcurrent(r, id, type) {
   const others = r.all('WARC-Concurrent-To');
   want(others.length === 1 || (type === 'request' && others.length === 0), `there are ${others.length} fields WARC-Concurrent-To`);
   for (const other of others.map((o) => byID.get(o))) {
+    if (!other && killed && r.last) continue;
     if (!other) return fault('WARC-Concurrent-To is in none of the files');
     want(other.get('WARC-Concurrent-To') === id, 'the record in WARC-Concurrent-To does not name this one');
     want((other.get('WARC-Type') === 'request') !== (type === 'request'), `WARC-Concurrent-To is a ${other.get('WARC-Type')}`);
@@ -238,6 +237,7 @@ for (const path of files) {
     where = basename(path);
     want(found[0]?.get('WARC-Type') === 'warcinfo', 'the first record is not a warcinfo record');
     want(found[0]?.get('WARC-Filename') === found[0]?.file, `WARC-Filename is ${found[0]?.get('WARC-Filename')}`);
+    found.at(-1).last = true;
     records.push(...found);
   } catch (e) {
     fault(e.message);

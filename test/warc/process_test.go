@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,7 +120,7 @@ func request(url string) *pb.FetchRequest {
 		Url:           url,
 		Record:        &pb.RecordPolicy{Store: "archive"},
 		BodyPolicy:    &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_NONE},
-		RetryPolicy:   &pb.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(10 * time.Millisecond)},
+		RetryPolicy:   &pb.RetryPolicy{BaseDelay: durationpb.New(time.Millisecond), MaxDelay: durationpb.New(10 * time.Millisecond)},
 		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(30 * time.Second)},
 	}
 }
@@ -132,4 +133,14 @@ func run(ctx context.Context, t *testing.T, program string, args ...string) (std
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	err = cmd.Run()
 	return out.String(), failed.String(), err
+}
+
+// portOf returns the port of an address.
+func portOf(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }

@@ -50,6 +50,16 @@ var metrics = map[string][]string{
 	"fetchd_store_uploads_total":        {"store", "result"},
 	"fetchd_store_bytes_total":          {"store"},
 	"fetchd_store_request_errors_total": {"store"},
+
+	"fetchd_archive_up":                     {"store"},
+	"fetchd_archive_records_total":          {"store", "type"},
+	"fetchd_archive_bytes_total":            {"store"},
+	"fetchd_archive_errors_total":           {"store"},
+	"fetchd_archive_spool_bytes":            {"store"},
+	"fetchd_archive_files_open":             {"store"},
+	"fetchd_archive_files_waiting":          {"store"},
+	"fetchd_archive_waiting_bytes":          {"store"},
+	"fetchd_archive_oldest_waiting_seconds": {"store"},
 }
 
 // outside are metrics that Prometheus itself creates.

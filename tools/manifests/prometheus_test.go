@@ -116,15 +116,15 @@ func (s shown) alertTests(t *testing.T) (fires, quiet map[string]bool) {
 
 // The alerts and the dashboard select their series by the name of the job.
 func TestScrapeConfigs(t *testing.T) {
-	both, fetchd, frontier := []string{"alerts.yaml", "frontier-alerts.yaml"}, []string{"alerts.yaml"}, []string{"frontier-alerts.yaml"}
+	both := []string{"alerts.yaml", "frontier-alerts.yaml"}
 	for _, row := range []struct {
 		file        string
 		rules, jobs []string
 	}{
 		{"prometheus.yaml", both, []string{"fetchd", "frontier"}},
 		{"static.yaml", both, []string{"fetchd", "frontier"}},
-		{"kubernetes.yaml", fetchd, []string{"fetchd"}},
-		{"frontier.yaml", frontier, []string{"frontier"}},
+		{"kubernetes.yaml", both, []string{"fetchd", "frontier"}},
+		{"frontier.yaml", []string{"frontier-alerts.yaml"}, []string{"frontier"}},
 	} {
 		t.Run(row.file, func(t *testing.T) {
 			var config struct {

@@ -111,7 +111,8 @@ func describe(info *buildinfo.BuildInfo, name, sum string) document {
 
 // module returns the component of a module. Licenses are left out, because a program does not have them.
 func module(m *debug.Module) component {
-	c := component{Type: "library", Name: m.Path, Version: m.Version, PURL: purl(m.Path, m.Version)}
+	version := strings.TrimSuffix(m.Version, "(devel)") // a build without data of a repository
+	c := component{Type: "library", Name: m.Path, Version: version, PURL: purl(m.Path, version)}
 	c.Ref = c.PURL
 	return c
 }
@@ -123,7 +124,7 @@ func purl(name, version string) string {
 		parts[i] = url.PathEscape(part)
 	}
 	text := "pkg:golang/" + path.Join(parts...)
-	if version != "" && version != "(devel)" {
+	if version != "" {
 		text += "@" + url.QueryEscape(version)
 	}
 	return text

@@ -3,6 +3,7 @@
 import { call, Refused } from './stream.js';
 import { curl, grpcurl, python } from './copyas.js';
 import { draw, headline } from './outcome.js';
+import { copyText, saveFile } from './files.js';
 import { Fetch, gap } from './model.js';
 import { Form } from './form.js';
 import { fragment, requestIn } from './link.js';
@@ -15,6 +16,7 @@ const $ = (id) => document.getElementById(id);
 const form = new Form($('form'), $('json'), $('json-wrong'), $('headers'));
 const waterfall = new Waterfall($('attempts'), $('axis'), $('table-rows'));
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
+const small = matchMedia('(max-width: 640px), (max-height: 500px)'); // the form fills the window
 let service = { grpc: '', tls: false, token: false, version: '' };
 let current = null; // the fetch on display
 let control = null; // aborts the fetch in flight; null if there is none
@@ -51,6 +53,7 @@ async function run() {
   current = fetch;
   control = new AbortController();
   running(true);
+  if (small.matches) goTo($('headline'));
   announce('Running.');
   const ticking = setInterval(() => waterfall.tick(fetch), calm.matches ? 500 : 60);
   try {
@@ -63,9 +66,16 @@ async function run() {
   finish(fetch);
 }
 
+// goTo moves the view and the focus to an element.
+function goTo(element) {
+  element.focus({ preventScroll: true });
+  element.scrollIntoView({ behavior: calm.matches ? 'instant' : 'smooth', block: 'start' });
+}
+
 // clear removes the result of the previous fetch.
 function clear() {
   current = null;
+  say('', '');
   $('result').hidden = true;
   $('outcome').hidden = true;
   $('outcome-body').replaceChildren();
@@ -98,13 +108,19 @@ function wantToken() {
 function finish(fetch) {
   running(false);
   waterfall.draw(fetch);
-  draw(fetch, $('outcome-body'));
+  $('waterfall').hidden = fetch.attempts.length === 0;
+  draw(fetch, $('outcome-body'), announce);
   $('outcome').hidden = false;
   const head = headline(fetch);
-  $('state').className = `state ${head.state}`;
-  $('state').textContent = head.text;
+  say(head.state, head.text);
   $('save').disabled = !fetch.attempts.some((a) => a.hops.length > 0);
   announce(`${head.text}.${fetch.refused ? ` ${visible(fetch.refused.message)}` : ''}`);
+}
+
+// say sets the headline of the result.
+function say(state, text) {
+  $('headline').className = `headline ${state}`;
+  $('headline').textContent = text;
 }
 
 function running(now) {
@@ -112,9 +128,12 @@ function running(now) {
   $('cancel').setAttribute('aria-disabled', String(!now));
   $('result').hidden = false;
   $('result').classList.toggle('running', now);
+  if (!now && document.activeElement === $('stop')) $('headline').focus({ preventScroll: true });
+  $('stop').hidden = !now;
+  $('edit').hidden = now;
   if (!now) return;
-  $('state').className = 'state live';
-  $('state').textContent = 'Running';
+  say('live', 'Running');
+  $('waterfall').hidden = false;
   $('save').disabled = true;
   waterfall.draw(current);
 }
@@ -129,22 +148,10 @@ async function link() {
   history.replaceState(null, '', fragment(request));
   $('link-text').value = location.href;
   $('link-box').hidden = false;
-  const copied = await copy(location.href, $('link-text'));
+  const copied = await copyText(location.href, $('link-text'));
   const text = left.length ? `Left out because links are shared: ${left.map(visible).join(', ')}.` : 'It contains the whole request.';
   $('link-note').textContent = `${copied} ${text}`;
   announce(`${copied} ${text}`);
-}
-
-// copy puts text on the clipboard, or selects it if the browser does not allow that.
-async function copy(text, field) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return 'Copied.';
-  } catch {
-    field.focus();
-    field.select();
-    return 'Selected: the browser does not allow this page to copy, so copy it yourself.';
-  }
 }
 
 async function copyAs(make, name) {
@@ -153,7 +160,7 @@ async function copyAs(make, name) {
   $('copy-text').value = text;
   $('copy-text').rows = Math.min(text.split('\n').length + 1, 16);
   $('copy-box').hidden = false;
-  const copied = await copy(text, $('copy-text'));
+  const copied = await copyText(text, $('copy-text'));
   const secret = withoutSecrets(form.request, true).left.length ? ' It contains the whole request, including credentials.' : '';
   $('copy-note').textContent = `${name}. ${copied}${secret}`;
   announce(`${name}. ${copied}${secret}`);
@@ -170,13 +177,14 @@ function grpcAddress() {
 function save() {
   if (!current) return;
   const text = JSON.stringify(har(current, service.version), null, 1);
-  const address = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
-  const a = el('a', { href: address, download: `fetchd-${visible(current.fetchId || 'fetch').replace(/[^\w-]/g, '')}.har` });
-  document.body.append(a);
-  a.click();
-  a.remove();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  saveFile([text], 'application/json', `fetchd-${visible(current.fetchId || 'fetch').replace(/[^\w-]/g, '')}.har`);
   announce('The HAR file is saved, without the values of headers that may be credentials.');
+}
+
+// example fills in the URL of an example. It never runs it.
+function example(button) {
+  form.set($('url'), button.dataset.url);
+  announce(`The URL is ${button.dataset.url}.`);
 }
 
 // fromLink loads the request in the address of the page. It never runs it.
@@ -209,6 +217,9 @@ $('form').addEventListener('submit', (e) => {
   run();
 });
 $('cancel').addEventListener('click', cancel);
+$('stop').addEventListener('click', cancel);
+$('edit').addEventListener('click', () => goTo($('url')));
+for (const button of $('examples').querySelectorAll('button')) button.addEventListener('click', () => example(button));
 $('add-header').addEventListener('click', () => form.addHeader());
 $('link').addEventListener('click', link);
 $('save').addEventListener('click', save);

@@ -119,6 +119,12 @@ export class Form {
     this.write();
   }
 
+  // set sets a field as if the user had typed value.
+  set(field, value) {
+    field.value = value;
+    this.fromField(field);
+  }
+
   // wrong returns the first field with an invalid value, or null.
   wrong() {
     return this.root.querySelector('[aria-invalid="true"]');
@@ -160,7 +166,7 @@ export class Form {
     let note = document.getElementById(id);
     if (!message) {
       field.removeAttribute('aria-invalid');
-      field.removeAttribute('aria-errormessage');
+      field.removeAttribute('aria-describedby');
       note?.remove();
       return;
     }
@@ -170,7 +176,7 @@ export class Form {
     }
     note.textContent = message;
     field.setAttribute('aria-invalid', 'true');
-    field.setAttribute('aria-errormessage', id);
+    field.setAttribute('aria-describedby', id);
   }
 
   // fill copies the request into the fields.

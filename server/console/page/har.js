@@ -130,7 +130,7 @@ function contentOf(fetch, attempt, hop, last) {
   const of = shown?.of === 'body' ? attempt.number === (fetch.body.from || fetch.attempts.at(-1)?.number) : attempt.number === fetch.outcome?.response_attempt;
   if (!last || !shown || !of) return made;
   made.size = shown.size;
-  if (!shown.whole) made.comment = `the first ${shown.bytes.length} bytes`;
+  if (!shown.known || shown.bytes.length < shown.size) made.comment = `the first ${shown.bytes.length} bytes`;
   try {
     made.text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(shown.bytes);
   } catch {

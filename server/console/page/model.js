@@ -2,8 +2,11 @@
 
 import { seconds, bytesOf } from './text.js';
 
-// keptBytes is the number of body bytes kept to show and save.
-export const keptBytes = 64 << 10;
+// keptBytes is the number of body bytes kept to save. The default of max_size_bytes is a quarter.
+export const keptBytes = 64 << 20;
+
+// shownBytes is the number of body bytes that can be shown, and that a HAR file has.
+export const shownBytes = 256 << 10;
 
 // phaseFields maps the phases of a hop, in order, to fields of Exchange.
 const phaseFields = [
@@ -96,7 +99,7 @@ export class Fetch {
     this.body.attempt = attempt;
     if (offset === 0 || this.body.size === 0) this.body.from = attempt;
     if (offset >= this.body.size) return;
-    const all = this.bodyBytes().subarray(0, offset);
+    const all = this.bodyBytes(offset);
     Object.assign(this.body, { chunks: [all], kept: all.length, size: offset });
   }
 
@@ -111,13 +114,14 @@ export class Fetch {
     this.body.size += length;
   }
 
-  // bodyBytes returns the first bytes of the delivered body.
-  bodyBytes() {
-    const all = new Uint8Array(this.body.kept);
+  // bodyBytes returns the first bytes of the delivered body, at most limit.
+  bodyBytes(limit) {
+    const all = new Uint8Array(Math.min(this.body.kept, limit));
     let at = 0;
     for (const chunk of this.body.chunks) {
-      all.set(chunk, at);
-      at += chunk.length;
+      if (at === all.length) break;
+      all.set(chunk.subarray(0, all.length - at), at);
+      at = Math.min(at + chunk.length, all.length);
     }
     return all;
   }
@@ -145,19 +149,20 @@ export class Fetch {
     else this.cancelled = true;
   }
 
-  // shown returns the bytes to display, the size as far as it is known, and whether they are
-  // of the body or of a failed response. It returns null if there are none.
+  // shown returns a body, or null if there is none: the bytes to show, all parts that are kept and
+  // their size, the size of the body and whether it is known, and whose body it is.
   shown() {
-    if (this.body.size > 0) return { bytes: this.bodyBytes(), size: this.body.size, whole: this.body.size === this.body.kept, of: 'body' };
-    if (this.outcome?.inline_body) return whole(this.outcome.inline_body, 'body');
-    if (this.outcome?.error_body) return Object.assign(whole(this.outcome.error_body, 'the failed response'), { whole: false });
+    const { size, kept, chunks } = this.body;
+    if (size > 0) return { bytes: this.bodyBytes(shownBytes), parts: chunks, kept, size, known: true, of: 'body' };
+    if (this.outcome?.inline_body) return inOutcome(this.outcome.inline_body, 'body');
+    if (this.outcome?.error_body) return inOutcome(this.outcome.error_body, 'the failed response');
     return null;
   }
 }
 
-function whole(text, of) {
+function inOutcome(text, of) {
   const bytes = bytesOf(text);
-  return { bytes: bytes.subarray(0, keptBytes), size: bytes.length, whole: bytes.length <= keptBytes, of };
+  return { bytes: bytes.subarray(0, shownBytes), parts: [bytes], kept: bytes.length, size: bytes.length, known: of === 'body', of };
 }
 
 function hopOf(hop) {

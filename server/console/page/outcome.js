@@ -1,7 +1,8 @@
-// Shows the outcome, its headers and the first bytes of the body. Everything from an origin
+// Shows the outcome, its headers, and where its body and records are. Everything from an origin
 // is inserted as text, never as markup.
 
-import { el, foreign, short, seconds, size, time, visible, visibleLines } from './text.js';
+import { bodyOf } from './body.js';
+import { el, foreign, short, seconds, size, time, visible } from './text.js';
 import { meaning } from './rules.js';
 
 const kinds = {
@@ -9,8 +10,7 @@ const kinds = {
   OUTCOME_KIND_REDIRECT: ['warn', 'Redirect, not followed'], OUTCOME_KIND_FAILED: ['bad', 'Failed'],
 };
 
-const shownText = 16 << 10;
-const shownDump = 1 << 10;
+const openRecords = 12; // a longer table is folded
 
 // headline returns the outcome in one sentence, and its colour.
 export function headline(fetch) {
@@ -23,13 +23,12 @@ export function headline(fetch) {
   return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}` };
 }
 
-// draw fills the outcome section.
-export function draw(fetch, into) {
-  const head = headline(fetch);
-  const parts = [el('p', { class: `headline ${head.state}` }, head.text)];
+// draw fills the outcome section. announce receives what its buttons did.
+export function draw(fetch, into, announce) {
+  const parts = [];
   if (fetch.refused) parts.push(...refusal(fetch.refused));
   if (fetch.cancelled) parts.push(el('p', {}, 'You cancelled the call. The service cancels the fetch and closes its connection, so there is no outcome.'));
-  if (fetch.outcome) parts.push(facts(fetch), ...response(fetch), ...body(fetch));
+  if (fetch.outcome) parts.push(facts(fetch), ...stored(fetch.outcome.stored_object), ...records(fetch.outcome.records || []), ...response(fetch), ...bodyOf(fetch, announce));
   into.replaceChildren(...parts);
 }
 
@@ -50,10 +49,7 @@ function withMeaning(rule) {
 function facts(fetch) {
   const o = fetch.outcome;
   const e = o.error;
-  const rows = [];
-  const add = (name, value) => {
-    if (value) rows.push(el('div', {}, el('dt', {}, name), el('dd', {}, value)));
-  };
+  const { list, add } = factList();
   add('Status', o.response?.status_code ? `${o.response.status_code}, of attempt ${o.response_attempt}` : 'no response');
   add('Rule', withMeaning(o.rule));
   if (e) {
@@ -73,11 +69,48 @@ function facts(fetch) {
   add('Attempts', `${o.attempts || 0}, ${o.exchanges || 0} ${o.exchanges === 1 ? 'exchange' : 'exchanges'}`);
   add('Time', time(seconds(o.total_duration)));
   add('Body', e ? '' : bodyFact(o.body_summary));
-  add('SHA-256', o.body_summary?.sha256 && el('code', { class: 'foreign' }, visible(o.body_summary.sha256)));
+  add('SHA-256', code(o.body_summary?.sha256));
   add('Connection', connection(o.hops?.at(-1)?.exchange));
   add('Changed by the service', fetch.clamped.length ? fetch.clamped.map(visible).join(', ') : '');
   add('Fetch', o.fetch_id && el('code', {}, visible(o.fetch_id)));
-  return el('dl', { class: 'facts' }, ...rows);
+  return list;
+}
+
+// factList returns a list of facts, and a function that adds one. A fact without a value is left
+// out.
+function factList() {
+  const list = el('dl', { class: 'facts' });
+  const add = (name, value) => {
+    if (value) list.append(el('div', {}, el('dt', {}, name), el('dd', {}, value)));
+  };
+  return { list, add };
+}
+
+function code(text) {
+  return text ? el('code', { class: 'foreign' }, visible(text)) : '';
+}
+
+function stored(object) {
+  if (!object) return [];
+  const { list, add } = factList();
+  add('Store', visible(object.store || ''));
+  add('Key', code(object.key));
+  add('Size', size(Number(object.size_bytes || 0)));
+  add('SHA-256', code(object.sha256));
+  add('ETag', code(object.etag));
+  add('Version', code(object.version));
+  return [el('h3', {}, 'Stored object'), list];
+}
+
+function records(list) {
+  if (list.length === 0) return [];
+  const rows = list.map((r) => el('tr', {}, el('th', { scope: 'row' }, `${r.attempt || 0}.${r.hop || 0}`), el('td', {}, short(r.type)),
+    el('td', {}, code(r.file)), el('td', { class: 'number' }, visible(r.offset_bytes || 0)), el('td', { class: 'number' }, visible(r.length_bytes || 0)), el('td', {}, code(r.record_id))));
+  const names = ['Attempt, hop', 'Type', 'File', 'Offset', 'Length', 'Record'];
+  const table = el('div', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'WARC records' }, el('table', { class: 'records' },
+    el('thead', {}, el('tr', {}, ...names.map((name) => el('th', { scope: 'col' }, name)))), el('tbody', {}, ...rows)));
+  const count = `${list.length} ${list.length === 1 ? 'record' : 'records'}`;
+  return [el('h3', {}, 'WARC records'), list.length <= openRecords ? table : el('details', {}, el('summary', {}, count), table)];
 }
 
 function bodyFact(summary) {
@@ -100,45 +133,4 @@ function response(fetch) {
   return [el('h3', {}, 'Response headers'), el('div', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Response headers' },
     el('table', { class: 'headers' }, el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Name'), el('th', { scope: 'col' }, 'Value'))),
       el('tbody', {}, ...rows)))];
-}
-
-function body(fetch) {
-  const shown = fetch.shown();
-  if (!shown) return [];
-  const { text, count } = readable(shown.bytes, charset(fetch));
-  const title = shown.of === 'body' ? 'Body' : 'Body of the failed response';
-  const all = count >= shown.size ? `all ${size(shown.size)}` : `the first ${size(count)} of ${shown.whole || shown.of === 'body' ? size(shown.size) : 'it'}`;
-  return [el('h3', {}, title, ' ', el('span', { class: 'muted' }, `${all}, as text`)),
-    el('pre', { class: 'body foreign', tabIndex: 0, dir: 'ltr', role: 'region', 'aria-label': title }, text)];
-}
-
-function charset(fetch) {
-  const type = (fetch.outcome.response?.headers || []).find((h) => h.name.toLowerCase() === 'content-type');
-  return /charset="?([\w.:-]+)/i.exec(type?.value || '')?.[1] || 'utf-8';
-}
-
-// readable returns the start of a body as text, or as a hex dump if it is binary.
-function readable(bytes, label) {
-  const head = bytes.subarray(0, 512);
-  const odd = head.reduce((n, b) => n + (b < 9 || (b > 13 && b < 32) || b === 127 ? 1 : 0), 0);
-  if (odd > head.length / 10) return { text: dump(bytes.subarray(0, shownDump)), count: Math.min(bytes.length, shownDump) };
-  let decoder;
-  try {
-    decoder = new TextDecoder(label);
-  } catch {
-    decoder = new TextDecoder();
-  }
-  const part = bytes.subarray(0, shownText);
-  return { text: visibleLines(decoder.decode(part)), count: part.length };
-}
-
-function dump(bytes) {
-  const lines = [];
-  for (let at = 0; at < bytes.length; at += 16) {
-    const part = [...bytes.subarray(at, at + 16)];
-    const hex = part.map((b) => b.toString(16).padStart(2, '0')).join(' ');
-    const chars = part.map((b) => (b > 31 && b < 127 ? String.fromCharCode(b) : '.')).join('');
-    lines.push(`${at.toString(16).padStart(6, '0')}  ${hex.padEnd(47)}  ${chars}`);
-  }
-  return lines.join('\n');
 }

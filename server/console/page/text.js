@@ -38,7 +38,7 @@ export function foreign(text, tag = 'bdi') {
 }
 
 // short returns the name of an enum value without the prefix of its enum, such as http_server_error.
-const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|RETRY_PROFILE|BODY_DELIVERY)_/;
+const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|RETRY_PROFILE|BODY_DELIVERY|WARC_TYPE)_/;
 export function short(value) {
   return visible(value || '').replace(enums, '').toLowerCase();
 }
@@ -70,7 +70,9 @@ export function size(n) {
 // bytesOf decodes base64 in either alphabet.
 export function bytesOf(base64) {
   const raw = atob(String(base64).replace(/-/g, '+').replace(/_/g, '/'));
-  return Uint8Array.from(raw, (c) => c.charCodeAt(0));
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i); // several times faster than Uint8Array.from
+  return bytes;
 }
 
 // base64 encodes bytes.

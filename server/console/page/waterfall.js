@@ -1,11 +1,17 @@
 // Draws the attempts as bars over time, and as a table.
 
+import { address } from './address.js';
 import { bars, gap, inFlight } from './model.js';
 import { el, foreign, short, time, visible } from './text.js';
 import { meaning } from './rules.js';
 
 // names has the phases as shown on the page.
 export const names = { queue: 'Queue', resolve: 'Resolve', connect: 'Connect', tls: 'TLS', wait: 'Wait', body: 'Body' };
+
+// A list with more than longest rows is folded: its first and last rows stay.
+const longest = 6;
+const stay = 2;
+const twoLines = matchMedia('(max-width: 640px)'); // as in console.css
 
 // gapText describes a wait: its length, its source and its rule.
 export function gapText(g) {
@@ -23,22 +29,73 @@ export function result(fetch, attempt) {
 // Waterfall draws a fetch as a list of rows.
 export class Waterfall {
   constructor(list, axis, table) {
-    Object.assign(this, { list, axis, table, total: 0, live: null });
+    Object.assign(this, { list, axis, table, total: 0, live: null, fetch: null, open: new Set(), room: 0 });
+    new ResizeObserver(() => {
+      if (this.fetch && this.measure() !== this.room) this.draw(this.fetch);
+    }).observe(list);
   }
 
   // draw redraws everything. It is called after each event that adds a row.
   draw(fetch) {
+    if (fetch !== this.fetch) this.open.clear();
+    this.fetch = fetch;
     this.live = null;
-    const rows = [];
-    for (const attempt of fetch.attempts) {
-      rows.push(this.attempt(fetch, attempt));
+    this.room = this.measure();
+    const rows = this.folded('attempts', 'attempts', fetch.attempts, (attempt) => {
       const g = gap(attempt);
-      if (g) rows.push(this.gap(fetch, attempt, g));
-    }
+      return g ? [this.attempt(fetch, attempt), this.gap(fetch, attempt, g)] : [this.attempt(fetch, attempt)];
+    });
+    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
     this.list.replaceChildren(...rows);
+    if (focused) [...this.list.querySelectorAll('button')].find((b) => b.dataset.key === focused)?.focus({ preventScroll: true });
     this.table.replaceChildren(...tableRows(fetch));
     this.total = 0;
     this.tick(fetch);
+  }
+
+  // measure returns the number of characters that a label has space for.
+  measure() {
+    const digits = el('span', { class: 'address' }, '0'.repeat(20));
+    const label = el('div', { class: 'row-label' }, digits);
+    const probe = row(label, [], '000.0 ms');
+    this.list.append(probe);
+    const perLine = Math.floor(label.clientWidth / (digits.getBoundingClientRect().width / 20 || 1));
+    probe.remove();
+    return perLine * (twoLines.matches ? 2 : 1);
+  }
+
+  // folded returns the rows of items. A long list has a button in place of its middle.
+  folded(key, words, items, rowsOf) {
+    const rows = (from, to) => items.slice(from, to).flatMap((item, i) => rowsOf(item, from + i));
+    const end = items.length - stay;
+    if (items.length <= longest) return rows(0, items.length);
+    const open = this.open.has(key);
+    const count = items.length - 2 * stay;
+    const button = this.toggle(key, open ? `Hide ${count} ${words}` : `… ${count} more ${words}`, open);
+    return [...rows(0, stay), el('li', { class: 'fold' }, button), ...(open ? rows(stay, end) : []), ...rows(end, items.length)];
+  }
+
+  // toggle returns a button that opens and closes what key names.
+  toggle(key, text, open) {
+    const button = el('button', { class: 'quiet', type: 'button', 'aria-expanded': String(open), 'data-key': key }, text);
+    button.addEventListener('click', () => {
+      if (!this.open.delete(key)) this.open.add(key);
+      this.draw(this.fetch);
+    });
+    return button;
+  }
+
+  // label returns the label of a hop. A URL that is too long is shortened, and a button shows all
+  // of it.
+  label(key, status, method, url, before, spoken) {
+    const open = this.open.has(key);
+    const head = [el('span', { class: 'status' }, status), ' ', method ? el('span', { class: 'method' }, `${visible(method)} `) : ''];
+    const taken = 3 + 1 + (method ? method.length + 1 : 0);
+    let { made, short: shortened } = address(before, url, open ? Infinity : this.room - taken);
+    if (shortened) ({ made } = address(before, url, Math.max(this.room - taken - 4, 16))); // the button takes 4
+    const button = shortened || open ? this.toggle(key, '…', open) : null;
+    button?.setAttribute('aria-label', 'Whole URL');
+    return el('div', { class: open ? 'row-label whole' : 'row-label' }, ...head, made, button, spoken ? el('span', { class: 'visually-hidden' }, `. ${spoken}`) : null);
   }
 
   // tick updates the scale and the bar of the hop in flight.
@@ -59,9 +116,12 @@ export class Waterfall {
 
   ticks(total) {
     const marks = [];
-    const step = niceStep(total / 6);
-    for (let at = 0; at < total * 0.93; at += step) {
-      const mark = el('span', {}, time(Number(at.toPrecision(6))));
+    const width = this.axis.clientWidth;
+    const step = niceStep(total / Math.min(6, Math.max(width / 64, 1)));
+    for (let at = 0; at < total; at += step) {
+      const text = time(Number(at.toPrecision(6)));
+      if (at / total * width + 7 * text.length + 5 > width) break; // a digit is 7 px wide at most
+      const mark = el('span', {}, text);
       mark.style.setProperty('--at', at / total);
       marks.push(mark);
     }
@@ -76,21 +136,20 @@ export class Waterfall {
       el('h3', {}, `Attempt ${attempt.number}`),
       el('span', { class: `badge ${state}` }, result(fetch, attempt)),
       el('span', { class: 'muted' }, headNote(attempt)));
-    const hops = attempt.hops.map((hop, i) => this.hop(hop, bars(fetch, attempt, i)));
+    const hops = this.folded(`hops ${attempt.number}`, 'hops', attempt.hops, (_, i) => [this.hop(fetch, attempt, i)]);
     const rest = inFlight(fetch, attempt);
     if (rest) hops.push(this.inFlight(fetch, attempt, rest));
     return el('li', { class: 'attempt' }, head, el('ol', { class: 'hops' }, ...hops));
   }
 
-  hop(hop, found) {
+  hop(fetch, attempt, i) {
+    const hop = attempt.hops[i];
+    const found = bars(fetch, attempt, i);
     const spoken = found.map((p) => `${names[p.name]} ${time(p.end - p.start)}${p.broken ? ', not finished' : ''}`).join(', ');
     const marks = found.map((p) => bar(`phase-${p.name}${p.broken ? ' broken' : ''}`, p.start, p.end, `${names[p.name]} ${time(p.end - p.start)}`));
     const from = hop.start;
     const to = found.at(-1)?.end ?? from;
-    return row(el('div', { class: 'row-label' },
-      el('span', { class: 'status' }, hop.status ? `${hop.status}` : 'none'), ' ',
-      el('span', { class: 'method' }, visible(hop.method)), ' ', address(hop.url),
-      el('span', { class: 'visually-hidden' }, `. ${spoken}`)), marks, time(to - from));
+    return row(this.label(`url ${attempt.number}.${i}`, hop.status ? `${hop.status}` : 'none', hop.method, hop.url, attempt.hops[i - 1]?.url, spoken), marks, time(to - from));
   }
 
   inFlight(fetch, attempt, rest) {
@@ -103,8 +162,8 @@ export class Waterfall {
       elapsed.textContent = time(Number(Math.max(fetch.now() - rest.start, 0).toFixed(1)));
     } };
     const before = reading ? [bar('phase-live', rest.start, from, 'Until the headers')] : [];
-    return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, reading ? `${attempt.response?.status_code ?? ''}` : '…'), ' ', address(rest.url)),
-      [...before, mark], elapsed);
+    const status = reading ? `${attempt.response?.status_code ?? ''}` : '…';
+    return row(this.label(`url ${attempt.number}.${attempt.hops.length}`, status, '', rest.url, attempt.hops.at(-1)?.url, ''), [...before, mark], elapsed);
   }
 
   gap(fetch, attempt, g) {
@@ -124,14 +183,6 @@ function headNote(attempt) {
   if (attempt.decision && attempt.decision.verdict !== 'RETRY_VERDICT_DONE') parts.push(short(attempt.decision.verdict));
   if (attempt.end !== undefined) parts.push(time(attempt.end - attempt.start));
   return parts.join(' · ');
-}
-
-// address shows the host and path of a URL, with the whole URL as the tooltip.
-function address(url) {
-  const shown = foreign(url.replace(/^http:\/\//, ''));
-  shown.classList.add('address');
-  shown.title = visible(url);
-  return shown;
 }
 
 function row(label, marks, took) {

@@ -1,17 +1,18 @@
-package mcp
+package markdown_test
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"fetchd/internal/markdown"
 )
 
-// TestMarkdown converts small pages.
-func TestMarkdown(t *testing.T) {
+// TestFrom converts small pages.
+func TestFrom(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, html, want string }{
 		{"headings and text", "<h1>A</h1><p>b <b>c</b> <em>d</em></p>", "# A\n\nb **c** *d*"},
@@ -31,19 +32,19 @@ func TestMarkdown(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := toMarkdown(row.html, "https://a.example/b/index.html"); got != row.want || err != nil {
-				t.Errorf("toMarkdown(%q) = %q, %v; want %q", row.html, got, err, row.want)
+			if got, err := markdown.From(row.html, "https://a.example/b/index.html"); got != row.want || err != nil {
+				t.Errorf("markdown.From(%q) = %q, %v; want %q", row.html, got, err, row.want)
 			}
 		})
 	}
 }
 
-// TestHostileMarkdown converts pages that make a converter use gigabytes.
-func TestHostileMarkdown(t *testing.T) {
-	size := DefaultPageBytes / 4
-	if os.Getenv("FETCHD_LONG") == "1" {
-		size = DefaultPageBytes
-	}
+// TestHostile converts pages that make a converter use gigabytes.
+func TestHostile(t *testing.T) {
+	const (
+		whole = 4 << 20 // of the default limit of fetchctl mcp
+		size  = whole / 4
+	)
 	fill := func(head, piece string) string { return head + strings.Repeat(piece, (size-len(head))/len(piece)) }
 	var open strings.Builder
 	for i := range 500 {
@@ -54,12 +55,12 @@ func TestHostileMarkdown(t *testing.T) {
 		complex    bool
 	}{
 		{"open elements", fill("", "<div>"), true},
-		{"line breaks", strings.Repeat("<br>", DefaultPageBytes/4), true},
+		{"line breaks", strings.Repeat("<br>", whole/4), true},
 		{"formatting that is not closed", fill(open.String(), "<p>x"), true},
 		{"formatting that is closed wrongly", fill(open.String(), "<p></i>x"), true},
 		{"lines in quotations", fill(strings.Repeat("<blockquote>", 500), "x<br>"), true},
 		{"lines of code in lists", fill(strings.Repeat("<ul><li>", 200)+"<pre>", "x\n"), true},
-		{"texts between comments", strings.Repeat("x<!---->", DefaultPageBytes/8), true},
+		{"texts between comments", strings.Repeat("x<!---->", whole/8), true},
 		{"long texts between comments", fill("", strings.Repeat("x", 40)+"<!---->"), false},
 		{"one long text", fill("<p>", "x"), false},
 		{"one long word of signs", fill("<p>", "*"), false},
@@ -93,11 +94,11 @@ func TestHostileMarkdown(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			text, err := toMarkdown(row.html, "https://a.example/")
+			text, err := markdown.From(row.html, "https://a.example/")
 			runtime.ReadMemStats(&after)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
 			t.Logf("%v, %d MiB allocated, %d bytes of text", time.Since(start), allocated, len(text))
-			if errors.Is(err, errComplex) != row.complex || !row.complex && err != nil {
+			if errors.Is(err, markdown.ErrComplex) != row.complex || !row.complex && err != nil {
 				t.Errorf("error %v, want one: %t", err, row.complex)
 			}
 			if allocated > 2<<10 {

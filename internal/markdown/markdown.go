@@ -1,4 +1,8 @@
-package mcp
+// Package markdown converts HTML pages of strangers to Markdown.
+//
+// Links become absolute, and what a reader does not see is left out. Time and memory of a conversion
+// are bounded: a page that would need too much is refused.
+package markdown
 
 import (
 	"errors"
@@ -25,27 +29,29 @@ const (
 	maxSpans    = 10_000  // cells that another one covers
 )
 
-var errComplex = errors.New("it has too many elements")
+// ErrComplex means that a page has more elements than are converted.
+var ErrComplex = errors.New("it has too many elements")
 
-// toMarkdown converts HTML. base is the URL of the page, for relative links.
-func toMarkdown(source, base string) (string, error) {
+// From converts HTML. base is the URL of the page, for relative links. The error is [ErrComplex],
+// unless the converter fails.
+func From(source, base string) (string, error) {
 	if countNodes(source) > maxNodes {
-		return "", errComplex
+		return "", ErrComplex
 	}
 	doc, err := html.Parse(strings.NewReader(source))
 	if err != nil {
-		return "", errComplex // elements are nested too deeply
+		return "", ErrComplex // elements are nested too deeply
 	}
 	p := &pruner{}
 	p.base, _ = url.Parse(base)
 	p.prune(doc, 0)
 	if p.prefixes > maxPrefixes {
-		return "", errComplex
+		return "", ErrComplex
 	}
-	markdown, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
+	text, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
 	)).ConvertNode(doc)
-	return string(markdown), err
+	return string(text), err
 }
 
 // formatting are the elements that the HTML standard opens again in the next block if they were

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/text/encoding/charmap"
+
+	"fetchd/internal/cli"
+)
+
+// mcpSession is a session with "fetchctl mcp" over its standard streams.
+type mcpSession struct {
+	*sdk.ClientSession
+	ended chan result // receives one result
+}
+
+// startMCP runs the program and connects to it.
+func startMCP(ctx context.Context, t *testing.T, args ...string) *mcpSession {
+	t.Helper()
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	var stderr strings.Builder
+	s := &mcpSession{ended: make(chan result, 1)}
+	go func() {
+		code := run(ctx, append([]string{"mcp"}, args...), func(string) string { return "" }, cli.Streams{In: in, Out: out, Err: &stderr})
+		_ = out.Close()
+		s.ended <- result{code, "", stderr.String()}
+	}()
+	var err error
+	s.ClientSession, err = sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.IOTransport{Reader: fromServer, Writer: toServer}, nil)
+	if err != nil {
+		t.Fatalf("%v: %+v", err, <-s.ended)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// fetch calls the tool and returns its first text.
+func (s *mcpSession) fetch(t *testing.T, url string) (text string, failed bool) {
+	t.Helper()
+	result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"url": url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, ok := result.Content[0].(*sdk.TextContent)
+	if !ok {
+		t.Fatalf("content %+v", result.Content[0])
+	}
+	return content.Text, result.IsError
+}
+
+// TestMCP fetches with the service inside and with another one. The program ends with its standard
+// input, and prints nothing else.
+func TestMCP(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	_, port, _ := strings.Cut(o.Addr("http"), ":")
+	page := o.URL("http", "/s/k/200:body=hello")
+	for _, row := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"the service inside reaches public addresses only", nil, "target_blocked"},
+		{"an address is not enough", []string{"--egress-allow-cidr=127.0.0.0/8"}, "target_blocked"},
+		{"address and port are allowed", []string{"--egress-allow-cidr=127.0.0.0/8", "--egress-allow-port=" + port}, "hello"},
+		{"another service", []string{"--server", startServer(t)}, "hello"},
+		{"a service that is down", []string{"--server", o.Addr("refused")}, "The service failed, not the origin: Unavailable"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := startMCP(t.Context(), t, row.args...)
+			text, failed := s.fetch(t, page)
+			if !strings.Contains(text, row.want) || failed == (row.want == "hello") {
+				t.Errorf("%q, failed %t; want %q", text, failed, row.want)
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			if got := <-s.ended; got.code != cli.ExitOK || got.err != "" {
+				t.Errorf("exit status %d, %q; want 0 and no message", got.code, got.err)
+			}
+		})
+	}
+}
+
+// TestMCPWindows reads a page of 2 MiB in windows.
+func TestMCPWindows(t *testing.T) {
+	t.Parallel()
+	const size = 2 << 20
+	o := startOrigin(t)
+	s := startMCP(t.Context(), t, "--server", startServer(t))
+	var text strings.Builder
+	for text.Len() < 2*size {
+		result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"max_length": 300_000,
+			"start_index": utf8.RuneCountInString(text.String()), "url": o.URL("http", fmt.Sprintf("/s/k/200:size=%d,type=text%%2Fplain;charset=iso-8859-1/404", size))}})
+		if err != nil || result.IsError {
+			t.Fatalf("%v, %+v", err, result)
+		}
+		content, ok := result.Content[0].(*sdk.TextContent)
+		if !ok {
+			t.Fatalf("content %+v", result.Content[0])
+		}
+		text.WriteString(content.Text)
+		if note, ok := result.Content[1].(*sdk.TextContent); !ok || strings.Contains(note.Text, "This is the end.") {
+			break
+		}
+	}
+	want, err := charmap.Windows1252.NewDecoder().Bytes(o.Body(size)) // what browsers read as ISO-8859-1
+	if err != nil || text.String() != string(want) || len(o.Requests("k")) != 1 {
+		t.Errorf("%d bytes after %d requests, want %d after 1", text.Len(), len(o.Requests("k")), len(want))
+	}
+}
+
+// TestMCPInterrupted: a signal ends the program while a fetch is in flight.
+func TestMCPInterrupted(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	s := startMCP(ctx, t, "--server", startServer(t))
+	called := make(chan error, 1)
+	go func() {
+		_, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"url": o.URL("http", "/s/k/silent")}})
+		called <- err
+	}()
+	if _, err := o.Await(t.Context(), "k", 1); err != nil {
+		t.Fatal(err)
+	}
+	interrupt()
+	if got := <-s.ended; got.code != cli.ExitInterrupted {
+		t.Errorf("exit status %d, %q; want %d", got.code, got.err, cli.ExitInterrupted)
+	}
+	if err := <-called; err == nil {
+		t.Error("the call succeeded")
+	}
+}
+
+// TestMCPUsage checks the flags.
+func TestMCPUsage(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, stdin string
+		args        []string
+		code        int
+		want        string
+	}{
+		{"no input", "", nil, cli.ExitOK, ""},
+		{"input of another protocol", "GET / HTTP/1.1\n", nil, cli.ExitFailed, "the session broke"},
+		{"a small page", "", []string{"--max-page-size=1000"}, cli.ExitUsage, "--max-page-size: is 1000: give 1KiB to 64MiB"},
+		{"a large page", "", []string{"--max-page-size=65MiB"}, cli.ExitUsage, "give 1KiB to 64MiB"},
+		{"a user agent with a line end", "", []string{"--user-agent=a\nb"}, cli.ExitUsage, `--user-agent: is "a\nb": give printable ASCII`},
+		{"a provider without a service", "", []string{"--auth-provider=a=https://a.example"}, cli.ExitUsage, "--auth-provider: names a provider of a service: give --server too"},
+		{"a provider without an origin", "", []string{"--server=a:1", "--auth-provider=a"}, cli.ExitUsage, `--auth-provider: is "a": give NAME=ORIGIN`},
+		{"a provider with a path", "", []string{"--server=a:1", "--auth-provider=a=https://a.example/b"}, cli.ExitUsage, "give NAME=ORIGIN"},
+		{"egress with another service", "", []string{"--server=a:1", "--egress-allow-port=80"}, cli.ExitUsage, "leave them out with --server"},
+		{"no port", "", []string{"--egress-allow-port=0"}, cli.ExitUsage, "0 is not a port"},
+		{"a header", "", []string{"--header=Authorization: a"}, cli.ExitUsage, "unknown flag --header"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := runWith(t.Context(), row.stdin, nil, append([]string{"mcp"}, row.args...)...)
+			if got.code != row.code || !strings.Contains(got.err, row.want) || got.out != "" || row.want == "" && got.err != "" {
+				t.Errorf("exit status %d, %q, %q; want %d, %q", got.code, got.out, got.err, row.code, row.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,56 @@
+//go:build linux
+
+package browser
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"fetchd/test/rig"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestAxe checks the page with axe-core in each width and scheme. FETCHD_AXE is the folder in which
+// npm has installed package-lock.json.
+func TestAxe(t *testing.T) {
+	p := open(t)
+	folder := os.Getenv("FETCHD_AXE")
+	if folder == "" {
+		rig.Cannot(t, "FETCHD_AXE is not set; .ci/run console sets it")
+	}
+	source, err := os.ReadFile(filepath.Join(folder, "node_modules/axe-core/axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all, colours = `['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']`, `{ type: 'rule', values: ['color-contrast'] }`
+	check := func(state, rules string, least int) {
+		t.Helper()
+		faults := eval[[]string](p, `axe.run(document, { runOnly: `+rules+` }).then((r) => {
+			if (r.passes.length < `+fmt.Sprint(least)+`) throw new Error('only ' + r.passes.length + ' rules passed');
+			return r.violations.flatMap((v) => v.nodes.map((n) => v.id + ': ' + n.target.join(' ') + ': ' + n.failureSummary));
+		})`)
+		for _, fault := range faults {
+			t.Errorf("%s: %s", state, fault)
+		}
+	}
+	eval[bool](p, string(source)+"; true")
+	p.do(chromedp.EmulateViewport(390, 844))
+	check("the empty page", all, 20)
+	p.set("redirects-max", "20")
+	p.header("X-A", "b")
+	p.run(p.origin.URL("https", "/r/axe/302/9/503/200:type=application%2Fjson,body=%7B%22a%22%3A1%7D"))
+	p.press(".row-label button")
+	p.press(".fold button")
+	p.unfold()
+	p.set("total", "5") // a field error
+	for _, width := range []int64{1280, 390, 320} {
+		p.do(chromedp.EmulateViewport(width, 844))
+		check(fmt.Sprintf("%d px, light", width), all, 20)
+		p.scheme("dark", "reduce")
+		check(fmt.Sprintf("%d px, dark", width), colours, 1) // the other rules do not depend on the scheme
+		p.scheme("light", "reduce")
+	}
+}
