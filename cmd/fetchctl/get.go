@@ -58,7 +58,7 @@ type getCmd struct {
 const deadlineSpare = 2 * time.Second
 
 // run fetches and returns the exit code.
-func (c *getCmd) run(ctx context.Context, a *app) int {
+func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 	a.Streams = splitLines(a.Streams)
 	if err := c.curl(ctx); err != nil {
 		return a.fail(ctx, "", err)
@@ -71,7 +71,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer closeStores(ctx, a, bodies)
+	defer func() { code = closeStores(ctx, a, bodies, code) }()
 	svc, err := c.connectOut(a, c.insideFlags, c.URL, c.Quiet, bodies)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
@@ -94,7 +94,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	if code := show.ExitCode(outcome); code != cli.ExitOK || body.file == "" || c.Quiet || c.JSON {
+	if code = show.ExitCode(outcome); code != cli.ExitOK || body.file == "" || c.Quiet || c.JSON {
 		return code
 	}
 	a.Hintf("written to %s", cli.Escape(body.file))
