@@ -86,7 +86,7 @@ func (c *downloadCmd) Manual() cli.Manual {
 func (c *warcIndexCmd) Help() string {
 	return `Prints a line for each response, revisit, resource, metadata or conversion record: the key of the URL (SURT), the time, and JSON with url, mime, status, digest, length, offset and filename. Replay programs such as pywb find records with it. The lines are sorted by their bytes, as "LC_ALL=C sort" does.
 
-At most 64 MiB are sorted in memory. More lines go to temporary files in $TMPDIR, which become about as large as the index.
+More than 32 MiB of lines are sorted in temporary files in $TMPDIR, which become about as large as the index. The memory of the program does not grow with the files: it stays below about 150 MiB.
 
 Only whole records that can be read alone are in the index. A file that is truncated or damaged is indexed up to there; the rest is an error.`
 }
@@ -115,7 +115,7 @@ func (c *warcCheckCmd) Help() string {
 
 A record that is referred to may be in a file that is not given. That is counted, and is not a problem, except for WARC-Concurrent-To.
 
-If a file ends inside a record, the line has the length to which it must be truncated. It is then a correct file. At most 64 MiB of references are held in memory. More go to temporary files in $TMPDIR.`
+If a file ends inside a record, the line has the length to which it must be truncated. It is then a correct file. More than 32 MiB of references are compared in temporary files in $TMPDIR. The memory of the program does not grow with the files: it stays below about 150 MiB.`
 }
 
 // Manual lists the exit codes and examples of the command.
