@@ -34,7 +34,7 @@ type downloadCmd struct {
 }
 
 // run downloads and returns the exit code.
-func (c *downloadCmd) run(ctx context.Context, a *app) int {
+func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 	config := download.Config{URLs: c.URL, Input: c.Input, Stdin: a.In, Dir: c.Dir, Sums: c.Sums, Force: c.Force,
 		Jobs: c.Jobs, LimitRate: (*int64)(c.LimitRate), Attempts: c.MaxRetries + 1, Text: a.Err, Paint: a.Painter(a.Err)}
 	switch {
@@ -56,7 +56,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 		if records, err = openWARC(*c.WARC); err != nil {
 			return a.fail(ctx, c.Server, err)
 		}
-		defer closeStores(ctx, a, records)
+		defer func() { code = closeStores(ctx, a, records, code) }()
 	}
 	d, err := download.New(ctx, config)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer svc.close()
-	code, err := d.Fetch(ctx, svc)
+	code, err = d.Fetch(ctx, svc)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}

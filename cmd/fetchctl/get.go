@@ -55,7 +55,7 @@ type getCmd struct {
 const deadlineSpare = 2 * time.Second
 
 // run fetches and returns the exit code.
-func (c *getCmd) run(ctx context.Context, a *app) int {
+func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 	a.Streams = splitLines(a.Streams)
 	req, err := c.request(ctx, a.In)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer closeStores(ctx, a, bodies)
+	defer func() { code = closeStores(ctx, a, bodies, code) }()
 	svc, err := c.connect(bodies)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
