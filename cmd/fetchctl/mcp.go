@@ -60,12 +60,17 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 
 // serveMCP runs a session over std. It returns when the client has left or ctx ends.
 func serveMCP(ctx context.Context, s *sdk.Server, std cli.Streams) error {
-	session, err := s.Connect(ctx, &sdk.IOTransport{Reader: io.NopCloser(std.In), Writer: openWriter{std.Out}}, nil)
+	in, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, std.In)
+		_ = feed.CloseWithError(err) // it has no error
+	}()
+	// The end of the input cancels the calls in flight. Session.Close would wait for them.
+	defer context.AfterFunc(ctx, func() { _ = feed.Close() })()
+	session, err := s.Connect(ctx, &sdk.IOTransport{Reader: in, Writer: openWriter{std.Out}}, nil)
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // Wait returns what is wrong
-	defer stop()
 	if err := session.Wait(); err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the session broke: %w", err)}
 	}

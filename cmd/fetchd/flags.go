@@ -59,7 +59,7 @@ type flags struct {
 	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"HOST:PORT"`
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM for the certificates of origins, in addition to those of the system." placeholder:"FILE"`
 	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). Changes need no restart. See docs/operating.md." placeholder:"FILE"`
-	StoresFile     string         `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, and the credentials for them. Changes need no restart. See docs/stores.md." placeholder:"FILE"`
+	StoresFile     string         `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, or records as WARC files, and the credentials for them. Changes need no restart. See docs/stores.md and docs/warc.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
 	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
 
@@ -96,6 +96,6 @@ type commandLine struct {
 	} `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
 	Clean struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
-	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file. They remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store a prefix of its own."`
+	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store a prefix of its own."`
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,5 +91,48 @@ func TestClean(t *testing.T) {
 	}
 	if code, _, stderr := command(t, "clean"); code != cli.ExitUsage || !strings.Contains(stderr, "--stores-file") {
 		t.Errorf("without a file: exit code %d, %q", code, stderr)
+	}
+}
+
+// TestArchives records in the archives of a file that changes. The files are whole when the service
+// has stopped, those of an archive that was replaced included.
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	text := "stores:\n  a: {url: 'warc+file://" + f.dir + "/a', operator: first}\n"
+	file := f.write("stores.yaml", []byte(text))
+	left := filepath.Join(f.dir, "a", "fetchd-1.warc.gz.open")
+	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.write("a/fetchd-1.warc.gz.open", nil)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	t.Cleanup(server.Close)
+	s := start(t, "--stores-file", file, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", strings.Split(server.URL, ":")[2])
+	c := s.dial(nil)
+	recorded := func() *pb.WarcRecord {
+		out, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: server.URL, Record: &pb.RecordPolicy{Store: "a"}}})
+		if err != nil || len(out.GetOutcome().GetRecords()) != 2 {
+			t.Fatal(out, err)
+		}
+		return out.GetOutcome().GetRecords()[1]
+	}
+	first, again := recorded(), recorded()
+	f.write("stores.yaml", []byte(strings.Replace(text, "first", "second", 1)))
+	s.hangup <- nil
+	s.await(`"reloaded","changed":["stores-file"]`)
+	second := recorded()
+	if first.GetFile() != again.GetFile() || first.GetFile() == second.GetFile() {
+		t.Errorf("files %s, %s, and %s after the change", first.GetFile(), again.GetFile(), second.GetFile())
+	}
+	s.stop()
+	for _, r := range []*pb.WarcRecord{again, second} {
+		info, err := os.Stat(filepath.Join(f.dir, "a", r.GetFile()))
+		if err != nil || info.Size() != r.GetOffsetBytes()+r.GetLengthBytes() {
+			t.Errorf("%s: %v, %v, want that it ends with the record", r.GetFile(), info, err)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Join(f.dir, "a")); err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v, want two files", entries, err)
 	}
 }

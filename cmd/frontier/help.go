@@ -145,6 +145,7 @@ func (c *retryCmd) Manual() cli.Manual {
   frontier retry
   frontier retry --class http_server_error
   frontier retry --class robots_unreachable --db crawl.db
+  frontier retry --host example.org
   frontier retry --fetched-before 168h
 `, map[int]string{cli.ExitOK: "done, even if no URL was affected"})
 }

@@ -121,7 +121,11 @@ func TestRetry(t *testing.T) {
 	t.Parallel()
 	c := busy(t)
 	diff(t, "another class", "0 URLs that had failed with robots_disallowed are pending again.\n", c.must("retry", "--class", "robots_disallowed"))
+	diff(t, "another host", "0 URLs of fetched.test that had failed are pending again.\n", c.must("retry", "--host", "fetched.test"))
+	diff(t, "an unknown host", "0 URLs of exampel.com that had failed are pending again.\nThe frontier has no URL of exampel.com.\n", c.must("retry", "--host", "exampel.com"))
+	diff(t, "fetched URLs of a host", "1 URL of fetched.test that was fetched is pending again.\n", c.must("retry", "--host", "http://fetched.test/x", "--fetched-before", "0s"))
 	diff(t, "a class", "1 URL that had failed with dns_not_found is pending again.\n", c.must("retry", "--class", "dns_not_found"))
-	diff(t, "all", "3 URLs that had failed are pending again.\n", c.must("retry"))
+	diff(t, "a host", "1 URL of none.test that had failed is pending again.\n", c.must("retry", "--host", "none.test"))
+	diff(t, "all", "2 URLs that had failed are pending again.\n", c.must("retry"))
 	diff(t, "none", "0 URLs that had failed are pending again.\n", c.must("retry"))
 }

@@ -14,6 +14,7 @@ import (
 type retryCmd struct {
 	database
 	Class         *string        `placeholder:"CLASS" help:"Only URLs that failed with this error class, such as http_server_error. Without it, all failed URLs."`
+	Host          *string        `placeholder:"HOST" help:"Only URLs of this host, such as example.org:8080, or of the host of a URL."`
 	FetchedBefore *time.Duration `placeholder:"DURATION" help:"Instead of failed URLs, take those that were fetched at least this long ago, such as 168h; 0s means all fetched URLs."`
 }
 
@@ -21,13 +22,25 @@ func (c *retryCmd) run(ctx context.Context, a *app) int {
 	if err := c.check(); err != nil {
 		return a.end(ctx, err)
 	}
+	host := ""
+	if c.Host != nil {
+		key, err := hostKey(*c.Host)
+		if err != nil {
+			return a.end(ctx, err)
+		}
+		host = key
+	}
 	return c.with(ctx, a, existing, func(s store.Store) error {
-		out := &cli.Printer{W: a.Out}
-		n, one, many, err := c.again(ctx, s)
+		note, err := unknownHost(ctx, s, host)
 		if err != nil {
 			return err
 		}
-		out.Printf("%s pending again.\n", isAre(n, one, many))
+		out := &cli.Printer{W: a.Out}
+		n, one, many, err := c.again(ctx, s, host)
+		if err != nil {
+			return err
+		}
+		out.Printf("%s pending again.\n%s", isAre(n, one, many), note)
 		return out.End()
 	})
 }
@@ -50,19 +63,24 @@ func (c *retryCmd) check() error {
 }
 
 // again makes URLs pending. It returns their number and a description of one and of many of them.
-func (c *retryCmd) again(ctx context.Context, s store.Store) (n int64, one, many string, err error) {
+func (c *retryCmd) again(ctx context.Context, s store.Store, host string) (n int64, one, many string, err error) {
+	of, which := "", "failed"
+	if host != "" {
+		of = " of " + host
+	}
+	verb := [2]string{"that had", "that had"}
 	switch {
 	case c.FetchedBefore != nil:
-		n, err = s.Refetch(ctx, *c.FetchedBefore)
-		age := ""
+		n, err = s.Refetch(ctx, *c.FetchedBefore, host)
+		verb, which = [2]string{"that was", "that were"}, "fetched"
 		if *c.FetchedBefore > 0 {
-			age = fmt.Sprintf(" at least %v ago", *c.FetchedBefore)
+			which += fmt.Sprintf(" at least %v ago", *c.FetchedBefore)
 		}
-		return n, "URL that was fetched" + age, "URLs that were fetched" + age, err
 	case c.Class != nil:
-		n, err = s.RetryFailed(ctx, *c.Class)
-		return n, "URL that had failed with " + *c.Class, "URLs that had failed with " + *c.Class, err
+		n, err = s.RetryFailed(ctx, *c.Class, host)
+		which = "failed with " + *c.Class
+	default:
+		n, err = s.RetryFailed(ctx, "", host)
 	}
-	n, err = s.RetryFailed(ctx, "")
-	return n, "URL that had failed", "URLs that had failed", err
+	return n, fmt.Sprintf("URL%s %s %s", of, verb[0], which), fmt.Sprintf("URLs%s %s %s", of, verb[1], which), err
 }

@@ -236,14 +236,14 @@ func (p *postgresDB) AbortHost(ctx context.Context, host, class, text string) (i
 }
 
 // RetryFailed implements [Store].
-func (p *postgresDB) RetryFailed(ctx context.Context, class string) (int64, error) {
-	if err := p.forgetVerdicts(ctx, class); err != nil {
+func (p *postgresDB) RetryFailed(ctx context.Context, class, host string) (int64, error) {
+	if err := p.forgetVerdicts(ctx, class, host); err != nil {
 		return 0, err
 	}
-	return scalar[int64](ctx, p.db, "retry failed URLs", `SELECT frontier_retry($1)`, class)
+	return scalar[int64](ctx, p.db, "retry failed URLs", `SELECT frontier_retry($1, $2)`, class, host)
 }
 
 // Refetch implements [Store].
-func (p *postgresDB) Refetch(ctx context.Context, age time.Duration) (int64, error) {
-	return scalar[int64](ctx, p.db, "fetch URLs again", `SELECT frontier_refetch($1)`, millis(age))
+func (p *postgresDB) Refetch(ctx context.Context, age time.Duration, host string) (int64, error) {
+	return scalar[int64](ctx, p.db, "fetch URLs again", `SELECT frontier_refetch($1, $2)`, millis(age), host)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,10 +32,10 @@ func TestFailed(t *testing.T) {
 		}
 		f.openHosts()
 		f.claim(0) // a waits for its backoff
-		if n, err := f.RetryFailed(t.Context(), "tls"); n != 0 || err != nil {
+		if n, err := f.RetryFailed(t.Context(), "tls", ""); n != 0 || err != nil {
 			t.Errorf("RetryFailed(tls) = %d, %v, want 0", n, err)
 		}
-		if n, err := f.RetryFailed(t.Context(), "dns"); n != 2 || err != nil {
+		if n, err := f.RetryFailed(t.Context(), "dns", ""); n != 2 || err != nil {
 			t.Errorf("RetryFailed(dns) = %d, %v, want 2", n, err)
 		}
 		if c := f.claim(2); c[0].FailureCount != 0 || c[0].CrashCount != 0 {
@@ -408,13 +409,62 @@ func TestRefetch(t *testing.T) {
 		}
 		f.mustRecord(Fetch{ID: claims[2].ID, FetchedParams: FetchedParams{Token: claims[2].Token, Attempts: 1}, Status: Dead, LastError: "x"})
 		f.exec(`UPDATE urls SET fetched_at = fetched_at - 3600000 WHERE id = ?`, claims[0].ID)
-		if n, err := f.Refetch(t.Context(), time.Hour); err != nil || n != 1 {
+		if n, err := f.Refetch(t.Context(), time.Hour, ""); err != nil || n != 1 {
 			t.Fatalf("Refetch = %d, %v, want the URL that is an hour old", n, err)
 		}
 		f.openHosts()
 		again := f.claim(1)
 		if again[0].ID != claims[0].ID || again[0].ETag != `"x"` {
 			t.Errorf("claimed %+v, want %+v with its validator", again[0], claims[0])
+		}
+	})
+}
+
+// TestAgainOfOneHost makes only the URLs of one host pending, and forgets only its robots.txt.
+func TestAgainOfOneHost(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for _, host := range []string{"a.test", "b.test"} {
+			f.put("http://"+host+"/fetched", "http://"+host+"/dead", "http://"+host+"/forbidden")
+			if err := f.SaveRobots(t.Context(), Robots{Origin: "http://" + host, Status: 200}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			f.openHosts()
+			for _, c := range f.claim(2) {
+				fetch := Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, Attempts: 1}, Status: Dead, ErrorClass: "dns_not_found"}
+				switch {
+				case strings.HasSuffix(c.URL, "/fetched"):
+					fetch.Status, fetch.ErrorClass = Fetched, ""
+				case strings.HasSuffix(c.URL, "/forbidden"):
+					fetch.ErrorClass, fetch.LastError = "robots_disallowed", "robots_disallowed: line 2"
+				}
+				f.mustRecord(fetch)
+			}
+		}
+		for _, step := range []struct {
+			name  string
+			again func() (int64, error)
+			want  int64
+		}{
+			{"fetched, of an unknown host", func() (int64, error) { return f.Refetch(t.Context(), 0, "c.test") }, 0},
+			{"fetched", func() (int64, error) { return f.Refetch(t.Context(), 0, "a.test") }, 1},
+			{"a class", func() (int64, error) { return f.RetryFailed(t.Context(), "dns_not_found", "a.test") }, 1},
+			{"any class", func() (int64, error) { return f.RetryFailed(t.Context(), "", "a.test") }, 1},
+			{"any class again", func() (int64, error) { return f.RetryFailed(t.Context(), "", "a.test") }, 0},
+		} {
+			if n, err := step.again(); n != step.want || err != nil {
+				t.Errorf("%s: %d, %v; want %d", step.name, n, err, step.want)
+			}
+		}
+		for url, want := range map[string]Status{"http://a.test/fetched": Pending, "http://a.test/dead": Pending, "http://a.test/forbidden": Pending,
+			"http://b.test/fetched": Fetched, "http://b.test/dead": Dead, "http://b.test/forbidden": Dead} {
+			if got := f.url(url).Status; got != want {
+				t.Errorf("%s is %s, want %s", url, got, want)
+			}
+		}
+		if a, b := f.robots("http://a.test"), f.robots("http://b.test"); !a.Forgotten || b.Forgotten {
+			t.Errorf("robots.txt of a.test is forgotten: %v, of b.test: %v; want only the first", a.Forgotten, b.Forgotten)
 		}
 	})
 }
@@ -494,7 +544,7 @@ func TestAbortHost(t *testing.T) {
 		f.put("http://a.test/4")
 		f.openHosts()
 		f.claim(1)
-		if n, err := f.RetryFailed(t.Context(), "host_aborted"); err != nil || n != 2 {
+		if n, err := f.RetryFailed(t.Context(), "host_aborted", ""); err != nil || n != 2 {
 			t.Errorf("RetryFailed = %d, %v, want both", n, err)
 		}
 	})

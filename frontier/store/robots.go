@@ -144,11 +144,12 @@ func verdictOrigins(host, lastError string) []string {
 }
 
 // forgetVerdicts has robots.txt fetched again, by the next worker that needs it, for every origin
-// whose file ended a URL with class, or with any class if that is empty.
-func (c *core) forgetVerdicts(ctx context.Context, class string) error {
+// whose file ended a URL of host with class. An empty host or class means any.
+func (c *core) forgetVerdicts(ctx context.Context, class, host string) error {
 	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT DISTINCT h.host, CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
 		FROM urls u JOIN hosts h ON h.id = u.host_id
-		WHERE u.status IN ('failed', 'dead') AND ? IN ('', u.error_class) AND u.last_error LIKE '%robots%'`), "%"+behindRedirect, class)
+		WHERE u.status IN ('failed', 'dead') AND ? IN ('', u.error_class) AND ? IN ('', h.host) AND u.last_error LIKE '%robots%'`),
+		"%"+behindRedirect, class, host)
 	found, err := collect(rows, err, func(scan func(...any) error) ([]string, error) {
 		var host, lastError string
 		err := scan(&host, &lastError)

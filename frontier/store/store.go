@@ -85,13 +85,14 @@ type Store interface {
 	// from, which is empty at the end.
 	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 
-	// RetryFailed makes URLs pending whose last fetch failed with class, or with any class if that
-	// is empty, including dead URLs, and returns their number. It resets their failures and
+	// RetryFailed makes URLs of host pending whose last fetch failed with class, including dead URLs,
+	// and returns their number. An empty host or class means any. It resets their failures and
 	// crashes. If robots.txt ended them, that file is fetched again.
-	RetryFailed(ctx context.Context, class string) (int64, error)
-	// Refetch makes URLs pending that were fetched at least age ago, and returns their number. It
-	// keeps their validators, so that the next fetch can be conditional.
-	Refetch(ctx context.Context, age time.Duration) (int64, error)
+	RetryFailed(ctx context.Context, class, host string) (int64, error)
+	// Refetch makes URLs of host, or of any host if that is empty, pending that were fetched at
+	// least age ago, and returns their number. It keeps their validators, so that the next fetch can
+	// be conditional.
+	Refetch(ctx context.Context, age time.Duration, host string) (int64, error)
 	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
 	// do, now or later. It is cheap, however many URLs there are.
 	Left(ctx context.Context) (bool, error)

@@ -72,7 +72,9 @@ func readFetch(a *arguments) (f fetchArguments, fault string) {
 	if fault := a.fault(); fault != "" {
 		return f, fault
 	}
-	if _, err := urls.Parse(f.url); err != nil {
+	if _, err := urls.Parse(f.url); f.url == "" {
+		a.reject("url", "give an absolute http or https URL")
+	} else if err != nil {
 		a.reject("url", fmt.Sprint(err))
 	}
 	return f, a.fault()
@@ -113,7 +115,7 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 	if err != nil {
 		return nil, failuref("url %v", err), nil
 	}
-	if refusal, err := t.robotsRefuse(ctx, u, deadline); refusal != nil || err != nil {
+	if refusal, err := t.robotsRefusal(ctx, u, deadline); refusal != nil || err != nil {
 		return nil, refusal, err
 	}
 	req := t.request(args.url, t.MaxPageBytes, deadline)
@@ -147,7 +149,8 @@ func (t *tools) request(url string, size int64, deadline time.Time) *pb.FetchReq
 	}
 }
 
-// read fetches and returns the body, with the outcome.
+// read fetches and returns the body, with the outcome. The error of a call that was cancelled wraps
+// the cause, which is EOF if the client of the tools has left. Only a whole body has an outcome.
 func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.FetchResponse)) ([]byte, *pb.FetchOutcome, error) {
 	resp, err := client.Wrap(t.Service).Do(ctx, req, client.OnEvent(event))
 	if err != nil {
@@ -165,7 +168,7 @@ func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.F
 		switch {
 		case int64(len(body)) > req.GetBodyPolicy().GetMaxSizeBytes():
 			return nil, nil, fmt.Errorf("%w: the body exceeds max_size_bytes", client.ErrContract)
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && resp.Outcome() != nil:
 			return body, resp.Outcome(), nil
 		case err != nil:
 			return nil, nil, err

@@ -310,12 +310,6 @@ func TestRetries(t *testing.T) {
 	if diff := cmp.Diff(want, messages); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}
-	if got := r.call(t, "fetch", map[string]any{"url": o.URL("http", "/s/l/503/200")}); got.data.Attempts != 2 {
-		t.Errorf("%d attempts, want 2", got.data.Attempts)
-	}
-	if len(messages) != 3 {
-		t.Errorf("progress was reported although the client has not asked for it: %q", messages)
-	}
 }
 
 // TestCredentials: nothing that may be a credential is in a result.

@@ -40,9 +40,9 @@ func (a robotsAnswer) bytes() int64 {
 	return int64(a.policy.Rules.Size())
 }
 
-// robotsRefuse returns the result of a call whose page may not be fetched by robots.txt. It
+// robotsRefusal returns the result of a call whose page may not be fetched by robots.txt. It
 // returns nil if the page may be fetched.
-func (t *tools) robotsRefuse(ctx context.Context, page *url.URL, deadline time.Time) (*sdk.CallToolResult, error) {
+func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, deadline time.Time) (*sdk.CallToolResult, error) {
 	if t.IgnoreRobots {
 		return nil, nil
 	}

@@ -2,13 +2,19 @@ package stores_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"fetchd/internal/archive"
 	"fetchd/internal/stores"
@@ -126,5 +132,83 @@ func TestArchiveOf(t *testing.T) {
 	file, err := os.ReadFile(path)
 	if err != nil || count(t, file) != 3 {
 		t.Errorf("file of %d bytes, %v", len(file), err)
+	}
+}
+
+// warcText is a file of stores with a bucket for records.
+func (b *s3Bucket) warcText(endpoint, dir string) string {
+	return "stores:\n  a:\n    url: warc+" + b.url(endpoint) + "\n    prefix: crawl\n    access-key-id: " + keyID +
+		"\n    secret-access-key: " + secret + "\n    spool-dir: " + dir + "/spool\n"
+}
+
+// TestArchiveInBucket uploads files when they are whole: at the end, and those that were left when the
+// bucket was down.
+func TestArchiveInBucket(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	dir := t.TempDir()
+	read := func(endpoint string) *stores.Set {
+		set, err := stores.ReadFile(write(t, dir+"/stores.yaml", b.warcText(endpoint, dir)), new(stores.Set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(set.Drop)
+		return set
+	}
+	down := read("http://127.0.0.1:1")
+	a, _ := down.Archive("a")
+	first := record(t, a)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := down.Close(ctx); err == nil || !strings.Contains(fmt.Sprint(err), "1 files in "+dir+"/spool wait for their upload") {
+		t.Error(err)
+	}
+	up := read("")
+	a, _ = up.Archive("a")
+	second := record(t, a)
+	if err := up.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, r := range []archive.Record{first, second} {
+		out, err := b.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &b.name, Key: aws.String("crawl/" + r.File)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := io.ReadAll(out.Body)
+		if err = errors.Join(err, out.Body.Close()); err != nil || count(t, file) != 3 || aws.ToString(out.ContentType) != "application/warc" {
+			t.Errorf("%d bytes of type %q, %v", len(file), aws.ToString(out.ContentType), err)
+		}
+	}
+	if left, err := os.ReadDir(dir + "/spool"); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// TestCleanArchives recovers files of dead processes, and removes unfinished uploads of files.
+func TestCleanArchives(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	dir := t.TempDir()
+	key := "crawl/fetchd-1.warc.gz"
+	if _, err := b.client.CreateMultipartUpload(t.Context(), &s3.CreateMultipartUploadInput{Bucket: &b.name, Key: &key}); err != nil {
+		t.Fatal(err)
+	}
+	text := b.warcText("", dir) + "  b: {url: 'warc+file://" + dir + "/b'}\n  c: {url: 'file://" + dir + "/c'}\n"
+	set, err := stores.ReadFile(write(t, dir+"/stores.yaml", text), new(stores.Set))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Drop)
+	dead := filepath.Join(dir, "b", "fetchd-1.warc.gz.open") // it is empty
+	write(t, dead, "")
+	var got []string
+	set.Clean(t.Context(), 0, func(name string, uploads, _ int, err error) {
+		got = append(got, fmt.Sprint(name, uploads, err))
+	})
+	if want := []string{"a1 <nil>", "b0 <nil>", "c0 <nil>"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if _, err := os.Stat(dead); !os.IsNotExist(err) {
+		t.Errorf("the file of the dead process: %v", err)
 	}
 }

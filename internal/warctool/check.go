@@ -196,7 +196,7 @@ func (c *Check) payload(m message) (faults []error, err error) {
 			return nil, err
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("the chunks of the body are not whole: %v", err))
+			faults = append(faults, fmt.Errorf("the chunks of the body are not whole: %w", err))
 		}
 		return faults, nil
 	}

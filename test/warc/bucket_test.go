@@ -41,7 +41,6 @@ func TestBucket(t *testing.T) {
 	s.Signal(syscall.SIGKILL)
 	<-s.Gone
 	rig.AtLeast(t, "files that wait when fetchd is killed", len(wholeFiles(t, spool)), 2)
-	rig.AtLeast(t, "files that are open when fetchd is killed", len(openFiles(t, spool)), 1)
 	link.Renew()
 	s = start(ctx, t, e, resolving(o)...)
 	rig.Until(ctx, t, "the files of the killed service are closed", func() bool { return len(openFiles(t, spool)) == 0 })

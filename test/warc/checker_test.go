@@ -129,8 +129,8 @@ func openFiles(t *testing.T, dir string) []string {
 	return files
 }
 
-// TestChecker damages a correct file. The checker must report each fault, and fetchctl warc check
-// must too.
+// TestChecker damages a correct file. check.mjs must report each fault, and fetchctl warc check each
+// that violates the standard.
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 2*time.Minute)
@@ -141,38 +141,39 @@ func TestChecker(t *testing.T) {
 		name   string
 		change func([]member) []byte
 		want   string // in the report of check.mjs; "" for none
+		legal  bool   // the standard allows it, so fetchctl warc check does too
 	}{
-		{"no change", join, ""},
-		{"truncated in a record", func(m []member) []byte { all := join(m); return all[:len(all)-30] }, "no whole member"},
-		{"bytes after the last record", func(m []member) []byte { return append(join(m), "more"...) }, "no whole member"},
+		{"no change", join, "", true},
+		{"truncated in a record", func(m []member) []byte { all := join(m); return all[:len(all)-30] }, "no whole member", false},
+		{"bytes after the last record", func(m []member) []byte { return append(join(m), "more"...) }, "no whole member", false},
 		{"two records in a member", func(m []member) []byte {
 			m[1].text = append(m[1].text, m[2].text...)
 			return join(append(m[:2], m[3:]...))
-		}, "the member has"},
+		}, "the member has", false},
 		{"one record in two members", func(m []member) []byte {
 			half := len(m[1].text) / 2
 			return join([]member{m[0], {m[1].text[:half]}, {m[1].text[half:]}, m[2]})
-		}, "a.warc.gz at"},
+		}, "a.warc.gz at", false},
 		{"another byte in a block", func(m []member) []byte {
 			m[2].text = bytes.Replace(m[2].text, []byte("hello"), []byte("jello"), 1)
 			return join(m)
-		}, "WARC-Block-Digest is"},
+		}, "WARC-Block-Digest is", false},
 		{"another payload digest", func(m []member) []byte {
 			at := bytes.Index(m[2].text, []byte("WARC-Payload-Digest: sha1:")) + len("WARC-Payload-Digest: sha1:")
 			copy(m[2].text[at:], "AAAA")
 			return join(m)
-		}, "WARC-Payload-Digest is"},
+		}, "WARC-Payload-Digest is", false},
 		{"Content-Length is too small", func(m []member) []byte {
 			m[2].text = bytes.Replace(m[2].text, []byte("\r\nContent-Length: 4"), []byte("\r\nContent-Length: 3"), 1)
 			return join(m)
-		}, "does not end after Content-Length"},
-		{"a record twice", func(m []member) []byte { return join(append(m, m[2])) }, "another record has the same WARC-Record-ID"},
-		{"no request", func(m []member) []byte { return join([]member{m[0], m[2]}) }, "WARC-Concurrent-To is in none of the files"},
-		{"no warcinfo", func(m []member) []byte { return join(m[1:]) }, "the first record is not a warcinfo record"},
+		}, "does not end after Content-Length", false},
+		{"a record twice", func(m []member) []byte { return join(append(m, m[2])) }, "another record has the same WARC-Record-ID", false},
+		{"no request", func(m []member) []byte { return join([]member{m[0], m[2]}) }, "WARC-Concurrent-To is in none of the files", false},
+		{"no warcinfo", func(m []member) []byte { return join(m[1:]) }, "the first record is not a warcinfo record", true},
 		{"another file name", func(m []member) []byte {
 			m[0].text = bytes.Replace(m[0].text, []byte("Filename: a."), []byte("Filename: b."), 1)
 			return join(m)
-		}, "WARC-Filename is b.warc.gz"},
+		}, "WARC-Filename is b.warc.gz", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), name)
@@ -183,6 +184,10 @@ func TestChecker(t *testing.T) {
 			records, faults := c.run(ctx, t, file)
 			if row.want == "" && (faults != "" || len(records) != 3) || !strings.Contains(faults, row.want) {
 				t.Errorf("%d records, standard error is %q, want %q", len(records), faults, row.want)
+			}
+			out, faults, err := run(ctx, t, rig.Program("fetchctl"), "warc", "check", file)
+			if (err == nil) != row.legal {
+				t.Errorf("fetchctl warc check: %v\n%s%s", err, out, faults)
 			}
 		})
 	}

@@ -114,3 +114,39 @@ BEGIN
     RETURN QUERY SELECT u.id, u.token FROM urls u WHERE u.id = ANY (done);
 END $$;
 -- +goose StatementEnd
+
+-- Those of one host, or of all. The functions without a host stay for programs that are older.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_retry(p_class text, p_host text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    ids   bigint[];
+    again bigint;
+BEGIN
+    SELECT array_agg(id) INTO ids FROM urls WHERE status IN ('failed', 'dead') AND (p_class = '' OR error_class = p_class)
+        AND (p_host = '' OR host_id = (SELECT id FROM hosts WHERE host = p_host));
+    PERFORM 1 FROM hosts WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids)) ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    UPDATE hosts SET due_at = GREATEST(next_at, blocked_until) WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids));
+    UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0
+        WHERE id = ANY (ids) AND status IN ('failed', 'dead') AND (p_class = '' OR error_class = p_class);
+    GET DIAGNOSTICS again = ROW_COUNT;
+    RETURN again;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION frontier_refetch(p_age_ms bigint, p_host text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    ids   bigint[];
+    again bigint;
+BEGIN
+    SELECT array_agg(id) INTO ids FROM urls WHERE status = 'fetched' AND fetched_at <= frontier_now() - p_age_ms
+        AND (p_host = '' OR host_id = (SELECT id FROM hosts WHERE host = p_host));
+    PERFORM 1 FROM hosts WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids)) ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    UPDATE hosts SET due_at = GREATEST(next_at, blocked_until) WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids));
+    UPDATE urls SET status = 'pending', crash_count = 0, ready_at = 0 WHERE id = ANY (ids) AND status = 'fetched';
+    GET DIAGNOSTICS again = ROW_COUNT;
+    RETURN again;
+END $$;
+-- +goose StatementEnd
