@@ -30,11 +30,12 @@ type downloadCmd struct {
 	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file."`
 	Quiet bool `short:"q" group:"Output:" help:"Print only errors."`
 
+	insideFlags
 	connection
 }
 
 // run downloads and returns the exit code.
-func (c *downloadCmd) run(ctx context.Context, a *app) int {
+func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 	config := download.Config{URLs: c.URL, Input: c.Input, Stdin: a.In, Dir: c.Dir, Sums: c.Sums, Force: c.Force,
 		Jobs: c.Jobs, LimitRate: (*int64)(c.LimitRate), Attempts: c.MaxRetries + 1, Text: a.Err, Paint: a.Painter(a.Err)}
 	switch {
@@ -49,6 +50,13 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 	if err := checkWARC(c.WARC, c.Server, "leave out --server and FETCHD_SERVER"); err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
+	recorded := ""
+	if c.WARC != nil {
+		recorded = "--warc"
+	}
+	if err := c.insideFlags.check(c.Server, recorded); err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
 	records := new(stores.Set)
 	if c.WARC != nil {
 		config.Record = warcStore
@@ -56,19 +64,19 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 		if records, err = openWARC(*c.WARC); err != nil {
 			return a.fail(ctx, c.Server, err)
 		}
-		defer closeStores(ctx, a, records)
+		defer func() { code = closeStores(ctx, a, records, code) }()
 	}
 	d, err := download.New(ctx, config)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer d.Close()
-	svc, err := c.connect(records, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
+	svc, err := c.connectOut(a, c.insideFlags, "", c.Quiet, records, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer svc.close()
-	code, err := d.Fetch(ctx, svc)
+	code, err = d.Fetch(ctx, svc)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -39,6 +40,9 @@ func (c *getCmd) checkStore() error {
 
 // stores opens the stores of the service inside. The caller closes them with closeStores.
 func (c *getCmd) stores() (*stores.Set, error) {
+	if c.WARC != nil && c.User != "" {
+		return openWARC(*c.WARC, "Authorization")
+	}
 	if c.WARC != nil {
 		return openWARC(*c.WARC)
 	}
@@ -52,9 +56,10 @@ func (c *getCmd) stores() (*stores.Set, error) {
 	return bodies, nil
 }
 
-// closeStores waits until unfinished uploads are removed and records are uploaded. It reports what is
-// left.
-func closeStores(ctx context.Context, a *app, set *stores.Set) {
+// closeStores waits until unfinished uploads are removed and records are uploaded, and reports what is
+// left. It returns the exit code of a command that ended with code: records that may be lost are a
+// failure.
+func closeStores(ctx context.Context, a *app, set *stores.Set, code int) int {
 	limit := cleanTime
 	for range set.Archives() {
 		if ctx.Err() == nil {
@@ -63,15 +68,16 @@ func closeStores(ctx context.Context, a *app, set *stores.Set) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	print := (&cli.Printer{W: a.Err}).Printf
 	for records := range set.Archives() {
 		if err := records.Close(ctx); err != nil {
-			print("fetchctl: records: %s\n", cli.Escape(fmt.Sprint(err)))
+			a.Errorf("records: %v", err)
+			code = cmp.Or(code, cli.ExitOutput)
 		}
 	}
 	for bodies := range set.All() {
 		if err := bodies.Close(ctx); err != nil {
-			print("fetchctl: unfinished uploads were left in a store: %s: fetchd clean removes them\n", cli.Escape(fmt.Sprint(err)))
+			a.Errorf("unfinished uploads were left in a store: %v: fetchd clean removes them", err)
 		}
 	}
+	return code
 }

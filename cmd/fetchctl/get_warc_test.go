@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/server/fetchdtest"
 )
@@ -36,5 +37,51 @@ func TestGetRecordOfServer(t *testing.T) {
 		if got.code != cli.ExitUsage || !strings.Contains(got.err, "record.store: ") || len(o.Requests("never")) != 0 {
 			t.Errorf("a server without store %s: exit status %d, want %d\n%s", name, got.code, cli.ExitUsage, got.err)
 		}
+	}
+}
+
+// TestRecordsLost checks that a command fails if its records cannot be kept.
+func TestRecordsLost(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		lost       bool
+		code, want int
+	}{
+		{"kept", false, cli.ExitOK, cli.ExitOK},
+		{"kept after a failure", false, cli.ExitTransient, cli.ExitTransient},
+		{"lost", true, cli.ExitOK, cli.ExitOutput},
+		{"lost after a failure", true, cli.ExitTransient, cli.ExitTransient},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, dir := startOrigin(t), filepath.Join(t.TempDir(), "dir")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			set, err := openWARC(filepath.Join(dir, "a.warc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			svc, err := connection{}.connect(set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = svc.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/page/200"), Record: &pb.RecordPolicy{Store: warcStore}}})
+			svc.close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.lost {
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var printed strings.Builder
+			a := &app{cli.Program{Name: "fetchctl", Streams: cli.Streams{Err: &printed}, Clean: cli.Escape}}
+			if got := closeStores(t.Context(), a, set, tt.code); got != tt.want || (printed.Len() > 0) != tt.lost {
+				t.Errorf("exit code %d, want %d; printed %q", got, tt.want, &printed)
+			}
+		})
 	}
 }

@@ -54,11 +54,11 @@ func (c *warcIndexCmd) run(ctx context.Context, a *app) int {
 		return err
 	})
 	if err != nil {
-		return a.fail(ctx, "", err)
+		return a.Exit(ctx, err)
 	}
 	out, err := cli.OpenOutput("", a.Out)
 	if err != nil {
-		return a.fail(ctx, "", err)
+		return a.Exit(ctx, err)
 	}
 	err = index.Lines(func(line string) error {
 		_, err := out.Write([]byte(line + "\n"))
@@ -68,7 +68,7 @@ func (c *warcIndexCmd) run(ctx context.Context, a *app) int {
 		err = out.Flush()
 	}
 	if err != nil {
-		return a.fail(ctx, "", err)
+		return a.Exit(ctx, err)
 	}
 	return code
 }
@@ -97,7 +97,7 @@ func (c *warcCheckCmd) run(ctx context.Context, a *app) int {
 		err = out.End()
 	}
 	if err != nil {
-		return a.fail(ctx, "", err)
+		return a.Exit(ctx, err)
 	}
 	if check.Problems > 0 {
 		return cli.ExitFailed
