@@ -37,13 +37,18 @@ type service struct {
 // error means that the flags are not usable. The service inside has the given stores.
 func (c connection) connect(bodies *stores.Set, more ...grpc.DialOption) (*service, error) {
 	if c.Server == "" {
-		return startInside(server.Config{
-			Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
-			Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
-			Stores: bodies,
-		}, nil, more...)
+		return startInside(insideConfig(bodies), nil, more...)
 	}
 	return dialTo("--server", c.Server, c.Flags, more...)
+}
+
+// insideConfig is the configuration of the service inside.
+func insideConfig(bodies *stores.Set) server.Config {
+	return server.Config{
+		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
+		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
+		Stores: bodies,
+	}
 }
 
 // startInside runs a service inside this process, on l or in memory.

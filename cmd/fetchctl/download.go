@@ -30,6 +30,7 @@ type downloadCmd struct {
 	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file."`
 	Quiet bool `short:"q" group:"Output:" help:"Print only errors."`
 
+	insideFlags
 	connection
 }
 
@@ -49,6 +50,13 @@ func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 	if err := checkWARC(c.WARC, c.Server, "leave out --server and FETCHD_SERVER"); err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
+	recorded := ""
+	if c.WARC != nil {
+		recorded = "--warc"
+	}
+	if err := c.insideFlags.check(c.Server, recorded); err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
 	records := new(stores.Set)
 	if c.WARC != nil {
 		config.Record = warcStore
@@ -63,7 +71,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer d.Close()
-	svc, err := c.connect(records, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
+	svc, err := c.connectOut(a, c.insideFlags, "", c.Quiet, records, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -99,6 +100,10 @@ func (c *explainCmd) printRule(a *app) error {
 // and that of ctx while standard input is read.
 func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainRequest, error) {
 	req, err := c.fromFlags()
+	if err == nil && c.Input == "" && req.GetResponse() == nil && len(req.GetFaults()) == 0 {
+		return nil, &cli.Error{Code: cli.ExitUsage, Err: errors.New("explain: needs what was observed: give --status CODE, --fault CLASS or both, or @FILE.json; or give --rule RULE"),
+			Hint: "For example: fetchctl explain --status 503. Run \"fetchctl explain --help\" for the flags."}
+	}
 	if err != nil || c.Input == "" {
 		return req, err
 	}

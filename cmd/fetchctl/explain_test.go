@@ -74,7 +74,7 @@ func TestExplainUsage(t *testing.T) {
 		args        []string
 		told        string
 	}{
-		{"nothing observed", "", nil, "response: is not set"},
+		{"nothing observed", "", nil, "give --status CODE, --fault CLASS or both"},
 		{"no such class", "", []string{"--fault", "bad_luck"}, "dns_not_found, dns_failure"},
 		{"a header without a response", "", []string{"-H", "Retry-After: 5"}, "--status: is missing"},
 		{"no header", "", []string{"--status", "503", "-H", "Retry-After"}, "give Name: value"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"fetchd/client"
@@ -26,7 +27,7 @@ type getCmd struct {
 	Timeout            *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
 
 	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
-	NoFollow     bool   `group:"Redirects:" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
+	NoFollow     bool   `group:"Redirects:" xor:"follow" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
 
 	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
 	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
@@ -47,6 +48,8 @@ type getCmd struct {
 	Record  string   `group:"Record:" xor:"records" placeholder:"NAME" help:"Let the service record every request and response in this store for WARC files. With --server or --stores-file."`
 	Trace   bool     `group:"Record:" xor:"lines" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
 
+	curlFlags
+	insideFlags
 	connection
 }
 
@@ -57,6 +60,9 @@ const deadlineSpare = 2 * time.Second
 // run fetches and returns the exit code.
 func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 	a.Streams = splitLines(a.Streams)
+	if err := c.curl(ctx); err != nil {
+		return a.fail(ctx, "", err)
+	}
 	req, err := c.request(ctx, a.In)
 	if err != nil {
 		return a.fail(ctx, "", err)
@@ -66,25 +72,16 @@ func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer func() { code = closeStores(ctx, a, bodies, code) }()
-	svc, err := c.connect(bodies)
+	svc, err := c.connectOut(a, c.insideFlags, c.URL, c.Quiet, bodies)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer svc.close()
-	body := &delivery{include: c.Include, stored: c.Store != ""}
-	stdout := a.Out
-	if c.Output == "" && cli.IsTerminal(stdout) {
-		body.screen = &terminalWriter{w: stdout}
-		stdout = body.screen
-	}
-	body.out, err = cli.OpenOutput(c.Output, stdout)
+	body, err := c.open(a.Out, req)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer body.out.Discard()
-	if body.out.CanTruncate() {
-		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
-	}
+	defer body.discard()
 	rec, err := c.record(a, req)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
@@ -97,7 +94,38 @@ func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	return show.ExitCode(outcome)
+	if code = show.ExitCode(outcome); code != cli.ExitOK || body.file == "" || c.Quiet || c.JSON {
+		return code
+	}
+	a.Hintf("written to %s", cli.Escape(body.file))
+	return cli.ExitOK
+}
+
+// open opens the output for the body. The caller discards it.
+func (c *getCmd) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error) {
+	d := &delivery{include: c.Include, stored: c.Store != ""}
+	if c.RemoteName {
+		d.url = c.URL
+		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+		return d, nil
+	}
+	if c.Output == "" && cli.IsTerminal(stdout) {
+		d.screen = &terminalWriter{w: stdout}
+		stdout = d.screen
+	}
+	var err error
+	if d.out, err = cli.OpenOutput(c.Output, stdout); err != nil {
+		return nil, err
+	}
+	if d.out.CanTruncate() {
+		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+	}
+	return d, nil
+}
+
+// toFile reports whether the body does not go to standard output.
+func (c *getCmd) toFile() bool {
+	return c.Output != "" && c.Output != "-" || c.Store != "" || c.RemoteName
 }
 
 // fetch runs the call, delivers the body and prints the events.
@@ -128,17 +156,22 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchR
 
 // teller returns a function that prints an event, and one that ends the output.
 func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()) {
-	toFile := c.Output != "" && c.Output != "-" || c.Store != "" // the body does not go to standard output
 	switch {
-	case c.JSON && toFile:
+	case c.JSON && c.toFile():
 		return jsonLines(a.Out), func() {}
 	case c.JSON:
 		return jsonLines(a.Err), func() {}
-	case c.Quiet:
-		return func(*pb.FetchResponse) error { return nil }, func() {}
 	}
 	r := &show.Reporter{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Verbose: c.Verbose}
-	r.Progress.On = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
+	if c.Quiet {
+		return func(m *pb.FetchResponse) error {
+			if c.ShowError && m.GetOutcome().GetError() != nil {
+				r.Event(m)
+			}
+			return nil
+		}, func() {}
+	}
+	r.Progress.On = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (c.toFile() || !cli.IsTerminal(a.Out))
 	r.Progress.Out = r.Out
 	r.Progress.Columns, _ = cli.TerminalSize(a.Err)
 	return func(m *pb.FetchResponse) error { r.Event(m); return nil }, r.Progress.Clear

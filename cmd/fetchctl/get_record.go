@@ -32,7 +32,7 @@ func (c *getCmd) checkRecord() error {
 		return cli.UsageError("--har-with", "needs --har FILE")
 	case c.HAR == "":
 		return nil
-	case c.HAR == "-" && c.Store == "" && (c.Output == "" || c.Output == "-"):
+	case c.HAR == "-" && !c.toFile():
 		return cli.UsageError("--har", "is standard output, where the body goes: give -o FILE too")
 	case c.HAR == "-" && c.JSON:
 		return cli.UsageError("--har", "is standard output, where the lines of --json go: give a file")

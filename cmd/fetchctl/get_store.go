@@ -40,6 +40,9 @@ func (c *getCmd) checkStore() error {
 
 // stores opens the stores of the service inside. The caller closes them with closeStores.
 func (c *getCmd) stores() (*stores.Set, error) {
+	if c.WARC != nil && c.User != "" {
+		return openWARC(*c.WARC, "Authorization")
+	}
 	if c.WARC != nil {
 		return openWARC(*c.WARC)
 	}

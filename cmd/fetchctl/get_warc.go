@@ -57,9 +57,10 @@ func (c *getCmd) recordPolicy() *pb.RecordPolicy {
 	return nil
 }
 
-// openWARC opens the file of --warc for the service inside. The caller closes it with closeStores.
-func openWARC(file string) (*stores.Set, error) {
-	a, err := archive.Open(warcStore, archive.Config{File: file, Software: version.Long(),
+// openWARC opens the file of --warc for the service inside, without the values of the headers to
+// redact. The caller closes it with closeStores.
+func openWARC(file string, redact ...string) (*stores.Set, error) {
+	a, err := archive.Open(warcStore, archive.Config{File: file, Redact: redact, Software: version.Long(),
 		MaxSpoolBytes: math.MaxInt64 / 2}) // one user: the disk is the limit
 	if err != nil {
 		if cause := errors.Unwrap(err); cause != nil {

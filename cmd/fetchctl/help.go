@@ -6,7 +6,7 @@ import "fetchd/internal/cli"
 
 const description = `Fetches URLs through fetchd and shows every attempt as it happens.
 
-Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach.`
+Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach. Only mcp reaches no more than public addresses, because a language model chooses its URLs.`
 
 const overviewExamples = `  fetchctl get https://example.org/
   fetchctl get -o page.html --profile download https://example.org/big.html
@@ -30,7 +30,11 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 
 --har writes the fetch to a file that browsers can open: import it in the network panel of the developer tools. It has an entry for each hop and a page for each attempt with the decision after it. It is written for failed and interrupted fetches too. Bodies are left out. So is everything that may be secret: request headers that could identify someone, and cookies and credentials in responses. URLs are complete, including their queries.
 
---warc appends to a WARC file what was on the connection: a request record and a response record for each exchange, with those of redirects and failed attempts. HTTP/1.1 is used. A line on standard error has the place of the last record; -v prints the place of each one, and --json has all of them in the outcome. Credentials and cookies are recorded as they were sent. --record does the same in a store of the service, whose operator can redact header fields.
+Flags of curl work, or the error says what to use instead; the table below has them. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
+
+The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Redirects of the fetch use the same proxy, whatever NO_PROXY says about their hosts. Fetches through a proxy cannot be recorded with --warc. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
+
+--warc appends to a WARC file what was on the connection: a request record and a response record for each exchange, with those of redirects and failed attempts. HTTP/1.1 is used. A line on standard error has the place of the last record; -v prints the place of each one, and --json has all of them in the outcome. Credentials and cookies are recorded as they were sent, except for those of -u. --record does the same in a store of the service, whose operator can redact header fields.
 
 --trace draws the fetch to scale on standard error: a bar for each hop with one character for each phase, and each wait with its length, rule and source. It uses ASCII if the locale is not UTF-8. "blocked" is the time that belongs to no phase.`
 }
@@ -38,7 +42,7 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 // Manual lists the exit codes and examples of the command.
 func (c *getCmd) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "success, 304, or a redirect that is not followed"), Examples: `
+		With(cli.ExitOK, "success, 304, or a redirect that is not followed"), Tables: curlHelp(), Examples: `
   fetchctl get https://example.org/
   fetchctl get -v -o page.html https://example.org/
   fetchctl get -r 10 --profile download -o image.iso https://example.org/image.iso

@@ -96,6 +96,10 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("VERSION", version.Long())
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // else a program with the race detector sleeps a second at its end
 	env.Setenv("PLAIN", o.Addr("http"))
+	proxy, stop := startProxy(o.Addr("http"))
+	env.Defer(stop)
+	env.Setenv("PLAINPROXY", proxy)
+	env.Setenv("PROXY", "http://"+proxy)
 	ca := env.WorkDir + "/ca.pem"
 	env.Setenv("SSL_CERT_FILE", ca)
 	if err := os.WriteFile(ca, o.CAPEM(), 0o600); err != nil {

@@ -2,19 +2,23 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/download"
 	"fetchd/internal/show"
 )
 
 // delivery writes the body of one fetch to its output.
 type delivery struct {
-	out     *cli.Output
+	out     *cli.Output     // with -O nil until the body starts
 	screen  *terminalWriter // nil if the body is written unchanged
 	include bool
 	stored  bool                // the service delivers it to a store
+	url     string              // of the file of -O, or empty
+	file    string              // name of that file
 	head    *pb.ResponseStarted // of a body that has not started
 	before  int64               // bytes of the status line and headers in out
 	written int64               // body bytes
@@ -61,7 +65,7 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 			return fmt.Errorf("%w: the body has %d bytes, but %d came", client.ErrContract, want, d.written)
 		}
 	case pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED, pb.OutcomeKind_OUTCOME_KIND_REDIRECT:
-		if d.out.IsFile() {
+		if d.url != "" || d.out.IsFile() {
 			return nil
 		}
 		if err := d.begin(); err != nil {
@@ -97,7 +101,32 @@ func (d *delivery) begin() error {
 		}
 	}
 	d.before, d.written = 0, 0
+	if err := d.name(head); err != nil {
+		return err
+	}
 	return d.writeHead(head)
+}
+
+// name opens the file of -O, unless there is an output. An origin must not choose which file of the
+// user is replaced.
+func (d *delivery) name(head *pb.HttpResponse) error {
+	if d.out != nil {
+		return nil
+	}
+	d.file = download.Name(d.url, head)
+	if _, err := os.Lstat(d.file); err == nil {
+		return &cli.Error{Code: cli.ExitOutput, Err: fmt.Errorf("-O: %s exists: remove it, or replace it with -o", d.file)}
+	}
+	var err error
+	d.out, err = cli.OpenOutput(d.file, nil)
+	return err
+}
+
+// discard removes a file that was not kept.
+func (d *delivery) discard() {
+	if d.out != nil {
+		d.out.Discard()
+	}
 }
 
 // writeHead writes the status line and the headers if --include is set.

@@ -74,6 +74,19 @@ func (c *getCmd) check() error {
 	if err := c.checkStore(); err != nil {
 		return err
 	}
+	recorded := ""
+	if policy := c.recordPolicy(); policy != nil {
+		recorded = "--record"
+		if c.WARC != nil {
+			recorded = "--warc"
+		}
+	}
+	if err := c.insideFlags.check(c.Server, recorded); err != nil {
+		return err
+	}
+	if err := cli.CheckScheme("URL", c.URL); err != nil {
+		return err
+	}
 	return cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
 		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record})
 }

@@ -33,7 +33,7 @@ func TestRefused(t *testing.T) {
 		{"fewer redirects", []string{"--max-redirects=-1"}, "--max-redirects: -1 is not from 0 to 20"},
 		{"fewer retries", []string{"--max-url-retries=-1"}, "--max-url-retries: -1 is not from 0 to 1000000"},
 		{"a negative delay", []string{"--delay=-1s"}, "--delay: -1s is negative: give a duration"},
-		{"a delay without a unit", []string{"--delay", "1"}, "--delay: expected duration"},
+		{"a delay without a unit", []string{"--delay", "1"}, `--delay: "1" has no unit: did you mean 1s?`},
 		{"a negative crawl-delay", []string{"--max-crawl-delay=-1s"}, "--max-crawl-delay: -1s is negative"},
 		{"a negative drain time", []string{"--drain-time=-1s"}, "--drain-time: -1s is negative"},
 		{"a negative timeout", []string{"--total-timeout=-1s"}, "--total-timeout: -1s is negative"},

@@ -15,7 +15,7 @@ import (
 
 const description = `An HTTP origin that misbehaves on request. The URL says how.
 
-GET /s/KEY/503/reset/200 answers the first request for KEY with 503, resets the connection of the second one, and answers 200 from then on. At the start it prints its listeners and the whole URL grammar; GET / returns the same. GET /_log?key=KEY returns the requests that it saw.
+GET /s/KEY/503/reset/200 answers the first request for KEY with 503, resets the connection of the second one, and answers 200 from then on. At the start it prints its listeners; GET / returns them and the whole URL grammar. GET /_log?key=KEY returns the requests that it saw.
 
 HTTP and HTTPS listen on the addresses below. The listeners that break before HTTP begins use ports of 127.0.0.1 that the system chooses. The origin does what any client asks: do not expose it to a network.`
 
@@ -70,8 +70,9 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer) error {
 		// The next start creates another authority.
 		defer func() { _ = os.Remove(f.WriteCA) }()
 	}
-	if _, err := io.WriteString(stdout, o.Index()); err != nil {
-		return cli.OutputError(fmt.Errorf("the index: %w", err))
+	if _, err := fmt.Fprintf(stdout, "%s\nThe URL says what happens, such as %s. All of it: %s\n",
+		o.Summary(), o.URL("http", "/s/KEY/503/200"), o.URL("http", "/")); err != nil {
+		return cli.OutputError(fmt.Errorf("the listeners: %w", err))
 	}
 	<-ctx.Done()
 	return nil

@@ -144,13 +144,16 @@ func Grammar() string {
 // Index returns the text of GET /: the listeners with their addresses, and the
 // grammar.
 func (o *Origin) Index() string {
+	return "An HTTP origin that commits any fault on request.\n\n" + o.Summary() + "\nGrammar\n\n" + Grammar()
+}
+
+// Summary returns the listeners with their addresses.
+func (o *Origin) Summary() string {
 	var b strings.Builder
-	b.WriteString("An HTTP origin that commits any fault on request.\n\nListeners\n")
+	b.WriteString("Listeners\n")
 	for _, k := range listenerKinds() {
 		fmt.Fprintf(&b, "    %-16s %-34s %s\n", k.name, o.URL(k.name, ""), k.doc)
 	}
 	fmt.Fprintf(&b, "    %-16s %-34s %s\n", refusedName, o.URL(refusedName, ""), "nothing listens on this port")
-	b.WriteString("\nGrammar\n\n")
-	b.WriteString(Grammar())
 	return b.String()
 }

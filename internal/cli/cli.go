@@ -24,8 +24,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -58,6 +60,9 @@ type Program struct {
 // has the method Manual() Manual.
 type Manual struct {
 	Examples string
+	// Tables are sections before the exit codes, each with a title that ends in a colon. They may
+	// be empty.
+	Tables string
 	// Exits are the exit codes that the command uses, with their meaning. An empty
 	// meaning stands for the general one.
 	Exits Exits
@@ -99,6 +104,7 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.Help(p.printHelp),
 		kong.Resolvers(kong.ResolverFunc(p.fromEnvironment)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
 	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
@@ -160,7 +166,11 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 		}
 	}
 	examples := strings.ReplaceAll(strings.Trim(manual.Examples, "\n"), "PROGRAM", p.Name)
-	if _, err := fmt.Fprintf(c.Stdout, "\nExit codes:\n%s\nExamples:\n%s\n", exitTable(manual.Exits), examples); err != nil {
+	tables := ""
+	if manual.Tables != "" {
+		tables = "\n" + manual.Tables
+	}
+	if _, err := fmt.Fprintf(c.Stdout, "%s\nExit codes:\n%s\nExamples:\n%s\n", tables, exitTable(manual.Exits), examples); err != nil {
 		return OutputError(err)
 	}
 	return nil

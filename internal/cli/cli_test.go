@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -23,6 +25,7 @@ type grammar struct {
 type getCmd struct {
 	Server string `variable:"PROG_SERVER"`
 	Name   string `arg:""`
+	Wait   *time.Duration
 }
 
 func (*getCmd) Manual() cli.Manual {
@@ -56,6 +59,9 @@ func TestParse(t *testing.T) {
 		{"completion", "completion bash", cli.ExitOK, "# bash completion for prog\n", ""},
 		{"an unknown shell", "completion tcsh", cli.ExitUsage, "", `must be one of "bash","zsh","fish"`},
 		{"an unknown flag", "get --servr=y x", cli.ExitUsage, "", `did you mean "--server"?` + "\n" + `  Run "prog get --help" for the flags.`},
+		{"a duration without a unit", "get --wait=5 x", cli.ExitUsage, "", `--wait: "5" has no unit: did you mean 5s?`},
+		{"no duration", "get --wait=soon x", cli.ExitUsage, "", `--wait: "soon" is not a duration: give a number with a unit, such as 90s, 5m or 1h30m`},
+		{"a duration", "get --wait=5s x", cli.ExitOK, "", ""},
 		{"an unknown command", "got", cli.ExitUsage, "", `Run "prog --help" for the flags.`},
 		{"an escape sequence", "g\x1bt", cli.ExitUsage, "", `g\x1bt`},
 	} {
@@ -124,5 +130,36 @@ func TestExit(t *testing.T) {
 				t.Errorf("Exit(%v) = %d, %q; want %d, %q", tt.err, code, stderr.String(), tt.code, tt.told)
 			}
 		})
+	}
+}
+
+// TestCheckScheme checks which texts get a suggestion.
+func TestCheckScheme(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ text, want string }{
+		{"example.com", "https://example.com"},
+		{"example.com:8080/a?b=c", "https://example.com:8080/a?b=c"},
+		{"//example.com/a", "https://example.com/a"},
+		{"192.0.2.1/a", "https://192.0.2.1/a"},
+		{"[2001:db8::1]:80/a", "https://[2001:db8::1]:80/a"},
+		{"localhost:8080/a", "http://localhost:8080/a"},
+		{"127.0.0.1:8080", "http://127.0.0.1:8080"},
+		{"[::1]:8080", "http://[::1]:8080"},
+		{"example.com/\x1b", ""},
+		{"http://example.com", ""},
+		{"ftp://example.com", ""},
+		{"mailto:a@example.com", ""},
+		{"page", ""},
+		{"/page.html", ""},
+		{"", ""},
+		{"a b.com", ""},
+		{"\xff.com", ""},
+	} {
+		if got := cli.SuggestURL(tt.text); got != tt.want {
+			t.Errorf("SuggestURL(%q) = %q, want %q", tt.text, got, tt.want)
+		}
+		if err := cli.CheckScheme("URL", tt.text); (err != nil) != (tt.want != "") || err != nil && !strings.HasSuffix(fmt.Sprint(err), "did you mean "+tt.want+"?") {
+			t.Errorf("CheckScheme(%q) = %v", tt.text, err)
+		}
 	}
 }

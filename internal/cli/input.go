@@ -5,9 +5,64 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"net/url"
 	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
 )
+
+// decodeDuration is the mapper of flags that are durations.
+func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("duration")
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprint(token.Value) // a number if it is from a settings file
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return fmt.Errorf("%.20q has no unit: did you mean %.20ss?", text, text)
+		}
+		return fmt.Errorf("%.20q is not a duration: give a number with a unit, such as 90s, 5m or 1h30m", text)
+	}
+	target.SetInt(int64(d))
+	return nil
+}
+
+// SuggestURL returns the URL that a user probably means by text without a scheme, or "" if there
+// is none.
+func SuggestURL(text string) string {
+	if strings.Contains(text, "://") || !utf8.ValidString(text) {
+		return ""
+	}
+	rest := strings.TrimPrefix(text, "//")
+	u, err := url.Parse("https://" + rest)
+	if err != nil || u.User != nil {
+		return ""
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	switch {
+	case u.Hostname() == "localhost" || err == nil && !addr.IsGlobalUnicast(): // a server of this machine
+		return "http://" + rest
+	case err == nil || strings.Contains(strings.Trim(u.Hostname(), "."), "."):
+		return "https://" + rest
+	}
+	return ""
+}
+
+// CheckScheme rejects text that is a URL without its scheme, and suggests the whole URL.
+func CheckScheme(field, text string) error {
+	if whole := SuggestURL(text); whole != "" {
+		return UsageError(field, fmt.Sprintf("%.80q has no scheme: did you mean %s?", text, Escape(whole)))
+	}
+	return nil
+}
 
 // CheckUTF8 rejects values, by the name of their flag, that a protobuf message cannot hold.
 func CheckUTF8(values map[string]string) error {

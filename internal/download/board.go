@@ -144,12 +144,15 @@ func (b *board) draw() {
 func (b *board) show(bars []string) {
 	var text strings.Builder
 	if b.drawn > 0 {
-		fmt.Fprintf(&text, "\x1b[%dA\r\x1b[J", b.drawn)
+		fmt.Fprintf(&text, "\x1b[%dA\r", b.drawn)
+	}
+	if b.drawn > 0 && (b.lines.Len() > 0 || len(bars) < b.drawn) {
+		text.WriteString("\x1b[J")
 	}
 	text.Write(b.lines.Bytes())
 	b.lines.Reset()
 	for _, bar := range bars {
-		text.WriteString(bar + "\n")
+		text.WriteString(bar + "\x1b[K\n") // a bar is drawn over the one before: erasing it first would flicker
 	}
 	b.drawn = len(bars)
 	b.out.Printf("%s", text.String())
@@ -183,26 +186,11 @@ func retries(c counts) string {
 //
 //	image.iso  [=====     ]  48 %  3.4 MiB of 7.1 MiB  1.2 MiB/s  3s left
 func (r *track) bar(columns int, now time.Time) string {
-	const gauge = 20
-	at, total, received := max(r.at.Load(), 0), r.total.Load(), r.received.Load()
-	facts := show.Size(at)
-	if total > 0 {
-		facts = fmt.Sprintf("%3d %%  %s of %s", at*100/total, show.Size(at), show.Size(total))
-	}
-	spent := now.Sub(r.started)
-	if speed := rate(received, spent); speed != "" {
-		facts += "  " + speed
-		if total > at {
-			facts += "  " + (time.Duration(float64(total-at) / float64(received) * float64(spent))).Round(time.Second).String() + " left"
-		}
-	}
-	if total > 0 && columns >= 100 {
-		full := int(min(at, total) * gauge / total)
-		facts = "[" + strings.Repeat("=", full) + strings.Repeat(" ", gauge-full) + "]  " + facts
-	}
-	room := max(columns-widthOf(facts)-2, 8)
+	const leastName, mostName = 8, 30
+	room := min(max(columns/5, leastName), mostName)
 	name := cutWidth(*r.name.Load(), room)
-	return cutWidth(name+strings.Repeat(" ", max(0, min(room, 30)-widthOf(name)))+"  "+facts, columns)
+	name += strings.Repeat(" ", room-widthOf(name)) + "  "
+	return cutWidth(name+show.Gauge(columns-room-2, max(r.at.Load(), 0), r.total.Load(), r.received.Load(), now.Sub(r.started)), columns)
 }
 
 // runeWidth returns the maximum number of terminal columns that a character needs.

@@ -18,11 +18,11 @@ func TestBar(t *testing.T) {
 		columns          int
 		want             string
 	}{
-		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 79, "a.iso                            25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
-		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 119, "a.iso                           [=====               ]   25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
-		{"a.iso", 1 << 20, -1, 1 << 20, 79, "a.iso                           1.0 MiB  1.0 MiB/s"},
-		{"a.iso", -1, -1, 0, 79, "a.iso                           0 B"},
-		{"漢字漢字漢字漢字漢字.iso", 1 << 20, 4 << 20, 1 << 20, 59, "漢字漢字漢…    25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 79, "a.iso            [===          ]  25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 119, "a.iso                    [=====               ]  25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{"a.iso", 1 << 20, -1, 1 << 20, 79, "a.iso            1.0 MiB  1.0 MiB/s"},
+		{"a.iso", -1, -1, 0, 79, "a.iso            0 B"},
+		{"漢字漢字漢字漢字漢字.iso", 1 << 20, 4 << 20, 1 << 20, 59, "漢字漢字漢…   25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
 		{"long", 1 << 20, 4 << 20, 1 << 20, 20, "long       25 %  1.…"},
 	} {
 		r := &track{started: now.Add(-time.Second)}
@@ -53,6 +53,11 @@ func TestBoard(t *testing.T) {
 	b.draw()
 	if n := strings.Count(out.String(), "\n"); n != 1+3+1 || !strings.HasPrefix(out.String(), "a line\n") {
 		t.Errorf("5 rows hold %d lines: %q", n, out.String())
+	}
+	out.Reset()
+	b.draw()
+	if got := out.String(); strings.Contains(got, "\x1b[J") || strings.Count(got, "\x1b[K\n") != 4 {
+		t.Errorf("drawn again, the bars are not written over the old ones: %q", got)
 	}
 	out.Reset()
 	b.end()

@@ -63,6 +63,9 @@ func checkURL(e *entry) error {
 	if err := cli.CheckUTF8(map[string]string{e.where: e.url}); err != nil {
 		return err
 	}
+	if err := cli.CheckScheme(e.where, e.url); err != nil {
+		return err
+	}
 	u, err := url.Parse(e.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return cli.UsageError(e.where, fmt.Sprintf("%.80q is not an absolute http or https URL", e.url))

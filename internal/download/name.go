@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
 
@@ -47,6 +48,15 @@ func urlName(raw string) string {
 		return name
 	}
 	return none
+}
+
+// Name returns the file name for the body of a response: the one in its Content-Disposition, or
+// else the one in the URL that was requested.
+func Name(requested string, r *pb.HttpResponse) string {
+	if name := dispositionName(dispositionOf(r)); name != "" {
+		return name
+	}
+	return urlName(requested)
 }
 
 // dispositionName returns the file name in a Content-Disposition, or "" if there is none or it

@@ -6,6 +6,7 @@ package markdown
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -34,7 +35,12 @@ var ErrComplex = errors.New("it has too many elements")
 
 // From converts HTML. base is the URL of the page, for relative links. The error is [ErrComplex],
 // unless the converter fails.
-func From(source, base string) (string, error) {
+func From(source, base string) (text string, err error) {
+	defer func() { // a defect of the converter ends this conversion only
+		if fault := recover(); fault != nil {
+			text, err = "", fmt.Errorf("the converter failed: %v", fault)
+		}
+	}()
 	if countNodes(source) > maxNodes {
 		return "", ErrComplex
 	}
@@ -48,10 +54,10 @@ func From(source, base string) (string, error) {
 	if p.prefixes > maxPrefixes {
 		return "", ErrComplex
 	}
-	text, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
+	markdown, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
 	)).ConvertNode(doc)
-	return string(text), err
+	return string(markdown), err
 }
 
 // formatting are the elements that the HTML standard opens again in the next block if they were

@@ -14,7 +14,7 @@ func TestArguments(t *testing.T) {
 		arguments  map[string]any
 		want       string
 	}{
-		{"no URL", "fetch", nil, "url is missing: is missing: give an absolute http or https URL."},
+		{"no URL", "fetch", nil, "url is missing: give an absolute http or https URL."},
 		{"a relative URL", "fetch", map[string]any{"url": "/a"}, `url is "/a": has no host: give an absolute http or https URL.`},
 		{"another scheme", "fetch", map[string]any{"url": "file:///etc/passwd"}, `url is "file:///etc/passwd": must begin with http:// or https://.`},
 		{"userinfo", "fetch", map[string]any{"url": "http://a:b@c.example/"}, `has a user name or password`},

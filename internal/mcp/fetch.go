@@ -72,7 +72,9 @@ func readFetch(a *arguments) (f fetchArguments, fault string) {
 	if fault := a.fault(); fault != "" {
 		return f, fault
 	}
-	if _, err := urls.Parse(f.url); err != nil {
+	if _, err := urls.Parse(f.url); f.url == "" {
+		a.reject("url", "give an absolute http or https URL")
+	} else if err != nil {
 		a.reject("url", fmt.Sprint(err))
 	}
 	return f, a.fault()

@@ -2,7 +2,9 @@ package show
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
@@ -19,6 +21,7 @@ type Progress struct {
 	Columns int
 
 	shown bool
+	first int64         // bytes before the first event of the body
 	total int64         // size of the complete body; 0 or less if unknown
 	begun time.Duration // start of the body, since the start of the fetch
 	drawn time.Duration // last drawing
@@ -29,7 +32,7 @@ func (p *Progress) say(text string) {
 	if !p.On {
 		return
 	}
-	p.Out.Printf("\r\x1b[K%s", cut(text, p.Columns-1)) // a full line would wrap
+	p.Out.Printf("\r%s\x1b[K", cut(text, p.Columns-1)) // a full line would wrap
 	p.shown = true
 }
 
@@ -58,20 +61,41 @@ func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
 // The label must be safe to print.
 func (p *Progress) Bytes(label string, n int64, now time.Duration) {
 	if p.begun == 0 {
-		p.begun = now
+		p.begun, p.first = now, n
 	}
 	if now-p.drawn < redrawAfter {
 		return
 	}
 	p.drawn = now
-	text := label + Size(n)
-	if p.total > 0 {
-		text += fmt.Sprintf(" of %s  %d %%", Size(p.total), n*100/p.total)
+	p.say(label + Gauge(p.Columns-1-utf8.RuneCountInString(label), n, p.total, n-p.first, now-p.begun))
+}
+
+// Gauge formats how far something is in the given number of columns:
+//
+//	[=====     ]  48 %  3.4 MiB of 7.1 MiB  1.2 MiB/s  3s left
+//
+// The first at bytes of total are there, and received of them took spent. The total is zero or
+// less if it is not known: then there is no bar. The text is longer than columns if they are too
+// few for the numbers.
+func Gauge(columns int, at, total, received int64, spent time.Duration) string {
+	text := Size(at)
+	if total > 0 {
+		text = fmt.Sprintf("%3d %%  %s of %s", min(at, total)*100/total, text, Size(total))
 	}
-	if spent := now - p.begun; spent > 0 {
-		text += fmt.Sprintf("  %s/s", Size(int64(float64(n)/spent.Seconds())))
+	if received > 0 && spent > 0 {
+		text += fmt.Sprintf("  %s/s", Size(int64(float64(received)/spent.Seconds())))
+		if total > at {
+			left := time.Duration(float64(total-at) / float64(received) * float64(spent))
+			text += fmt.Sprintf("  %s left", max(left.Round(time.Second), time.Second))
+		}
 	}
-	p.say(text)
+	const leastBar, mostBar, frame = 5, 20, 4
+	cells := min(columns-len(text)-frame, mostBar)
+	if total <= 0 || cells < leastBar {
+		return text
+	}
+	full := int(float64(min(at, total)) / float64(total) * float64(cells))
+	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", cells-full) + "] " + text
 }
 
 // CodingOf returns the Content-Encoding of a response.

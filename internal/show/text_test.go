@@ -62,10 +62,38 @@ func TestProgress(t *testing.T) {
 	p.start(&pb.HttpResponse{StatusCode: 206, ContentLength: &rest, Headers: []*pb.Header{{Name: "Content-Range", Value: "bytes 102400-409599/409600"}}})
 	p.chunk(&pb.BodyChunk{OffsetBytes: 199 << 10, Data: make([]byte, 1024)}, 3*time.Second) // continues the body
 	p.Clear()
-	want := "\r\x1b[K1.0 KiB of 400.0 KiB  0 %" + "\r\x1b[K100.0 KiB of 400.0 KiB  25 %  100.0 KiB/s" + "\r\x1b[K" +
-		"\r\x1b[K200.0 KiB of 400.0 KiB  50 %" + "\r\x1b[K"
+	const empty = "          " // half a bar
+	want := "\r[" + empty + empty + "]   0 %  1.0 KiB of 400.0 KiB\x1b[K" +
+		"\r[=====     " + empty + "]  25 %  100.0 KiB of 400.0 KiB  99.0 KiB/s  3s left\x1b[K" + "\r\x1b[K" +
+		"\r[==========" + empty + "]  50 %  200.0 KiB of 400.0 KiB\x1b[K" + "\r\x1b[K"
 	if got := out.String(); got != want {
 		t.Errorf("drawn %q, want %q", got, want)
+	}
+}
+
+func TestGauge(t *testing.T) {
+	t.Parallel()
+	const kib = 1 << 10
+	for _, tt := range []struct {
+		name                string
+		columns             int
+		at, total, received int64
+		spent               time.Duration
+		want                string
+	}{
+		{"80 columns", 80, 100 * kib, 400 * kib, 50 * kib, time.Second, "[=====               ]  25 %  100.0 KiB of 400.0 KiB  50.0 KiB/s  6s left"},
+		{"a short bar", 60, 100 * kib, 400 * kib, 50 * kib, time.Second, "[=     ]  25 %  100.0 KiB of 400.0 KiB  50.0 KiB/s  6s left"},
+		{"no space for a bar", 50, 100 * kib, 400 * kib, 50 * kib, time.Second, " 25 %  100.0 KiB of 400.0 KiB  50.0 KiB/s  6s left"},
+		{"unknown total", 80, 100 * kib, -1, 50 * kib, time.Second, "100.0 KiB  50.0 KiB/s"},
+		{"nothing came yet", 80, 100 * kib, 400 * kib, 0, time.Second, "[=====               ]  25 %  100.0 KiB of 400.0 KiB"},
+		{"less than a second left", 80, 399 * kib, 400 * kib, 50 * kib, time.Second, "[=================== ]  99 %  399.0 KiB of 400.0 KiB  50.0 KiB/s  1s left"},
+		{"complete", 80, 400 * kib, 400 * kib, 400 * kib, time.Second, "[====================] 100 %  400.0 KiB of 400.0 KiB  400.0 KiB/s"},
+		{"more than the total", 80, 500 * kib, 400 * kib, 500 * kib, time.Second, "[====================] 100 %  500.0 KiB of 400.0 KiB  500.0 KiB/s"},
+		{"an hour", 80, 1 << 20, 1 << 30, 1 << 20, 4 * time.Second, "[                    ]   0 %  1.0 MiB of 1.0 GiB  256.0 KiB/s  1h8m12s left"},
+	} {
+		if got := Gauge(tt.columns, tt.at, tt.total, tt.received, tt.spent); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package wholefile writes files that get their names when they are complete, so that no reader
-// finds an incomplete file.
+// finds an incomplete file. Errors name the file as it will be called, not its temporary name.
 package wholefile
 
 import (
@@ -49,13 +49,27 @@ func Create(name string) (*File, error) {
 
 func (f *File) opened(err error) (*File, error) {
 	if err != nil {
-		return nil, err
+		return nil, f.named(err)
 	}
 	return f, nil
 }
 
+// named returns err with the name of the file instead of the temporary one.
+func (f *File) named(err error) error {
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		return &fs.PathError{Op: cause.Op, Path: f.name, Err: cause.Err}
+	}
+	if cause, ok := errors.AsType[*os.LinkError](err); ok {
+		return &fs.PathError{Op: cause.Op, Path: f.name, Err: cause.Err}
+	}
+	return err
+}
+
 // Write implements io.Writer.
-func (f *File) Write(p []byte) (int, error) { return f.file.Write(p) }
+func (f *File) Write(p []byte) (int, error) {
+	n, err := f.file.Write(p)
+	return n, f.named(err)
+}
 
 // CanTruncate reports whether [File.Truncate] may be called. It returns false for a file that
 // is written directly, because its readers may already have the bytes.
@@ -64,10 +78,10 @@ func (f *File) CanTruncate() bool { return f.part != "" }
 // Truncate drops everything after the first size bytes. The next write follows them.
 func (f *File) Truncate(size int64) error {
 	if err := f.file.Truncate(size); err != nil {
-		return err
+		return f.named(err)
 	}
 	_, err := f.file.Seek(size, io.SeekStart)
-	return err
+	return f.named(err)
 }
 
 // Keep closes the file and gives it its name. If that fails, the file is removed.
@@ -75,13 +89,13 @@ func (f *File) Keep() error {
 	file := f.file
 	f.file = nil
 	if err := file.Close(); err != nil {
-		return errors.Join(err, f.remove())
+		return errors.Join(f.named(err), f.remove())
 	}
 	if f.part == "" {
 		return nil
 	}
 	if err := os.Rename(f.part, f.name); err != nil {
-		return errors.Join(err, f.remove())
+		return errors.Join(f.named(err), f.remove())
 	}
 	return nil
 }
@@ -100,5 +114,5 @@ func (f *File) remove() error {
 	if f.part == "" {
 		return nil
 	}
-	return os.Remove(f.part)
+	return f.named(os.Remove(f.part))
 }

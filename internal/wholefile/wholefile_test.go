@@ -2,10 +2,12 @@ package wholefile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -142,4 +144,31 @@ func TestCreateRefuses(t *testing.T) {
 			t.Errorf("%s: Create = nil, want an error", name)
 		}
 	}
+}
+
+// TestErrorsNameTheFile checks that errors have the name that the user gave, not the temporary one.
+func TestErrorsNameTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	check := func(what string, err error) {
+		t.Helper()
+		if cause, ok := errors.AsType[*fs.PathError](err); !ok || filepath.Base(cause.Path) != "file" || strings.Contains(fmt.Sprint(err), ".part") {
+			t.Errorf("%s: %v, want an error about %s", what, err, name)
+		}
+	}
+	_, err := Create(filepath.Join(dir, "missing", "file"))
+	check("create in a folder that is missing", err)
+	f := create(t, name, "text")
+	if err := os.Mkdir(name, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("the name is taken by a folder", f.Keep())
+	f = create(t, filepath.Join(dir, "sub-file"), "")
+	f.name = name
+	_ = f.file.Close()
+	_, err = f.Write([]byte("x"))
+	check("write to a closed file", err)
+	check("truncate a closed file", f.Truncate(0))
+	f.Discard()
 }

@@ -32,7 +32,7 @@ export function bodyOf(fetch, announce) {
   };
   const buttons = [];
   if (views.length > 1) buttons.push(switchView(views, show));
-  if (view.as !== 'binary, in hex') buttons.push(tool('copy-body', 'Copy', async () => say(copied(await copyText(pre.textContent, pre), view, shown))));
+  if (!view.binary) buttons.push(tool('copy-body', 'Copy', async () => say(copied(await copyText(pre.textContent, pre), view, shown))));
   const part = shown.size > shown.kept ? `Save the first ${size(shown.kept)}` : 'Save';
   buttons.push(tool('save-body', part, () => {
     const coding = fetch.request.body_policy?.keep_encoding ? header(fetch, 'content-encoding').toLowerCase() : '';
@@ -67,13 +67,13 @@ function header(fetch, name) {
   return (fetch.outcome.response?.headers || []).find((h) => h.name.toLowerCase() === name)?.value || '';
 }
 
-// viewsOf returns the ways to show a body, the best first: text, count of the bytes that it
-// shows, and a description.
+// viewsOf returns the ways to show a body, the best first. Each has the text, the number of bytes
+// that it shows, and a description.
 function viewsOf(shown, type) {
   const { bytes } = shown;
   const head = bytes.subarray(0, 512);
   const odd = head.reduce((n, b) => n + (b < 9 || (b > 13 && b < 32) || b === 127 ? 1 : 0), 0);
-  if (odd > head.length / 10) return [{ text: dump(bytes.subarray(0, shownDump)), count: Math.min(bytes.length, shownDump), as: 'binary, in hex' }];
+  if (odd > head.length / 10) return [{ text: dump(bytes.subarray(0, shownDump)), count: Math.min(bytes.length, shownDump), as: 'binary, in hex', binary: true }];
   const decoder = decoderFor(/charset="?([\w.:-]+)/i.exec(type)?.[1]);
   const part = bytes.subarray(0, shownText);
   const received = { text: visibleLines(decoder.decode(part)), count: part.length, as: 'as text' };

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// details are the whole errors of the service inside, from its log. The service leaves the addresses
+// of resolvers and proxies out of its answers, because they are not for callers elsewhere.
+type details struct {
+	proxied bool
+
+	mu     sync.Mutex
+	errors map[attemptKey]string
+}
+
+// attemptKey identifies an attempt, or with number 0 the outcome of a fetch.
+type attemptKey struct {
+	fetchID string
+	number  int32
+}
+
+// startExplained runs a service inside that names resolvers and proxies in errors.
+func startExplained(config server.Config, more ...grpc.DialOption) (*service, error) {
+	d := &details{proxied: config.Fetch.Proxy != nil, errors: make(map[attemptKey]string)}
+	config.Logger = slog.New(d)
+	return startInside(config, nil, append(more[:len(more):len(more)], grpc.WithStreamInterceptor(d.intercept))...)
+}
+
+// Enabled implements slog.Handler.
+func (d *details) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// WithAttrs implements slog.Handler.
+func (d *details) WithAttrs([]slog.Attr) slog.Handler { return d }
+
+// WithGroup implements slog.Handler.
+func (d *details) WithGroup(string) slog.Handler { return d }
+
+// Handle implements slog.Handler. It keeps the error of a line about an attempt or a fetch.
+func (d *details) Handle(_ context.Context, line slog.Record) error {
+	var key attemptKey
+	var text string
+	line.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "fetch_id":
+			key.fetchID = a.Value.String()
+		case "attempt":
+			key.number = int32(a.Value.Int64())
+		case "error":
+			text = a.Value.String()
+		}
+		return true
+	})
+	if key.fetchID != "" && text != "" {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.errors[key] = text
+	}
+	return nil
+}
+
+// intercept completes the errors in the events of a fetch.
+func (d *details) intercept(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := streamer(ctx, desc, conn, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &detailedStream{ClientStream: stream, details: d}, nil
+}
+
+// detailedStream is the stream of one fetch.
+type detailedStream struct {
+	grpc.ClientStream
+	details *details
+	fetchID string
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *detailedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	event, _ := m.(*pb.FetchResponse)
+	switch e := event.GetEvent().(type) {
+	case *pb.FetchResponse_Admitted:
+		s.fetchID = e.Admitted.GetFetchId()
+	case *pb.FetchResponse_AttemptFinished:
+		s.details.complete(attemptKey{s.fetchID, e.AttemptFinished.GetAttempt()}, e.AttemptFinished.GetError())
+	case *pb.FetchResponse_Outcome:
+		s.details.complete(attemptKey{s.fetchID, 0}, e.Outcome.GetError())
+	}
+	return nil
+}
+
+// complete replaces the transport's part of a detail by the whole error, if that names a resolver or
+// a proxy.
+func (d *details) complete(key attemptKey, e *pb.FetchError) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text := d.errors[key]
+	delete(d.errors, key)
+	if text == "" || !d.proxied && e.GetPhase() != pb.Phase_PHASE_RESOLVE || strings.Contains(e.GetDetail(), text) {
+		return
+	}
+	host, rest, _ := strings.Cut(e.GetDetail(), ": ")
+	if status, _, ok := strings.Cut(rest, ": "); ok && strings.HasPrefix(status, "status ") {
+		host += ": " + status
+	}
+	e.Detail = host + ": " + text
+}
