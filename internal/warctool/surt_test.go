@@ -56,7 +56,7 @@ func TestKey(t *testing.T) {
 		{"session of ASP", "http://a.org/?ASPSESSIONIDabcdefgh=ABCDEFGHIJKLMNOPQRSTUVWX&x=y", "org,a)/?x=y"},
 		{"session in the path", "http://a.org/(S(4hqa0555fwsecu455xqckv45))/mileg.aspx", "org,a)/mileg.aspx"},
 		{"short session in the path", "http://a.org/(4hqa0555fwsecu455xqckv45)/mileg.aspx", "org,a)/mileg.aspx"},
-		{"@ in the path", "http://a.org/photos/36050182@A05/", "org,a)/photos/36050182@a05"},
+		{"@ in the path", "http://a.org/photos/me@Home/", "org,a)/photos/me@home"},
 		{"dns", "dns:archive.org", "dns:archive.org"},
 		{"mailto", "mailto:foo@example.com", "mailto:foo@example.com"},
 		{"urn", "urn:X-Some:ID", "urn:x-some:id"},

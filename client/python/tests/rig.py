@@ -29,7 +29,7 @@ class Origin:
             words = line.split()
             if len(words) >= 2 and "://127.0.0.1:" in words[1]:
                 self.listeners[words[0]] = words[1]
-            elif line.startswith("Grammar"):
+            if "refused" in self.listeners:  # the last one
                 break
         self.base = self.listeners["http"]
 
