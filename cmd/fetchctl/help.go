@@ -6,7 +6,7 @@ import "fetchd/internal/cli"
 
 const description = `Fetches URLs through fetchd and shows every attempt as it happens.
 
-Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach.`
+Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach. Only mcp reaches no more than public addresses, because a language model chooses its URLs.`
 
 const overviewExamples = `  fetchctl get https://example.org/
   fetchctl get -o page.html --profile download https://example.org/big.html
