@@ -26,8 +26,7 @@ ARG VERSION=devel TARGETOS TARGETARCH
 # debugging tables, but stack traces stay readable.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X fetchd/internal/version.version=$VERSION" -o / ./cmd/fetchd ./cmd/frontier
-# Makes the folder.
-WORKDIR /data
+RUN mkdir /data
 
 FROM scratch AS frontier
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
