@@ -14,3 +14,12 @@ const (
 	LargeSize = largeSize
 	MaxHead   = maxHead
 )
+
+// Break closes the files under the archive, so that every operation on them fails.
+func (a *Archive) Break() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.free {
+		_ = f.file.Close()
+	}
+}

@@ -63,3 +63,62 @@ func TestOpenErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestBrokenFile checks that a file that cannot even be truncated is not used again, keeps the name of
+// an open one, and is recovered later.
+func TestBrokenFile(t *testing.T) {
+	dir := t.TempDir()
+	a := openArchive(t, archive.Config{Dir: dir})
+	outcomes := record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+	a.Break()
+	_, err := capture(t, a, getRequest, okResponse("hello")).Commit(plainExchange(5))
+	if e, ok := errors.AsType[*archive.Error](err); !ok || e.Reason() != archive.ReasonError {
+		t.Fatal(err)
+	}
+	outcomes = append(outcomes, record(t, a, getRequest, okResponse("hello"), plainExchange(5))...)
+	if outcomes[0].File == outcomes[2].File {
+		t.Error("the file is used again")
+	}
+	until(t, "the file is recovered", func() bool { _, err := os.Stat(filepath.Join(dir, outcomes[0].File)); return err == nil })
+	if err := a.Close(t.Context()); err == nil {
+		t.Error("Close reports no error")
+	}
+	sameAs(t, outcomes, readDir(t, dir))
+	if s := a.Stats(); s.Errors < 2 || s.OpenFiles != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestPause refuses records after five failures in a row, and takes them again after a pause.
+func TestPause(t *testing.T) {
+	dir := t.TempDir()
+	gone := filepath.Join(dir, "gone")
+	a := openArchive(t, archive.Config{Dir: gone})
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if err := a.Ready(); err != nil {
+			t.Errorf("after %d failures: %v", i, err)
+		}
+		if _, err := capture(t, a, getRequest, okResponse("hello")).Commit(plainExchange(5)); err == nil {
+			t.Fatal("no error without a directory")
+		}
+	}
+	if e, ok := errors.AsType[*archive.Error](a.Ready()); !ok || e.Reason() != archive.ReasonUnavailable || a.Stats().Up {
+		t.Errorf("%v, %+v", a.Ready(), a.Stats())
+	}
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the archive is ready", func() bool { return a.Ready() == nil })
+	if a.Stats().Up {
+		t.Error("up before a success")
+	}
+	outcomes := record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+	if !a.Stats().Up {
+		t.Error("down after a success")
+	}
+	closeArchive(t, a)
+	sameAs(t, outcomes, readDir(t, gone))
+}

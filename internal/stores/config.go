@@ -67,6 +67,9 @@ type File struct {
 	} `yaml:"stores"`
 }
 
+// dropTime is how long Drop waits.
+const dropTime = 2 * time.Second
+
 var storeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
 
 // ReadFile opens the stores that a YAML file describes; docs/stores.md has its keys. Stores that
@@ -237,11 +240,15 @@ func (s *Set) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Drop closes stores that have not been used. It waits for no upload.
+// Drop closes stores that have not been used. It waits for no upload, and a moment for those of WARC
+// files that are being aborted.
 func (s *Set) Drop() {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = s.Close(ctx) // files that wait for their upload wait for the next one who opens the store
+	ctx, cancel := context.WithTimeout(context.Background(), dropTime)
+	defer cancel()
+	now, ended := context.WithCancel(ctx)
+	ended()
+	_ = s.CloseArchives(now) // files that wait for their upload wait until the store is opened again
+	_ = s.Close(ctx)
 }
 
 // Clean removes what dead processes have left in the stores, and calls done for each of them, as

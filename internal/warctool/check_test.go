@@ -345,6 +345,28 @@ func TestCheckErrors(t *testing.T) {
 	}
 }
 
+// TestCheckManyReferences checks that a head with many references does not grow when they are sorted.
+func TestCheckManyReferences(t *testing.T) {
+	t.Parallel()
+	f := newFile(t, true).record(warc.Request, strings.Repeat("x", 60_000), ask, func(h *warc.Header) {
+		h.TargetURI += strings.Repeat("y", 60_000)
+		for i := range 1000 {
+			h.ConcurrentTo = append(h.ConcurrentTo, fmt.Sprint("urn:test:", i))
+		}
+	})
+	c := NewCheck(func(Problem) {})
+	defer c.Close()
+	if err := c.File("f", &f.Buffer); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.references.sorter.size; n > 1<<20 {
+		t.Errorf("the references have %d bytes, want at most 1 MiB", n)
+	}
+	if err := c.References(); err != nil || c.Problems != 1000 {
+		t.Errorf("%d problems, %v; want 1000", c.Problems, err)
+	}
+}
+
 // FuzzCheck checks that no file stops the check or the index, and that both find the same end.
 func FuzzCheck(f *testing.F) {
 	for _, plain := range []bool{true, false} {

@@ -25,6 +25,9 @@ const (
 	kindWarcinfo   = "4"
 )
 
+// maxPrintedID is how much of an identifier is printed with a reference that is wrong.
+const maxPrintedID = 256
+
 // reference is a record, or what a record says about another one.
 type reference struct {
 	File   int         `json:"f"`
@@ -45,8 +48,11 @@ func (s *references) add(file int, rec *warc.Record) error {
 	if err := s.line(rec.ID, kindRecord, own); err != nil {
 		return err
 	}
+	// A head may have many references, so a line of one has no long values.
+	brief := own
+	brief.ID, brief.URL, brief.Digest = own.ID[:min(len(own.ID), maxPrintedID)], "", ""
 	for _, id := range rec.ConcurrentTo {
-		if err := s.line(id, kindConcurrent, own); err != nil {
+		if err := s.line(id, kindConcurrent, brief); err != nil {
 			return err
 		}
 	}
@@ -61,7 +67,7 @@ func (s *references) add(file int, rec *warc.Record) error {
 		}
 	}
 	if rec.WarcinfoID != "" {
-		return s.line(rec.WarcinfoID, kindWarcinfo, own)
+		return s.line(rec.WarcinfoID, kindWarcinfo, brief)
 	}
 	return nil
 }
@@ -114,7 +120,7 @@ func (r *reference) compare(rec *reference, kind, id string) string {
 	switch {
 	case kind == kindWarcinfo && rec.Type != warc.Warcinfo:
 		return fmt.Sprintf("has %s as its WARC-Warcinfo-ID, which is a %q record", id, rec.Type)
-	case kind == kindConcurrent && r.ID == rec.ID:
+	case kind == kindConcurrent && r.File == rec.File && r.Offset == rec.Offset && r.Type == rec.Type:
 		return "is concurrent to itself"
 	case kind == kindConcurrent && ofCapture(r.Type) && ofCapture(rec.Type) && !sameTime(r.Date, rec.Date):
 		return fmt.Sprintf("is concurrent to %s and has another WARC-Date", id)
