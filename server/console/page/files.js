@@ -1,4 +1,4 @@
-// Saves files and copies text. Nothing of a body decides the type of a saved file.
+// Saves files and copies text. The type of a saved file does not depend on its body.
 
 import { el } from './text.js';
 
