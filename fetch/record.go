@@ -187,7 +187,7 @@ func (a *attempt) endExchange(resp *http.Response) bool {
 // outcome.
 func (a *attempt) readRest(resp *http.Response) {
 	b := a.recorded
-	if resp == nil || b.err != nil || resp.StatusCode < 200 || a.tooLong() || bodyless(a.hop.method, resp.StatusCode) {
+	if resp == nil || b.err != nil || resp.StatusCode < 200 || a.tooLong() || unframed(a.hop.method, resp.StatusCode) {
 		return
 	}
 	var end time.Time // zero: the limit of the attempt is enough
@@ -208,6 +208,12 @@ func (a *attempt) readRest(resp *http.Response) {
 	}
 }
 
+// unframed reports whether a response ends with its head (RFC 9112 section 6.3). A 205 has no content,
+// but an origin may send some.
+func unframed(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+}
+
 // tooLong reports whether the body exceeds its limit.
 func (a *attempt) tooLong() bool { return a.body.Truncated || a.faults.Has(classify.BodyTooLarge) }
 
@@ -222,7 +228,7 @@ func (a *attempt) recordedExchange(resp *http.Response) *RecordedExchange {
 	}
 	if resp != nil {
 		e.ContentLength, e.Chunked = resp.ContentLength, slices.Contains(resp.TransferEncoding, "chunked")
-		e.Bodyless = bodyless(hop.Method, resp.StatusCode) || resp.StatusCode == http.StatusNotModified
+		e.Bodyless = unframed(hop.Method, resp.StatusCode)
 		if e.Bodyless {
 			e.Truncated = Whole
 		}

@@ -91,6 +91,7 @@ func TestRecord(t *testing.T) {
 		{"a redirect", "302:size=100000,to=%2Fs%2Fk%2F200:size=100000", nil, "ok", []part{whole, whole}},
 		{"a HEAD", "200:size=100000", func(r *fetch.Request) { r.Method = http.MethodHead }, "ok", []part{empty}},
 		{"a 204", "204", nil, "ok", []part{empty}},
+		{"a 205 with a body", "205:size=100000", nil, "ok", []part{whole}},
 		{"a 304", "304", func(r *fetch.Request) { r.Header = http.Header{"If-None-Match": {`"a"`}} }, "ok", []part{empty}},
 		{"a wrong coding", "200:size=100000,header=Content-Encoding%3Dgzip", nil, "undecodable content_coding not_retryable", []part{whole}},
 

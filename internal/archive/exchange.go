@@ -22,7 +22,7 @@ type Exchange struct {
 	// Length is the length of the body, as its head says, or negative.
 	Length int64
 	// Chunked reports whether the body is sent in chunks. Bodyless reports whether there is none,
-	// whatever the head says: to HEAD, and with 204, 205 and 304.
+	// whatever the head says: to HEAD, and with 204 and 304.
 	Chunked, Bodyless bool
 	// Truncated is the reason if the response is not whole.
 	Truncated warc.Truncated
