@@ -156,6 +156,19 @@ func TestWholeErrors(t *testing.T) {
 	}
 }
 
+// TestDetailsAreLimited checks that errors of fetches without events are not kept for ever.
+func TestDetailsAreLimited(t *testing.T) {
+	t.Parallel()
+	d := &details{errors: make(map[attemptKey]string)}
+	log := slog.New(d)
+	for i := range 3 * maxDetails {
+		log.Info("fetch finished", "fetch_id", fmt.Sprint(i), "error", "text")
+	}
+	if n := len(d.errors); n == 0 || n > maxDetails {
+		t.Errorf("%d errors are kept, want at most %d", n, maxDetails)
+	}
+}
+
 // TestWholeDetail checks which details are completed, and that their errors are kept once.
 func TestWholeDetail(t *testing.T) {
 	t.Parallel()

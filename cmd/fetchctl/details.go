@@ -21,6 +21,10 @@ type details struct {
 	errors map[attemptKey]string
 }
 
+// maxDetails is the maximum number of errors that are kept. Each has at most 1 KiB, and at most 64
+// fetches are in flight.
+const maxDetails = 1024
+
 // attemptKey identifies an attempt, or with number 0 the outcome of a fetch.
 type attemptKey struct {
 	fetchID string
@@ -61,6 +65,9 @@ func (d *details) Handle(_ context.Context, line slog.Record) error {
 	if key.fetchID != "" && text != "" {
 		d.mu.Lock()
 		defer d.mu.Unlock()
+		if len(d.errors) >= maxDetails {
+			clear(d.errors) // of fetches whose events nothing reads any more
+		}
 		d.errors[key] = text
 	}
 	return nil

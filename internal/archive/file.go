@@ -97,7 +97,7 @@ func (a *Archive) release(f *file) {
 	} else {
 		a.free = append(a.free, f)
 	}
-	a.changed.Signal()
+	a.changed.Broadcast() // Close waits, too
 }
 
 // undo removes what a failed commit has written, and ends its use of the file.

@@ -278,37 +278,53 @@ func TestConcurrentCommits(t *testing.T) {
 	}
 }
 
-// TestCloseDuringCommits closes the archive while commits are in flight. Each one is whole or fails.
+// TestCloseDuringCommits closes the archive while commits are in flight. Each one is whole or fails. With
+// a single file, most of them wait for it.
 func TestCloseDuringCommits(t *testing.T) {
-	for range 5 {
-		dir := t.TempDir()
-		a := openArchive(t, archive.Config{Dir: dir})
-		var mu sync.Mutex
-		var outcomes []archive.Record
-		var all sync.WaitGroup
-		started := make(chan struct{}, 100)
-		for range 4 {
-			all.Go(func() {
-				for {
-					records, err := capture(t, a, getRequest, okResponse(body(200_000))).Commit(plainExchange(200_000))
-					started <- struct{}{}
-					if e, ok := errors.AsType[*archive.Error](err); ok && e.Reason() == archive.ReasonUnavailable {
-						return
-					} else if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					outcomes = append(outcomes, records...)
-					mu.Unlock()
+	for name, single := range map[string]bool{"several files": false, "a single file": true} {
+		t.Run(name, func(t *testing.T) {
+			for range 10 {
+				dir := t.TempDir()
+				c := archive.Config{Dir: dir}
+				if single {
+					c.File = filepath.Join(dir, "crawl.warc.gz")
 				}
-			})
-		}
-		<-started
-		if err := a.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		all.Wait()
-		sameAs(t, outcomes, readDir(t, dir))
+				closeDuringCommits(t, openArchive(t, c), dir)
+			}
+		})
 	}
+}
+
+func closeDuringCommits(t *testing.T, a *archive.Archive, dir string) {
+	t.Helper()
+	var mu sync.Mutex
+	var outcomes []archive.Record
+	var all sync.WaitGroup
+	started := make(chan struct{}, 1)
+	for range 6 {
+		all.Go(func() {
+			for {
+				records, err := capture(t, a, getRequest, okResponse(body(300_000))).Commit(plainExchange(300_000))
+				select {
+				case started <- struct{}{}:
+				default:
+				}
+				if e, ok := errors.AsType[*archive.Error](err); ok && e.Reason() == archive.ReasonUnavailable {
+					return
+				} else if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				outcomes = append(outcomes, records...)
+				mu.Unlock()
+			}
+		})
+	}
+	<-started
+	if err := a.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	sameAs(t, outcomes, readDir(t, dir))
 }

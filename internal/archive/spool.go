@@ -123,7 +123,7 @@ func (s *spool) free(c *Capture) {
 		c.memory.Shrink(budget.Body, largeSize)
 	}
 	if s.file != nil {
-		_ = s.file.Close()           // nobody reads it any more
+		_ = s.file.Close()           // it is not read again
 		_ = os.Remove(s.file.Name()) // if createSpool could not
 	}
 	if s.booked > 0 {
