@@ -26,17 +26,17 @@ import (
 // evil are bytes that a terminal obeys, that hide text, or that are not text. Each is between two
 // words.
 var evil = map[string]string{
-	"escape sequence":          "x\x1b[31mEVIL\x1b[0my",
-	"title":                    "x\x1b]0;EVIL\x07y",
-	"NUL":                      "x\x00EVIL",
-	"carriage return":          "x\rEVIL",
-	"backspaces":               "x\b\b\bEVIL\x7f",
-	"invalid UTF-8":            "x\xff\xfeEVIL\xc3",
-	"C1 control":               "x\x9b31mEVIL\x85y",
-	"C1 control in UTF-8":      "x\u009b31mEVIL",
-	"direction of writing":     "x\u202eEVIL\u2066y",
-	"zero-width and tag":       "x\u200b\U000e0041EVIL",
-	"a line of its own, twice": "x\u2028EVIL\u2029y",
+	"escape sequence":      "x\x1b[31mEVIL\x1b[0my",
+	"title":                "x\x1b]0;EVIL\x07y",
+	"NUL":                  "x\x00EVIL",
+	"carriage return":      "x\rEVIL",
+	"backspaces":           "x\b\b\bEVIL\x7f",
+	"invalid UTF-8":        "x\xff\xfeEVIL\xc3",
+	"C1 control":           "x\x9b31mEVIL\x85y",
+	"C1 control in UTF-8":  "x\u009b31mEVIL",
+	"direction of writing": "x\u202eEVIL\u2066y",
+	"zero-width and tag":   "x\u200b\U000e0041EVIL",
+	"line separators":      "x\u2028EVIL\u2029y",
 }
 
 // places are the parts of a response into which the bytes are put.
