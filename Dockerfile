@@ -26,7 +26,8 @@ ARG VERSION=devel TARGETOS TARGETARCH
 # debugging tables, but stack traces stay readable.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X fetchd/internal/version.version=$VERSION" -o / ./cmd/fetchd ./cmd/frontier
-RUN mkdir /data
+# Makes the folder.
+WORKDIR /data
 
 FROM scratch AS frontier
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
