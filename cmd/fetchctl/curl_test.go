@@ -29,6 +29,16 @@ func TestCurlTable(t *testing.T) {
 	}
 }
 
+// TestCurlHelp checks that the table fits a terminal.
+func TestCurlHelp(t *testing.T) {
+	t.Parallel()
+	for line := range strings.Lines(curlHelp()) {
+		if len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+}
+
 // startProxy starts a proxy that forwards every request to target, and returns its address.
 func startProxy(target string) (addr string, stop func()) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -101,7 +101,7 @@ func TestExportCannotWrite(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, file, told string }{
 		{"a folder", dir, "frontier: write: " + dir + " is a directory\n"},
-		{"no folder", dir + "/no/file", "frontier: write: open " + dir + "/no/.file."},
+		{"no folder", dir + "/no/file", "frontier: write: open " + dir + "/no/file: no such file or directory\n"},
 		{"a full device", "/dev/full", "frontier: write: write /dev/full: no space left on device\n"},
 	} {
 		for _, format := range []string{"csv", "jsonl"} {

@@ -22,9 +22,25 @@ import (
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/site"
 	"fetchd/internal/wait"
 	"fetchd/test/rig"
 )
+
+// killing is a folder of records, and what was asked of the services that were killed.
+type killing struct {
+	*testing.T
+	site *site.Site
+	urls []string
+	dir  string
+
+	mu       sync.Mutex
+	outcomes []*pb.FetchOutcome
+
+	checked int              // outcomes of earlier services
+	whole   map[string]int64 // lengths that .open files must have when they are closed
+	torn    int              // .open files that ended inside a record
+}
 
 // TestKill kills fetchd again and again while it records. A record that an outcome has named must be
 // in its file after each kill. The next start must make each .open file a closed one, with all its
@@ -32,96 +48,106 @@ import (
 func TestKill(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 10*time.Minute)
-	kills, o, dir := pick(10, 50), startSite(t), t.TempDir()
-	urls := pages(o, 3000)
-	var (
-		mu       sync.Mutex
-		outcomes []*pb.FetchOutcome
-		checked  int                      // outcomes of earlier processes
-		torn     int                      // .open files that ended inside a record
-		whole    = make(map[string]int64) // lengths that .open files must have when they are closed
-	)
+	kills, o := pick(10, 50), startSite(t)
+	k := &killing{T: t, site: o, urls: pages(o, 3000), dir: t.TempDir(), whole: make(map[string]int64)}
+	archive := entry{URL: "warc+file://" + k.dir, MaxFileBytes: 300_000}
 	for i := range kills {
-		s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 300_000}, resolving(o)...)
-		wantRecovered(ctx, t, dir, whole)
+		s := start(ctx, t, archive, resolving(o)...)
+		wantRecovered(ctx, t, k.dir, k.whole)
 		named := make(chan struct{}, 1)
 		var callers sync.WaitGroup
 		for caller := range 4 {
-			callers.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(i), uint64(caller)))
-				all := func(yield func(*pb.FetchRequest) bool) {
-					for n := 0; ; n++ {
-						next := request(urls[random.IntN(len(urls))])
-						if n%8 == 0 { // its record is written in many pieces
-							next = request(o.URL("large", fmt.Sprintf("/s/large/200:size=%d", 4<<20)))
-						}
-						if !yield(next) {
-							return // the service was killed
-						}
-					}
-				}
-				for result, err := range s.client.Many(ctx, all, client.ManyOptions{Open: 8}) {
-					if result == nil || result.Outcome == nil {
-						if err == nil {
-							t.Error("no outcome and no error")
-						}
-						return // the service was killed
-					}
-					mu.Lock()
-					outcomes = append(outcomes, result.Outcome)
-					mu.Unlock()
-					select {
-					case named <- struct{}{}:
-					default:
-					}
-				}
-			})
+			callers.Go(func() { k.fetch(ctx, s, rand.New(rand.NewPCG(uint64(i), uint64(caller))), named) })
 		}
 		<-named
 		wait.For(ctx, time.Duration(rand.IntN(500))*time.Millisecond) // any moment
 		s.Signal(syscall.SIGKILL)
 		<-s.Gone
 		callers.Wait()
-		for _, out := range outcomes[checked:] {
-			for _, named := range out.GetRecords() {
-				wantThere(t, dir, named)
-			}
-		}
-		checked = len(outcomes)
-		for _, file := range openFiles(t, dir) {
-			if i%3 == 0 {
-				tear(t, file)
-			}
-			length, size := wholeMembers(t, file)
-			whole[strings.TrimSuffix(file, ".open")] = length
-			if length < size {
-				torn++
-			}
-		}
+		k.look(i%3 == 0)
 	}
-	s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 300_000}, resolving(o)...)
-	wantRecovered(ctx, t, dir, whole)
-	files := s.stopped(dir)
+	s := start(ctx, t, archive, resolving(o)...)
+	wantRecovered(ctx, t, k.dir, k.whole)
+	files := s.stopped(k.dir)
 	records, faults := newChecker(t).run(ctx, t, append([]string{"--killed"}, files...)...)
 	if faults != "" {
 		t.Errorf("check.mjs: %.2000s", faults)
 	}
+	t.Logf("%d kills: %d files with %d records, %d named by outcomes; %d files ended inside a record",
+		kills, len(files), len(records), k.wantAll(records), k.torn)
+}
+
+// fetch records pages until the service is killed. It sends to named when an outcome has arrived.
+func (k *killing) fetch(ctx context.Context, s *service, random *rand.Rand, named chan<- struct{}) {
+	all := func(yield func(*pb.FetchRequest) bool) {
+		for n := 0; ; n++ {
+			next := request(k.urls[random.IntN(len(k.urls))])
+			if n%8 == 0 { // its record is written in many pieces
+				next = request(k.site.URL("large", fmt.Sprintf("/s/large/200:size=%d", 4<<20)))
+			}
+			if !yield(next) {
+				return
+			}
+		}
+	}
+	for result, err := range s.client.Many(ctx, all, client.ManyOptions{Open: 8}) {
+		if result == nil || result.Outcome == nil {
+			if err == nil {
+				k.Error("no outcome and no error")
+			}
+			return // the service was killed
+		}
+		k.mu.Lock()
+		k.outcomes = append(k.outcomes, result.Outcome)
+		k.mu.Unlock()
+		select {
+		case named <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// look checks the files after a kill. If tearing, it appends a part of a record to each .open file.
+func (k *killing) look(tearing bool) {
+	k.Helper()
+	for _, out := range k.outcomes[k.checked:] {
+		for _, named := range out.GetRecords() {
+			wantThere(k.T, k.dir, named)
+		}
+	}
+	k.checked = len(k.outcomes)
+	for _, file := range openFiles(k.T, k.dir) {
+		if tearing {
+			tear(k.T, file)
+		}
+		length, size := wholeMembers(k.T, file)
+		k.whole[strings.TrimSuffix(file, ".open")] = length
+		if length < size {
+			k.torn++
+		}
+	}
+}
+
+// wantAll checks that every record that an outcome has named is where it says, and returns their
+// number.
+func (k *killing) wantAll(records []record) int {
+	k.Helper()
 	byID := make(map[string]record)
 	for _, r := range records {
 		byID[r.ID] = r
 	}
 	named := 0
-	for _, out := range outcomes {
+	for _, out := range k.outcomes {
 		for _, n := range out.GetRecords() {
 			named++
 			if r, ok := byID[n.GetRecordId()]; !ok {
-				t.Errorf("the record %v is in no file", n)
+				k.Errorf("the record %v is in no file", n)
 			} else {
-				wantPlace(t, n, r)
+				wantPlace(k.T, n, r)
 			}
 		}
 	}
-	t.Logf("%d kills: %d files with %d records, %d named by outcomes; %d files ended inside a record", kills, len(files), len(records), named, torn)
+	return named
 }
 
 // wantRecovered waits until the service has closed the files of the killed ones, and compares their
