@@ -17,6 +17,7 @@ type Capture struct {
 	ended          bool
 	err            error // of Sent or Received
 	sent, received spool
+	small          *small // nil: both directions have none or more
 }
 
 var errEnded = errors.New("the capture has ended")
@@ -57,6 +58,11 @@ func (c *Capture) end() bool {
 func (c *Capture) free() {
 	c.sent.free(c)
 	c.received.free(c)
+	if c.small != nil {
+		smalls.Put(c.small)
+		c.memory.Shrink(budget.Body, int64(len(c.small)))
+		c.small = nil
+	}
 }
 
 // Commit writes the records of the exchange, all or none. They are in the file when it returns. It

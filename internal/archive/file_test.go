@@ -115,14 +115,14 @@ func TestLimits(t *testing.T) {
 	a := openArchive(t, archive.Config{Dir: dir, MaxSpoolBytes: 3 * archive.LargeSize})
 	small := budget.New(1 << 20).Lease("caller")
 	defer small.Close()
-	if !small.Grow(budget.Fetch, 768<<10-archive.SmallSize) { // a caller may have three quarters
+	if !small.Grow(budget.Fetch, 768<<10-2*archive.SmallSize) { // a caller may have three quarters
 		t.Fatal("refused")
 	}
 	c := a.Begin(small)
 	if err := c.Sent([]byte(getRequest)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Received([]byte("HTTP")); !errors.Is(err, budget.ErrRefused) {
+	if err := c.Received(make([]byte, archive.SmallSize+1)); !errors.Is(err, budget.ErrRefused) {
 		t.Errorf("without memory: %v", err)
 	}
 	if _, err := c.Commit(plainExchange(0)); !errors.Is(err, budget.ErrRefused) || small.Held(budget.Body) != 0 {

@@ -16,7 +16,7 @@ const (
 )
 
 type (
-	small [smallSize]byte
+	small [2 * smallSize]byte // of both directions
 	large [largeSize]byte
 )
 
@@ -28,7 +28,7 @@ var (
 // spool holds the bytes of one direction. The last ones, up to 64 KiB, are in memory, and those
 // before them in a file.
 type spool struct {
-	small  *small
+	small  []byte // of Capture.small; nil: nothing was written
 	large  *large // replaces small
 	n      int    // bytes in it
 	file   *os.File
@@ -40,13 +40,10 @@ func (s *spool) size() int64 { return s.filed + int64(s.n) }
 
 // memory returns what the last bytes are in.
 func (s *spool) memory() []byte {
-	switch {
-	case s.large != nil:
+	if s.large != nil {
 		return s.large[:]
-	case s.small != nil:
-		return s.small[:]
 	}
-	return nil
+	return s.small
 }
 
 func (s *spool) write(c *Capture, p []byte) error {
@@ -69,19 +66,27 @@ func (s *spool) extend(c *Capture, n int) error {
 	case s.large != nil:
 		return s.flush(c)
 	case s.small == nil && n <= smallSize:
-		if !c.memory.Grow(budget.Body, smallSize) {
-			return budget.ErrRefused
-		}
-		s.small, _ = smalls.Get().(*small)
-		return nil
+		return c.giveSmall(s)
 	}
 	if !c.memory.Grow(budget.Body, largeSize) {
 		return budget.ErrRefused
 	}
 	s.large, _ = larges.Get().(*large)
-	if s.small != nil {
-		copy(s.large[:], s.small[:s.n])
-		s.freeSmall(c)
+	copy(s.large[:], s.small[:s.n])
+	return nil
+}
+
+// giveSmall gives a spool its part of the memory for short messages.
+func (c *Capture) giveSmall(s *spool) error {
+	if c.small == nil {
+		if !c.memory.Grow(budget.Body, int64(len(c.small))) {
+			return budget.ErrRefused
+		}
+		c.small, _ = smalls.Get().(*small)
+	}
+	s.small = c.small[:smallSize]
+	if s == &c.received {
+		s.small = c.small[smallSize:]
 	}
 	return nil
 }
@@ -107,17 +112,8 @@ func (s *spool) flush(c *Capture) error {
 	return nil
 }
 
-func (s *spool) freeSmall(c *Capture) {
-	smalls.Put(s.small)
-	s.small = nil
-	c.memory.Shrink(budget.Body, smallSize)
-}
-
 // free releases everything.
 func (s *spool) free(c *Capture) {
-	if s.small != nil {
-		s.freeSmall(c)
-	}
 	if s.large != nil {
 		larges.Put(s.large)
 		c.memory.Shrink(budget.Body, largeSize)
