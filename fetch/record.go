@@ -44,6 +44,8 @@ type RecordedExchange struct {
 	RemoteAddress, Protocol, TLSVersion string
 	// Redact are the names of request fields that must not be recorded.
 	Redact []string
+	// RequestLength is the length of the body of the request.
+	RequestLength int64
 	// ContentLength is the length of the body if the head says it, or else negative. Chunked
 	// reports whether it was sent in chunks, Bodyless whether the response can have none.
 	ContentLength     int64
@@ -222,7 +224,7 @@ func (a *attempt) recordedExchange(resp *http.Response) *RecordedExchange {
 	hop := &a.hops[len(a.hops)-1]
 	e := &RecordedExchange{URL: hop.URL, Method: hop.Method, Start: a.run.start.Add(hop.Start), ContentLength: -1,
 		RemoteAddress: hop.Exchange.RemoteAddress, Protocol: hop.Exchange.Protocol, TLSVersion: hop.Exchange.TLSVersion,
-		Truncated: a.truncation()}
+		RequestLength: int64(len(a.hop.body)), Truncated: a.truncation()}
 	if a.credentialField != "" {
 		e.Redact = []string{a.credentialField}
 	}
@@ -257,6 +259,10 @@ func (a *attempt) truncation() Truncation {
 
 // keepRecords adds records to the outcome. It reports whether there was no error.
 func (a *attempt) keepRecords(records []Record, err error) bool {
+	if errors.Is(err, budget.ErrRefused) {
+		a.outOfMemory(classify.NoPhase)
+		return false
+	}
 	if err != nil {
 		a.noteError(classify.StoreFailure, classify.NoPhase, err, nil)
 		_, reason := storeText(err)

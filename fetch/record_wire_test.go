@@ -210,6 +210,7 @@ func TestRecordFails(t *testing.T) {
 		{"the end of a failed status", "503", &tape{commit: shelfError("late")}, "store_failure store_error stopped", "store shelf: late", 1},
 		{"the end of a redirect", "302:to=%2Fs%2Fk%2F200", &tape{commit: shelfError("late")}, "store_failure store_error stopped", "store shelf: late", 1},
 		{"without a reason", "200", &tape{commit: errors.New("at 192.0.2.9")}, "store_failure store_error stopped", "", 1},
+		{"no memory at the end", "200", &tape{commit: budget.ErrRefused}, "out_of_memory memory stopped", "", 1},
 		{"no memory for the response", "200", &tape{received: budget.ErrRefused}, "out_of_memory memory stopped", "", 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

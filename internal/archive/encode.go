@@ -75,7 +75,7 @@ func (w *encoder) commit(c *Capture, e *Exchange) ([]Record, error) {
 
 // encode encodes the request, and the response if there is one.
 func (w *encoder) encode(c *Capture, e *Exchange) error {
-	request, err := w.scan(&c.sent).request(c.sent.size())
+	request, err := w.scan(&c.sent).request(c.sent.size(), e)
 	if err != nil {
 		return err
 	}
@@ -90,6 +90,9 @@ func (w *encoder) encode(c *Capture, e *Exchange) error {
 	h.Type, h.ID, h.ContentType = warc.Request, ids[0], warc.HTTPRequest
 	if answered {
 		h.ConcurrentTo = ids[1:]
+	}
+	if !request.whole {
+		h.Truncated = warc.TruncatedUnspecified
 	}
 	if err := w.record(&h, &c.sent, &request, e, w.archive.redactions(e)); err != nil || !answered {
 		return err

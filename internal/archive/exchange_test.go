@@ -230,3 +230,34 @@ func TestRevisits(t *testing.T) {
 		})
 	}
 }
+
+// TestTruncatedRequest checks that a record says if an origin answered before it had read the request.
+func TestTruncatedRequest(t *testing.T) {
+	const head = "POST /page HTTP/1.1\r\nHost: origin.example\r\nContent-Length: 5\r\n\r\n"
+	for _, tt := range []struct {
+		name, sent string
+		truncated  warc.Truncated
+	}{
+		{"whole", head + "hello", ""},
+		{"part of the body", head + "hell", warc.TruncatedUnspecified},
+		{"no body", head, warc.TruncatedUnspecified},
+		{"part of the head", head[:30], warc.TruncatedUnspecified},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := openArchive(t, archive.Config{Dir: dir})
+			e := plainExchange(5)
+			e.RequestLength = 5
+			outcome := record(t, a, tt.sent, okResponse("hello"), e)
+			closeArchive(t, a)
+			records := readDir(t, dir)
+			sameAs(t, outcome, records)
+			if got := records[0]; got.block != tt.sent || got.Truncated != tt.truncated {
+				t.Errorf("block %q, truncated %q, want %q", got.block, got.Truncated, tt.truncated)
+			}
+			if got := records[1].Truncated; got != "" {
+				t.Errorf("the response is truncated: %q", got)
+			}
+		})
+	}
+}

@@ -67,14 +67,15 @@ func (s *scanner) head() ([]byte, bool, error) {
 	return nil, false, nil
 }
 
-// request finds the request in a spool.
-func (s *scanner) request(size int64) (message, error) {
-	m := message{end: size, whole: true}
+// request finds the request in a spool. An origin may answer before all of it is sent.
+func (s *scanner) request(size int64, e *Exchange) (message, error) {
+	m := message{end: size}
 	_, ok, err := s.head()
 	if m.complete = ok; !ok {
 		m.end = min(size, maxHead)
 	}
 	m.body = s.at
+	m.whole = ok && size-s.at >= e.RequestLength
 	return m, err
 }
 
