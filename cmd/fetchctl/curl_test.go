@@ -183,21 +183,23 @@ func TestDetailsAreLimited(t *testing.T) {
 func TestWholeDetail(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name    string
-		proxied bool
-		phase   pb.Phase
-		detail  string
-		logged  string
-		want    string
+		name   string
+		proxy  string
+		phase  pb.Phase
+		detail string
+		logged string
+		want   string
 	}{
-		{"a resolver", false, pb.Phase_PHASE_RESOLVE, "a.test: lookup: no such host", "dial tcp: lookup a.test on 192.0.2.53:53: no such host", "a.test: dial tcp: lookup a.test on 192.0.2.53:53: no such host"},
-		{"an address", false, pb.Phase_PHASE_CONNECT, "a.test (192.0.2.1:80): dial tcp: connect: connection refused", "dial tcp 192.0.2.1:80: connect: connection refused", "a.test (192.0.2.1:80): dial tcp: connect: connection refused"},
-		{"a proxy", true, pb.Phase_PHASE_CONNECT, "a.test", "proxyconnect tcp: EOF", "a.test: proxyconnect tcp: EOF"},
-		{"a status before an error", true, pb.Phase_PHASE_TRANSFER, "a.test: status 200 OK: EOF", "read tcp: EOF", "a.test: status 200 OK: read tcp: EOF"},
-		{"a status alone", true, pb.Phase_PHASE_PROCESSING, "a.test: status 503 Service Unavailable", "status 503 Service Unavailable", "a.test: status 503 Service Unavailable"},
-		{"an error that is not logged", true, pb.Phase_PHASE_RESOLVE, "a.test: lookup: no such host", "", "a.test: lookup: no such host"},
+		{"a resolver", "", pb.Phase_PHASE_RESOLVE, "a.test: lookup: no such host", "dial tcp: lookup a.test on 192.0.2.53:53: no such host", "a.test: dial tcp: lookup a.test on 192.0.2.53:53: no such host"},
+		{"an address", "", pb.Phase_PHASE_CONNECT, "a.test (192.0.2.1:80): dial tcp: connect: connection refused", "dial tcp 192.0.2.1:80: connect: connection refused", "a.test (192.0.2.1:80): dial tcp: connect: connection refused"},
+		{"a proxy", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test", "proxyconnect tcp: EOF", "a.test: proxy p.test:1: proxyconnect tcp: EOF"},
+		{"a proxy that refuses", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test", "Proxy Authentication Required", "a.test: proxy p.test:1: Proxy Authentication Required"},
+		{"an error that names the proxy", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test", "socks connect tcp p.test:1->a.test:80: EOF", "a.test: socks connect tcp p.test:1->a.test:80: EOF"},
+		{"a status before an error", "p.test:1", pb.Phase_PHASE_TRANSFER, "a.test: status 200 OK: EOF", "read tcp: EOF", "a.test: status 200 OK: read tcp: EOF"},
+		{"a status alone", "p.test:1", pb.Phase_PHASE_PROCESSING, "a.test: status 503 Service Unavailable", "status 503 Service Unavailable", "a.test: status 503 Service Unavailable"},
+		{"an error that is not logged", "p.test:1", pb.Phase_PHASE_RESOLVE, "a.test: lookup: no such host", "", "a.test: lookup: no such host"},
 	} {
-		d := &details{proxied: tt.proxied, errors: make(map[attemptKey]string)}
+		d := &details{proxy: tt.proxy, errors: make(map[attemptKey]string)}
 		slog.New(d).Info("retrying fetch", "fetch_id", "f1", "attempt", 2, "error", tt.logged)
 		other := &pb.FetchError{Detail: "other", Phase: tt.phase}
 		d.complete(attemptKey{"f1", 0}, other)

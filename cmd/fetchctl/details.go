@@ -15,7 +15,7 @@ import (
 // details are the whole errors of the service inside, from its log. The service leaves the addresses
 // of resolvers and proxies out of its answers, because they are not for callers elsewhere.
 type details struct {
-	proxied bool
+	proxy string // its host and port; empty: none
 
 	mu     sync.Mutex
 	errors map[attemptKey]string
@@ -33,7 +33,10 @@ type attemptKey struct {
 
 // startExplained runs a service inside that names resolvers and proxies in errors.
 func startExplained(config server.Config, more ...grpc.DialOption) (*service, error) {
-	d := &details{proxied: config.Fetch.Proxy != nil, errors: make(map[attemptKey]string)}
+	d := &details{errors: make(map[attemptKey]string)}
+	if config.Fetch.Proxy != nil {
+		d.proxy = config.Fetch.Proxy.Host
+	}
 	config.Logger = slog.New(d)
 	return startInside(config, nil, append(more[:len(more):len(more)], grpc.WithStreamInterceptor(d.intercept))...)
 }
@@ -113,8 +116,11 @@ func (d *details) complete(key attemptKey, e *pb.FetchError) {
 	defer d.mu.Unlock()
 	text := d.errors[key]
 	delete(d.errors, key)
-	if text == "" || !d.proxied && e.GetPhase() != pb.Phase_PHASE_RESOLVE || strings.Contains(e.GetDetail(), text) {
+	if text == "" || d.proxy == "" && e.GetPhase() != pb.Phase_PHASE_RESOLVE || strings.Contains(e.GetDetail(), text) {
 		return
+	}
+	if d.proxy != "" && e.GetPhase() == pb.Phase_PHASE_CONNECT && !strings.Contains(text, d.proxy) {
+		text = "proxy " + d.proxy + ": " + text // the text of a CONNECT that the proxy refused does not name it
 	}
 	host, rest, _ := strings.Cut(e.GetDetail(), ": ")
 	if status, _, ok := strings.Cut(rest, ": "); ok && strings.HasPrefix(status, "status ") {

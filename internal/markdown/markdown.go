@@ -103,6 +103,36 @@ const maxClones = 24
 var unseen = map[atom.Atom]bool{atom.Head: true, atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
 	atom.Svg: true, atom.Input: true, atom.Textarea: true, atom.Object: true, atom.Link: true, atom.Meta: true}
 
+// isUnseen reports whether a reader does not see an element. Texts that only a program reads are
+// where instructions for a language model are hidden. Rules of style sheets are not known.
+func isUnseen(n *html.Node) bool {
+	if unseen[n.DataAtom] || n.Data == "svg" {
+		return true
+	}
+	if n.DataAtom == atom.Html || n.DataAtom == atom.Body {
+		return false // pages hide their body until a script runs
+	}
+	for _, a := range n.Attr {
+		if a.Key == "hidden" && !strings.EqualFold(a.Val, "until-found") || a.Key == "style" && hides(a.Val) {
+			return true
+		}
+	}
+	return false
+}
+
+// hides reports whether the declarations of an element hide it.
+func hides(style string) bool {
+	for declaration := range strings.SplitSeq(strings.ToLower(style), ";") {
+		name, value, _ := strings.Cut(declaration, ":")
+		value, _, _ = strings.Cut(value, "!")
+		switch strings.TrimSpace(name) + ":" + strings.TrimSpace(value) {
+		case "display:none", "visibility:hidden":
+			return true
+		}
+	}
+	return false
+}
+
 // pruner prepares a page for the converter, and measures it.
 type pruner struct {
 	base     *url.URL
@@ -128,7 +158,7 @@ func (p *pruner) prune(n *html.Node, depth int) {
 	for child := n.FirstChild; child != nil; {
 		next := child.NextSibling
 		switch {
-		case child.Type == html.CommentNode, child.Type == html.ElementNode && (unseen[child.DataAtom] || child.Data == "svg"):
+		case child.Type == html.CommentNode, child.Type == html.ElementNode && isUnseen(child):
 			n.RemoveChild(child)
 		case child.Type == html.TextNode:
 			text.WriteString(child.Data)

@@ -27,6 +27,8 @@ func TestFrom(t *testing.T) {
 		{"an image", `<img alt=x src=/y.png>`, "![x](https://a.example/y.png)"},
 		{"an image in its URL", `<p>a<img alt=x src="data:image/png;base64,AAAA">`, "a"},
 		{"what is not seen", "<head><title>t</title></head><script>a</script><style>b</style><!-- c --><template>d</template><noscript>e</noscript><svg><text>f</text></svg>g", "g"},
+		{"what an attribute hides", `<p hidden>a</p><p hidden="until-found">b</p><div style="color:red; DISPLAY : none !important"><p>c</div><p style="visibility:hidden">d</p><p style="display:block">e</p>`, "b\n\ne"},
+		{"a body that a script shows", `<body style="display:none" hidden><p>a`, "a"},
 		{"texts around a comment", "<p>a<!-- b -->c", "ac"},
 		{"nothing", "", ""},
 	} {

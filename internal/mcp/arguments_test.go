@@ -17,7 +17,7 @@ func TestArguments(t *testing.T) {
 		{"no URL", "fetch", nil, "url is missing: give an absolute http or https URL."},
 		{"a relative URL", "fetch", map[string]any{"url": "/a"}, `url is "/a": has no host: give an absolute http or https URL.`},
 		{"another scheme", "fetch", map[string]any{"url": "file:///etc/passwd"}, `url is "file:///etc/passwd": must begin with http:// or https://.`},
-		{"userinfo", "fetch", map[string]any{"url": "http://a:b@c.example/"}, `has a user name or password`},
+		{"userinfo", "fetch", map[string]any{"url": "http://a:b@c.example/"}, "url has a user name or password: leave them out."},
 		{"a URL of another type", "fetch", map[string]any{"url": 7}, "url is 7: give a string."},
 		{"a length of text", "fetch", map[string]any{"url": "http://a.example/", "max_length": "5000"}, `max_length is "5000": give a whole number from 1 to 999999.`},
 		{"no length", "fetch", map[string]any{"url": "http://a.example/", "max_length": 0}, `max_length is 0: give a whole number from 1 to 999999.`},

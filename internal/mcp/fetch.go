@@ -26,6 +26,7 @@ const (
 	// deadlineSpare is added to the time limit of a fetch for the call, so that the outcome still
 	// arrives.
 	deadlineSpare = 2 * time.Second
+	mediaChars    = 100 // of a media type in the note: the origin chooses it
 )
 
 func fetchTool() *sdk.Tool {
@@ -74,6 +75,8 @@ func readFetch(a *arguments) (f fetchArguments, fault string) {
 	}
 	if _, err := urls.Parse(f.url); f.url == "" {
 		a.reject("url", "give an absolute http or https URL")
+	} else if known, ok := errors.AsType[*urls.Error](err); ok && known.Reason == "userinfo" {
+		a.faults = append(a.faults, "url has a user name or password: leave them out.") // it is not repeated
 	} else if err != nil {
 		a.reject("url", fmt.Sprint(err))
 	}
@@ -193,9 +196,10 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 		if truncated {
 			size = "more than " + size
 		}
-		return newPage("", fmt.Sprintf("%s The body is not text: it is %s, %s.", about, media, size), outcome), nil
+		return newPage("", fmt.Sprintf("%s The body is not text: it is %.*s, %s.", about, mediaChars, media, size), outcome), nil
 	}
 	text, whole := decode(body, contentType, t.MaxPageBytes)
+	media = fmt.Sprintf("%.*s", mediaChars, media)
 	how := "The text is " + media + ", as received."
 	if isHTML(media, text) && !raw {
 		release, err := acquire(ctx, t.convert)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,7 @@ func TestFetch(t *testing.T) {
 		{"an image without a type", "", "\x89PNG\r\n\x1a\n", nil, "", "The body is not text: it is image/png, 8 bytes."},
 		{"an image, raw", "image/png", "\x89PNG12345", map[string]any{"raw": true}, "", "The body is not text: it is image/png, 9 bytes."},
 		{"bytes", "application/octet-stream", "abc", nil, "", "The body is not text: it is application/octet-stream, 3 bytes."},
+		{"a type that is a text", "application/" + strings.Repeat("a", 200), "abc", nil, "", "The body is not text: it is application/" + strings.Repeat("a", 88) + ", 3 bytes."},
 		{"an empty page", "text/html", "", nil, "", "The body is empty."},
 		{"a page without text", "text/html", "<script>a</script>", nil, "", "The text is Markdown, made from text/html."},
 		{"a first window", "text/plain", "aébc", map[string]any{"max_length": 2}, "aé", "These are characters 0 to 2 of 4. More follows: call fetch with the same url and start_index 2."},
@@ -236,6 +238,10 @@ func TestOriginFails(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = o.Close() })
 	blocked := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) { c.Fetch.Egress = fetch.Egress{} }})
+	local := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		address := netip.MustParseAddrPort(o.Addr("http"))
+		c.Fetch.Egress = fetch.Egress{AllowCIDRs: []netip.Prefix{netip.PrefixFrom(address.Addr(), 32)}, AllowPorts: []uint16{address.Port()}}
+	}})
 	open := start(t, Config{}, nil)
 	for _, row := range []struct {
 		name, url string
@@ -252,6 +258,8 @@ func TestOriginFails(t *testing.T) {
 		}}).Client}, nil), "TLS_CERTIFICATE", []string{"The page was not fetched, because its robots.txt is unknown. https://", "expired"}},
 		{"a bad certificate, without robots.txt", o.URL("tls-expired", "/s/d/200"), start(t, Config{IgnoreRobots: true}, nil), "TLS_CERTIFICATE", []string{"could not be fetched: tls_certificate"}},
 		{"a forbidden address", o.URL("http", "/s/e/200"), connect(t, Config{Service: blocked.Client}, nil), "TARGET_BLOCKED", []string{"/s/e/200 could not be fetched: target_blocked"}},
+		{"a redirect that is not followed", o.URL("http", "/s/g/302:to=http%3A%2F%2Fmetadata.google.internal%2F") + strings.Repeat("a", 300), connect(t, Config{Service: local.Client}, nil),
+			"TARGET_BLOCKED", []string{"credentials", `The redirect leads to "http://metadata.google.internal/` + strings.Repeat("a", 168) + `".`}},
 		{"a body of bytes", o.URL("http", "/s/f/404:type=image%2Fpng,body=secret bytes"), open, "HTTP_CLIENT_ERROR", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -317,7 +325,7 @@ func TestCredentials(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-value"
 	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authorization", "Authentication-Info", "Proxy-Authenticate", "Www-Authenticate", "X-Api-Key", "X-Csrf-Token", "X-Anything", "Cookie"} {
+		for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authorization", "Authentication-Info", "Proxy-Authenticate", "Www-Authenticate", "X-Api-Key", "X-Csrf-Token", "X-Anything", "Content-Token", "Cookie"} {
 			w.Header().Set(name, "a="+secret)
 		}
 		w.Header().Set("Etag", `"shown"`)

@@ -22,14 +22,14 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// shownHeaders are the headers of a response that the model sees, in addition to Content-*. They
-// describe the body. Any other header may carry a credential, whatever its name.
-var shownHeaders = []string{"Accept-Ranges", "Age", "Allow", "Cache-Control", "Date", "Etag", "Expires", "Last-Modified",
-	"Location", "Retry-After", "Server", "Vary"}
+// shownHeaders are the headers of a response that the model sees. They describe the body. Any other
+// header may carry a credential, whatever its name.
+var shownHeaders = []string{"Accept-Ranges", "Age", "Allow", "Cache-Control", "Content-Disposition", "Content-Encoding",
+	"Content-Language", "Content-Length", "Content-Location", "Content-Range", "Content-Type", "Date", "Etag", "Expires",
+	"Last-Modified", "Location", "Retry-After", "Server", "Vary"}
 
 func isShown(h *pb.Header) bool {
-	name := http.CanonicalHeaderKey(h.GetName())
-	return strings.HasPrefix(name, "Content-") || slices.Contains(shownHeaders, name)
+	return slices.Contains(shownHeaders, http.CanonicalHeaderKey(h.GetName()))
 }
 
 // outcomeJSON returns an outcome as the model sees it: without the body, and without headers that
@@ -66,6 +66,9 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 	}
 	if e.GetDetail() != "" {
 		text += ": " + e.GetDetail()
+	}
+	if target := show.RedirectTarget(o); target != "" {
+		text += fmt.Sprintf("\nThe redirect leads to %.200q.", target)
 	}
 	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttempts()) + later(e)
 	if sentence := rules.Sentence(e.GetRule()); sentence != "" {

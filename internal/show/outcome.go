@@ -89,13 +89,21 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	return text
 }
 
-// location returns the target of a redirect that was not followed.
+// location returns the target of a redirect that is the result.
 func location(o *pb.FetchOutcome) string {
-	hops := o.GetHops()
-	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || len(hops) == 0 || hops[len(hops)-1].GetLocationUrl() == "" {
-		return ""
+	if target := RedirectTarget(o); target != "" && o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_REDIRECT {
+		return "→ " + cli.Escape(target)
 	}
-	return "→ " + cli.Escape(hops[len(hops)-1].GetLocationUrl())
+	return ""
+}
+
+// RedirectTarget returns the target of the last redirect if it was not followed, or an empty text.
+// Details of errors do not name it.
+func RedirectTarget(o *pb.FetchOutcome) string {
+	if hops := o.GetHops(); len(hops) > 0 {
+		return hops[len(hops)-1].GetLocationUrl()
+	}
+	return ""
 }
 
 // Failed prints what failed, why there was no further attempt, and the beginning of the error
@@ -110,6 +118,9 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 		Label(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
 	r.Line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
 	r.detail(e)
+	if target := RedirectTarget(o); target != "" && !r.Brief {
+		r.Line("  " + r.Paint.Paint(cli.Dim, "the redirect leads to "+cli.Escape(target)))
+	}
 	for _, text := range firstLines(o.GetErrorBody()) {
 		r.Line("  " + r.Paint.Paint(cli.Dim, "| "+text))
 	}
