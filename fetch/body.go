@@ -126,6 +126,9 @@ func bodyless(method string, status int) bool {
 func (a *attempt) failBody(r *bodyReader, err error) {
 	r.summarise()
 	if known, ok := errors.AsType[*fault.Error](err); ok {
+		if _, ofRecords := errors.AsType[StoreError](err); ofRecords { // output.storeError has noted that of a body
+			a.noteError(known.Class, classify.PhaseTransfer, err, nil)
+		}
 		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
 		return
 	}
