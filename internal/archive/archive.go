@@ -28,6 +28,10 @@ const (
 // maxOpen is how many files are written at the same time, so that a long record does not stop others.
 const maxOpen = 8
 
+// maxLong is how many of the commits that encode at the same time may have an exchange with more than
+// 64 KiB in one direction. Short ones do not wait for them.
+const maxLong = maxOpen - 2
+
 // Config configures an archive.
 type Config struct {
 	// Dir is where files and spools are written. It is created if it is missing.
@@ -73,6 +77,7 @@ type Archive struct {
 	host   string        // for names of files
 	limit  int           // of open files
 	slots  chan struct{} // of commits that encode
+	long   chan struct{} // of those with a long exchange
 	pool   sync.Pool     // of *encoder
 
 	mu       sync.Mutex
@@ -141,7 +146,7 @@ func open(name string, c Config, t times) (*Archive, error) {
 		c.Redact[i] = http.CanonicalHeaderKey(field)
 	}
 	a := &Archive{name: name, config: c, times: t, logger: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), host: hostName(), limit: maxOpen,
-		slots: make(chan struct{}, maxOpen), wake: make(chan struct{}, 1), done: make(chan struct{})}
+		slots: make(chan struct{}, maxOpen), long: make(chan struct{}, maxLong), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	a.changed = sync.NewCond(&a.mu)
 	a.context, a.cancel = context.WithCancel(context.Background())
 	if _, err := a.info(c.File, time.Now()); err != nil { // a text that the file cannot contain

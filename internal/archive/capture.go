@@ -85,6 +85,10 @@ func (c *Capture) Commit(e Exchange) ([]Record, error) {
 		return nil, err
 	}
 	defer a.leave()
+	if c.sent.file != nil || c.received.file != nil {
+		a.long <- struct{}{}
+		defer func() { <-a.long }()
+	}
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
 	w, _ := a.pool.Get().(*encoder)

@@ -23,3 +23,17 @@ func (a *Archive) Break() {
 		_ = f.file.Close()
 	}
 }
+
+// Occupy takes the turns of all long exchanges that are encoded at the same time.
+func Occupy(a *Archive) (release func()) {
+	for range maxLong {
+		a.long <- struct{}{}
+		a.slots <- struct{}{}
+	}
+	return func() {
+		for range maxLong {
+			<-a.long
+			<-a.slots
+		}
+	}
+}

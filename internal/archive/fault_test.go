@@ -22,6 +22,32 @@ func TestFileChanged(t *testing.T) {
 	}
 }
 
+// TestBrokenSingle breaks the only file of an archive. No other file is created.
+func TestBrokenSingle(t *testing.T) {
+	dir := t.TempDir()
+	a := openArchive(t, archive.Config{File: filepath.Join(dir, "a.warc")})
+	record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+	a.Break()
+	for range 10 {
+		_, err := capture(t, a, getRequest, okResponse("hello")).Commit(plainExchange(5))
+		if e, ok := errors.AsType[*archive.Error](err); !ok || e.Reason() != archive.ReasonError {
+			t.Fatal(err)
+		}
+	}
+	if a.Ready() == nil {
+		t.Error("the archive is ready")
+	}
+	if err := a.Close(t.Context()); err == nil {
+		t.Error("no error although the file is not whole")
+	}
+	if got := names(t, dir); len(got) != 1 || got[0] != "a.warc.open" {
+		t.Errorf("files %q, want a.warc.open", got)
+	}
+	if got := readFile(t, filepath.Join(dir, "a.warc.open")); len(got) != 3 {
+		t.Errorf("%d records, want 3", len(got))
+	}
+}
+
 // TestBadExchange commits what a record cannot have. The archive stays open to others.
 func TestBadExchange(t *testing.T) {
 	dir := t.TempDir()

@@ -38,6 +38,8 @@ type file struct {
 	broken  bool // it has a part of a record that could not be removed
 }
 
+var errBroken = errors.New("it cannot be used after an error")
+
 // take returns a file for the use of one commit: the one used last, or a new one if all are used for
 // long writes. brief reports whether the commit needs one write only.
 func (a *Archive) take(brief bool) (*file, error) {
@@ -140,8 +142,11 @@ func (a *Archive) wrote(records []Record) {
 	}
 }
 
-// create creates a file and locks it.
+// create creates a file and locks it. A single file is not replaced.
 func (a *Archive) create(serial int) (*file, error) {
+	if a.single() {
+		return nil, &fs.PathError{Op: "write", Path: a.config.File, Err: errBroken}
+	}
 	for {
 		now := time.Now().UTC()
 		name := fmt.Sprintf("%s%s%03d-%05d-%s~%s%s", prefix, now.Format("20060102150405"), now.Nanosecond()/1e6, serial, a.host,

@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"fetchd/internal/archive"
@@ -327,4 +329,33 @@ func closeDuringCommits(t *testing.T, a *archive.Archive, dir string) {
 	}
 	all.Wait()
 	sameAs(t, outcomes, readDir(t, dir))
+}
+
+// TestManyLong commits long exchanges while others use all turns of long ones. A short exchange does
+// not wait for them.
+func TestManyLong(t *testing.T) {
+	long := body(100_000)
+	synctest.Test(t, func(t *testing.T) {
+		a := openArchive(t, archive.Config{Dir: t.TempDir()})
+		release := archive.Occupy(a)
+		var all sync.WaitGroup
+		var ended atomic.Int32
+		for range 10 {
+			c := capture(t, a, getRequest, okResponse(long))
+			all.Go(func() {
+				if _, err := c.Commit(plainExchange(100_000)); err != nil {
+					t.Error(err)
+				}
+				ended.Add(1)
+			})
+		}
+		synctest.Wait()
+		record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+		if n := ended.Load(); n > 0 {
+			t.Errorf("%d long exchanges were recorded without a turn", n)
+		}
+		release()
+		all.Wait()
+		closeArchive(t, a)
+	})
 }
