@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, env func(string) string, std cli.St
 		Streams: std, Env: env, Clean: safe}}
 	parsed, err := a.Parse(new(grammar), args, kong.Vars{"agent": agent()})
 	if err != nil {
-		return a.Exit(ctx, err)
+		return a.end(ctx, err)
 	}
 	for _, p := range parsed.Path {
 		if p.Flag != nil && !p.Resolved {

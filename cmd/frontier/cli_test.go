@@ -253,3 +253,16 @@ func TestRelative(t *testing.T) {
 		}
 	}
 }
+
+// TestReaderOfHelpThatGoes has a reader of help and completions that goes away early, like head.
+func TestReaderOfHelpThatGoes(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"completion", "bash"}, {"--version"}} {
+		r, w := io.Pipe()
+		_ = r.Close()
+		var stderr strings.Builder
+		if code := run(t.Context(), args, func(string) string { return "" }, cli.Streams{Out: w, Err: &stderr}); code != cli.ExitOK || stderr.String() != "" {
+			t.Errorf("frontier %q: exit code %d, %q; want 0 and no error", args, code, stderr.String())
+		}
+	}
+}

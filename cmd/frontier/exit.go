@@ -24,7 +24,7 @@ func (a *app) end(ctx context.Context, err error) int {
 // withCode adds an exit code and a hint to an error that has none. An unknown error is
 // one of the database.
 func withCode(err error) error {
-	if _, ok := errors.AsType[*cli.Error](err); ok || err == nil {
+	if _, ok := errors.AsType[*cli.Error](err); ok || err == nil || errors.Is(err, cli.ErrAnswered) {
 		return err
 	}
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
