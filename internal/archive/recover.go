@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,7 +152,7 @@ func (a *Archive) recoverFile(ctx context.Context, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	size, records, err := cut(ctx, f)
+	size, records, err := cut(ctx, f, path)
 	if err != nil {
 		return false, err
 	}
@@ -170,12 +171,14 @@ func (a *Archive) recoverFile(ctx context.Context, path string) (bool, error) {
 }
 
 // cut truncates a file to its last whole record. It returns its size, and the number of records
-// other than warcinfo. An error of the disk does not truncate it.
-func cut(ctx context.Context, f *os.File) (size int64, records int, err error) {
+// other than warcinfo. An error of the disk does not truncate it. If the file is damaged there, and
+// does not only end, the rest may have whole records: it is kept in a file beside it.
+func cut(ctx context.Context, f *os.File, path string) (size int64, records int, err error) {
 	in := &source{ctx: ctx, from: f}
 	r := warc.NewReader(in, warc.ReaderOptions{})
 	for {
-		record, err := r.Next()
+		var record *warc.Record
+		record, err = r.Next()
 		if err == nil {
 			err = record.Finish()
 		}
@@ -189,7 +192,25 @@ func cut(ctx context.Context, f *os.File) (size int64, records int, err error) {
 	if in.err != nil {
 		return 0, 0, in.err
 	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err := keepRest(f, r.Whole(), path+damagedEnd); err != nil {
+			return 0, 0, err
+		}
+	}
 	return r.Whole(), records, f.Truncate(r.Whole())
+}
+
+// damagedEnd is the end of the name of a file that has what followed damage in a WARC file.
+const damagedEnd = ".damaged"
+
+// keepRest copies a file from an offset on.
+func keepRest(f *os.File, offset int64, to string) error {
+	rest, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(rest, io.NewSectionReader(f, offset, math.MaxInt64-offset))
+	return errors.Join(err, rest.Sync(), rest.Close())
 }
 
 // source reads until ctx ends, and keeps the error.

@@ -136,6 +136,12 @@ func TestRecoverDamage(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d: %v", kind, len(got), len(want), err)
 		}
 	}
+	for kind, want := range map[string][]byte{"zeros": zeros[ends[2]:], "middle": middle[ends[4]:], "whole": nil} {
+		got, _ := os.ReadFile(filepath.Join(dir, strings.Replace(name, "~", "~"+kind, 1)+".damaged"))
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: the rest has %d bytes, want %d", kind, len(got), len(want))
+		}
+	}
 	for _, other := range others {
 		if got, err := os.ReadFile(filepath.Join(dir, other)); err != nil || string(got) != "other" {
 			t.Errorf("%s: %q, %v", other, got, err)

@@ -47,7 +47,7 @@ func continueFile(f *os.File, path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s and %s%s both exist: move one of them away", path, path, openEnd)
 	}
-	_, _, err := cut(context.Background(), f)
+	_, _, err := cut(context.Background(), f, path)
 	return err
 }
 
