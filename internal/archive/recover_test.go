@@ -221,7 +221,11 @@ func TestSingleFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.WriteString("\x1f\x8bWARC/1.1\r\npart"); err != nil || f.Close() != nil {
+			part := "WARC/1.1\r\npart"
+			if strings.HasSuffix(path, ".gz") {
+				part = "\x1f\x8b\x08\x00"
+			}
+			if _, err := f.WriteString(part); err != nil || f.Close() != nil {
 				t.Fatal(err)
 			}
 			closeArchive(t, session())
