@@ -182,7 +182,7 @@ func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.F
 // pageOf returns the page that a body makes.
 func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw bool) (*page, error) {
 	contentType, truncated := show.HeadersOf(o.GetResponse()).Get("Content-Type"), o.GetBodySummary().GetTruncated()
-	about := fmt.Sprintf("%s, status %s.", o.GetFinalUrl(), show.StatusLine(o.GetResponse().GetStatusCode()))
+	about := fmt.Sprintf("%s, status %s.", glimpse(o.GetFinalUrl()), show.StatusLine(o.GetResponse().GetStatusCode()))
 	outcome, err := outcomeJSON(o)
 	if err != nil {
 		return nil, err

@@ -320,6 +320,25 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// TestLongChain checks that an origin with long redirects and headers cannot make a model read much
+// more than it asked for.
+func TestLongChain(t *testing.T) {
+	t.Parallel()
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"`+strings.Repeat("e", 20_000)+`"`)
+		if n := len(r.URL.Query().Get("n")); n < 5 {
+			w.Header().Set("Location", fmt.Sprintf("/?n=%s&pad=%s", strings.Repeat("1", n+1), strings.Repeat("x", 7000)))
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		_, _ = w.Write([]byte("end"))
+	})
+	a := start(t, Config{}, nil).call(t, "fetch", map[string]any{"url": o.URL})
+	if a.IsError || a.texts[0] != "end" || len(a.all) > 20_000 {
+		t.Errorf("error %t, %d bytes in all, text %.100q; want the page and at most 20,000 bytes", a.IsError, len(a.all), a.texts)
+	}
+}
+
 // TestCredentials: nothing that may be a credential is in a result.
 func TestCredentials(t *testing.T) {
 	t.Parallel()

@@ -32,14 +32,40 @@ func isShown(h *pb.Header) bool {
 	return slices.Contains(shownHeaders, http.CanonicalHeaderKey(h.GetName()))
 }
 
-// outcomeJSON returns an outcome as the model sees it: without the body, and without headers that
-// may carry a credential. It changes o.
+// An origin chooses its redirects and headers. shownChars and shownHops limit how much of them the
+// model must read.
+const (
+	shownChars = 500 // of a URL or a value
+	shownHops  = 6   // the last ones
+)
+
+// outcomeJSON returns an outcome as the model sees it: without the body, without headers that may
+// carry a credential, and shortened. It changes o.
 func outcomeJSON(o *pb.FetchOutcome) (json.RawMessage, error) {
 	o.InlineBody, o.ErrorBody = nil, nil
 	if r := o.GetResponse(); r != nil {
 		r.Headers = slices.DeleteFunc(r.Headers, func(h *pb.Header) bool { return !isShown(h) })
+		for _, h := range r.GetHeaders() {
+			h.Value, h.RawValue = glimpse(h.GetValue()), nil
+		}
+	}
+	o.FinalUrl = glimpse(o.GetFinalUrl())
+	if o.GetError() != nil {
+		o.Error.Url = glimpse(o.Error.GetUrl())
+	}
+	o.Hops = o.GetHops()[max(0, len(o.GetHops())-shownHops):]
+	for _, h := range o.GetHops() {
+		h.Url, h.LocationUrl = glimpse(h.GetUrl()), glimpse(h.GetLocationUrl())
 	}
 	return messageJSON(o)
+}
+
+// glimpse cuts a text that is too long for the model.
+func glimpse(text string) string {
+	if n := offset(text, shownChars); n < len(text) {
+		return text[:n] + "…"
+	}
+	return text
 }
 
 func messageJSON(m proto.Message) (json.RawMessage, error) {
