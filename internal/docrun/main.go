@@ -203,6 +203,7 @@ func (d *document) session(ctx context.Context, out io.Writer, root string, sour
 		args = append(args, "--map-root-user")
 	}
 	cmd := exec.CommandContext(ctx, "unshare", append(args, "bash", "-c", session, "session.sh", root, clone, folder)...)
+	cmd.Env = append(os.Environ(), "GOFLAGS=-ldflags=-w") // without debug information they link faster
 	said, err := cmd.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		return false, err
