@@ -47,21 +47,29 @@ type server struct {
 
 func newServer(ctx context.Context, t *testing.T) *server {
 	t.Helper()
-	s := &server{T: t, address: rig.FreeAddress(t, "127.0.0.1"), dir: t.TempDir()}
-	s.client = s3.New(s3.Options{
-		Region: region, BaseEndpoint: aws.String("http://" + s.address), UsePathStyle: true,
-		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
-	})
+	s := &server{T: t, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if s.process != nil {
 			s.stop()
 		}
 	})
-	s.start(ctx)
-	if _, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(bucket)}); err != nil {
-		t.Fatal(err)
+	for try := 1; ; try++ {
+		s.address = rig.FreeAddress(t, "127.0.0.1")
+		s.client = s3.New(s3.Options{
+			Region: region, BaseEndpoint: aws.String("http://" + s.address), UsePathStyle: true,
+			Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
+		})
+		s.start(ctx)
+		_, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(bucket)})
+		if err == nil {
+			return s
+		}
+		if try == 3 {
+			t.Fatal(err)
+		}
+		t.Logf("another test has taken the port: %v", err)
+		s.stop()
 	}
-	return s
 }
 
 func (s *server) start(ctx context.Context) {
