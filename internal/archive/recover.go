@@ -205,7 +205,8 @@ const damagedEnd = ".damaged"
 
 // keepRest copies a file from an offset on.
 func keepRest(f *os.File, offset int64, to string) error {
-	rest, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	_ = os.Remove(to) // of a copy that a crash has ended, or somebody's link
+	rest, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -124,6 +124,10 @@ func TestRecoverDamage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ".fetchd-spool-ABC"), []byte("spool"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.Symlink(outside, filepath.Join(dir, strings.Replace(name, "~", "~middle", 1)+".damaged")); err != nil {
+		t.Fatal(err)
+	}
 	var log bytes.Buffer
 	a := openArchive(t, archive.Config{Dir: dir, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	if _, err := a.Clean(t.Context()); err != nil {
@@ -141,6 +145,9 @@ func TestRecoverDamage(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: the rest has %d bytes, want %d", kind, len(got), len(want))
 		}
+	}
+	if _, err := os.Lstat(outside); !os.IsNotExist(err) {
+		t.Errorf("a file was written through a link: %v", err)
 	}
 	for _, other := range others {
 		if got, err := os.ReadFile(filepath.Join(dir, other)); err != nil || string(got) != "other" {
