@@ -13,8 +13,8 @@ import (
 	"fetchd/internal/cli"
 )
 
-// curlFlags are flags of curl that get has for those who know curl. get has others of its own under
-// the same letter: -X, -H, -d, -o, -i and -v.
+// curlFlags are flags of curl that get has for those who know curl. More flags of get have the
+// letters of curl: -X, -H, -d, -o, -i and -v.
 type curlFlags struct {
 	Head      bool    `short:"I" group:"Curl:" help:"Send HEAD, and write the status and the headers."`
 	User      string  `short:"u" group:"Curl:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
