@@ -163,7 +163,7 @@ func TestCannotRecord(t *testing.T) {
 				urls = append(urls, fmt.Sprintf("http://h%d.test/", n))
 			}
 			db := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
-			if _, err := db.Put(t.Context(), urls); err != nil {
+			if _, err := db.Put(t.Context(), store.Entries(urls...), store.Limits{}); err != nil {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer

@@ -18,7 +18,7 @@ func claimed(t *testing.T) (*Worker, *visit) {
 	t.Helper()
 	const u = "http://a.test/1"
 	s := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
-	if _, err := s.Put(t.Context(), []string{u}); err != nil {
+	if _, err := s.Put(t.Context(), store.Entries(u), store.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	claims, err := s.Claim(t.Context(), store.ClaimParams{Lease: time.Minute})

@@ -140,7 +140,7 @@ func mark(t *testing.T, s store.Store, urls []string) {
 			t.Fatal(err)
 		}
 	}
-	_, err := s.Put(t.Context(), urls)
+	_, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{})
 	must(err)
 	must(s.SetHost(t.Context(), "a.test", store.HostParams{Delay: &delay, CrawlDelay: &delay, MaxInFlight: &flights}))
 	claims, err := s.Claim(t.Context(), store.ClaimParams{Limit: 3, Worker: "before"})
@@ -165,7 +165,7 @@ func mark(t *testing.T, s store.Store, urls []string) {
 func crawlScript(t *testing.T, service Service, s store.Store, c Config, urls []string) {
 	t.Helper()
 	c.Policy = DefaultPolicy()
-	if _, err := s.Put(t.Context(), urls); err != nil {
+	if _, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	w, err := New(s, []Service{service}, c)

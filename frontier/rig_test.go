@@ -85,7 +85,7 @@ func (f *fetchd) as(name string) Service {
 // add puts pages into the frontier, each as "HOST/PATH".
 func (r *rig) add(urls ...string) {
 	r.Helper()
-	got, err := r.store.Put(r.Context(), urls)
+	got, err := r.store.Put(r.Context(), store.Entries(urls...), store.Limits{})
 	if err != nil || len(got.Bad) > 0 {
 		r.Fatalf("Put(%q) = %+v, %v", urls, got, err)
 	}

@@ -282,7 +282,7 @@ func (w *Worker) settle(v *visit, e ending) {
 func (w *Worker) settleRecord(v *visit, e ending) {
 	if e.queue != "" {
 		ok := w.persist("add a redirect's target", func(ctx context.Context) error {
-			_, err := w.store.Put(ctx, []string{e.queue}) // an invalid URL is ignored
+			_, err := w.store.Put(ctx, store.Entries(e.queue), store.Limits{}) // an invalid URL is ignored
 			return err
 		})
 		if !ok {

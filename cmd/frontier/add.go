@@ -136,7 +136,7 @@ func (ad *adder) put(ctx context.Context) error {
 		}
 	}
 	if len(urls) > 0 {
-		r, err := ad.store.Put(ctx, urls)
+		r, err := ad.store.Put(ctx, store.Entries(urls...), store.Limits{})
 		if err != nil {
 			return err
 		}

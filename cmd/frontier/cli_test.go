@@ -46,7 +46,7 @@ func newCrawl(t *testing.T, urls ...string) *crawl {
 	t.Helper()
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
 	c.store(func(s store.Store) error {
-		_, err := s.Put(t.Context(), urls)
+		_, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{})
 		return err
 	})
 	return c

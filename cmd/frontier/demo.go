@@ -66,7 +66,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	d.plan()
-	if _, err := s.Put(ctx, d.urls); err != nil {
+	if _, err := s.Put(ctx, store.Entries(d.urls...), store.Limits{}); err != nil {
 		return err
 	}
 	d.out.Printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)

@@ -81,7 +81,7 @@ func (f *fixture) until(query string) {
 
 func (f *fixture) put(urls ...string) PutResult {
 	f.t.Helper()
-	r, err := f.Put(context.Background(), urls)
+	r, err := f.Put(context.Background(), Entries(urls...), Limits{})
 	if err != nil {
 		f.t.Fatalf("Put(%q) = %v", urls, err)
 	}

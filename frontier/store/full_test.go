@@ -22,7 +22,7 @@ func TestSQLiteNamesAFullFile(t *testing.T) {
 	for n := range 1000 {
 		urls = append(urls, fmt.Sprintf("http://a.test/%d", n))
 	}
-	_, err := s.Put(t.Context(), urls)
+	_, err := s.Put(t.Context(), Entries(urls...), Limits{})
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok || e.Code() != sqlite3.SQLITE_FULL {
 		t.Fatalf("Put into a full file = %v, want SQLITE_FULL", err)
@@ -33,7 +33,7 @@ func TestSQLiteNamesAFullFile(t *testing.T) {
 	if _, err := s.conn.ExecContext(t.Context(), `PRAGMA max_page_count = 4294967294`); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Put(t.Context(), urls); err != nil || got.Added != int64(len(urls)) {
+	if got, err := s.Put(t.Context(), Entries(urls...), Limits{}); err != nil || got.Added != int64(len(urls)) {
 		t.Errorf("Put once there is room = %+v, %v, want %d added", got, err, len(urls))
 	}
 	if _, err := s.update(t.Context(), "test", `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {

@@ -103,12 +103,18 @@ func (f Fetch) item(place int) (item, error) {
 	return it, nil
 }
 
-// normalised is a URL as frontier_put reads it.
+// normalised is an Entry as frontier_put_entries reads it.
 type normalised struct {
-	hash []byte
-	URL  string `json:"url"`
-	Host string `json:"host"`
-	Hash string `json:"hash"`
+	hash      []byte
+	URL       string `json:"url"`
+	Host      string `json:"host"`
+	Hash      string `json:"hash"`
+	Kind      Kind   `json:"kind"`
+	Priority  int    `json:"priority"`
+	Depth     int    `json:"depth"`
+	Parent    int64  `json:"parent"`
+	Metadata  string `json:"metadata"`
+	ChangedMS int64  `json:"changed_ms"`
 }
 
 func normalise(raw string) (normalised, error) {
@@ -124,12 +130,12 @@ func normalise(raw string) (normalised, error) {
 	return normalised{URL: u, Host: host, Hash: hex.EncodeToString(hash[:]), hash: hash[:]}, nil
 }
 
-// normaliseAll separates valid URLs from others.
-func normaliseAll(urls []string) ([]normalised, []BadURL) {
-	good := make([]normalised, 0, len(urls))
+// normaliseAll separates valid entries from others.
+func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
+	good := make([]normalised, 0, len(entries))
 	var bad []BadURL
-	for i, raw := range urls {
-		n, err := normalise(raw)
+	for i, e := range entries {
+		n, err := e.normalise()
 		if err != nil {
 			bad = append(bad, BadURL{Index: i, Err: err})
 			continue
@@ -137,6 +143,27 @@ func normaliseAll(urls []string) ([]normalised, []BadURL) {
 		good = append(good, n)
 	}
 	return good, bad
+}
+
+func (e Entry) normalise() (normalised, error) {
+	n, err := normalise(e.URL)
+	switch {
+	case err != nil:
+		return n, err
+	case e.Kind != Page && e.Kind != Sitemap:
+		return n, fmt.Errorf("kind %d is neither Page nor Sitemap", e.Kind)
+	case e.Priority < -MaxPriority || e.Priority > MaxPriority:
+		return n, fmt.Errorf("priority %d is not between -%d and %d", e.Priority, MaxPriority, MaxPriority)
+	case e.Depth < 0:
+		return n, fmt.Errorf("depth %d is negative", e.Depth)
+	case len(e.Metadata) > MaxMetadata:
+		return n, fmt.Errorf("metadata has %d bytes, the limit is %d", len(e.Metadata), MaxMetadata)
+	}
+	n.Kind, n.Priority, n.Depth, n.Parent, n.Metadata = e.Kind, e.Priority, e.Depth, e.Parent, clean(e.Metadata)
+	if !e.Changed.IsZero() {
+		n.ChangedMS = e.Changed.UnixMilli()
+	}
+	return n, nil
 }
 
 // clean makes text valid for both databases. PostgreSQL accepts neither NUL nor invalid UTF-8,

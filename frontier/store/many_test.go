@@ -167,7 +167,7 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 				for n := i; n < crawlURLs; n += workers {
 					batch = append(batch, w.url(n))
 				}
-				if _, err := s.Put(context.Background(), batch); err != nil {
+				if _, err := s.Put(context.Background(), Entries(batch...), Limits{}); err != nil {
 					t.Errorf("Put = %v", err)
 				}
 				for n := 0; n < 2000; n++ {

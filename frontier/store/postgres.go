@@ -76,8 +76,8 @@ func (p *postgresDB) queryOne(ctx context.Context, query string, args []any, int
 }
 
 // Put implements [Store].
-func (p *postgresDB) Put(ctx context.Context, urls []string) (PutResult, error) {
-	good, bad := normaliseAll(urls)
+func (p *postgresDB) Put(ctx context.Context, entries []Entry, _ Limits) (PutResult, error) {
+	good, bad := normaliseAll(entries)
 	r := PutResult{Bad: bad}
 	if len(good) == 0 {
 		return r, nil
@@ -88,7 +88,7 @@ func (p *postgresDB) Put(ctx context.Context, urls []string) (PutResult, error) 
 	}
 	list, err := p.addHosts(ctx, hosts, good)
 	if err == nil {
-		r.Added, err = scalar[int64](ctx, p.db, "insert", `SELECT frontier_put($1)`, list)
+		r.Added, err = scalar[int64](ctx, p.db, "insert", `SELECT frontier_put_entries($1)`, list)
 	}
 	if err != nil {
 		return PutResult{}, fmt.Errorf("put URLs: %w", err)
@@ -118,13 +118,19 @@ func toJSON(list any) (string, error) {
 	return string(b), err
 }
 
+// Recrawl implements [Store].
+func (p *postgresDB) Recrawl(context.Context) (int64, error) { return 0, nil }
+
 // Claim implements [Store].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
-	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_claim_earlier($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
+	rows, err := p.db.QueryContext(ctx, `SELECT c.*, u.kind, u.priority, u.depth, u.metadata, u.recrawl_ms
+		FROM frontier_claim_earlier($1, $2, $3) c JOIN urls u ON u.id = c.id`, params.Limit, millis(params.Lease), params.Worker)
 	claims, err := collect(rows, err, func(scan func(...any) error) (c Claim, err error) {
+		var recrawl int64
 		err = scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
-			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest)
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, &recrawl)
+		c.Recrawl = time.Duration(recrawl) * time.Millisecond
 		return c, err
 	})
 	if err != nil {

@@ -117,6 +117,9 @@ func (s *sqliteDB) Refetch(ctx context.Context, age time.Duration, host string) 
 	return s.again(ctx, "fetch URLs again", `status = 'fetched' AND fetched_at <= {now} - ?1`, millis(age), host)
 }
 
+// Recrawl implements [Store].
+func (s *sqliteDB) Recrawl(context.Context) (int64, error) { return 0, nil }
+
 // again makes the selected URLs of host pending, and returns how many they were. An empty host means
 // any.
 func (s *sqliteDB) again(ctx context.Context, doing, which string, arg any, host string) (again int64, err error) {

@@ -8,8 +8,8 @@ import (
 
 // Put implements [Store]. It makes the host due even if the URL is not new, because a claim that
 // found no URL of the host must look again.
-func (s *sqliteDB) Put(ctx context.Context, urls []string) (PutResult, error) {
-	good, bad := normaliseAll(urls)
+func (s *sqliteDB) Put(ctx context.Context, entries []Entry, _ Limits) (PutResult, error) {
+	good, bad := normaliseAll(entries)
 	r := PutResult{Bad: bad}
 	err := s.do(ctx, "put URLs", func(t tx) error {
 		hosts := make(map[string]int64)
@@ -22,8 +22,9 @@ func (s *sqliteDB) Put(ctx context.Context, urls []string) (PutResult, error) {
 				}
 				hosts[u.Host] = id
 			}
-			n, err := t.exec(`INSERT INTO urls (host_id, url, url_hash) VALUES (?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`,
-				hosts[u.Host], u.URL, u.hash)
+			n, err := t.exec(`INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`,
+				hosts[u.Host], u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
 			if err != nil {
 				return err
 			}
@@ -77,7 +78,7 @@ func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	stmt, err := t.stmt(`SELECT h.id, h.host, {now} + ?1, COALESCE(u.id, 0), COALESCE(u.token, 0) + 1, COALESCE(u.url, ''),
 			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''),
 			COALESCE(u.body_digest, ''), COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''),
-			COALESCE(u.earlier_payload_digest, '')
+			COALESCE(u.earlier_payload_digest, ''), COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0)
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') AND ready_at <= {now}
 				ORDER BY ready_at, id LIMIT 1)
@@ -88,8 +89,10 @@ func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	rows, err := stmt.QueryContext(t.ctx, millis(lease), limit)
 	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
 		c := &h.claim
+		var recrawl int64
 		err = scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
-			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest)
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, &recrawl)
+		c.Recrawl = time.Duration(recrawl) * time.Millisecond
 		return h, err
 	})
 }

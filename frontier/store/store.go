@@ -10,9 +10,12 @@ import (
 // Store is one frontier in one database. It is safe for concurrent use, also by several stores in
 // several processes.
 type Store interface {
-	// Put adds URLs in their normal form. A URL that exists already does not change.
-	Put(ctx context.Context, urls []string) (PutResult, error)
-	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. It never
+	// Put adds URLs in their normal form, in this order, as far as limits allow. Of a URL that exists
+	// already, only these change: Depth becomes the smaller one, and a page that was fetched before
+	// Changed, and is due to be fetched again at some time, is due now.
+	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
+	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
+	// those of the highest priority first, and of these the one that has waited longest. It never
 	// waits. If nothing is due, or the crawl is paused, it returns none.
 	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
 	// RecordFetch records fetches in one transaction and opens their hosts, each after its delay
@@ -93,6 +96,9 @@ type Store interface {
 	// least age ago, and returns their number. It keeps their validators, so that the next fetch can
 	// be conditional.
 	Refetch(ctx context.Context, age time.Duration, host string) (int64, error)
+	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
+	// is zero if none is due. It keeps their validators.
+	Recrawl(ctx context.Context) (int64, error)
 	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
 	// do, now or later. It is cheap, however many URLs there are.
 	Left(ctx context.Context) (bool, error)
@@ -139,7 +145,50 @@ const (
 	Dead Status = "dead"
 )
 
-// BadURL is an entry of a Put that is not a valid URL.
+// Kind is what a URL leads to.
+type Kind int
+
+const (
+	// Page is a document to fetch.
+	Page Kind = iota
+	// Sitemap is a list of URLs.
+	Sitemap
+)
+
+const (
+	// MaxPriority is the highest priority of a URL. The lowest is -MaxPriority.
+	MaxPriority = 100
+	// MaxMetadata is the maximum length of metadata, in bytes.
+	MaxMetadata = 4 << 10
+)
+
+// Entry is a URL to put.
+type Entry struct {
+	URL      string
+	Kind     Kind
+	Priority int       // within its host, up to MaxPriority; a higher one is claimed first
+	Depth    int       // number of links from a seed, which has 0
+	Parent   int64     // ID of the URL with the link; zero if there is none
+	Metadata string    // a JSON object, up to MaxMetadata; may be empty
+	Changed  time.Time // when the page changed last, as a sitemap says; zero if unknown
+}
+
+// Entries returns an entry for each URL.
+func Entries(urls ...string) []Entry {
+	entries := make([]Entry, len(urls))
+	for i, u := range urls {
+		entries[i].URL = u
+	}
+	return entries
+}
+
+// Limits limit the URLs that a Put adds. Zero means no limit.
+type Limits struct {
+	URLs        int64 // in the whole frontier
+	URLsPerHost int64
+}
+
+// BadURL is an entry of a Put that is not valid.
 type BadURL struct {
 	Index int // in the argument of Put
 	Err   error
@@ -147,9 +196,11 @@ type BadURL struct {
 
 // PutResult is the result of a Put.
 type PutResult struct {
-	Added int64    // new URLs
-	Known int64    // URLs that existed already, or came twice
-	Bad   []BadURL // invalid URLs, in the order of Index; the others were added
+	Added    int64    // new URLs
+	Known    int64    // URLs that existed already, or came twice
+	Over     int64    // URLs that Limits.URLs has kept out
+	OverHost int64    // URLs that Limits.URLsPerHost has kept out
+	Bad      []BadURL // invalid entries, in the order of Index; the others were added
 }
 
 // ClaimParams limits a claim.
@@ -170,11 +221,16 @@ type Claim struct {
 	Lease
 	URL          string
 	Host         string
-	FailureCount int    // failed fetches since the last success
-	CrashCount   int    // leases that expired or were abandoned
-	ETag         string // for a conditional request; empty if the origin sent none
-	LastModified string // likewise
-	BodyDigest   string // of the last success; empty if no body was stored
+	Kind         Kind
+	Priority     int
+	Depth        int
+	Metadata     string
+	Recrawl      time.Duration // RecrawlIn of its last outcome; zero if there is none
+	FailureCount int           // failed fetches since the last success
+	CrashCount   int           // leases that expired or were abandoned
+	ETag         string        // for a conditional request; empty if the origin sent none
+	LastModified string        // likewise
+	BodyDigest   string        // of the last success; empty if no body was stored
 	Earlier      Earlier
 }
 
@@ -202,6 +258,8 @@ type FetchedParams struct {
 	ETag         string
 	LastModified string
 	BodyDigest   string // the name of the stored body; may be empty
+	// RecrawlIn makes a Fetched URL due again after that time, see [Store.Recrawl]. Zero means never.
+	RecrawlIn time.Duration
 	Content
 	Archived Archived
 	// Earlier replaces the stored one after a 2xx of a Fetched URL, also if it is zero.

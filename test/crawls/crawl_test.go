@@ -102,7 +102,7 @@ func (c *crawl) add(urls []string) {
 		c.Fatal(err)
 	}
 	defer s.Close()
-	got, err := s.Put(c.ctx, urls)
+	got, err := s.Put(c.ctx, store.Entries(urls...), store.Limits{})
 	if err != nil || got.Added != int64(len(urls)) {
 		c.Fatalf("Put of %d URLs = %+v, %v", len(urls), got, err)
 	}

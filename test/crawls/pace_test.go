@@ -43,7 +43,7 @@ func TestPace(t *testing.T) {
 	for n := range hosts * pages {
 		batch = append(batch, s.URL(fmt.Sprintf("h%d", n%hosts), fmt.Sprintf("/p/%d", n/hosts)))
 		if len(batch) == 10_000 {
-			if _, err := st.Put(t.Context(), batch); err != nil {
+			if _, err := st.Put(t.Context(), store.Entries(batch...), store.Limits{}); err != nil {
 				t.Fatal(err)
 			}
 			batch = batch[:0]
