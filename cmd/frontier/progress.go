@@ -9,6 +9,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
 
@@ -125,7 +126,7 @@ func (p *progress) show(now time.Time) {
 	if len(p.left) > 0 {
 		text += fmt.Sprintf(", %d to go", p.last.Pending+p.last.Failed+p.last.Fetching)
 		if d, ok := p.estimate(now); ok {
-			text += fmt.Sprintf(" in about %s", span(d))
+			text += fmt.Sprintf(" in about %s", why.Span(d))
 		}
 	}
 	text += fmt.Sprintf(", %d in flight", s.Open)

@@ -13,6 +13,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 )
 
 // crawling is a crawl that completes ten URLs per second, of which every tenth fails.
@@ -243,8 +244,8 @@ func TestFaultsSum(t *testing.T) {
 		}
 	}
 	f.lately() // changes nothing
-	diff(t, "classes", "robots_disallowed: 3: "+remedy("robots_disallowed")+"\nforbidden: 2 failed: "+remedy("forbidden")+"\nhttp_client_error: 2 failed: "+remedy("http_client_error")+
-		"\ndeadline: 1 failed, 2 postponed: "+remedy("deadline")+"\nconnect_refused: 1 postponed\n", f.sum())
+	diff(t, "classes", "robots_disallowed: 3: "+why.Remedy("robots_disallowed")+"\nforbidden: 2 failed: "+why.Remedy("forbidden")+"\nhttp_client_error: 2 failed: "+why.Remedy("http_client_error")+
+		"\ndeadline: 1 failed, 2 postponed: "+why.Remedy("deadline")+"\nconnect_refused: 1 postponed\n", f.sum())
 }
 
 func TestStopping(t *testing.T) {

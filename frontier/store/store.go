@@ -208,6 +208,8 @@ type ClaimParams struct {
 	Limit  int           // maximum number of URLs; zero means one
 	Lease  time.Duration // longer than a fetch's total timeout; zero means five minutes
 	Worker string        // name of the worker, for people to read; may be empty
+	// NoSitemaps leaves sitemaps to other workers. A sitemap does not delay the pages of its host then.
+	NoSitemaps bool
 }
 
 // Lease is the right to record one fetch of a URL.
