@@ -71,16 +71,16 @@ func (c *retryCmd) again(ctx context.Context, s store.Store, host string) (n int
 	verb := [2]string{"that had", "that had"}
 	switch {
 	case c.FetchedBefore != nil:
-		n, err = s.Refetch(ctx, *c.FetchedBefore, host)
+		n, err = s.Refetch(ctx, *c.FetchedBefore, host, nil)
 		verb, which = [2]string{"that was", "that were"}, "fetched"
 		if *c.FetchedBefore > 0 {
 			which += fmt.Sprintf(" at least %v ago", *c.FetchedBefore)
 		}
 	case c.Class != nil:
-		n, err = s.RetryFailed(ctx, *c.Class, host)
+		n, err = s.RetryFailed(ctx, *c.Class, host, nil)
 		which = "failed with " + *c.Class
 	default:
-		n, err = s.RetryFailed(ctx, "", host)
+		n, err = s.RetryFailed(ctx, "", host, nil)
 	}
 	return n, fmt.Sprintf("URL%s %s %s", of, verb[0], which), fmt.Sprintf("URLs%s %s %s", of, verb[1], which), err
 }
