@@ -346,7 +346,7 @@ func TestBlockedRobotsAreNotKept(t *testing.T) {
 	if e, err := r.store.Why(t.Context(), u); err != nil || !e.Host.NextAt.IsZero() {
 		t.Errorf("the host opens at %v, %v, want it open: nothing was sent", e.Host.NextAt, err)
 	}
-	if n, err := r.store.RetryFailed(t.Context(), "target_blocked", ""); n != 20 || err != nil {
+	if n, err := r.store.RetryFailed(t.Context(), "target_blocked", "", nil); n != 20 || err != nil {
 		t.Fatalf("RetryFailed = %d, %v", n, err)
 	}
 	if stats := r.crawl(); stats.Completed != 20 || r.count("a", "/robots.txt") != 1 {
@@ -420,7 +420,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 					t.Errorf("%+v, want it dead as %s", rec, row.class)
 				}
 				open.Store(true)
-				if n, err := r.store.RetryFailed(t.Context(), row.class, ""); n != 1 || err != nil {
+				if n, err := r.store.RetryFailed(t.Context(), row.class, "", nil); n != 1 || err != nil {
 					t.Errorf("RetryFailed = %d, %v", n, err)
 				}
 				if !endless {

@@ -269,7 +269,8 @@ func TestAddOnTerminal(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			ad := &adder{store: s, app: a, err: &cli.Printer{W: &told}, terminal: true, started: time.Now()}
+			ad := &adder{store: s, app: a, progressLine: newProgressLine(a)}
+			ad.terminal = true
 			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != cli.ExitBadInput {
 				t.Errorf("exit status %d, want %d", code, cli.ExitBadInput)
 			}

@@ -138,7 +138,9 @@ func (c *whyCmd) Manual() cli.Manual {
 func (c *retryCmd) Help() string {
 	return `Makes URLs pending again whose last fetch failed, including dead ones, and resets their failure counts. If robots.txt ended a URL, that file is fetched again. "frontier status --classes" shows how many URLs failed with each class.
 
-With --fetched-before, it makes successfully fetched URLs pending instead, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.`
+With --fetched-before, it makes successfully fetched URLs pending instead, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.
+
+URLs change 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says how many URLs are pending again; run it again for the others.`
 }
 
 // Manual lists the exit codes and examples of the command.
