@@ -16,7 +16,7 @@ type Stats struct {
 	Classes    []ClassCount
 	Slowest    []HostStats // the longest mean duration first
 	Closed     []HostStats // blocked or paused, those that open last first
-	Workers    []WorkerStats
+	Workers    []WorkerState // by name; at most 100
 }
 
 // Sums are sums over outcomes.
@@ -40,18 +40,9 @@ type HostStats struct {
 	InFlight     int
 }
 
-// WorkerStats is a worker or a caller of the API.
-type WorkerStats struct {
-	Name    string
-	Claimed int64     // URLs that it has claimed
-	SeenAt  time.Time // zero for callers, which have no row of workers
-}
-
 const (
 	maxClasses = 50
 	maxWorkers = 100
-	// workerAge is how long a worker is counted after it was seen.
-	workerAge = 24 * time.Hour
 	// maxRecent is the number of outcomes that LastMinute reads. The table has no index by time, because
 	// each outcome would pay for it.
 	maxRecent = 100_000
@@ -116,16 +107,8 @@ func (c *core) hostStats(ctx context.Context, limit int, which string) ([]HostSt
 }
 
 func (c *core) readWorkers(ctx context.Context, _ int, s *Stats) error {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT name, sum(claimed), max(seen_at) FROM (
-			SELECT worker AS name, count(*) AS claimed, 0 AS seen_at FROM urls WHERE status = 'fetching' GROUP BY worker
-			UNION ALL SELECT name, 0, seen_at FROM workers WHERE seen_at > {now} - ?) AS w
-		GROUP BY name ORDER BY name LIMIT ?`), millis(workerAge), maxWorkers)
-	s.Workers, err = collect(rows, err, func(scan func(...any) error) (w WorkerStats, err error) {
-		var seen int64
-		err = scan(&w.Name, &w.Claimed, &seen)
-		w.SeenAt = clock(seen)
-		return w, err
-	})
+	all, err := c.Workers(ctx)
+	s.Workers = all[:min(len(all), maxWorkers)]
 	return err
 }
 
