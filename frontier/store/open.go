@@ -50,6 +50,9 @@ type core struct {
 	delayMS  int64
 }
 
+// recrawlChunk is how many URLs one transaction of Recrawl makes pending.
+const recrawlChunk = 1000
+
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
 // {min}, {among} (is in a JSON list), {vacant} (the host of a robots row has no URL) and ?.
 func (c *core) translate(query string) string {
