@@ -19,8 +19,6 @@ const (
 	maxReports = 100
 	// putEvery is the longest time that an entry waits for others.
 	putEvery = time.Second
-	// logEvery is the time between two lines of progress without a terminal.
-	logEvery = 10 * time.Second
 )
 
 // addCmd is "frontier add".
@@ -49,22 +47,17 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, err: &cli.Printer{W: a.Err}, terminal: cli.IsTerminal(a.Err), verbose: c.Verbose, started: time.Now(),
-			priority: c.Priority, wanted: wanted}
+		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted}
 		return ad.add(ctx, sources)
 	})
 }
 
 // adder puts entries into the store in batches.
 type adder struct {
+	*progressLine
 	store    store.Store
 	app      *app
-	err      *cli.Printer
-	terminal bool
 	verbose  bool
-	started  time.Time
-	logged   time.Time // when the last line of progress was printed
-	shown    bool      // the terminal shows a line of progress
 	priority int
 	wanted   *scope.Scope // nil allows everything
 
@@ -111,7 +104,6 @@ func (ad *adder) add(ctx context.Context, sources []source) error {
 
 // drain puts entries until there are no more.
 func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
-	ad.logged = ad.started
 	tick := time.NewTicker(putEvery)
 	defer tick.Stop()
 	for {
@@ -123,7 +115,7 @@ func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
 		case <-ctx.Done():
 		case <-tick.C:
 			err = ad.put(ctx)
-			ad.showProgress()
+			ad.show(ad.read, cli.Count(ad.read, "URL")+" read")
 		case e, more := <-entries:
 			if !more {
 				return errors.Join(ctx.Err(), ad.put(ctx))
@@ -204,28 +196,6 @@ func (ad *adder) report(e entry) {
 	}
 	ad.clear()
 	ad.err.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.Err)))
-}
-
-// showProgress draws the progress, or prints it every logEvery.
-func (ad *adder) showProgress() {
-	now := time.Now()
-	text := fmt.Sprintf("%s read, %.0f/s", cli.Count(ad.read, "URL"), float64(ad.read)/now.Sub(ad.started).Seconds())
-	switch {
-	case ad.terminal:
-		ad.err.Printf("\r\x1b[K%s", text)
-		ad.shown = true
-	case now.Sub(ad.logged) >= logEvery:
-		ad.err.Printf("%s\n", text)
-		ad.logged = now
-	}
-}
-
-// clear removes the progress from the terminal.
-func (ad *adder) clear() {
-	if ad.shown {
-		ad.err.Printf("\r\x1b[K")
-		ad.shown = false
-	}
 }
 
 func (ad *adder) sum() string {

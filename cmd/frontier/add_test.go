@@ -69,12 +69,12 @@ func TestAddList(t *testing.T) {
 		{"the same twice", "http://a.test/#x\nHTTP://A.TEST:80\n", "http://a.test/", "1 added, 1 known, 0 bad", ""},
 		{"no URLs among URLs", "http://a.test/1\nftp://a.test/\nhttp://a.test/2\nhttp://u:secret@[::1/\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
 			"stdin:2: URL has the wrong scheme: it is neither http nor https\nstdin:4: URL has a bad host: it is not an IPv6 address\n"},
-		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", (64 << 10)-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
-		{"a line that is longer", "#" + strings.Repeat("x", (64 << 10)-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
+		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", (64<<10)-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
+		{"a line that is longer", "#" + strings.Repeat("x", (64<<10)-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
 			"stdin:1: the line is longer than 64 KiB\n"},
-		{"a long line, then no URL", strings.Repeat("x", (64 << 10)) + "\nhttp://a.test/1\nno\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
+		{"a long line, then no URL", strings.Repeat("x", (64<<10)) + "\nhttp://a.test/1\nno\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
 			"stdin:1: the line is longer than 64 KiB\nstdin:3: URL has the wrong scheme: it has none\n"},
-		{"a last line that is much longer", "http://a.test/1\n" + strings.Repeat("x", 5*(64 << 10)), "http://a.test/1", "1 added, 0 known, 1 bad",
+		{"a last line that is much longer", "http://a.test/1\n" + strings.Repeat("x", 5*(64<<10)), "http://a.test/1", "1 added, 0 known, 1 bad",
 			"stdin:2: the line is longer than 64 KiB\n"},
 		{"a URL that is too long", "http://a.test/" + strings.Repeat("x", 8<<10) + "\n", "", "0 added, 0 known, 1 bad",
 			"stdin:1: URL is too long: 8206 bytes, the limit is 8192\n"},
@@ -269,7 +269,8 @@ func TestAddOnTerminal(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			ad := &adder{store: s, app: a, err: &cli.Printer{W: &told}, terminal: true, started: time.Now()}
+			ad := &adder{store: s, app: a, progressLine: newProgressLine(a)}
+			ad.terminal = true
 			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != cli.ExitBadInput {
 				t.Errorf("exit status %d, want %d", code, cli.ExitBadInput)
 			}

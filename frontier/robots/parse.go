@@ -23,7 +23,7 @@ func Parse(body []byte, product string) *Rules {
 	if len(body) > MaxBytes {
 		body = wholeLines(body[:MaxBytes+1])
 	}
-	rest := string(bytes.TrimPrefix(body, []byte("\ufeff")))
+	rest := string(trimMark(body))
 	p := parser{token: ProductToken(product)}
 	if p.token == "" {
 		p.token = everyone
@@ -34,6 +34,18 @@ func Parse(body []byte, product string) *Rules {
 		p.line(number, line)
 	}
 	return p.rules()
+}
+
+// trimMark removes a byte order mark. Like google/robotstxt, it accepts an incomplete one: otherwise
+// the first line, which names a crawler, would be lost.
+func trimMark(body []byte) []byte {
+	for _, c := range []byte("\ufeff") {
+		if len(body) == 0 || body[0] != c {
+			break
+		}
+		body = body[1:]
+	}
+	return body
 }
 
 // wholeLines drops an incomplete last line: half of "Disallow: /private" would close the whole

@@ -1,7 +1,6 @@
 package robots
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 )
@@ -19,11 +18,12 @@ func Sitemaps(body []byte) []string {
 	if len(body) > MaxBytes {
 		body = wholeLines(body[:MaxBytes+1])
 	}
-	rest := string(bytes.TrimPrefix(body, []byte("\ufeff")))
+	rest := string(trimMark(body))
 	var found []string
 	for rest != "" && len(found) < MaxSitemaps {
 		var line string
 		line, rest = nextLine(rest)
+		line, _, _ = strings.Cut(line, "#")
 		name, value := record(line)
 		if strings.EqualFold(name, "sitemap") && value != "" && len(value) <= maxSitemap && !slices.Contains(found, value) {
 			found = append(found, strings.Clone(value))

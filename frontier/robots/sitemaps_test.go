@@ -23,7 +23,7 @@ func TestSitemaps(t *testing.T) {
 		{"a byte order mark", "\ufeffSitemap: /1", "/1", 0},
 		{"equal ones", "Sitemap: /1\nSitemap: /1", "/1", 0},
 		{"without a colon", "Sitemap /1", "/1", 0},
-		{"a fragment is part of the URL", "Sitemap: /1#x", "/1#x", 0},
+		{"a comment after it", "Sitemap: /1 # x", "/1", 0},
 		{"a comment line", "# Sitemap: /1", "", 0},
 		{"no value", "Sitemap:\nSitemap: ", "", 0},
 		{"another name", "Site-map: /1\nSitemaps: /2", "", 0},

@@ -45,6 +45,7 @@ type core struct {
 	exec func(ctx context.Context, query string, args ...any) (int64, error)
 	// one does the same for a statement that returns at most one row, and reports whether it did.
 	one      func(ctx context.Context, query string, args []any, into ...any) (bool, error)
+	chunks   chunks
 	words    *strings.Replacer
 	numbered bool // placeholders are $1, $2 instead of ?
 	delayMS  int64
