@@ -33,7 +33,8 @@ func openPostgres(ctx context.Context, dsn string, config Config) (Store, error)
 	p.core = core{
 		db: db, chunks: p, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
-			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{vacant}", "NOT frontier_has_urls(robots.origin)"),
+			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
+			"{vacant}", "NOT frontier_has_urls(robots.origin)"),
 	}
 	if err := p.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
