@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// queues makes visits that need the same host wait for each other in order of arrival, so that only
-// the first asks the store. It is safe for concurrent use.
+// queues makes visits that need the same host, or the file of the same origin, wait for each other in
+// order of arrival, so that only the first asks for it. It is safe for concurrent use.
 type queues struct {
 	mu    sync.Mutex
 	hosts map[string]*queue
@@ -18,6 +18,8 @@ type queue struct {
 	turn   *semaphore.Weighted
 	visits int // that wait for the turn or have it
 }
+
+func newQueues() queues { return queues{hosts: make(map[string]*queue)} }
 
 // try takes the turn of a host if no other visit has it or waits for it.
 func (q *queues) try(host string) bool {

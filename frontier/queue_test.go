@@ -17,7 +17,7 @@ import (
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queues{hosts: make(map[string]*queue)}
+		q := newQueues()
 		if !q.try("a") || q.try("a") || !q.try("b") {
 			t.Fatal("the turn at a is one visit's, and b is another host")
 		}

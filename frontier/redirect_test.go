@@ -206,7 +206,7 @@ func TestConditional(t *testing.T) {
 	u := r.site.URL("a", "/p/1")
 	r.add(u)
 	r.crawl()
-	if n, err := r.store.Refetch(t.Context(), 0, ""); err != nil || n != 1 {
+	if n, err := r.store.Refetch(t.Context(), 0, "", nil); err != nil || n != 1 {
 		t.Fatalf("Refetch = %d, %v", n, err)
 	}
 	r.crawl()

@@ -50,10 +50,32 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	case entry.fresh():
 		return v.verdict(entry, v.claim.URL, path)
 	}
-	if e := v.fetchRobots(origin); e != nil {
-		return *e, true
+	return v.fetchOwnRobots(origin, path), true
+}
+
+// fetchOwnRobots fetches the robots.txt of the claimed URL's origin. A host with many fetches at a time
+// has many visits that need the file: one of them fetches it, and the others wait.
+func (v *visit) fetchOwnRobots(origin, path string) ending {
+	turns := &v.w.robotsTurns
+	first := turns.try(origin)
+	if !first {
+		patience, cancel := context.WithCancel(v.ctx)
+		defer cancel()
+		defer context.AfterFunc(v.w.draining, cancel)()
+		if err := v.wait(func() error { return turns.wait(patience, origin) }); err != nil {
+			return *v.impatient()
+		}
 	}
-	return ending{how: giveBackDelayed}, true
+	defer turns.leave(origin)
+	if !first {
+		if entry, err := v.rules(v.ctx, origin, path); err == nil && entry.fresh() {
+			return ending{how: giveBackDelayed} // the request for the file closes the host for its delay
+		}
+	}
+	if e := v.fetchRobots(origin); e != nil {
+		return *e
+	}
+	return ending{how: giveBackDelayed}
 }
 
 // rules returns the rules of an origin. It may take longer than the lease lasts. If the rules
@@ -132,6 +154,7 @@ func (v *visit) fetchRobots(origin string) *ending {
 		return v.robotsBlocked(origin, outcome)
 	}
 	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
+	v.w.stats.robots.Add(1)
 	v.w.config.Metrics.robots.Inc()
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Earlier: earlier}
 	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -112,6 +113,99 @@ func TestRobotsOfAnotherWorker(t *testing.T) {
 	if err != nil || e.Host.Delay != 50*time.Millisecond {
 		t.Errorf("delay %v, %v, want the file's, capped", e.Host.Delay, err)
 	}
+}
+
+// TestRobotsOnce checks that one of many visits of a host fetches its robots.txt, and that no page is
+// fetched before.
+func TestRobotsOnce(t *testing.T) {
+	t.Parallel()
+	const pages = 60
+	for _, row := range []struct {
+		name   string
+		status int
+	}{
+		{"a file", 200},
+		{"no file", 404},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			read := make(chan struct{})
+			r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
+				<-read
+				return row.status, ""
+			}})
+			r.config.IgnoreRobots = false
+			for n := range pages {
+				r.add(r.site.URL("a", fmt.Sprintf("/p/%d", n)))
+			}
+			r.setInFlight("a", pages)
+			w := r.worker()
+			ended := r.run(t.Context(), w)
+			r.awaitCounts("all visits", func(c store.Counts) bool { return c.Fetching == pages })
+			close(read)
+			if err := <-ended; err != nil || w.Stats().Completed != pages || w.Stats().Errors != 0 {
+				t.Errorf("Run = %v, %+v, want %d completed", err, w.Stats(), pages)
+			}
+			if n := r.count("a", "/robots.txt"); n != 1 {
+				t.Errorf("%d requests for robots.txt, want 1", n)
+			}
+			var robots site.Visit
+			for _, v := range r.site.Visits() {
+				if v.Kind == site.Robots {
+					robots = v
+				} else if robots.End == 0 || v.Start < robots.End {
+					t.Errorf("%s was fetched at %v, before robots.txt, which ended at %v", v.Path, v.Start, robots.End)
+				}
+			}
+		})
+	}
+}
+
+// TestRobotsOnceDrained checks that visits which wait for another one's robots.txt give their URLs
+// back at once when the worker stops.
+func TestRobotsOnceDrained(t *testing.T) {
+	t.Parallel()
+	const pages = 20
+	reading, read := make(chan struct{}), make(chan struct{})
+	r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
+		close(reading)
+		<-read
+		return 200, ""
+	}})
+	r.config.IgnoreRobots = false
+	for n := range pages {
+		r.add(r.site.URL("a", fmt.Sprintf("/p/%d", n)))
+	}
+	r.setInFlight("a", pages)
+	w := r.worker()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.run(ctx, w)
+	<-reading
+	r.awaitCounts("all visits", func(c store.Counts) bool { return c.Fetching == pages })
+	cancel(errEnough)
+	r.awaitCounts("the visits that wait to give their URLs back", func(c store.Counts) bool { return c.Fetching == 1 && c.Pending == pages-1 })
+	close(read)
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
+	r.awaitCounts("the last one", func(c store.Counts) bool { return c.Pending == pages })
+}
+
+// setInFlight lets a host have n fetches at a time.
+func (r *rig) setInFlight(host string, n int) {
+	r.Helper()
+	if err := r.store.SetHost(r.Context(), hostOf(r.site.URL(host, "/")), store.HostParams{MaxInFlight: &n}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// awaitCounts waits until the counts of the store are right.
+func (r *rig) awaitCounts(what string, right func(store.Counts) bool) {
+	r.Helper()
+	r.await(what, func() bool {
+		c, err := r.store.Counts(r.Context())
+		return err == nil && right(c)
+	})
 }
 
 // TestRobotsBehindClosedHost checks that a robots.txt behind a redirect to a host that does not
@@ -252,7 +346,7 @@ func TestBlockedRobotsAreNotKept(t *testing.T) {
 	if e, err := r.store.Why(t.Context(), u); err != nil || !e.Host.NextAt.IsZero() {
 		t.Errorf("the host opens at %v, %v, want it open: nothing was sent", e.Host.NextAt, err)
 	}
-	if n, err := r.store.RetryFailed(t.Context(), "target_blocked", ""); n != 20 || err != nil {
+	if n, err := r.store.RetryFailed(t.Context(), "target_blocked", "", nil); n != 20 || err != nil {
 		t.Fatalf("RetryFailed = %d, %v", n, err)
 	}
 	if stats := r.crawl(); stats.Completed != 20 || r.count("a", "/robots.txt") != 1 {
@@ -326,7 +420,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 					t.Errorf("%+v, want it dead as %s", rec, row.class)
 				}
 				open.Store(true)
-				if n, err := r.store.RetryFailed(t.Context(), row.class, ""); n != 1 || err != nil {
+				if n, err := r.store.RetryFailed(t.Context(), row.class, "", nil); n != 1 || err != nil {
 					t.Errorf("RetryFailed = %d, %v", n, err)
 				}
 				if !endless {

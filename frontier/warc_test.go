@@ -177,10 +177,10 @@ func TestRecordedCrawls(t *testing.T) {
 		r.record()
 		r.requested()
 		r.located(outcomes, silent, forbidden)
-		if _, err := r.store.RetryFailed(t.Context(), "", ""); err != nil { // robots.txt is fetched again
+		if _, err := r.store.RetryFailed(t.Context(), "", "", nil); err != nil { // robots.txt is fetched again
 			t.Fatal(err)
 		}
-		if _, err := r.store.Refetch(t.Context(), 0, ""); err != nil {
+		if _, err := r.store.Refetch(t.Context(), 0, "", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -221,7 +221,7 @@ func TestRecordAfterGap(t *testing.T) {
 	u := r.site.URL("a", "/p/1")
 	r.add(u)
 	again := func() {
-		if _, err := r.store.Refetch(t.Context(), 0, ""); err != nil {
+		if _, err := r.store.Refetch(t.Context(), 0, "", nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -44,10 +44,12 @@ type Worker struct {
 	backoff   backoff // of bodies
 	recording backoff
 	slowStart slowStart
-	queues    queues
-	strays    strays
-	stats     stats
-	parked    []parked // used by the claim loop; at most claimLimit
+	queues    queues // of hosts that redirects lead to
+	// robotsTurns are of origins whose robots.txt is being fetched.
+	robotsTurns queues
+	strays      strays
+	stats       stats
+	parked      []parked // used by the claim loop; at most claimLimit
 
 	draining context.Context // no new request is started
 	drain    context.CancelCauseFunc
@@ -72,7 +74,7 @@ func New(s store.Store, services []Service, config Config) (*Worker, error) {
 	if len(services) == 0 {
 		return nil, errors.New("frontier: no service to fetch through")
 	}
-	w := &Worker{config: config, store: s, services: services, pool: client.NewPool(), rulebook: newRulebook(), queues: queues{hosts: make(map[string]*queue)},
+	w := &Worker{config: config, store: s, services: services, pool: client.NewPool(), rulebook: newRulebook(), queues: newQueues(), robotsTurns: newQueues(),
 		held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
 	w.recorder = newRecorder(w)
 	return w, nil
@@ -111,6 +113,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.others.Go(func() { w.reapLoop(loops) })
 	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
+	w.others.Go(func() { w.seenLoop(loops) })
 	w.others.Go(w.recorder.run)
 	err := w.claimLoop(w.draining)
 	w.giveBackParked()
@@ -118,6 +121,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	stopLoops()
 	w.recorder.close()
 	w.others.Wait()
+	w.reportStopped()
 	closing := time.AfterFunc(finishTime, end) // in case a service does not end its streams
 	w.pool.Close()
 	closing.Stop()

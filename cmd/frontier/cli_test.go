@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 	"fetchd/internal/cli/clitest"
 	"fetchd/internal/typo"
@@ -248,8 +249,8 @@ func TestRelative(t *testing.T) {
 		{47*time.Hour + time.Minute, "in 47h1m0s"},
 		{-51 * time.Hour, "2d3h ago"},
 	} {
-		if got := relative(now.Add(tt.d), now); got != tt.want {
-			t.Errorf("relative(now%+v) = %q, want %q", tt.d, got, tt.want)
+		if got := why.Relative(now.Add(tt.d), now); got != tt.want {
+			t.Errorf("why.Relative(now%+v) = %q, want %q", tt.d, got, tt.want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 )
 
 // faults counts the error classes of outcomes. It is safe for concurrent use.
@@ -70,11 +71,11 @@ func (f *faults) sum() string {
 		case n.dead == 0:
 			fmt.Fprintf(&b, "%s: %d postponed\n", class, n.postponed)
 		case class == frontier.ClassRobotsDisallowed && n.postponed == 0:
-			fmt.Fprintf(&b, "%s: %d: %s\n", class, n.dead, remedy(class))
+			fmt.Fprintf(&b, "%s: %d: %s\n", class, n.dead, why.Remedy(class))
 		case n.postponed == 0:
-			fmt.Fprintf(&b, "%s: %d failed: %s\n", class, n.dead, remedy(class))
+			fmt.Fprintf(&b, "%s: %d failed: %s\n", class, n.dead, why.Remedy(class))
 		default:
-			fmt.Fprintf(&b, "%s: %d failed, %d postponed: %s\n", class, n.dead, n.postponed, remedy(class))
+			fmt.Fprintf(&b, "%s: %d failed, %d postponed: %s\n", class, n.dead, n.postponed, why.Remedy(class))
 		}
 	}
 	return b.String()

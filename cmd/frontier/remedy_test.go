@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"fetchd/frontier"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
 
@@ -28,15 +29,15 @@ func TestHints(t *testing.T) {
 	}
 	classes := frontier.Classes()
 	for _, class := range classes {
-		if hints[class] == "" {
+		if why.Hints[class] == "" {
 			t.Errorf("%s has no hint", class)
 		}
 	}
-	for class := range hints {
+	for class := range why.Hints {
 		if !slices.Contains(classes, class) {
 			t.Errorf("%s has a hint and is no class", class)
 		}
-		for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(remedy(class), -1) {
+		for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(why.Remedy(class), -1) {
 			if !flags[flag] {
 				t.Errorf("%s: %s is no flag", class, flag)
 			}
@@ -51,6 +52,6 @@ func TestRemedy(t *testing.T) {
 		"a new one\x1b": `"frontier retry --class a new one\x1b" tries these URLs again`,
 		"deadline":      `the fetch took longer than --total-timeout: raise it; "frontier retry --class deadline" tries these URLs again`,
 	} {
-		diff(t, class, want, remedy(class))
+		diff(t, class, want, why.Remedy(class))
 	}
 }

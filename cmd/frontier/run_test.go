@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"fetchd/frontier"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 	"fetchd/internal/site"
 )
@@ -58,7 +59,7 @@ func TestAddressGuard(t *testing.T) {
 		if got.code != cli.ExitNothing || s.Count() != 0 {
 			t.Errorf("%q: exit status %d, %d requests, want %d and none: %s", flags, got.code, s.Count(), cli.ExitNothing, got.err)
 		}
-		if want := "target_blocked: 1 failed: " + remedy("target_blocked") + "\n0 completed, 1 failed, 0 retries in "; !strings.HasPrefix(got.err, want) {
+		if want := "target_blocked: 1 failed: " + why.Remedy("target_blocked") + "\n0 completed, 1 failed, 0 retries in "; !strings.HasPrefix(got.err, want) {
 			t.Errorf("%q: %q, want %q", flags, got.err, want)
 		}
 		if got, want := c.statuses(), map[string]int{"dead target_blocked": 1}; !maps.Equal(got, want) {

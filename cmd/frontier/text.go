@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -22,27 +21,6 @@ func safe(s string) string {
 		name, _, _ := strings.Cut(match, "=")
 		return name + "=xxxxx"
 	}))
-}
-
-// relative formats t relative to now: "in 4m10s", "3s ago", "now".
-func relative(t, now time.Time) string {
-	d := t.Sub(now)
-	switch {
-	case d >= time.Second/2:
-		return "in " + span(d)
-	case d <= -time.Second/2:
-		return span(-d) + " ago"
-	}
-	return "now"
-}
-
-// span formats a duration in seconds, or in hours from two days on.
-func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d >= 2*day {
-		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-	}
-	return d.Round(time.Second).String()
 }
 
 // stamp formats a time: RFC 3339 in UTC with milliseconds.

@@ -10,6 +10,7 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
 
@@ -39,7 +40,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out, e := &cli.Printer{W: a.Out}, &evidence{found, robots}
+		out, e := &cli.Printer{W: a.Out}, &why.Evidence{Explanation: found, Robots: robots}
 		if c.JSON {
 			writeJSON(out, explained(e))
 		} else {
@@ -49,104 +50,13 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 	})
 }
 
-// reason says why a URL is not being fetched now. The zero value means that there is no reason.
-type reason struct {
-	code string // for programs
-	text string // a sentence
-}
-
-// evidence is everything known about a URL that is not being fetched.
-type evidence struct {
-	store.Explanation
-	Robots frontier.RobotsState
-}
-
-// reasonOf returns the first reason why a URL is not being fetched now. Reasons that a user can
-// change come first, then those that last longest.
-func reasonOf(e *evidence) reason {
-	for _, ask := range []func(*evidence) reason{statusReason, pauseReason, robotsReason, waitReason, flightReason, delayReason} {
-		if r := ask(e); r.code != "" {
-			return r
-		}
-	}
-	return reason{"its_turn", `Nothing delays it: it waits for its turn among the URLs of its host, and for a "frontier run".`}
-}
-
-// statusReason returns a reason for a URL that is being fetched, or done.
-func statusReason(e *evidence) reason {
-	u := &e.URL
-	switch u.Status {
-	case store.Fetched:
-		return reason{"fetched", fmt.Sprintf("It was fetched already, %s.", relative(u.FetchedAt, e.Now))}
-	case store.Dead:
-		return reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), remedy(u.ErrorClass))}
-	case store.Fetching:
-		if u.LeaseUntil.After(e.Now) {
-			return reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", byWorker(u), relative(u.LeaseUntil, e.Now))}
-		}
-		return reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: a "frontier run" will take it back.`, byWorker(u), relative(u.LeaseUntil, e.Now))}
-	}
-	return reason{}
-}
-
-func pauseReason(e *evidence) reason {
-	switch {
-	case e.Paused:
-		return reason{"crawl_paused", `The crawl is paused: "frontier resume" continues it.`}
-	case e.Host.Paused:
-		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" continues it.`, cli.Escape(e.URL.Host))}
-	}
-	return reason{}
-}
-
-// waitReason returns the longer wait after a failure: the host's or the URL's.
-func waitReason(e *evidence) reason {
-	blocked, ready := e.Host.BlockedUntil, e.URL.ReadyAt
-	switch {
-	case blocked.After(e.Now) && !ready.After(blocked):
-		return reason{"host_blocked", fmt.Sprintf("Its host asked for a pause (429 or 503), which ends %s.", relative(blocked, e.Now))}
-	case ready.After(e.Now):
-		return reason{"backing_off", fmt.Sprintf("It failed%s, and is tried again %s at the earliest.", withError(&e.URL), relative(ready, e.Now))}
-	}
-	return reason{}
-}
-
-func flightReason(e *evidence) reason {
-	if e.Host.InFlight < e.Host.MaxInFlight {
-		return reason{}
-	}
-	return reason{"host_in_flight", fmt.Sprintf("Its host has %d of at most %d fetches in flight.", e.Host.InFlight, e.Host.MaxInFlight)}
-}
-
-func delayReason(e *evidence) reason {
-	if !e.Host.NextAt.After(e.Now) {
-		return reason{}
-	}
-	return reason{"host_delay", fmt.Sprintf("Its host was fetched from a moment ago, and may be fetched from again %s.", relative(e.Host.NextAt, e.Now))}
-}
-
-// withError returns the class of the last error, if there is one.
-func withError(u *store.URL) string {
-	if u.ErrorClass == "" {
-		return ""
-	}
-	return " (" + cli.Escape(u.ErrorClass) + ")"
-}
-
-func byWorker(u *store.URL) string {
-	if u.Worker == "" {
-		return " by a worker"
-	}
-	return " by worker " + cli.Escape(u.Worker)
-}
-
 // fact is a line of an explanation.
 type fact struct{ name, text string }
 
 // explain formats an explanation for people: a sentence, then the facts.
-func explain(e *evidence) string {
+func explain(e *why.Evidence) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, cli.Escape(e.URL.URL))
+	fmt.Fprintf(&b, "%s\n\n%s\n", why.ReasonOf(e).Text, cli.Escape(e.URL.URL))
 	for _, f := range urlFacts(e) {
 		fmt.Fprintf(&b, "  %-14s %s\n", f.name, cli.Escape(f.text))
 	}
@@ -158,11 +68,11 @@ func explain(e *evidence) string {
 	return b.String()
 }
 
-func urlFacts(e *evidence) []fact {
+func urlFacts(e *why.Evidence) []fact {
 	u := &e.URL
 	lease := "none"
 	if !u.LeaseUntil.IsZero() {
-		lease = "until " + when(u.LeaseUntil, e.Now) + byWorker(u)
+		lease = "until " + when(u.LeaseUntil, e.Now) + why.ByWorker(u)
 	}
 	return []fact{
 		{"status", string(u.Status)},
@@ -186,14 +96,14 @@ func ended(u *store.URL) string {
 	return "last ended"
 }
 
-func hostFacts(e *evidence) []fact {
+func hostFacts(e *why.Evidence) []fact {
 	return []fact{
 		{"next at", when(e.Host.NextAt, e.Now)},
 		{"blocked until", when(e.Host.BlockedUntil, e.Now)},
 		{"delay", e.Host.Delay.String()},
 		{"in flight", fmt.Sprintf("%d of at most %d", e.Host.InFlight, e.Host.MaxInFlight)},
 		{"paused", yes(e.Host.Paused)},
-		{"robots.txt", robotsFact(&e.Robots)},
+		{"robots.txt", why.RobotsFact(&e.Robots)},
 	}
 }
 
@@ -202,7 +112,7 @@ func when(t, now time.Time) string {
 	if t.IsZero() {
 		return "none"
 	}
-	return fmt.Sprintf("%s (%s)", stamp(t), relative(t, now))
+	return fmt.Sprintf("%s (%s)", stamp(t), why.Relative(t, now))
 }
 
 func yes(b bool) string {
@@ -240,10 +150,10 @@ type hostFigures struct {
 	Paused       bool      `json:"paused"`
 }
 
-func explained(e *evidence) explanation {
-	r, h := reasonOf(e), &e.Host
+func explained(e *why.Evidence) explanation {
+	r, h := why.ReasonOf(e), &e.Host
 	return explanation{
-		Reason: r.code, Sentence: r.text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now), Robots: robotsFiguresOf(&e.Robots),
+		Reason: r.Code, Sentence: r.Text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now), Robots: robotsFiguresOf(&e.Robots),
 		Host: hostFigures{e.URL.Host, timestamp(h.NextAt), timestamp(h.BlockedUntil), h.Delay.Milliseconds(), h.InFlight, h.MaxInFlight, h.Paused},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
 
@@ -146,7 +147,7 @@ func TestWhyUnknown(t *testing.T) {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
-	e := &evidence{Explanation: store.Explanation{
+	e := &why.Evidence{Explanation: store.Explanation{
 		URL: store.URL{
 			URL: page, Host: "a.test", Status: store.Failed, LastError: "http_server_error: 503\x1b[2J", ErrorClass: "http_server_error",
 			RetryCount: 2, FailureCount: 1, CrashCount: 3, HTTPStatus: 503, ReadyAt: now.Add(4*time.Minute + 10*time.Second),
@@ -200,12 +201,12 @@ func TestExplainEscapes(t *testing.T) {
 	const bad = "a\x1b[2J\u009b\u202e"
 	for _, tt := range []struct {
 		name string
-		e    evidence
+		e    why.Evidence
 	}{
-		{"dead", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Dead}}}},
-		{"failed", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Failed, ReadyAt: time.Unix(1, 0)}}}},
-		{"in flight", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Fetching, LeaseUntil: time.Unix(1, 0)}}}},
-		{"paused", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Pending}, Host: store.Host{Paused: true}}}},
+		{"dead", why.Evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Dead}}}},
+		{"failed", why.Evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Failed, ReadyAt: time.Unix(1, 0)}}}},
+		{"in flight", why.Evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Fetching, LeaseUntil: time.Unix(1, 0)}}}},
+		{"paused", why.Evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Pending}, Host: store.Host{Paused: true}}}},
 	} {
 		e := &tt.e
 		e.URL.URL, e.URL.Host, e.URL.ErrorClass, e.URL.LastError, e.URL.Worker = bad, bad, bad, bad, bad
@@ -237,47 +238,4 @@ func TestWhyUserAgent(t *testing.T) {
 			t.Errorf("%s: robots = %+v, want %+v", tt.name, got.Robots, tt.want)
 		}
 	}
-}
-
-func TestRobotsFact(t *testing.T) {
-	t.Parallel()
-	decision := func(allowed bool, r robots.Reason) robots.Decision {
-		return robots.Decision{Allowed: allowed, Reason: r, Line: robots.Line{Number: 3, Text: "Disallow: /p/"}}
-	}
-	for _, tt := range []struct {
-		name  string
-		state frontier.RobotsState
-		want  string
-	}{
-		{"not read", frontier.RobotsState{}, "not read yet"},
-		{"forbidden", frontier.RobotsState{Known: true, Age: time.Hour, Decision: decision(false, robots.ByRule)}, "line 3, Disallow: /p/ (read 1h0m0s ago)"},
-		{"forbidden by what is left", frontier.RobotsState{Known: true, Cause: "status 503", UnreachableFor: 31 * 24 * time.Hour, Decision: decision(false, robots.ByRule)},
-			"line 3, Disallow: /p/ (as last read; unreachable for 31d0h: status 503)"},
-		{"no rule", frontier.RobotsState{Known: true, Decision: decision(true, robots.NoRule)}, "no line matches it (read 0s ago)"},
-		{"no file", frontier.RobotsState{Known: true, Cause: "status 404", Age: time.Minute, Decision: decision(true, robots.Unavailable)},
-			"there is none, so everything is allowed: status 404 (fetched 1m0s ago)"},
-		{"out of reach", frontier.RobotsState{Known: true, Cause: "dns_not_found", Age: time.Minute, UnreachableFor: 3 * time.Hour, Decision: decision(false, robots.Unreachable)},
-			"unreachable for 3h0m0s: dns_not_found (tried 1m0s ago)"},
-		{"the file itself", frontier.RobotsState{Known: true, Decision: decision(true, robots.RobotsTxt)}, "is always allowed (read 0s ago)"},
-	} {
-		if got := robotsFact(&tt.state); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-func TestRobotsReason(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	away := frontier.RobotsState{Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
-	e := &evidence{Explanation: store.Explanation{Now: now}, Robots: away}
-	diff(t, "out of reach", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m0s: dns_not_found.", robotsReason(e).text)
-	e.URL.ReadyAt = now.Add(time.Minute)
-	diff(t, "out of reach, and later", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m0s: dns_not_found; it is tried again in 1m0s at the earliest.", robotsReason(e).text)
-	e.Robots.Decision = robots.Decision{Reason: robots.ByRule, Line: robots.Line{Number: 2, Text: "Disallow: /"}}
-	diff(t, "forbidden by what is left", "robots.txt forbids it: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found).", robotsReason(e).text)
-	e.URL.ErrorClass = frontier.ClassRobotsDisallowed
-	diff(t, "dead", "; robots.txt: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found)", robotsNow(e))
-	e.Robots = frontier.RobotsState{}
-	diff(t, "dead, and nothing known", "", robotsNow(e))
 }

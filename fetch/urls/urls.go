@@ -180,7 +180,7 @@ func canonicalHost(u *url.URL) (string, *Error) {
 	name := host
 	if !isPlain(host) {
 		var err error
-		if name, err = hostProfile.ToASCII(host); err != nil {
+		if name, err = hostProfile.ToASCII(strings.ReplaceAll(host, "ẞ", "ß")); err != nil { // idna has ss for ẞ before Go 1.27
 			return "", errHost
 		}
 	}

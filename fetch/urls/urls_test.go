@@ -71,6 +71,7 @@ func TestParseAccepts(t *testing.T) {
 		{"an international name, decomposed", "http://bu\u0308cher.example/", "http://xn--bcher-kva.example/"},
 		{"a name in punycode", "http://XN--Bcher-KVA.example/", "http://xn--bcher-kva.example/"},
 		{"sharp s is not ss", "http://faß.example/", "http://xn--fa-hia.example/"},
+		{"capital sharp s is sharp s", "http://FAẞ.example/", "http://xn--fa-hia.example/"},
 		{"a percent-encoded international name", "http://b%C3%BCcher.example/", "http://xn--bcher-kva.example/"},
 		{"a soft hyphen is nothing", "http://exam\u00adple.com/", "http://example.com/"},
 		{"a name from right to left", "http://אב.example/", "http://xn--4dbc.example/"},

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 
 	whatwg "github.com/nlnwa/whatwg-url/url"
 	"golang.org/x/text/unicode/norm"
 )
 
-// Version is the version of the rules. It is stored with normal forms. Increase it when the normal
-// form of any URL changes.
+// Version is the version of the rules. It is stored with normal forms. Increase it when a normal form
+// of the rules before is not one any more, or is that of another URL. Rules that only reject more, or
+// read some text as another URL, leave the rows of a database valid.
 const Version = 1
 
 // MaxURLBytes is the maximum length of a URL and of its normal form.
@@ -89,7 +91,12 @@ func pass(raw string) (string, error) {
 //
 // net/url keeps an escaped path only if it would escape nothing in it. The standard leaves ^ and |
 // unescaped, so we escape them.
-var parser = whatwg.NewParser(whatwg.WithPathPercentEncodeSet(whatwg.PathPercentEncodeSet.Set('^', '|')))
+var parser = whatwg.NewParser(whatwg.WithPathPercentEncodeSet(whatwg.PathPercentEncodeSet.Set('^', '|')),
+	whatwg.WithPreParseHostFunc(func(_ *whatwg.Url, host string) string { return capitalSharpS.ReplaceAllString(host, "ß") }))
+
+// capitalSharpS is ẞ, which UTS 46 has mapped to ß since its version 15.1. The tables of idna have ss
+// before Go 1.27.
+var capitalSharpS = regexp.MustCompile(`ẞ|%[Ee]1%[Bb][Aa]%9[Ee]`)
 
 // maxUserBytes limits the time of the parser to 5 ms. It grows with the square of the user
 // information: 8 KiB of @ take 110 ms.

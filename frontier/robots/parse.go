@@ -23,8 +23,8 @@ func Parse(body []byte, product string) *Rules {
 	if len(body) > MaxBytes {
 		body = wholeLines(body[:MaxBytes+1])
 	}
-	rest := string(bytes.TrimPrefix(body, []byte("\ufeff")))
-	p := parser{token: productToken(product)}
+	rest := string(trimMark(body))
+	p := parser{token: ProductToken(product)}
 	if p.token == "" {
 		p.token = everyone
 	}
@@ -34,6 +34,18 @@ func Parse(body []byte, product string) *Rules {
 		p.line(number, line)
 	}
 	return p.rules()
+}
+
+// trimMark removes a byte order mark. Like google/robotstxt, it accepts an incomplete one: otherwise
+// the first line, which names a crawler, would be lost.
+func trimMark(body []byte) []byte {
+	for _, c := range []byte("\ufeff") {
+		if len(body) == 0 || body[0] != c {
+			break
+		}
+		body = body[1:]
+	}
+	return body
 }
 
 // wholeLines drops an incomplete last line: half of "Disallow: /private" would close the whole
@@ -120,7 +132,7 @@ func record(text string) (name, value string) {
 // accept several.
 func (p *parser) agents(value string) {
 	for name := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
-		token := productToken(name)
+		token := ProductToken(name)
 		if token == "" {
 			continue
 		}
@@ -176,10 +188,10 @@ func (p *parser) rules() *Rules {
 	return r
 }
 
-// productToken returns the part of a name that is compared: its leading letters, _ and -, as
+// ProductToken returns the part of a name that is compared: its leading letters, _ and -, as
 // google/robotstxt and RFC 9309 §2.2.1 define it. A name that starts with another character, such
 // as "360bot" or "*", is compared up to its version or comment.
-func productToken(name string) string {
+func ProductToken(name string) string {
 	n := strings.IndexFunc(name, func(r rune) bool { return !isLetter(r) && r != '_' && r != '-' })
 	if n == 0 {
 		n = strings.IndexAny(name, "/ \t(;")

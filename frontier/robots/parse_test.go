@@ -99,6 +99,10 @@ func TestFiles(t *testing.T) {
 		{"case of a path", "User-agent: *\nAllow: /Any.html\nDisallow: /", "a", "/any.html", false},
 
 		{"byte order mark", "\ufeffUser-agent: *\nDisallow: /", "a", "/x", false},
+		{"two bytes of a byte order mark", "\xef\xbbUser-agent: *\nDisallow: /", "a", "/x", false},
+		{"one byte of a byte order mark", "\xefUser-agent: *\nDisallow: /", "a", "/x", false},
+		{"a byte order mark within", "User-agent: *\n\ufeffDisallow: /", "a", "/x", true},
+		{"another byte first", "\xbbUser-agent: *\nDisallow: /", "a", "/x", true},
 		{"CR", "User-agent: *\rDisallow: /", "a", "/x", false},
 		{"CR LF", "User-agent: *\r\nDisallow: /\r\n", "a", "/x", false},
 		{"all ends of lines", "# a\r\nUser-agent: b\nDisallow: /\r\rUser-agent: *\r\nDisallow: /x\n", "a", "/x", false},

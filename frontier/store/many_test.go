@@ -90,7 +90,7 @@ func (w *crawl) giveUp(ctx context.Context, f *fixture, n int) (err error) {
 	case 1:
 		_, err = f.AbortHost(ctx, fmt.Sprintf("h%d.test", n/6%crawlHosts), "x", "given up")
 	case 2:
-		_, err = f.RetryFailed(ctx, "", "")
+		_, err = f.RetryFailed(ctx, "", "", nil)
 	}
 	return err
 }

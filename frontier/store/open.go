@@ -45,6 +45,7 @@ type core struct {
 	exec func(ctx context.Context, query string, args ...any) (int64, error)
 	// one does the same for a statement that returns at most one row, and reports whether it did.
 	one      func(ctx context.Context, query string, args []any, into ...any) (bool, error)
+	chunks   chunks
 	words    *strings.Replacer
 	numbered bool // placeholders are $1, $2 instead of ?
 	delayMS  int64
@@ -54,7 +55,8 @@ type core struct {
 const recrawlChunk = 1000
 
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
-// {min}, {among} (is in a JSON list), {vacant} (the host of a robots row has no URL) and ?.
+// {min}, {among} (is in a JSON list), {hashed} (is in a JSON list
+// in hexadecimal), {vacant} (the host of a robots row has no URL) and ?.
 func (c *core) translate(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {

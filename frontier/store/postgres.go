@@ -31,9 +31,10 @@ func openPostgres(ctx context.Context, dsn string, config Config) (Store, error)
 	db.SetMaxIdleConns(8)
 	p := &postgresDB{}
 	p.core = core{
-		db: db, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
+		db: db, chunks: p, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
-			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{vacant}", "NOT frontier_has_urls(robots.origin)"),
+			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
+			"{vacant}", "NOT frontier_has_urls(robots.origin)"),
 	}
 	if err := p.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
@@ -212,20 +213,12 @@ func (p *postgresDB) Left(ctx context.Context) (bool, error) {
 	return scalar[bool](ctx, p.db, "look for URLs that are left", `SELECT frontier_left()`)
 }
 
-// AbortHost implements [Store].
-func (p *postgresDB) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
-	return scalar[int64](ctx, p.db, "give up host "+host, `SELECT frontier_abort($1, $2, $3)`, host, clean(class), clean(text))
+// again implements chunks.
+func (p *postgresDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
+	return scalar[int64](ctx, p.db, "make URLs pending", `SELECT frontier_again($1, $2, $3, $4)`, ids, a.fetched, a.class, a.until)
 }
 
-// RetryFailed implements [Store].
-func (p *postgresDB) RetryFailed(ctx context.Context, class, host string) (int64, error) {
-	if err := p.forgetVerdicts(ctx, class, host); err != nil {
-		return 0, err
-	}
-	return scalar[int64](ctx, p.db, "retry failed URLs", `SELECT frontier_retry($1, $2)`, class, host)
-}
-
-// Refetch implements [Store].
-func (p *postgresDB) Refetch(ctx context.Context, age time.Duration, host string) (int64, error) {
-	return scalar[int64](ctx, p.db, "fetch URLs again", `SELECT frontier_refetch($1, $2)`, millis(age), host)
+// abort implements chunks.
+func (p *postgresDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
+	return scalar[int64](ctx, p.db, "make URLs dead", `SELECT frontier_abort_some($1, $2, $3)`, ids, class, text)
 }

@@ -32,10 +32,10 @@ func TestFailed(t *testing.T) {
 		}
 		f.openHosts()
 		f.claim(0) // a waits for its backoff
-		if n, err := f.RetryFailed(t.Context(), "tls", ""); n != 0 || err != nil {
+		if n, err := f.RetryFailed(t.Context(), "tls", "", nil); n != 0 || err != nil {
 			t.Errorf("RetryFailed(tls) = %d, %v, want 0", n, err)
 		}
-		if n, err := f.RetryFailed(t.Context(), "dns", ""); n != 2 || err != nil {
+		if n, err := f.RetryFailed(t.Context(), "dns", "", nil); n != 2 || err != nil {
 			t.Errorf("RetryFailed(dns) = %d, %v, want 2", n, err)
 		}
 		if c := f.claim(2); c[0].FailureCount != 0 || c[0].CrashCount != 0 {
@@ -408,7 +408,7 @@ func TestRefetch(t *testing.T) {
 		}
 		f.mustRecord(Fetch{ID: claims[2].ID, FetchedParams: FetchedParams{Token: claims[2].Token, Attempts: 1}, Status: Dead, LastError: "x"})
 		f.exec(`UPDATE urls SET fetched_at = fetched_at - 3600000 WHERE id = ?`, claims[0].ID)
-		if n, err := f.Refetch(t.Context(), time.Hour, ""); err != nil || n != 1 {
+		if n, err := f.Refetch(t.Context(), time.Hour, "", nil); err != nil || n != 1 {
 			t.Fatalf("Refetch = %d, %v, want the URL that is an hour old", n, err)
 		}
 		f.openHosts()
@@ -446,11 +446,11 @@ func TestAgainOfOneHost(t *testing.T) {
 			again func() (int64, error)
 			want  int64
 		}{
-			{"fetched, of an unknown host", func() (int64, error) { return f.Refetch(t.Context(), 0, "c.test") }, 0},
-			{"fetched", func() (int64, error) { return f.Refetch(t.Context(), 0, "a.test") }, 1},
-			{"a class", func() (int64, error) { return f.RetryFailed(t.Context(), "dns_not_found", "a.test") }, 1},
-			{"any class", func() (int64, error) { return f.RetryFailed(t.Context(), "", "a.test") }, 1},
-			{"any class again", func() (int64, error) { return f.RetryFailed(t.Context(), "", "a.test") }, 0},
+			{"fetched, of an unknown host", func() (int64, error) { return f.Refetch(t.Context(), 0, "c.test", nil) }, 0},
+			{"fetched", func() (int64, error) { return f.Refetch(t.Context(), 0, "a.test", nil) }, 1},
+			{"a class", func() (int64, error) { return f.RetryFailed(t.Context(), "dns_not_found", "a.test", nil) }, 1},
+			{"any class", func() (int64, error) { return f.RetryFailed(t.Context(), "", "a.test", nil) }, 1},
+			{"any class again", func() (int64, error) { return f.RetryFailed(t.Context(), "", "a.test", nil) }, 0},
 		} {
 			if n, err := step.again(); n != step.want || err != nil {
 				t.Errorf("%s: %d, %v; want %d", step.name, n, err, step.want)
@@ -543,7 +543,7 @@ func TestAbortHost(t *testing.T) {
 		f.put("http://a.test/4")
 		f.openHosts()
 		f.claim(1)
-		if n, err := f.RetryFailed(t.Context(), "host_aborted", ""); err != nil || n != 2 {
+		if n, err := f.RetryFailed(t.Context(), "host_aborted", "", nil); err != nil || n != 2 {
 			t.Errorf("RetryFailed = %d, %v, want both", n, err)
 		}
 	})

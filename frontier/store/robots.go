@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,13 +106,13 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
 // how many rows it changed.
-func (c *core) updateOrigins(ctx context.Context, doing string, origins []string, piece int, query string) (changed int64, err error) {
+func (c *core) updateOrigins(ctx context.Context, doing string, origins []string, piece int, query string, args ...any) (changed int64, err error) {
 	for some := range slices.Chunk(origins, piece) {
 		list, err := toJSON(some)
 		if err != nil {
 			return changed, fmt.Errorf("%s: %w", doing, err)
 		}
-		n, err := c.update(ctx, doing, query, list)
+		n, err := c.update(ctx, doing, query, append([]any{list}, args...)...)
 		if err != nil {
 			return changed, err
 		}
@@ -144,24 +145,20 @@ func verdictOrigins(host, lastError string) []string {
 }
 
 // forgetVerdicts has robots.txt fetched again, by the next worker that needs it, for every origin
-// whose file ended a URL of host with class. An empty host or class means any.
-func (c *core) forgetVerdicts(ctx context.Context, class, host string) error {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT DISTINCT h.host, CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
-		FROM urls u JOIN hosts h ON h.id = u.host_id
-		WHERE u.status IN ('failed', 'dead') AND ? IN ('', u.error_class) AND ? IN ('', h.host) AND u.last_error LIKE '%robots%'`),
-		"%"+behindRedirect, class, host)
-	found, err := collect(rows, err, func(scan func(...any) error) ([]string, error) {
-		var host, lastError string
-		err := scan(&host, &lastError)
-		return verdictOrigins(host, lastError), err
-	})
-	if err != nil {
-		return fmt.Errorf("look for robots.txt that ended URLs: %w", err)
+// whose file ended one of these URLs. It does not forget a file that was fetched after start.
+func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) error {
+	origins := make(map[string]bool)
+	for _, u := range urls {
+		if u.host == "" {
+			continue
+		}
+		for _, origin := range verdictOrigins(u.host, u.lastError) {
+			origins[origin] = true
+		}
 	}
-	origins := slices.Concat(found...)
-	slices.Sort(origins)
 	const piece = 500
-	_, err = c.updateOrigins(ctx, "forget what robots.txt said", slices.Compact(origins), piece, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
+	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece,
+		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
 	return err
 }
 

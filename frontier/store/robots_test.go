@@ -259,7 +259,7 @@ func TestRetryForgetsVerdicts(t *testing.T) {
 			for _, d := range dead {
 				f.exec(`UPDATE urls SET status = 'dead', error_class = ?, last_error = ? WHERE url = ?`, d.class, d.class+": "+d.text, d.url)
 			}
-			if _, err := f.RetryFailed(t.Context(), row.class, ""); err != nil {
+			if _, err := f.RetryFailed(t.Context(), row.class, "", nil); err != nil {
 				t.Fatalf("RetryFailed(%q) = %v", row.class, err)
 			}
 			var got []string

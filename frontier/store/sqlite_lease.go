@@ -98,25 +98,6 @@ func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
 }
 
-// AbortHost implements [Store].
-func (s *sqliteDB) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
-	return s.update(ctx, "give up host "+host, `UPDATE urls SET status = 'dead', error_class = ?, last_error = ?
-		WHERE host_id = (SELECT id FROM hosts WHERE host = ?) AND status IN ('pending', 'failed')`, clean(class), clean(text), host)
-}
-
-// RetryFailed implements [Store].
-func (s *sqliteDB) RetryFailed(ctx context.Context, class, host string) (int64, error) {
-	if err := s.forgetVerdicts(ctx, class, host); err != nil {
-		return 0, err
-	}
-	return s.again(ctx, "retry failed URLs", `status IN ('failed', 'dead') AND (?1 = '' OR error_class = ?1)`, class, host)
-}
-
-// Refetch implements [Store].
-func (s *sqliteDB) Refetch(ctx context.Context, age time.Duration, host string) (int64, error) {
-	return s.again(ctx, "fetch URLs again", `status = 'fetched' AND fetched_at <= {now} - ?1`, millis(age), host)
-}
-
 // Recrawl implements [Store].
 func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 	err = s.do(ctx, "look for URLs to fetch again", func(t tx) error {
@@ -130,25 +111,6 @@ func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 			return err
 		}
 		again, err = t.exec(`UPDATE urls SET status = 'pending', crash_count = 0, ready_at = recrawl_at WHERE id IN (SELECT id `+due, now, recrawlChunk)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return again, nil
-}
-
-// again makes the selected URLs of host pending, and returns how many they were. An empty host means
-// any.
-func (s *sqliteDB) again(ctx context.Context, doing, which string, arg any, host string) (again int64, err error) {
-	which += ` AND (?2 = '' OR host_id = (SELECT id FROM hosts WHERE host = ?2))`
-	err = s.do(ctx, doing, func(t tx) error {
-		_, err := t.exec(`UPDATE hosts SET due_at = max(next_at, blocked_until)
-			WHERE id IN (SELECT host_id FROM urls WHERE `+which+`)`, arg, host)
-		if err != nil {
-			return err
-		}
-		again, err = t.exec(`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+which, arg, host)
 		return err
 	})
 	if err != nil {

@@ -62,7 +62,7 @@ type Store interface {
 	SetHost(ctx context.Context, host string, params HostParams) error
 	// AbortHost makes the pending and failed URLs of a host dead, with an error class and a text
 	// of the caller, and returns their number. It does not affect URLs that are put later.
-	// RetryFailed with that class undoes it.
+	// RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
 	AbortHost(ctx context.Context, host, class, text string) (int64, error)
 	// Knows reports whether a host was ever named to the frontier: by a URL, by a redirect, or by
 	// a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
@@ -91,11 +91,15 @@ type Store interface {
 	// RetryFailed makes URLs of host pending whose last fetch failed with class, including dead URLs,
 	// and returns their number. An empty host or class means any. It resets their failures and
 	// crashes. If robots.txt ended them, that file is fetched again.
-	RetryFailed(ctx context.Context, class, host string) (int64, error)
+	//
+	// It changes some URLs in each transaction, and then calls progress, which may be nil, with
+	// the number so far. After an error it returns the number of URLs that are pending. The next
+	// call continues with the others.
+	RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error)
 	// Refetch makes URLs of host, or of any host if that is empty, pending that were fetched at
 	// least age ago, and returns their number. It keeps their validators, so that the next fetch can
-	// be conditional.
-	Refetch(ctx context.Context, age time.Duration, host string) (int64, error)
+	// be conditional. It runs as RetryFailed does.
+	Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error)
 	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
 	// is zero if none is due. It keeps their validators.
 	Recrawl(ctx context.Context) (int64, error)
@@ -106,6 +110,22 @@ type Store interface {
 	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
 	// Counts reads the whole table, so call it every few seconds at most.
 	Counts(ctx context.Context) (Counts, error)
+	// Stats reads whole tables, as Counts does. hosts is the length of each list of hosts.
+	Stats(ctx context.Context, hosts int) (Stats, error)
+	// LastFetch returns the highest id of an outcome, or zero.
+	LastFetch(ctx context.Context) (int64, error)
+	// FetchesAfter returns at most limit outcomes after an id, in the order of ids. While an outcome with a
+	// smaller id may still be committed, it does not return those after it.
+	FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error)
+	// IDs returns the ids of URLs. One that the frontier does not have is missing.
+	IDs(ctx context.Context, urls []string) (map[string]int64, error)
+	// WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
+	// that it has started now.
+	WorkerSeen(ctx context.Context, name string, started bool) error
+	// WorkerStopped removes a worker that stops and holds no URL any more.
+	WorkerStopped(ctx context.Context, name string) error
+	// Workers returns the workers that run or have vanished, and those that hold URLs, by name.
+	Workers(ctx context.Context) ([]WorkerState, error)
 	// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
 	Why(ctx context.Context, url string) (Explanation, error)
 	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
@@ -208,6 +228,8 @@ type ClaimParams struct {
 	Limit  int           // maximum number of URLs; zero means one
 	Lease  time.Duration // longer than a fetch's total timeout; zero means five minutes
 	Worker string        // name of the worker, for people to read; may be empty
+	// NoSitemaps leaves sitemaps to other workers. A sitemap does not delay the pages of its host then.
+	NoSitemaps bool
 }
 
 // Lease is the right to record one fetch of a URL.

@@ -1,5 +1,5 @@
-// Command generate compiles the contract and writes the Go code for it, in gen/, the
-// descriptor for gRPC reflection, server/descriptor.binpb, and the types of the Python package. It runs the plugins of
+// Command generate compiles the contracts and writes the Go code for them, in gen/, a descriptor for
+// gRPC reflection next to each server, and the types of the Python package. It runs the plugins of
 // buf.gen.yaml with buf's own compiler, and is built in seconds where buf takes minutes.
 // The gate checks that "buf generate" writes the same.
 //
@@ -37,6 +37,12 @@ type plugin struct {
 	Opt   []string // parameters of the plugin
 }
 
+// descriptorPaths are where the descriptor of each contract is written.
+var descriptorPaths = map[string]string{
+	"fetchd/v1/fetch.proto":      "server/descriptor.binpb",
+	"frontier/v1/frontier.proto": "frontier/api/descriptor.binpb",
+}
+
 func main() {
 	log.SetFlags(0)
 	if err := generate(); err != nil {
@@ -65,18 +71,20 @@ func generate() error {
 	if err != nil {
 		return err
 	}
-	set := descriptors(compiled)
-	descriptor, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
-	if err != nil {
+	for _, file := range compiled {
+		if err := writeDescriptor(file); err != nil {
+			return err
+		}
+	}
+	fetchd := compiled.FindFileByPath("fetchd/v1/fetch.proto")
+	if err := pythonFiles(descriptors(fetchd), linker.Files{fetchd}); err != nil {
 		return err
 	}
 	// A plugin that no longer writes a file must not leave the old one behind.
-	if err := errors.Join(os.RemoveAll("gen"), os.WriteFile("server/descriptor.binpb", descriptor, 0o644)); err != nil {
+	if err := os.RemoveAll("gen"); err != nil {
 		return err
 	}
-	if err := pythonFiles(set, compiled); err != nil {
-		return err
-	}
+	set := descriptors(compiled...)
 	var group errgroup.Group
 	for _, p := range settings.Plugins {
 		group.Go(func() error {
@@ -88,7 +96,20 @@ func generate() error {
 	return group.Wait()
 }
 
-// protoFiles returns the paths of the contract's files, relative to proto.
+// writeDescriptor writes the descriptor of a contract and of what it imports.
+func writeDescriptor(file linker.File) error {
+	path, ok := descriptorPaths[file.Path()]
+	if !ok {
+		return fmt.Errorf("%s has no path for its descriptor: add it to descriptorPaths", file.Path())
+	}
+	descriptor, err := proto.MarshalOptions{Deterministic: true}.Marshal(descriptors(file))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, descriptor, 0o644)
+}
+
+// protoFiles returns the paths of the contracts' files, relative to proto.
 func protoFiles() (names []string, err error) {
 	err = fs.WalkDir(os.DirFS("proto"), ".", func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".proto") {
@@ -100,7 +121,7 @@ func protoFiles() (names []string, err error) {
 }
 
 // descriptors returns the files and what they import. Each file comes after its imports.
-func descriptors(files linker.Files) *descriptorpb.FileDescriptorSet {
+func descriptors(files ...linker.File) *descriptorpb.FileDescriptorSet {
 	set, seen := new(descriptorpb.FileDescriptorSet), map[string]bool{}
 	var add func(protoreflect.FileDescriptor)
 	add = func(file protoreflect.FileDescriptor) {

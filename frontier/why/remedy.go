@@ -1,4 +1,4 @@
-package main
+package why
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ const (
 	serviceEnded = "the fetchd ended before the fetch did: check whether it is running"
 )
 
-// hints has, for each error class, what was wrong with its URLs and what to do before a retry.
-var hints = map[string]string{
+// Hints has, for each error class, what was wrong with its URLs and what to do before a retry.
+var Hints = map[string]string{
 	"dns_not_found":           "the host does not exist: check its name, or your name server if this affects all hosts",
 	"dns_failure":             "the name server did not answer: check your network",
 	"connect_refused":         siteAway,
@@ -57,14 +57,14 @@ var hints = map[string]string{
 	"host_aborted":            `another URL aborted its host (--on CLASS=abort-host): "frontier export" shows its class`,
 }
 
-// remedy returns what to do about URLs that failed for good in a class, which may be
+// Remedy returns what to do about URLs that failed for good in a class, which may be
 // empty or unknown. It starts in lower case and has no full stop.
-func remedy(class string) string {
+func Remedy(class string) string {
 	if class == "" {
 		return `"frontier retry" tries again`
 	}
 	retry := fmt.Sprintf(`"frontier retry --class %s" tries these URLs again`, cli.Escape(class))
-	if hint, ok := hints[class]; ok {
+	if hint, ok := Hints[class]; ok {
 		return hint + "; " + retry
 	}
 	return retry

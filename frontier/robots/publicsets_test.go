@@ -1,0 +1,240 @@
+package robots_test
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"fetchd/frontier/normal"
+	"fetchd/frontier/robots"
+)
+
+// The tests in this file read public test sets from the folder $FETCHD_TEST_SETS. docs/frontier.md
+// says where to get them, and has the figures that the tests print. Any difference without a known
+// reason fails.
+
+// publicSet returns the path of a set, and skips the test if there is no folder.
+func publicSet(t *testing.T, path string) string {
+	t.Helper()
+	folder := os.Getenv("FETCHD_TEST_SETS")
+	if folder == "" {
+		t.Skip("FETCHD_TEST_SETS is not set")
+	}
+	return filepath.Join(folder, filepath.FromSlash(path))
+}
+
+// verdict is a case of a set: whether agent may fetch target by file.
+type verdict struct {
+	file, agent, target string
+	allowed             bool
+}
+
+// quoted is one or more string literals, which C and textproto concatenate.
+const quoted = `(?:"(?:[^"\\]|\\.)*"\s*)+`
+
+var literals = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+func unquote(t *testing.T, text string) string {
+	t.Helper()
+	var out strings.Builder
+	for _, literal := range literals.FindAllString(text, -1) {
+		s, err := strconv.Unquote(literal)
+		if err != nil {
+			t.Fatalf("%s: %v", literal, err)
+		}
+		out.WriteString(s)
+	}
+	return out.String()
+}
+
+// TestGoogleParser runs the cases of robots_test.cc of github.com/google/robotstxt.
+func TestGoogleParser(t *testing.T) {
+	source, err := os.ReadFile(publicSet(t, "robotstxt/robots_test.cc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const argument = `\s*(\w+|` + quoted + `)`
+	statement := regexp.MustCompile(`(?:string_view|string) (\w+)\s*=\s*(` + quoted + `);` +
+		`|EXPECT_(TRUE|FALSE)\(\s*IsUserAgentAllowed\(` + argument + `,` + argument + `,` + argument + `\)\)`)
+	texts := map[string]string{}
+	text := func(argument string) string {
+		if strings.HasPrefix(argument, `"`) {
+			return unquote(t, argument)
+		}
+		return texts[argument]
+	}
+	var cases []verdict
+	for _, m := range statement.FindAllStringSubmatch(string(source), -1) {
+		if m[1] != "" {
+			texts[m[1]] = unquote(t, m[2])
+			continue
+		}
+		cases = append(cases, verdict{file: text(m[4]), agent: text(m[5]), target: text(m[6]), allowed: m[3] == "TRUE"})
+	}
+	// The other calls are the function itself and the lines of 16 KiB that the source computes.
+	if calls := strings.Count(string(source), "IsUserAgentAllowed(") - 1; calls-len(cases) > 5 {
+		t.Errorf("%d of %d calls were read", len(cases), calls)
+	}
+	checkVerdicts(t, cases)
+}
+
+// TestGoogleSpecification runs the cases of github.com/google/robotstxt-spec-test.
+func TestGoogleSpecification(t *testing.T) {
+	var cases []verdict
+	field := regexp.MustCompile(`(robotstxt|testurl|useragent|expected_outcome):\s*(` + quoted + `|[A-Z]+)`)
+	for _, path := range filesBelow(t, publicSet(t, "robotstxt-spec-test/src/main/resources/CTC")) {
+		if filepath.Ext(path) != ".textproto" {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var next verdict
+		for _, m := range field.FindAllStringSubmatch(string(source), -1) {
+			switch m[1] {
+			case "robotstxt":
+				next = verdict{file: unquote(t, m[2])}
+			case "testurl":
+				next.target = unquote(t, m[2])
+			case "useragent":
+				next.agent = unquote(t, m[2])
+			case "expected_outcome":
+				next.allowed = m[2] == "ALLOWED"
+				cases = append(cases, next)
+				next = verdict{file: next.file}
+			}
+		}
+	}
+	checkVerdicts(t, cases)
+}
+
+// checkVerdicts compares the cases with what a worker decides: it normalizes each URL first.
+func checkVerdicts(t *testing.T, cases []verdict) {
+	t.Helper()
+	if len(cases) == 0 {
+		t.Fatal("no cases were read")
+	}
+	agreed, reasons := 0, map[string]int{}
+	for _, c := range cases {
+		target := c.target
+		if form, err := normal.NormalizeURL(c.target); err == nil {
+			target = requestURI(t, form)
+		}
+		if got := robots.Parse([]byte(c.file), c.agent).Decide(target); got.Allowed == c.allowed {
+			agreed++
+		} else if reason := c.knownReason(); reason != "" {
+			reasons[reason]++
+		} else {
+			t.Errorf("agent %q, target %q: got %+v, want allowed %t; file:\n%s", c.agent, c.target, got, c.allowed, c.file)
+		}
+	}
+	t.Logf("%d cases, %d agree; differences: %v", len(cases), agreed, reasons)
+}
+
+// knownReason says why a case differs from this package on purpose.
+func (c verdict) knownReason() string {
+	switch {
+	case !c.allowed && strings.HasSuffix(c.target, "/robots.txt"):
+		return "robots.txt itself is always allowed: RFC 9309 §2.2.2"
+	case strings.ContainsAny(c.agent, " 0123456789"):
+		return "the crawler's name is shortened like that of a line, Google's caller must do it"
+	case !c.allowed && strings.Contains(c.target, "ツ"):
+		return "the URL is escaped before it is compared, Google's caller must do it"
+	case !c.allowed && strings.Contains(c.file, "%62%61%7A"):
+		return "%62%61%7A is baz: RFC 9309 §2.2.2"
+	case c.allowed && strings.Contains(c.file, "/index.html"):
+		return "Google alone reads index.html as the folder"
+	}
+	return ""
+}
+
+// TestRealFiles reads the files of github.com/scrapy/protego, which are those of popular sites. For
+// each user-agent line, the file must have a group for that crawler. For each rule without a
+// wildcard, some rule must match a URL that starts with its path.
+func TestRealFiles(t *testing.T) {
+	line := regexp.MustCompile(`(?im)^[ \t]*(user-agent|disallow)[ \t]*:[ \t]*([^\r\n#]*)`)
+	files, agents, rules, reasons := 0, 0, 0, map[string]int{}
+	for _, path := range filesBelow(t, publicSet(t, "protego/tests/test_data")) {
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(file) > robots.MaxBytes {
+			continue
+		}
+		files++
+		parsed, agent := (*robots.Rules)(nil), ""
+		for _, m := range line.FindAllStringSubmatch(string(file), -1) {
+			value := strings.TrimSpace(m[2])
+			if strings.EqualFold(m[1], "user-agent") {
+				agent, parsed = value, nil
+				if token := productOf(agent); token != "" {
+					agents++
+					if got := robots.Parse(file, agent).Group; got != strings.ToLower(token) {
+						t.Errorf("%s: agent %q has the group %q", path, agent, got)
+					}
+				}
+				continue
+			}
+			if !strings.HasPrefix(value, "/") || strings.ContainsAny(value, "*$") || agent == "" {
+				continue
+			}
+			if parsed == nil {
+				name := agent
+				if name == "*" {
+					name = "crawler-without-a-group"
+				}
+				parsed = robots.Parse(file, name)
+			}
+			rules++
+			form, err := normal.NormalizeURL("http://h" + value + "x")
+			if err != nil {
+				t.Errorf("%s: rule %q: %v", path, value, err)
+				continue
+			}
+			switch got := parsed.Decide(requestURI(t, form)); {
+			case got.Reason != robots.NoRule:
+			case strings.Contains(value, `\`):
+				reasons["a backslash in a rule is not a slash"]++
+			default:
+				t.Errorf("%s: agent %q, rule %q matches nothing; URL %s", filepath.Base(path), agent, value, form)
+			}
+		}
+	}
+	t.Logf("%d files, %d names, %d rules; differences: %v", files, agents, rules, reasons)
+}
+
+// productOf returns the letters, _ and - at the start of a name.
+func productOf(name string) string {
+	return regexp.MustCompile(`^[A-Za-z_-]*`).FindString(name)
+}
+
+func requestURI(t *testing.T, form string) string {
+	t.Helper()
+	u, err := url.Parse(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.RequestURI()
+}
+
+func filesBelow(t *testing.T, folder string) []string {
+	t.Helper()
+	var paths []string
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}

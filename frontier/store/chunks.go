@@ -1,0 +1,155 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// chunkSize is the maximum number of rows that a transaction of a long operation changes. A worker
+	// that needs one of their hosts waits until the transaction ends.
+	chunkSize = 2000
+	// pageSize is the number of ids whose rows a long operation reads at once, without a lock.
+	pageSize = 100_000
+)
+
+// chunks changes rows in one transaction. ids has at most chunkSize ids. Rows that are no longer
+// selected do not change.
+type chunks interface {
+	again(ctx context.Context, ids []int64, a again) (int64, error)
+	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
+}
+
+// again selects the URLs that RetryFailed or Refetch makes pending.
+type again struct {
+	fetched bool   // instead of those that failed
+	class   string // empty for any
+	host    string // likewise
+	until   int64  // fetched by then
+}
+
+// RetryFailed implements [Store].
+func (c *core) RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error) {
+	return c.startAgain(ctx, "retry failed URLs", again{class: class, host: host}, 0, progress)
+}
+
+// Refetch implements [Store].
+func (c *core) Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error) {
+	return c.startAgain(ctx, "fetch URLs again", again{fetched: true, host: host}, age, progress)
+}
+
+// startAgain makes the selected URLs pending. Each chunk is a transaction.
+func (c *core) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
+	// A URL that is fetched meanwhile is not taken a second time.
+	start, err := scalar[int64](ctx, c.db, doing, c.translate(`SELECT {now}`))
+	if err != nil {
+		return 0, err
+	}
+	a.until = start - millis(age)
+	which, args := `u.status IN ('failed', 'dead') AND ? IN ('', u.error_class)`, []any{a.class}
+	if a.fetched {
+		which, args = `u.status = 'fetched' AND u.fetched_at <= ?`, []any{a.until}
+	}
+	done, err := c.inChunks(ctx, a.host, which, args, func(page []urlRow) error {
+		return c.forgetVerdicts(ctx, page, start)
+	}, func(ids []int64) (int64, error) { return c.chunks.again(ctx, ids, a) }, progress)
+	if err != nil {
+		return done, fmt.Errorf("%s: %w", doing, err)
+	}
+	return done, nil
+}
+
+// AbortHost implements [Store].
+func (c *core) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
+	done, err := c.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
+		return c.chunks.abort(ctx, ids, clean(class), clean(text))
+	}, nil)
+	if err != nil {
+		return done, fmt.Errorf("give up host %s: %w", host, err)
+	}
+	return done, nil
+}
+
+// urlRow is a URL that a long operation changes.
+type urlRow struct {
+	id, hostID int64
+	host       string // if LastError names a robots.txt, or else empty
+	lastError  string // if it ends in behindRedirect, or else empty
+}
+
+// inChunks calls change for the ids of the URLs of host, or of any host if that is empty, that which
+// selects, and returns the sum of its results. It calls before for each page of rows, and progress
+// with the sum after each chunk. Either may be nil.
+//
+// It reads the rows of a page without a lock, so change must check them again. It returns the URLs of
+// a page in the order of hosts, so that a chunk locks few of them.
+func (c *core) inChunks(ctx context.Context, host, which string, args []any, before func([]urlRow) error,
+	change func(ids []int64) (int64, error), progress func(done int64)) (done int64, err error) {
+	for page, err := range c.pagesOf(ctx, host, which, args) {
+		if err != nil {
+			return done, err
+		}
+		if before != nil {
+			if err := before(page); err != nil {
+				return done, err
+			}
+		}
+		slices.SortFunc(page, func(a, b urlRow) int {
+			return cmp.Or(cmp.Compare(a.hostID, b.hostID), cmp.Compare(a.id, b.id))
+		})
+		for chunk := range slices.Chunk(page, chunkSize) {
+			ids := make([]int64, len(chunk))
+			for i, row := range chunk {
+				ids[i] = row.id
+			}
+			n, err := change(ids)
+			if err != nil {
+				return done, err
+			}
+			if done += n; progress != nil {
+				progress(done)
+			}
+		}
+	}
+	return done, nil
+}
+
+// pagesOf yields the URLs that which selects, a page at a time. A page covers a range of ids, so that
+// no query reads the whole table. Of one host it covers any ids, because the index of hosts finds its
+// URLs.
+func (c *core) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
+	return func(yield func([]urlRow, error) bool) {
+		last, err := scalar[int64](ctx, c.db, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
+		step := int64(pageSize)
+		if host != "" {
+			which += ` AND u.host_id = (SELECT id FROM hosts WHERE host = ?)`
+			args = append(slices.Clone(args), host)
+			step = math.MaxInt64 - last
+		}
+		query := c.translate(`SELECT u.id, u.host_id, CASE WHEN u.last_error LIKE '%robots%' THEN h.host ELSE '' END,
+				CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
+			FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? AND u.id <= ? AND ` + which + ` ORDER BY u.id LIMIT ?`)
+		for after := int64(0); err == nil && after < last; {
+			var page []urlRow
+			rows, queryErr := c.db.QueryContext(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
+			page, err = collect(rows, queryErr, func(scan func(...any) error) (u urlRow, err error) {
+				err = scan(&u.id, &u.hostID, &u.host, &u.lastError)
+				return u, err
+			})
+			after += step
+			if len(page) == pageSize {
+				after = page[pageSize-1].id
+			}
+			if len(page) > 0 && err == nil && !yield(page, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+-- SQLite needs no functions. Both databases have the same versions.
+-- +goose Up
+SELECT 1;

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// again implements chunks.
+func (s *sqliteDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
+	which, args := `status IN ('failed', 'dead') AND ?2 IN ('', error_class)`, []any{a.class}
+	if a.fetched {
+		which, args = `status = 'fetched' AND fetched_at <= ?2`, []any{a.until}
+	}
+	return s.chunk(ctx, ids, args,
+		`UPDATE hosts SET due_at = max(next_at, blocked_until)
+			WHERE id IN (SELECT host_id FROM urls WHERE `+amongIDs+which+`) AND COALESCE(due_at > max(next_at, blocked_until), TRUE)`,
+		`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+amongIDs+which)
+}
+
+// abort implements chunks.
+func (s *sqliteDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
+	return s.chunk(ctx, ids, []any{class, text},
+		`UPDATE urls SET status = 'dead', error_class = ?2, last_error = ?3 WHERE `+amongIDs+`status IN ('pending', 'failed')`)
+}
+
+// amongIDs selects the ids of a chunk.
+const amongIDs = `id IN (SELECT value FROM json_each(?1)) AND `
+
+// chunk runs statements in one transaction, and returns the number of rows that the last one changed.
+// The first argument of each is the list of ids.
+func (s *sqliteDB) chunk(ctx context.Context, ids []int64, args []any, statements ...string) (changed int64, err error) {
+	list, err := toJSON(ids)
+	if err != nil {
+		return 0, err
+	}
+	var started time.Time
+	err = s.transact(ctx, func(t tx) error {
+		started = time.Now() // the lock is ours now
+		for _, query := range statements {
+			if changed, err = t.exec(query, append([]any{list}, args...)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = s.yield(ctx, time.Since(started))
+	}
+	return changed, err
+}
+
+// yield waits for as long as a transaction took, if there are workers. SQLite's lock has no queue:
+// who waits for it in another process asks for it again every 100 ms at most.
+func (s *sqliteDB) yield(ctx context.Context, took time.Duration) error {
+	busy, err := scalar[bool](ctx, s.db, "look for workers", `SELECT EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
+	if err != nil || !busy {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(took):
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package why
+
+import (
+	"fmt"
+
+	"fetchd/frontier"
+	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+)
+
+// Reason says why a URL is not being fetched now. The zero value means that there is no reason.
+type Reason struct {
+	Code string // for programs
+	Text string // a sentence
+}
+
+// Evidence is everything known about a URL that is not being fetched.
+type Evidence struct {
+	store.Explanation
+	Robots frontier.RobotsState
+}
+
+// ReasonOf returns the first reason why a URL is not being fetched now. Reasons that a user can
+// change come first, then those that last longest.
+func ReasonOf(e *Evidence) Reason {
+	for _, ask := range []func(*Evidence) Reason{statusReason, pauseReason, robotsReason, waitReason, flightReason, delayReason} {
+		if r := ask(e); r.Code != "" {
+			return r
+		}
+	}
+	return Reason{"its_turn", `Nothing delays it: it waits for its turn among the URLs of its host, and for a "frontier run".`}
+}
+
+// statusReason returns a reason for a URL that is being fetched, or done.
+func statusReason(e *Evidence) Reason {
+	u := &e.URL
+	switch u.Status {
+	case store.Fetched:
+		return Reason{"fetched", fmt.Sprintf("It was fetched already, %s.", Relative(u.FetchedAt, e.Now))}
+	case store.Dead:
+		return Reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), Remedy(u.ErrorClass))}
+	case store.Fetching:
+		if u.LeaseUntil.After(e.Now) {
+			return Reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", ByWorker(u), Relative(u.LeaseUntil, e.Now))}
+		}
+		return Reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: a "frontier run" will take it back.`, ByWorker(u), Relative(u.LeaseUntil, e.Now))}
+	}
+	return Reason{}
+}
+
+func pauseReason(e *Evidence) Reason {
+	switch {
+	case e.Paused:
+		return Reason{"crawl_paused", `The crawl is paused: "frontier resume" continues it.`}
+	case e.Host.Paused:
+		return Reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" continues it.`, cli.Escape(e.URL.Host))}
+	}
+	return Reason{}
+}
+
+// waitReason returns the longer wait after a failure: the host's or the URL's.
+func waitReason(e *Evidence) Reason {
+	blocked, ready := e.Host.BlockedUntil, e.URL.ReadyAt
+	switch {
+	case blocked.After(e.Now) && !ready.After(blocked):
+		return Reason{"host_blocked", fmt.Sprintf("Its host asked for a pause (429 or 503), which ends %s.", Relative(blocked, e.Now))}
+	case ready.After(e.Now):
+		return Reason{"backing_off", fmt.Sprintf("It failed%s, and is tried again %s at the earliest.", withError(&e.URL), Relative(ready, e.Now))}
+	}
+	return Reason{}
+}
+
+func flightReason(e *Evidence) Reason {
+	if e.Host.InFlight < e.Host.MaxInFlight {
+		return Reason{}
+	}
+	return Reason{"host_in_flight", fmt.Sprintf("Its host has %d of at most %d fetches in flight.", e.Host.InFlight, e.Host.MaxInFlight)}
+}
+
+func delayReason(e *Evidence) Reason {
+	if !e.Host.NextAt.After(e.Now) {
+		return Reason{}
+	}
+	return Reason{"host_delay", fmt.Sprintf("Its host was fetched from a moment ago, and may be fetched from again %s.", Relative(e.Host.NextAt, e.Now))}
+}
+
+// withError returns the class of the last error, if there is one.
+func withError(u *store.URL) string {
+	if u.ErrorClass == "" {
+		return ""
+	}
+	return " (" + cli.Escape(u.ErrorClass) + ")"
+}
+
+// ByWorker names the worker that has claimed a URL.
+func ByWorker(u *store.URL) string {
+	if u.Worker == "" {
+		return " by a worker"
+	}
+	return " by worker " + cli.Escape(u.Worker)
+}
