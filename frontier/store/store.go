@@ -80,6 +80,12 @@ type Store interface {
 	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
 	// RobotsHeads is Robots without the bodies, which may be long.
 	RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error)
+	// RefreshRobots has the files of origins fetched again, by the next worker that needs them, and
+	// returns how many of them were stored.
+	RefreshRobots(ctx context.Context, origins []string) (int64, error)
+	// RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
+	// them in memory must not use it any more.
+	RobotsToRefresh(ctx context.Context) ([]string, error)
 	// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
 	// transaction, and returns how many it deleted.
 	ForgetRobots(ctx context.Context, origins []string) (int64, error)
