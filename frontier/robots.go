@@ -154,6 +154,7 @@ func (v *visit) fetchRobots(origin string) *ending {
 		return v.robotsBlocked(origin, outcome)
 	}
 	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
+	v.w.stats.robots.Add(1)
 	v.w.config.Metrics.robots.Inc()
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Earlier: earlier}
 	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {

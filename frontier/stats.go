@@ -52,10 +52,11 @@ type Stats struct {
 	Stale      int64 // outcomes whose lease was lost
 	Errors     int64 // errors of the store, or of the place of bodies
 	Bytes      int64 // of bodies
+	Robots     int64 // fetches of a robots.txt, successful or not
 }
 
 type stats struct {
-	open, completed, failed, dead, disallowed, retried, lost, stale, errors, bytes atomic.Int64
+	open, completed, failed, dead, disallowed, retried, lost, stale, errors, bytes, robots atomic.Int64
 }
 
 // leaseLost counts a URL whose lease was lost.
@@ -68,7 +69,7 @@ func (w *Worker) leaseLost() {
 func (w *Worker) Stats() Stats {
 	s := &w.stats
 	return Stats{Open: s.open.Load(), Completed: s.completed.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(), Disallowed: s.disallowed.Load(),
-		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Errors: s.errors.Load(), Bytes: s.bytes.Load()}
+		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Errors: s.errors.Load(), Bytes: s.bytes.Load(), Robots: s.robots.Load()}
 }
 
 // report counts a recorded outcome and passes it to Config.Recorded.

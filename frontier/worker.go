@@ -113,6 +113,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.others.Go(func() { w.reapLoop(loops) })
 	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
+	w.others.Go(func() { w.seenLoop(loops) })
 	w.others.Go(w.recorder.run)
 	err := w.claimLoop(w.draining)
 	w.giveBackParked()
@@ -120,6 +121,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	stopLoops()
 	w.recorder.close()
 	w.others.Wait()
+	w.reportStopped()
 	closing := time.AfterFunc(finishTime, end) // in case a service does not end its streams
 	w.pool.Close()
 	closing.Stop()

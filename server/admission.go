@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 )
 
@@ -215,7 +216,7 @@ func pushback() time.Duration { return minPushback + rand.N(minPushback) }
 const minPushback = 250 * time.Millisecond
 
 func refusal(reason, text string, wait time.Duration) error {
-	return withDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
+	return badrequest.WithDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)},
 		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
 }

@@ -30,13 +30,13 @@ func (c *conversion) auth(providers map[string]AuthProvider) {
 	p, known := providers[name]
 	switch {
 	case !known:
-		c.add("auth_provider", "is %.60q, which is not configured on this server: give the name of a configured provider", name)
+		c.Add("auth_provider", "is %.60q, which is not configured on this server: give the name of a configured provider", name)
 	case c.out.URL != nil && !p.Covers(c.out.URL):
-		c.add("auth_provider", "is %.60q, which does not cover the origin of the URL: use another provider or URL", name)
+		c.Add("auth_provider", "is %.60q, which does not cover the origin of the URL: use another provider or URL", name)
 	default:
 		c.out.Credentials = p.Provider
 	}
 	if h, ok := p.Provider.(interface{ Header() string }); ok && c.out.Header.Get(h.Header()) != "" {
-		c.add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, h.Header())
+		c.Add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, h.Header())
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"fetchd/internal/secure"
+
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -38,7 +40,7 @@ func public(method string) bool {
 
 // shownIn returns the credentials of a call with the metadata md.
 func shownIn(ctx context.Context, md metadata.MD) Credentials {
-	return Credentials{Token: bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
+	return Credentials{Token: secure.Bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
 }
 
 // tlsOf returns the TLS state of the connection of a call, or nil. The connection keeps
@@ -62,19 +64,6 @@ func tlsOf(ctx context.Context) *tls.ConnectionState {
 		conn.tls.Store(&secure.State)
 	}
 	return &secure.State
-}
-
-// bearer returns the token of the Authorization headers of a call (RFC 6750 §2.1). Two headers are
-// ambiguous and give none.
-func bearer(headers []string) string {
-	if len(headers) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(headers[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
 }
 
 // callerOf returns the name of the caller of a call, or its address if it has no name.

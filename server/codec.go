@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 
+	"fetchd/internal/badrequest"
+
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -88,11 +90,10 @@ func checkElements(v any) error {
 	if number, _, n := protowire.ConsumeTag(unknown); n > 0 && number == refused {
 		encoded, _ := protowire.ConsumeBytes(unknown[n:])
 		wrong := new(errdetails.BadRequest_FieldViolation)
-		if len(encoded) > maxViolationBytes/2 || proto.Unmarshal(encoded, wrong) != nil { // the caller sent the field itself
+		if len(encoded) > badrequest.MaxBytes/2 || proto.Unmarshal(encoded, wrong) != nil { // the caller sent the field itself
 			return status.Errorf(codes.InvalidArgument, "the request has a field with the number %d: leave it out", refused)
 		}
-		v := violations{fields: []*errdetails.BadRequest_FieldViolation{wrong}}
-		return v.err()
+		return badrequest.Single(wrong)
 	}
 	return nil
 }

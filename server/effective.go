@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -109,5 +108,3 @@ func numbers(in []int) []int32 {
 	}
 	return out
 }
-
-func indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

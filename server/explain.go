@@ -11,6 +11,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 )
 
 // explainURL is the URL of the fetch if the request sets none.
@@ -31,7 +32,7 @@ func (s *service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.Explain
 	x.readPolicy()
 	x.readState()
 	x.readObservation()
-	if err := x.err(); err != nil {
+	if err := x.Err(); err != nil {
 		return nil, err
 	}
 	d := classify.Decide(&x.policy, &x.seen)
@@ -65,18 +66,18 @@ func (x *explanation) readState() {
 	if in.GetHopMethod() != "" {
 		x.method("hop_method", x.seen.HopMethod)
 	}
-	x.seen.Attempt = int(integer(&x.violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
-	x.seen.Redirects = int(integer(&x.violations, "redirects", &in.Redirects, 0, 0, 1<<31-1))
-	x.seen.TimeLeft = x.duration("time_left", in.GetTimeLeft(), classify.Unbounded, 0, classify.Unbounded)
+	x.seen.Attempt = int(badrequest.Integer(&x.Violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
+	x.seen.Redirects = int(badrequest.Integer(&x.Violations, "redirects", &in.Redirects, 0, 0, 1<<31-1))
+	x.seen.TimeLeft = x.Duration("time_left", in.GetTimeLeft(), classify.Unbounded, 0, classify.Unbounded)
 	x.seen.BodyCommitted, x.seen.Conditional = in.GetBodyCommitted(), in.GetConditional()
 	if _, known := pb.AuthResult_name[int32(in.GetAuthResult())]; !known {
-		x.add("auth_result", "is %s, which this server does not know", in.GetAuthResult())
+		x.Add("auth_result", "is %s, which this server does not know", in.GetAuthResult())
 	}
 	x.seen.Auth = classify.AuthResult(in.GetAuthResult())
 	x.seen.Observed = time.Now()
 	if t := in.GetObservedTime(); t != nil {
 		if t.CheckValid() != nil {
-			x.add("observed_time", "is not a valid time")
+			x.Add("observed_time", "is not a valid time")
 		}
 		x.seen.Observed = t.AsTime()
 	}
@@ -84,11 +85,11 @@ func (x *explanation) readState() {
 
 func (x *explanation) readObservation() {
 	if x.in.GetResponse() == nil && len(x.in.GetFaults()) == 0 {
-		x.add("response", "is not set, and faults is empty: give what was observed")
+		x.Add("response", "is not set, and faults is empty: give what was observed")
 	}
 	for i, c := range x.in.GetFaults() {
 		if _, known := pb.ErrorClass_name[int32(c)]; !known || c == pb.ErrorClass_ERROR_CLASS_UNSPECIFIED {
-			x.add(indexed("faults", i), "is %s: give a class that this server knows", c)
+			x.Add(badrequest.Indexed("faults", i), "is %s: give a class that this server knows", c)
 			continue
 		}
 		x.seen.Faults = x.seen.Faults.With(classify.Class(c))
@@ -98,7 +99,7 @@ func (x *explanation) readObservation() {
 		return
 	}
 	if s := r.GetStatusCode(); s < 1 || s > 999 {
-		x.add("response.status_code", "is %d: give 1 to 999", s)
+		x.Add("response.status_code", "is %d: give 1 to 999", s)
 	}
 	x.seen.Status = int(r.GetStatusCode())
 	x.seen.RetryAfter, x.seen.Date = first(r, "Retry-After"), first(r, "Date")
@@ -122,7 +123,7 @@ func (x *explanation) readRedirect(location string) {
 func (x *explanation) url(field, raw, fallback string) *url.URL {
 	u, err := urls.Parse(cmp.Or(raw, fallback))
 	if err != nil {
-		x.add(field, "%s", err)
+		x.Add(field, "%s", err)
 		return nil
 	}
 	return u

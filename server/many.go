@@ -293,9 +293,9 @@ func (m *many) checkTag(tag string) error {
 	var v violations
 	switch {
 	case tag == "" || len(tag) > maxLabelBytes:
-		v.add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)
+		v.Add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)
 	case m.open[tag] != nil:
-		v.add("tasks.tag", "is %.60q, the tag of a task in flight: give each task its own tag", tag)
+		v.Add("tasks.tag", "is %.60q, the tag of a task in flight: give each task its own tag", tag)
 	}
-	return v.err()
+	return v.Err()
 }

@@ -16,6 +16,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 )
 
@@ -109,7 +110,7 @@ func receiveError(err error) error {
 // tooLong returns the violation of a message of n bytes, which is not read. It names the
 // field that makes a request so long: the body, or the tasks of FetchMany.
 func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
-	wrong := &errdetails.BadRequest_FieldViolation{Field: "message", Reason: reasonTooLarge,
+	wrong := &errdetails.BadRequest_FieldViolation{Field: "message", Reason: badrequest.TooLarge,
 		Description: fmt.Sprintf("has %d bytes: send at most %d", n, reservedBytes)}
 	body := fmt.Sprintf("is in a message of %d bytes: give at most %d", n, fetch.MaxRequestBodyBytes)
 	switch m.(type) {

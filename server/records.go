@@ -27,11 +27,11 @@ func (c *conversion) record(known *stores.Set) {
 	bodies, _ := known.Get(p.GetStore())
 	switch {
 	case p.GetStore() == "":
-		c.add("record.store", "is empty: give the name of a store for WARC files that the operator configured")
+		c.Add("record.store", "is empty: give the name of a store for WARC files that the operator configured")
 	case bodies != nil:
-		c.add("record.store", "is %.60q, which is a store for bodies: give the name of a store whose URL starts with warc+", p.GetStore())
+		c.Add("record.store", "is %.60q, which is a store for bodies: give the name of a store whose URL starts with warc+", p.GetStore())
 	case to == nil:
-		c.add("record.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
+		c.Add("record.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
 	}
 	c.out.Recorder = &recorder{to, c.earlierRecord(p.GetEarlier())}
 }
@@ -43,16 +43,16 @@ func (c *conversion) earlierRecord(p *pb.EarlierRecord) *archive.Earlier {
 	}
 	e := &archive.Earlier{ID: p.GetRecordId(), URL: p.GetUrl(), Date: p.GetRecordTime().AsTime(), PayloadDigest: warc.Digest(p.GetPayloadDigest())}
 	if len(e.ID) > maxRecordID || warc.CheckURI(e.ID) != nil {
-		c.add("record.earlier.record_id", "is not a record id: give record_id of the earlier outcome, such as urn:uuid:…")
+		c.Add("record.earlier.record_id", "is not a record id: give record_id of the earlier outcome, such as urn:uuid:…")
 	}
 	if _, err := urls.Parse(e.URL); err != nil {
-		c.add("record.earlier.url", "%s", err)
+		c.Add("record.earlier.url", "%s", err)
 	}
 	if t := p.GetRecordTime(); t == nil || t.CheckValid() != nil {
-		c.add("record.earlier.record_time", "is not a valid time: give record_time of the earlier outcome")
+		c.Add("record.earlier.record_time", "is not a valid time: give record_time of the earlier outcome")
 	}
 	if _, ok := e.PayloadDigest.Sum(); !ok && e.PayloadDigest != "" {
-		c.add("record.earlier.payload_digest", "is not a SHA-1 or SHA-256: give payload_digest of the earlier outcome, such as sha1:…")
+		c.Add("record.earlier.payload_digest", "is not a SHA-1 or SHA-256: give payload_digest of the earlier outcome, such as sha1:…")
 	}
 	return e
 }

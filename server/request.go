@@ -16,6 +16,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 )
 
 // Limits of spec §12 that package fetch does not need.
@@ -40,7 +41,7 @@ type conversion struct {
 // paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
 // into the trailers.
 func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, known *configured) (*fetch.Request, []string, error) {
-	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
+	c := &conversion{limits: l, in: in, violations: violations{badrequest.Violations{Prefix: prefix}}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
 	c.out = fetch.NewRequest(profile)
 	c.out.ID = rand.Text()
@@ -57,7 +58,7 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, 
 	c.auth(known.providers)
 	c.store(known.stores)
 	c.record(known.stores)
-	if err := c.err(); err != nil {
+	if err := c.Err(); err != nil {
 		return nil, nil, err
 	}
 	return c.out, c.clamped, nil
@@ -70,7 +71,7 @@ var methods = map[string]bool{"GET": false, "HEAD": false, "OPTIONS": false,
 // method validates a method, and reports whether it may have a body.
 func (v *violations) method(field, method string) (mayHaveBody, known bool) {
 	if mayHaveBody, known = methods[method]; !known {
-		v.add(field, "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", method)
+		v.Add(field, "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", method)
 	}
 	return mayHaveBody, known
 }
@@ -78,7 +79,7 @@ func (v *violations) method(field, method string) (mayHaveBody, known bool) {
 func (c *conversion) target() {
 	u, err := urls.Parse(c.in.GetUrl())
 	if err != nil {
-		c.add("url", "%s", err)
+		c.Add("url", "%s", err)
 	}
 	c.out.URL = u
 	if m := c.in.GetMethod(); m != "" {
@@ -88,9 +89,9 @@ func (c *conversion) target() {
 	switch {
 	case !known: // reported above
 	case !mayHaveBody && len(c.in.GetBody()) > 0:
-		c.add("body", "has %d bytes: a %s request has no body, leave it out", len(c.in.GetBody()), c.out.Method)
+		c.Add("body", "has %d bytes: a %s request has no body, leave it out", len(c.in.GetBody()), c.out.Method)
 	case len(c.in.GetBody()) > fetch.MaxRequestBodyBytes:
-		c.tooLarge("body", len(c.in.GetBody()), fetch.MaxRequestBodyBytes)
+		c.AddTooLarge("body", len(c.in.GetBody()), fetch.MaxRequestBodyBytes)
 	}
 	c.out.Body = c.in.GetBody()
 }
@@ -103,7 +104,7 @@ func (c *conversion) headers() {
 	h := make(http.Header)
 	c.out.Header = h // set early: precondition adds to it even if a header is refused
 	if len(lines) > fetch.MaxHeaderFields {
-		c.add("headers", "has %d fields: give at most %d", len(lines), fetch.MaxHeaderFields)
+		c.Add("headers", "has %d fields: give at most %d", len(lines), fetch.MaxHeaderFields)
 		return
 	}
 	size := 0
@@ -111,7 +112,7 @@ func (c *conversion) headers() {
 		value := line.GetValue()
 		if len(line.GetRawValue()) > 0 {
 			if value != "" {
-				c.add(indexed("headers", i), "has both value and raw_value: give one")
+				c.Add(badrequest.Indexed("headers", i), "has both value and raw_value: give one")
 			}
 			value = string(line.GetRawValue())
 		}
@@ -123,23 +124,23 @@ func (c *conversion) headers() {
 		h.Add(line.GetName(), value)
 	}
 	if size > fetch.MaxHeaderBytes {
-		c.add("headers", "has %d bytes: give at most %d", size, fetch.MaxHeaderBytes)
+		c.Add("headers", "has %d bytes: give at most %d", size, fetch.MaxHeaderBytes)
 	}
 }
 
 // badHeader adds the violation of a header line, for its name or its value. An invalid name is not
 // quoted: it may be a whole line with its value.
 func (c *conversion) badHeader(i int, line *pb.Header, wrong string) {
-	field, name := indexed("headers", i), line.GetName()
+	field, name := badrequest.Indexed("headers", i), line.GetName()
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):
-		c.add(field+".name", "%s", wrong)
+		c.Add(field+".name", "%s", wrong)
 	case fetch.CheckHeader(name, "") != "":
-		c.add(field+".name", "%.60q %s", name, wrong)
+		c.Add(field+".name", "%.60q %s", name, wrong)
 	case len(line.GetRawValue()) > 0:
-		c.add(field+".raw_value", "of %.60q %s", name, wrong)
+		c.Add(field+".raw_value", "of %.60q %s", name, wrong)
 	default:
-		c.add(field+".value", "of %.60q %s", name, wrong)
+		c.Add(field+".value", "of %.60q %s", name, wrong)
 	}
 }
 
@@ -150,15 +151,15 @@ func (c *conversion) precondition() {
 	}
 	for _, name := range []string{"If-None-Match", "If-Modified-Since"} {
 		if c.out.Header.Get(name) != "" {
-			c.add("precondition", "is set together with a header %s: give one of the two", name)
+			c.Add("precondition", "is set together with a header %s: give one of the two", name)
 		}
 	}
 	if n := len(p.GetEtags()); n > maxETags {
-		c.add("precondition.etags", "has %d entries: give at most %d", n, maxETags)
+		c.Add("precondition.etags", "has %d entries: give at most %d", n, maxETags)
 	}
 	for i, tag := range p.GetEtags() {
 		if !isETag(tag) {
-			c.add(indexed("precondition.etags", i), `is not an entity tag: give it with its quotes, such as "\"abc\"" (RFC 9110 section 8.8.3)`)
+			c.Add(badrequest.Indexed("precondition.etags", i), `is not an entity tag: give it with its quotes, such as "\"abc\"" (RFC 9110 section 8.8.3)`)
 		}
 	}
 	if len(p.GetEtags()) > 0 {
@@ -166,7 +167,7 @@ func (c *conversion) precondition() {
 	}
 	if t := p.GetModifiedSinceTime(); t != nil {
 		if t.CheckValid() != nil {
-			c.add("precondition.modified_since_time", "is not a valid time: give seconds of the years 1 to 9999 and nanos of 0 to 999,999,999")
+			c.Add("precondition.modified_since_time", "is not a valid time: give seconds of the years 1 to 9999 and nanos of 0 to 999,999,999")
 		}
 		c.out.Header.Set("If-Modified-Since", t.AsTime().UTC().Format(http.TimeFormat))
 	}
@@ -194,7 +195,7 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 	c.retryPolicy(p, &c.out.Policy)
 	c.out.SetBy.MaxAttempts, c.out.SetBy.MaxRetryAfter = setter(p != nil && p.MaxAttempts != nil), setter(p.GetMaxRetryAfter() != nil)
 	if p.GetAllowNonIdempotent() && c.limits.NonIdempotentRetries == NonIdempotentForbidden {
-		c.add("retry_policy.allow_non_idempotent", "is true, but the operator of this service set --non-idempotent-retries=forbid: leave it out, then the request is sent once")
+		c.Add("retry_policy.allow_non_idempotent", "is true, but the operator of this service set --non-idempotent-retries=forbid: leave it out, then the request is sent once")
 	}
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
 	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
@@ -206,7 +207,7 @@ func (c *conversion) timeouts() {
 	p := c.in.GetTimeoutPolicy()
 	most := c.limits.MaxTotalTimeout
 	limit := func(field string, d *durationpb.Duration, fallback, low time.Duration) time.Duration {
-		return clamp(c, field, c.duration(field, d, min(fallback, most), low, math.MaxInt64), most)
+		return clamp(c, field, c.Duration(field, d, min(fallback, most), low, math.MaxInt64), most)
 	}
 	total, attempt := p.GetTotalTimeout(), p.GetAttemptTimeout()
 	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > most)
@@ -249,15 +250,15 @@ func (c *conversion) rest() {
 	c.out.Cookies = enum(&c.violations, "cookie_mode", c.in.GetCookieMode(), cookieModes)
 	c.out.Labels = c.in.GetLabels()
 	if n := len(c.out.Labels); n > maxLabels {
-		c.add("labels", "has %d entries: give at most %d", n, maxLabels)
+		c.Add("labels", "has %d entries: give at most %d", n, maxLabels)
 	}
 	for name, value := range c.out.Labels {
 		if len(name) > maxLabelBytes || len(value) > maxLabelBytes {
-			c.add("labels", "has a name or value of more than %d bytes: shorten it", maxLabelBytes)
+			c.Add("labels", "has a name or value of more than %d bytes: shorten it", maxLabelBytes)
 			break
 		}
 		if strings.ContainsFunc(name+value, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			c.add("labels", "has a name or value with a character that is not printable: remove it, because labels are logged")
+			c.Add("labels", "has a name or value with a character that is not printable: remove it, because labels are logged")
 			break
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/workers"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 	"fetchd/internal/stores"
 	"fetchd/observe"
@@ -314,7 +315,7 @@ func hopsTo(ctx context.Context) (int, error) {
 	for _, sent := range metadata.ValueFromIncomingContext(ctx, hopsKey) {
 		n, err := strconv.Atoi(sent)
 		if err != nil || n < 0 || n >= maxHops {
-			return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call passed through %d fetches: a fetchd service must not fetch from itself", maxHops),
+			return 0, badrequest.WithDetails(status.Newf(codes.FailedPrecondition, "this call passed through %d fetches: a fetchd service must not fetch from itself", maxHops),
 				&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: errorDomain})
 		}
 		hops = max(hops, n)

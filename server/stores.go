@@ -63,39 +63,39 @@ func (c *conversion) store(known *stores.Set) {
 	if c.out.Delivery != fetch.Store {
 		for field, value := range map[string]string{"store": p.GetStore(), "key": p.GetKey()} {
 			if value != "" {
-				c.add("body_policy."+field, "is set with another delivery than store: give BODY_DELIVERY_STORE, or leave it out")
+				c.Add("body_policy."+field, "is set with another delivery than store: give BODY_DELIVERY_STORE, or leave it out")
 			}
 		}
 		return
 	}
 	switch {
 	case c.out.Method == http.MethodHead:
-		c.add("body_policy.delivery", "is store with method HEAD, whose response has no body: use GET")
+		c.Add("body_policy.delivery", "is store with method HEAD, whose response has no body: use GET")
 	case c.out.Header.Get("Range") != "":
-		c.add("body_policy.delivery", "is store together with a header Range: an object is a whole body, leave the header out")
+		c.Add("body_policy.delivery", "is store together with a header Range: an object is a whole body, leave the header out")
 	case c.out.Truncate:
-		c.add("body_policy.oversize_action", "is truncate with delivery store: an object is a whole body, leave it out")
+		c.Add("body_policy.oversize_action", "is truncate with delivery store: an object is a whole body, leave it out")
 	case c.out.OmitDigest:
-		c.add("body_policy.omit_digest", "is true with delivery store, which needs the digest: leave it out")
+		c.Add("body_policy.omit_digest", "is true with delivery store, which needs the digest: leave it out")
 	case p.GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_NONE:
-		c.add("body_policy.recovery", "is none with delivery store: a retry continues the object or starts it again, leave it out")
+		c.Add("body_policy.recovery", "is none with delivery store: a retry continues the object or starts it again, leave it out")
 	}
 	c.out.Recovery = fetch.Restart
 	s, _ := known.Get(p.GetStore())
 	records, _ := known.Archive(p.GetStore())
 	switch {
 	case records != nil:
-		c.add("body_policy.store", "is %.60q, which is a store for WARC files: give the name of a store for bodies", p.GetStore())
+		c.Add("body_policy.store", "is %.60q, which is a store for WARC files: give the name of a store for bodies", p.GetStore())
 		return
 	case p.GetStore() == "":
-		c.add("body_policy.store", "is empty: give the name of a store that the operator configured")
+		c.Add("body_policy.store", "is empty: give the name of a store that the operator configured")
 		return
 	case s == nil:
-		c.add("body_policy.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
+		c.Add("body_policy.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
 		return
 	}
 	if err := s.Check(p.GetKey(), c.out.Integrity.SHA256); err != nil {
-		c.add("body_policy.key", "%s", err)
+		c.Add("body_policy.key", "%s", err)
 	}
 	if most := s.MaxObjectBytes(); c.out.MaxBodyBytes > most {
 		if p.MaxSizeBytes != nil {

@@ -13,6 +13,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 )
 
 // unblockedBytes is how many bytes of a stream are sent without a second goroutine: gRPC accepts
@@ -148,7 +149,7 @@ func sendAll(post func(*outgoing) error, out <-chan *outgoing, done chan<- error
 // stalledError returns the status of a call whose caller stopped reading.
 func stalledError(limit time.Duration) error {
 	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another body_policy.delivery", limit)
-	return withDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
+	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
 }
 
 // beat runs when the timer fires. It sends a heartbeat if one is due, and sets the timer again.

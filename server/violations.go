@@ -2,123 +2,15 @@ package server
 
 import (
 	"fmt"
-	"strings"
-	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"fetchd/internal/badrequest"
 )
 
-// maxViolationBytes limits the violations. The trailers hold them nearly four times, as text and in
-// the details. Some clients accept only 8 KiB of trailers, and grpc-go closes the connection with
-// all its calls if they are far longer.
-const maxViolationBytes = 1800
-
-// violations collects all faults of a request, to report them at once. A description gives the value
-// and the remedy. It never contains a header value or a URL.
-type violations struct {
-	prefix string // of each field path
-	fields []*errdetails.BadRequest_FieldViolation
-	bytes  int // length of fields
-	more   int // number of violations left out
-}
-
-// reasonTooLarge is the reason of a violation if the request is too large. Over HTTP its status is
-// 413.
-const reasonTooLarge = "TOO_LARGE"
-
-// add adds a violation.
-func (v *violations) add(field, format string, args ...any) {
-	if v.bytes >= maxViolationBytes {
-		v.more++
-		return
-	}
-	f := &errdetails.BadRequest_FieldViolation{Field: v.prefix + field, Description: fmt.Sprintf(format, args...)}
-	v.fields, v.bytes = append(v.fields, f), v.bytes+len(f.Field)+len(f.Description)
-}
-
-// tooLarge adds the violation of a field with n bytes, over its limit.
-func (v *violations) tooLarge(field string, n, limit int) {
-	before := len(v.fields)
-	v.add(field, "has %d bytes: give at most %d", n, limit)
-	if len(v.fields) > before {
-		v.fields[before].Reason = reasonTooLarge
-	}
-}
-
-// err returns INVALID_ARGUMENT with a google.rpc.BadRequest, or nil.
-func (v *violations) err() error {
-	if len(v.fields) == 0 {
-		return nil
-	}
-	texts := make([]string, len(v.fields))
-	for i, f := range v.fields {
-		texts[i] = f.Field + " " + f.Description
-	}
-	if v.more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", v.more))
-	}
-	st := status.New(codes.InvalidArgument, "invalid request: "+strings.Join(texts, "; "))
-	return withDetails(st, &errdetails.BadRequest{FieldViolations: v.fields})
-}
+// violations collects all faults of a request.
+type violations struct{ badrequest.Violations }
 
 // errorDomain is the domain of every google.rpc.ErrorInfo of this service.
 const errorDomain = "fetchd.v1"
-
-// withDetails returns a status with details as an error. Details that cannot be encoded are left
-// out, because the code and the text are sufficient.
-func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
-	if detailed, err := st.WithDetails(details...); err == nil {
-		st = detailed
-	}
-	return st.Err()
-}
-
-// duration reads a field between low and high. It returns fallback if the field is unset or invalid.
-func (v *violations) duration(field string, d *durationpb.Duration, fallback, low, high time.Duration) time.Duration {
-	if d == nil {
-		return fallback
-	}
-	if d.CheckValid() != nil {
-		v.add(field, "is not a valid duration: seconds and nanos must have the same sign and be in range")
-		return fallback
-	}
-	if got := d.AsDuration(); got >= low && got <= high {
-		return got
-	}
-	if high == 1<<63-1 {
-		v.add(field, "is %s: give a duration that is %s", d.AsDuration(), sign(low))
-		return fallback
-	}
-	v.add(field, "is %s: give %s to %s", d.AsDuration(), low, high)
-	return fallback
-}
-
-// integer reads an optional field between low and high.
-func integer[T int32 | int64](v *violations, field string, p *T, fallback, low, high T) T {
-	if p == nil {
-		return fallback
-	}
-	if *p >= low && *p <= high {
-		return *p
-	}
-	if int64(high) >= 1<<31-1 {
-		v.add(field, "is %d: give %d or more", *p, low)
-		return fallback
-	}
-	v.add(field, "is %d: give %d to %d", *p, low, high)
-	return fallback
-}
-
-func sign(low time.Duration) string {
-	if low > 0 {
-		return "positive"
-	}
-	return "not negative"
-}
 
 // enum reads an enum field. A value that is not in the table is unknown to this server.
 func enum[E interface {
@@ -126,7 +18,7 @@ func enum[E interface {
 	fmt.Stringer
 }, T comparable](v *violations, field string, value E, known table[E, T]) T {
 	if value < 0 || int(value) >= len(known) {
-		v.add(field, "is %s, which this server does not know", value)
+		v.Add(field, "is %s, which this server does not know", value)
 		value = 0
 	}
 	return known[value]

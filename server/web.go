@@ -8,9 +8,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/webapi"
 	"fetchd/observe"
 )
 
@@ -40,31 +38,29 @@ const (
 type web struct {
 	service *service
 	logger  *slog.Logger
-	foreign *http.CrossOriginProtection
-	hosts   []string // see [Config.Hosts]
+	guard   webapi.Guard
 }
 
 // newWeb returns the server of the HTTP API. metrics serves /metrics; nil means no metrics.
 func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
-	w := &web{service: s, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
-		hosts: cfg.Hosts}
-	routes := routes{ServeMux: http.NewServeMux()}
-	routes.add("POST", "/v1/fetch", handle(w, readMessage[pb.FetchRequest], w.fetch))
-	routes.add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
-	routes.add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
-	routes.add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
-	routes.add("GET", "/v1/descriptor", serveDescriptor)
-	routes.add("GET", "/openapi.json", serveOpenAPI)
-	routes.add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
-	routes.add("GET", "/readyz", w.ready)
+	w := &web{service: s, logger: cfg.Logger, guard: webapi.Guard{Hosts: cfg.Hosts, Flag: "--console-host"}}
+	routes := webapi.NewRoutes()
+	routes.Add("POST", "/v1/fetch", handle(w, readMessage[pb.FetchRequest], w.fetch))
+	routes.Add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
+	routes.Add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
+	routes.Add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
+	routes.Add("GET", "/v1/descriptor", serveDescriptor)
+	routes.Add("GET", "/openapi.json", serveOpenAPI)
+	routes.Add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
+	routes.Add("GET", "/readyz", w.ready)
 	if metrics != nil {
-		routes.add("GET", "/metrics", metrics.ServeHTTP)
+		routes.Add("GET", "/metrics", metrics.ServeHTTP)
 	}
 	if cfg.Console != nil {
-		routes.add("GET", "/{$}", w.page(cfg.Console))
-		routes.add("GET", "/console/", w.page(cfg.Console))
+		routes.Add("GET", "/{$}", w.guard.Page(cfg.Console))
+		routes.Add("GET", "/console/", w.guard.Page(cfg.Console))
 	}
-	routes.rest()
+	routes.Rest()
 	return &http.Server{
 		Handler: w.bounded(routes), TLSConfig: cfg.TLS.Clone(), HTTP2: &http.HTTP2Config{
 			MaxReadFrameSize:              16 << 10, // the default, 1 MiB, is kept as a buffer by each connection
@@ -91,7 +87,7 @@ func (w *web) ready(rw http.ResponseWriter, _ *http.Request) {
 // serveDescriptor serves the contract to clients that generate stubs at run time.
 func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 	rw.Header().Set("Content-Type", "application/x-protobuf")
-	attach(rw.Header(), "fetchd.binpb")
+	webapi.Attach(rw.Header(), "fetchd.binpb")
 	_, _ = rw.Write(descriptor) // an error means that the client is gone
 }
 
@@ -162,67 +158,14 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if w.service.draining.Err() != nil {
 		return nil, status.Error(codes.Unavailable, "the server is shutting down: call another replica")
 	}
-	unsafe := *r
-	unsafe.Method = http.MethodPost // Check lets each GET pass, but a GET fetches too
-	if err := w.foreign.Check(&unsafe); err != nil {
-		return nil, status.Error(codes.PermissionDenied, "a page of another origin may not call this service")
-	}
-	if !w.hostIsOurs(r, fromBrowser(r)) {
-		return nil, foreignHost(r).Err()
+	if err := w.guard.Check(r); err != nil {
+		return nil, err
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
 	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{hopsKey: sent})
 	}
 	return w.service.callers.identify(ctx, shownBy(r))
-}
-
-// page serves the console, but only under hosts of the service. Under another host, the page and
-// what a user types there would belong to the owner of that host.
-func (w *web) page(console http.Handler) http.HandlerFunc {
-	return func(rw http.ResponseWriter, r *http.Request) {
-		if !w.hostIsOurs(r, true) {
-			writeStatus(rw, foreignHost(r))
-			return
-		}
-		console.ServeHTTP(rw, r)
-	}
-}
-
-// fromBrowser reports whether a page may have sent a request. A page cannot leave these headers out.
-// Without TLS, a GET of a page to its own host has only Accept-Language. Node's fetch sends that too,
-// but with Sec-Fetch-Mode, which a browser never sends without Sec-Fetch-Site.
-func fromBrowser(r *http.Request) bool {
-	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-		return true
-	}
-	_, language := r.Header["Accept-Language"]
-	return language && r.Method != http.MethodPost && r.Header.Get("Sec-Fetch-Mode") == ""
-}
-
-func foreignHost(r *http.Request) *status.Status {
-	return status.Newf(codes.PermissionDenied, "the host %.60q is not a name of this service: use localhost, its address or a name of --console-host", r.Host)
-}
-
-// hostIsOurs reports whether the Host of a request may be a name of the service. It prevents DNS
-// rebinding: a browser treats a foreign name that resolves to this server as the server's own
-// origin. It is checked on loopback, and for browsers in plaintext. Over TLS the certificate
-// protects the service.
-func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return true
-	}
-	at, err := netip.ParseAddrPort(local.String())
-	if err != nil || !at.Addr().Unmap().IsLoopback() && (!browser || r.TLS != nil) {
-		return true
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(w.hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // webMode is for HTTP: a message is held as itself and as JSON, where bytes are a third longer.

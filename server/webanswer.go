@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +15,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/fetch"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 	"fetchd/internal/messagejson"
+	"fetchd/internal/webapi"
 )
 
 // webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
@@ -60,7 +61,7 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message
 		return a.noMemory("requests")
 	}
 	a.quotes = true
-	if err := readJSON(body, in, "the request"); err != nil {
+	if err := badrequest.ReadJSON(body, in, "the request"); err != nil {
 		return err
 	}
 	a.quotes = false
@@ -88,9 +89,8 @@ func (a *webAnswer) readBody(r *http.Request, memory *budget.Lease, limit int64,
 
 // errLongJSON returns the error of a request that is too long. It is not read to its end.
 func errLongJSON() error {
-	v := violations{fields: []*errdetails.BadRequest_FieldViolation{{Field: "body", Reason: reasonTooLarge,
-		Description: fmt.Sprintf("is in a request of more than %d bytes of JSON: send at most that, with a body of at most %d bytes", maxJSONBytes, fetch.MaxRequestBodyBytes)}}}
-	return v.err()
+	return badrequest.Single(&errdetails.BadRequest_FieldViolation{Field: "body", Reason: badrequest.TooLarge,
+		Description: fmt.Sprintf("is in a request of more than %d bytes of JSON: send at most that, with a body of at most %d bytes", maxJSONBytes, fetch.MaxRequestBodyBytes)})
 }
 
 // readCharged reads r to its end. It charges two bytes for each byte: for the text and for the
@@ -196,7 +196,7 @@ func (a *webAnswer) start(code int) {
 	a.started = true
 	header := a.rw.Header()
 	header.Set("Content-Type", a.contentType)
-	attach(header, a.filename)
+	webapi.Attach(header, a.filename)
 	a.rw.WriteHeader(code)
 }
 
@@ -207,10 +207,10 @@ func (a *webAnswer) fail(st *status.Status) {
 		a.broken = true
 		return
 	case a.status != 0:
-		sendStatus(a.rw, a.status, st)
+		webapi.SendStatus(a.rw, a.status, st)
 		return
 	case !a.started:
-		writeStatus(a.rw, st)
+		webapi.WriteStatus(a.rw, st)
 		return
 	}
 	text, err := messagejson.Marshal(st.Proto())
@@ -219,53 +219,4 @@ func (a *webAnswer) fail(st *status.Status) {
 	}
 	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // an error here is harmless, as in read
 	_, _ = fmt.Fprintf(a.rw, "{\"error\":%s}\n", text)          // the caller may be gone
-}
-
-// webCodes maps gRPC codes to HTTP statuses, as google.rpc.Code documents them.
-var webCodes = map[codes.Code]int{
-	codes.Canceled: 499, codes.InvalidArgument: http.StatusBadRequest, codes.DeadlineExceeded: http.StatusGatewayTimeout,
-	codes.NotFound: http.StatusNotFound, codes.PermissionDenied: http.StatusForbidden, codes.Unauthenticated: http.StatusUnauthorized,
-	codes.ResourceExhausted: http.StatusTooManyRequests, codes.FailedPrecondition: http.StatusBadRequest, codes.Aborted: http.StatusConflict,
-	codes.Unimplemented: http.StatusNotImplemented, codes.Unavailable: http.StatusServiceUnavailable,
-}
-
-// isTooLarge reports whether a request was refused because of its size.
-func isTooLarge(st *status.Status) bool {
-	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok {
-			return slices.ContainsFunc(bad.GetFieldViolations(), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetReason() == reasonTooLarge })
-		}
-	}
-	return false
-}
-
-// writeStatus sends a google.rpc.Status as the answer, with the HTTP status of its code.
-func writeStatus(rw http.ResponseWriter, st *status.Status) {
-	code, known := webCodes[st.Code()]
-	switch {
-	case !known:
-		code = http.StatusInternalServerError
-	case isTooLarge(st):
-		code = http.StatusRequestEntityTooLarge
-	}
-	sendStatus(rw, code, st)
-}
-
-// sendStatus sends a google.rpc.Status as the answer, with an HTTP status.
-func sendStatus(rw http.ResponseWriter, code int, st *status.Status) {
-	header := rw.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("X-Content-Type-Options", "nosniff")
-	switch st.Code() {
-	case codes.ResourceExhausted, codes.Unavailable:
-		header.Set("Retry-After", "1")
-	case codes.Unauthenticated:
-		header.Set("WWW-Authenticate", "Bearer")
-	}
-	rw.WriteHeader(code)
-	text, err := messagejson.Marshal(st.Proto())
-	if err != nil {
-		text = []byte(`{"code":13,"message":"internal error"}`)
-	}
-	_, _ = rw.Write(append(text, '\n')) // an error means that the client is gone
 }

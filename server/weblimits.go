@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/internal/budget"
+	"fetchd/internal/secure"
+	"fetchd/internal/webapi"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 func (w *web) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
-			protect(rw.Header())
+			webapi.Protect(rw.Header())
 		}
 		switch r.URL.Path {
 		case "/healthz", "/readyz", "/metrics": // always answered
@@ -42,7 +44,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 		memory := w.service.budget.Lease(callerOf(r.Context()))
 		defer memory.Close()
 		if !memory.Grow(budget.Receiving, fetchBytes+fieldBytes(r.Header, headerBytes)) {
-			writeStatus(rw, status.Convert(w.service.admission.noMemory(r.Context(), "requests")))
+			webapi.WriteStatus(rw, status.Convert(w.service.admission.noMemory(r.Context(), "requests")))
 			return
 		}
 		if r.URL.Path != rawPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -88,5 +90,5 @@ func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Reque
 
 // shownBy returns the credentials of a request.
 func shownBy(r *http.Request) Credentials {
-	return Credentials{Token: bearer(r.Header.Values("Authorization")), TLS: r.TLS}
+	return Credentials{Token: secure.Bearer(r.Header.Values("Authorization")), TLS: r.TLS}
 }

@@ -18,8 +18,10 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 	"fetchd/internal/messagejson"
+	"fetchd/internal/secure"
 )
 
 const (
@@ -49,7 +51,7 @@ func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReq
 		return nil, status.Error(codes.Unimplemented, "HTTP/1.0 cannot show that a body broke: use HTTP/1.1 or HTTP/2")
 	}
 	sent := r.Header.Values(requestHeader)
-	if len(sent) == 0 && bearer(r.Header.Values("Authorization")) == "" {
+	if len(sent) == 0 && secure.Bearer(r.Header.Values("Authorization")) == "" {
 		return nil, status.Errorf(codes.PermissionDenied, "the call has neither Authorization: Bearer TOKEN nor %[1]s: send the header %[1]s: {}, which a page of another site cannot set", requestHeader)
 	}
 	in := new(pb.FetchRequest)
@@ -61,14 +63,14 @@ func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReq
 		if !memory.Grow(budget.Receiving, int64(jsonElements([]byte(sent[0])))*elementBytes) {
 			return nil, a.noMemory("requests")
 		}
-		if err := readJSON([]byte(sent[0]), in, "the header "+requestHeader); err != nil {
+		if err := badrequest.ReadJSON([]byte(sent[0]), in, "the header "+requestHeader); err != nil {
 			return nil, err
 		}
 	}
 	var v violations
 	v.rawURL(r.URL.RawQuery, in)
 	v.rawRequest(r, in)
-	if err := v.err(); err != nil {
+	if err := v.Err(); err != nil {
 		return nil, err
 	}
 	if r.Method == http.MethodPost {
@@ -96,17 +98,17 @@ func (v *violations) rawURL(query string, in *pb.FetchRequest) {
 	given, err := url.ParseQuery(query)
 	for name := range given {
 		if name != "url" {
-			v.add("url", "is followed by the parameter %.40q: %s", name, remedy)
+			v.Add("url", "is followed by the parameter %.40q: %s", name, remedy)
 			return
 		}
 	}
 	switch urls := given["url"]; {
 	case err != nil:
-		v.add("url", "cannot be decoded: %s", remedy)
+		v.Add("url", "cannot be decoded: %s", remedy)
 	case len(urls) != 1:
-		v.add("url", "is given %d times: give the query parameter url once, and %s", len(urls), remedy)
+		v.Add("url", "is given %d times: give the query parameter url once, and %s", len(urls), remedy)
 	case in.GetUrl() != "":
-		v.add("url", "is set in %s: give it as the query parameter url", requestHeader)
+		v.Add("url", "is set in %s: give it as the query parameter url", requestHeader)
 	default:
 		in.Url = urls[0]
 	}
@@ -118,37 +120,36 @@ func (v *violations) rawRequest(r *http.Request, in *pb.FetchRequest) {
 	case in.GetMethod() == "":
 		in.Method = r.Method
 	case r.Method != http.MethodPost && in.GetMethod() != r.Method:
-		v.add("method", "is %.10q in %s, but the call is a %s: call with POST", in.GetMethod(), requestHeader, r.Method)
+		v.Add("method", "is %.10q in %s, but the call is a %s: call with POST", in.GetMethod(), requestHeader, r.Method)
 	case in.GetMethod() == http.MethodHead && r.Method != http.MethodHead:
-		v.add("method", "is HEAD in %s, whose length would be that of a body: call with HEAD", requestHeader)
+		v.Add("method", "is HEAD in %s, whose length would be that of a body: call with HEAD", requestHeader)
 	}
 	if len(in.GetBody()) > 0 {
-		v.add("body", "is set in %s: send it as the body of a POST", requestHeader)
+		v.Add("body", "is set in %s: send it as the body of a POST", requestHeader)
 	}
 	if r.Method != http.MethodPost && r.ContentLength != 0 {
-		v.add("body", "is sent with %s: call with POST", r.Method)
+		v.Add("body", "is sent with %s: call with POST", r.Method)
 	}
 	if l := in.GetEventLevel(); l > pb.EventLevel_EVENT_LEVEL_OUTCOME {
-		v.add("event_level", "is %s, but this path sends no events: leave it out, or call /v1/fetch", l)
+		v.Add("event_level", "is %s, but this path sends no events: leave it out, or call /v1/fetch", l)
 	}
 	switch d := in.GetBodyPolicy().GetDelivery(); d {
 	case pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED, pb.BodyDelivery_BODY_DELIVERY_STREAM, pb.BodyDelivery_BODY_DELIVERY_AUTO:
 	default:
-		v.add("body_policy.delivery", "is %s, but this path sends the body: leave it out, or call /v1/fetch:unary", d)
+		v.Add("body_policy.delivery", "is %s, but this path sends the body: leave it out, or call /v1/fetch:unary", d)
 	}
 	if in.GetBodyPolicy().GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART {
-		v.add("body_policy.recovery", "is BODY_RECOVERY_RESTART, but bytes that were sent cannot be taken back: use BODY_RECOVERY_RESUME, or call /v1/fetch")
+		v.Add("body_policy.recovery", "is BODY_RECOVERY_RESTART, but bytes that were sent cannot be taken back: use BODY_RECOVERY_RESUME, or call /v1/fetch")
 	}
 	if in.GetBodyPolicy().GetOversizeAction() == pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE {
-		v.add("body_policy.oversize_action", "is OVERSIZE_ACTION_TRUNCATE, but the answer could not show that it is a part: leave it out, or call /v1/fetch")
+		v.Add("body_policy.oversize_action", "is OVERSIZE_ACTION_TRUNCATE, but the answer could not show that it is a part: leave it out, or call /v1/fetch")
 	}
 }
 
 // errLongBody returns the error of a body that is too long. It is not read to its end.
 func errLongBody() error {
-	v := violations{fields: []*errdetails.BadRequest_FieldViolation{{Field: "body", Reason: reasonTooLarge,
-		Description: fmt.Sprintf("has more than %d bytes: send at most that", fetch.MaxRequestBodyBytes)}}}
-	return v.err()
+	return badrequest.Single(&errdetails.BadRequest_FieldViolation{Field: "body", Reason: badrequest.TooLarge,
+		Description: fmt.Sprintf("has more than %d bytes: send at most that", fetch.MaxRequestBodyBytes)})
 }
 
 // addContentHeaders adds the headers of the call that describe its body, unless the request has

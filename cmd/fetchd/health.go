@@ -41,7 +41,7 @@ func healthcheck(ctx context.Context, s *settings) error {
 
 // asClient returns the credentials with which the service can be called on its own port.
 func (s *settings) asClient() (credentials.TransportCredentials, error) {
-	certificates, err := s.readCertificates()
+	certificates, err := s.identityFiles().ReadCertificates()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"fetchd/internal/secure"
 	"fetchd/internal/stores"
 	"fetchd/server"
 )
@@ -22,7 +23,7 @@ const lookEvery = time.Minute
 type live struct {
 	program
 	settings *settings // current
-	known    known
+	known    secure.Known
 	origins  *origins
 	stores   *stores.Set
 	retired  []*retired
@@ -85,7 +86,7 @@ func (l *live) reload() {
 		return
 	}
 	changed, waiting := next.keepFrom(l.settings)
-	id, err := next.readIdentity()
+	id, err := next.identityFiles().Read()
 	var found *origins
 	if err == nil {
 		found, err = next.readOrigins(l.origins)
@@ -103,7 +104,7 @@ func (l *live) reload() {
 		l.refuse(err)
 		return
 	}
-	changed = append(changed, id.changed(l.known.now.Load())...)
+	changed = append(changed, id.Changed(l.known.Load())...)
 	changed = append(changed, l.setOrigins(found)...)
 	changed = append(changed, l.setStores(bodies)...)
 	next.setLevel(l.level)
@@ -115,8 +116,8 @@ func (l *live) reload() {
 }
 
 // force replaces the identity. Calls of callers that it does not allow end.
-func (l *live) force(id *identity, changed []string) {
-	l.known.now.Store(id)
+func (l *live) force(id *secure.Identity, changed []string) {
+	l.known.Store(id)
 	attrs := []any{slog.Any("changed", changed)}
 	if ended := l.server.Reauthenticate(); ended > 0 {
 		attrs = append(attrs, slog.Int("calls_ended", ended))
@@ -222,8 +223,8 @@ func (l *live) closeStores(drain, abort context.Context) error {
 // lookAtFiles applies certificates, an --origins-file and a --stores-file that were replaced. An error is
 // logged once: the files may be half written, and are checked again.
 func (l *live) lookAtFiles() {
-	old := l.known.now.Load()
-	certificates, err := l.settings.readCertificates()
+	old := l.known.Load()
+	certificates, err := l.settings.identityFiles().ReadCertificates()
 	var found *origins
 	if err == nil {
 		found, err = l.settings.readOrigins(l.origins)
@@ -240,9 +241,9 @@ func (l *live) lookAtFiles() {
 		return
 	}
 	l.broken = ""
-	changed := changedCertificates(certificates, old.certificates)
+	changed := old.With(certificates).Changed(old)
 	changed = append(changed, l.setOrigins(found)...)
 	if changed = append(changed, l.setStores(bodies)...); len(changed) > 0 {
-		l.force(old.with(certificates), changed)
+		l.force(old.With(certificates), changed)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/secure"
 	"fetchd/internal/stores"
 	"fetchd/internal/version"
 	"fetchd/observe"
@@ -93,7 +94,7 @@ type ready struct {
 	origins  *origins
 	stores   *stores.Set
 	faces    []face
-	identity *identity
+	identity *secure.Identity
 }
 
 // prepare reads every file that the settings name. An error keeps the service from starting.
@@ -119,7 +120,7 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 		return nil, err
 	}
 	trial.Close()
-	id, err := s.readIdentity()
+	id, err := s.identityFiles().Read()
 	if err != nil {
 		return nil, err
 	}
@@ -160,9 +161,9 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	}()
 	r.engine.Egress.Own = own(r.faces)
 	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
-	l.known.now.Store(r.identity)
+	l.known.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
-		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
+		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Logger: logger, Observe: observer,
 		Console: s.console(r.faces), Hosts: s.ConsoleHost, MemoryBudget: budget,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {

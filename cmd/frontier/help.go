@@ -34,9 +34,9 @@ func manual(examples string, exits map[int]string) cli.Manual {
 
 // Help implements kong.HelpProvider.
 func (c *addCmd) Help() string {
-	return `Stores each URL once, in its normal form. A URL that is already there does not change. The database is created if it does not exist.
+	return `Stores each URL once, in its normal form. A URL that is already there does not change, except that a page that is to be fetched again at some time is due if the lastmod of a sitemap is later than its last fetch. The database is created if it does not exist.
 
-A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. The sitemaps in a sitemap index are reported as errors: download them and add them instead. Files may be compressed with gzip.
+A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. A worker reads the sitemaps in a sitemap index, and a sitemap that --sitemap names by its URL, in turn with the pages of their hosts, and adds what they list. Files may be compressed with gzip.
 
 A line that is not a URL is skipped and reported on standard error as FILE:LINE with the reason. After the first 100, only their number is reported. The length of the input does not affect memory. If you interrupt the command, it names the last line that was added; what was added stays.`
 }
@@ -47,6 +47,7 @@ func (c *addCmd) Manual() cli.Manual {
   frontier add https://example.org/ https://example.org/about
   frontier add -i urls.txt -i more.txt.gz
   frontier add --sitemap sitemap.xml
+  frontier add --sitemap https://example.org/sitemap.xml --exclude '/archive/'
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
 `, map[int]string{cli.ExitUsage: "usage; nothing was added", cli.ExitBadInput: ""})
@@ -66,7 +67,7 @@ Results. Each outcome is a row in the database; "frontier export" prints them. -
 
 Records. --warc records every request and response in WARC files: pages, redirects, retries and robots.txt. The fields of an outcome that start with warc_ say where the record of its response is. A response that equals the last one of its URL is recorded without its body, and refers to the earlier record, also in later runs; so keep all WARC files of a database. A file has the suffix .open until it is whole. The end of a run makes all its files whole. After a crash, the next run does that. Recorded fetches use HTTP/1.1. With --server, the fetchd there writes the records into its own store, and --warc is the name of that store.
 
-The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "disallowed by robots.txt" counts URLs that were not fetched for that reason. "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. Unless standard error is a terminal, each line of progress names the most frequent error class since the last line.
+The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "disallowed by robots.txt" counts URLs that were not fetched for that reason. "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. A line of progress counts the robots.txt files that were read while hosts are new, because no URL of a host is fetched before. Unless standard error is a terminal, each line names the most frequent error class since the last line.
 
 Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their --lease expires.
 
@@ -100,6 +101,8 @@ func (c *statusCmd) Help() string {
 	return `The last column has the names that other documents use: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
 
 A host may be counted in several lines: a blocked host is also waiting.
+
+A worker is one "frontier run". It is listed from its start to its stop. One that was not seen for 30 s has vanished: its URLs are fetched by another worker when their leases end.
 
 Each reading counts the rows of the whole table. --classes reads them one by one, which takes some seconds for a million URLs.`
 }
@@ -136,7 +139,9 @@ func (c *whyCmd) Manual() cli.Manual {
 func (c *retryCmd) Help() string {
 	return `Makes URLs pending again whose last fetch failed, including dead ones, and resets their failure counts. If robots.txt ended a URL, that file is fetched again. "frontier status --classes" shows how many URLs failed with each class.
 
-With --fetched-before, it makes successfully fetched URLs pending instead, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.`
+With --fetched-before, it makes successfully fetched URLs pending instead, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.
+
+URLs change 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says how many URLs are pending again; run it again for the others.`
 }
 
 // Manual lists the exit codes and examples of the command.

@@ -41,10 +41,12 @@ type progress struct {
 	faults  faults
 	started time.Time
 
-	last store.Counts
-	took time.Duration // duration of the last count
-	done trend         // outcomes of this worker
-	left trend         // URLs of the frontier still to be fetched, at each count
+	last   store.Counts
+	took   time.Duration // duration of the last count
+	before int64         // URLs that this worker had ended at the last count
+	done   trend         // outcomes of this worker
+	robots trend         // files that it has fetched
+	left   trend         // URLs of the frontier still to be fetched, at each count
 }
 
 // watched runs the worker and shows its progress.
@@ -78,6 +80,7 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	p.done.add(p.started, 0, rateOver)
+	p.robots.add(p.started, 0, rateOver)
 	p.count(ctx)
 	for {
 		select {
@@ -102,12 +105,12 @@ func (p *progress) count(ctx context.Context) {
 	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, countShare*p.took) {
 		return
 	}
-	started := time.Now()
+	started, s := time.Now(), p.stats()
 	c, err := p.counts(ctx)
 	if err != nil {
 		return // the worker logs errors of the store
 	}
-	p.last, p.took = c, time.Since(started)
+	p.last, p.took, p.before = c, time.Since(started), s.Completed+s.Dead
 	p.left.add(started, c.Pending+c.Failed+c.Fetching, trendOver)
 	p.metrics.Counted(c)
 }
@@ -115,6 +118,7 @@ func (p *progress) count(ctx context.Context) {
 func (p *progress) show(now time.Time) {
 	s := p.stats()
 	p.done.add(now, s.Completed+s.Failed+s.Dead, rateOver)
+	p.robots.add(now, s.Robots, rateOver)
 	text := fmt.Sprintf("%d completed, %d failed", s.Completed, s.Dead-s.Disallowed)
 	if s.Disallowed > 0 {
 		text += fmt.Sprintf(", %d %s", s.Disallowed, disallowed)
@@ -123,8 +127,11 @@ func (p *progress) show(now time.Time) {
 		text += p.faults.lately()
 	}
 	text += fmt.Sprintf(", %.0f/s", p.done.rate())
+	if rate := p.robots.rate(); rate > 0 {
+		text += fmt.Sprintf(", %d robots.txt read, %.0f/s", s.Robots, rate)
+	}
 	if len(p.left) > 0 {
-		text += fmt.Sprintf(", %d to go", p.last.Pending+p.last.Failed+p.last.Fetching)
+		text += fmt.Sprintf(", %d to go", p.toGo(s))
 		if d, ok := p.estimate(now); ok {
 			text += fmt.Sprintf(" in about %s", why.Span(d))
 		}
@@ -141,6 +148,13 @@ func (p *progress) show(now time.Time) {
 		return
 	}
 	p.out.Printf("%s\n", text)
+}
+
+// toGo returns how many URLs are left. That is the last count, which may be minutes old, without those
+// that this worker has ended since.
+func (p *progress) toGo(s frontier.Stats) int64 {
+	left := p.last.Pending + p.last.Failed + p.last.Fetching
+	return max(0, left-(s.Completed+s.Dead-p.before))
 }
 
 // estimate returns how long the rest takes if the current trend continues. It returns false if the

@@ -24,13 +24,18 @@ type crawling struct {
 	reads   int           // of the table
 	takes   time.Duration // a read
 	fails   error         // each read
+	robots  int64         // files that are read, two per second, before the first URL
 }
 
-func (c *crawling) ended() int64 { return min(c.urls, int64(time.Since(c.started).Seconds()*10)) }
+func (c *crawling) ended() int64 {
+	since := time.Since(c.started) - time.Duration(c.robots)*time.Second/2
+	return max(0, min(c.urls, int64(since.Seconds()*10)))
+}
 
 func (c *crawling) stats() frontier.Stats {
 	n := c.ended()
-	return frontier.Stats{Completed: n - n/10, Dead: n / 10, Disallowed: min(c.forbids, n/10), Open: 3}
+	return frontier.Stats{Completed: n - n/10, Dead: n / 10, Disallowed: min(c.forbids, n/10), Open: 3,
+		Robots: min(c.robots, int64(time.Since(c.started).Seconds()*2))}
 }
 
 func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
@@ -68,6 +73,11 @@ func TestProgressLines(t *testing.T) {
 `, c.watch(&progress{}, 55*time.Second))
 		c = &crawling{urls: 400, forbids: 4}
 		diff(t, "with robots.txt", "90 completed, 6 failed, 4 disallowed by robots.txt, 10/s, 300 to go in about 30s, 3 in flight, hosts: 7 waiting, 2 blocked\n", c.watch(&progress{}, 15*time.Second))
+		c = &crawling{urls: 100, robots: 40}
+		diff(t, "reading robots.txt first", `0 completed, 0 failed, 0/s, 20 robots.txt read, 2/s, 100 to go, 3 in flight, hosts: 7 waiting, 2 blocked
+0 completed, 0 failed, 0/s, 40 robots.txt read, 2/s, 100 to go, 3 in flight, hosts: 7 waiting, 2 blocked
+90 completed, 10 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
+`, c.watch(&progress{}, 35*time.Second))
 		c = &crawling{urls: 400, fails: errors.New("the database is away")}
 		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&progress{}, 15*time.Second))
 		c = &crawling{urls: 400}
@@ -125,7 +135,7 @@ func TestFaultsAreNamed(t *testing.T) {
 }
 
 // TestProgressDrawn checks that there is a line each second, and a count every five seconds if
-// counting takes 50 ms.
+// counting takes 50 ms. Between counts the URLs that have ended are not "to go".
 func TestProgressDrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +144,8 @@ func TestProgressDrawn(t *testing.T) {
 		if len(lines) != 12 || c.reads != 3 {
 			t.Fatalf("%d lines and %d counts in 12 s, want 12 and 3: %q", len(lines), c.reads, lines)
 		}
-		diff(t, "the first line", "9 completed, 1 failed, 10/s, 400 to go, 3 in flight, hosts: 7 waiting, 2 blocke", lines[0])
-		diff(t, "the last line", "108 completed, 12 failed, 10/s, 300 to go in about 28s, 3 in flight, hosts: 7 w", lines[11])
+		diff(t, "the first line", "9 completed, 1 failed, 10/s, 390 to go, 3 in flight, hosts: 7 waiting, 2 blocke", lines[0])
+		diff(t, "the last line", "108 completed, 12 failed, 10/s, 280 to go in about 28s, 3 in flight, hosts: 7 w", lines[11])
 	})
 }
 

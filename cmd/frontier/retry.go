@@ -35,13 +35,7 @@ func (c *retryCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out := &cli.Printer{W: a.Out}
-		n, one, many, err := c.again(ctx, s, host)
-		if err != nil {
-			return err
-		}
-		out.Printf("%s pending again.\n%s", isAre(n, one, many), note)
-		return out.End()
+		return c.retry(ctx, a, s, host, note)
 	})
 }
 
@@ -62,8 +56,29 @@ func (c *retryCmd) check() error {
 	return nil
 }
 
+// retry makes URLs pending and prints the result, with a note.
+func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note string) error {
+	m := newProgressLine(a)
+	n, one, many, err := c.again(ctx, s, host, func(done int64) { m.show(done, cli.Count(done, "URL")) })
+	m.clear()
+	done := isAre(n, one, many) + " pending again"
+	switch {
+	case ctx.Err() != nil:
+		a.Errorf("interrupted: %s", done)
+		a.Hintf("They stay pending. Run the same command again to continue with the others.")
+		return cli.PrintedError(cli.ExitInterrupted, "interrupted")
+	case err != nil && n > 0:
+		return fmt.Errorf("%s: %w", done, err)
+	case err != nil:
+		return err
+	}
+	out := &cli.Printer{W: a.Out}
+	out.Printf("%s.\n%s", done, note)
+	return out.End()
+}
+
 // again makes URLs pending. It returns their number and a description of one and of many of them.
-func (c *retryCmd) again(ctx context.Context, s store.Store, host string) (n int64, one, many string, err error) {
+func (c *retryCmd) again(ctx context.Context, s store.Store, host string, progress func(int64)) (n int64, one, many string, err error) {
 	of, which := "", "failed"
 	if host != "" {
 		of = " of " + host
@@ -71,16 +86,16 @@ func (c *retryCmd) again(ctx context.Context, s store.Store, host string) (n int
 	verb := [2]string{"that had", "that had"}
 	switch {
 	case c.FetchedBefore != nil:
-		n, err = s.Refetch(ctx, *c.FetchedBefore, host, nil)
+		n, err = s.Refetch(ctx, *c.FetchedBefore, host, progress)
 		verb, which = [2]string{"that was", "that were"}, "fetched"
 		if *c.FetchedBefore > 0 {
 			which += fmt.Sprintf(" at least %v ago", *c.FetchedBefore)
 		}
 	case c.Class != nil:
-		n, err = s.RetryFailed(ctx, *c.Class, host, nil)
+		n, err = s.RetryFailed(ctx, *c.Class, host, progress)
 		which = "failed with " + *c.Class
 	default:
-		n, err = s.RetryFailed(ctx, "", host, nil)
+		n, err = s.RetryFailed(ctx, "", host, progress)
 	}
 	return n, fmt.Sprintf("URL%s %s %s", of, verb[0], which), fmt.Sprintf("URLs%s %s %s", of, verb[1], which), err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
 )
@@ -29,6 +30,7 @@ type statusCmd struct {
 type counted struct {
 	URLs    urlCounts              `json:"urls"`
 	Hosts   hostCounts             `json:"hosts"`
+	Workers []workerState          `json:"workers"`
 	Paused  bool                   `json:"paused"` // the whole crawl
 	Classes map[string]classCounts `json:"classes,omitempty"`
 }
@@ -49,6 +51,41 @@ type hostCounts struct {
 	InFlight int64 `json:"in_flight"`
 	Blocked  int64 `json:"blocked"`
 	Paused   int64 `json:"paused"`
+}
+
+// workerState is a worker that runs, holds URLs, or has vanished.
+type workerState struct {
+	Name       string    `json:"name"`
+	StartedAt  timestamp `json:"started_at"` // null if the worker does not report itself, as seen_at
+	SeenAt     timestamp `json:"seen_at"`
+	Claims     int64     `json:"claims"`      // URLs that it holds
+	LeaseUntil timestamp `json:"lease_until"` // when the last of them is free
+	Vanished   bool      `json:"vanished"`    // not seen for 30 s
+
+	now time.Time
+}
+
+// text says in one line what is known about a worker.
+func (w *workerState) text() string {
+	var parts []string
+	seen, started, lease := time.Time(w.SeenAt), time.Time(w.StartedAt), time.Time(w.LeaseUntil)
+	switch {
+	case w.Vanished:
+		parts = append(parts, "vanished: last seen "+why.Relative(seen, w.now))
+	case !started.IsZero():
+		parts = append(parts, "started "+why.Relative(started, w.now))
+	}
+	if w.Claims > 0 {
+		held := fmt.Sprintf("holds %d URLs", w.Claims)
+		if w.Claims == 1 {
+			held = "holds 1 URL"
+		}
+		if w.Vanished {
+			held += " until the last lease ends " + why.Relative(lease, w.now)
+		}
+		parts = append(parts, held)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // classCounts counts the URLs whose last fetch failed with a class.
@@ -130,10 +167,19 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
 		Paused: n.Paused,
 	}
-	if c.Classes {
+	if out.Workers, err = readWorkers(ctx, s); err == nil && c.Classes {
 		out.Classes, err = countClasses(ctx, s)
 	}
 	return out, err
+}
+
+func readWorkers(ctx context.Context, s store.Store) ([]workerState, error) {
+	found, err := s.Workers(ctx)
+	all := make([]workerState, len(found)) // not null in JSON
+	for i, w := range found {
+		all[i] = workerState{w.Name, timestamp(w.Started), timestamp(w.Seen), w.Claims, timestamp(w.LeaseUntil), w.Vanished, w.Now}
+	}
+	return all, err
 }
 
 func countClasses(ctx context.Context, s store.Store) (map[string]classCounts, error) {
@@ -176,6 +222,12 @@ func (n *counted) table() string {
 	row("blocked", n.Hosts.Blocked, "after a 429 or 503")
 	row("paused", n.Hosts.Paused, "")
 	row("total", n.Hosts.Total, "")
+	if len(n.Workers) > 0 {
+		b.WriteString("Workers\n")
+	}
+	for _, w := range n.Workers {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-23s %s", cli.Escape(or(w.Name, "(no name)")), w.text()), " ") + "\n")
+	}
 	if n.Classes != nil {
 		fmt.Fprintf(&b, "Error classes %22s  %10s\n", "failed", "dead")
 	}
@@ -197,6 +249,11 @@ func (n *counted) line() string {
 	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
 		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
 		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused)
+	for _, w := range n.Workers {
+		if w.Vanished {
+			text += "; worker " + cli.Escape(w.Name) + " has vanished"
+		}
+	}
 	if n.Paused {
 		text += "; the crawl is paused"
 	}

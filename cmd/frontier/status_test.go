@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,46 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusWorkers checks that status names workers, and says which have vanished.
+func TestStatusWorkers(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, "http://a.test/", "http://b.test/", "http://c.test/")
+	if got := c.must("status"); strings.Contains(got, "Workers") {
+		t.Errorf("status of a crawl without workers names some:\n%s", got)
+	}
+	c.store(func(s store.Store) error {
+		for _, name := range []string{"idle", "gone\x1b", "gone, and held nothing", ""} {
+			if err := s.WorkerSeen(t.Context(), name, true); err != nil {
+				return err
+			}
+		}
+		for name, n := range map[string]int{"gone\x1b": 2, "old": 1} {
+			if _, err := s.Claim(t.Context(), store.ClaimParams{Worker: name, Limit: n, Lease: 100 * time.Hour}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c.exec(`UPDATE workers SET started_at = started_at - 10800000, seen_at = seen_at - CASE WHEN name LIKE 'gone%' THEN 7200000 ELSE 0 END`)
+	_, got, _ := strings.Cut(c.must("status"), "Workers\n")
+	diff(t, "workers", `  (no name)               started 3h ago
+  gone\x1b                vanished: last seen 2h ago, holds 2 URLs until the last lease ends in 4d
+  gone, and held nothing  vanished: last seen 2h ago
+  idle                    started 3h ago
+  old                     holds 1 URL
+`, regexp.MustCompile(`([0-9]+[dh])[0-9dhms]+`).ReplaceAllString(got, "$1"))
+	var state counted
+	if err := json.Unmarshal([]byte(c.must("status", "--json")), &state); err != nil {
+		t.Fatal(err)
+	}
+	if w := state.Workers; len(w) != 5 || w[1].Name != "gone\x1b" || !w[1].Vanished || w[1].Claims != 2 || w[4].Vanished || !time.Time(w[4].SeenAt).IsZero() {
+		t.Errorf("status --json: workers %+v, want 5, of which gone has vanished with 2 claims, and old was never seen", state.Workers)
+	}
+	if got := state.line(); !strings.HasSuffix(got, `; worker gone\x1b has vanished; worker gone, and held nothing has vanished`) {
+		t.Errorf("the line of --watch is %q, want the workers that have vanished at its end", got)
+	}
+}
+
 func TestStatusPaused(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
@@ -85,7 +126,7 @@ func TestStatusPaused(t *testing.T) {
 		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
 	}
 	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0},`+
-		`"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"paused":true}`+"\n", c.must("status", "--json"))
+		`"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
 }
 
 func TestStatusClasses(t *testing.T) {

@@ -115,20 +115,27 @@ func (c *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
 	return pages(ctx, c.db, query, func(scan func(...any) error) (URL, error) { return scanURL(scan) }, func(u URL) int64 { return u.ID })
 }
 
+const fetchColumns = `f.id, f.url, f.final_url, f.status, f.http_status, f.error_class, f.last_error, f.attempts, f.retry_count,
+	f.duration_ms, f.wait_ms, f.bytes, f.body_digest, f.ended_at, f.content_type, f.charset, f.headers,
+	f.warc_file, f.warc_offset, f.warc_length, f.warc_record_id, f.warc_date, f.warc_payload_digest`
+
+// scanFetch reads fetchColumns, and further columns into more.
+func scanFetch(scan func(...any) error, more ...any) (FetchRow, error) {
+	var f FetchRow
+	var duration, wait, ended int64
+	err := scan(append([]any{&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
+		&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended, &f.ContentType, &f.Charset, &f.Headers,
+		&f.Archived.File, &f.Archived.Offset, &f.Archived.Length, &f.Archived.RecordID, &f.Archived.Date, &f.Archived.PayloadDigest}, more...)...)
+	f.Duration, f.Wait = time.Duration(duration)*time.Millisecond, time.Duration(wait)*time.Millisecond
+	f.EndedAt = clock(ended)
+	return f, err
+}
+
 // Fetches implements [Store].
 func (c *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
-	query := c.translate(`SELECT id, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
-		duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
-		warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest FROM fetches WHERE id > ? ORDER BY id LIMIT ?`)
-	return pages(ctx, c.db, query, func(scan func(...any) error) (f FetchRow, err error) {
-		var duration, wait, ended int64
-		err = scan(&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
-			&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended, &f.ContentType, &f.Charset, &f.Headers,
-			&f.Archived.File, &f.Archived.Offset, &f.Archived.Length, &f.Archived.RecordID, &f.Archived.Date, &f.Archived.PayloadDigest)
-		f.Duration, f.Wait = time.Duration(duration)*time.Millisecond, time.Duration(wait)*time.Millisecond
-		f.EndedAt = clock(ended)
-		return f, err
-	}, func(f FetchRow) int64 { return f.ID })
+	query := c.translate(`SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`)
+	return pages(ctx, c.db, query, func(scan func(...any) error) (FetchRow, error) { return scanFetch(scan) },
+		func(f FetchRow) int64 { return f.ID })
 }
 
 // pages yields rows in the order of ids. It reads each page before it yields its rows: a slow
@@ -159,9 +166,19 @@ func pages[T any](ctx context.Context, db *sql.DB, query string, read func(scan 
 // Explanation is the state that decides when a URL is fetched next.
 type Explanation struct {
 	URL    URL
+	Place  Place
 	Host   Host
 	Paused bool      // the crawl as a whole
 	Now    time.Time // by the database's clock
+}
+
+// Place is where a URL came from, and how urgent it is.
+type Place struct {
+	Kind      Kind
+	Priority  int
+	Depth     int
+	Metadata  string
+	ParentURL string // empty if there is none, or if it was deleted
 }
 
 // Why implements [Store].
@@ -174,9 +191,11 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 	var next, blocked, delay, now int64
 	row := c.db.QueryRowContext(ctx, c.translate(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
-			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
+			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now},
+			u.kind, u.priority, u.depth, u.metadata, COALESCE((SELECT url FROM urls p WHERE p.id = u.parent_id), '')
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)
-	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &e.Paused, &now)
+	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &e.Paused, &now,
+		&e.Place.Kind, &e.Place.Priority, &e.Place.Depth, &e.Place.Metadata, &e.Place.ParentURL)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL
 	}

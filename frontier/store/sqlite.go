@@ -46,7 +46,7 @@ func openSQLite(ctx context.Context, path string, config Config) (Store, error) 
 	s.core = core{
 		db: db, chunks: s, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
 		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
-			"{among}", "IN (SELECT value FROM json_each(?))",
+			"{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
 			"{vacant}", `NOT EXISTS (SELECT 1 FROM hosts h JOIN urls u ON u.host_id = h.id
 				WHERE h.host = replace(replace(robots.origin, 'https://', ''), 'http://', ''))`),
 	}

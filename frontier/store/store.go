@@ -110,6 +110,22 @@ type Store interface {
 	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
 	// Counts reads the whole table, so call it every few seconds at most.
 	Counts(ctx context.Context) (Counts, error)
+	// Stats reads whole tables, as Counts does. hosts is the length of each list of hosts.
+	Stats(ctx context.Context, hosts int) (Stats, error)
+	// LastFetch returns the highest id of an outcome, or zero.
+	LastFetch(ctx context.Context) (int64, error)
+	// FetchesAfter returns at most limit outcomes after an id, in the order of ids. While an outcome with a
+	// smaller id may still be committed, it does not return those after it.
+	FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error)
+	// IDs returns the ids of URLs. One that the frontier does not have is missing.
+	IDs(ctx context.Context, urls []string) (map[string]int64, error)
+	// WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
+	// that it has started now.
+	WorkerSeen(ctx context.Context, name string, started bool) error
+	// WorkerStopped removes a worker that stops and holds no URL any more.
+	WorkerStopped(ctx context.Context, name string) error
+	// Workers returns the workers that run or have vanished, and those that hold URLs, by name.
+	Workers(ctx context.Context) ([]WorkerState, error)
 	// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
 	Why(ctx context.Context, url string) (Explanation, error)
 	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent

@@ -89,3 +89,16 @@ func CheckSAN(san string) error {
 	}
 	return nil
 }
+
+// Bearer returns the token of the Authorization headers of a call (RFC 6750 §2.1). Two headers are
+// ambiguous and give none.
+func Bearer(headers []string) string {
+	if len(headers) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}

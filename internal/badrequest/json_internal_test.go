@@ -1,4 +1,4 @@
-package server
+package badrequest
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// faultsOf returns the violations in an error of [readJSON], as lines.
+// faultsOf returns the violations in an error of [ReadJSON], as lines.
 func faultsOf(err error) []string {
 	var lines []string
 	for _, detail := range status.Convert(err).Details() {
@@ -74,7 +74,7 @@ func TestReadJSON(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			err := readJSON([]byte(row.text), row.m, "the request")
+			err := ReadJSON([]byte(row.text), row.m, "the request")
 			got := faultsOf(err)
 			if (err == nil) != (row.want == nil) || !slices.EqualFunc(got, row.want, strings.HasPrefix) {
 				t.Errorf("%q (%v), want %q", got, err, row.want)
@@ -85,27 +85,29 @@ func TestReadJSON(t *testing.T) {
 		{``, `{"url": "https://example.com/"}`}, {`[]`, `{"url": "https://example.com/"}`}, {`"a"`, "send an object"}, {`{`, "unexpected"},
 		{`{"url":"a"} x`, "invalid value x"}, {`{"url":"a",}`, "unexpected"}, {"{\"url\":\"\xff\"}", "UTF-8"}, {`{"uri":1,`, "unknown field"},
 	} {
-		if err := readJSON([]byte(row.text), new(pb.FetchRequest), "the request"); err == nil || !strings.Contains(fmt.Sprint(err), row.want) || !strings.Contains(fmt.Sprint(err), "not a FetchRequest in JSON") {
+		if err := ReadJSON([]byte(row.text), new(pb.FetchRequest), "the request"); err == nil || !strings.Contains(fmt.Sprint(err), row.want) || !strings.Contains(fmt.Sprint(err), "not a FetchRequest in JSON") {
 			t.Errorf("%q: %v, want %q", row.text, err, row.want)
 		}
 	}
-	if err := readJSON([]byte(`{`), new(pb.FetchRequest), "the header Fetchd-Request"); !strings.Contains(fmt.Sprint(err), "the header Fetchd-Request is not a FetchRequest") {
+	if err := ReadJSON([]byte(`{`), new(pb.FetchRequest), "the header Fetchd-Request"); !strings.Contains(fmt.Sprint(err), "the header Fetchd-Request is not a FetchRequest") {
 		t.Errorf("in a header: %v", err)
 	}
 }
+
+const manyElements = 10_000
 
 // TestReadJSONIsBounded sends the text that has the most faults.
 func TestReadJSONIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, text string }{
-		{"unknown fields", `{` + strings.Repeat(`"retry_polizy_with_more_to_it_than_others":1,`, maxElements) + `"a":1}`},
-		{"a long name", `{"` + strings.Repeat("a", maxJSONBytes) + `":1}`},
-		{"unknown values", `{"faults":[` + strings.Repeat(`"ERROR_CLASS_DNS_NOT_FOUNDED_IN_TIME",`, maxElements) + `"a"]}`},
-		{"depth", `{"a":` + strings.Repeat(`[`, maxElements) + strings.Repeat(`]`, maxElements) + `}`},
+		{"unknown fields", `{` + strings.Repeat(`"retry_polizy_with_more_to_it_than_others":1,`, manyElements) + `"a":1}`},
+		{"a long name", `{"` + strings.Repeat("a", 3<<20) + `":1}`},
+		{"unknown values", `{"faults":[` + strings.Repeat(`"ERROR_CLASS_DNS_NOT_FOUNDED_IN_TIME",`, manyElements) + `"a"]}`},
+		{"depth", `{"a":` + strings.Repeat(`[`, manyElements) + strings.Repeat(`]`, manyElements) + `}`},
 	} {
-		err := readJSON([]byte(row.text), new(pb.ExplainRequest), "the request")
-		if got := len(fmt.Sprint(err)); err == nil || got > 2*maxViolationBytes {
-			t.Errorf("%s: an error of %d bytes, want at most %d", row.name, got, 2*maxViolationBytes)
+		err := ReadJSON([]byte(row.text), new(pb.ExplainRequest), "the request")
+		if got := len(fmt.Sprint(err)); err == nil || got > 2*MaxBytes {
+			t.Errorf("%s: an error of %d bytes, want at most %d", row.name, got, 2*MaxBytes)
 		}
 	}
 }
@@ -119,14 +121,14 @@ func FuzzReadJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		want := protojson.Unmarshal(text, new(pb.FetchRequest))
-		err := readJSON(text, new(pb.FetchRequest), "the request")
+		err := ReadJSON(text, new(pb.FetchRequest), "the request")
 		if (err == nil) != (want == nil) {
 			t.Fatalf("%q: %v, want %v", text, err, want)
 		}
 		if want != nil && len(faultsOf(err)) == 0 && !strings.Contains(fmt.Sprint(err), "not a FetchRequest in JSON") {
 			t.Errorf("%q: %v", text, err)
 		}
-		if len(fmt.Sprint(err)) > 2*maxViolationBytes {
+		if len(fmt.Sprint(err)) > 2*MaxBytes {
 			t.Errorf("%q: an error of %d bytes", text, len(fmt.Sprint(err)))
 		}
 		if faults := explainJSON(text, new(pb.FetchRequest).ProtoReflect().Descriptor()); want == nil && faults != nil {

@@ -1,4 +1,4 @@
-package server
+package badrequest
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ import (
 	"fetchd/internal/typo"
 )
 
-// readJSON reads a message in JSON. what names the text in an error.
-func readJSON(text []byte, m proto.Message, what string) error {
+// ReadJSON reads a message in JSON. what names the text in an error.
+func ReadJSON(text []byte, m proto.Message, what string) error {
 	err := protojson.Unmarshal(text, m)
 	if err == nil {
 		return nil
@@ -54,7 +54,7 @@ func syntaxFault(err error) string {
 // jsonFaults finds what is wrong with a message in JSON that protojson rejected. protojson
 // reports only the first fault, and not what it expects instead.
 type jsonFaults struct {
-	violations
+	Violations
 	in  *json.Decoder
 	err error // the text is not JSON
 }
@@ -71,7 +71,7 @@ func explainJSON(text []byte, m protoreflect.MessageDescriptor) error {
 	if f.err != nil {
 		return nil
 	}
-	return f.violations.err()
+	return f.Violations.Err()
 }
 
 // next returns the next token, or nil after an error.
@@ -112,7 +112,7 @@ func (f *jsonFaults) skip(token json.Token) {
 }
 
 // full reports whether further violations are only counted.
-func (f *jsonFaults) full() bool { return f.bytes >= maxViolationBytes }
+func (f *jsonFaults) full() bool { return f.bytes >= MaxBytes }
 
 // message checks the fields of an object. Its depth is that of the contract.
 func (f *jsonFaults) message(path string, m protoreflect.MessageDescriptor) {
@@ -130,7 +130,7 @@ func (f *jsonFaults) message(path string, m protoreflect.MessageDescriptor) {
 		}
 		at := join(path, string(fd.Name()))
 		if seen[fd.Number()] {
-			f.add(at, "is given twice: give it once")
+			f.Add(at, "is given twice: give it once")
 			f.skip(f.next())
 			continue
 		}
@@ -142,7 +142,7 @@ func (f *jsonFaults) message(path string, m protoreflect.MessageDescriptor) {
 // unknown adds the violation of a name that the message does not have.
 func (f *jsonFaults) unknown(path, key string, m protoreflect.MessageDescriptor) {
 	if f.full() {
-		f.violations.more++
+		f.Violations.more++
 		return
 	}
 	names := make([]string, m.Fields().Len())
@@ -154,10 +154,10 @@ func (f *jsonFaults) unknown(path, key string, m protoreflect.MessageDescriptor)
 		near = typo.Nearest(strings.ToLower(key), "", names)
 	}
 	if near != "" {
-		f.add(at, "is not a field of %s: did you mean %q?", m.Name(), near)
+		f.Add(at, "is not a field of %s: did you mean %q?", m.Name(), near)
 		return
 	}
-	f.add(at, "is not a field of %s, which has %s", m.Name(), strings.Join(names, ", "))
+	f.Add(at, "is not a field of %s, which has %s", m.Name(), strings.Join(names, ", "))
 }
 
 func join(path, name string) string {
@@ -180,7 +180,7 @@ func (f *jsonFaults) field(path string, fd protoreflect.FieldDescriptor) {
 			return
 		}
 		for i := 0; f.another(); i++ {
-			f.value(indexed(path, i), fd, f.next())
+			f.value(Indexed(path, i), fd, f.next())
 		}
 	default:
 		f.value(path, fd, token)
@@ -195,13 +195,13 @@ func (f *jsonFaults) entries(path string, fd protoreflect.FieldDescriptor, token
 	}
 	for i := 0; f.another(); i++ {
 		f.next() // the key
-		f.value(indexed(path, i), fd.MapValue(), f.next())
+		f.value(Indexed(path, i), fd.MapValue(), f.next())
 	}
 }
 
 // wrong adds the violation of a value with the wrong type.
 func (f *jsonFaults) wrong(path string, token json.Token, want, such string) {
-	f.add(path, "is %s: give %s, such as %s", kindOf(token), want, such)
+	f.Add(path, "is %s: give %s, such as %s", kindOf(token), want, such)
 	f.skip(token)
 }
 
@@ -224,7 +224,7 @@ func (f *jsonFaults) value(path string, fd protoreflect.FieldDescriptor, token j
 		if !isText {
 			f.wrong(path, token, "the bytes in base64", such+" for hello")
 		} else if !isBase64(text) {
-			f.add(path, "is not base64: give the bytes in base64, such as %s for hello", such)
+			f.Add(path, "is not base64: give the bytes in base64, such as %s for hello", such)
 		}
 	case protoreflect.BoolKind:
 		if _, ok := token.(bool); !ok {
@@ -241,7 +241,7 @@ func (f *jsonFaults) value(path string, fd protoreflect.FieldDescriptor, token j
 		case !isText && !isNumber:
 			f.wrong(path, token, "a whole number", such)
 		case !isWhole(text, kind):
-			f.add(path, "is %.40q: give a whole number that fits %s, such as %s", text, kind, such)
+			f.Add(path, "is %.40q: give a whole number that fits %s, such as %s", text, kind, such)
 		}
 	}
 }
@@ -264,12 +264,12 @@ func (f *jsonFaults) object(path string, m protoreflect.MessageDescriptor, token
 			f.wrong(path, token, "seconds with the unit s in quotes", such)
 			return
 		}
-		f.add(path, "is %.40q: give seconds with the unit s, such as %s", text, such)
+		f.Add(path, "is %.40q: give seconds with the unit s, such as %s", text, such)
 	case "google.protobuf.Timestamp":
 		if !isText {
 			f.wrong(path, token, "a time as in RFC 3339 in quotes", such)
 		} else if !isJSON(text, new(timestamppb.Timestamp)) {
-			f.add(path, "is %.40q: give a time as in RFC 3339, such as %s", text, such)
+			f.Add(path, "is %.40q: give a time as in RFC 3339, such as %s", text, such)
 		}
 	default:
 		if token != json.Delim('{') {
@@ -297,7 +297,7 @@ func (f *jsonFaults) enum(path string, e protoreflect.EnumDescriptor, token json
 		return
 	}
 	if f.full() {
-		f.violations.more++
+		f.Violations.more++
 		return
 	}
 	prefix := enumPrefix(e)
@@ -310,15 +310,15 @@ func (f *jsonFaults) enum(path string, e protoreflect.EnumDescriptor, token json
 	if len(name) <= 60 {
 		wanted := prefix + strings.TrimPrefix(strings.ToUpper(strings.ReplaceAll(name, "-", "_")), prefix)
 		if near := typo.Nearest(wanted, prefix, names); near != "" {
-			f.add(path, "is %q: did you mean %q?", name, near)
+			f.Add(path, "is %q: did you mean %q?", name, near)
 			return
 		}
 	}
 	if len(names) > maxListedValues {
-		f.add(path, "is %.40q: give a value of %s, such as %q", name, e.Name(), names[0])
+		f.Add(path, "is %.40q: give a value of %s, such as %q", name, e.Name(), names[0])
 		return
 	}
-	f.add(path, "is %.40q: give one of %s", name, strings.Join(names, ", "))
+	f.Add(path, "is %.40q: give one of %s", name, strings.Join(names, ", "))
 }
 
 // enumPrefix returns the prefix of the values of an enum, such as "BODY_DELIVERY_".

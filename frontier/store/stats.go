@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// Stats are the counts of a frontier.
+type Stats struct {
+	Counts
+	Now        time.Time // by the database's clock
+	LastMinute Sums
+	Bytes      int64 // of all bodies
+	Classes    []ClassCount
+	Slowest    []HostStats // the longest mean duration first
+	Closed     []HostStats // blocked or paused, those that open last first
+	Workers    []WorkerState // by name; at most 100
+}
+
+// Sums are sums over outcomes.
+type Sums struct{ Outcomes, Bytes int64 }
+
+// ClassCount is the number of URLs whose last fetch failed with a class.
+type ClassCount struct {
+	Class        string
+	Failed, Dead int64
+}
+
+// HostStats are sums over the outcomes of a host, and its state.
+type HostStats struct {
+	Host         string
+	Fetches      int64
+	Failures     int64
+	Duration     time.Duration // of all fetches
+	Bytes        int64
+	BlockedUntil time.Time
+	Paused       bool
+	InFlight     int
+}
+
+const (
+	maxClasses = 50
+	maxWorkers = 100
+	// maxRecent is the number of outcomes that LastMinute reads. The table has no index by time, because
+	// each outcome would pay for it.
+	maxRecent = 100_000
+)
+
+// Stats implements [Store].
+func (c *core) Stats(ctx context.Context, hosts int) (s Stats, err error) {
+	if s.Counts, err = c.Counts(ctx); err != nil {
+		return Stats{}, err
+	}
+	for _, read := range []func(context.Context, int, *Stats) error{c.readSums, c.readClasses, c.readHosts, c.readWorkers} {
+		if err := read(ctx, hosts, &s); err != nil {
+			return Stats{}, fmt.Errorf("read statistics: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// readSums reads the newest outcomes. If they do not reach back a minute, it extrapolates.
+func (c *core) readSums(ctx context.Context, _ int, s *Stats) error {
+	const minute = int64(time.Minute / time.Millisecond)
+	var now, first, read int64
+	err := c.db.QueryRowContext(ctx, c.translate(`SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
+			COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN bytes END), 0), (SELECT COALESCE(sum(bytes), 0) FROM hosts)
+		FROM (SELECT ended_at, bytes FROM fetches ORDER BY id DESC LIMIT ?) AS f`), minute, minute, maxRecent).
+		Scan(&now, &read, &first, &s.LastMinute.Outcomes, &s.LastMinute.Bytes, &s.Bytes)
+	if span := now - first; err == nil && read == maxRecent && span > 0 && span < minute {
+		s.LastMinute.Outcomes = s.LastMinute.Outcomes * minute / span
+		s.LastMinute.Bytes = int64(float64(s.LastMinute.Bytes) * float64(minute) / float64(span))
+	}
+	s.Now = clock(now)
+	return err
+}
+
+func (c *core) readClasses(ctx context.Context, _ int, s *Stats) error {
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
+		FROM urls WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`), maxClasses)
+	s.Classes, err = collect(rows, err, func(scan func(...any) error) (n ClassCount, err error) {
+		err = scan(&n.Class, &n.Failed, &n.Dead)
+		return n, err
+	})
+	return err
+}
+
+func (c *core) readHosts(ctx context.Context, hosts int, s *Stats) (err error) {
+	if s.Slowest, err = c.hostStats(ctx, hosts, `fetch_count > 0 ORDER BY duration_ms / fetch_count DESC, host`); err != nil {
+		return err
+	}
+	s.Closed, err = c.hostStats(ctx, hosts, `paused OR blocked_until > {now} ORDER BY blocked_until DESC, host`)
+	return err
+}
+
+func (c *core) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT host, fetch_count, failure_count, duration_ms, bytes,
+		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts WHERE `+which+` LIMIT ?`), limit)
+	return collect(rows, err, func(scan func(...any) error) (h HostStats, err error) {
+		var duration, blocked int64
+		err = scan(&h.Host, &h.Fetches, &h.Failures, &duration, &h.Bytes, &blocked, &h.Paused, &h.InFlight)
+		h.Duration, h.BlockedUntil = time.Duration(duration)*time.Millisecond, clock(blocked)
+		return h, err
+	})
+}
+
+func (c *core) readWorkers(ctx context.Context, _ int, s *Stats) error {
+	all, err := c.Workers(ctx)
+	s.Workers = all[:min(len(all), maxWorkers)]
+	return err
+}
+
+// settleTime is how long a transaction may take from an outcome's id to its commit.
+const settleTime = 5 * time.Second
+
+// LastFetch implements [Store].
+func (c *core) LastFetch(ctx context.Context) (int64, error) {
+	return scalar[int64](ctx, c.db, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
+}
+
+// FetchesAfter implements [Store]. Ids are given before transactions commit, so a missing one may still
+// come. What follows it waits until that is too late.
+func (c *core) FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error) {
+	var now int64
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
+		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`), after, limit)
+	page, err := collect(rows, err, func(scan func(...any) error) (f WatchedFetch, err error) {
+		f.FetchRow, err = scanFetch(scan, &f.Metadata, &now)
+		return f, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read outcomes after %d: %w", after, err)
+	}
+	settled := clock(now).Add(-settleTime)
+	for i, f := range page {
+		if f.ID != after+1 && f.EndedAt.After(settled) {
+			return page[:i], nil
+		}
+		after = f.ID
+	}
+	return page, nil
+}
+
+// WatchedFetch is a recorded fetch with the metadata of its URL.
+type WatchedFetch struct {
+	FetchRow
+	Metadata string
+}
+
+// IDs implements [Store].
+func (c *core) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
+	hashes := make([]string, 0, len(urls))
+	given := make(map[string]string, len(urls)) // hashes of URLs
+	for _, u := range urls {
+		if n, err := normalise(u); err == nil {
+			hashes, given[u] = append(hashes, n.Hash), n.Hash
+		}
+	}
+	ids := make(map[string]int64, len(given))
+	if len(given) == 0 {
+		return ids, nil
+	}
+	list, err := toJSON(hashes)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]int64, len(given)) // ids of hashes
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id, url_hash FROM urls WHERE url_hash {hashed}`), list)
+	_, err = collect(rows, err, func(scan func(...any) error) (none struct{}, err error) {
+		var id int64
+		var hash []byte
+		err = scan(&id, &hash)
+		found[hex.EncodeToString(hash)] = id
+		return none, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for %d URLs: %w", len(given), err)
+	}
+	for u, hash := range given {
+		if id, ok := found[hash]; ok {
+			ids[u] = id
+		}
+	}
+	return ids, nil
+}

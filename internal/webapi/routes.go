@@ -1,0 +1,60 @@
+// Package webapi is the frame of the HTTP APIs: their paths, their errors as google.rpc.Status, and the
+// protection against pages of other origins.
+package webapi
+
+import (
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Routes are the paths of an HTTP port. The zero value is not usable; see [NewRoutes].
+type Routes struct {
+	*http.ServeMux
+	known []string // the paths and their methods, for people
+}
+
+// NewRoutes returns routes without paths.
+func NewRoutes() *Routes { return &Routes{ServeMux: http.NewServeMux()} }
+
+// Add serves a path for the given methods, separated by spaces. GET includes HEAD. Any other
+// method of the path gets 405.
+func (r *Routes) Add(methods, path string, handler http.HandlerFunc) {
+	for method := range strings.FieldsSeq(methods) {
+		r.HandleFunc(method+" "+path, handler)
+	}
+	allow := strings.ReplaceAll(strings.Replace(methods, "GET", "GET HEAD", 1), " ", ", ")
+	r.HandleFunc(path, func(rw http.ResponseWriter, request *http.Request) {
+		rw.Header().Set("Allow", allow)
+		SendStatus(rw, http.StatusMethodNotAllowed, status.Newf(codes.Unimplemented, "%.60q does not allow the method %.20q: use %s", request.URL.Path, request.Method, allow))
+	})
+	r.known = append(r.known, strings.ReplaceAll(methods, " ", "|")+" "+strings.TrimSuffix(path, "{$}"))
+}
+
+// Rest answers requests for all other paths.
+func (r *Routes) Rest() {
+	known := strings.Join(r.known, ", ")
+	r.HandleFunc("/", func(rw http.ResponseWriter, request *http.Request) {
+		WriteStatus(rw, status.Newf(codes.NotFound, "there is no %.60q: see %s", request.URL.Path, known))
+	})
+}
+
+// Protect sets the headers of every answer of the API. It may hold bytes of an origin, which must
+// not run in a browser as a page of this service.
+func Protect(header http.Header) {
+	header.Set("Content-Security-Policy", "sandbox")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	Attach(header, "")
+}
+
+// Attach makes browsers save an answer, under a name that no origin chose.
+func Attach(header http.Header, filename string) {
+	value := "attachment"
+	if filename != "" {
+		value += `; filename="` + filename + `"`
+	}
+	header.Set("Content-Disposition", value)
+}

@@ -1,0 +1,62 @@
+package webapi
+
+import (
+	"net/http"
+	"slices"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"fetchd/internal/badrequest"
+	"fetchd/internal/messagejson"
+)
+
+// webCodes maps gRPC codes to HTTP statuses, as google.rpc.Code documents them.
+var webCodes = map[codes.Code]int{
+	codes.Canceled: 499, codes.InvalidArgument: http.StatusBadRequest, codes.DeadlineExceeded: http.StatusGatewayTimeout,
+	codes.NotFound: http.StatusNotFound, codes.PermissionDenied: http.StatusForbidden, codes.Unauthenticated: http.StatusUnauthorized,
+	codes.ResourceExhausted: http.StatusTooManyRequests, codes.FailedPrecondition: http.StatusBadRequest, codes.Aborted: http.StatusConflict,
+	codes.Unimplemented: http.StatusNotImplemented, codes.Unavailable: http.StatusServiceUnavailable,
+}
+
+// isTooLarge reports whether a request was refused because of its size.
+func isTooLarge(st *status.Status) bool {
+	for _, detail := range st.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			return slices.ContainsFunc(bad.GetFieldViolations(), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetReason() == badrequest.TooLarge })
+		}
+	}
+	return false
+}
+
+// WriteStatus sends a google.rpc.Status as the answer, with the HTTP status of its code.
+func WriteStatus(rw http.ResponseWriter, st *status.Status) {
+	code, known := webCodes[st.Code()]
+	switch {
+	case !known:
+		code = http.StatusInternalServerError
+	case isTooLarge(st):
+		code = http.StatusRequestEntityTooLarge
+	}
+	SendStatus(rw, code, st)
+}
+
+// SendStatus sends a google.rpc.Status as the answer, with an HTTP status.
+func SendStatus(rw http.ResponseWriter, code int, st *status.Status) {
+	header := rw.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("X-Content-Type-Options", "nosniff")
+	switch st.Code() {
+	case codes.ResourceExhausted, codes.Unavailable:
+		header.Set("Retry-After", "1")
+	case codes.Unauthenticated:
+		header.Set("WWW-Authenticate", "Bearer")
+	}
+	rw.WriteHeader(code)
+	text, err := messagejson.Marshal(st.Proto())
+	if err != nil {
+		text = []byte(`{"code":13,"message":"internal error"}`)
+	}
+	_, _ = rw.Write(append(text, '\n')) // an error means that the client is gone
+}
