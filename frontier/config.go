@@ -43,8 +43,12 @@ type Config struct {
 	Lease time.Duration
 	// TotalTimeout limits one fetch, including its retries; zero means 1 min.
 	TotalTimeout time.Duration
-	// MaxAttempts limits the attempts of one fetch, 1 to 11; zero means fetchd's default, 3.
+	// MaxAttempts limits the attempts of one fetch, 1 to 11; zero means fetchd's default, which is 3,
+	// or 4 with Download.
 	MaxAttempts int
+	// Download has pages retried by fetchd's profile DOWNLOAD: later, with jitter, and also after a
+	// 408. Otherwise the profile is STANDARD.
+	Download bool
 	// Policy decides what follows from outcomes.
 	Policy Policy
 	// UserAgent is the crawler's name, which origins receive. Its product token selects the rules
@@ -60,6 +64,8 @@ type Config struct {
 	// Accept lists the wanted media types, such as "text/html". With it, an empty body fails as
 	// empty_body. Empty means any media type, and empty bodies too.
 	Accept []string
+	// RequireValidCharset fails a body that is not valid in its charset, as undecodable.
+	RequireValidCharset bool
 	// MaxBodyBytes is the maximum length of a body, 1 to 1 TiB; zero means 16 MiB. A longer body
 	// fails as body_too_large, or is truncated if TruncateBodies is set.
 	MaxBodyBytes   int64

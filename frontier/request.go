@@ -28,9 +28,15 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 	if c.Bodies != nil {
 		deliver(r)
 	}
-	if len(c.Accept) > 0 {
+	if len(c.Accept) > 0 || c.RequireValidCharset {
 		// A crawl that wants certain documents has no use for empty ones (S0, spec C2).
-		r.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.Accept, RequireBody: true}
+		r.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.Accept, RequireBody: len(c.Accept) > 0, RequireValidCharset: c.RequireValidCharset}
+	}
+	if c.Download {
+		if r.RetryPolicy == nil {
+			r.RetryPolicy = new(pb.RetryPolicy)
+		}
+		r.RetryPolicy.Profile = pb.RetryProfile_RETRY_PROFILE_DOWNLOAD
 	}
 	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects || c.Discovery.narrow() {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}

@@ -40,7 +40,7 @@ var Hints = map[string]string{
 	"redirect_rejected":       "a redirect leads to a URL that is not http or https: nothing to do unless the site changes",
 	"content_type":            "the media type is not accepted: add it with --accept, or use --accept any",
 	"empty_body":              "the page is empty: --accept any accepts empty pages too",
-	"undecodable":             siteBroken,
+	"undecodable":             "the body is not valid in its content coding, or in its charset if --require-valid-charset is given: nothing to do unless the site changes",
 	"body_too_large":          "the body is longer than --max-body-bytes: raise it, or use --truncate-bodies",
 	"integrity":               siteBroken,
 	"target_blocked":          "fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, or in the settings of the fetchd behind --server",
