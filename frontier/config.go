@@ -43,8 +43,12 @@ type Config struct {
 	Lease time.Duration
 	// TotalTimeout limits one fetch, including its retries; zero means 1 min.
 	TotalTimeout time.Duration
-	// MaxAttempts limits the attempts of one fetch, 1 to 11; zero means fetchd's default, 3.
+	// MaxAttempts limits the attempts of one fetch, 1 to 11; zero means fetchd's default, which is 3,
+	// or 4 with Download.
 	MaxAttempts int
+	// Download has pages retried by fetchd's profile DOWNLOAD: later, with jitter, and also after a
+	// 408. Otherwise the profile is STANDARD.
+	Download bool
 	// Policy decides what follows from outcomes.
 	Policy Policy
 	// UserAgent is the crawler's name, which origins receive. Its product token selects the rules
@@ -60,6 +64,8 @@ type Config struct {
 	// Accept lists the wanted media types, such as "text/html". With it, an empty body fails as
 	// empty_body. Empty means any media type, and empty bodies too.
 	Accept []string
+	// RequireValidCharset fails a body that is not valid in its charset, as undecodable.
+	RequireValidCharset bool
 	// MaxBodyBytes is the maximum length of a body, 1 to 1 TiB; zero means 16 MiB. A longer body
 	// fails as body_too_large, or is truncated if TruncateBodies is set.
 	MaxBodyBytes   int64
@@ -80,6 +86,10 @@ type Config struct {
 	// RecordStore names a store of every service. If it is not empty, the services record all
 	// requests and responses there, in WARC files.
 	RecordStore string
+	// Discovery adds the links of pages. If it is nil, only sitemaps that were added are read.
+	Discovery *Discovery
+	// Budget ends the crawl, or that of a host.
+	Budget Budget
 	// Recorded is called for each recorded outcome, one at a time, unless it is nil. An error stops
 	// the worker.
 	Recorded func(Record) error
@@ -153,6 +163,7 @@ func (c *Config) check() error {
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
 	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
+	fault(c.Budget.Bytes < 0 || c.Budget.Time < 0 || c.Budget.HostBytes < 0 || c.Budget.HostTime < 0, "Budget is %+v: it must not be negative", c.Budget)
 	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: KeepHeaders: %w", err))
 	}

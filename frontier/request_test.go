@@ -197,6 +197,14 @@ func TestRequests(t *testing.T) {
 			&pb.FetchRequest{BodyPolicy: stored(9, pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE)}},
 		{"types", func(c *Config) { c.Bodies, c.Accept = new(shelf), accept }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0), ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept, RequireBody: true}}},
+		{"types and a valid charset", func(c *Config) { c.Bodies, c.Accept, c.RequireValidCharset = new(shelf), accept, true }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: stored(16<<20, 0), ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept, RequireBody: true, RequireValidCharset: true}}},
+		{"a valid charset of any type", func(c *Config) { c.Bodies, c.RequireValidCharset = new(shelf), true }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: stored(16<<20, 0), ContentPolicy: &pb.ContentPolicy{RequireValidCharset: true}}},
+		{"the profile of downloads", func(c *Config) { c.Bodies, c.Download = new(shelf), true }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: stored(16<<20, 0), RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD}}},
+		{"the profile of downloads, and attempts", func(c *Config) { c.Bodies, c.Download, c.MaxAttempts = new(shelf), true, 2 }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: stored(16<<20, 0), RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: proto.Int32(2)}}},
 		{"no redirects", func(c *Config) { c.Bodies, c.Policy.FollowRedirects = new(shelf), false }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0), RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
 		{"queued redirects", func(c *Config) { c.Bodies, c.Policy.QueueRedirects = new(shelf), true }, store.Claim{}, &pb.FetchRequest{

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"fetchd/frontier/normal"
+	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
@@ -24,8 +26,12 @@ type addCmd struct {
 	database
 	URL     []string `arg:"" optional:"" help:"URLs to add."`
 	Input   []string `short:"i" sep:"none" placeholder:"FILE" help:"Add the URLs in FILE, one per line; \"-\" is standard input. Repeatable."`
-	Sitemap []string `sep:"none" placeholder:"FILE" help:"Add the URLs of a sitemap, XML or text; \"-\" is standard input. Repeatable."`
+	Sitemap []string `sep:"none" placeholder:"FILE|URL" help:"Add the URLs of a sitemap, XML or text; \"-\" is standard input. A worker reads the sitemap at a URL. Repeatable."`
 	Verbose bool     `short:"v" help:"Report every bad line, not only the first 100."`
+
+	Priority int      `placeholder:"N" help:"Priority within the host, -100 to 100. URLs of higher priority are fetched first. Default: 0."`
+	Include  []string `sep:"none" placeholder:"PATTERN" help:"Only URLs that match this regular expression (RE2). Repeatable: one must match."`
+	Exclude  []string `sep:"none" placeholder:"PATTERN" help:"No URLs that match this regular expression. Repeatable."`
 }
 
 func (c *addCmd) run(ctx context.Context, a *app) int {
@@ -33,8 +39,15 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
+	if c.Priority < -store.MaxPriority || c.Priority > store.MaxPriority {
+		return a.end(ctx, cli.UsageError("--priority", fmt.Sprintf("is %d: use -%d to %d", c.Priority, store.MaxPriority, store.MaxPriority)))
+	}
+	wanted, err := newScope(scope.Config{By: scope.All, Include: c.Include, Exclude: c.Exclude})
+	if err != nil {
+		return a.end(ctx, err)
+	}
 	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose}
+		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted}
 		return ad.add(ctx, sources)
 	})
 }
@@ -42,9 +55,11 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 // adder puts entries into the store in batches.
 type adder struct {
 	*progressLine
-	store   store.Store
-	app     *app
-	verbose bool
+	store    store.Store
+	app      *app
+	verbose  bool
+	priority int
+	wanted   *scope.Scope // nil allows everything
 
 	batch []entry
 	last  *entry // the last entry that was put
@@ -52,6 +67,7 @@ type adder struct {
 	added int64
 	known int64
 	bad   int64
+	other int64 // that --include or --exclude has left out
 }
 
 // add puts the entries of all sources, and prints the result.
@@ -121,32 +137,54 @@ func (ad *adder) put(ctx context.Context) error {
 	if len(ad.batch) == 0 {
 		return nil
 	}
-	urls := make([]string, 0, len(ad.batch))
-	place := make([]int, 0, len(ad.batch)) // index in the batch of each URL
+	entries := make([]store.Entry, 0, len(ad.batch))
+	place := make([]int, 0, len(ad.batch)) // index in the batch of each entry
 	for i, e := range ad.batch {
-		if e.err == nil {
-			urls, place = append(urls, e.url), append(place, i)
+		if e.Err == nil && ad.wants(e) {
+			entries, place = append(entries, ad.entry(e)), append(place, i)
 		}
 	}
-	if len(urls) > 0 {
-		r, err := ad.store.Put(ctx, store.Entries(urls...), store.Limits{})
+	if len(entries) > 0 {
+		r, err := ad.store.Put(ctx, entries, store.Limits{})
 		if err != nil {
 			return err
 		}
 		ad.added += r.Added
 		ad.known += r.Known
 		for _, bad := range r.Bad {
-			ad.batch[place[bad.Index]].err = bad.Err
+			ad.batch[place[bad.Index]].Err = bad.Err
 		}
 	}
 	for _, e := range ad.batch {
-		if e.err != nil {
+		if e.Err != nil {
 			ad.report(e)
 		}
 	}
 	last := ad.batch[len(ad.batch)-1]
 	ad.last, ad.batch = &last, ad.batch[:0]
 	return nil
+}
+
+// wants reports whether an entry matches the patterns. A URL without a normal form does: Put reports
+// it.
+func (ad *adder) wants(e entry) bool {
+	if ad.wanted == nil || !ad.wanted.Narrow() || e.Sitemap {
+		return true
+	}
+	u, err := normal.NormalizeURL(e.URL)
+	if err != nil || ad.wanted.Allows(u) {
+		return true
+	}
+	ad.other++
+	return false
+}
+
+func (ad *adder) entry(e entry) store.Entry {
+	kind := store.Page
+	if e.Sitemap {
+		kind = store.Sitemap
+	}
+	return store.Entry{URL: e.URL, Kind: kind, Priority: ad.priority, Changed: e.Changed}
 }
 
 // report prints what is wrong with an entry. The reason does not contain the entry, because a URL
@@ -157,11 +195,15 @@ func (ad *adder) report(e entry) {
 		return
 	}
 	ad.clear()
-	ad.err.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.err)))
+	ad.err.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.Err)))
 }
 
 func (ad *adder) sum() string {
-	return fmt.Sprintf("%d added, %d known, %d bad", ad.added, ad.known, ad.bad)
+	text := fmt.Sprintf("%d added, %d known, %d bad", ad.added, ad.known, ad.bad)
+	if ad.other > 0 {
+		text += fmt.Sprintf(", %d left out", ad.other)
+	}
+	return text
 }
 
 // progressText returns the last entry that was put, and the counts.

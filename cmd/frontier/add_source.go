@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,31 +9,24 @@ import (
 	"os"
 	"strings"
 
-	"fetchd/frontier/normal"
+	"fetchd/frontier/sitemap"
 	"fetchd/internal/cli"
 )
-
-// maxLine is the maximum length of a line of a list, with its line end.
-const maxLine = 64 << 10
-
-var errLongLine = fmt.Errorf("the line is longer than %d KiB", maxLine>>10)
 
 // entry is one URL of a source, or an error in its place.
 type entry struct {
 	source string
-	line   int // from 1
-	url    string
-	err    error
+	sitemap.Entry
 }
 
 // where returns the place of an entry: "FILE:LINE".
-func (e *entry) where() string { return fmt.Sprintf("%s:%d", e.source, e.line) }
+func (e *entry) where() string { return fmt.Sprintf("%s:%d", e.source, e.Line) }
 
 // source is a source of entries.
 type source struct {
 	name string // in reports
 	open func() (io.ReadCloser, error)
-	read func(io.Reader) iter.Seq[entry]
+	read func(io.Reader) iter.Seq[sitemap.Entry]
 }
 
 // sources returns the sources on the command line in order: arguments, lists, sitemaps. It finds
@@ -44,12 +34,15 @@ type source struct {
 func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 	var all []source
 	if len(c.URL) > 0 {
-		none := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
-		all = append(all, source{"argument", none, func(io.Reader) iter.Seq[entry] { return arguments(c.URL) }})
+		all = append(all, source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments(c.URL, false) }})
 	}
 	standard := 0
-	files := func(flag string, names []string, read func(io.Reader) iter.Seq[entry]) error {
+	files := func(flag string, names []string, read func(io.Reader) iter.Seq[sitemap.Entry]) error {
 		for _, name := range names {
+			if flag == "--sitemap" && isURL(name) {
+				all = append(all, source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments([]string{name}, true) }})
+				continue
+			}
 			s := source{name, func() (io.ReadCloser, error) { return os.Open(name) }, read}
 			if name == "-" {
 				standard++
@@ -61,7 +54,7 @@ func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 		}
 		return nil
 	}
-	if err := errors.Join(files("--input", c.Input, listEntries), files("--sitemap", c.Sitemap, sitemapEntries)); err != nil {
+	if err := errors.Join(files("--input", c.Input, sitemap.ReadList), files("--sitemap", c.Sitemap, sitemap.Read)); err != nil {
 		return nil, err
 	}
 	switch {
@@ -96,9 +89,8 @@ func readable(name string) error {
 func readAll(ctx context.Context, sources []source, to chan<- entry) {
 	for _, s := range sources {
 		for e := range s.entries() {
-			e.source = s.name
 			select {
-			case to <- e:
+			case to <- entry{s.name, e}:
 			case <-ctx.Done():
 				return
 			}
@@ -106,102 +98,35 @@ func readAll(ctx context.Context, sources []source, to chan<- entry) {
 	}
 }
 
-// entries reads the source to its end, compressed or not. What cannot be read is an entry with an
-// error.
-func (s source) entries() iter.Seq[entry] {
-	return func(yield func(entry) bool) {
+// entries reads the source to its end, compressed or not. An entry with an error replaces what
+// cannot be read.
+func (s source) entries() iter.Seq[sitemap.Entry] {
+	return func(yield func(sitemap.Entry) bool) {
 		f, err := s.open()
 		if err != nil {
-			yield(entry{line: 1, err: err})
+			yield(sitemap.Entry{Line: 1, Err: err})
 			return
 		}
 		defer func() { _ = f.Close() }() // reading has no other errors
-		r, err := unzipped(f)
-		if err != nil {
-			yield(entry{line: 1, err: err})
-			return
-		}
-		s.read(r)(yield)
+		s.read(f)(yield)
 	}
 }
 
-// unzipped decompresses gzip, which it recognises by its magic number.
-func unzipped(r io.Reader) (io.Reader, error) {
-	in := bufio.NewReaderSize(r, maxLine)
-	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) { // the next read returns the error
-		return in, nil
-	}
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, restUnread(err)
-	}
-	return z, nil
+func empty() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
+
+// isURL reports whether the value of --sitemap is a URL and no file.
+func isURL(s string) bool {
+	return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")
 }
 
-// restUnread adds that the rest of the source was not read.
-func restUnread(err error) error {
-	return fmt.Errorf("%w; the rest was not read", err)
-}
-
-func arguments(urls []string) iter.Seq[entry] {
-	return func(yield func(entry) bool) {
+func arguments(urls []string, sitemaps bool) iter.Seq[sitemap.Entry] {
+	return func(yield func(sitemap.Entry) bool) {
 		for i, url := range urls {
-			if !yield(urlEntry(i+1, url)) {
+			e := sitemap.NewEntry(i+1, url)
+			e.Sitemap = sitemaps
+			if !yield(e) {
 				return
 			}
 		}
 	}
-}
-
-// urlEntry returns an entry. It drops a URL that is too long.
-func urlEntry(line int, url string) entry {
-	e := entry{line: line, url: url}
-	if len(url) > normal.MaxURLBytes {
-		_, e.err = normal.NormalizeURL(url)
-		e.url = ""
-	}
-	return e
-}
-
-// listEntries reads one URL per line. It skips empty lines and lines that start with #.
-func listEntries(r io.Reader) iter.Seq[entry] {
-	return func(yield func(entry) bool) {
-		in := bufio.NewReaderSize(r, maxLine)
-		for n := 1; ; n++ {
-			text, err := readLine(in)
-			if n == 1 {
-				text = strings.TrimPrefix(text, "\ufeff")
-			}
-			text = strings.TrimSpace(text)
-			if text != "" && text[0] != '#' && !yield(urlEntry(n, text)) {
-				return
-			}
-			switch {
-			case errors.Is(err, errLongLine):
-				if !yield(entry{line: n, err: err}) {
-					return
-				}
-			case errors.Is(err, io.EOF):
-				return
-			case err != nil:
-				yield(entry{line: n, err: restUnread(err)})
-				return
-			}
-		}
-	}
-}
-
-// readLine returns a line, or errLongLine. The last line comes with io.EOF.
-func readLine(in *bufio.Reader) (string, error) {
-	line, err := in.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		return string(line), err
-	}
-	for errors.Is(err, bufio.ErrBufferFull) {
-		_, err = in.ReadSlice('\n')
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	return "", errLongLine // the next call returns io.EOF
 }

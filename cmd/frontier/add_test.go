@@ -69,12 +69,12 @@ func TestAddList(t *testing.T) {
 		{"the same twice", "http://a.test/#x\nHTTP://A.TEST:80\n", "http://a.test/", "1 added, 1 known, 0 bad", ""},
 		{"no URLs among URLs", "http://a.test/1\nftp://a.test/\nhttp://a.test/2\nhttp://u:secret@[::1/\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
 			"stdin:2: URL has the wrong scheme: it is neither http nor https\nstdin:4: URL has a bad host: it is not an IPv6 address\n"},
-		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", maxLine-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
-		{"a line that is longer", "#" + strings.Repeat("x", maxLine-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
+		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", (64<<10)-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
+		{"a line that is longer", "#" + strings.Repeat("x", (64<<10)-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
 			"stdin:1: the line is longer than 64 KiB\n"},
-		{"a long line, then no URL", strings.Repeat("x", maxLine) + "\nhttp://a.test/1\nno\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
+		{"a long line, then no URL", strings.Repeat("x", (64<<10)) + "\nhttp://a.test/1\nno\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
 			"stdin:1: the line is longer than 64 KiB\nstdin:3: URL has the wrong scheme: it has none\n"},
-		{"a last line that is much longer", "http://a.test/1\n" + strings.Repeat("x", 5*maxLine), "http://a.test/1", "1 added, 0 known, 1 bad",
+		{"a last line that is much longer", "http://a.test/1\n" + strings.Repeat("x", 5*(64<<10)), "http://a.test/1", "1 added, 0 known, 1 bad",
 			"stdin:2: the line is longer than 64 KiB\n"},
 		{"a URL that is too long", "http://a.test/" + strings.Repeat("x", 8<<10) + "\n", "", "0 added, 0 known, 1 bad",
 			"stdin:1: URL is too long: 8206 bytes, the limit is 8192\n"},
@@ -279,4 +279,39 @@ func TestAddOnTerminal(t *testing.T) {
 		diff(t, "output", "2 added, 0 known, 1 bad\n", out.String())
 		diff(t, "errors", "\r\x1b[K2 URLs read, 2/s\r\x1b[Kstdin:3: URL has the wrong scheme: it has none\n", told.String())
 	})
+}
+
+// TestAddKinds checks what add stores besides URLs.
+func TestAddKinds(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	const list = "http://a.test/yes/1\nhttp://a.test/no/1\nhttp://a.test/yes/old\n"
+	got := c.add(list, "-i", "-", "--sitemap", "https://a.test/map.xml", "--priority", "7", "--include", "/yes/", "--exclude", "old$")
+	diff(t, "output", "2 added, 0 known, 0 bad, 2 left out\n", got.out)
+	c.store(func(s store.Store) error {
+		claims := map[string]store.Claim{}
+		for len(claims) < 2 {
+			found, err := s.Claim(t.Context(), store.ClaimParams{Limit: 10})
+			if err != nil || len(found) == 0 {
+				t.Fatalf("Claim = %v, %v after %v", found, err, claims)
+			}
+			for _, f := range found {
+				claims[f.URL] = f
+			}
+			if _, err := s.RecordFetch(t.Context(), []store.Fetch{{ID: found[0].ID, FetchedParams: store.FetchedParams{Token: found[0].Token}, Status: store.Fetched}}); err != nil {
+				return err
+			}
+		}
+		for u, want := range map[string]store.Kind{"http://a.test/yes/1": store.Page, "https://a.test/map.xml": store.Sitemap} {
+			if got := claims[u]; got.Kind != want || got.Priority != 7 {
+				t.Errorf("%s: kind %d, priority %d", u, got.Kind, got.Priority)
+			}
+		}
+		return nil
+	})
+	for _, row := range []struct{ flag, value string }{{"--priority", "101"}, {"--priority", "-101"}, {"--include", "("}, {"--exclude", "["}} {
+		if got := c.add("", "http://a.test/", row.flag, row.value); got.code != cli.ExitUsage || !strings.Contains(got.err, row.flag) {
+			t.Errorf("%s %s: %+v", row.flag, row.value, got)
+		}
+	}
 }

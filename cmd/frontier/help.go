@@ -34,9 +34,9 @@ func manual(examples string, exits map[int]string) cli.Manual {
 
 // Help implements kong.HelpProvider.
 func (c *addCmd) Help() string {
-	return `Stores each URL once, in its normal form. A URL that is already there does not change. The database is created if it does not exist.
+	return `Stores each URL once, in its normal form. A URL that is already there does not change, except that a page that is to be fetched again at some time is due if the lastmod of a sitemap is later than its last fetch. The database is created if it does not exist.
 
-A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. The sitemaps in a sitemap index are reported as errors: download them and add them instead. Files may be compressed with gzip.
+A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. A worker reads the sitemaps in a sitemap index, and a sitemap that --sitemap names by its URL, in turn with the pages of their hosts, and adds what they list. Files may be compressed with gzip.
 
 A line that is not a URL is skipped and reported on standard error as FILE:LINE with the reason. After the first 100, only their number is reported. The length of the input does not affect memory. If you interrupt the command, it names the last line that was added; what was added stays.`
 }
@@ -47,6 +47,7 @@ func (c *addCmd) Manual() cli.Manual {
   frontier add https://example.org/ https://example.org/about
   frontier add -i urls.txt -i more.txt.gz
   frontier add --sitemap sitemap.xml
+  frontier add --sitemap https://example.org/sitemap.xml --exclude '/archive/'
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
 `, map[int]string{cli.ExitUsage: "usage; nothing was added", cli.ExitBadInput: ""})
@@ -231,4 +232,23 @@ func (c *setCmd) Manual() cli.Manual {
   frontier set example.org --delay default
   frontier set cdn.example.org --delay 0s --max-in-flight 4
 `, nil)
+}
+
+// Help implements kong.HelpProvider.
+func (c *robotsCmd) Help() string {
+	return `Shows the robots.txt files of a host, one for https and one for http, as a worker fetched them last: when, with which status, which rules apply to this crawler, the Crawl-delay and the sitemaps. It fetches nothing.
+
+With --refresh, the next worker that needs a file fetches it again. Workers that run notice that within ten seconds. A host that is closed, because the file is unreachable, stays closed for its time.
+
+A file that is older than a day is fetched again before the next URL. If a file is unreachable, no URL is fetched; after 30 days the last file applies.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *robotsCmd) Manual() cli.Manual {
+	return manual(`
+  frontier robots example.org
+  frontier robots example.org --url https://example.org/search?q=1
+  frontier robots example.org --refresh
+  frontier robots --json https://example.org/ | jq '.files[].sitemaps'
+`, map[int]string{cli.ExitNothing: "no robots.txt of the host was read yet"})
 }

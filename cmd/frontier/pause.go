@@ -8,14 +8,14 @@ import (
 	"fetchd/internal/cli"
 )
 
-// scope is the argument of pause and resume: the whole crawl, or a host.
-type scope struct {
+// pauseScope is the argument of pause and resume: the whole crawl, or a host.
+type pauseScope struct {
 	database
 	Host string `arg:"" optional:"" help:"A host, or a URL of it. Without it, the whole crawl."`
 }
 
 // pauseCmd is "frontier pause".
-type pauseCmd struct{ scope }
+type pauseCmd struct{ pauseScope }
 
 func (c *pauseCmd) run(ctx context.Context, a *app) int {
 	return c.set(ctx, a, store.Store.Pause, func(out *cli.Printer, host string, n store.Counts) {
@@ -34,7 +34,7 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 }
 
 // resumeCmd is "frontier resume".
-type resumeCmd struct{ scope }
+type resumeCmd struct{ pauseScope }
 
 func (c *resumeCmd) run(ctx context.Context, a *app) int {
 	return c.set(ctx, a, store.Store.Resume, func(out *cli.Printer, host string, n store.Counts) {
@@ -53,7 +53,7 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 }
 
 // set pauses or resumes, and prints the result.
-func (c *scope) set(ctx context.Context, a *app, change func(store.Store, context.Context, string) error,
+func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, context.Context, string) error,
 	show func(out *cli.Printer, host string, n store.Counts)) int {
 	host, err := c.Host, error(nil)
 	if host != "" {

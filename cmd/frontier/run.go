@@ -31,8 +31,10 @@ type runCmd struct {
 	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
 	MaxBody    int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
 	Truncate   bool          `name:"truncate-bodies" group:"Fetches:" help:"Truncate longer bodies instead."`
-	Attempts   int           `name:"max-attempts" default:"3" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11."`
-	Timeout    time.Duration `name:"total-timeout" default:"1m" group:"Fetches:" help:"Time limit of one fetch, including its retries."`
+	Charset    bool          `name:"require-valid-charset" group:"Fetches:" help:"Fail a body that is not valid in its charset, as undecodable."`
+	Profile    string        `enum:"standard,download" default:"standard" group:"Fetches:" help:"Retries within a fetch: standard (short waits) or download (1, 2 and 4 s with jitter, also after a 408). Default: ${default}."`
+	Attempts   int           `name:"max-attempts" placeholder:"N" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11. Default: 3, or 4 with --profile download."`
+	Timeout    time.Duration `name:"total-timeout" placeholder:"DURATION" group:"Fetches:" help:"Time limit of one fetch, including its retries. Default: 1m, or 15m with --profile download."`
 
 	Follow    *bool         `name:"follow-redirects" negatable:"" group:"Redirects:" help:"Follow redirects ($$CRAWLER_FOLLOW_REDIRECTS). Default: yes."`
 	Redirects *int          `name:"max-redirects" placeholder:"5" group:"Redirects:" help:"Maximum number of redirects in one fetch, 0 to 20 ($$CRAWLER_MAX_REDIRECTS)."`
@@ -48,7 +50,7 @@ type runCmd struct {
 	Quiet     bool          `short:"q" group:"Results:" help:"Show no progress."`
 	Endless   bool          `group:"Work:" help:"Wait for more URLs when none are left."`
 	Name      string        `placeholder:"NAME" group:"Work:" help:"Name of this worker in the database. Default: host name and process id."`
-	Lease     time.Duration `default:"5m" group:"Work:" help:"How long a URL stays with a worker that is gone."`
+	Lease     time.Duration `placeholder:"DURATION" group:"Work:" help:"How long a URL stays with a worker that is gone. Default: 5m, or 20m with --profile download."`
 	DrainTime time.Duration `default:"30s" group:"Work:" help:"How long fetches may continue after SIGTERM or SIGINT."`
 	LogLevel  slog.Level    `default:"warn" group:"Work:" help:"debug, info, warn or error. The log goes to standard error."`
 
@@ -173,8 +175,8 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 		return frontier.Config{}, err
 	}
 	config := frontier.Config{ // use the minimum where zero would mean a default
-		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Policy: p,
-		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept,
+		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
+		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
 		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}

@@ -35,7 +35,30 @@ func (c *runCmd) check(a *app) error {
 			return cli.UsageError("--"+a.given[i], "not possible with --demo, which has its own crawl: remove one of the two")
 		}
 	}
+	c.setProfile(a)
 	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
+}
+
+// download is the value of --profile for files: S4.
+const download = "download"
+
+// setProfile sets the flags that are not given and whose defaults depend on the profile. fetchd limits
+// a fetch of DOWNLOAD only by its maximum, 15 min.
+func (c *runCmd) setProfile(a *app) {
+	attempts, timeout, lease := 3, time.Minute, 5*time.Minute
+	if c.Profile == download {
+		attempts, timeout, lease = 4, 15*time.Minute, 20*time.Minute
+	}
+	given := func(flag string) bool { return slices.Contains(a.given, flag) }
+	if !given("max-attempts") {
+		c.Attempts = attempts
+	}
+	if !given("total-timeout") {
+		c.Timeout = timeout
+	}
+	if !given("lease") {
+		c.Lease = lease
+	}
 }
 
 func (c *runCmd) checkNumbers() error {

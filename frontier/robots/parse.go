@@ -24,7 +24,7 @@ func Parse(body []byte, product string) *Rules {
 		body = wholeLines(body[:MaxBytes+1])
 	}
 	rest := string(trimMark(body))
-	p := parser{token: productToken(product)}
+	p := parser{token: ProductToken(product)}
 	if p.token == "" {
 		p.token = everyone
 	}
@@ -132,7 +132,7 @@ func record(text string) (name, value string) {
 // accept several.
 func (p *parser) agents(value string) {
 	for name := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
-		token := productToken(name)
+		token := ProductToken(name)
 		if token == "" {
 			continue
 		}
@@ -188,10 +188,10 @@ func (p *parser) rules() *Rules {
 	return r
 }
 
-// productToken returns the part of a name that is compared: its leading letters, _ and -, as
+// ProductToken returns the part of a name that is compared: its leading letters, _ and -, as
 // google/robotstxt and RFC 9309 §2.2.1 define it. A name that starts with another character, such
 // as "360bot" or "*", is compared up to its version or comment.
-func productToken(name string) string {
+func ProductToken(name string) string {
 	n := strings.IndexFunc(name, func(r rune) bool { return !isLetter(r) && r != '_' && r != '-' })
 	if n == 0 {
 		n = strings.IndexAny(name, "/ \t(;")

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type item struct {
 	Charset      string `json:"charset"`
 	Headers      string `json:"headers"`
 	Whole        bool   `json:"whole"` // a 2xx, which replaces the stored validators, digest and earlier record
+	RecrawlInMS  int64  `json:"recrawl_in_ms"`
 
 	WARCFile          string `json:"warc_file"`
 	WARCOffset        int64  `json:"warc_offset"`
@@ -86,7 +88,7 @@ func (f Fetch) item(place int) (item, error) {
 		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
 		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
 		ContentType: clean(f.ContentType), Charset: clean(f.Charset), Headers: clean(f.Headers),
-		Whole:    f.Status == Fetched && f.HTTPStatus/100 == 2,
+		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2, RecrawlInMS: millis(f.RecrawlIn),
 		WARCFile: clean(f.Archived.File), WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: clean(f.Archived.RecordID),
 		WARCDate: clean(f.Archived.Date), WARCPayloadDigest: clean(f.Archived.PayloadDigest),
 	}
@@ -130,9 +132,11 @@ func normalise(raw string) (normalised, error) {
 	return normalised{URL: u, Host: host, Hash: hex.EncodeToString(hash[:]), hash: hash[:]}, nil
 }
 
-// normaliseAll separates valid entries from others.
+// normaliseAll separates valid entries from others. Of entries with the same URL it returns the first,
+// with the smallest depth and the last change of all.
 func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 	good := make([]normalised, 0, len(entries))
+	seen := make(map[string]int, len(entries)) // places in good, by URL
 	var bad []BadURL
 	for i, e := range entries {
 		n, err := e.normalise()
@@ -140,6 +144,12 @@ func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 			bad = append(bad, BadURL{Index: i, Err: err})
 			continue
 		}
+		if at, twice := seen[n.URL]; twice {
+			good[at].Depth = min(good[at].Depth, n.Depth)
+			good[at].ChangedMS = max(good[at].ChangedMS, n.ChangedMS)
+			continue
+		}
+		seen[n.URL] = len(good)
 		good = append(good, n)
 	}
 	return good, bad
@@ -154,8 +164,8 @@ func (e Entry) normalise() (normalised, error) {
 		return n, fmt.Errorf("kind %d is neither Page nor Sitemap", e.Kind)
 	case e.Priority < -MaxPriority || e.Priority > MaxPriority:
 		return n, fmt.Errorf("priority %d is not between -%d and %d", e.Priority, MaxPriority, MaxPriority)
-	case e.Depth < 0:
-		return n, fmt.Errorf("depth %d is negative", e.Depth)
+	case e.Depth < 0 || e.Depth > math.MaxInt32:
+		return n, fmt.Errorf("depth %d is not between 0 and %d", e.Depth, math.MaxInt32)
 	case len(e.Metadata) > MaxMetadata:
 		return n, fmt.Errorf("metadata has %d bytes, the limit is %d", len(e.Metadata), MaxMetadata)
 	}

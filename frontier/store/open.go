@@ -51,6 +51,9 @@ type core struct {
 	delayMS  int64
 }
 
+// recrawlChunk is how many URLs one transaction of Recrawl makes pending.
+const recrawlChunk = 1000
+
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
 // {min}, {among} (is in a JSON list), {hashed} (is in a JSON list
 // in hexadecimal), {vacant} (the host of a robots row has no URL) and ?.

@@ -77,41 +77,22 @@ func (p *postgresDB) queryOne(ctx context.Context, query string, args []any, int
 }
 
 // Put implements [Store].
-func (p *postgresDB) Put(ctx context.Context, entries []Entry, _ Limits) (PutResult, error) {
+func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
 	r := PutResult{Bad: bad}
 	if len(good) == 0 {
 		return r, nil
 	}
-	var hosts []string
-	for _, u := range good {
-		hosts = append(hosts, u.Host)
-	}
-	list, err := p.addHosts(ctx, hosts, good)
+	list, err := toJSON(good)
 	if err == nil {
-		r.Added, err = scalar[int64](ctx, p.db, "insert", `SELECT frontier_put_entries($1)`, list)
+		row := p.db.QueryRowContext(ctx, `SELECT added, over, over_host FROM frontier_put_entries($1, $2, $3)`, list, limits.URLs, limits.URLsPerHost)
+		err = row.Scan(&r.Added, &r.Over, &r.OverHost)
 	}
 	if err != nil {
 		return PutResult{}, fmt.Errorf("put URLs: %w", err)
 	}
-	r.Known = int64(len(good)) - r.Added
+	r.Known = int64(len(entries)-len(bad)) - r.Added - r.Over - r.OverHost
 	return r, nil
-}
-
-// addHosts adds the rows of hosts and commits them. A function then finds all of its hosts and
-// can lock them in the order of ids. addHosts returns list as JSON.
-func (p *postgresDB) addHosts(ctx context.Context, hosts []string, list any) (string, error) {
-	if len(hosts) == 0 {
-		return toJSON(list)
-	}
-	slices.Sort(hosts)
-	hosts = slices.Compact(hosts)
-	_, err := p.db.ExecContext(ctx, `INSERT INTO hosts (host) SELECT w.host FROM unnest($1::text[]) AS w (host)
-		WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = w.host) ORDER BY w.host ON CONFLICT (host) DO NOTHING`, hosts)
-	if err != nil {
-		return "", err
-	}
-	return toJSON(list)
 }
 
 func toJSON(list any) (string, error) {
@@ -120,13 +101,14 @@ func toJSON(list any) (string, error) {
 }
 
 // Recrawl implements [Store].
-func (p *postgresDB) Recrawl(context.Context) (int64, error) { return 0, nil }
+func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
+	return scalar[int64](ctx, p.db, "look for URLs to fetch again", `SELECT frontier_recrawl($1)`, recrawlChunk)
+}
 
 // Claim implements [Store].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
-	rows, err := p.db.QueryContext(ctx, `SELECT c.*, u.kind, u.priority, u.depth, u.metadata, u.recrawl_ms
-		FROM frontier_claim_earlier($1, $2, $3) c JOIN urls u ON u.id = c.id`, params.Limit, millis(params.Lease), params.Worker)
+	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
 	claims, err := collect(rows, err, func(scan func(...any) error) (c Claim, err error) {
 		var recrawl int64
 		err = scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
@@ -146,13 +128,7 @@ func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error,
 	if len(ready) == 0 {
 		return results, nil
 	}
-	var hosts []string
-	for _, it := range ready {
-		if it.FinalURL != "" {
-			hosts = append(hosts, it.FinalHost)
-		}
-	}
-	list, err := p.addHosts(ctx, hosts, ready)
+	list, err := toJSON(ready)
 	var recorded map[Lease]bool
 	if err == nil {
 		recorded, err = p.leases(ctx, `SELECT * FROM frontier_record($1, $2)`, list, p.delayMS)

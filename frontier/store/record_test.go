@@ -111,11 +111,10 @@ func TestRecordABatch(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/")
 		c := f.claim(3)
-		ok := FetchedParams{Token: 1}
 		each, err := f.RecordFetch(t.Context(), []Fetch{
-			{ID: c[0].ID, FetchedParams: ok, Status: Fetched, FinalURL: "http://d.test/"},
-			{ID: c[1].ID, FetchedParams: ok, Status: Fetched, FinalURL: "http://d.test/"},
-			{ID: c[1].ID, FetchedParams: ok, Status: Fetched},
+			{ID: c[0].ID, FetchedParams: FetchedParams{Token: c[0].Token}, Status: Fetched, FinalURL: "http://d.test/"},
+			{ID: c[1].ID, FetchedParams: FetchedParams{Token: c[1].Token}, Status: Fetched, FinalURL: "http://d.test/"},
+			{ID: c[1].ID, FetchedParams: FetchedParams{Token: c[1].Token}, Status: Fetched},
 			{ID: c[2].ID, FetchedParams: FetchedParams{Token: 7}, Status: Fetched},
 		})
 		if err != nil || each[0] != nil || each[1] != nil || !errors.Is(each[2], ErrStale) || !errors.Is(each[3], ErrStale) {
@@ -554,10 +553,9 @@ func TestCounts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://c.test/2", "http://d.test/")
 		c := f.claim(4)
-		sent := FetchedParams{Token: 1, Attempts: 1}
 		f.fetched(c[0])
-		f.mustRecord(Fetch{ID: c[1].ID, FetchedParams: sent, Status: Failed, LastError: "x"})
-		f.mustRecord(Fetch{ID: c[3].ID, FetchedParams: sent, Status: Dead, LastError: "x"})
+		f.mustRecord(Fetch{ID: c[1].ID, FetchedParams: FetchedParams{Token: c[1].Token, Attempts: 1}, Status: Failed, LastError: "x"})
+		f.mustRecord(Fetch{ID: c[3].ID, FetchedParams: FetchedParams{Token: c[3].Token, Attempts: 1}, Status: Dead, LastError: "x"})
 		got, err := f.Counts(t.Context())
 		want := Counts{Pending: 1, Fetching: 1, Fetched: 1, Failed: 1, Dead: 1, Hosts: 4, HostsInFlight: 1, HostsWaiting: 3}
 		if err != nil || got != want {

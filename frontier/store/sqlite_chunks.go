@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // again implements chunks.
 func (s *sqliteDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
@@ -30,7 +33,9 @@ func (s *sqliteDB) chunk(ctx context.Context, ids []int64, args []any, statement
 	if err != nil {
 		return 0, err
 	}
+	var started time.Time
 	err = s.transact(ctx, func(t tx) error {
+		started = time.Now() // the lock is ours now
 		for _, query := range statements {
 			if changed, err = t.exec(query, append([]any{list}, args...)...); err != nil {
 				return err
@@ -38,5 +43,22 @@ func (s *sqliteDB) chunk(ctx context.Context, ids []int64, args []any, statement
 		}
 		return nil
 	})
+	if err == nil {
+		err = s.yield(ctx, time.Since(started))
+	}
 	return changed, err
+}
+
+// yield waits for as long as a transaction took, if there are workers. SQLite's lock has no queue:
+// who waits for it in another process asks for it again every 100 ms at most.
+func (s *sqliteDB) yield(ctx context.Context, took time.Duration) error {
+	busy, err := scalar[bool](ctx, s.db, "look for workers", `SELECT EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
+	if err != nil || !busy {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(took):
+	}
+	return nil
 }

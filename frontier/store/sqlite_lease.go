@@ -99,4 +99,22 @@ func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 }
 
 // Recrawl implements [Store].
-func (s *sqliteDB) Recrawl(context.Context) (int64, error) { return 0, nil }
+func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
+	err = s.do(ctx, "look for URLs to fetch again", func(t tx) error {
+		var now int64
+		if _, err := t.one(`SELECT {now}`, nil, &now); err != nil {
+			return err
+		}
+		const due = `FROM urls WHERE status = 'fetched' AND recrawl_at > 0 AND recrawl_at <= ?1 ORDER BY recrawl_at, id LIMIT ?2)`
+		_, err := t.exec(`UPDATE hosts SET due_at = max(next_at, blocked_until) WHERE `+sleeps+` AND id IN (SELECT host_id `+due, now, recrawlChunk)
+		if err != nil {
+			return err
+		}
+		again, err = t.exec(`UPDATE urls SET status = 'pending', crash_count = 0, ready_at = recrawl_at WHERE id IN (SELECT id `+due, now, recrawlChunk)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return again, nil
+}

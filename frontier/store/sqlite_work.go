@@ -3,65 +3,35 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
-// Put implements [Store]. It makes the host due even if the URL is not new, because a claim that
-// found no URL of the host must look again.
-func (s *sqliteDB) Put(ctx context.Context, entries []Entry, _ Limits) (PutResult, error) {
-	good, bad := normaliseAll(entries)
-	r := PutResult{Bad: bad}
-	err := s.do(ctx, "put URLs", func(t tx) error {
-		hosts := make(map[string]int64)
-		for _, u := range good {
-			if hosts[u.Host] == 0 {
-				var id int64
-				if _, err := t.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0)
-					ON CONFLICT (host) DO UPDATE SET due_at = max(next_at, blocked_until) RETURNING id`, []any{u.Host}, &id); err != nil {
-					return err
-				}
-				hosts[u.Host] = id
-			}
-			n, err := t.exec(`INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`,
-				hosts[u.Host], u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
-			if err != nil {
-				return err
-			}
-			r.Added += n
-		}
-		return nil
-	})
-	if err != nil {
-		return PutResult{}, err
-	}
-	r.Known = int64(len(good)) - r.Added
-	return r, nil
-}
-
-// dueHost is a host that a claim looks at, with the URL that it may claim.
+// dueHost is a host that a claim looks at, with the first of its URLs that wait.
 type dueHost struct {
-	id    int64
-	claim Claim // with ID 0 if no URL can be claimed
-	until int64 // when a lease that starts now ends
+	id, now int64
+	opens   int64 // when its delay and its block end
+	room    int   // how many more fetches it may have; zero if it is paused or closed
+	claim   Claim // with ID 0 if the host is closed or no URL waits
+	late    bool  // the URL waits for its time
 }
 
-// Claim implements [Store].
+// Claim implements [Store]. It shares the limit among the hosts that are due.
 func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
 	err = s.do(ctx, "claim", func(t tx) error {
 		for len(claims) < params.Limit {
-			due, err := t.due(params.Limit-len(claims), params.Lease)
+			left := params.Limit - len(claims)
+			due, err := t.due(left)
 			if err != nil || len(due) == 0 {
 				return err
 			}
 			for _, h := range due {
-				if err = t.take(h, params.Worker); err != nil {
+				taken, err := t.take(h, max(1, left/len(due)), params)
+				if err != nil {
 					return err
 				}
-				if h.claim.ID != 0 {
-					claims = append(claims, h.claim)
-				}
+				claims = append(claims, taken...)
 			}
 		}
 		return nil
@@ -72,46 +42,112 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Clai
 	return claims, nil
 }
 
+// claimColumns are the columns of a claim. The token is larger than any earlier one, also in a copy of the
+// file that lacks the last claims.
+const claimColumns = `COALESCE(u.id, 0), max(COALESCE(u.token, 0) + 1, ({now} << 20) + (random() & 1048575)), COALESCE(u.url, ''),
+	COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''), COALESCE(u.body_digest, ''),
+	COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''), COALESCE(u.earlier_payload_digest, ''),
+	COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0)`
+
+// scanClaim reads claimColumns, and further columns into more.
+func scanClaim(scan func(...any) error, c *Claim, more ...any) error {
+	var recrawl int64
+	err := scan(append([]any{&c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
+		&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest,
+		&c.Kind, &c.Priority, &c.Depth, &c.Metadata, &recrawl}, more...)...)
+	c.Recrawl = time.Duration(recrawl) * time.Millisecond
+	return err
+}
+
 // due reads hosts in the order in which they became due. The planner would prepare the statement
 // again for each new value of LIMIT; the sum hides it.
-func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
-	stmt, err := t.stmt(`SELECT h.id, h.host, {now} + ?1, COALESCE(u.id, 0), COALESCE(u.token, 0) + 1, COALESCE(u.url, ''),
-			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''),
-			COALESCE(u.body_digest, ''), COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''),
-			COALESCE(u.earlier_payload_digest, ''), COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0)
+func (t tx) due(limit int) ([]dueHost, error) {
+	stmt, err := t.stmt(`SELECT ` + claimColumns + `, h.id, h.host, {now}, max(h.next_at, h.blocked_until),
+			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END, COALESCE(u.ready_at > {now}, FALSE)
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until) <= {now}
-			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') AND ready_at <= {now}
-				ORDER BY ready_at, id LIMIT 1)
-		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?2 + 0`)
+			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1)
+		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := stmt.QueryContext(t.ctx, millis(lease), limit)
+	rows, err := stmt.QueryContext(t.ctx, limit)
 	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
-		c := &h.claim
-		var recrawl int64
-		err = scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
-			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, &recrawl)
-		c.Recrawl = time.Duration(recrawl) * time.Millisecond
-		return h, err
+		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.room, &h.late)
 	})
 }
 
-// take claims the URL of h if there is one, and sets when a claim looks at h again.
-func (t tx) take(h dueHost, worker string) error {
-	if h.claim.ID != 0 {
+// take claims at most share URLs of h, and sets when a claim looks at h again.
+func (t tx) take(h dueHost, share int, params ClaimParams) (claims []Claim, err error) {
+	var due any // null if the host is paused or has no capacity, or if no more URLs wait
+	limit := min(h.room, share)
+	switch {
+	case h.claim.ID == 0:
+		if h.opens > h.now {
+			due = h.opens
+		}
+	case limit > 1 || h.late:
+		if claims, due, err = t.search(h, limit); err != nil {
+			return nil, err
+		}
+	default:
+		claims, due = []Claim{h.claim}, h.now
+	}
+	for _, c := range claims {
 		_, err := t.exec(`UPDATE urls SET status = 'fetching', token = ?, lease_until = ?, worker = ?, holds = 1 WHERE id = ?`,
-			h.claim.Token, h.until, worker, h.claim.ID)
+			c.Token, h.now+millis(params.Lease), params.Worker, c.ID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight + ?1, due_at = CASE
-			WHEN paused OR in_flight + ?1 >= max_in_flight THEN NULL
-			ELSE (SELECT max(hosts.next_at, hosts.blocked_until, ready_at) FROM urls
-				WHERE host_id = hosts.id AND status IN ('pending', 'failed') ORDER BY ready_at, id LIMIT 1) END
-		WHERE id = ?2`, h.claim.ID != 0, h.id)
-	return err
+	if len(claims) == h.room {
+		due = nil
+	}
+	_, err = t.exec(`UPDATE hosts SET in_flight = in_flight + ?, due_at = ? WHERE id = ?`, len(claims), due, h.id)
+	return claims, err
+}
+
+// search returns at most limit URLs of h that are ready, one priority after the other, because URLs of a
+// high one may have to wait. due is when the first URL that it does not return is ready, or nil.
+func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
+	const waiting = ` FROM urls u WHERE host_id = ?1 AND status IN ('pending', 'failed') AND priority `
+	next := int64(math.MaxInt64)
+	for priority := MaxPriority + 1; ; {
+		var first int64
+		more, err := t.one(`SELECT priority, ready_at`+waiting+`< ?2 ORDER BY priority DESC, ready_at, id LIMIT 1`, []any{h.id, priority}, &priority, &first)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !more {
+			break
+		}
+		if first <= h.now {
+			stmt, err := t.stmt(`SELECT ` + claimColumns + waiting + `= ?2 AND ready_at <= ?3 ORDER BY ready_at, id LIMIT ?4 + 0`)
+			if err != nil {
+				return nil, nil, err
+			}
+			rows, err := stmt.QueryContext(t.ctx, h.id, priority, h.now, limit-len(claims))
+			ready, err := collect(rows, err, func(scan func(...any) error) (Claim, error) {
+				c := Claim{Host: h.claim.Host}
+				return c, scanClaim(scan, &c)
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+			if claims = append(claims, ready...); len(claims) == limit {
+				return claims, h.now, nil
+			}
+			if more, err = t.one(`SELECT ready_at`+waiting+`= ?2 AND ready_at > ?3 ORDER BY ready_at, id LIMIT 1`, []any{h.id, priority, h.now}, &first); err != nil {
+				return nil, nil, err
+			}
+		}
+		if more {
+			next = min(next, first)
+		}
+	}
+	if next < math.MaxInt64 {
+		due = next
+	}
+	return claims, due, nil
 }
 
 // RecordFetch implements [Store].
@@ -153,18 +189,17 @@ func (t tx) record(it item) (bool, error) {
 			earlier_url = CASE WHEN ?11 THEN ?14 ELSE earlier_url END,
 			earlier_date = CASE WHEN ?11 THEN ?15 ELSE earlier_date END,
 			earlier_payload_digest = CASE WHEN ?11 THEN ?16 ELSE earlier_payload_digest END,
+			recrawl_ms = CASE WHEN ?1 = 'fetched' THEN ?17 ELSE recrawl_ms END,
+			recrawl_at = CASE WHEN ?1 <> 'fetched' THEN recrawl_at WHEN ?17 > 0 THEN {now} + ?17 ELSE 0 END,
 			fetched_at = {now}
 		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url`,
 		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
-			it.ID, it.Token, it.Whole, it.BodyDigest, it.EarlierRecordID, it.EarlierURL, it.EarlierDate, it.EarlierPayloadDigest}, &host, &holds, &url)
+			it.ID, it.Token, it.Whole, it.BodyDigest, it.EarlierRecordID, it.EarlierURL, it.EarlierDate, it.EarlierPayloadDigest,
+			it.RecrawlInMS}, &host, &holds, &url)
 	if err != nil || !held {
 		return false, err
 	}
-	end := tx.free
-	if it.Attempts > 0 && holds == 1 {
-		end = tx.delayHost
-	}
-	if err := end(t, host, holds); err != nil {
+	if err := t.count(it, host, holds); err != nil {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
@@ -177,8 +212,24 @@ func (t tx) record(it item) (bool, error) {
 	if err != nil || it.FinalURL == "" || it.FinalURL == url {
 		return true, err
 	}
-	return true, t.moveTo(it)
+	return true, t.moveTo(it, host)
 }
+
+// count ends a fetch of a host, and adds it to the sums of the host. The delay starts now if the fetch has sent a
+// request and has not left the host before.
+func (t tx) count(it item, host, holds int64) error {
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1,
+			next_at = CASE WHEN ?2 THEN max(next_at, `+nextAfterDelay+`) ELSE next_at END,
+			due_at = max(next_at, blocked_until, CASE WHEN ?2 THEN `+nextAfterDelay+` ELSE 0 END),
+			fetch_count = fetch_count + ?4, failure_count = failure_count + ?5, duration_ms = duration_ms + ?6, bytes = bytes + ?7,
+			first_at = CASE WHEN first_at = 0 AND ?4 THEN {now} ELSE first_at END
+		WHERE id = ?8`, holds, it.Attempts > 0 && holds == 1, t.s.delayMS, it.Attempts > 0, it.Attempts > 0 && it.Status != Fetched,
+		it.DurationMS, it.Bytes, host)
+	return err
+}
+
+// nextAfterDelay is when a host opens whose fetch ends now. ?3 is the default delay.
+const nextAfterDelay = `{now} + 1 + max(COALESCE(delay_ms, ?3), crawl_delay_ms)`
 
 // free ends a fetch of a host to which it has sent nothing, or which it has left before.
 func (t tx) free(host, holds int64) error {
@@ -188,15 +239,13 @@ func (t tx) free(host, holds int64) error {
 
 // delayHost ends a fetch of a host, whose delay starts now.
 func (t tx) delayHost(host, holds int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?3,
-			next_at = max(next_at, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms)),
-			due_at = max(next_at, blocked_until, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms))
-		WHERE id = ?2`, t.s.delayMS, host, holds)
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, `+nextAfterDelay+`),
+			due_at = max(next_at, blocked_until, `+nextAfterDelay+`) WHERE id = ?2`, holds, host, t.s.delayMS)
 	return err
 }
 
 // moveTo gives the row its final URL, unless another row has that URL.
-func (t tx) moveTo(it item) error {
+func (t tx) moveTo(it item, from int64) error {
 	var host int64
 	_, err := t.one(`INSERT INTO hosts (host) VALUES (?) ON CONFLICT (host) DO UPDATE SET host = excluded.host RETURNING id`,
 		[]any{it.FinalHost}, &host)
@@ -206,6 +255,9 @@ func (t tx) moveTo(it item) error {
 	const move = ` urls SET url = ?, url_hash = ?, host_id = ? WHERE id = ?`
 	args := []any{it.FinalURL, it.hash, host, it.ID}
 	n, err := t.exec(`UPDATE OR IGNORE`+move, args...)
+	if err == nil && n == 1 && host != from {
+		_, err = t.exec(`UPDATE hosts SET url_count = url_count + CASE id WHEN ?1 THEN 1 ELSE -1 END WHERE id IN (?1, ?2) AND url_count IS NOT NULL`, host, from)
+	}
 	if err != nil || n == 1 {
 		return err
 	}

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,8 +66,8 @@ func TestClaimTakesHostsNotURLs(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/1", "http://a.test/2", "http://b.test/1", "http://a.test/3")
 		claims := f.claim(2)
-		if claims[0].Host == claims[1].Host || claims[0].Token != 1 {
-			t.Errorf("claims = %+v, want one of each host with token 1", claims)
+		if claims[0].Host == claims[1].Host {
+			t.Errorf("claims = %+v, want one of each host", claims)
 		}
 		f.claim(0) // both hosts have a fetch in flight
 		f.fetched(claims[0])
@@ -131,6 +134,125 @@ func TestCrawlDelayCountsIfLarger(t *testing.T) {
 	})
 }
 
+// A token is larger than those before it. If the database has lost them, it is larger than those that
+// were made by then; and if its clock has gone back, it is larger than those that it has.
+func TestTokens(t *testing.T) {
+	rows := []struct {
+		name   string
+		stored int64
+		next   bool // the token is the next of the stored one
+	}{
+		{"of a database that has lost all claims", 0, false},
+		{"of a claim of an older program", 7, false},
+		{"of a clock that was ahead", 1 << 62, true},
+	}
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		for _, row := range rows {
+			f.exec(`UPDATE urls SET status = 'pending', token = ?`, row.stored)
+			f.exec(`UPDATE hosts SET in_flight = 0, due_at = 0`)
+			earliest := f.number(`SELECT {now}`) << 20
+			got := f.claim(1)[0].Token
+			latest := (f.number(`SELECT {now}`) + 1) << 20
+			if row.next && got != row.stored+1 || !row.next && (got < earliest || got >= latest) {
+				t.Errorf("%s: token %d, want one between %d and %d, or %d: %v", row.name, got, earliest, latest, row.stored+1, row.next)
+			}
+		}
+	})
+}
+
+// A claim takes the highest priority of a host that is ready, and of its URLs the one that has waited longest.
+func TestPriority(t *testing.T) {
+	type url struct {
+		path     string
+		priority int
+		ready    time.Duration // from now
+	}
+	rows := []struct {
+		name  string
+		urls  []url
+		limit int      // of the claim
+		room  int      // of the host
+		want  []string // in this order, one claim after the other
+		due   time.Duration
+	}{
+		{"equal ones in the order of the put", []url{{"a", 0, 0}, {"b", 0, 0}, {"c", 0, 0}}, 1, 3, []string{"a", "b", "c"}, -1},
+		{"the highest first", []url{{"a", -100, 0}, {"b", 0, 0}, {"c", 100, 0}, {"d", 1, 0}}, 1, 4, []string{"c", "d", "b", "a"}, -1},
+		{"the longest wait first", []url{{"a", 0, -1 * time.Hour}, {"b", 0, -2 * time.Hour}, {"c", 5, -time.Minute}}, 1, 3, []string{"c", "b", "a"}, -1},
+		{"a high one that is not ready does not stop the others", []url{{"a", 0, 0}, {"b", 9, 2 * time.Hour}, {"c", 5, time.Hour}, {"d", 3, 0}}, 1, 4, []string{"d", "a"}, time.Hour},
+		{"the first that will be ready is of a low priority", []url{{"a", 0, time.Hour}, {"b", 9, 2 * time.Hour}}, 1, 4, nil, time.Hour},
+		{"several in one claim", []url{{"a", 0, 0}, {"b", 2, 0}, {"c", 2, time.Hour}, {"d", 1, 0}, {"e", 2, 0}}, 10, 10, []string{"b", "e", "d", "a"}, time.Hour},
+		{"no more than the host may have", []url{{"a", 0, 0}, {"b", 2, 0}, {"c", 2, time.Hour}, {"d", 1, 0}}, 10, 2, []string{"b", "d"}, -1},
+		{"no more than the limit", []url{{"a", 0, 0}, {"b", 2, 0}, {"c", 2, time.Hour}, {"d", 1, 0}}, 2, 9, []string{"b", "d", "a"}, time.Hour},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				for _, u := range row.urls {
+					if _, err := f.Put(t.Context(), []Entry{{URL: "http://a.test/" + u.path, Priority: u.priority}}, Limits{}); err != nil {
+						t.Fatal(err)
+					}
+					f.exec(`UPDATE urls SET ready_at = {now} + ? WHERE url = ?`, u.ready.Milliseconds(), "http://a.test/"+u.path)
+				}
+				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: &row.room}); err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for {
+					claims, err := f.Claim(t.Context(), ClaimParams{Limit: row.limit})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(claims) == 0 {
+						break
+					}
+					slices.SortFunc(claims, func(a, b Claim) int { // one claim has no order
+						return cmp.Or(b.Priority-a.Priority, int(a.ID-b.ID))
+					})
+					for _, c := range claims {
+						got = append(got, strings.TrimPrefix(c.URL, "http://a.test/"))
+					}
+				}
+				if !slices.Equal(got, row.want) {
+					t.Errorf("claimed %q, want %q", got, row.want)
+				}
+				due := time.Duration(f.number(`SELECT COALESCE(due_at - {now}, -1) FROM hosts`)) * time.Millisecond
+				if due = max(-1, due.Round(time.Minute)); row.due == -1 && due > 0 || row.due != -1 && due != row.due {
+					t.Errorf("the host is due in %v, want %v", due, row.due)
+				}
+			})
+		})
+	}
+}
+
+// A claim shares its limit among the hosts that are due.
+func TestClaimShares(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for n := range 20 {
+			f.put(fmt.Sprintf("http://hot.test/%d", n), fmt.Sprintf("http://warm.test/%d", n))
+		}
+		f.put("http://a.test/1", "http://a.test/2", "http://b.test/1")
+		for host, n := range map[string]int{"hot.test": 100, "warm.test": 3} {
+			if err := f.SetHost(t.Context(), host, HostParams{MaxInFlight: &n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claims, err := f.Claim(t.Context(), ClaimParams{Limit: 12})
+		got := make(map[string]int)
+		for _, c := range claims {
+			got[c.Host]++
+		}
+		if want := map[string]int{"hot.test": 7, "warm.test": 3, "a.test": 1, "b.test": 1}; err != nil || !maps.Equal(got, want) {
+			t.Errorf("Claim = %v, %v, want %v", got, err, want)
+		}
+		for host, n := range got {
+			if flying := f.number(`SELECT in_flight FROM hosts WHERE host = '` + host + `'`); flying != int64(n) {
+				t.Errorf("%s has %d in flight, want %d", host, flying, n)
+			}
+		}
+	})
+}
+
 func TestMaxInFlight(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
@@ -159,8 +281,8 @@ func TestStaleRecordIsRefused(t *testing.T) {
 		}
 		f.openHosts()
 		fresh := f.claim(1)[0]
-		if fresh.CrashCount != 1 || fresh.FailureCount != 0 || fresh.Token != old.Token+1 {
-			t.Errorf("claim = %+v, want one crash, no failure, the next token", fresh)
+		if fresh.CrashCount != 1 || fresh.FailureCount != 0 || fresh.Token <= old.Token {
+			t.Errorf("claim = %+v, want one crash, no failure, a later token", fresh)
 		}
 		if err := f.record(Fetch{ID: old.ID, FetchedParams: params, Status: Fetched}); !errors.Is(err, ErrStale) {
 			t.Errorf("record with the old token = %v, want ErrStale", err)

@@ -40,7 +40,7 @@ var Hints = map[string]string{
 	"redirect_rejected":       "a redirect leads to a URL that is not http or https: nothing to do unless the site changes",
 	"content_type":            "the media type is not accepted: add it with --accept, or use --accept any",
 	"empty_body":              "the page is empty: --accept any accepts empty pages too",
-	"undecodable":             siteBroken,
+	"undecodable":             "the body is not valid in its content coding, or in its charset if --require-valid-charset is given: nothing to do unless the site changes",
 	"body_too_large":          "the body is longer than --max-body-bytes: raise it, or use --truncate-bodies",
 	"integrity":               siteBroken,
 	"target_blocked":          "fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, or in the settings of the fetchd behind --server",
@@ -54,6 +54,9 @@ var Hints = map[string]string{
 	"robots_disallowed":       "robots.txt forbids it: nothing to do unless the site changes that file, which a retry reads again",
 	"robots_unreachable":      "robots.txt was unreachable for longer than --robots-patience: wait until the site works",
 	"crashed":                 "the process that fetched it ended each time: look into the log of fetchd",
+	"out_of_scope":            "a redirect leads out of the scope: add its target as a seed, or use a wider --scope",
+	"over_budget":             "the host has used up --max-bytes-per-host or --max-time-per-host: raise it",
+	"bad_sitemap":             "the sitemap is not valid, or too long: nothing to do unless the site changes",
 	"host_aborted":            `another URL aborted its host (--on CLASS=abort-host): "frontier export" shows its class`,
 }
 

@@ -111,8 +111,16 @@ var rules = []rule{
 		why: "a server can be embedded, and the scheduler calls it, never the other way round",
 	},
 	{
-		pkg: "server/console", onlyStandard: true,
+		pkg: "server/console", only: []string{"fetchd/internal/webpage"},
 		why: "the console is a page: it calls the service as any caller does",
+	},
+	{
+		pkg: "frontier/api/page", only: []string{"fetchd/internal/webpage"},
+		why: "the page calls the API of the frontier as any caller does",
+	},
+	{
+		pkg: "internal/webpage", onlyStandard: true,
+		why: "it serves files and does not know what the pages call",
 	},
 	{
 		pkg: "gen/fetchd/v1", not: []string{"fetchd"},

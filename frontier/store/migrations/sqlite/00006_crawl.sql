@@ -11,10 +11,12 @@ ALTER TABLE urls ADD COLUMN parent_id INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE urls ADD COLUMN metadata TEXT NOT NULL DEFAULT '';
 ALTER TABLE urls ADD COLUMN recrawl_ms INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE urls ADD COLUMN recrawl_at INTEGER NOT NULL DEFAULT 0;
+DROP INDEX urls_waiting;
+CREATE INDEX urls_waiting ON urls (host_id, priority DESC, ready_at, id) WHERE status IN ('pending', 'failed');
 CREATE INDEX urls_recrawl ON urls (recrawl_at) WHERE status = 'fetched' AND recrawl_at > 0;
 
--- Sums over the outcomes of a host. first_at is when its first outcome was recorded. url_count is the number of its
--- URLs, or null while no put has asked for a limit.
+-- Sums over the outcomes of a host that had a request. first_at is when the first of them was recorded. url_count is
+-- the number of its URLs, or null while no put has asked for a limit.
 ALTER TABLE hosts ADD COLUMN fetch_count INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE hosts ADD COLUMN failure_count INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE hosts ADD COLUMN duration_ms INTEGER NOT NULL DEFAULT 0;
@@ -28,3 +30,6 @@ CREATE TABLE workers (
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
 );
+
+-- A worker that runs asks every ten seconds which files to fetch again.
+CREATE INDEX robots_refresh ON robots (origin) WHERE saved_at = 0;

@@ -1,0 +1,17 @@
+// Package links finds the links of an HTML document. It reads the document as a stream and needs
+// memory for one token and for the links, each of which has a limit.
+//
+// It finds the links that a reader without scripts can follow:
+//
+//	a, area          href
+//	link             href, if rel has canonical, next or prev, or alternate of an HTML type
+//	iframe, frame    src
+//	meta             the URL of http-equiv="refresh"
+//
+// Links in noscript count. Those in comments, scripts, styles, templates and texts such as textarea
+// and title do not. The first base element with an href counts. References are resolved as the URL
+// standard says, except that a query is always encoded as UTF-8.
+//
+// A page can ask crawlers not to follow its links: with meta robots, with the header X-Robots-Tag,
+// or for one link with rel=nofollow.
+package links

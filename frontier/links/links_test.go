@@ -1,0 +1,228 @@
+package links_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/frontier/links"
+	"fetchd/frontier/normal"
+)
+
+// page is the URL of the documents.
+const page = "http://a.test/dir/page"
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, document string
+		want           string // links without http://a.test, separated by spaces
+	}{
+		{"forms", `<a href=/a>x</a><map><area href='b'></map><iframe src="c"></iframe><frameset><frame src=d></frameset>`, "/a /dir/b /dir/c /dir/d"},
+		{"link", `<link rel=canonical href=/1><link rel="x NEXT" href=/2><link rel=prev href=/3><link rel=stylesheet href=/no><link href=/no><link rel=icon href=/no><link rel=canonical>`, "/1 /2 /3"},
+		{"alternate", `<link rel=alternate hreflang=de href=/1><link rel=alternate type="text/html; charset=x" href=/2><link rel=alternate type=application/rss+xml href=/no><link rel="alternate stylesheet" href=/no>`, "/1 /2"},
+		{"refresh", `<meta http-equiv=Refresh content="5; url=/1"><meta http-equiv=refresh content="0;URL='/2' x"><meta http-equiv=refresh content="3,/3"><meta http-equiv=refresh content=5><meta http-equiv=refresh content="url=/no"><meta content="0;url=/no">`, "/1 /2 /3"},
+		{"equal links", `<a href=/a><a href=/a#x><a href="http://A.test:80/a"><a href=/%61>`, "/a"},
+		{"the page itself", `<a href=#top><a href=""><a href="?x">`, "/dir/page /dir/page?x"},
+		{"entities", `<a href="/?a=1&amp;b=2"><a href="/&#120;">`, "/?a=1&b=2 /x"},
+		{"capitals", `<A HREF=/a></A><AREA HREF=/b>`, "/a /b"},
+		{"no href", `<a name=x><a><area><iframe></iframe>`, ""},
+		{"href twice", `<a href=/a href=/no>`, "/a"},
+		{"base", `<a href=1><base href="/x/"><base href=/no/><a href=2>`, "/x/1 /x/2"},
+		{"base without href", `<base target=_top><base href="/x/"><a href=2>`, "/x/2"},
+		{"a bad base", `<base href="javascript:x"><a href=2>`, "/dir/2"},
+		{"base of another host", `<base href="http://b.test/"><a href=2>`, "http://b.test/2"},
+		{"a comment", `<!-- <a href=/no> --><a href=/a><!-- <a href=/no>`, "/a"},
+		{"a script", `<script>"<a href=/no>"</script><script><!-- <script> <a href=/no> </script> --></script><a href=/a>`, "/a"},
+		{"a style", `<style><a href=/no></style><a href=/a>`, "/a"},
+		{"a template", `<template><a href=/no><template><a href=/no></template><a href=/no></template><a href=/a></template><a href=/b>`, "/a /b"},
+		{"noscript", `<noscript><a href=/a></noscript>`, "/a"},
+		{"texts", `<title><a href=/no></title><textarea><a href=/no></textarea><xmp><a href=/no></xmp><iframe src=/f><a href=/no></iframe><noframes><a href=/no></noframes><a href=/a>`, "/f /a"},
+		{"after plaintext", `<a href=/a><plaintext><a href=/no>`, "/a"},
+		{"other elements", `<img src=/no><script src=/no></script><form action=/no><object data=/no><video src=/no><p href=/no>`, ""},
+		{"CDATA", `<svg><![CDATA[<a href=/no>]]></svg><a href=/a>`, "/a"},
+		{"a tag that does not end", `<a href=/a><a href=/no`, "/a"},
+		{"an attribute that does not end", `<a href=/a><a href="/no>x</a>`, "/a"},
+		{"self-closing", `<a href=/a /><link rel=next href=/b />`, "/a /b"},
+		{"spaces", "<a href=' /a\n'>", "/a"},
+		{"empty", "", ""},
+		{"no document", "\x00\x01\xff<", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := links.Read(iotest.OneByteReader(strings.NewReader(row.document)), links.Config{URL: page})
+			if err != nil || got.Cut != "" {
+				t.Fatalf("Read = %+v, %v", got, err)
+			}
+			if text := strings.ReplaceAll(strings.Join(got.Links, " "), "http://a.test", ""); text != row.want {
+				t.Errorf("links %q, want %q", text, row.want)
+			}
+		})
+	}
+}
+
+func TestCharset(t *testing.T) {
+	t.Parallel()
+	utf16 := func(s string) string {
+		var b strings.Builder
+		b.WriteString("\xff\xfe")
+		for _, r := range s {
+			b.WriteByte(byte(r))
+			b.WriteByte(byte(r >> 8))
+		}
+		return b.String()
+	}
+	for _, row := range []struct{ name, contentType, document, want string }{
+		{"UTF-8", "text/html; charset=utf-8", "<a href=/ü>", "/%C3%BC"},
+		{"Latin 1 in the header", "text/html; charset=iso-8859-1", "<a href=/\xfc>", "/%C3%BC"},
+		{"Latin 1 in meta", "text/html", "<meta charset=iso-8859-1><a href='/?\xfc'>", "/?%C3%BC"},
+		{"http-equiv", "", `<meta http-equiv=content-type content="text/html; charset=windows-1251"><a href='/` + "\xe4" + `'>`, "/%D0%B4"},
+		{"Shift_JIS", "text/html; charset=shift_jis", "<a href='/\x83\x5c'>", "/%E3%82%BD"},
+		{"a byte order mark", "text/html; charset=iso-8859-1", "\xef\xbb\xbf<a href=/ü>", "/%C3%BC"},
+		{"UTF-16", "text/html", utf16("<a href=/ü>"), "/%C3%BC"},
+		{"unknown: UTF-8 after much ASCII", "text/html", strings.Repeat(" ", 5000) + "<a href=/ü>", "/%C3%BC"},
+		{"unknown: bytes that are not UTF-8", "text/html", strings.Repeat(" ", 5000) + "<a href=/\xfc>", "/%FC"},
+		{"a charset that does not exist", "text/html; charset=klingon", "<a href=/ü>", "/%C3%BC"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, ContentType: row.contentType})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"http://a.test" + row.want}, got.Links); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestNoFollow(t *testing.T) {
+	t.Parallel()
+	const two = `<a href=/1><a rel="x NoFollow" href=/2>`
+	for _, row := range []struct {
+		name, document string
+		header         []string
+		links, skipped int
+		closed         bool
+	}{
+		{"a link", two, nil, 1, 1, false},
+		{"another rel", `<a rel="nofollowed ugc" href=/1>`, nil, 1, 0, false},
+		{"meta", `<meta name=Robots content="noindex, NOFOLLOW">` + two, nil, 0, 0, true},
+		{"meta after links", two + `<meta name=robots content=none>`, nil, 0, 1, true},
+		{"meta of this crawler", `<meta name=MyBot content=nofollow>` + two, nil, 0, 0, true},
+		{"meta of another crawler", `<meta name=otherbot content=nofollow>` + two, nil, 1, 1, false},
+		{"noindex alone", `<meta name=robots content="noindex, follow">` + two, nil, 1, 1, false},
+		{"meta in a comment", `<!--<meta name=robots content=nofollow>-->` + two, nil, 1, 1, false},
+		{"header", two, []string{"noindex", "max-snippet: 20, nofollow"}, 0, 0, true},
+		{"header for this crawler", two, []string{"mybot: nofollow"}, 0, 0, true},
+		{"header for another crawler", two, []string{"otherbot: noindex, nofollow"}, 1, 1, false},
+		{"header for another and this crawler", two, []string{"otherbot: noindex, mybot: none"}, 0, 0, true},
+		{"header with a date", two, []string{"unavailable_after: 25 Jun 2010 15:00:00 PST"}, 1, 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := links.Config{URL: page, RobotsTags: row.header, Agent: "mybot/1.0 (+http://a.test)"}
+			got, err := links.Read(strings.NewReader(row.document), c)
+			if err != nil || len(got.Links) != row.links || got.NoFollow != row.skipped || got.Closed != row.closed {
+				t.Errorf("Read = %+v, %v", got, err)
+			}
+			c.FollowNoFollow = true
+			all, err := links.Read(strings.NewReader(row.document), c)
+			if want := strings.Count(row.document, "href="); err != nil || len(all.Links) != want || all.Closed || all.NoFollow > 0 {
+				t.Errorf("with FollowNoFollow: %+v, %v; want %d links", all, err, want)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	const first = `<a href=/1>`
+	long := strings.Repeat("x", 500<<10)
+	many := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "<a href=/%d>", i)
+		}
+		return b.String()
+	}
+	for _, row := range []struct {
+		name, document string
+		limits         links.Limits
+		want           links.Page // with the number of links instead of Links
+		links          int
+	}{
+		{"a million links", many(1_000_000), links.Limits{}, links.Page{Cut: links.CutLinks}, 10_000},
+		{"as many links as the limit", many(5), links.Limits{Links: 5}, links.Page{}, 5},
+		{"a repeated link at the limit", many(5) + `<a href=/4>`, links.Limits{Links: 5}, links.Page{}, 5},
+		{"one link more", many(6), links.Limits{Links: 5}, links.Page{Cut: links.CutLinks}, 5},
+		{"long links", strings.Repeat(first+"<a href=/"+long[:8000]+">", 1) + "<a href=/y" + long[:8000] + ">", links.Limits{LinkBytes: 10_000}, links.Page{Cut: links.CutLinkBytes}, 2},
+		{"URLs of 500 KiB", `<a href="/` + long + `">` + first + `<iframe src="` + long + `"></iframe><a href=/2>`, links.Limits{}, links.Page{TooLong: 2}, 2},
+		{"a relative link that is too long with its base", `<a href="` + long[:normal.MaxURLBytes] + `">` + first, links.Limits{}, links.Page{TooLong: 1}, 1},
+		{"a long document", first + strings.Repeat(" ", 2000) + "<a href=/2>", links.Limits{Bytes: 1000}, links.Page{Cut: links.CutBytes}, 1},
+		{"a document as long as the limit", first + "<p>", links.Limits{Bytes: int64(len(first) + 3)}, links.Page{}, 1},
+		{"a long tag", first + `<p x="` + strings.Repeat("x", 3<<20) + `">` + first, links.Limits{}, links.Page{Cut: links.CutToken}, 1},
+		{"a long script", first + `<script>` + strings.Repeat("x", 1<<20) + `</script><a href=/2>`, links.Limits{}, links.Page{}, 2},
+		{"no URLs", `<a href="javascript:x"><a href="mailto:a@b.test"><a href="http://[">` + first, links.Limits{}, links.Page{Bad: 3}, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, Limits: row.limits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Links) != row.links {
+				t.Errorf("%d links, want %d", len(got.Links), row.links)
+			}
+			got.Links = nil
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestReadError checks that the error of the reader is returned, at the start of a document and
+// later.
+func TestReadError(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, size := range []int{0, 10, 5000} {
+		r := io.MultiReader(strings.NewReader(strings.Repeat(" ", size)), iotest.ErrReader(broken))
+		if got, err := links.Read(r, links.Config{URL: page}); !errors.Is(err, broken) {
+			t.Errorf("after %d bytes: %+v, %v", size, got, err)
+		}
+	}
+}
+
+// FuzzRead checks that any bytes are a document whose links are distinct normal forms within the
+// limits.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`<base href=/x/><a href=1><area href=2 rel=nofollow><meta http-equiv=refresh content="0;url='3'">`), "text/html; charset=shift_jis", "a: nofollow")
+	f.Add([]byte("<noscript><a href=x></noscript><template></template></template><script><!--<script>"), "", "unavailable_after: x")
+	f.Add([]byte("\xff\xfe<\x00a\x00"), "text/html", "")
+	f.Fuzz(func(t *testing.T, document []byte, contentType, tag string) {
+		c := links.Config{URL: page, ContentType: contentType, RobotsTags: []string{tag}, Agent: "mybot", Limits: links.Limits{Links: 5, LinkBytes: 200, Bytes: 4000}}
+		got, err := links.Read(strings.NewReader(string(document)), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, bytes := map[string]bool{}, 0
+		for _, u := range got.Links {
+			if again, err := normal.NormalizeURL(u); err != nil || again != u || seen[u] {
+				t.Errorf("%q: normal form %q, %v, seen %t", u, again, err, seen[u])
+			}
+			seen[u] = true
+			bytes += len(u)
+		}
+		if len(got.Links) > 5 || bytes > 200 {
+			t.Errorf("%d links of %d bytes", len(got.Links), bytes)
+		}
+	})
+}

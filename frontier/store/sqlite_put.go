@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+)
+
+// sleeps selects hosts that a claim would look at too late if a URL became ready now. A host that is paused or
+// has no capacity becomes due when that ends.
+const sleeps = `NOT paused AND in_flight < max_in_flight AND (due_at IS NULL OR due_at > max(next_at, blocked_until))`
+
+// put is a Put in its transaction.
+type put struct {
+	tx
+	limits Limits
+	total  int64 // URLs in the frontier; counts only if limits.URLs is set
+	hosts  map[string]*putHost
+	result PutResult
+}
+
+type putHost struct {
+	id, added int64
+	count     *int64 // its URLs, or nil if they are not counted
+}
+
+// Put implements [Store].
+func (s *sqliteDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
+	good, bad := normaliseAll(entries)
+	p := put{limits: limits, hosts: make(map[string]*putHost)}
+	err := s.do(ctx, "put URLs", func(t tx) error {
+		p.tx = t
+		return p.all(good)
+	})
+	if err != nil {
+		return PutResult{}, err
+	}
+	r := p.result
+	r.Bad, r.Known = bad, int64(len(entries)-len(bad))-r.Added-r.Over-r.OverHost
+	return r, nil
+}
+
+func (p *put) all(urls []normalised) error {
+	if p.limits.URLs > 0 {
+		_, err := p.exec(`INSERT INTO settings (name, value) SELECT 'url_count', (SELECT count(*) FROM urls)
+			WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'url_count')`)
+		if err != nil {
+			return err
+		}
+		if _, err := p.one(`SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'url_count'`, nil, &p.total); err != nil {
+			return err
+		}
+	}
+	for _, u := range urls {
+		if err := p.url(u); err != nil {
+			return err
+		}
+	}
+	for _, h := range p.hosts {
+		if h.added == 0 {
+			continue
+		}
+		_, err := p.exec(`UPDATE hosts SET url_count = url_count + ?1, due_at = CASE WHEN `+sleeps+` THEN max(next_at, blocked_until) ELSE due_at END
+			WHERE id = ?2 AND (url_count IS NOT NULL OR `+sleeps+`)`, h.added, h.id)
+		if err != nil {
+			return err
+		}
+	}
+	_, err := p.exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
+	return err
+}
+
+func (p *put) url(u normalised) error {
+	h, err := p.host(u.Host)
+	if err != nil {
+		return err
+	}
+	var over *int64
+	switch {
+	case p.limits.URLsPerHost > 0 && *h.count+h.added >= p.limits.URLsPerHost:
+		over = &p.result.OverHost
+	case p.limits.URLs > 0 && p.total+p.result.Added >= p.limits.URLs:
+		over = &p.result.Over
+	default:
+		n, err := p.exec(`INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
+		if err != nil || n == 1 {
+			h.added += n
+			p.result.Added += n
+			return err
+		}
+	}
+	var known bool
+	if known, err = p.known(u); !known && over != nil {
+		*over++
+	}
+	return err
+}
+
+// known reports whether a URL exists, and changes its row.
+func (p *put) known(u normalised) (bool, error) {
+	var id int64
+	known, err := p.one(`SELECT id FROM urls WHERE url_hash = ?`, []any{u.hash}, &id)
+	if err != nil || !known {
+		return false, err
+	}
+	const changed = `status = 'fetched' AND recrawl_at > {now} AND fetched_at < ?2 AND ?2 <= {now}`
+	_, err = p.exec(`UPDATE urls SET depth = min(depth, ?1), recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
+		WHERE id = ?3 AND (depth > ?1 OR `+changed+`)`, u.Depth, u.ChangedMS, id)
+	return true, err
+}
+
+// host returns a host, which it adds if necessary. A new host is due at once.
+func (p *put) host(name string) (*putHost, error) {
+	if h := p.hosts[name]; h != nil {
+		return h, nil
+	}
+	h := new(putHost)
+	known, err := p.one(`SELECT id, url_count FROM hosts WHERE host = ?`, []any{name}, &h.id, &h.count)
+	if err == nil && !known {
+		_, err = p.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0) RETURNING id`, []any{name}, &h.id)
+	}
+	if err == nil && p.limits.URLsPerHost > 0 && h.count == nil {
+		_, err = p.one(`UPDATE hosts SET url_count = (SELECT count(*) FROM urls WHERE host_id = hosts.id) WHERE id = ? RETURNING url_count`, []any{h.id}, &h.count)
+	}
+	p.hosts[name] = h
+	return h, err
+}
