@@ -260,7 +260,7 @@ func TestFrontierPolls(t *testing.T) {
 	eval[bool](p, `(Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true }), true)`)
 	p.reload()
 	hidden := s.count("stats")
-	time.Sleep(2500 * time.Millisecond) // longer than between two readings
+	eval[bool](p, `new Promise((done) => setTimeout(done, 2500, true))`) // longer than between two readings
 	if got := s.count("stats"); got > hidden {
 		t.Errorf("a hidden page sent %d requests", got-hidden)
 	}
