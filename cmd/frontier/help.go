@@ -236,3 +236,22 @@ func (c *setCmd) Manual() cli.Manual {
   frontier set cdn.example.org --delay 0s --max-in-flight 4
 `, nil)
 }
+
+// Help implements kong.HelpProvider.
+func (c *robotsCmd) Help() string {
+	return `Shows the robots.txt files of a host, one for https and one for http, as a worker fetched them last: when, with which status, which rules apply to this crawler, the Crawl-delay and the sitemaps. It fetches nothing.
+
+With --refresh, the next worker that needs a file fetches it again. Workers that run notice that within ten seconds. A host that is closed, because the file is unreachable, stays closed for its time.
+
+A file that is older than a day is fetched again before the next URL. If a file is unreachable, no URL is fetched; after 30 days the last file applies.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *robotsCmd) Manual() cli.Manual {
+	return manual(`
+  frontier robots example.org
+  frontier robots example.org --url https://example.org/search?q=1
+  frontier robots example.org --refresh
+  frontier robots --json https://example.org/ | jq '.files[].sitemaps'
+`, map[int]string{cli.ExitNothing: "no robots.txt of the host was read yet"})
+}
