@@ -24,6 +24,7 @@ type command interface {
 type grammar struct {
 	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
 	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
+	Serve   serveCmd         `cmd:"" help:"Serve the API, for crawlers that do their own fetching."`
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Show why a URL is not being fetched now."`
 	Retry   retryCmd         `cmd:"" help:"Try failed URLs again, or fetch old ones again."`

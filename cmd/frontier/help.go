@@ -97,6 +97,24 @@ func (c *runCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
+func (c *serveCmd) Help() string {
+	return `Serves frontier.v1.FrontierService: crawlers in any language put URLs, claim them, fetch them themselves, and record how each ended. They share the delays of hosts with each other and with every "frontier run" on the database. Several services may run on one database, which is created if it does not exist. docs/frontier-api.md describes the API. To describe it, you can also ask a running service: grpcurl -plaintext HOST:PORT describe
+
+A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both. On SIGHUP the files of these flags are read again, and the certificates also every minute. A call that has started continues.
+
+After SIGTERM or SIGINT new calls are rejected, claims stop waiting, and calls in flight have --drain-time to end. What callers have claimed stays claimed: they can record it with the next service.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *serveCmd) Manual() cli.Manual {
+	return cli.Manual{Examples: `
+  frontier serve --db crawl.db
+  frontier serve --db postgres://crawler@db.internal/frontier --grpc-addr :8090 --http-addr :8091 --tls-cert-file cert.pem --tls-key-file key.pem --token-file callers.yaml
+  curl -s http://127.0.0.1:8091/v1/stats
+`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT", cli.ExitFailed: "a port failed, or calls outlasted --drain-time", cli.ExitUsage: "", cli.ExitDatabase: ""}}
+}
+
+// Help implements kong.HelpProvider.
 func (c *statusCmd) Help() string {
 	return `The last column has the names that other documents use: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
 
