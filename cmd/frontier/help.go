@@ -174,6 +174,27 @@ func (c *retryCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
+func (c *pruneCmd) Help() string {
+	return `Deletes rows for good; --dry-run counts them first. At least one of --outcomes-before, --urls and --hosts is needed. A URL that is being fetched is never deleted.
+
+The frontier forgets a URL that is deleted. If it is added again, by a list, a link or a redirect, it is fetched again, and without the validators of its last fetch. Its outcomes stay until --outcomes-before deletes them. Bodies and WARC files stay.
+
+A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour. With the row go the sums that --max-bytes-per-host and --max-time-per-host compare.
+
+Rows are deleted 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says what it has deleted; run it again to continue. --hosts --dry-run does not count hosts that lose their last URL by --urls.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *pruneCmd) Manual() cli.Manual {
+	return manual(`
+  frontier prune --outcomes-before 2160h --dry-run
+  frontier prune --outcomes-before 2160h
+  frontier prune --urls dead,fetched --before 8760h --hosts
+  frontier prune --urls pending --host example.org
+`, map[int]string{cli.ExitOK: "done, even if no row was deleted"})
+}
+
+// Help implements kong.HelpProvider.
 func (c *exportCmd) Help() string {
 	return `Rows are in the order of their ids. They are read a page at a time, so concurrent changes may or may not be included. Their number does not affect memory.
 
