@@ -122,6 +122,24 @@ func (c *runOrDemoCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
+func (c *serveCmd) Help() string {
+	return `Serves frontier.v1.FrontierService: crawlers in any language put URLs, claim them, fetch them themselves, and record how each ended. They share the delays of hosts with each other and with every "frontier run" on the database. Several services may run on one database, which is created if it does not exist. docs/frontier-api.md describes the API. To describe it, you can also ask a running service: grpcurl -plaintext HOST:PORT describe
+
+A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both. On SIGHUP the files of these flags are read again, and the certificates also every minute. A call that has started continues.
+
+After SIGTERM or SIGINT new calls are rejected, claims stop waiting, and calls in flight have --drain-time to end. What callers have claimed stays claimed: they can record it with the next service.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *serveCmd) Manual() cli.Manual {
+	return cli.Manual{Examples: `
+  frontier serve --db crawl.db
+  frontier serve --db postgres://crawler@db.internal/frontier --grpc-addr :8090 --http-addr :8091 --tls-cert-file cert.pem --tls-key-file key.pem --token-file callers.yaml
+  curl -s http://127.0.0.1:8091/v1/stats
+`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT", cli.ExitFailed: "a port failed, or calls outlasted --drain-time", cli.ExitUsage: "", cli.ExitDatabase: ""}}
+}
+
+// Help implements kong.HelpProvider.
 func (c *statusCmd) Help() string {
 	return `The last column has the names that other documents use: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
 
@@ -178,6 +196,27 @@ func (c *retryCmd) Manual() cli.Manual {
   frontier retry --host example.org
   frontier retry --fetched-before 168h
 `, map[int]string{cli.ExitOK: "done, even if no URL was affected"})
+}
+
+// Help implements kong.HelpProvider.
+func (c *pruneCmd) Help() string {
+	return `Deletes rows for good; --dry-run counts them first. At least one of --outcomes-before, --urls and --hosts is needed. A URL that is being fetched is never deleted.
+
+The frontier forgets a URL that is deleted. If it is added again, by a list, a link or a redirect, it is fetched again, and without the validators of its last fetch. Its outcomes stay until --outcomes-before deletes them. Bodies and WARC files stay.
+
+A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour. With the row go the sums that --max-bytes-per-host and --max-time-per-host compare.
+
+Rows are deleted 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says what it has deleted; run it again to continue. --hosts --dry-run does not count hosts that lose their last URL by --urls.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *pruneCmd) Manual() cli.Manual {
+	return manual(`
+  frontier prune --outcomes-before 2160h --dry-run
+  frontier prune --outcomes-before 2160h
+  frontier prune --urls dead,fetched --before 8760h --hosts
+  frontier prune --urls pending --host example.org
+`, map[int]string{cli.ExitOK: "done, even if no row was deleted"})
 }
 
 // Help implements kong.HelpProvider.
@@ -239,4 +278,23 @@ func (c *setCmd) Manual() cli.Manual {
   frontier set example.org --delay default
   frontier set cdn.example.org --delay 0s --max-in-flight 4
 `, nil)
+}
+
+// Help implements kong.HelpProvider.
+func (c *robotsCmd) Help() string {
+	return `Shows the robots.txt files of a host, one for https and one for http, as a worker fetched them last: when, with which status, which rules apply to this crawler, the Crawl-delay and the sitemaps. It fetches nothing.
+
+With --refresh, the next worker that needs a file fetches it again. Workers that run notice that within ten seconds. A host that is closed, because the file is unreachable, stays closed for its time.
+
+A file that is older than a day is fetched again before the next URL. If a file is unreachable, no URL is fetched; after 30 days the last file applies.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *robotsCmd) Manual() cli.Manual {
+	return manual(`
+  frontier robots example.org
+  frontier robots example.org --url https://example.org/search?q=1
+  frontier robots example.org --refresh
+  frontier robots --json https://example.org/ | jq '.files[].sitemaps'
+`, map[int]string{cli.ExitNothing: "no robots.txt of the host was read yet"})
 }

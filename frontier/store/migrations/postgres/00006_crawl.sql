@@ -31,6 +31,9 @@ CREATE TABLE workers (
     seen_at    BIGINT NOT NULL
 );
 
+-- A worker that runs asks every ten seconds which files to fetch again.
+CREATE INDEX robots_refresh ON robots (origin) WHERE saved_at = 0;
+
 -- The rows of the JSON lists that frontier_put_entries and frontier_record read. A field is null if the program is older.
 CREATE TYPE frontier_entry AS (url text, host text, hash text, kind smallint, priority smallint, depth int, parent bigint, metadata text, changed_ms bigint);
 CREATE TYPE frontier_outcome AS (id bigint, token bigint, status text, final_url text, final_hash text, final_host text, last_error text,
