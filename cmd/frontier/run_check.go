@@ -36,7 +36,7 @@ func (c *runCmd) check(a *app) error {
 		}
 	}
 	c.setProfile(a)
-	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
+	return cmp.Or(c.checkNumbers(), c.checkRecrawl(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
 }
 
 // download is the value of --profile for files: S4.
