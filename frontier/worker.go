@@ -311,7 +311,7 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 		w.persist("give a host up", func(ctx context.Context) error {
 			n, err := w.store.AbortHost(ctx, e.host, class, text)
 			if class == ClassOverBudget {
-				w.found.aborted.Add(n)
+				w.found.overBudget.Add(n + 1)
 			}
 			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", e.host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
 			return err

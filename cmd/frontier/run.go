@@ -16,11 +16,16 @@ import (
 	"fetchd/internal/stores"
 )
 
-// runCmd is "frontier run".
+// runOrDemoCmd is "frontier run".
+type runOrDemoCmd struct {
+	runCmd
+	Demo bool `help:"Crawl a built-in site of 300 hosts on loopback, with a temporary database, and check the result."`
+}
+
+// runCmd has the flags of a worker.
 type runCmd struct {
 	database
 	services
-	Demo bool `help:"Crawl a built-in site of 300 hosts on loopback, with a temporary database, and check the result."`
 
 	Open       int           `default:"256" group:"Pace:" help:"Maximum number of fetches in flight."`
 	Delay      time.Duration `default:"1s" group:"Pace:" help:"Time from the end of a fetch of a host to the start of the next. \"frontier set\" and robots.txt can change it for a host."`
@@ -57,21 +62,35 @@ type runCmd struct {
 
 	records *stores.Set // where the fetchd inside records; nil if it does not
 	console *console
-	draws   bool // shows progress on one line of the terminal
+	found   func() frontier.Found // nil before the worker starts, and without discovery
+	draws   bool                  // shows progress on one line of the terminal
 }
 
-func (c *runCmd) run(ctx context.Context, a *app) int {
-	heap.Hold()
-	if err := c.check(a); err != nil {
+func (c *runOrDemoCmd) run(ctx context.Context, a *app) int {
+	if c.Demo {
+		if i := slices.IndexFunc(a.given, func(flag string) bool { return !slices.Contains(demoFlags, flag) }); i >= 0 {
+			return a.end(ctx, cli.UsageError("--"+a.given[i], "not possible with --demo, which has its own crawl: remove one of the two"))
+		}
+	}
+	if err := c.prepare(a); err != nil {
 		return a.end(ctx, err)
 	}
-	c.console = newConsole(a.Err, a.Env)
-	c.draws = c.console.terminal && !(c.Outcomes == "-" && cli.IsTerminal(a.Out)) // they share the terminal
-	a.Err = c.console
 	if c.Demo {
 		return c.runDemo(ctx, a)
 	}
 	return a.end(ctx, c.work(ctx, a))
+}
+
+// prepare checks the flags, and redirects standard error to the console.
+func (c *runCmd) prepare(a *app) error {
+	heap.Hold()
+	if err := c.check(a); err != nil {
+		return err
+	}
+	c.console = newConsole(a.Err, a.Env)
+	c.draws = c.console.terminal && !(c.Outcomes == "-" && cli.IsTerminal(a.Out)) // they share the terminal
+	a.Err = c.console
+	return nil
 }
 
 // work opens the frontier and works on it.
@@ -117,6 +136,9 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config front
 	w, err := frontier.New(s, services, config)
 	if err != nil {
 		return cli.UsageError("run", fmt.Sprint(err)) // check does not find every invalid value
+	}
+	if config.Discovery != nil {
+		p.found, c.found = w.Found, w.Found
 	}
 	return p.watched(ctx, w)
 }

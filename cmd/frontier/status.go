@@ -31,7 +31,8 @@ type counted struct {
 	URLs    urlCounts              `json:"urls"`
 	Hosts   hostCounts             `json:"hosts"`
 	Workers []workerState          `json:"workers"`
-	Paused  bool                   `json:"paused"` // the whole crawl
+	Paused  bool                   `json:"paused"`            // the whole crawl
+	Budgets string                 `json:"budgets,omitempty"` // what budgets of the last "frontier crawl" have ended
 	Classes map[string]classCounts `json:"classes,omitempty"`
 }
 
@@ -167,6 +168,9 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
 		Paused: n.Paused,
 	}
+	if out.Budgets, err = s.Setting(ctx, endedSetting); err != nil {
+		return counted{}, err
+	}
 	if out.Workers, err = readWorkers(ctx, s); err == nil && c.Classes {
 		out.Classes, err = countClasses(ctx, s)
 	}
@@ -241,6 +245,7 @@ func (n *counted) table() string {
 	if n.Paused {
 		b.WriteString("The crawl is paused: \"frontier resume\" continues it.\n")
 	}
+	b.WriteString(n.Budgets)
 	return b.String()
 }
 

@@ -58,7 +58,7 @@ export class State {
       ['Fetches a second', rate(perSecond)],
       ['Bodies a second', size(Math.round(int(stats.body_bytes_last_minute) / 60))],
       ['All bodies', size(int(stats.body_bytes))],
-      ['Most fetches a second', rate(Math.max(...this.rates))],
+      ['Highest rate', rate(Math.max(...this.rates))],
     ]);
     chart($('chart'), this.rates);
   }
