@@ -1,6 +1,7 @@
 package frontier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,14 +96,26 @@ func (r *Recrawl) next(c store.Claim, f store.Fetch) time.Duration {
 			next /= 2
 		}
 	}
-	low, high := r.Min, r.Max
-	if low == 0 {
-		low = base / 4
+	low, high := r.bounds(base)
+	return min(max(next, low), high)
+}
+
+// bounds returns the bounds of an interval that starts at base.
+func (r *Recrawl) bounds(base time.Duration) (low, high time.Duration) {
+	low, high = cmp.Or(r.Min, base/4), cmp.Or(r.Max, 8*base)
+	return min(low, high), max(low, high)
+}
+
+// shortest returns the shortest time between two fetches of any URL.
+func (r *Recrawl) shortest() time.Duration {
+	shortest, _ := r.bounds(cmp.Or(r.Every, recrawlEvery*4))
+	for _, rule := range r.Rules {
+		if rule.Every > 0 {
+			low, _ := r.bounds(rule.Every)
+			shortest = min(shortest, low)
+		}
 	}
-	if high == 0 {
-		high = 8 * base
-	}
-	return min(max(next, low), max(high, low))
+	return shortest
 }
 
 // change is what a fetch says about a page, compared with the last success.
@@ -149,7 +162,7 @@ func (w *Worker) recrawlLoop(ctx context.Context) {
 			w.reportError(ctx, "look for URLs to fetch again", err)
 		}
 		if n == 0 { // otherwise there may be more
-			sleep(ctx, recrawlEvery)
+			sleep(ctx, min(recrawlEvery, w.config.Recrawl.shortest()))
 		}
 	}
 }

@@ -65,7 +65,7 @@ const minRecrawl = time.Second
 func (c *recrawl) checkRules(r frontier.Recrawl) error {
 	switch {
 	case !r.On() && (c.Min > 0 || c.Max > 0):
-		return cli.UsageError("recrawl", "--recrawl-min and --recrawl-max need --recrawl: add it")
+		return cli.UsageError("--recrawl-min, --recrawl-max", "no URL is fetched again: add --recrawl, --recrawl-host or --recrawl-url")
 	case c.Max > 0 && c.Min > c.Max:
 		return cli.UsageError("--recrawl-min", fmt.Sprintf("%v is longer than --recrawl-max %v", c.Min, c.Max))
 	case len(r.Rules) > frontier.MaxRecrawlRules:

@@ -46,7 +46,7 @@ func TestRefused(t *testing.T) {
 		{"no profile", []string{"--profile", "fast"}, `--profile must be one of "standard","download" but got "fast"`},
 		{"recrawl at once", []string{"--recrawl", "10ms"}, "--recrawl: 10ms is below 1s: give a duration such as 7d"},
 		{"a negative recrawl", []string{"--recrawl=-1h"}, "--recrawl: -1h0m0s is below 1s"},
-		{"bounds without recrawl", []string{"--recrawl-min", "1h"}, "--recrawl-min and --recrawl-max need --recrawl"},
+		{"bounds without recrawl", []string{"--recrawl-min", "1h"}, "--recrawl-min, --recrawl-max: no URL is fetched again: add --recrawl, "},
 		{"bounds that cross", []string{"--recrawl", "7d", "--recrawl-min", "2d", "--recrawl-max", "1d"}, "--recrawl-min: 48h0m0s is longer than --recrawl-max 24h0m0s"},
 		{"recrawl of a host without a time", []string{"--recrawl-host", "a.test"}, `--recrawl-host: "a.test" has no duration: give one such as example.org=7d`},
 		{"recrawl of no host", []string{"--recrawl-host", "=7d"}, `--recrawl-host: "=7d" has no duration`},
