@@ -53,10 +53,10 @@ func (r *Recrawl) On() bool { return r.Every > 0 || len(r.Rules) > 0 }
 
 func (r *Recrawl) check() error {
 	if r.Every < 0 || r.Min < 0 || r.Max < 0 {
-		return fmt.Errorf("Every is %v, Min is %v and Max is %v: they must not be negative", r.Every, r.Min, r.Max)
+		return fmt.Errorf("the times are %v, %v and %v: they must not be negative", r.Every, r.Min, r.Max)
 	}
 	if r.Max > 0 && r.Min > r.Max {
-		return fmt.Errorf("Min is %v, longer than Max, %v", r.Min, r.Max)
+		return fmt.Errorf("the minimum is %v, longer than the maximum, %v", r.Min, r.Max)
 	}
 	if len(r.Rules) > MaxRecrawlRules {
 		return fmt.Errorf("there are %d rules: use at most %d", len(r.Rules), MaxRecrawlRules)

@@ -146,7 +146,9 @@ func TestRecrawlEnds(t *testing.T) {
 	r.await("the page that is gone", func() bool { return r.row(gone).Status == store.Dead })
 	r.await("the other page", func() bool { return r.row(page).Status == store.Fetched })
 	cancel(errEnough)
-	<-ended
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
 	if n := r.count("a", "/s/gone/200/404"); n != 2 {
 		t.Errorf("%d requests for the page that is gone, want 2", n)
 	}
