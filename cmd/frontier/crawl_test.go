@@ -36,7 +36,7 @@ func TestCrawl(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead http_client_error": 1}), fmt.Sprint(c.statuses()))
-	for _, want := range []string{"links: 10 found, 5 added, 5 out of scope; ", "5 completed, 1 failed"} {
+	for _, want := range []string{"10 links found, 5 added, 5 out of scope; ", "5 completed, 1 failed"} {
 		if !strings.Contains(got.err, want) {
 			t.Errorf("%q does not contain %q", got.err, want)
 		}
@@ -125,7 +125,7 @@ func TestCrawlURLs(t *testing.T) {
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-urls", "7", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
-	if !strings.Contains(got.err, "--max-urls: 1 links were left out") {
+	if !strings.Contains(got.err, "--max-urls: left out 1 link\n") {
 		t.Errorf("%+v", got)
 	}
 	if status := c.cli("status"); !strings.Contains(status.out, "--max-urls") {
