@@ -106,6 +106,10 @@ type Store interface {
 	// least age ago, and returns their number. It keeps their validators, so that the next fetch can
 	// be conditional. It runs as RetryFailed does.
 	Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error)
+	// Prune deletes rows, some in each transaction, and then calls progress, which may be nil, with
+	// the numbers so far. A URL that is deleted is unknown afterwards: it can be put again, and is
+	// then fetched without validators. Outcomes outlive their URLs.
+	Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (Pruned, error)
 	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
 	// is zero if none is due. It keeps their validators.
 	Recrawl(ctx context.Context) (int64, error)
