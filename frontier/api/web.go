@@ -30,7 +30,9 @@ const (
 	maxJSONElements = 20 * maxBatch
 	// maxWebStreams is the number of requests in flight on one HTTP/2 connection.
 	maxWebStreams = 64
-	maxWebHead    = 8 << 10
+	// maxWebHead is the maximum length of a head. The query of Why has a URL, whose 8 KiB may be three
+	// times as long once encoded.
+	maxWebHead = 28 << 10
 )
 
 // newWeb returns the server of the HTTP API.
