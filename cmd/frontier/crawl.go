@@ -163,14 +163,14 @@ func foundText(f frontier.Found, bytes int64) string {
 		}
 		return fmt.Sprintf(", %d %s", n, name)
 	}
-	fmt.Fprintf(&b, "links: %d found, %d added%s%s%s%s; %d bytes of bodies\n", f.Links, f.Added, list(f.OutOfScope, "out of scope"),
+	fmt.Fprintf(&b, "%s found, %d added%s%s%s%s; %d bytes of bodies\n", cli.Count(f.Links, "link"), f.Added, list(f.OutOfScope, "out of scope"),
 		list(f.NoFollow, "not to be followed"), list(f.TooLong, "not valid in a sitemap, or too long"), list(f.TooDeep, "too deep"), bytes)
 	b.WriteString(budgetText(f))
 	writeLimits(&b, []limit{
-		{f.Cut[links.CutLinks], "--max-links: of %d pages, links were left out"},
-		{f.Cut[links.CutLinkBytes], "of %d pages, links were left out, because they are longer than 1 MiB in all"},
-		{f.Cut[links.CutBytes], "of %d pages, links were left out, because the page is longer than 16 MiB"},
-		{f.Cut[links.CutToken], "of %d pages, links were left out, because a tag or a text is longer than 2 MiB"},
+		{"--max-links", f.Cut[links.CutLinks], "page"},
+		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
+		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
+		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
 	})
 	return b.String()
 }
@@ -179,22 +179,28 @@ func foundText(f frontier.Found, bytes int64) string {
 func budgetText(f frontier.Found) string {
 	var b strings.Builder
 	writeLimits(&b, []limit{
-		{f.Over, "--max-urls: %d links were left out"},
-		{f.OverHost, "--max-urls-per-host: %d links were left out"},
-		{f.OverBudget, "--max-bytes-per-host or --max-time-per-host: %d URLs were left out"},
+		{"--max-urls", f.Over, "link"},
+		{"--max-urls-per-host", f.OverHost, "link"},
+		{"--max-bytes-per-host or --max-time-per-host", f.OverBudget, "URL"},
 	})
 	return b.String()
 }
 
+// limit is a limit that left out links or URLs, or links of pages.
 type limit struct {
+	name string
 	n    int64
-	text string
+	unit string
 }
 
 func writeLimits(b *strings.Builder, limits []limit) {
 	for _, l := range limits {
-		if l.n > 0 {
-			fmt.Fprintf(b, l.text+"\n", l.n)
+		switch {
+		case l.n == 0:
+		case l.unit == "page":
+			fmt.Fprintf(b, "%s: left out links of %s\n", l.name, cli.Count(l.n, l.unit))
+		default:
+			fmt.Fprintf(b, "%s: left out %s\n", l.name, cli.Count(l.n, l.unit))
 		}
 	}
 }

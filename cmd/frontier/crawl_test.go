@@ -10,6 +10,9 @@ import (
 	"fetchd/internal/site"
 )
 
+// endless is the number of pages of a calendar.
+const endless = 1 << 30
+
 // linked serves n pages, each with a link to the next.
 func linked(t *testing.T, n int) *site.Site {
 	t.Helper()
@@ -36,7 +39,7 @@ func TestCrawl(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead http_client_error": 1}), fmt.Sprint(c.statuses()))
-	for _, want := range []string{"links: 10 found, 5 added, 5 out of scope; ", "5 completed, 1 failed"} {
+	for _, want := range []string{"10 links found, 5 added, 5 out of scope; ", "5 completed, 1 failed"} {
 		if !strings.Contains(got.err, want) {
 			t.Errorf("%q does not contain %q", got.err, want)
 		}
@@ -103,7 +106,7 @@ func TestCrawlBytes(t *testing.T) {
 // TestCrawlHostBudget checks that a host over its budget is given up, and that retry undoes it.
 func TestCrawlHostBudget(t *testing.T) {
 	t.Parallel()
-	s := linked(t, 50)
+	s := linked(t, endless)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-bytes-per-host", "5000", "--open", "1", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead over_budget": 1}), fmt.Sprint(c.statuses()))
@@ -121,11 +124,11 @@ func TestCrawlHostBudget(t *testing.T) {
 
 func TestCrawlURLs(t *testing.T) {
 	t.Parallel()
-	s := linked(t, 50)
+	s := linked(t, endless)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-urls", "7", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
-	if !strings.Contains(got.err, "--max-urls: 1 links were left out") {
+	if !strings.Contains(got.err, "--max-urls: left out 1 link\n") {
 		t.Errorf("%+v", got)
 	}
 	if status := c.cli("status"); !strings.Contains(status.out, "--max-urls") {

@@ -94,6 +94,8 @@ Records. --warc records every request and response in WARC files: pages, redirec
 
 The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "disallowed by robots.txt" counts URLs that were not fetched for that reason. "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. A line of progress counts the robots.txt files that were read while hosts are new, because no URL of a host is fetched before. Unless standard error is a terminal, each line names the most frequent error class since the last line.
 
+Recrawl. --recrawl 7d fetches each URL again a week after it was fetched, and the run goes on until you stop it. A page that has not changed (a 304, or a body with the same digest) waits twice as long next time, and one that has changed half as long, from a quarter to eight times of what you set. Digests are compared only with --bodies or --warc. A URL that failed for good is not fetched again.
+
 Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their --lease expires.
 
 --demo needs no database and no network, takes a few seconds, and reports the result of each check.`
@@ -110,6 +112,7 @@ func (c *runOrDemoCmd) Manual() cli.Manual {
   frontier run --accept any --stores-file stores.yaml --bodies archive --endless --metrics-addr :9100
   frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
   frontier run --accept any --warc warc
+  frontier run --recrawl 7d --recrawl-host news.example.org=6h --bodies pages
 `, map[int]string{
 		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
 		cli.ExitFailed:      "a check of --demo failed",

@@ -46,6 +46,7 @@ type runCmd struct {
 	Queue     bool          `name:"queue-redirects" group:"Redirects:" help:"Add the targets of redirects to the frontier instead of following them."`
 	Retries   int           `name:"max-url-retries" default:"3" group:"Failures:" help:"How many more times a URL is tried after temporary failures: after one minute, then two, four and so on."`
 	On        []string      `placeholder:"CLASS=ACTION" group:"Failures:" help:"What to do about an error class: retry, skip, abort-host or abort-crawl. Repeatable."`
+	Recrawl   recrawl       `embed:""`
 	Bodies    string        `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
 	WARC      string        `name:"warc" placeholder:"PLACE" group:"Results:" help:"Record the crawl, with its robots.txt files, in WARC files in a directory, or in the store of --stores-file with this name. With --server, in the store of that fetchd with this name."`
 	Stores    string        `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
@@ -185,7 +186,7 @@ func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Confi
 
 // progress returns the progress of a worker, and hooks it into config.
 func (c *runCmd) progress(s store.Store, config *frontier.Config) *progress {
-	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless, counts: s.Counts, metrics: config.Metrics}
+	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless || config.Recrawl.On(), counts: s.Counts, metrics: config.Metrics}
 	config.Recorded = p.faults.before(config.Recorded)
 	return p
 }
@@ -196,10 +197,14 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 	if err != nil {
 		return frontier.Config{}, err
 	}
+	again, err := c.Recrawl.config()
+	if err != nil {
+		return frontier.Config{}, err
+	}
 	config := frontier.Config{ // use the minimum where zero would mean a default
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
 		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
-		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
+		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {

@@ -31,7 +31,7 @@ var demoFlags = []string{"demo", "open", "drain-time", "log-level", "quiet"}
 // check returns an error for the first flag that is not usable, alone or with the others.
 func (c *runCmd) check(a *app) error {
 	c.setProfile(a)
-	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
+	return cmp.Or(c.checkNumbers(), c.checkRecrawl(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
 }
 
 // download is the value of --profile for files: S4.

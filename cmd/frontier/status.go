@@ -43,6 +43,8 @@ type urlCounts struct {
 	Failed   int64 `json:"failed"`
 	Dead     int64 `json:"dead"`
 	Total    int64 `json:"total"`
+	// Scheduled counts those of Fetched that will be fetched again.
+	Scheduled int64 `json:"scheduled"`
 }
 
 type hostCounts struct {
@@ -164,7 +166,7 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 	}
 	out := counted{
 		URLs: urlCounts{n.Pending, n.Fetching, n.Fetched, n.Failed, n.Dead,
-			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead},
+			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead, n.Scheduled},
 		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
 		Paused: n.Paused,
 	}
@@ -215,7 +217,11 @@ func (n *counted) table() string {
 	b.WriteString("URLs\n")
 	row("pending", n.URLs.Pending, "Pending")
 	row("fetching", n.URLs.Fetching, "InProgress")
-	row("fetched", n.URLs.Fetched, "Completed")
+	completed := "Completed"
+	if n.URLs.Scheduled > 0 {
+		completed += fmt.Sprintf("; %d will be fetched again", n.URLs.Scheduled)
+	}
+	row("fetched", n.URLs.Fetched, completed)
 	row("failed", n.URLs.Failed, "to be tried again later")
 	row("dead", n.URLs.Dead, "Failed: not to be tried again")
 	row("total", n.URLs.Total, "")

@@ -3,6 +3,7 @@
 package browser
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,7 +23,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"fetchd/frontier/api"
 	frontierpage "fetchd/frontier/api/page"
+	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/test/rig"
 )
@@ -46,6 +49,9 @@ func (s *frontierService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client is gone
 	}
+	if r.Method == http.MethodGet {
+		body = []byte(r.URL.RawQuery)
+	}
 	method := strings.TrimPrefix(r.URL.Path, "/v1/")
 	message, code := s.answer(method, string(body), r.Header.Get("Authorization"))
 	rw.Header().Set("Content-Type", "application/json")
@@ -58,10 +64,10 @@ func (s *frontierService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		s.watch(rw, r)
 		return
 	}
-	_, _ = rw.Write(jsonOf(message))
+	_, _ = rw.Write(message)
 }
 
-func (s *frontierService) answer(method, body, token string) (proto.Message, int) {
+func (s *frontierService) answer(method, body, token string) (message []byte, code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, method+" "+body)
@@ -73,16 +79,17 @@ func (s *frontierService) answer(method, body, token string) (proto.Message, int
 	}
 	switch method {
 	case "stats":
-		return proto.Clone(s.stats), 200
+		s.stats.Time = timestamppb.Now()
+		return jsonOf(s.stats), 200
 	case "why":
 		if s.why == nil {
 			return nil, http.StatusNotFound
 		}
-		return s.why, 200
+		return jsonOf(s.why), 200
 	case "pause", "resume":
 		s.stats.Paused = method == "pause"
 	}
-	return &pb.PauseResponse{}, 200
+	return []byte("{}"), 200
 }
 
 func (s *frontierService) watch(rw http.ResponseWriter, r *http.Request) {
@@ -97,7 +104,9 @@ func (s *frontierService) watch(rw http.ResponseWriter, r *http.Request) {
 			if !more {
 				return
 			}
-			_, _ = fmt.Fprintf(rw, "%s\n", jsonOf(message))
+			for _, outcome := range message.GetOutcomes() {
+				_, _ = fmt.Fprintf(rw, "%s\n", jsonOf(outcome))
+			}
 			_ = control.Flush()
 		case <-r.Context().Done():
 			return
@@ -154,10 +163,10 @@ func openFrontier(t *testing.T, s *frontierService) *page {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", frontierpage.Handler(frontierpage.Config{Token: s.token != "", Version: "v0-test"}))
-	mux.Handle("POST /v1/{method}", s)
+	mux.Handle("/v1/{method}", s)
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
-	p := &page{T: t, path: "/page/", base: web.URL}
+	p := &page{T: t, path: "/console/", base: web.URL}
 	p.browse()
 	p.visit("")
 	return p
@@ -168,7 +177,7 @@ func crawl() *pb.StatsResponse {
 	now := time.Now()
 	return &pb.StatsResponse{
 		Pending: 1200, Fetching: 34, Fetched: 8000, Failed: 56, Dead: 710, Hosts: 40, HostsInFlight: 34, HostsBlocked: 1, HostsPaused: 1, HostsDue: 3,
-		OutcomesLastMinute: 744, BodyBytesLastMinute: 90 << 20, BodyBytes: 3 << 30, Time: timestamppb.New(now),
+		OutcomesLastMinute: 744, BodyBytesLastMinute: 90 << 20, BodyBytes: 3 << 30,
 		Classes: []*pb.ClassCount{{ErrorClass: "http_client_error", Dead: 600}, {ErrorClass: "connect_timeout", Failed: 56, Dead: 10}, {ErrorClass: "robots_disallowed", Dead: 100}},
 		SlowestHosts: []*pb.HostStats{
 			{Host: "slow.test", FetchCount: 12, FailureCount: 3, MeanDuration: durationpb.New(4200 * time.Millisecond), BodyBytes: 5 << 20, InFlight: 1},
@@ -179,8 +188,8 @@ func crawl() *pb.StatsResponse {
 			{Host: "paused.test", Paused: true},
 		},
 		Workers: []*pb.WorkerStats{
-			{Worker: "a-1", Claimed: 30, SeenTime: timestamppb.New(now.Add(-2 * time.Second))},
-			{Worker: "lost-1", Claimed: 4, SeenTime: timestamppb.New(now.Add(-5 * time.Minute))},
+			{Worker: "a-1", Claimed: 30, SeenTime: timestamppb.New(now.Add(-40 * time.Minute))},
+			{Worker: "lost-1", Claimed: 4, Vanished: true, SeenTime: timestamppb.New(now.Add(-5 * time.Minute))},
 			{Worker: "python", Claimed: 2},
 		},
 	}
@@ -224,7 +233,7 @@ func TestFrontierStates(t *testing.T) {
 			p.want("#classes tr:first-child td", "http_client_error", "0", "600", "")
 			p.want("#closed td:nth-child(2)", "blocked, opens in 10 min", "paused")
 			p.want("#slowest tr:first-child td", "slow.test", "4.2 s", "12", "3", "5.0 MiB", "1")
-			p.want("#workers td:nth-child(3)", "2 s ago", "not since 5 min", "only claims")
+			p.want("#workers td:nth-child(3)", "40 min ago", "vanished, 5 min ago", "only claims")
 			widths := eval[[]float64](p, `[...document.querySelectorAll('#meter div')].map((e) => e.getBoundingClientRect().width)`)
 			if len(widths) != 5 || widths[0] < 5*widths[2] || widths[2] < 10*widths[1] {
 				t.Errorf("the bar has pieces of %v px", widths)
@@ -254,16 +263,22 @@ func TestFrontierPolls(t *testing.T) {
 	before := s.count("stats")
 	p.reload()
 	rig.Until(p.ctx, t, "the page calls again", func() bool { return s.count("stats") > before })
-	if last := s.last(); last != `stats {"hosts":100}` {
+	if last := s.last(); last != "stats hosts=100" {
 		t.Errorf("the page sent %s", last)
 	}
-	eval[bool](p, `(Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true }), true)`)
-	p.reload()
-	hidden := s.count("stats")
-	eval[bool](p, `new Promise((done) => setTimeout(done, 2500, true))`) // longer than between two readings
-	if got := s.count("stats"); got > hidden {
-		t.Errorf("a hidden page sent %d requests", got-hidden)
+	sent := eval[int](p, `(async () => {
+		let sent = 0;
+		const send = window.fetch;
+		window.fetch = (...args) => (sent++, send(...args));
+		Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
+		document.dispatchEvent(new Event('visibilitychange'));
+		await new Promise((done) => setTimeout(done, 2500)); // longer than between two readings
+		return sent;
+	})()`)
+	if sent != 0 {
+		t.Errorf("a hidden page sent %d requests", sent)
 	}
+	hidden := s.count("stats")
 	eval[bool](p, `(delete document.visibilityState, true)`)
 	p.reload()
 	rig.Until(p.ctx, t, "the page calls again", func() bool { return s.count("stats") > hidden })
@@ -526,5 +541,84 @@ func TestFrontierKeyboard(t *testing.T) {
 	}
 	if want := []string{"pause", "url", "ask", "classes-box", "more-hosts", "closed-box", "slowest-box", "workers-box", "watch"}; !slices.Equal(reached, want) {
 		t.Errorf("Tab reaches %q, want %q", reached, want)
+	}
+}
+
+// TestFrontierServed uses the page with the real service and a database.
+func TestFrontierServed(t *testing.T) {
+	needBrowser(t)
+	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := api.New(api.Config{Store: db, UserAgent: "test", Page: frontierpage.Handler(frontierpage.Config{Version: "v0-test"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t)
+	served := make(chan error, 1)
+	go func() { served <- s.ServeWeb(l) }()
+	t.Cleanup(func() {
+		_ = s.Shutdown(t.Context()) // the context has ended, so running calls are cancelled
+		if err := errors.Join(<-served, db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	p := &page{T: t, path: "/console/", base: "http://" + l.Addr().String()}
+	client := &http.Client{Transport: new(http.Transport), Timeout: patience}
+	t.Cleanup(client.CloseIdleConnections)
+	post := func(method string, in, out proto.Message) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.base+"/v1/"+method, strings.NewReader(string(jsonOf(in))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // read
+		if err == nil {
+			err = protojson.Unmarshal(text, out)
+		}
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%s: %s %s %v", method, resp.Status, text, err)
+		}
+	}
+	p.browse()
+	p.visit("")
+	p.until(`document.getElementById('badge').textContent === 'Empty'`)
+	p.click("watch")
+	post("put", &pb.PutRequest{Entries: []*pb.Entry{{Url: "http://a.test/x"}, {Url: "http://b.test/"}, {Url: "http://b.test/2"}}}, &pb.PutResponse{})
+	var claims pb.ClaimResponse
+	post("claim", &pb.ClaimRequest{Limit: 3, Worker: "tester"}, &claims)
+	if len(claims.GetClaims()) != 2 {
+		t.Fatalf("%d claims, want one of each host", len(claims.GetClaims()))
+	}
+	outcome := &pb.Outcome{Status: pb.Status_STATUS_DEAD, Attempts: 1, HttpStatus: 404, ErrorClass: "http_client_error", LastError: "404", Duration: durationpb.New(time.Second)}
+	for _, claim := range claims.GetClaims() {
+		if claim.GetHost() == "a.test" {
+			outcome.Lease = claim.GetLease()
+		}
+	}
+	post("block", &pb.BlockRequest{Host: "b.test", RetryAfter: durationpb.New(10 * time.Minute)}, &pb.BlockResponse{})
+	post("record", &pb.RecordRequest{Outcomes: []*pb.Outcome{outcome}}, &pb.RecordResponse{})
+	p.until(`document.querySelector('#classes td')?.textContent === 'http_client_error' && document.querySelector('#slowest td')?.textContent === 'a.test' && document.querySelector('#outcomes td')`)
+	p.want("#workers tr td", "tester", "1", "only claims")
+	p.want("#counts dd", "0", "1", "1", "0", "1")
+	p.want("#outcomes tr td", "http://a.test/x", "404 http_client_error", "1 s", "0 bytes")
+	p.wantIn("#closed td:nth-child(2)", "blocked, opens in ")
+	p.wantIn("#headline", "1 of 3 URLs are done (33.3 %)")
+	p.set("url", "http://a.test/x")
+	p.click("ask")
+	p.until(`document.querySelectorAll('#why li').length > 0`)
+	p.wantIn("#why dd", "http_client_error: 404")
+	p.click("pause")
+	p.click("confirm-yes")
+	p.until(`document.getElementById('badge').textContent === 'Paused'`)
+	if n, err := db.Counts(t.Context()); err != nil || !n.Paused {
+		t.Errorf("the frontier is not paused: %+v, %v", n, err)
 	}
 }
