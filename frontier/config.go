@@ -79,6 +79,8 @@ type Config struct {
 	MaxRedirectWait time.Duration
 	// DrainTime is how long Run lets fetches finish after its context ends; zero means 30 s.
 	DrainTime time.Duration
+	// Recrawl has fetched URLs fetched again. If it does, Run does not end when no URL is left.
+	Recrawl Recrawl
 	// Endless makes Run wait for more URLs when none are left.
 	Endless bool
 	// Bodies stores bodies. If it is nil, only their digests are recorded.
@@ -166,6 +168,9 @@ func (c *Config) check() error {
 	fault(c.Budget.Bytes < 0 || c.Budget.Time < 0 || c.Budget.HostBytes < 0 || c.Budget.HostTime < 0, "Budget is %+v: it must not be negative", c.Budget)
 	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: KeepHeaders: %w", err))
+	}
+	if err := c.Recrawl.check(); err != nil {
+		errs = append(errs, fmt.Errorf("frontier: Recrawl: %w", err))
 	}
 	if err := c.Policy.check(); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: Policy: %w", err))

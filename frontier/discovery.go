@@ -52,14 +52,14 @@ type Found struct {
 	NoFollow   int64 // links that asked not to be followed, and pages whose links did
 	TooLong    int64 // links that are longer than a URL may be
 	Sitemaps   int64 // that were read
-	Aborted    int64 // waiting URLs of hosts that have used up their budget
+	OverBudget int64 // URLs of hosts that have used up their budget
 	// Cut counts the pages of which a limit has left out links, by the limit.
 	Cut map[string]int64
 }
 
 // found is Found while a worker runs.
 type found struct {
-	links, added, outOfScope, tooDeep, over, overHost, noFollow, tooLong, sitemaps, aborted atomic.Int64
+	links, added, outOfScope, tooDeep, over, overHost, noFollow, tooLong, sitemaps, overBudget atomic.Int64
 
 	mu  sync.Mutex
 	cut map[string]int64
@@ -75,7 +75,7 @@ func (w *Worker) Found() Found {
 		cut[limit] = n
 	}
 	return Found{Links: f.links.Load(), Added: f.added.Load(), OutOfScope: f.outOfScope.Load(), TooDeep: f.tooDeep.Load(), Over: f.over.Load(),
-		OverHost: f.overHost.Load(), NoFollow: f.noFollow.Load(), TooLong: f.tooLong.Load(), Sitemaps: f.sitemaps.Load(), Aborted: f.aborted.Load(), Cut: cut}
+		OverHost: f.overHost.Load(), NoFollow: f.noFollow.Load(), TooLong: f.tooLong.Load(), Sitemaps: f.sitemaps.Load(), OverBudget: f.overBudget.Load(), Cut: cut}
 }
 
 func (f *found) cutPage(limit string) {

@@ -120,6 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
 	w.others.Go(func() { w.seenLoop(loops) })
+	w.others.Go(func() { w.recrawlLoop(w.draining) })
 	w.startBudget(loops)
 	w.others.Go(w.recorder.run)
 	err := w.claimLoop(w.draining)
@@ -169,7 +170,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			wait = firstPoll
 		case w.open() == 0 && time.Since(asked) > leftEvery:
 			left, err := w.store.Left(ctx)
-			if err == nil && !left && !w.config.Endless {
+			if err == nil && !left && !w.config.Endless && !w.config.Recrawl.On() {
 				return nil
 			}
 			asked = time.Now()
@@ -310,7 +311,7 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 		w.persist("give a host up", func(ctx context.Context) error {
 			n, err := w.store.AbortHost(ctx, e.host, class, text)
 			if class == ClassOverBudget {
-				w.found.aborted.Add(n)
+				w.found.overBudget.Add(n + 1)
 			}
 			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", e.host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
 			return err
@@ -319,6 +320,9 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 		w.config.Logger.ErrorContext(v.ctx, "crawl aborted", slog.String("url", v.claim.URL), slog.String("error_class", e.fetch.ErrorClass))
 		w.persist("pause the crawl", func(ctx context.Context) error { return w.store.Pause(ctx, "") })
 		w.drain(fmt.Errorf("%w: %s: %s", ErrCrawlAborted, v.claim.URL, e.fetch.LastError))
+	}
+	if e.fetch.Status == store.Fetched {
+		e.fetch.RecrawlIn = w.config.Recrawl.next(v.claim, e.fetch)
 	}
 	w.recorder.record(v.claim, e.fetch)
 }

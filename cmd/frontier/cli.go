@@ -23,7 +23,8 @@ type command interface {
 // grammar is the command line: a field for each command.
 type grammar struct {
 	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
-	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
+	Crawl   crawlCmd         `cmd:"" help:"Fetch pages and what they link to."`
+	Run     runOrDemoCmd     `cmd:"" help:"Fetch what is in the frontier."`
 	Serve   serveCmd         `cmd:"" help:"Serve the API, for crawlers that do their own fetching."`
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Show why a URL is not being fetched now."`

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"fetchd/frontier/api"
+	frontierpage "fetchd/frontier/api/page"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 	"fetchd/internal/heap"
@@ -30,7 +31,7 @@ import (
 type serveCmd struct {
 	database
 	GRPCAddr    string        `name:"grpc-addr" default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address of the gRPC port. Default: 127.0.0.1:8090."`
-	HTTPAddr    string        `name:"http-addr" default:"127.0.0.1:8091" placeholder:"HOST:PORT" help:"Address of the HTTP port: the API as JSON, metrics, health. Empty: no HTTP port. Default: 127.0.0.1:8091."`
+	HTTPAddr    string        `name:"http-addr" default:"127.0.0.1:8091" placeholder:"HOST:PORT" help:"Address of the HTTP port: the API as JSON, a page that shows the crawl, metrics, health. Empty: no HTTP port. Default: 127.0.0.1:8091."`
 	ConsoleHost []string      `placeholder:"NAME" help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Repeatable."`
 	Delay       time.Duration `default:"1s" help:"Time from the end of a fetch of a host to the start of the next. SetDelay and \"frontier set\" change it for a host. Give all workers and services of a database the same."`
 	UserAgent   string        `default:"${agent}" help:"Name of the crawler, whose rules of robots.txt Why shows."`
@@ -146,9 +147,12 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, ports []port, id *s
 	known.Store(id)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	config := api.Config{Store: s, UserAgent: c.UserAgent, TLS: known.TLS(), Hosts: c.ConsoleHost, Metrics: registry, Logger: logger}
+	config := api.Config{Store: s, UserAgent: c.UserAgent, TLS: known.TLS(), Hosts: c.ConsoleHost, Metrics: registry, Logger: logger,
+		Page: frontierpage.Handler(frontierpage.Config{Token: c.TokenFile != "", Version: version.String()})}
 	if id.Callers != nil {
-		config.Authenticate = func(token string, state *tls.ConnectionState) (string, error) { return known.Load().Callers.Name(token, state) }
+		config.Authenticate = func(token string, state *tls.ConnectionState) (string, error) {
+			return known.Load().Callers.Name(token, state)
+		}
 	}
 	listeners, err := listenAll(ports)
 	if err != nil {

@@ -20,8 +20,7 @@ type Config struct {
 	Version string `json:"version"`
 }
 
-// Handler serves the page below /page/, and redirects / there. The page calls POST /v1/stats,
-// /v1/why, /v1/pause, /v1/resume and /v1/watch of the same origin. See [webpage.Handler].
+// Handler serves the page below /console/, and redirects / there. See [webpage.Handler].
 func Handler(cfg Config) http.Handler {
-	return webpage.Handler("page", files, cfg)
+	return webpage.Handler("console", files, cfg)
 }

@@ -17,13 +17,18 @@ export class Refused extends Error {
 
 // post sends a message and returns the response. It throws Refused if the service rejects the
 // request, and AbortError if signal aborts it.
-export async function post(path, message, token, signal) {
-  const headers = { 'Content-Type': 'application/json' };
-  if (token) headers.Authorization = `Bearer ${token}`;
-  const answer = await fetch(path, {
-    method: 'POST', headers, body: JSON.stringify(message), signal,
-    cache: 'no-store', redirect: 'error', referrerPolicy: 'no-referrer',
-  });
+export function post(path, message, token, signal) {
+  return send(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(message), signal }, token);
+}
+
+// get is like post, but sends the fields of the message in the query.
+export function get(path, message, token, signal) {
+  return send(`${path}?${new URLSearchParams(message)}`, { headers: {}, signal }, token);
+}
+
+async function send(path, request, token) {
+  if (token) request.headers.Authorization = `Bearer ${token}`;
+  const answer = await fetch(path, { ...request, cache: 'no-store', redirect: 'error', referrerPolicy: 'no-referrer' });
   if (!answer.ok) throw new Refused(await statusOf(answer), answer.status);
   return answer;
 }

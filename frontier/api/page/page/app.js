@@ -1,6 +1,6 @@
 // The page: reads the state every two seconds while it is visible, and wires the controls.
 
-import { post, Refused } from './call.js';
+import { get, post, Refused } from './call.js';
 import { Outcomes } from './outcomes.js';
 import { State } from './state.js';
 import { el, visible } from './text.js';
@@ -15,7 +15,8 @@ const state = new State();
 const outcomes = new Outcomes($('outcomes'));
 let token = '';
 let stats = null; // the last response
-let skew = 0; // the clock of this browser minus that of the service
+let skew = Infinity; // the clock of this browser minus that of the service
+let own = null; // what this page has paused or resumed, and when; counts may be older
 let read = null; // the time of the last response
 let failures = 0; // readings that failed since the last response
 let timer = 0;
@@ -33,10 +34,10 @@ function notice(text) {
   $('notice').hidden = text === '';
 }
 
-// call sends a message to a method and returns its response.
-async function call(method, message, signal) {
+// call sends a message to a method with get or post, and returns its response.
+async function call(send, method, message, signal) {
   const limit = AbortSignal.timeout(patience);
-  const answered = await post(`../v1/${method}`, message, token, signal ? AbortSignal.any([signal, limit]) : limit);
+  const answered = await send(`../v1/${method}`, message, token, signal ? AbortSignal.any([signal, limit]) : limit);
   return answered.json();
 }
 
@@ -60,7 +61,7 @@ async function refresh() {
   const mine = new AbortController();
   control = mine;
   try {
-    const next = await call('stats', { hosts: $('more-hosts').getAttribute('aria-pressed') === 'true' ? 100 : 10 }, mine.signal);
+    const next = await call(get, 'stats', { hosts: $('more-hosts').getAttribute('aria-pressed') === 'true' ? 100 : 10 }, mine.signal);
     if (control !== mine) return;
     show(next);
     failures = 0;
@@ -87,15 +88,21 @@ function stop() {
 function show(next) {
   stats = next;
   read = new Date();
-  skew = read.getTime() - (Date.parse(stats.time) || read.getTime());
-  const now = state.draw(stats);
-  if (now !== word) announce(`${now}.`);
-  word = now;
+  skew = Math.min(skew, read.getTime() - Date.parse(stats.time)); // the least is that of the newest counts
+  draw();
   if (failures > 0) announce('The service answers again.');
   notice('');
   $('state').hidden = false;
   $('state').classList.remove('stale');
   $('token-form').hidden = true;
+}
+
+function draw() {
+  if (own && Date.parse(stats.time) <= own.at) stats.paused = own.paused;
+  else own = null;
+  const now = state.draw(stats);
+  if (now !== word) announce(`${now}.`);
+  word = now;
 }
 
 function failed(error) {
@@ -113,7 +120,7 @@ async function why(event) {
     return;
   }
   try {
-    $('why').replaceChildren(...answer(await call('why', { url }), Date.now() - skew));
+    $('why').replaceChildren(...answer(await call(get, 'why', { url }), Date.now() - skew));
   } catch (error) {
     $('why').textContent = error instanceof Refused && error.http === 404 ? 'The frontier does not have this URL.' : `Not answered: ${reason(error)}.`;
   }
@@ -136,14 +143,15 @@ function ask() {
 async function confirmed() {
   const { method } = $('confirm-yes').dataset;
   try {
-    await call(method, {});
+    await call(post, method, {});
   } catch (error) {
     $('confirm-error').textContent = `Not ${method}d: ${reason(error)}.`;
     $('confirm-error').hidden = false;
     return;
   }
   $('confirm').close();
-  refresh();
+  own = { paused: method === 'pause', at: Date.now() - skew };
+  draw();
 }
 
 function watching() {

@@ -1,6 +1,6 @@
 // Shows outcomes as they are recorded: the stream Watch of the API.
 
-import { lines, post, Refused } from './call.js';
+import { get, lines, Refused } from './call.js';
 import { int } from './format.js';
 import { fill } from './table.js';
 import { seconds, short, size, time } from './text.js';
@@ -21,11 +21,11 @@ export class Outcomes {
     const control = new AbortController();
     this.control = control;
     try {
-      const stream = await post('../v1/watch', {}, token, control.signal);
+      const stream = await get('../v1/watch', {}, token, control.signal);
       for await (const line of lines(stream.body)) {
         const message = JSON.parse(line);
         if (message.error) throw new Refused(message.error, 0);
-        this.take(message.outcomes || []);
+        this.take(message);
       }
     } finally {
       if (this.control === control) this.control = null;
@@ -38,8 +38,9 @@ export class Outcomes {
     this.control = null;
   }
 
-  take(outcomes) {
-    this.list = [...this.list, ...outcomes].slice(-shown);
+  take(outcome) {
+    this.list.push(outcome);
+    if (this.list.length > shown) this.list.shift();
     this.timer ||= setTimeout(() => {
       this.timer = 0;
       this.draw();

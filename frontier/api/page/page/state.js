@@ -7,7 +7,6 @@ import { el, seconds, size, time } from './text.js';
 const statuses = ['fetched', 'fetching', 'pending', 'failed', 'dead'];
 const names = { fetched: 'Fetched', fetching: 'Being fetched', pending: 'Waiting', failed: 'To be tried again', dead: 'Failed for good' };
 const svgNamespace = 'http://www.w3.org/2000/svg';
-const vanished = 60; // seconds after which a worker with claims counts as lost
 
 const $ = (id) => document.getElementById(id);
 
@@ -58,7 +57,7 @@ export class State {
       ['Fetches a second', rate(perSecond)],
       ['Bodies a second', size(Math.round(int(stats.body_bytes_last_minute) / 60))],
       ['All bodies', size(int(stats.body_bytes))],
-      ['Most fetches a second', rate(Math.max(...this.rates))],
+      ['Highest rate', rate(Math.max(...this.rates))],
     ]);
     chart($('chart'), this.rates);
   }
@@ -128,12 +127,11 @@ function closed(host, now) {
 function drawWorkers(stats) {
   const now = Date.parse(stats.time);
   fill($('workers'), stats.workers || [], (w) => w.worker, (w) => {
-    const lost = w.seen_time && int(w.claimed) > 0 && now - Date.parse(w.seen_time) > vanished * 1000;
     const seen = w.seen_time ? when(w.seen_time, now) : 'only claims';
     return [
       { text: w.worker, kind: 'foreign' },
       { text: count(w.claimed), kind: 'number' },
-      lost ? { text: `not since ${span((now - Date.parse(w.seen_time)) / 1000)}`, badge: 'bad' } : { text: seen },
+      w.vanished ? { text: `vanished, ${seen}`, badge: 'bad' } : { text: seen },
     ];
   }, $('workers-box'), $('no-workers'));
 }

@@ -16,7 +16,7 @@ export function answer(why, now) {
     ['Linked by', why.parent_url ? foreign(why.parent_url) : ''],
     ['Metadata', why.metadata ? el('pre', { class: 'foreign' }, visible(why.metadata)) : ''],
     ['Last status', int(why.http_status) === 0 ? '' : String(int(why.http_status))],
-    ['Last failure', why.last_error || why.error_class ? foreign(why.last_error || why.error_class) : ''],
+    ['Last failure', failure(why) && foreign(failure(why))],
     ['Failures', int(why.failure_count) === 0 ? '' : `${count(why.failure_count)} since the last success`],
     ['Claims lost', int(why.crash_count) === 0 ? '' : count(why.crash_count)],
     ['Not before', when(why.ready_time, now)],
@@ -26,4 +26,10 @@ export function answer(why, now) {
     ['Fetched', when(why.fetched_time, now)],
   ].filter(([, value]) => value !== '');
   return [reasons, el('dl', { class: 'facts' }, ...facts.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))))];
+}
+
+// failure returns the class of the last failure and its text, which may start with the class.
+function failure(why) {
+  const { error_class: name = '', last_error: text = '' } = why;
+  return text.startsWith(name) ? text : [name, text].filter(Boolean).join(': ');
 }
