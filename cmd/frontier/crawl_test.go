@@ -10,6 +10,9 @@ import (
 	"fetchd/internal/site"
 )
 
+// endless is the number of pages of a calendar.
+const endless = 1 << 30
+
 // linked serves n pages, each with a link to the next.
 func linked(t *testing.T, n int) *site.Site {
 	t.Helper()
@@ -103,7 +106,7 @@ func TestCrawlBytes(t *testing.T) {
 // TestCrawlHostBudget checks that a host over its budget is given up, and that retry undoes it.
 func TestCrawlHostBudget(t *testing.T) {
 	t.Parallel()
-	s := linked(t, 50)
+	s := linked(t, endless)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-bytes-per-host", "5000", "--open", "1", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead over_budget": 1}), fmt.Sprint(c.statuses()))
@@ -121,7 +124,7 @@ func TestCrawlHostBudget(t *testing.T) {
 
 func TestCrawlURLs(t *testing.T) {
 	t.Parallel()
-	s := linked(t, 50)
+	s := linked(t, endless)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-urls", "7", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
