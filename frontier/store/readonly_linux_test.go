@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -72,7 +73,7 @@ func TestSQLiteWithoutPermission(t *testing.T) {
 				}
 				protect(0o644, 0o755)
 				open(t, path).put("http://b.test/")
-				if err := s.Close(); err == nil || !strings.Contains(err.Error(), "was written to while it was read") {
+				if err := s.Close(); err == nil || !strings.Contains(fmt.Sprint(err), "was written to while it was read") {
 					t.Errorf("Close = %v, want an error that says that the file has changed", err)
 				}
 				return

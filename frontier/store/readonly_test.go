@@ -135,7 +135,7 @@ func TestPostgresStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "read-only") {
+	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(fmt.Sprint(err), "read-only") {
 		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
 	}
 }
