@@ -197,6 +197,14 @@ const (
 	Sitemap
 )
 
+// String returns "page" or "sitemap".
+func (k Kind) String() string {
+	if k == Sitemap {
+		return "sitemap"
+	}
+	return "page"
+}
+
 const (
 	// MaxPriority is the highest priority of a URL. The lowest is -MaxPriority.
 	MaxPriority = 100
