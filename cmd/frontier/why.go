@@ -27,7 +27,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a complete URL, with http:// or https://", err)))
 	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
 		found, err := s.Why(ctx, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
