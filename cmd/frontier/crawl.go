@@ -89,7 +89,7 @@ func (c *crawlCmd) work(ctx context.Context, a *app) error {
 	if len(c.URL) > 0 {
 		m = creating
 	}
-	s, err := c.open(ctx, m, store.Config{Delay: max(c.Delay, time.Millisecond)})
+	s, err := c.open(ctx, m, c.storeConfig())
 	if err != nil {
 		return err
 	}

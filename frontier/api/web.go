@@ -30,9 +30,7 @@ const (
 	maxJSONElements = 20 * maxBatch
 	// maxWebStreams is the number of requests in flight on one HTTP/2 connection.
 	maxWebStreams = 64
-	// maxWebHead is the maximum length of a head. The query of Why has a URL, whose 8 KiB may be three
-	// times as long once encoded.
-	maxWebHead = 28 << 10
+	maxWebHead    = 8 << 10
 )
 
 // newWeb returns the server of the HTTP API.
@@ -40,8 +38,11 @@ func (s *Server) newWeb() *http.Server {
 	routes, guard := webapi.NewRoutes(), &webapi.Guard{Hosts: s.config.Hosts, Flag: "--console-host"}
 	for _, m := range methods {
 		verbs := "POST"
-		if m.stream || m.name == "Why" || m.name == "Stats" {
+		switch {
+		case m.stream || m.name == "Stats":
 			verbs = "GET"
+		case m.name == "Why":
+			verbs = "GET POST" // a long URL does not fit into a query
 		}
 		routes.Add(verbs, m.path, s.serveMethod(m, guard))
 	}

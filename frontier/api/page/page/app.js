@@ -120,7 +120,7 @@ async function why(event) {
     return;
   }
   try {
-    $('why').replaceChildren(...answer(await call(get, 'why', { url }), Date.now() - skew));
+    $('why').replaceChildren(...answer(await call(post, 'why', { url }), Date.now() - skew));
   } catch (error) {
     $('why').textContent = error instanceof Refused && error.http === 404 ? 'The frontier does not have this URL.' : `Not answered: ${reason(error)}.`;
   }
