@@ -1,6 +1,7 @@
 // The page: reads the state every two seconds while it is visible, and wires the controls.
 
 import { get, post, Refused } from './call.js';
+import { span } from './format.js';
 import { Outcomes } from './outcomes.js';
 import { State } from './state.js';
 import { el, visible } from './text.js';
@@ -100,6 +101,8 @@ function show(next) {
 function draw() {
   if (own && Date.parse(stats.time) <= own.at) stats.paused = own.paused;
   else own = null;
+  const age = (Date.now() - skew - Date.parse(stats.time)) / 1000; // counting a large frontier takes long, so the service keeps the counts
+  $('age').textContent = age < 10 ? '' : `counted ${span(age)} ago`;
   const now = state.draw(stats);
   if (now !== word) announce(`${now}.`);
   word = now;
