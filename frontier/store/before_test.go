@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +96,6 @@ func newSide(t *testing.T, name string, version int64) *side {
 	db.SetMaxIdleConns(8)
 	s.db = db
 	if version == 0 {
-		defer func() { db.Exec(os.Getenv("FRONTIER_TRY")) }()
 		store := open(t, s.dsn).Store.(*postgresDB) //nolint:errcheck // it is PostgreSQL
 		store.delayMS = 0
 		s.put = func(ctx context.Context, urls []string) error {
@@ -170,7 +170,7 @@ func (o older) record(ctx context.Context, fetches []Fetch) error {
 			hosts = append(hosts, it.FinalHost)
 		}
 	}
-	list, err := toJSON(ready)
+	list, err := toJSON(withZeros(ready))
 	if err == nil && len(hosts) > 0 {
 		err = o.addHosts(ctx, hosts)
 	}
@@ -180,6 +180,21 @@ func (o older) record(ctx context.Context, fetches []Fetch) error {
 	rows, err := o.db.QueryContext(ctx, `SELECT * FROM frontier_record($1, 0)`, list)
 	_, err = collect(rows, err, func(scan func(...any) error) (l Lease, err error) { return l, scan(&l.ID, &l.Token) })
 	return err
+}
+
+// withZeros returns values of a type that has the fields of item, and keeps those that are zero in JSON.
+func withZeros(ready []item) []any {
+	var fields []reflect.StructField
+	for f := range reflect.TypeFor[item]().Fields() {
+		f.Tag = reflect.StructTag(strings.ReplaceAll(string(f.Tag), ",omitempty", ""))
+		fields = append(fields, f)
+	}
+	full := reflect.StructOf(fields)
+	list := make([]any, len(ready))
+	for i, it := range ready {
+		list[i] = reflect.ValueOf(it).Convert(full).Interface()
+	}
+	return list
 }
 
 func (s *side) must(t testing.TB, err error) {
