@@ -21,6 +21,12 @@ const (
 	ClassCrashed = "crashed"
 	// ClassHostAborted means that the outcome of another URL aborted the whole host.
 	ClassHostAborted = "host_aborted"
+	// ClassOutOfScope means that a redirect leads to a URL that is not in the scope of the crawl.
+	ClassOutOfScope = "out_of_scope"
+	// ClassOverBudget means that the host has used up its budget.
+	ClassOverBudget = "over_budget"
+	// ClassBadSitemap means that a sitemap is not valid, or is longer than its protocol allows.
+	ClassBadSitemap = "bad_sitemap"
 )
 
 // The last_error of redirects that lead nowhere (S3).
@@ -37,7 +43,7 @@ func className(c pb.ErrorClass) string {
 
 // Classes returns the names of all error classes in alphabetical order.
 func Classes() []string {
-	names := []string{ClassRobotsDisallowed, ClassRobotsUnreachable, ClassCrashed, ClassHostAborted}
+	names := []string{ClassRobotsDisallowed, ClassRobotsUnreachable, ClassCrashed, ClassHostAborted, ClassOutOfScope, ClassOverBudget, ClassBadSitemap}
 	for n := range pb.ErrorClass_name {
 		if n != 0 {
 			names = append(names, className(pb.ErrorClass(n)))

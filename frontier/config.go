@@ -79,6 +79,8 @@ type Config struct {
 	MaxRedirectWait time.Duration
 	// DrainTime is how long Run lets fetches finish after its context ends; zero means 30 s.
 	DrainTime time.Duration
+	// Recrawl has fetched URLs fetched again. If it does, Run does not end when no URL is left.
+	Recrawl Recrawl
 	// Endless makes Run wait for more URLs when none are left.
 	Endless bool
 	// Bodies stores bodies. If it is nil, only their digests are recorded.
@@ -86,6 +88,10 @@ type Config struct {
 	// RecordStore names a store of every service. If it is not empty, the services record all
 	// requests and responses there, in WARC files.
 	RecordStore string
+	// Discovery adds the links of pages. If it is nil, only sitemaps that were added are read.
+	Discovery *Discovery
+	// Budget ends the crawl, or that of a host.
+	Budget Budget
 	// Recorded is called for each recorded outcome, one at a time, unless it is nil. An error stops
 	// the worker.
 	Recorded func(Record) error
@@ -159,8 +165,12 @@ func (c *Config) check() error {
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
 	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
+	fault(c.Budget.Bytes < 0 || c.Budget.Time < 0 || c.Budget.HostBytes < 0 || c.Budget.HostTime < 0, "Budget is %+v: it must not be negative", c.Budget)
 	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: KeepHeaders: %w", err))
+	}
+	if err := c.Recrawl.check(); err != nil {
+		errs = append(errs, fmt.Errorf("frontier: Recrawl: %w", err))
 	}
 	if err := c.Policy.check(); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: Policy: %w", err))

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/frontier/robots"
+	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -25,8 +26,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 	}
 	r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
 	if c.Bodies != nil {
-		r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO
-		r.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+		deliver(r)
 	}
 	if len(c.Accept) > 0 || c.RequireValidCharset {
 		// A crawl that wants certain documents has no use for empty ones (S0, spec C2).
@@ -38,7 +38,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 		}
 		r.RetryPolicy.Profile = pb.RetryProfile_RETRY_PROFILE_DOWNLOAD
 	}
-	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects {
+	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects || c.Discovery.narrow() {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
 	bodyKept := c.Bodies == nil || validators.BodyDigest != ""
@@ -47,6 +47,20 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 		r.Precondition = precondition(validators)
 	}
 	return r
+}
+
+// deliver makes fetchd send the body.
+func deliver(r *pb.FetchRequest) {
+	r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO
+	r.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+}
+
+// sitemapPolicies changes the request for a page to that for a sitemap, which has another media type
+// and its own maximum length.
+func sitemapPolicies(r *pb.FetchRequest) {
+	r.ContentPolicy = nil
+	r.BodyPolicy.MaxSizeBytes = proto.Int64(sitemap.MaxBytes)
+	r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED
 }
 
 // precondition returns the precondition for the validators of the last fetch, or nil.

@@ -18,7 +18,7 @@ func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) 
 	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
 	defer cancel()
 	defer context.AfterFunc(v.w.draining, cancel)()
-	if kind == pageChain {
+	if kind != robotsChain {
 		if e, known := v.askForeign(patience, u); e != nil || !known {
 			return false, e
 		}

@@ -160,6 +160,11 @@ func (v *visit) fetchRobots(origin string) *ending {
 	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		r.Earlier = earlierOf(outcome, earlier)
 	}
+	if answer.Status/100 == 2 {
+		if e := v.putSitemaps(origin, answer.Body); e != nil {
+			return e
+		}
+	}
 	r.Unreachable = robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, "").Deferred()
 	if err := v.wait(func() error { return v.w.saveAnswer(v.w.storing, r) }); err != nil {
 		v.w.reportError(v.ctx, "keep a robots.txt", err)

@@ -12,10 +12,18 @@ import (
 // RobotsState is what is known about the robots.txt that applies to a URL.
 type RobotsState struct {
 	Origin string // scheme://host, and :port unless it is the scheme's default
-	// Known reports whether a worker has fetched the file and RetryFailed has not made the store
-	// forget it since. If it is false, the fields below are zero.
+	// Refresh reports that a user wants the file to be fetched again, which no worker has done yet.
+	Refresh bool
+	// Known reports whether a worker has fetched the file and Refresh is false. If it is false, the
+	// fields below are zero.
 	Known    bool
 	Decision robots.Decision
+	// Status is that of the last fetch; zero if there was no response.
+	Status int
+	// Rules are those of the last file, also of one that is too old; nil if there is none.
+	Rules    *robots.Rules
+	Sitemaps []string // that this file names
+	Size     int      // of this file, in bytes
 	// Cause says briefly why there is no file, or why an old one is still used.
 	Cause string
 	// Age is the time since the last fetch. Fresh reports whether workers use the answer without
@@ -36,15 +44,19 @@ func AskRobots(ctx context.Context, s store.Store, userAgent, url string) (Robot
 	}
 	r, known := found[origin]
 	if !known || r.Forgotten {
-		return RobotsState{Origin: origin}, nil
+		return RobotsState{Origin: origin, Refresh: r.Forgotten}, nil
 	}
 	return robotsState(r, userAgent, path), nil
 }
 
 func robotsState(r store.Robots, userAgent, path string) RobotsState {
 	policy := policyOf(r, userAgent)
-	return RobotsState{
-		Origin: r.Origin, Known: true, Decision: policy.Decide(path), Cause: policy.Cause,
+	s := RobotsState{
+		Origin: r.Origin, Known: true, Decision: policy.Decide(path), Cause: policy.Cause, Status: r.Status,
 		Age: r.Age, Fresh: !r.Unreachable && r.Age < robots.FreshFor, UnreachableFor: r.UnreachableFor,
 	}
+	if r.HasBody && r.BodyStatus/100 == 2 {
+		s.Rules, s.Sitemaps, s.Size = robots.Parse(r.Body, userAgent), robots.Sitemaps(r.Body), r.BodySize
+	}
+	return s
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
@@ -13,7 +14,7 @@ import (
 func TestRobotsState(t *testing.T) {
 	t.Parallel()
 	const origin, day = "http://a.test", 24 * time.Hour
-	body := []byte("User-agent: bot\nDisallow: /p/\n")
+	body := []byte("User-agent: bot\nDisallow: /p/\nSitemap: s\n")
 	byRule := robots.Decision{Reason: robots.ByRule, Line: robots.Line{Number: 2, Text: "Disallow: /p/"}}
 	for _, tt := range []struct {
 		name  string
@@ -37,7 +38,12 @@ func TestRobotsState(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.row.Origin, tt.want.Origin, tt.want.Known = origin, origin, true
-			if d := cmp.Diff(tt.want, robotsState(tt.row, tt.agent, "/p/1")); d != "" {
+			tt.want.Status = tt.row.Status
+			got := robotsState(tt.row, tt.agent, "/p/1")
+			if hasFile := tt.row.BodyStatus == 200; (got.Rules != nil) != hasFile || (got.Sitemaps != nil) != hasFile {
+				t.Errorf("rules %v and sitemaps %q, want them: %v", got.Rules, got.Sitemaps, hasFile)
+			}
+			if d := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(RobotsState{}, "Rules", "Sitemaps")); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})

@@ -208,6 +208,40 @@ func (r *rig) awaitCounts(what string, right func(store.Counts) bool) {
 	})
 }
 
+// TestRobotsRefreshed checks that a worker that runs stops to use a file which is to be fetched again.
+func TestRobotsRefreshed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	w := r.worker()
+	w.storing = t.Context()
+	a, b := "http://a.test", "http://b.test"
+	for _, origin := range []string{a, b} {
+		if err := w.save(t.Context(), store.Robots{Origin: origin, Status: 200}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := func() (inA, inB bool) {
+		_, inA = w.rulebook.known(a)
+		_, inB = w.rulebook.known(b)
+		return inA, inB
+	}
+	w.refresh(t.Context())
+	if inA, inB := known(); !inA || !inB {
+		t.Errorf("before: %v, %v, want both", inA, inB)
+	}
+	if _, err := r.store.RefreshRobots(t.Context(), []string{a}); err != nil {
+		t.Fatal(err)
+	}
+	w.refresh(t.Context())
+	if inA, inB := known(); inA || !inB {
+		t.Errorf("after: %v, %v, want only the other", inA, inB)
+	}
+	if e, err := w.rules(t.Context(), a); err != nil || e.fresh() {
+		t.Errorf("rules = %+v, %v, want them not fresh", e, err)
+	}
+	w.others.Wait()
+}
+
 // TestRobotsBehindClosedHost checks that a robots.txt behind a redirect to a host that does not
 // open in time is unreachable. It must not count as missing, which would allow everything.
 func TestRobotsBehindClosedHost(t *testing.T) {

@@ -135,6 +135,15 @@ func (b *rulebook) largestLocked() (origin string) {
 	return origin
 }
 
+// drop removes the entries of origins.
+func (b *rulebook) drop(origins []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, origin := range origins {
+		b.dropLocked(origin)
+	}
+}
+
 // dropLocked removes the entry of an origin.
 func (b *rulebook) dropLocked(origin string) {
 	if e, ok := b.entries[origin]; ok {

@@ -95,6 +95,7 @@ func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 	}
 	w.stats.retried.Add(int64(r.RetryCount))
 	w.stats.bytes.Add(f.Bytes)
+	w.checkSpent()
 	w.config.Metrics.recorded(r)
 	if f.ErrorClass == reasonTooManyRedirects || f.ErrorClass == reasonRedirectLoop {
 		w.config.Logger.WarnContext(ctx, "redirects lead nowhere", slog.String("url", c.URL), slog.Int64("id", c.ID), slog.String("reason", f.ErrorClass))

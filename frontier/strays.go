@@ -48,7 +48,8 @@ func (w *Worker) stray(origin string) {
 	}
 }
 
-// sweepLoop deletes the robots.txt of hosts without URLs from the store, a few at a time.
+// sweepLoop deletes the robots.txt of hosts without URLs from the store, a few at a time. It also
+// notices which ones must be fetched again.
 func (w *Worker) sweepLoop(ctx context.Context) {
 	after := ""
 	for ctx.Err() == nil {
@@ -60,6 +61,19 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		} else {
 			after = next
 		}
+		w.refresh(ctx)
 		sleep(ctx, reapEvery)
 	}
+}
+
+// refresh drops the rules of those origins whose robots.txt a user wants to be fetched again.
+func (w *Worker) refresh(ctx context.Context) {
+	origins, err := w.store.RobotsToRefresh(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.reportError(ctx, "look for robots.txt to fetch again", err)
+		}
+		return
+	}
+	w.rulebook.drop(origins)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -29,6 +30,7 @@ type visit struct {
 	unused      bool      // no request was sent to the reserved host yet
 	started     bool      // a fetch was sent, so requests may have been made
 	body        Body      // of the last part; nil if bodies are not stored
+	spool       *spool    // of the last part; nil if it is not read for links
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts at least until then, by this machine's clock
@@ -45,40 +47,78 @@ func (v *visit) run() ending {
 	if p.MaxCrashes > 0 && c.CrashCount >= p.MaxCrashes {
 		return p.failed(c, ClassCrashed, fmt.Sprintf("%s: started %d times and never ended", ClassCrashed, c.CrashCount), false, 0)
 	}
+	if e := v.checkBudget(); e != nil {
+		return *e
+	}
 	if e, stop := v.askOwn(); stop {
 		return e
 	}
-	outcome, e := v.chain(c.URL, pageChain, c.Earlier)
+	kind := pageChain
+	if c.Kind == store.Sitemap {
+		kind = sitemapChain
+	}
+	outcome, e := v.chain(c.URL, kind, c.Earlier)
 	if e != nil {
 		return *e
 	}
 	result := p.judge(c, outcome, v.totals)
 	result.fetch.Content = contentOf(outcome.GetResponse(), v.w.config.KeepHeaders)
+	if result.queue != "" && !v.allows(result.queue) {
+		return *v.outOfScope(outcome, result.queue)
+	}
 	if result.how == record && result.fetch.Status == store.Fetched && outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-		if v.body == nil {
-			return result
-		}
+		return v.received(outcome, result)
+	}
+	return result
+}
+
+// received stores the body of a success, and adds what it links to.
+func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
+	if v.body != nil {
 		digest := outcome.GetBodySummary().GetSha256()
 		if !v.keep(digest, outcome.GetInlineBody()) {
 			return ending{how: giveBackDelayed}
 		}
 		result.fetch.BodyDigest = digest
 	}
+	if v.spool != nil {
+		if e := v.discover(outcome, &result); e != nil {
+			return *e
+		}
+	}
 	return result
 }
 
-// newBody drops the body of the part before, which was a redirect, and prepares the next one.
+// newBody drops the body of the part before, which was a redirect, and prepares the next one. It
+// returns nil if the body is not needed.
 func (v *visit) newBody() client.BodyWriter {
 	v.dropBody()
-	if v.w.config.Bodies == nil {
+	var to writers
+	if v.w.config.Bodies != nil {
+		// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
+		v.body = v.w.config.Bodies.New(v.w.storing)
+		to = append(to, v.body)
+	}
+	switch {
+	case v.claim.Kind == store.Sitemap:
+		v.spool = &spool{limit: sitemap.MaxBytes}
+	case v.discovers():
+		v.spool = &spool{limit: v.w.config.Discovery.Links.DocumentBytes() + 1} // one more shows that it is longer
+	}
+	if v.spool != nil {
+		to = append(to, v.spool)
+	}
+	if len(to) == 0 {
 		return nil
 	}
-	// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
-	v.body = v.w.config.Bodies.New(v.w.storing)
-	return v.body
+	return to
 }
 
 func (v *visit) dropBody() {
+	if v.spool != nil {
+		v.spool.close()
+		v.spool = nil
+	}
 	if v.body != nil {
 		v.body.Drop()
 		v.body = nil
@@ -110,6 +150,7 @@ type chainKind int
 const (
 	pageChain   chainKind = iota
 	robotsChain           // does not check robots.txt itself
+	sitemapChain
 )
 
 // chain fetches a URL and follows its redirects, with a separate fetch for each origin. It returns
@@ -128,8 +169,11 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 			return nil, e
 		}
 		next := target(outcome)
-		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (kind == pageChain && !v.follows()) {
+		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (kind != robotsChain && !v.follows()) {
 			return outcome, nil
+		}
+		if kind != robotsChain && !v.allows(next) {
+			return nil, v.outOfScope(outcome, next)
 		}
 		left -= len(outcome.GetHops()) // the redirects that fetchd followed, and this one
 		switch {
@@ -169,8 +213,15 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		return nil, e
 	}
 	task := client.Task{Request: v.w.config.robotsRequest(url, redirects, earlier), SendBefore: v.startBefore()}
-	if kind == pageChain {
-		task.Request, task.Body = v.w.config.pageRequest(url, redirects, v.validators(url), earlier), v.newBody()
+	if kind != robotsChain {
+		task.Body = v.newBody()
+		task.Request = v.w.config.pageRequest(url, redirects, v.validators(url), earlier)
+		if v.spool != nil {
+			deliver(task.Request)
+		}
+	}
+	if kind == sitemapChain {
+		sitemapPolicies(task.Request)
 	}
 	v.unused = false
 	v.mu.Lock()

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"fetchd/client"
 	"fetchd/frontier/store"
@@ -49,7 +52,10 @@ type Worker struct {
 	robotsTurns queues
 	strays      strays
 	stats       stats
-	parked      []parked // used by the claim loop; at most claimLimit
+	found       found
+	othersBytes atomic.Int64        // what the crawl has used without this worker
+	readers     *semaphore.Weighted // of bodies that are read for links
+	parked      []parked            // used by the claim loop; at most claimLimit
 
 	draining context.Context // no new request is started
 	drain    context.CancelCauseFunc
@@ -75,7 +81,7 @@ func New(s store.Store, services []Service, config Config) (*Worker, error) {
 		return nil, errors.New("frontier: no service to fetch through")
 	}
 	w := &Worker{config: config, store: s, services: services, pool: client.NewPool(), rulebook: newRulebook(), queues: newQueues(), robotsTurns: newQueues(),
-		held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
+		readers: semaphore.NewWeighted(maxReaders), held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
 	w.recorder = newRecorder(w)
 	return w, nil
 }
@@ -114,6 +120,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
 	w.others.Go(func() { w.seenLoop(loops) })
+	w.others.Go(func() { w.recrawlLoop(w.draining) })
+	w.startBudget(loops)
 	w.others.Go(w.recorder.run)
 	err := w.claimLoop(w.draining)
 	w.giveBackParked()
@@ -162,7 +170,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			wait = firstPoll
 		case w.open() == 0 && time.Since(asked) > leftEvery:
 			left, err := w.store.Left(ctx)
-			if err == nil && !left && !w.config.Endless {
+			if err == nil && !left && !w.config.Endless && !w.config.Recrawl.On() {
 				return nil
 			}
 			asked = time.Now()
@@ -286,7 +294,8 @@ func (w *Worker) settle(v *visit, e ending) {
 func (w *Worker) settleRecord(v *visit, e ending) {
 	if e.queue != "" {
 		ok := w.persist("add a redirect's target", func(ctx context.Context) error {
-			_, err := w.store.Put(ctx, store.Entries(e.queue), store.Limits{}) // an invalid URL is ignored
+			entry := v.entry(e.queue, v.claim.Kind, v.claim.Depth)
+			_, err := w.store.Put(ctx, []store.Entry{entry}, store.Limits{}) // an invalid URL is ignored
 			return err
 		})
 		if !ok {
@@ -295,8 +304,15 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 	}
 	switch e.action {
 	case AbortHost:
+		class, text := ClassHostAborted, "aborted after "+e.fetch.ErrorClass
+		if e.fetch.ErrorClass == ClassOverBudget {
+			class, text = ClassOverBudget, e.fetch.LastError
+		}
 		w.persist("give a host up", func(ctx context.Context) error {
-			n, err := w.store.AbortHost(ctx, e.host, ClassHostAborted, "aborted after "+e.fetch.ErrorClass)
+			n, err := w.store.AbortHost(ctx, e.host, class, text)
+			if class == ClassOverBudget {
+				w.found.overBudget.Add(n + 1)
+			}
 			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", e.host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
 			return err
 		})
@@ -304,6 +320,9 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 		w.config.Logger.ErrorContext(v.ctx, "crawl aborted", slog.String("url", v.claim.URL), slog.String("error_class", e.fetch.ErrorClass))
 		w.persist("pause the crawl", func(ctx context.Context) error { return w.store.Pause(ctx, "") })
 		w.drain(fmt.Errorf("%w: %s: %s", ErrCrawlAborted, v.claim.URL, e.fetch.LastError))
+	}
+	if e.fetch.Status == store.Fetched {
+		e.fetch.RecrawlIn = w.config.Recrawl.next(v.claim, e.fetch)
 	}
 	w.recorder.record(v.claim, e.fetch)
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 )
 
 // FuzzUnmarshal checks that the codec decodes like protobuf, and refuses only messages with too
@@ -51,7 +52,7 @@ func FuzzJSONElements(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got := jsonElements(text)
+		got := badrequest.JSONElements(text)
 		if !json.Valid(text) {
 			return // arbitrary bytes must only not panic
 		}

@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/reflection"
 	"fetchd/internal/stores"
 	"fetchd/observe"
 )
@@ -160,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 	healthCalls := &healthService{states: s.health, calls: newPublicCalls(maxPublicWith(memory.Limit()), cfg.Observe.Refused), watching: watching, hangUp: hangUp}
 	s.grpc.RegisterService(healthCalls.desc(), healthCalls)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
-	if err := registerReflection(s.grpc); err != nil {
+	if err := reflection.Register(s.grpc, descriptor); err != nil {
 		return nil, err
 	}
 	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Memory: s.memory,

@@ -55,7 +55,7 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message
 	if err != nil {
 		return err
 	}
-	if n := jsonElements(body); n > maxElements {
+	if n := badrequest.JSONElements(body); n > maxElements {
 		return status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
 	} else if !memory.Grow(budget.Receiving, int64(n)*elementBytes) {
 		return a.noMemory("requests")
@@ -118,22 +118,6 @@ func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
 
 // elementBytes is the approximate memory of a decoded element without its text.
 const elementBytes = 192
-
-// jsonElements counts the fields and list entries of a JSON text, which use memory in addition to it.
-func jsonElements(text []byte) int {
-	n, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == '{' || c == '['):
-			n++
-		}
-	}
-	return n
-}
 
 // chargeText charges n bytes of an answer in addition to its message.
 func (a *webAnswer) chargeText(n int, memory *budget.Lease) error {

@@ -60,7 +60,7 @@ func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReq
 		return nil, status.Errorf(codes.InvalidArgument, "the header %s is given %d times: give it once", requestHeader, len(sent))
 	}
 	if len(sent) == 1 {
-		if !memory.Grow(budget.Receiving, int64(jsonElements([]byte(sent[0])))*elementBytes) {
+		if !memory.Grow(budget.Receiving, int64(badrequest.JSONElements([]byte(sent[0])))*elementBytes) {
 			return nil, a.noMemory("requests")
 		}
 		if err := badrequest.ReadJSON([]byte(sent[0]), in, "the header "+requestHeader); err != nil {

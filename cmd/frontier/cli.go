@@ -23,10 +23,14 @@ type command interface {
 // grammar is the command line: a field for each command.
 type grammar struct {
 	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
-	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
+	Crawl   crawlCmd         `cmd:"" help:"Fetch pages and what they link to."`
+	Run     runOrDemoCmd     `cmd:"" help:"Fetch what is in the frontier."`
+	Serve   serveCmd         `cmd:"" help:"Serve the API, for crawlers that do their own fetching."`
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Show why a URL is not being fetched now."`
 	Retry   retryCmd         `cmd:"" help:"Try failed URLs again, or fetch old ones again."`
+	Prune   pruneCmd         `cmd:"" help:"Delete old outcomes, URLs and hosts."`
+	Robots  robotsCmd        `cmd:"" help:"Show the robots.txt of a host, or have it fetched again."`
 	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
 	Pause   pauseCmd         `cmd:"" help:"Start no more fetches, of the whole crawl or of one host."`
 	Resume  resumeCmd        `cmd:"" help:"End a pause."`

@@ -15,7 +15,7 @@ import (
 // commands returns the shortest command line of each command that works on a database.
 func commands() map[string][]string {
 	return map[string][]string{
-		"add": {"add", "http://a.test/"}, "status": {"status"}, "why": {"why", "http://a.test/"}, "retry": {"retry"},
+		"add": {"add", "http://a.test/"}, "status": {"status"}, "why": {"why", "http://a.test/"}, "retry": {"retry"}, "prune": {"prune", "--hosts"},
 		"export": {"export"}, "pause": {"pause"}, "resume": {"resume"}, "set": {"set", "a.test", "--delay", "1s"},
 	}
 }

@@ -45,13 +45,14 @@ type urlRow struct {
 	LeaseUntil   timestamp `json:"lease_until"`
 	Worker       string    `json:"worker"`
 	FetchedAt    timestamp `json:"fetched_at"`
+	RecrawlAt    timestamp `json:"recrawl_at"` // when a fetched URL is due to be fetched again
 }
 
 func urlRowOf(u store.URL) urlRow {
 	return urlRow{
 		ID: u.ID, URL: u.URL, Host: u.Host, Status: string(u.Status), LastError: u.LastError, ErrorClass: u.ErrorClass,
 		RetryCount: u.RetryCount, FailureCount: u.FailureCount, CrashCount: u.CrashCount, HTTPStatus: u.HTTPStatus,
-		ReadyAt: timestamp(u.ReadyAt), LeaseUntil: timestamp(u.LeaseUntil), Worker: u.Worker, FetchedAt: timestamp(u.FetchedAt),
+		ReadyAt: timestamp(u.ReadyAt), LeaseUntil: timestamp(u.LeaseUntil), Worker: u.Worker, FetchedAt: timestamp(u.FetchedAt), RecrawlAt: timestamp(u.RecrawlAt),
 	}
 }
 

@@ -14,7 +14,8 @@ Everything is in one database: a SQLite file, or PostgreSQL if one machine is no
 
 If the reader of standard output goes away early, as head does, the exit code is 0.`
 
-const overviewExamples = `  frontier add https://example.org/
+const overviewExamples = `  frontier crawl --max-urls 1000 https://example.org/
+  frontier add https://example.org/
   frontier add -i urls.txt --sitemap sitemap.xml.gz
   frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)'
   frontier status
@@ -54,7 +55,31 @@ func (c *addCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
-func (c *runCmd) Help() string {
+func (c *crawlCmd) Help() string {
+	return `Fetches the URLs, adds what they link to, and continues until nothing is left or a budget is used up. The database is created if it does not exist. The flags of "frontier run" apply; its help describes service, politeness, redirects, results and signals.
+
+Discovery. Links are those of a, area, iframe, frame, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
+
+Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag that you give again changes the crawl, and the command says so.
+
+Budgets. --max-urls and --max-urls-per-host leave out links. A host that uses up --max-bytes-per-host or --max-time-per-host is given up: its URLs are dead as over_budget, and "frontier retry --class over_budget" undoes it. --max-bytes and --max-time end the run, and its URLs stay pending. Fetches in flight are completed, so a little more may be used. The lines before the last one say what each budget and limit left out.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *crawlCmd) Manual() cli.Manual {
+	m := (&runOrDemoCmd{}).Manual()
+	m.Examples = `  frontier crawl --user-agent 'mybot/1.0 (+https://example.org/bot)' https://example.org/
+  frontier crawl --scope domain --max-urls 10000 --bodies pages https://www.example.org/
+  frontier crawl --scope prefix --exclude '\?' --max-depth 5 https://example.org/docs/
+  frontier crawl --max-urls 20000
+`
+	delete(m.Exits, cli.ExitFailed)
+	m.Exits[cli.ExitOK] = "nothing is left to fetch, a budget is used up, or the reader of the outcomes has gone away"
+	return m
+}
+
+// Help implements kong.HelpProvider.
+func (c *runOrDemoCmd) Help() string {
 	return `Fetches URLs, each when its host may be fetched from, until nothing is left. With --endless it then waits for more. Use "frontier add" to create the database. Any number of runs may share one database, on one machine or on several.
 
 Service. A fetchd inside this process makes the fetches. It reaches only public addresses on ports 80 and 443, whatever address a name or a redirect leads to. To crawl your own site on another address or port, allow just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, another fetchd makes the fetches, and its own settings apply. With several --server flags, each fetch goes to the service with the fewest fetches in flight. If a service is lost, its fetches are made again.
@@ -69,13 +94,15 @@ Records. --warc records every request and response in WARC files: pages, redirec
 
 The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "disallowed by robots.txt" counts URLs that were not fetched for that reason. "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. A line of progress counts the robots.txt files that were read while hosts are new, because no URL of a host is fetched before. Unless standard error is a terminal, each line names the most frequent error class since the last line.
 
+Recrawl. --recrawl 7d fetches each URL again a week after it was fetched, and the run goes on until you stop it. A page that has not changed (a 304, or a body with the same digest) waits twice as long next time, and one that has changed half as long, from a quarter to eight times of what you set. Digests are compared only with --bodies or --warc. A URL that failed for good is not fetched again.
+
 Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their --lease expires.
 
 --demo needs no database and no network, takes a few seconds, and reports the result of each check.`
 }
 
 // Manual lists the exit codes and examples of the command.
-func (c *runCmd) Manual() cli.Manual {
+func (c *runOrDemoCmd) Manual() cli.Manual {
 	return manual(`
   frontier run --demo
   frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)' --bodies pages
@@ -85,6 +112,7 @@ func (c *runCmd) Manual() cli.Manual {
   frontier run --accept any --stores-file stores.yaml --bodies archive --endless --metrics-addr :9100
   frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
   frontier run --accept any --warc warc
+  frontier run --recrawl 7d --recrawl-host news.example.org=6h --bodies pages
 `, map[int]string{
 		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
 		cli.ExitFailed:      "a check of --demo failed",
@@ -94,6 +122,24 @@ func (c *runCmd) Manual() cli.Manual {
 		cli.ExitOutput:      "the outcomes, the bodies or the records cannot be written",
 		cli.ExitInterrupted: "interrupted, after fetches in flight could end",
 	})
+}
+
+// Help implements kong.HelpProvider.
+func (c *serveCmd) Help() string {
+	return `Serves frontier.v1.FrontierService: crawlers in any language put URLs, claim them, fetch them themselves, and record how each ended. They share the delays of hosts with each other and with every "frontier run" on the database. Several services may run on one database, which is created if it does not exist. docs/frontier-api.md describes the API. To describe it, you can also ask a running service: grpcurl -plaintext HOST:PORT describe
+
+A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both. On SIGHUP the files of these flags are read again, and the certificates also every minute. A call that has started continues.
+
+After SIGTERM or SIGINT new calls are rejected, claims stop waiting, and calls in flight have --drain-time to end. What callers have claimed stays claimed: they can record it with the next service.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *serveCmd) Manual() cli.Manual {
+	return cli.Manual{Examples: `
+  frontier serve --db crawl.db
+  frontier serve --db postgres://crawler@db.internal/frontier --grpc-addr :8090 --http-addr :8091 --tls-cert-file cert.pem --tls-key-file key.pem --token-file callers.yaml
+  curl -s http://127.0.0.1:8091/v1/stats
+`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT", cli.ExitFailed: "a port failed, or calls outlasted --drain-time", cli.ExitUsage: "", cli.ExitDatabase: ""}}
 }
 
 // Help implements kong.HelpProvider.
@@ -156,6 +202,27 @@ func (c *retryCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
+func (c *pruneCmd) Help() string {
+	return `Deletes rows for good; --dry-run counts them first. At least one of --outcomes-before, --urls and --hosts is needed. A URL that is being fetched is never deleted.
+
+The frontier forgets a URL that is deleted. If it is added again, by a list, a link or a redirect, it is fetched again, and without the validators of its last fetch. Its outcomes stay until --outcomes-before deletes them. Bodies and WARC files stay.
+
+A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour. With the row go the sums that --max-bytes-per-host and --max-time-per-host compare.
+
+Rows are deleted 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says what it has deleted; run it again to continue. --hosts --dry-run does not count hosts that lose their last URL by --urls.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *pruneCmd) Manual() cli.Manual {
+	return manual(`
+  frontier prune --outcomes-before 2160h --dry-run
+  frontier prune --outcomes-before 2160h
+  frontier prune --urls dead,fetched --before 8760h --hosts
+  frontier prune --urls pending --host example.org
+`, map[int]string{cli.ExitOK: "done, even if no row was deleted"})
+}
+
+// Help implements kong.HelpProvider.
 func (c *exportCmd) Help() string {
 	return `Rows are in the order of their ids. They are read a page at a time, so concurrent changes may or may not be included. Their number does not affect memory.
 
@@ -214,4 +281,23 @@ func (c *setCmd) Manual() cli.Manual {
   frontier set example.org --delay default
   frontier set cdn.example.org --delay 0s --max-in-flight 4
 `, nil)
+}
+
+// Help implements kong.HelpProvider.
+func (c *robotsCmd) Help() string {
+	return `Shows the robots.txt files of a host, one for https and one for http, as a worker fetched them last: when, with which status, which rules apply to this crawler, the Crawl-delay and the sitemaps. It fetches nothing.
+
+With --refresh, the next worker that needs a file fetches it again. Workers that run notice that within ten seconds. A host that is closed, because the file is unreachable, stays closed for its time.
+
+A file that is older than a day is fetched again before the next URL. If a file is unreachable, no URL is fetched; after 30 days the last file applies.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *robotsCmd) Manual() cli.Manual {
+	return manual(`
+  frontier robots example.org
+  frontier robots example.org --url https://example.org/search?q=1
+  frontier robots example.org --refresh
+  frontier robots --json https://example.org/ | jq '.files[].sitemaps'
+`, map[int]string{cli.ExitNothing: "no robots.txt of the host was read yet"})
 }

@@ -37,6 +37,7 @@ type progress struct {
 	endless bool
 	counts  func(context.Context) (store.Counts, error) // of the whole frontier
 	stats   func() frontier.Stats                       // of this worker
+	found   func() frontier.Found                       // nil without discovery
 	metrics *frontier.Metrics
 	faults  faults
 	started time.Time
@@ -187,6 +188,9 @@ func (p *progress) sum() {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
+	}
+	if p.found != nil {
+		p.out.Printf("%s", foundText(p.found(), s.Bytes))
 	}
 	p.out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.started).Round(100*time.Millisecond))
 }

@@ -16,11 +16,16 @@ import (
 	"fetchd/internal/stores"
 )
 
-// runCmd is "frontier run".
+// runOrDemoCmd is "frontier run".
+type runOrDemoCmd struct {
+	runCmd
+	Demo bool `help:"Crawl a built-in site of 300 hosts on loopback, with a temporary database, and check the result."`
+}
+
+// runCmd has the flags of a worker.
 type runCmd struct {
 	database
 	services
-	Demo bool `help:"Crawl a built-in site of 300 hosts on loopback, with a temporary database, and check the result."`
 
 	Open       int           `default:"256" group:"Pace:" help:"Maximum number of fetches in flight."`
 	Delay      time.Duration `default:"1s" group:"Pace:" help:"Time from the end of a fetch of a host to the start of the next. \"frontier set\" and robots.txt can change it for a host."`
@@ -41,6 +46,7 @@ type runCmd struct {
 	Queue     bool          `name:"queue-redirects" group:"Redirects:" help:"Add the targets of redirects to the frontier instead of following them."`
 	Retries   int           `name:"max-url-retries" default:"3" group:"Failures:" help:"How many more times a URL is tried after temporary failures: after one minute, then two, four and so on."`
 	On        []string      `placeholder:"CLASS=ACTION" group:"Failures:" help:"What to do about an error class: retry, skip, abort-host or abort-crawl. Repeatable."`
+	Recrawl   recrawl       `embed:""`
 	Bodies    string        `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
 	WARC      string        `name:"warc" placeholder:"PLACE" group:"Results:" help:"Record the crawl, with its robots.txt files, in WARC files in a directory, or in the store of --stores-file with this name. With --server, in the store of that fetchd with this name."`
 	Stores    string        `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
@@ -56,21 +62,35 @@ type runCmd struct {
 
 	records *stores.Set // where the fetchd inside records; nil if it does not
 	console *console
-	draws   bool // shows progress on one line of the terminal
+	found   func() frontier.Found // nil before the worker starts, and without discovery
+	draws   bool                  // shows progress on one line of the terminal
 }
 
-func (c *runCmd) run(ctx context.Context, a *app) int {
-	heap.Hold()
-	if err := c.check(a); err != nil {
+func (c *runOrDemoCmd) run(ctx context.Context, a *app) int {
+	if c.Demo {
+		if i := slices.IndexFunc(a.given, func(flag string) bool { return !slices.Contains(demoFlags, flag) }); i >= 0 {
+			return a.end(ctx, cli.UsageError("--"+a.given[i], "not possible with --demo, which has its own crawl: remove one of the two"))
+		}
+	}
+	if err := c.prepare(a); err != nil {
 		return a.end(ctx, err)
 	}
-	c.console = newConsole(a.Err, a.Env)
-	c.draws = c.console.terminal && !(c.Outcomes == "-" && cli.IsTerminal(a.Out)) // they share the terminal
-	a.Err = c.console
 	if c.Demo {
 		return c.runDemo(ctx, a)
 	}
 	return a.end(ctx, c.work(ctx, a))
+}
+
+// prepare checks the flags, and redirects standard error to the console.
+func (c *runCmd) prepare(a *app) error {
+	heap.Hold()
+	if err := c.check(a); err != nil {
+		return err
+	}
+	c.console = newConsole(a.Err, a.Env)
+	c.draws = c.console.terminal && !(c.Outcomes == "-" && cli.IsTerminal(a.Out)) // they share the terminal
+	a.Err = c.console
+	return nil
 }
 
 // work opens the frontier and works on it.
@@ -116,6 +136,9 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config front
 	w, err := frontier.New(s, services, config)
 	if err != nil {
 		return cli.UsageError("run", fmt.Sprint(err)) // check does not find every invalid value
+	}
+	if config.Discovery != nil {
+		p.found, c.found = w.Found, w.Found
 	}
 	return p.watched(ctx, w)
 }
@@ -163,7 +186,7 @@ func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Confi
 
 // progress returns the progress of a worker, and hooks it into config.
 func (c *runCmd) progress(s store.Store, config *frontier.Config) *progress {
-	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless, counts: s.Counts, metrics: config.Metrics}
+	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless || config.Recrawl.On(), counts: s.Counts, metrics: config.Metrics}
 	config.Recorded = p.faults.before(config.Recorded)
 	return p
 }
@@ -174,10 +197,14 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 	if err != nil {
 		return frontier.Config{}, err
 	}
+	again, err := c.Recrawl.config()
+	if err != nil {
+		return frontier.Config{}, err
+	}
 	config := frontier.Config{ // use the minimum where zero would mean a default
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
 		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
-		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
+		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {

@@ -30,13 +30,8 @@ var demoFlags = []string{"demo", "open", "drain-time", "log-level", "quiet"}
 
 // check returns an error for the first flag that is not usable, alone or with the others.
 func (c *runCmd) check(a *app) error {
-	if c.Demo {
-		if i := slices.IndexFunc(a.given, func(flag string) bool { return !slices.Contains(demoFlags, flag) }); i >= 0 {
-			return cli.UsageError("--"+a.given[i], "not possible with --demo, which has its own crawl: remove one of the two")
-		}
-	}
 	c.setProfile(a)
-	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
+	return cmp.Or(c.checkNumbers(), c.checkRecrawl(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
 }
 
 // download is the value of --profile for files: S4.

@@ -31,7 +31,8 @@ type counted struct {
 	URLs    urlCounts              `json:"urls"`
 	Hosts   hostCounts             `json:"hosts"`
 	Workers []workerState          `json:"workers"`
-	Paused  bool                   `json:"paused"` // the whole crawl
+	Paused  bool                   `json:"paused"`            // the whole crawl
+	Budgets string                 `json:"budgets,omitempty"` // what budgets of the last "frontier crawl" have ended
 	Classes map[string]classCounts `json:"classes,omitempty"`
 }
 
@@ -42,6 +43,8 @@ type urlCounts struct {
 	Failed   int64 `json:"failed"`
 	Dead     int64 `json:"dead"`
 	Total    int64 `json:"total"`
+	// Scheduled counts those of Fetched that will be fetched again.
+	Scheduled int64 `json:"scheduled"`
 }
 
 type hostCounts struct {
@@ -163,9 +166,12 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 	}
 	out := counted{
 		URLs: urlCounts{n.Pending, n.Fetching, n.Fetched, n.Failed, n.Dead,
-			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead},
+			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead, n.Scheduled},
 		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
 		Paused: n.Paused,
+	}
+	if out.Budgets, err = s.Setting(ctx, endedSetting); err != nil {
+		return counted{}, err
 	}
 	if out.Workers, err = readWorkers(ctx, s); err == nil && c.Classes {
 		out.Classes, err = countClasses(ctx, s)
@@ -211,7 +217,11 @@ func (n *counted) table() string {
 	b.WriteString("URLs\n")
 	row("pending", n.URLs.Pending, "Pending")
 	row("fetching", n.URLs.Fetching, "InProgress")
-	row("fetched", n.URLs.Fetched, "Completed")
+	completed := "Completed"
+	if n.URLs.Scheduled > 0 {
+		completed += fmt.Sprintf("; %d will be fetched again", n.URLs.Scheduled)
+	}
+	row("fetched", n.URLs.Fetched, completed)
 	row("failed", n.URLs.Failed, "to be tried again later")
 	row("dead", n.URLs.Dead, "Failed: not to be tried again")
 	row("total", n.URLs.Total, "")
@@ -241,6 +251,7 @@ func (n *counted) table() string {
 	if n.Paused {
 		b.WriteString("The crawl is paused: \"frontier resume\" continues it.\n")
 	}
+	b.WriteString(n.Budgets)
 	return b.String()
 }
 

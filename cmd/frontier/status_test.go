@@ -70,7 +70,7 @@ func TestStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
 		t.Fatal(err)
 	}
-	if want := (urlCounts{2, 1, 1, 1, 3, 8}); got.URLs != want || got.Classes != nil {
+	if want := (urlCounts{2, 1, 1, 1, 3, 8, 0}); got.URLs != want || got.Classes != nil {
 		t.Errorf("status --json: URLs %+v, classes %v, want %+v and none", got.URLs, got.Classes, want)
 	}
 	if h := got.Hosts; h.Total != 7 || h.InFlight != 1 || h.Blocked != 1 || h.Paused != 1 || got.Paused {
@@ -118,6 +118,21 @@ func TestStatusWorkers(t *testing.T) {
 	}
 }
 
+func TestStatusScheduled(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, "http://a.test/")
+	c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, RecrawlIn: time.Hour}})
+	c.must("add", "http://b.test/")
+	c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
+	c.must("add", "http://c.test/")
+	if got, want := c.must("status"), "\n  fetched             2  Completed; 1 will be fetched again\n"; !strings.Contains(got, want) {
+		t.Errorf("status lacks %q:\n%s", want, got)
+	}
+	if got, want := c.must("status", "--json"), `"scheduled":1`; !strings.Contains(got, want) {
+		t.Errorf("status --json lacks %q: %s", want, got)
+	}
+}
+
 func TestStatusPaused(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
@@ -125,7 +140,7 @@ func TestStatusPaused(t *testing.T) {
 	if got, want := c.must("status"), "The crawl is paused: \"frontier resume\" continues it.\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
 	}
-	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0},`+
+	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0,"scheduled":0},`+
 		`"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
 }
 

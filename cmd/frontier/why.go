@@ -85,6 +85,7 @@ func urlFacts(e *why.Evidence) []fact {
 		{"ready at", when(u.ReadyAt, e.Now)},
 		{"lease", lease},
 		{ended(u), when(u.FetchedAt, e.Now)},
+		{"due again", when(u.RecrawlAt, e.Now)},
 	}
 }
 

@@ -43,6 +43,13 @@ func TestWhy(t *testing.T) {
 		{"fetched", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
 		}, "fetched", "It was fetched already, "},
+		{"fetched, and due later", func(c *crawl) {
+			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, RecrawlIn: 150 * time.Hour}})
+		}, "fetched", `It was fetched already, `},
+		{"fetched, and due", func(c *crawl) {
+			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, RecrawlIn: time.Hour}})
+			c.exec(`UPDATE urls SET fetched_at = fetched_at - 7200000, recrawl_at = recrawl_at - 7200000`)
+		}, "fetched", `It was fetched already, 2h0m0s ago, and is due to be fetched again: start a "frontier run --recrawl".`},
 		{"dead", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)) }, "dead",
 			`It failed for good (forbidden): the site refuses this crawler or this page (403): say with --user-agent who you are and how to reach you; ` +
 				`"frontier retry --class forbidden" tries these URLs again.`},
@@ -171,6 +178,7 @@ http://a.test/page
   ready at       2026-01-02T03:08:15.678Z (in 4m10s)
   lease          until 2026-01-02T02:04:05.678Z (1h0m0s ago) by worker w1
   last ended     2025-12-30T03:04:05.678Z (3d0h ago)
+  due again      none
 Host a.test
   next at        2026-01-02T03:04:06.678Z (in 1s)
   blocked until  none

@@ -105,6 +105,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// DocumentBytes returns how much of a document is read.
+func (l Limits) DocumentBytes() int64 { return l.withDefaults().Bytes }
+
 // decoded returns the document in UTF-8. If its charset is unknown, its bytes stay: those of a
 // reference that are not UTF-8 are escaped.
 func decoded(r io.Reader, contentType string) (io.Reader, error) {

@@ -56,6 +56,9 @@ func (r *Rules) Size() int {
 	return int(unsafe.Sizeof(*r)) + cap(r.rules)*ruleSize + len(r.text)
 }
 
+// Len returns the number of rules.
+func (r *Rules) Len() int { return len(r.rules) }
+
 // builder collects rules.
 type builder struct {
 	list []rule

@@ -295,7 +295,7 @@ func (s *side) work(t *testing.T, workers int, d time.Duration) string {
 				for ctx.Err() == nil {
 					leases, err := s.claim(t.Context())
 					if err == nil && len(leases) == 0 {
-						time.Sleep(time.Millisecond)
+						pause(t, time.Millisecond)
 						continue
 					}
 					if err == nil {

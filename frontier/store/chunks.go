@@ -22,6 +22,8 @@ const (
 type chunks interface {
 	again(ctx context.Context, ids []int64, a again) (int64, error)
 	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
+	prune(ctx context.Context, ids []int64, p pruning) (int64, error)
+	pruneHosts(ctx context.Context, ids []int64) (int64, error)
 }
 
 // again selects the URLs that RetryFailed or Refetch makes pending.

@@ -62,6 +62,10 @@ func TestPostgresTransactionsAreChunks(t *testing.T) {
 		}},
 		{"abort-host", func() (int64, error) { return f.AbortHost(t.Context(), "dead.test", "host_aborted", "x") }},
 		{"retry --fetched-before", func() (int64, error) { return f.Refetch(t.Context(), 0, "", nil) }},
+		{"prune", func() (int64, error) {
+			n, err := f.Prune(t.Context(), PruneParams{URLs: []Status{Pending}}, nil)
+			return n.URLs, err
+		}},
 	} {
 		changed, err := row.run()
 		if err != nil || changed != n {

@@ -56,7 +56,7 @@ const recrawlChunk = 1000
 
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
 // {min}, {among} (is in a JSON list), {hashed} (is in a JSON list
-// in hexadecimal), {vacant} (the host of a robots row has no URL) and ?.
+// in hexadecimal), {vacant} (the host of a robots row has no URL), {unused} (Prune deletes host h) and ?.
 func (c *core) translate(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {

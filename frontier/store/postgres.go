@@ -34,7 +34,8 @@ func openPostgres(ctx context.Context, dsn string, config Config) (Store, error)
 		db: db, chunks: p, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
 			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
-			"{vacant}", "NOT frontier_has_urls(robots.origin)"),
+			"{vacant}", "NOT frontier_has_urls(robots.origin)",
+			"{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))),
 	}
 	if err := p.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
@@ -221,4 +222,18 @@ func (p *postgresDB) again(ctx context.Context, ids []int64, a again) (int64, er
 // abort implements chunks.
 func (p *postgresDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
 	return scalar[int64](ctx, p.db, "make URLs dead", `SELECT frontier_abort_some($1, $2, $3)`, ids, class, text)
+}
+
+// prune implements chunks.
+func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64, error) {
+	statuses := make([]string, len(pr.statuses))
+	for i, s := range pr.statuses {
+		statuses[i] = string(s)
+	}
+	return scalar[int64](ctx, p.db, "delete", `SELECT frontier_prune($1, $2, $3)`, ids, statuses, pr.until)
+}
+
+// pruneHosts implements chunks.
+func (p *postgresDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
+	return scalar[int64](ctx, p.db, "delete", `SELECT frontier_prune_hosts($1, $2)`, ids, millis(unusedFor))
 }

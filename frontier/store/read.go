@@ -25,6 +25,7 @@ type URL struct {
 	LeaseUntil   time.Time
 	Worker       string // that holds the lease
 	FetchedAt    time.Time
+	RecrawlAt    time.Time // when a Fetched URL is due to be fetched again
 }
 
 // Host is the state that decides when a host may be fetched from.
@@ -60,6 +61,7 @@ type FetchRow struct {
 // Counts are the numbers of URLs in each status, and of hosts.
 type Counts struct {
 	Pending, Fetching, Fetched, Failed, Dead int64
+	Scheduled                                int64 // those of Fetched that will be fetched again
 
 	Hosts         int64
 	HostsInFlight int64 // with a fetch in flight
@@ -71,15 +73,15 @@ type Counts struct {
 }
 
 const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
-	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at`
+	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at, u.recrawl_at`
 
 // scanURL reads urlColumns, and further columns into more.
 func scanURL(scan func(...any) error, more ...any) (URL, error) {
 	var u URL
-	var ready, lease, fetched int64
+	var ready, lease, fetched, recrawl int64
 	err := scan(append([]any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
-		&u.CrashCount, &u.HTTPStatus, &ready, &lease, &u.Worker, &fetched}, more...)...)
-	u.ReadyAt, u.LeaseUntil, u.FetchedAt = clock(ready), clock(lease), clock(fetched)
+		&u.CrashCount, &u.HTTPStatus, &ready, &lease, &u.Worker, &fetched, &recrawl}, more...)...)
+	u.ReadyAt, u.LeaseUntil, u.FetchedAt, u.RecrawlAt = clock(ready), clock(lease), clock(fetched), clock(recrawl)
 	return u, err
 }
 
@@ -92,16 +94,17 @@ func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err e
 // Counts implements [Store].
 func (c *core) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
-	err := c.db.QueryRowContext(ctx, c.translate(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead,
+	err := c.db.QueryRowContext(ctx, c.translate(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
 			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
-			count(CASE status WHEN 'dead' THEN 1 END) AS dead FROM urls) AS u,
+			count(CASE status WHEN 'dead' THEN 1 END) AS dead,
+			count(CASE WHEN status = 'fetched' AND recrawl_at > 0 THEN 1 END) AS scheduled FROM urls) AS u,
 		(SELECT count(*) AS every, count(CASE WHEN in_flight > 0 THEN 1 END) AS flying,
 			count(CASE WHEN blocked_until > {now} THEN 1 END) AS blocked,
 			count(CASE WHEN due_at > {now} THEN 1 END) AS waiting, count(CASE WHEN due_at <= {now} THEN 1 END) AS due,
 			count(CASE WHEN paused THEN 1 END) AS paused FROM hosts) AS h`)).
-		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead,
+		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead, &n.Scheduled,
 			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &n.Paused)
 	if err != nil {
 		return Counts{}, fmt.Errorf("count: %w", err)

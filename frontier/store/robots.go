@@ -22,7 +22,7 @@ type Robots struct {
 
 	// Store.Robots sets the fields below. SaveRobots ignores them.
 
-	Forgotten      bool          // by RetryFailed, so the file is fetched again; Age is then very long
+	Forgotten      bool          // by RetryFailed or RefreshRobots, so the file is fetched again; Age is then very long
 	HasBody        bool          // there was an answer, whose Body may be empty
 	BodySize       int           // in bytes
 	BodyStatus     int           // status of that answer
@@ -160,6 +160,22 @@ func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) e
 	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece,
 		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
 	return err
+}
+
+// RefreshRobots implements [Store].
+func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
+	const piece = 500
+	return c.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
+}
+
+// RobotsToRefresh implements [Store].
+func (c *core) RobotsToRefresh(ctx context.Context) ([]string, error) {
+	const limit = 10_000
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin FROM robots WHERE saved_at = 0 LIMIT ?`), limit)
+	return collect(rows, err, func(scan func(...any) error) (origin string, err error) {
+		err = scan(&origin)
+		return origin, err
+	})
 }
 
 // SweepRobots implements [Store].

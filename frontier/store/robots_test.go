@@ -279,3 +279,35 @@ func TestRetryForgetsVerdicts(t *testing.T) {
 		}
 	})
 }
+
+// TestRefreshRobots checks that the files of some origins are to be fetched again until they are.
+func TestRefreshRobots(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		save := func(origin string) {
+			t.Helper()
+			if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Status: 404}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when string, want ...string) {
+			t.Helper()
+			got, err := f.RobotsToRefresh(t.Context())
+			if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %q, %v, want %q", when, got, err, want)
+			}
+		}
+		for _, origin := range []string{"http://a.test", "https://a.test", "http://b.test"} {
+			save(origin)
+		}
+		check("saved")
+		if n, err := f.RefreshRobots(t.Context(), []string{"http://a.test", "https://a.test", "http://c.test"}); n != 2 || err != nil {
+			t.Errorf("RefreshRobots = %d, %v, want 2", n, err)
+		}
+		check("refreshed", "http://a.test", "https://a.test")
+		if r := f.robots("http://a.test"); !r.Forgotten {
+			t.Errorf("%+v, want it forgotten", r)
+		}
+		save("http://a.test")
+		check("one saved again", "https://a.test")
+	})
+}

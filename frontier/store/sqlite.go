@@ -35,7 +35,7 @@ func openSQLite(ctx context.Context, path string, config Config) (Store, error) 
 	// last commits, and their URLs are then fetched again. A checkpoint waits for the disk, so
 	// we make one every 16 MiB instead of every 4.
 	pragmas := url.Values{"_pragma": {"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(NORMAL)", "wal_autocheckpoint(4000)",
-		"cache_size(-65536)", "foreign_keys(ON)"}}
+		"cache_size(-65536)"}}
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: abs, RawQuery: pragmas.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err != nil {
@@ -47,6 +47,9 @@ func openSQLite(ctx context.Context, path string, config Config) (Store, error) 
 		db: db, chunks: s, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
 		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
 			"{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
+			"{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
+				AND max(h.next_at, h.blocked_until) <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - %d
+				AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.host_id = h.id)`, millis(unusedFor)),
 			"{vacant}", `NOT EXISTS (SELECT 1 FROM hosts h JOIN urls u ON u.host_id = h.id
 				WHERE h.host = replace(replace(robots.origin, 'https://', ''), 'http://', ''))`),
 	}

@@ -23,6 +23,24 @@ func (s *sqliteDB) abort(ctx context.Context, ids []int64, class, text string) (
 		`UPDATE urls SET status = 'dead', error_class = ?2, last_error = ?3 WHERE `+amongIDs+`status IN ('pending', 'failed')`)
 }
 
+// prune implements chunks.
+func (s *sqliteDB) prune(ctx context.Context, ids []int64, p pruning) (int64, error) {
+	statuses, err := toJSON(p.statuses)
+	if err != nil {
+		return 0, err
+	}
+	const which = amongIDs + `status IN (SELECT value FROM json_each(?2)) AND (?3 = 0 OR fetched_at BETWEEN 1 AND ?3)`
+	return s.chunk(ctx, ids, []any{statuses, p.until},
+		`UPDATE hosts SET url_count = NULL WHERE url_count IS NOT NULL AND id IN (SELECT host_id FROM urls WHERE `+which+`)`,
+		`DELETE FROM settings WHERE name = 'url_count' AND EXISTS (SELECT 1 FROM urls WHERE `+which+`)`,
+		`DELETE FROM urls WHERE `+which)
+}
+
+// pruneHosts implements chunks.
+func (s *sqliteDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
+	return s.chunk(ctx, ids, nil, `DELETE FROM hosts AS h WHERE `+amongIDs+`{unused}`)
+}
+
 // amongIDs selects the ids of a chunk.
 const amongIDs = `id IN (SELECT value FROM json_each(?1)) AND `
 

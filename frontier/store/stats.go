@@ -14,8 +14,8 @@ type Stats struct {
 	LastMinute Sums
 	Bytes      int64 // of all bodies
 	Classes    []ClassCount
-	Slowest    []HostStats // the longest mean duration first
-	Closed     []HostStats // blocked or paused, those that open last first
+	Slowest    []HostStats   // the longest mean duration first
+	Closed     []HostStats   // blocked or paused, those that open last first
 	Workers    []WorkerState // by name; at most 100
 }
 

@@ -80,6 +80,12 @@ type Store interface {
 	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
 	// RobotsHeads is Robots without the bodies, which may be long.
 	RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error)
+	// RefreshRobots has the files of origins fetched again, by the next worker that needs them, and
+	// returns how many of them were stored.
+	RefreshRobots(ctx context.Context, origins []string) (int64, error)
+	// RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
+	// them in memory must not use it any more.
+	RobotsToRefresh(ctx context.Context) ([]string, error)
 	// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
 	// transaction, and returns how many it deleted.
 	ForgetRobots(ctx context.Context, origins []string) (int64, error)
@@ -100,6 +106,10 @@ type Store interface {
 	// least age ago, and returns their number. It keeps their validators, so that the next fetch can
 	// be conditional. It runs as RetryFailed does.
 	Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error)
+	// Prune deletes rows, some in each transaction, and then calls progress, which may be nil, with
+	// the numbers so far. A URL that is deleted is unknown afterwards: it can be put again, and is
+	// then fetched without validators. Outcomes outlive their URLs.
+	Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (Pruned, error)
 	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
 	// is zero if none is due. It keeps their validators.
 	Recrawl(ctx context.Context) (int64, error)
@@ -128,6 +138,14 @@ type Store interface {
 	Workers(ctx context.Context) ([]WorkerState, error)
 	// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
 	Why(ctx context.Context, url string) (Explanation, error)
+	// HostUse returns what the fetches of a host have used, and TotalUse the sum over all hosts, whose
+	// rows it reads.
+	HostUse(ctx context.Context, host string) (Use, error)
+	TotalUse(ctx context.Context) (Use, error)
+	// Setting returns a setting that the caller has stored for all workers, or an empty string.
+	Setting(ctx context.Context, name string) (string, error)
+	// SetSetting stores a setting.
+	SetSetting(ctx context.Context, name, value string) error
 	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
 	// changes. It ends after the first error.
 	URLs(ctx context.Context) iter.Seq2[URL, error]

@@ -36,7 +36,7 @@ func statusReason(e *Evidence) Reason {
 	u := &e.URL
 	switch u.Status {
 	case store.Fetched:
-		return Reason{"fetched", fmt.Sprintf("It was fetched already, %s.", Relative(u.FetchedAt, e.Now))}
+		return Reason{"fetched", fmt.Sprintf("It was fetched already, %s%s.", Relative(u.FetchedAt, e.Now), dueAgain(e))}
 	case store.Dead:
 		return Reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), Remedy(u.ErrorClass))}
 	case store.Fetching:
@@ -46,6 +46,17 @@ func statusReason(e *Evidence) Reason {
 		return Reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: a "frontier run" will take it back.`, ByWorker(u), Relative(u.LeaseUntil, e.Now))}
 	}
 	return Reason{}
+}
+
+// dueAgain says when a fetched URL is fetched again, if it is.
+func dueAgain(e *Evidence) string {
+	switch at := e.URL.RecrawlAt; {
+	case at.IsZero():
+		return ""
+	case at.After(e.Now):
+		return fmt.Sprintf(`, and a "frontier run --recrawl" fetches it again %s`, Relative(at, e.Now))
+	}
+	return `, and is due to be fetched again: start a "frontier run --recrawl"`
 }
 
 func pauseReason(e *Evidence) Reason {

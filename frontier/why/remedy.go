@@ -54,6 +54,9 @@ var Hints = map[string]string{
 	"robots_disallowed":       "robots.txt forbids it: nothing to do unless the site changes that file, which a retry reads again",
 	"robots_unreachable":      "robots.txt was unreachable for longer than --robots-patience: wait until the site works",
 	"crashed":                 "the process that fetched it ended each time: look into the log of fetchd",
+	"out_of_scope":            "a redirect leads out of the scope: add its target as a seed, or use a wider --scope",
+	"over_budget":             "the host has used up --max-bytes-per-host or --max-time-per-host: raise it",
+	"bad_sitemap":             "the sitemap is not valid, or too long: nothing to do unless the site changes",
 	"host_aborted":            `another URL aborted its host (--on CLASS=abort-host): "frontier export" shows its class`,
 }
 

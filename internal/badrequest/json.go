@@ -413,3 +413,19 @@ func isWhole(text string, kind protoreflect.Kind) bool {
 	n, err := strconv.ParseFloat(text, 64)
 	return err == nil && n == math.Trunc(n) && math.Abs(n) < float64(int64(1)<<(min(bits, 54)-1)) && (n >= 0 || !unsigned)
 }
+
+// JSONElements counts the fields and list entries of a JSON text, which use memory in addition to it.
+func JSONElements(text []byte) int {
+	n, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
+}

@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 		{"an unknown shell", "completion tcsh", cli.ExitUsage, "", `must be one of "bash","zsh","fish"`},
 		{"an unknown flag", "get --servr=y x", cli.ExitUsage, "", `did you mean "--server"?` + "\n" + `  Run "prog get --help" for the flags.`},
 		{"a duration without a unit", "get --wait=5 x", cli.ExitUsage, "", `--wait: "5" has no unit: did you mean 5s?`},
-		{"no duration", "get --wait=soon x", cli.ExitUsage, "", `--wait: "soon" is not a duration: give a number with a unit, such as 90s, 5m or 1h30m`},
+		{"no duration", "get --wait=soon x", cli.ExitUsage, "", `--wait: "soon" is not a duration: give a number with a unit, such as 90s, 5m, 1h30m or 7d`},
 		{"a duration", "get --wait=5s x", cli.ExitOK, "", ""},
 		{"an unknown command", "got", cli.ExitUsage, "", `Run "prog --help" for the flags.`},
 		{"an escape sequence", "g\x1bt", cli.ExitUsage, "", `g\x1bt`},

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,15 +26,42 @@ func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 		return err
 	}
 	text := fmt.Sprint(token.Value) // a number if it is from a settings file
-	d, err := time.ParseDuration(text)
+	d, err := ParseDuration(text)
 	if err != nil {
 		if _, err := strconv.ParseFloat(text, 64); err == nil {
 			return fmt.Errorf("%.20q has no unit: did you mean %.20ss?", text, text)
 		}
-		return fmt.Errorf("%.20q is not a duration: give a number with a unit, such as 90s, 5m or 1h30m", text)
+		return fmt.Errorf("%.20q is not a duration: give a number with a unit, such as 90s, 5m, 1h30m or 7d", text)
 	}
 	target.SetInt(int64(d))
 	return nil
+}
+
+// longUnits matches the weeks and days of a duration, and the rest.
+var longUnits = regexp.MustCompile(`^(?:(\d{1,4})w)?(?:(\d{1,4})d)?(.*)$`)
+
+// ParseDuration parses a duration as [time.ParseDuration] does, and also one that starts with weeks and
+// days: 2w, 7d, 1d12h. A day has 24 hours.
+func ParseDuration(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	var total time.Duration
+	found := longUnits.FindStringSubmatch(text)
+	for i, unit := range []time.Duration{7 * day, day} {
+		n, _ := strconv.Atoi(found[i+1]) // empty, or digits
+		total += time.Duration(n) * unit
+	}
+	rest := found[3]
+	if rest == "" && rest != text {
+		return total, nil
+	}
+	d, err := time.ParseDuration(rest)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("parse %.40q: %w", text, err)
+	case rest != text && (rest[0] == '-' || rest[0] == '+' || d > math.MaxInt64-total):
+		return 0, fmt.Errorf("%.40q is not a duration", text)
+	}
+	return total + d, nil
 }
 
 // SuggestURL returns the URL that a user probably means by text without a scheme, or "" if there

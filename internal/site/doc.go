@@ -12,6 +12,7 @@
 //	/slow/MS/N               page N after MS milliseconds, at most an hour
 //	/go/STATUS/N?to=URL      a redirect (301, 302, 303, 307, 308) to URL, which is
 //	                         absolute or a path of the same host
+//	/x/...                   what Config.Page returns
 //	/s/KEY/STEP/STEP/...     any fault: a script of conformance/origin
 //	/r/..., /loop/..., /loop2/...
 //	                         the redirect helpers of conformance/origin

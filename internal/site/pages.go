@@ -49,6 +49,8 @@ func (s *Site) route(c *call, path string) {
 	switch first {
 	case "":
 		c.page(0)
+	case "x":
+		s.made(c)
 	case "p":
 		c.numbered(rest, c.page)
 	case "slow":
@@ -98,6 +100,22 @@ func (c *call) answer(status int, kind, body string) {
 	_, _ = io.WriteString(c.w, body[:last]) // the client may have left
 	c.end()
 	_, _ = io.WriteString(c.w, body[last:])
+}
+
+// made answers with a page of Config.Page.
+func (s *Site) made(c *call) {
+	var p Page
+	if s.page != nil {
+		p = s.page(c.host, targetOf(c.r))
+	}
+	if p.Type == "" {
+		c.missing()
+		return
+	}
+	for name, value := range p.Header {
+		c.w.Header().Set(name, value)
+	}
+	c.answer(http.StatusOK, p.Type, p.Body)
 }
 
 func (c *call) missing() {

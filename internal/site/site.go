@@ -22,12 +22,22 @@ type Config struct {
 	// status outside 200 to 599 becomes a 500. Robots is called concurrently. Nil allows
 	// everything.
 	Robots func(host string) (status int, body string)
+	// Page answers a path that starts with /x/, with its query. Its Type is empty for a 404. It is
+	// called concurrently.
+	Page func(host, target string) Page
+}
+
+// Page is an answer with status 200.
+type Page struct {
+	Type, Body string
+	Header     map[string]string // more header fields
 }
 
 // Site is a running site. Its methods are safe for concurrent use. The caller must call
 // [Site.Close].
 type Site struct {
 	robots  func(host string) (int, string)
+	page    func(host, target string) Page
 	origin  *origin.Origin
 	journal *journal
 	names   *nameServer
@@ -49,7 +59,7 @@ func Start(cfg Config) (*Site, error) {
 		return nil, fmt.Errorf("start the name server of the site: %w", err)
 	}
 	s := &Site{
-		robots: cfg.Robots, names: names, origin: origin.New(origin.Config{}), journal: newJournal(), served: make(chan struct{}),
+		robots: cfg.Robots, page: cfg.Page, names: names, origin: origin.New(origin.Config{}), journal: newJournal(), served: make(chan struct{}),
 	}
 	if s.robots == nil {
 		s.robots = allowAll

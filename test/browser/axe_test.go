@@ -13,32 +13,43 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestAxe checks the page with axe-core in each width and scheme. FETCHD_AXE is the folder in which
-// npm has installed package-lock.json.
-func TestAxe(t *testing.T) {
-	p := open(t)
+// Rules of axe-core.
+const (
+	everyRule    = `['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']`
+	contrastRule = `{ type: 'rule', values: ['color-contrast'] }`
+)
+
+// axe returns a function that checks the page in a state by rules of axe-core, of which at least a
+// number must apply. FETCHD_AXE is the folder in which npm has installed package-lock.json.
+func (p *page) axe() func(state, rules string, least int) {
+	p.Helper()
 	folder := os.Getenv("FETCHD_AXE")
 	if folder == "" {
-		rig.Cannot(t, "FETCHD_AXE is not set; .ci/run console sets it")
+		rig.Cannot(p, "FETCHD_AXE is not set; .ci/run console sets it")
 	}
 	source, err := os.ReadFile(filepath.Join(folder, "node_modules/axe-core/axe.min.js"))
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
-	const all, colours = `['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']`, `{ type: 'rule', values: ['color-contrast'] }`
-	check := func(state, rules string, least int) {
-		t.Helper()
+	eval[bool](p, string(source)+"; true")
+	return func(state, rules string, least int) {
+		p.Helper()
 		faults := eval[[]string](p, `axe.run(document, { resultTypes: ['violations'], elementRef: false, runOnly: `+rules+` }).then((r) => {
 			if (r.passes.length < `+fmt.Sprint(least)+`) throw new Error('only ' + r.passes.length + ' rules passed');
 			return r.violations.flatMap((v) => v.nodes.map((n) => v.id + ': ' + n.target.join(' ') + ': ' + n.failureSummary));
 		})`)
 		for _, fault := range faults {
-			t.Errorf("%s: %s", state, fault)
+			p.Errorf("%s: %s", state, fault)
 		}
 	}
-	eval[bool](p, string(source)+"; true")
+}
+
+// TestAxe checks the console in each width and scheme.
+func TestAxe(t *testing.T) {
+	p := open(t)
+	check := p.axe()
 	p.do(chromedp.EmulateViewport(390, 844))
-	check("the empty page", all, 20)
+	check("the empty page", everyRule, 20)
 	p.set("redirects-max", "20")
 	p.header("X-A", "b")
 	p.run(p.origin.URL("https", "/r/axe/302/9/503/200:type=application%2Fjson,body=%7B%22a%22%3A1%7D"))
@@ -48,9 +59,9 @@ func TestAxe(t *testing.T) {
 	p.set("total", "5") // a field error
 	for _, width := range []int64{1280, 390, 320} {
 		p.do(chromedp.EmulateViewport(width, 844))
-		check(fmt.Sprintf("%d px, light", width), all, 20)
+		check(fmt.Sprintf("%d px, light", width), everyRule, 20)
 		p.scheme("dark", "reduce")
-		check(fmt.Sprintf("%d px, dark", width), colours, 1) // the other rules do not depend on the scheme
+		check(fmt.Sprintf("%d px, dark", width), contrastRule, 1) // the other rules do not depend on the scheme
 		p.scheme("light", "reduce")
 	}
 }

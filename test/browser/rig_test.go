@@ -89,12 +89,14 @@ func startChromium() {
 	}
 }
 
-// page is a tab with the console of a new service, and an origin that the service can reach.
+// page is a tab with a page of a new service. For the console there is also an origin that the
+// service can reach.
 type page struct {
 	*testing.T
 	ctx    context.Context
 	origin *origin.Origin
 	base   string // http://HOST:PORT of the HTTP API
+	path   string // of the page
 	grpc   string // HOST:PORT of the gRPC API
 
 	mu       sync.Mutex
@@ -103,8 +105,19 @@ type page struct {
 	saved    chan string // paths of saved files
 }
 
-// open opens a page. change may alter the service.
+// open opens the console. change may alter the service.
 func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
+	t.Helper()
+	needBrowser(t)
+	p := &page{T: t, path: "/console/"}
+	p.serve(change)
+	p.browse()
+	p.visit("")
+	return p
+}
+
+// needBrowser starts the browser, or skips the test.
+func needBrowser(t *testing.T) {
 	t.Helper()
 	rig.Long(t, 5*time.Minute)
 	chromium.once.Do(startChromium)
@@ -114,15 +127,19 @@ func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 	if chromium.err != nil {
 		t.Fatal(chromium.err)
 	}
-	p := &page{T: t, saved: make(chan string, 8)}
-	p.serve(change)
+}
+
+// browse opens a tab, whose faults fail the test.
+func (p *page) browse() {
+	p.Helper()
+	p.saved = make(chan string, 8)
 	ctx, cancel := chromedp.NewContext(chromium.ctx)
-	t.Cleanup(cancel)
+	p.Cleanup(cancel)
 	ctx, end := context.WithTimeout(ctx, 3*patience)
-	t.Cleanup(end)
+	p.Cleanup(end)
 	p.ctx = ctx
 	if err := errors.Join(chromedp.Listen(ctx, p.hear), chromedp.ListenBrowser(ctx, p.hear)); err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
 	call(p, network.Enable, network.EnableParams{})
 	call(p, runtime.Enable, cdp.Empty{})
@@ -130,14 +147,12 @@ func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	told := true
 	if _, err := chromedp.CallBrowser(ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
-		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: t.TempDir(), EventsEnabled: &told}); err != nil {
-		t.Fatal(err)
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: p.TempDir(), EventsEnabled: &told}); err != nil {
+		p.Fatal(err)
 	}
 	p.do(chromedp.EmulateViewport(1180, 900))
 	p.scheme("light", "reduce") // a click may miss while the page scrolls
-	t.Cleanup(p.wantNoFault)
-	p.visit("")
-	return p
+	p.Cleanup(p.wantNoFault)
 }
 
 // serve starts the origin and the service.
@@ -256,10 +271,10 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// visit opens the console with a fragment and waits for its script.
+// visit opens the page with a fragment and waits for its script.
 func (p *page) visit(fragment string) {
 	p.Helper()
-	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(p.base+"/console/"+fragment))
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(p.base+p.path+fragment))
 	p.until(`document.getElementById('version').textContent !== ''`)
 }
 

@@ -46,7 +46,13 @@ type crawl struct {
 // newCrawl starts an origin and n services. put creates the database.
 func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 	t.Helper()
-	s, err := site.Start(site.Config{})
+	return newCrawlOf(ctx, t, dsn, n, site.Config{})
+}
+
+// newCrawlOf is newCrawl with another origin.
+func newCrawlOf(ctx context.Context, t *testing.T, dsn string, n int, cfg site.Config) *crawl {
+	t.Helper()
+	s, err := site.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,17 +128,23 @@ func (c *crawl) slow(hosts int, ms string) {
 // worker starts a worker, w1 and so on, with outcomes and bodies in the crawl's folder.
 func (c *crawl) worker(flags ...string) *process {
 	c.Helper()
+	return c.workerOf("run", flags...)
+}
+
+// workerOf starts a worker with another command of frontier.
+func (c *crawl) workerOf(command string, flags ...string) *process {
+	c.Helper()
 	if c.workers++; c.workers == 1 {
 		c.started = time.Now()
 	}
 	name := fmt.Sprintf("w%d", c.workers)
-	args := []string{"run", "--db", c.dsn, "--name", name, "--delay", delay.String(), "--log-level", "info",
+	args := []string{command, "--db", c.dsn, "--name", name, "--delay", delay.String(), "--log-level", "info",
 		"--outcomes", filepath.Join(c.dir, name+".jsonl"), "--bodies", filepath.Join(c.dir, "bodies"),
 		"--lease", lease, "--total-timeout", totalTimeout}
 	for _, s := range c.services {
 		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
 	}
-	return start(c.T, "frontier run "+name, "frontier", append(args, flags...)...)
+	return start(c.T, "frontier "+command+" "+name, "frontier", append(args, flags...)...)
 }
 
 // requests waits until the origin has received n requests.

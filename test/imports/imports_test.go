@@ -94,6 +94,18 @@ var rules = []rule{
 		why: "tests of any package, and benchmarks, use it",
 	},
 	{
+		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		why: "finding links is text processing",
+	},
+	{
+		pkg: "frontier/scope", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		why: "a scope decides by the URL alone",
+	},
+	{
+		pkg: "frontier/sitemap", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		why: "a sitemap is read from any place, and put by its caller",
+	},
+	{
 		pkg: "frontier/percent", onlyStandard: true,
 		why: "percent escapes are text processing",
 	},
@@ -111,8 +123,16 @@ var rules = []rule{
 		why: "a server can be embedded, and the scheduler calls it, never the other way round",
 	},
 	{
-		pkg: "server/console", onlyStandard: true,
+		pkg: "server/console", only: []string{"fetchd/internal/webpage"},
 		why: "the console is a page: it calls the service as any caller does",
+	},
+	{
+		pkg: "frontier/api/page", only: []string{"fetchd/internal/webpage"},
+		why: "the page calls the API of the frontier as any caller does",
+	},
+	{
+		pkg: "internal/webpage", onlyStandard: true,
+		why: "it serves files and does not know what the pages call",
 	},
 	{
 		pkg: "gen/fetchd/v1", not: []string{"fetchd"},

@@ -501,10 +501,11 @@ type ClaimRequest struct {
 	// How long the claim lasts without Extend, 1 s to 1 h. Unset means 5 min. It must be longer than
 	// a fetch takes: when it ends, others may claim the URL.
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Name of the caller, for people: at most 255 bytes. Empty means the name of the caller's token,
-	// or its address.
+	// Name of the caller, for people: at most 255 bytes. Empty means the name of the caller's token or
+	// certificate, or its address.
 	Worker string `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
-	// How long to wait if there is no URL to fetch now, up to 1 min. Unset means not at all.
+	// How long to wait if there is no URL to fetch now, up to 1 min. Unset means not at all. The wait
+	// ends early if `done` is true.
 	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Also claim sitemaps.
 	Sitemaps      bool `protobuf:"varint,5,opt,name=sitemaps,proto3" json:"sitemaps,omitempty"`
@@ -1737,7 +1738,9 @@ type WhyResponse struct {
 	// When the claim ends. Unset means that there is none.
 	LeaseTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=lease_time,json=leaseTime,proto3" json:"lease_time,omitempty"`
 	// When it was fetched last. Unset means never.
-	FetchedTime   *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=fetched_time,json=fetchedTime,proto3" json:"fetched_time,omitempty"`
+	FetchedTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=fetched_time,json=fetchedTime,proto3" json:"fetched_time,omitempty"`
+	// What the URL waits for, for programs, such as "host_delay": that of "frontier why --json".
+	ReasonCode    string `protobuf:"bytes,20,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1903,6 +1906,13 @@ func (x *WhyResponse) GetFetchedTime() *timestamppb.Timestamp {
 		return x.FetchedTime
 	}
 	return nil
+}
+
+func (x *WhyResponse) GetReasonCode() string {
+	if x != nil {
+		return x.ReasonCode
+	}
+	return ""
 }
 
 // StatsRequest asks for counts.
@@ -2131,8 +2141,10 @@ type WorkerStats struct {
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	// URLs that it has claimed.
 	Claimed int64 `protobuf:"varint,2,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	// When it was seen last. Unset for callers that only claim.
-	SeenTime      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=seen_time,json=seenTime,proto3" json:"seen_time,omitempty"`
+	// When it was seen last. Unset for callers of this API.
+	SeenTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=seen_time,json=seenTime,proto3" json:"seen_time,omitempty"`
+	// It was not seen for 30 s, and has not stopped.
+	Vanished      bool `protobuf:"varint,4,opt,name=vanished,proto3" json:"vanished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2188,6 +2200,13 @@ func (x *WorkerStats) GetSeenTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *WorkerStats) GetVanished() bool {
+	if x != nil {
+		return x.Vanished
+	}
+	return false
+}
+
 // StatsResponse counts.
 type StatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2227,7 +2246,7 @@ type StatsResponse struct {
 	ClosedHosts []*HostStats `protobuf:"bytes,17,rep,name=closed_hosts,json=closedHosts,proto3" json:"closed_hosts,omitempty"`
 	// Workers and callers that hold claims or were seen in the last day; at most 100.
 	Workers []*WorkerStats `protobuf:"bytes,18,rep,name=workers,proto3" json:"workers,omitempty"`
-	// When the counts were made. They may be up to 2 s old.
+	// When the counts were made. They may be 2 s old, and older if counting takes long.
 	Time          *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2443,7 +2462,7 @@ func (x *WatchRequest) GetAfterId() int64 {
 	return 0
 }
 
-// WatchResponse has outcomes.
+// WatchResponse has outcomes. The first one is empty: it says that the stream has started.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The outcomes, in the order of ids.
@@ -2517,7 +2536,9 @@ type RecordedOutcome struct {
 	// Media type of the response.
 	ContentType string `protobuf:"bytes,12,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
 	// When it was recorded.
-	EndTime       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Metadata of the URL, as it was put.
+	Metadata      string `protobuf:"bytes,14,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2643,6 +2664,13 @@ func (x *RecordedOutcome) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *RecordedOutcome) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
 var File_frontier_v1_frontier_proto protoreflect.FileDescriptor
 
 const file_frontier_v1_frontier_proto_rawDesc = "" +
@@ -2752,7 +2780,7 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\x0eResumeResponse\"\x1e\n" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
-	"\x03url\x18\x01 \x01(\tR\x03url\"\xc4\x05\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\"\xe5\x05\n" +
 	"\vWhyResponse\x12\x18\n" +
 	"\areasons\x18\x01 \x03(\tR\areasons\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x12\n" +
@@ -2780,7 +2808,9 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\x06worker\x18\x11 \x01(\tR\x06worker\x129\n" +
 	"\n" +
 	"lease_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tleaseTime\x12=\n" +
-	"\ffetched_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\vfetchedTime\"$\n" +
+	"\ffetched_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\vfetchedTime\x12\x1f\n" +
+	"\vreason_code\x18\x14 \x01(\tR\n" +
+	"reasonCode\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
 	"\x05hosts\x18\x01 \x01(\x05R\x05hosts\"\xc3\x02\n" +
 	"\tHostStats\x12\x12\n" +
@@ -2799,11 +2829,12 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\verror_class\x18\x01 \x01(\tR\n" +
 	"errorClass\x12\x16\n" +
 	"\x06failed\x18\x02 \x01(\x03R\x06failed\x12\x12\n" +
-	"\x04dead\x18\x03 \x01(\x03R\x04dead\"x\n" +
+	"\x04dead\x18\x03 \x01(\x03R\x04dead\"\x94\x01\n" +
 	"\vWorkerStats\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x18\n" +
 	"\aclaimed\x18\x02 \x01(\x03R\aclaimed\x127\n" +
-	"\tseen_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bseenTime\"\xdb\x05\n" +
+	"\tseen_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bseenTime\x12\x1a\n" +
+	"\bvanished\x18\x04 \x01(\bR\bvanished\"\xdb\x05\n" +
 	"\rStatsResponse\x12\x18\n" +
 	"\apending\x18\x01 \x01(\x03R\apending\x12\x1a\n" +
 	"\bfetching\x18\x02 \x01(\x03R\bfetching\x12\x18\n" +
@@ -2829,7 +2860,7 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bafter_id\x18\x01 \x01(\x03R\aafterId\"I\n" +
 	"\rWatchResponse\x128\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x1c.frontier.v1.RecordedOutcomeR\boutcomes\"\xcb\x03\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x1c.frontier.v1.RecordedOutcomeR\boutcomes\"\xe7\x03\n" +
 	"\x0fRecordedOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x1b\n" +
@@ -2849,7 +2880,8 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\vbody_digest\x18\v \x01(\tR\n" +
 	"bodyDigest\x12!\n" +
 	"\fcontent_type\x18\f \x01(\tR\vcontentType\x125\n" +
-	"\bend_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendTime*=\n" +
+	"\bend_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1a\n" +
+	"\bmetadata\x18\x0e \x01(\tR\bmetadata*=\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_PAGE\x10\x01\x12\x10\n" +

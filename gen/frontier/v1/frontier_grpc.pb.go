@@ -76,7 +76,7 @@ type FrontierServiceClient interface {
 	// Stats counts URLs, hosts and outcomes.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 	// Watch streams outcomes as they are recorded, by any caller or worker, in the order of their
-	// ids. It ends with the call. To continue after a broken stream, pass the last id.
+	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue after a broken stream, pass the last id.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -260,7 +260,7 @@ type FrontierServiceServer interface {
 	// Stats counts URLs, hosts and outcomes.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	// Watch streams outcomes as they are recorded, by any caller or worker, in the order of their
-	// ids. It ends with the call. To continue after a broken stream, pass the last id.
+	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue after a broken stream, pass the last id.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedFrontierServiceServer()
 }

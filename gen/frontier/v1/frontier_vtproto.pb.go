@@ -1358,6 +1358,15 @@ func (m *WhyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.ReasonCode) > 0 {
+		i -= len(m.ReasonCode)
+		copy(dAtA[i:], m.ReasonCode)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.ReasonCode)))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa2
+	}
 	if m.FetchedTime != nil {
 		size, err := (*timestamppb.Timestamp)(m.FetchedTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -1710,6 +1719,16 @@ func (m *WorkerStats) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Vanished {
+		i--
+		if m.Vanished {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.SeenTime != nil {
 		size, err := (*timestamppb.Timestamp)(m.SeenTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -2021,6 +2040,13 @@ func (m *RecordedOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.Metadata) > 0 {
+		i -= len(m.Metadata)
+		copy(dAtA[i:], m.Metadata)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Metadata)))
+		i--
+		dAtA[i] = 0x72
 	}
 	if m.EndTime != nil {
 		size, err := (*timestamppb.Timestamp)(m.EndTime).MarshalToSizedBufferVT(dAtA[:i])
@@ -2691,6 +2717,10 @@ func (m *WhyResponse) SizeVT() (n int) {
 		l = (*timestamppb.Timestamp)(m.FetchedTime).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	l = len(m.ReasonCode)
+	if l > 0 {
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -2781,6 +2811,9 @@ func (m *WorkerStats) SizeVT() (n int) {
 	if m.SeenTime != nil {
 		l = (*timestamppb.Timestamp)(m.SeenTime).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Vanished {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2946,6 +2979,10 @@ func (m *RecordedOutcome) SizeVT() (n int) {
 	}
 	if m.EndTime != nil {
 		l = (*timestamppb.Timestamp)(m.EndTime).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.Metadata)
+	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)

@@ -1,6 +1,6 @@
 // The page: wires the form, the call and the result together.
 
-import { call, Refused } from './stream.js';
+import { call } from './stream.js';
 import { curl, grpcurl, python } from './copyas.js';
 import { draw, headline } from './outcome.js';
 import { copyText, saveFile } from './files.js';
@@ -9,6 +9,7 @@ import { Form } from './form.js';
 import { fragment, requestIn } from './link.js';
 import { gapText, result, Waterfall } from './waterfall.js';
 import { har } from './har.js';
+import { Refused } from './call.js';
 import { el, visible } from './text.js';
 import { withoutSecrets } from './secrets.js';
 

@@ -25,10 +25,9 @@ ALTER TABLE hosts ADD COLUMN fetch_count BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN url_count BIGINT;
 
 -- A row of urls is updated twice for each fetch, and a row of hosts as well. Free space keeps the new versions on the
--- page. A foreign key would be checked for each outcome, although frontier_record has locked the URL.
+-- page.
 ALTER TABLE urls SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 ALTER TABLE hosts SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE fetches DROP CONSTRAINT fetches_url_id_fkey;
 
 -- A worker updates its row while it runs, and deletes it when it stops.
 CREATE TABLE workers (
@@ -36,6 +35,9 @@ CREATE TABLE workers (
     started_at BIGINT NOT NULL,
     seen_at    BIGINT NOT NULL
 );
+
+-- A worker that runs asks every ten seconds which files to fetch again.
+CREATE INDEX robots_refresh ON robots (origin) WHERE saved_at = 0;
 
 -- The rows of the JSON lists that frontier_put_entries and frontier_record read. A missing field is zero or empty: it
 -- is left out to save time, or the program is older.

@@ -30,3 +30,6 @@ CREATE TABLE workers (
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
 );
+
+-- A worker that runs asks every ten seconds which files to fetch again.
+CREATE INDEX robots_refresh ON robots (origin) WHERE saved_at = 0;

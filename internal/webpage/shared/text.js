@@ -38,7 +38,7 @@ export function foreign(text, tag = 'bdi') {
 }
 
 // short returns the name of an enum value without the prefix of its enum, such as http_server_error.
-const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|RETRY_PROFILE|BODY_DELIVERY|WARC_TYPE)_/;
+const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|STATUS|KIND|RETRY_PROFILE|BODY_DELIVERY|WARC_TYPE)_/;
 export function short(value) {
   return visible(value || '').replace(enums, '').toLowerCase();
 }
@@ -63,8 +63,9 @@ export function time(s) {
 // size formats a number of bytes.
 export function size(n) {
   if (n < 1024) return `${n} bytes`;
-  if (n < 1024 * 1024) return `${(n / 1024).toFixed(1)} KiB`;
-  return `${(n / 1024 / 1024).toFixed(1)} MiB`;
+  let unit = 0;
+  for (n /= 1024; n >= 1024 && unit < 3; unit++) n /= 1024;
+  return `${n.toFixed(1)} ${['KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
 }
 
 // bytesOf decodes base64 in either alphabet.

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"fetchd/frontier"
+	"fetchd/frontier/links"
+	"fetchd/frontier/normal"
+	"fetchd/frontier/scope"
+	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+)
+
+// crawlCmd is "frontier crawl".
+type crawlCmd struct {
+	runCmd
+	URL []string `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
+
+	Scope     string        `placeholder:"host" group:"Discovery:" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
+	Include   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
+	Exclude   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow no links that match this regular expression. Repeatable."`
+	MaxDepth  int           `placeholder:"N" group:"Discovery:" help:"Maximum number of links from a start. Default: no limit."`
+	NoFollow  bool          `name:"follow-nofollow" group:"Discovery:" help:"Follow links with rel=nofollow, and those of pages that ask crawlers not to follow them."`
+	NoMaps    bool          `name:"no-sitemaps" group:"Discovery:" help:"Do not read the sitemaps that robots.txt names."`
+	Maps      []string      `name:"sitemap" sep:"none" placeholder:"URL" group:"Discovery:" help:"Read this sitemap too. Repeatable."`
+	MaxLinks  int           `placeholder:"10000" group:"Discovery:" help:"Maximum number of links of a page that are followed."`
+	URLs      int64         `name:"max-urls" placeholder:"N" group:"Budgets:" help:"Maximum number of URLs in the database. Links to more are left out."`
+	HostURLs  int64         `name:"max-urls-per-host" placeholder:"N" group:"Budgets:" help:"Maximum number of URLs of a host."`
+	Bytes     int64         `name:"max-bytes" placeholder:"N" group:"Budgets:" help:"Stop after this many bytes of bodies, of all runs."`
+	HostBytes int64         `name:"max-bytes-per-host" placeholder:"N" group:"Budgets:" help:"Give up a host after this many bytes of bodies."`
+	Time      time.Duration `name:"max-time" placeholder:"DURATION" group:"Budgets:" help:"Stop this run after this time."`
+	HostTime  time.Duration `name:"max-time-per-host" placeholder:"DURATION" group:"Budgets:" help:"Give up a host when its fetches took this long in all."`
+}
+
+func (c *crawlCmd) run(ctx context.Context, a *app) int {
+	err := c.checkCrawl()
+	if err == nil {
+		err = c.prepare(a)
+	}
+	if err == nil {
+		err = c.work(ctx, a)
+	}
+	return a.end(ctx, err)
+}
+
+const (
+	maxSeeds     = 1000
+	maxSeedBytes = 1 << 20
+)
+
+// checkCrawl checks the flags that "frontier run" does not have, and brings the URLs into their normal
+// form.
+func (c *crawlCmd) checkCrawl() error {
+	for _, n := range []struct {
+		flag  string
+		value int64
+	}{
+		{"--max-depth", int64(c.MaxDepth)}, {"--max-links", int64(c.MaxLinks)}, {"--max-urls", c.URLs}, {"--max-urls-per-host", c.HostURLs},
+		{"--max-bytes", c.Bytes}, {"--max-bytes-per-host", c.HostBytes}, {"--max-time", int64(c.Time)}, {"--max-time-per-host", int64(c.HostTime)},
+	} {
+		if n.value < 0 {
+			return cli.UsageError(n.flag, "is negative")
+		}
+	}
+	for flag, urls := range map[string][]string{"URL": c.URL, "--sitemap": c.Maps} {
+		for i, raw := range urls {
+			u, err := normal.NormalizeURL(raw)
+			if err != nil {
+				return cli.UsageError(flag, fmt.Sprintf("%v: give a URL such as https://example.org/", err))
+			}
+			urls[i] = u
+		}
+	}
+	_, err := newScope(scope.Config{By: scope.By(c.Scope), Include: c.Include, Exclude: c.Exclude})
+	return err
+}
+
+// work opens the frontier, or creates it for URLs, and crawls.
+func (c *crawlCmd) work(ctx context.Context, a *app) error {
+	config, err := c.config(a)
+	if err != nil {
+		return err
+	}
+	m := existing
+	if len(c.URL) > 0 {
+		m = creating
+	}
+	s, err := c.open(ctx, m, store.Config{Delay: max(c.Delay, time.Millisecond)})
+	if err != nil {
+		return err
+	}
+	plan, err := c.plan(ctx, a, s)
+	if err == nil {
+		err = plan.configure(&config)
+	}
+	if err == nil {
+		err = c.start(ctx, s, plan)
+	}
+	if err == nil {
+		err = c.ended(ctx, s, c.workOn(ctx, a, s, config))
+	}
+	return errors.Join(err, s.Close())
+}
+
+// start adds where the crawl starts.
+func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
+	entries := store.Entries(c.URL...)
+	for _, u := range c.Maps {
+		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
+	}
+	if len(entries) > 0 {
+		if _, err := s.Put(ctx, entries, p.limits()); err != nil {
+			return err
+		}
+	}
+	return s.SetSetting(ctx, endedSetting, "")
+}
+
+// endedSetting says what budgets have ended in the last run.
+const endedSetting = "crawl_ended"
+
+// ended reports which budget has ended a run, and stores what all of them have ended, for "frontier
+// status".
+func (c *crawlCmd) ended(ctx context.Context, s store.Store, err error) error {
+	text := ""
+	if c.found != nil {
+		text = budgetText(c.found())
+	}
+	if errors.Is(err, frontier.ErrBudget) {
+		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" with a larger budget continues.\n", err)
+		c.console.Printf("%s", line)
+		text, err = text+line, nil
+	}
+	if text == "" {
+		return err
+	}
+	return errors.Join(err, s.SetSetting(context.WithoutCancel(ctx), endedSetting, text))
+}
+
+// configure sets what a worker needs for the crawl.
+func (p *plan) configure(config *frontier.Config) error {
+	by := scope.By(p.Scope)
+	s, err := newScope(scope.Config{By: by, Places: scope.Places(by, p.Seeds), Include: p.Include, Exclude: p.Exclude})
+	if err != nil {
+		return err
+	}
+	config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: p.depth(), FollowNoFollow: p.FollowNoFollow, NoSitemaps: p.NoSitemaps,
+		Links: links.Limits{Links: p.MaxLinks}, Limits: p.limits()}
+	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: time.Duration(p.MaxTime), HostBytes: p.MaxHostBytes, HostTime: time.Duration(p.MaxHostTime)}
+	return nil
+}
+
+// foundText describes what discovery has found, in lines for the end of a run.
+func foundText(f frontier.Found, bytes int64) string {
+	var b strings.Builder
+	list := func(n int64, name string) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf(", %d %s", n, name)
+	}
+	fmt.Fprintf(&b, "%s found, %d added%s%s%s%s; %d bytes of bodies\n", cli.Count(f.Links, "link"), f.Added, list(f.OutOfScope, "out of scope"),
+		list(f.NoFollow, "not to be followed"), list(f.TooLong, "not valid in a sitemap, or too long"), list(f.TooDeep, "too deep"), bytes)
+	b.WriteString(budgetText(f))
+	writeLimits(&b, []limit{
+		{"--max-links", f.Cut[links.CutLinks], "page"},
+		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
+		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
+		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
+	})
+	return b.String()
+}
+
+// budgetText says in lines what the budgets of URLs and of hosts have left out.
+func budgetText(f frontier.Found) string {
+	var b strings.Builder
+	writeLimits(&b, []limit{
+		{"--max-urls", f.Over, "link"},
+		{"--max-urls-per-host", f.OverHost, "link"},
+		{"--max-bytes-per-host or --max-time-per-host", f.OverBudget, "URL"},
+	})
+	return b.String()
+}
+
+// limit is a limit that left out links or URLs, or links of pages.
+type limit struct {
+	name string
+	n    int64
+	unit string
+}
+
+func writeLimits(b *strings.Builder, limits []limit) {
+	for _, l := range limits {
+		switch {
+		case l.n == 0:
+		case l.unit == "page":
+			fmt.Fprintf(b, "%s: left out links of %s\n", l.name, cli.Count(l.n, l.unit))
+		default:
+			fmt.Fprintf(b, "%s: left out %s\n", l.name, cli.Count(l.n, l.unit))
+		}
+	}
+}

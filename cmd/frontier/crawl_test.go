@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+	"fetchd/internal/site"
+)
+
+// endless is the number of pages of a calendar.
+const endless = 1 << 30
+
+// linked serves n pages, each with a link to the next.
+func linked(t *testing.T, n int) *site.Site {
+	t.Helper()
+	return startSite(t, site.Config{Page: func(_, target string) site.Page {
+		var i int
+		if _, err := fmt.Sscanf(target, "/x/%d", &i); err != nil || i >= n {
+			return site.Page{}
+		}
+		return site.Page{Type: "text/html", Body: fmt.Sprintf(`<a href=/x/%d>next</a><a href="http://other.test/">other</a>%s`, i+1, strings.Repeat(" ", 1000))}
+	}})
+}
+
+func (c *crawl) crawl(s *site.Site, args ...string) result {
+	c.t.Helper()
+	return c.cli(append(append([]string{"crawl"}, inside(s.Port())...), args...)...)
+}
+
+func TestCrawl(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 5)
+	c := newCrawl(t)
+	got := c.crawl(s, "-q", at(s, "/x/0"))
+	if got.code != cli.ExitOK {
+		t.Fatalf("%+v", got)
+	}
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead http_client_error": 1}), fmt.Sprint(c.statuses()))
+	for _, want := range []string{"10 links found, 5 added, 5 out of scope; ", "5 completed, 1 failed"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("%q does not contain %q", got.err, want)
+		}
+	}
+}
+
+// TestCrawlContinues checks that a crawl without a URL has the scope and the budgets of the one before,
+// and that a flag changes them.
+func TestCrawlContinues(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 20)
+	c := newCrawl(t)
+	if got := c.crawl(s, "-q", at(s, "/x/0"), "--max-depth", "3"); got.code != cli.ExitOK || strings.Contains(got.err, "--max-depth") {
+		t.Errorf("%+v", got)
+	}
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 4}), fmt.Sprint(c.statuses()))
+	got := c.crawl(s, "-q", at(s, "/x/10"))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 8}), fmt.Sprint(c.statuses()))
+	if strings.Contains(got.err, "--max-depth") {
+		t.Errorf("a change is reported: %s", got.err)
+	}
+	if got = c.crawl(s, "-q", "--max-depth", "4", "--exclude", "/x/17", at(s, "/x/13")); got.code != cli.ExitOK {
+		t.Errorf("%+v", got)
+	}
+	for _, want := range []string{"--max-depth of this crawl was 3 and is now 4; ", `--exclude of this crawl was not set and is now ["/x/17"]`} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("%q does not contain %q", got.err, want)
+		}
+	}
+	c.store(func(s store.Store) error {
+		text, err := s.Setting(t.Context(), planSetting)
+		if !strings.Contains(text, `"max_depth":4`) || strings.Count(text, "/x/") != 4 {
+			t.Errorf("plan %s", text)
+		}
+		return err
+	})
+}
+
+func TestCrawlBytes(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 50)
+	c := newCrawl(t)
+	got := c.crawl(s, "-q", "--max-bytes", "5000", "--open", "1", at(s, "/x/0"))
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "a budget is used up: 5000 bytes") {
+		t.Fatalf("%+v", got)
+	}
+	if n := c.statuses()["fetched"]; n != 5 {
+		t.Errorf("%d pages of 1 kB, want 5", n)
+	}
+	if n := c.statuses()["pending"]; n != 1 {
+		t.Errorf("%d URLs pending, want 1", n)
+	}
+	if status := c.cli("status"); !strings.Contains(status.out, "a budget is used up: 5000 bytes") {
+		t.Errorf("status: %s", status.out)
+	}
+	if got := c.crawl(s, "-q", "--max-bytes", "1000000"); got.code != cli.ExitOK || c.statuses()["fetched"] != 50 {
+		t.Errorf("%+v, %v", got, c.statuses())
+	}
+	if status := c.cli("status"); strings.Contains(status.out, "budget") {
+		t.Errorf("status: %s", status.out)
+	}
+}
+
+// TestCrawlHostBudget checks that a host over its budget is given up, and that retry undoes it.
+func TestCrawlHostBudget(t *testing.T) {
+	t.Parallel()
+	s := linked(t, endless)
+	c := newCrawl(t)
+	got := c.crawl(s, "-q", "--max-bytes-per-host", "5000", "--open", "1", at(s, "/x/0"))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead over_budget": 1}), fmt.Sprint(c.statuses()))
+	if !strings.Contains(got.err, "over_budget: 1 failed: the host has used up --max-bytes-per-host") {
+		t.Errorf("%+v", got)
+	}
+	if got := c.cli("retry", "--class", "over_budget"); got.code != cli.ExitOK {
+		t.Errorf("%+v", got)
+	}
+	c.crawl(s, "-q", "--max-bytes-per-host", "10000", "--open", "1")
+	if n := c.statuses()["fetched"]; n != 10 {
+		t.Errorf("%d pages of 1 kB, want 10", n)
+	}
+}
+
+func TestCrawlURLs(t *testing.T) {
+	t.Parallel()
+	s := linked(t, endless)
+	c := newCrawl(t)
+	got := c.crawl(s, "-q", "--max-urls", "7", at(s, "/x/0"))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
+	if !strings.Contains(got.err, "--max-urls: left out 1 link\n") {
+		t.Errorf("%+v", got)
+	}
+	if status := c.cli("status"); !strings.Contains(status.out, "--max-urls") {
+		t.Errorf("status: %s", status.out)
+	}
+}
+
+func TestCrawlUsage(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, args, want string }{
+		{"no crawl to continue", "", "has no crawl to continue"},
+		{"a scope", "--scope site http://a.test/", "--scope: unknown scope"},
+		{"a pattern", "--include ( http://a.test/", "--include: "},
+		{"a depth", "--max-depth=-1 http://a.test/", "--max-depth: "},
+		{"no URL", "a.test", "URL: "},
+		{"a bad sitemap", "--sitemap x http://a.test/", "--sitemap: "},
+		{"the demo", "--demo http://a.test/", "--demo"},
+		{"a flag of run", "--open 0 http://a.test/", "--open"},
+	} {
+		c := newCrawl(t)
+		got := c.cli(append([]string{"crawl"}, strings.Fields(row.args)...)...)
+		if got.code == cli.ExitOK || !strings.Contains(got.err, row.want) {
+			t.Errorf("%s: %+v", row.name, got)
+		}
+	}
+	c := newCrawl(t)
+	c.add("http://a.test/\n", "-i", "-")
+	if got := c.cli("crawl"); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no crawl to continue") {
+		t.Errorf("a database without a crawl: %+v", got)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+)
+
+// pruneCmd is "frontier prune".
+type pruneCmd struct {
+	database
+	OutcomesBefore *time.Duration `placeholder:"DURATION" help:"Delete outcomes that are at least this old, such as 2160h; 0s means all outcomes."`
+	URLs           []string       `name:"urls" placeholder:"STATUS" help:"Delete URLs in these states: pending, fetched, failed, dead."`
+	Before         *time.Duration `placeholder:"DURATION" help:"Only URLs whose last fetch ended at least this long ago. URLs that were never fetched stay."`
+	Host           *string        `placeholder:"HOST" help:"Only URLs of this host, such as example.org:8080, or of the host of a URL."`
+	Hosts          bool           `help:"Delete hosts without URLs that politeness does not need, robots.txt of hosts without URLs, and workers that vanished a day ago."`
+	DryRun         bool           `help:"Only count."`
+}
+
+func (c *pruneCmd) run(ctx context.Context, a *app) int {
+	params, err := c.params()
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	return c.with(ctx, a, existing, func(s store.Store) error {
+		note, err := unknownHost(ctx, s, params.Host)
+		if err != nil {
+			return err
+		}
+		return c.prune(ctx, a, s, params, note)
+	})
+}
+
+func (c *pruneCmd) params() (store.PruneParams, error) {
+	p := store.PruneParams{OutcomesAge: c.OutcomesBefore, URLsAge: c.Before, Hosts: c.Hosts, DryRun: c.DryRun}
+	for _, name := range c.URLs {
+		status := store.Status(name)
+		if !slices.Contains([]store.Status{store.Pending, store.Fetched, store.Failed, store.Dead}, status) {
+			return p, cli.UsageError("--urls", fmt.Sprintf("%.80q is not a state of URLs to delete: give pending, fetched, failed or dead", name))
+		}
+		p.URLs = append(p.URLs, status)
+	}
+	if c.Host != nil {
+		host, err := hostKey(*c.Host)
+		if err != nil {
+			return p, err
+		}
+		p.Host = host
+	}
+	for flag, age := range map[string]*time.Duration{"--outcomes-before": c.OutcomesBefore, "--before": c.Before} {
+		if age != nil && *age < 0 {
+			return p, cli.UsageError(flag, fmt.Sprintf("%v is negative: give a duration such as 2160h", *age))
+		}
+	}
+	switch {
+	case c.Before != nil && len(c.URLs) == 0:
+		return p, cli.UsageError("--before", "it is about URLs: add --urls STATUS, or use --outcomes-before")
+	case c.Host != nil && len(c.URLs) == 0:
+		return p, cli.UsageError("--host", "it is about URLs: add --urls STATUS")
+	case c.OutcomesBefore == nil && len(c.URLs) == 0 && !c.Hosts:
+		return p, cli.UsageError("prune", "nothing to delete: give --outcomes-before, --urls or --hosts")
+	}
+	return p, nil
+}
+
+// prune deletes rows and prints the result, with a note.
+func (c *pruneCmd) prune(ctx context.Context, a *app, s store.Store, params store.PruneParams, note string) error {
+	line := newProgressLine(a)
+	done, err := s.Prune(ctx, params, func(p store.Pruned) {
+		n := p.Outcomes + p.URLs + p.Hosts + p.Robots
+		line.show(n, cli.Count(n, "row"))
+	})
+	line.clear()
+	deleted := "deleted "
+	if c.DryRun {
+		deleted = "would delete "
+	}
+	deleted += c.list(done)
+	switch {
+	case ctx.Err() != nil:
+		a.Errorf("interrupted: %s", deleted)
+		a.Hintf("Run the same command again to continue.")
+		return cli.PrintedError(cli.ExitInterrupted, "interrupted")
+	case err != nil && done != store.Pruned{}:
+		return fmt.Errorf("%s: %w", deleted, err)
+	case err != nil:
+		return err
+	}
+	out := &cli.Printer{W: a.Out}
+	out.Printf("%s%s.\n%s", strings.ToUpper(deleted[:1]), deleted[1:], note)
+	return out.End()
+}
+
+// list names what was deleted: "5 outcomes, 1 URL".
+func (c *pruneCmd) list(p store.Pruned) string {
+	var parts []string
+	if c.OutcomesBefore != nil {
+		parts = append(parts, cli.Count(p.Outcomes, "outcome"))
+	}
+	if len(c.URLs) > 0 {
+		parts = append(parts, cli.Count(p.URLs, "URL"))
+	}
+	if c.Hosts {
+		parts = append(parts, cli.Count(p.Hosts, "host"), fmt.Sprintf("%d robots.txt", p.Robots), cli.Count(p.Workers, "worker"))
+	}
+	return strings.Join(parts, ", ")
+}

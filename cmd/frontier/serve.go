@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"fetchd/frontier/api"
+	frontierpage "fetchd/frontier/api/page"
+	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+	"fetchd/internal/heap"
+	"fetchd/internal/logqueue"
+	"fetchd/internal/secure"
+	"fetchd/internal/version"
+)
+
+// serveCmd is "frontier serve".
+type serveCmd struct {
+	database
+	GRPCAddr    string        `name:"grpc-addr" default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address of the gRPC port. Default: 127.0.0.1:8090."`
+	HTTPAddr    string        `name:"http-addr" default:"127.0.0.1:8091" placeholder:"HOST:PORT" help:"Address of the HTTP port: the API as JSON, a page that shows the crawl, metrics, health. Empty: no HTTP port. Default: 127.0.0.1:8091."`
+	ConsoleHost []string      `placeholder:"NAME" help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Repeatable."`
+	Delay       time.Duration `default:"1s" help:"Time from the end of a fetch of a host to the start of the next. SetDelay and \"frontier set\" change it for a host. Give all workers and services of a database the same."`
+	UserAgent   string        `default:"${agent}" help:"Name of the crawler, whose rules of robots.txt Why shows."`
+
+	AllowPlaintext  bool     `group:"Callers:" help:"Allow ports without TLS that are not on loopback. For networks where something else encrypts and authenticates."`
+	TLSCertFile     string   `name:"tls-cert-file" placeholder:"FILE" group:"Callers:" help:"Certificate of the service, with its intermediate certificates, in PEM, for both ports."`
+	TLSKeyFile      string   `name:"tls-key-file" placeholder:"FILE" group:"Callers:" help:"Private key of the certificate, in PEM."`
+	TLSClientCAFile string   `name:"tls-client-ca-file" placeholder:"FILE" group:"Callers:" help:"Certificate authorities in PEM. Callers must present a certificate signed by one of them."`
+	TLSAllowSAN     []string `name:"tls-allow-san" placeholder:"NAME" group:"Callers:" help:"Accept only callers whose certificate has exactly this DNS name, URI or email address. Repeatable."`
+	TokenFile       string   `placeholder:"FILE" group:"Callers:" help:"YAML list of callers: {name, sha256}. Callers send the header Authorization: Bearer TOKEN. \"fetchd token NAME\" creates a token."`
+
+	DrainTime time.Duration `default:"10s" group:"Work:" help:"How long calls may continue after SIGTERM or SIGINT."`
+	LogLevel  slog.Level    `default:"info" group:"Work:" help:"debug, info, warn or error. The log goes to standard error."`
+	LogFormat string        `default:"json" complete:"json,text" group:"Work:" help:"Format of the log: json or text."`
+}
+
+// filesEvery is how often the certificates are checked.
+const filesEvery = time.Minute
+
+func (c *serveCmd) run(ctx context.Context, a *app) int {
+	heap.Hold()
+	heap.Limit()
+	ports, err := c.check()
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	id, err := c.identityFiles().Read()
+	if err != nil {
+		return a.end(ctx, &cli.Error{Code: cli.ExitUsage, Err: err})
+	}
+	lines := logqueue.New(a.Err)
+	defer lines.Close(time.Second)
+	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond)})
+	if err == nil {
+		err = errors.Join(c.serve(ctx, s, ports, id, c.logger(lines)), s.Close())
+	}
+	if err == nil {
+		return cli.ExitOK // a signal is the usual end
+	}
+	return a.end(ctx, err)
+}
+
+// port is an address to serve.
+type port struct {
+	flag string
+	at   *net.TCPAddr
+}
+
+// check rejects values that the types allow. It returns the ports.
+func (c *serveCmd) check() ([]port, error) {
+	for _, row := range []struct {
+		bad          bool
+		flag, remedy string
+	}{
+		{c.Delay < 0, "delay", "is negative"},
+		{c.DrainTime < 0, "drain-time", "is negative"},
+		{c.LogFormat != "json" && c.LogFormat != "text", "log-format", "is not a format: give json or text"},
+		{c.TLSCertFile != "" && c.TLSKeyFile == "", "tls-cert-file", "needs --tls-key-file, the private key of that certificate"},
+		{c.TLSKeyFile != "" && c.TLSCertFile == "", "tls-key-file", "needs --tls-cert-file, the certificate of that key"},
+		{c.TLSClientCAFile != "" && c.TLSCertFile == "", "tls-client-ca-file", "needs --tls-cert-file and --tls-key-file: callers present certificates only over TLS"},
+		{len(c.TLSAllowSAN) > 0 && c.TLSClientCAFile == "", "tls-allow-san", "needs --tls-client-ca-file, the authorities that sign callers' certificates"},
+		{slices.ContainsFunc(c.ConsoleHost, func(name string) bool { return name == "" || strings.ContainsAny(name, ":/@*[] ") }), "console-host",
+			"is not a host name: give one without scheme, port and path, such as frontier.example.com"},
+	} {
+		if row.bad {
+			return nil, cli.UsageError("--"+row.flag, row.remedy)
+		}
+	}
+	for _, san := range c.TLSAllowSAN {
+		if err := secure.CheckSAN(san); err != nil {
+			return nil, cli.UsageError("--tls-allow-san", fmt.Sprint(err))
+		}
+	}
+	return c.ports()
+}
+
+// ports returns the addresses to serve. Plaintext is served on loopback only, because others may read
+// and change the traffic elsewhere.
+func (c *serveCmd) ports() ([]port, error) {
+	var all []port
+	for _, p := range []struct{ flag, address string }{{"grpc-addr", c.GRPCAddr}, {"http-addr", c.HTTPAddr}} {
+		if p.flag == "http-addr" && p.address == "" {
+			continue
+		}
+		at, err := net.ResolveTCPAddr("tcp", p.address)
+		if err != nil {
+			return nil, cli.UsageError("--"+p.flag, fmt.Sprintf("%v: give HOST:PORT", err))
+		}
+		if !at.IP.IsLoopback() && c.TLSCertFile == "" && !c.AllowPlaintext {
+			return nil, cli.UsageError("--"+p.flag, "is not on loopback, and without a certificate all its traffic is plaintext: "+
+				"give --tls-cert-file and --tls-key-file, or --allow-plaintext if something else encrypts and authenticates")
+		}
+		all = append(all, port{p.flag, at})
+	}
+	return all, nil
+}
+
+func (c *serveCmd) identityFiles() secure.IdentityFiles {
+	return secure.IdentityFiles{Files: secure.Files{Cert: c.TLSCertFile, Key: c.TLSKeyFile, ClientCA: c.TLSClientCAFile}, Tokens: c.TokenFile, SANs: c.TLSAllowSAN}
+}
+
+func (c *serveCmd) logger(lines *logqueue.Queue) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "text" {
+		return slog.New(slog.NewTextHandler(lines, options))
+	}
+	return slog.New(slog.NewJSONHandler(lines, options))
+}
+
+// serve serves until ctx ends, then drains.
+func (c *serveCmd) serve(ctx context.Context, s store.Store, ports []port, id *secure.Identity, logger *slog.Logger) error {
+	var known secure.Known
+	known.Store(id)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	config := api.Config{Store: s, UserAgent: c.UserAgent, TLS: known.TLS(), Hosts: c.ConsoleHost, Metrics: registry, Logger: logger,
+		Page: frontierpage.Handler(frontierpage.Config{Token: c.TokenFile != "", Version: version.String()})}
+	if id.Callers != nil {
+		config.Authenticate = func(token string, state *tls.ConnectionState) (string, error) {
+			return known.Load().Callers.Name(token, state)
+		}
+	}
+	listeners, err := listenAll(ports)
+	if err != nil {
+		return err
+	}
+	server, err := api.New(config)
+	if err != nil {
+		return errors.Join(err, closeListeners(listeners))
+	}
+	attrs := []any{slog.String("version", version.String()), slog.Bool("tls", id.Certificates != nil), slog.Bool("callers_authenticate", id.Callers != nil)}
+	failed := make(chan error, len(listeners))
+	for i, l := range listeners {
+		attrs = append(attrs, slog.String(strings.ReplaceAll(ports[i].flag, "-", "_"), l.Addr().String()))
+		serve := []func(net.Listener) error{server.Serve, server.ServeWeb}[i]
+		go func() { failed <- serve(l) }() // ends with Shutdown
+	}
+	logger.Info("serving", attrs...)
+	err = c.follow(ctx, &known, failed, logger)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTime)
+	defer cancel()
+	if late := server.Shutdown(drain); late != nil && err == nil {
+		err = fmt.Errorf("calls outlasted --drain-time %s and were ended: %w", c.DrainTime, late)
+	}
+	if err != nil {
+		return &cli.Error{Code: cli.ExitFailed, Err: err}
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+func listenAll(ports []port) ([]net.Listener, error) {
+	var open []net.Listener
+	for _, p := range ports {
+		l, err := net.ListenTCP("tcp", p.at)
+		if err != nil {
+			return nil, errors.Join(cli.UsageError("--"+p.flag, fmt.Sprintf("%v: give an address of this machine with a free port", err)), closeListeners(open))
+		}
+		open = append(open, l)
+	}
+	return open, nil
+}
+
+func closeListeners(open []net.Listener) error {
+	var err error
+	for _, l := range open {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// follow waits until ctx ends or a port fails. It reads the files again on SIGHUP, and the certificates
+// every minute too.
+func (c *serveCmd) follow(ctx context.Context, known *secure.Known, failed <-chan error, logger *slog.Logger) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	tick := time.NewTicker(filesEvery)
+	defer tick.Stop()
+	for broken := ""; ; {
+		var next *secure.Identity
+		var err error
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return nil
+		case <-hangup:
+			broken = ""
+			next, err = c.identityFiles().Read()
+		case <-tick.C:
+			next, err = c.withCertificates(known.Load())
+		}
+		if err != nil {
+			if text := fmt.Sprint(err); text != broken { // the files may be half written, and are checked again
+				broken = text
+				logger.Error("not reloaded: everything stays as it was", slog.String("error", text))
+			}
+			continue
+		}
+		broken = ""
+		if changed := next.Changed(known.Load()); len(changed) > 0 {
+			known.Store(next)
+			logger.Info("reloaded", slog.Any("changed", changed))
+		}
+	}
+}
+
+// withCertificates returns an identity with the certificates of the files.
+func (c *serveCmd) withCertificates(now *secure.Identity) (*secure.Identity, error) {
+	certificates, err := c.identityFiles().ReadCertificates()
+	if err != nil {
+		return nil, err
+	}
+	return now.With(certificates), nil
+}

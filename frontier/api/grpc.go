@@ -1,0 +1,291 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/secure"
+)
+
+const (
+	// maxMessageBytes limits a request.
+	maxMessageBytes = 4 << 20
+	// maxFields limits the fields of a request, because an empty one of two bytes uses a hundred times as
+	// much memory.
+	maxFields = 2 * maxBatch
+	// shortMessage is the length up to which a request no longer counts as arriving when it has
+	// arrived.
+	shortMessage = 64 << 10
+	// arrivalTime is how long a request may take to arrive.
+	arrivalTime = 10 * time.Second
+	maxStreams  = 256 // of one connection
+	maxHead     = 16 << 10
+	idleTime    = 2 * time.Minute
+)
+
+// options returns the limits, and the interceptors, outermost first. All methods are streams here, so
+// the interceptors run before a request is read.
+func (s *Server) options() []grpc.ServerOption {
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(encodingproto.Name)}),
+		grpc.InTapHandle(cancellable),
+		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHead),
+		grpc.ConnectionTimeout(arrivalTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: time.Minute, Timeout: arrivalTime}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainStreamInterceptor(
+			logging.StreamServerInterceptor(logging.LoggerFunc(func(ctx context.Context, level logging.Level, text string, fields ...any) {
+				s.logger.Log(ctx, slog.Level(level), text, fields...)
+			}), logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(levelOf)),
+			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked)),
+			auth.StreamServerInterceptor(s.admit),
+			leave),
+	}
+	if s.config.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.config.TLS)))
+	}
+	return options
+}
+
+func levelOf(code codes.Code) logging.Level {
+	switch code {
+	case codes.OK, codes.Canceled, codes.Unauthenticated: // unauthenticated clients must not fill the log
+		return logging.LevelDebug
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return logging.LevelError
+	}
+	return logging.LevelInfo
+}
+
+// panicked logs a panic. It ends only its call, which does not get the value.
+func (s *Server) panicked(ctx context.Context, p any) error {
+	s.logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+	return status.Error(codes.Internal, "internal error")
+}
+
+type cancelKey struct{}
+
+// cancellable makes the context of a call cancellable. That ends reads and writes which wait for the
+// client.
+func cancellable(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, cancel := context.WithCancel(ctx) // it ends with the stream
+	return context.WithValue(ctx, cancelKey{}, cancel), nil
+}
+
+// cancelAfter cancels a call unless stop is called in time.
+func cancelAfter(ctx context.Context, d time.Duration) (stop func() bool) {
+	cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc)
+	if !ok {
+		return func() bool { return true }
+	}
+	return time.AfterFunc(d, cancel).Stop
+}
+
+type leaveKey struct{}
+
+// admit identifies the caller of a gRPC call, and counts the call.
+func (s *Server) admit(ctx context.Context) (context.Context, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	method, _ := grpc.Method(ctx)
+	if strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") { // orchestrators have no credentials
+		return s.enter(ctx, s.public, addressOf(p.Addr), callLimit)
+	}
+	var state *tls.ConnectionState
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+		state = &info.State
+	}
+	name, err := s.identify(metadata.ValueFromIncomingContext(ctx, "authorization"), state, p.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(method, "/grpc.reflection.") {
+		return s.enter(ctx, s.gate, name, reflectionLimit)
+	}
+	return s.enter(ctx, s.gate, name, callLimit)
+}
+
+func (s *Server) enter(ctx context.Context, g *gate, name string, l limit) (context.Context, error) {
+	c, leave, err := g.enter(name, l)
+	if err != nil {
+		return nil, err
+	}
+	return context.WithValue(g.withCaller(ctx, c), leaveKey{}, leave), nil
+}
+
+// leave ends what admit has counted.
+func leave(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if leave, ok := stream.Context().Value(leaveKey{}).(func()); ok {
+		defer leave()
+	}
+	return handler(srv, stream)
+}
+
+// identify returns the name of the caller with these Authorization headers, or its address.
+func (s *Server) identify(authorization []string, state *tls.ConnectionState, at net.Addr) (string, error) {
+	if s.config.Authenticate == nil {
+		return addressOf(at), nil
+	}
+	name, err := s.config.Authenticate(secure.Bearer(authorization), state)
+	if err != nil {
+		return "", status.Error(codes.Unauthenticated, fmt.Sprint(err))
+	}
+	return name, nil
+}
+
+// addressOf returns the IP address of a caller. For IPv6 it is the network of 64 bits, because one host
+// usually has a whole one.
+func addressOf(at net.Addr) string {
+	parsed, err := netip.ParseAddrPort(at.String())
+	if err != nil {
+		return at.String()
+	}
+	ip := parsed.Addr().Unmap()
+	if ip.Is6() {
+		return netip.PrefixFrom(ip, 64).Masked().String()
+	}
+	return ip.String()
+}
+
+// description returns the methods as streams, whatever they are in the contract. gRPC would read the
+// request of a unary method before any interceptor runs.
+func (s *Server) description() *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{ServiceName: pb.FrontierService_ServiceDesc.ServiceName, HandlerType: (*any)(nil), Metadata: pb.FrontierService_ServiceDesc.Metadata}
+	for _, m := range methods {
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: m.name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+			return s.answer(m, stream)
+		}})
+	}
+	return desc
+}
+
+// healthDescription returns the methods of grpc.health.v1.Health. They do not read requests, which
+// unauthenticated clients send, and answer for the whole server.
+func (s *Server) healthDescription() *grpc.ServiceDesc {
+	check := func(_ any, stream grpc.ServerStream) error {
+		out, err := s.health.Check(stream.Context(), new(healthpb.HealthCheckRequest))
+		if err != nil {
+			return err
+		}
+		return stream.SendMsg(out)
+	}
+	watch := func(_ any, stream grpc.ServerStream) error {
+		return s.health.Watch(new(healthpb.HealthCheckRequest), &grpc.GenericServerStream[healthpb.HealthCheckRequest, healthpb.HealthCheckResponse]{ServerStream: stream})
+	}
+	return &grpc.ServiceDesc{ServiceName: healthpb.Health_ServiceDesc.ServiceName, HandlerType: (*any)(nil), Metadata: healthpb.Health_ServiceDesc.Metadata,
+		Streams: []grpc.StreamDesc{{StreamName: "Check", ServerStreams: true, Handler: check}, {StreamName: "Watch", ServerStreams: true, Handler: watch}}}
+}
+
+// answer carries out a call.
+func (s *Server) answer(m method, stream grpc.ServerStream) error {
+	ctx := stream.Context()
+	in := m.request()
+	free, err := s.receive(stream, in)
+	if err != nil {
+		return err
+	}
+	defer free()
+	return s.service.run(ctx, m, in, func(out proto.Message) error {
+		stop := cancelAfter(ctx, stallTime)
+		defer stop()
+		if err := stream.SendMsg(out); err != nil {
+			return stalledError(err)
+		}
+		return nil
+	})
+}
+
+// receive reads a request. free must be called when it is not needed any more.
+func (s *Server) receive(stream grpc.ServerStream, in proto.Message) (free func(), err error) {
+	ctx := stream.Context()
+	stop := cancelAfter(ctx, arrivalTime)
+	defer stop()
+	free, err = s.gate.receive(ctx, callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	var sent raw
+	if err := stream.RecvMsg(&sent); err != nil {
+		free()
+		return nil, arrivalError(err)
+	}
+	if err := decode(sent.bytes, in); err != nil {
+		free()
+		return nil, err
+	}
+	if len(sent.bytes) <= shortMessage {
+		free()
+	}
+	return free, nil
+}
+
+// arrivalError returns the status of a request that did not arrive.
+func arrivalError(err error) error {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:
+		return err
+	}
+	return status.Errorf(codes.Internal, "the request is not complete: %.200s", fmt.Sprint(err))
+}
+
+// decode decodes a request.
+func decode(data []byte, in proto.Message) error {
+	fields := 0
+	for rest := data; len(rest) > 0; fields++ {
+		_, _, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return status.Errorf(codes.InvalidArgument, "the request is not a %s", in.ProtoReflect().Descriptor().Name())
+		}
+		rest = rest[n:]
+	}
+	if fields > maxFields {
+		return status.Errorf(codes.InvalidArgument, "the request has %d fields: send at most %d entries", fields, maxBatch)
+	}
+	if err := proto.Unmarshal(data, in); err != nil {
+		return status.Errorf(codes.InvalidArgument, "the request is not a %s: %.200s", in.ProtoReflect().Descriptor().Name(), fmt.Sprint(err))
+	}
+	return nil
+}
+
+// raw is a request that is not decoded yet.
+type raw struct{ bytes []byte }
+
+// codec is the usual codec, but does not decode into a raw.
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*raw); ok {
+		r.bytes = data.Materialize()
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/reflection"
+)
+
+// descriptor is the contract as .ci/generate compiles it, with the comments, which the generated code
+// leaves out.
+//
+//go:embed descriptor.binpb
+var descriptor []byte
+
+// Config configures a [Server].
+type Config struct {
+	// Store is the frontier. The server does not close it.
+	Store store.Store
+	// UserAgent selects the rules of robots.txt for Why.
+	UserAgent string
+	// Authenticate returns the name of the caller with a bearer token, which may be empty, and the
+	// state of a TLS connection, which may be nil. Nil admits every caller, and identifies it by its
+	// address.
+	Authenticate func(token string, state *tls.ConnectionState) (string, error)
+	// TLS serves both ports with TLS. Nil means plaintext.
+	TLS *tls.Config
+	// Hosts are names of the service, without ports, that browsers may use. They are checked on
+	// loopback and in plaintext, to prevent DNS rebinding.
+	Hosts []string
+	// Page serves GET / and GET /console/ of the HTTP port. Nil means no page.
+	Page http.Handler
+	// Metrics gets the metrics of the server, and serves /metrics. Nil means no metrics.
+	Metrics *prometheus.Registry
+	// Logger receives one line for each call that fails. Nil discards them.
+	Logger *slog.Logger
+}
+
+// Server serves a frontier. Its methods are safe for concurrent use.
+type Server struct {
+	service *service
+	gate    *gate
+	public  *gate // for health, which needs no credentials
+	config  Config
+	logger  *slog.Logger
+	grpc    *grpc.Server
+	web     *http.Server
+	health  *health.Server
+	stop    context.CancelFunc // ends waits, streams and the loops
+	loops   sync.WaitGroup
+}
+
+// reapEvery is the time between two looks for expired leases and for pages to fetch again.
+const reapEvery = 5 * time.Second
+
+// New returns a server that does not serve yet. Call [Server.Shutdown] to end it.
+func New(cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	stopping, stop := context.WithCancel(context.Background())
+	s := &Server{config: cfg, logger: cfg.Logger, gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
+		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping, metrics: newMetrics(cfg.Metrics),
+			polls: map[bool]chan struct{}{false: make(chan struct{}, 1), true: make(chan struct{}, 1)}, stats: make(chan cachedStats, 1)}}
+	s.service.stats <- cachedStats{}
+	s.grpc = grpc.NewServer(s.options()...)
+	s.grpc.RegisterService(s.description(), s)
+	s.grpc.RegisterService(s.healthDescription(), s)
+	if err := reflection.Register(s.grpc, descriptor); err != nil {
+		stop()
+		return nil, err
+	}
+	s.web = s.newWeb()
+	s.loops.Go(func() { s.reap(stopping) })
+	return s, nil
+}
+
+// reap takes back expired leases, and makes pages pending that are due to be fetched again. Workers do
+// the same, but there may be none.
+func (s *Server) reap(ctx context.Context) {
+	tick := time.NewTicker(reapEvery)
+	defer tick.Stop()
+	for {
+		_, err := s.config.Store.Reap(ctx)
+		if err == nil {
+			_, err = s.config.Store.Recrawl(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.logger.Error("cannot take back expired leases", slog.Any("error", err))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(newListener(l)); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+		return err
+	}
+	return nil
+}
+
+// ServeWeb serves the HTTP API on l until [Server.Shutdown], and closes l. It returns nil after a
+// shutdown.
+func (s *Server) ServeWeb(l net.Listener) error {
+	serve := s.web.Serve
+	if s.web.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
+	}
+	if err := serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown stops the server: health turns NOT_SERVING, claims stop waiting, streams of Watch end, and
+// other calls may finish until ctx ends. What its callers have claimed stays claimed.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.health.Shutdown()
+	s.stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.grpc.GracefulStop()
+	}()
+	err := s.web.Shutdown(ctx)
+	if err != nil {
+		_ = s.web.Close() // the calls did not end in time
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+		s.grpc.Stop()
+		<-ended
+	}
+	s.loops.Wait()
+	return err
+}

@@ -1,0 +1,290 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/frontier/store"
+	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/badrequest"
+)
+
+// service implements the methods.
+type service struct {
+	store     store.Store
+	userAgent string
+	logger    *slog.Logger
+	stopping  context.Context // done when the server stops
+	metrics   *metrics
+	// polls has a token for each kind of claim that waits: with and without sitemaps. Only its holder
+	// looks for URLs, so a thousand waiting claims cost the database as much as two.
+	polls map[bool]chan struct{}
+	stats chan cachedStats // has one element while nobody reads the database
+}
+
+// storeTime is how long a call may use the database, in addition to its wait.
+const storeTime = time.Minute
+
+// method is a method of the contract. send is called once, or several times for a stream.
+type method struct {
+	name    string
+	path    string // of the HTTP API
+	stream  bool
+	request func() proto.Message
+	call    func(s *service, ctx context.Context, in proto.Message, send func(proto.Message) error) error
+}
+
+// unary returns a method with one answer.
+func unary[Q any, P interface {
+	*Q
+	proto.Message
+}, R proto.Message](name, path string, call func(*service, context.Context, P) (R, error)) method {
+	return method{name: name, path: path, request: func() proto.Message { return P(new(Q)) },
+		call: func(s *service, ctx context.Context, in proto.Message, send func(proto.Message) error) error {
+			request, _ := in.(P)
+			ctx, cancel := context.WithTimeout(ctx, maxWait+storeTime)
+			defer cancel()
+			out, err := call(s, ctx, request)
+			if err != nil {
+				return err
+			}
+			return send(out)
+		}}
+}
+
+// methods are the methods of the contract.
+var methods = []method{
+	unary("Put", "/v1/put", (*service).put),
+	unary("Claim", "/v1/claim", (*service).claim),
+	unary("Extend", "/v1/extend", (*service).extend),
+	unary("Record", "/v1/record", (*service).record),
+	unary("Release", "/v1/release", (*service).release),
+	unary("Block", "/v1/block", (*service).block),
+	unary("SetDelay", "/v1/set-delay", (*service).setDelay),
+	unary("Pause", "/v1/pause", (*service).pause),
+	unary("Resume", "/v1/resume", (*service).resume),
+	unary("Why", "/v1/why", (*service).why),
+	unary("Stats", "/v1/stats", (*service).readStats),
+	{name: "Watch", path: "/v1/watch", stream: true, request: func() proto.Message { return new(pb.WatchRequest) }, call: (*service).watch},
+}
+
+// run calls a method, and counts the call.
+func (s *service) run(ctx context.Context, m method, in proto.Message, send func(proto.Message) error) error {
+	began := time.Now()
+	err := s.statusOf(ctx, m.call(s, ctx, in, send))
+	s.metrics.ended(m.name, status.Code(err), time.Since(began))
+	return err
+}
+
+// statusOf returns the status of an error. Those of the database are only logged, because their text
+// may have secrets.
+func (s *service) statusOf(ctx context.Context, err error) error {
+	if _, ok := status.FromError(err); ok { // also nil
+		return err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	case errors.Is(err, store.ErrUnknownURL):
+		return status.Error(codes.NotFound, "the frontier does not have this URL: put it")
+	}
+	s.logger.ErrorContext(ctx, "cannot use the database", slog.Any("error", err))
+	return status.Error(codes.Unavailable, "the database does not work: retry later; the log of the service has the reason")
+}
+
+const (
+	defaultLease   = 5 * time.Minute
+	minLease       = time.Second
+	maxLease       = time.Hour
+	maxWait        = time.Minute
+	minPoll        = 50 * time.Millisecond
+	maxPoll        = 500 * time.Millisecond
+	maxWorkerBytes = 255
+	maxHostBytes   = 270
+	maxDay         = 24 * time.Hour
+	maxFlights     = 1000
+	maxPeriod      = 10 * 365 * maxDay
+)
+
+func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResponse, error) {
+	var v badrequest.Violations
+	params := store.ClaimParams{Worker: in.GetWorker(), NoSitemaps: !in.GetSitemaps()}
+	params.Limit = int(badrequest.Integer(&v, "limit", &in.Limit, 1, 0, maxBatch))
+	params.Lease = v.Duration("lease", in.GetLease(), defaultLease, minLease, maxLease)
+	wait := v.Duration("wait", in.GetWait(), 0, 0, maxWait)
+	bounded(&v, "worker", in.GetWorker(), maxWorkerBytes)
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	if params.Worker == "" {
+		params.Worker = callerOf(ctx).name
+	}
+	claims, done, err := s.claimNow(ctx, params)
+	if len(claims) == 0 && !done && err == nil && wait > 0 {
+		claims, done, err = s.claimLater(ctx, params, wait)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil { // the caller does not get them
+		leases := make([]store.Lease, len(claims))
+		for i, c := range claims {
+			leases[i] = c.Lease
+		}
+		_, err := s.store.Release(s.stopping, leases)
+		return nil, err
+	}
+	out := &pb.ClaimResponse{Done: done}
+	for _, c := range claims {
+		out.Claims = append(out.Claims, claimOf(c))
+	}
+	return out, nil
+}
+
+// claimNow also reports whether nothing is left to do.
+func (s *service) claimNow(ctx context.Context, params store.ClaimParams) (claims []store.Claim, done bool, err error) {
+	claims, err = s.store.Claim(ctx, params)
+	if err != nil || len(claims) > 0 {
+		return claims, false, err
+	}
+	left, err := s.store.Left(ctx)
+	return nil, !left, err
+}
+
+// claimLater looks for URLs until there are some, or for d. After the server has begun to stop, or the
+// caller has gone, it claims nothing.
+func (s *service) claimLater(ctx context.Context, params store.ClaimParams, d time.Duration) (claims []store.Claim, done bool, err error) {
+	leave, err := occupy(ctx, waitLimit)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	waiting, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	turn := s.polls[params.NoSitemaps]
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-waiting.Done():
+		return nil, false, ctx.Err()
+	}
+	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
+		select {
+		case <-time.After(pause):
+		case <-waiting.Done():
+			return nil, false, ctx.Err()
+		}
+		claims, done, err = s.claimNow(ctx, params)
+		if len(claims) > 0 || done || err != nil {
+			return claims, done, err
+		}
+	}
+}
+
+func claimOf(c store.Claim) *pb.Claim {
+	return &pb.Claim{Lease: leaseOf(c.Lease), Url: c.URL, Host: c.Host, Kind: kindOf(c.Kind), Priority: int32(c.Priority), Depth: int32(c.Depth), Metadata: c.Metadata,
+		FailureCount: int32(c.FailureCount), CrashCount: int32(c.CrashCount), Etag: c.ETag, LastModified: c.LastModified}
+}
+
+func leaseOf(l store.Lease) *pb.Lease { return &pb.Lease{Id: l.ID, Token: l.Token} }
+
+func leasesOf(all []store.Lease) []*pb.Lease {
+	out := make([]*pb.Lease, len(all))
+	for i, l := range all {
+		out[i] = leaseOf(l)
+	}
+	return out
+}
+
+func (s *service) extend(ctx context.Context, in *pb.ExtendRequest) (*pb.ExtendResponse, error) {
+	var v badrequest.Violations
+	leases := readLeases(&v, in.GetLeases())
+	d := v.Duration("lease", in.GetLease(), defaultLease, minLease, maxLease)
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	held, err := s.store.Extend(ctx, leases, d)
+	return &pb.ExtendResponse{Held: leasesOf(held)}, err
+}
+
+func (s *service) release(ctx context.Context, in *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
+	var v badrequest.Violations
+	leases := readLeases(&v, in.GetLeases())
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	end := s.store.Release
+	if in.GetLost() {
+		end = s.store.Abandon
+	}
+	held, err := end(ctx, leases)
+	return &pb.ReleaseResponse{Released: leasesOf(held)}, err
+}
+
+func (s *service) block(ctx context.Context, in *pb.BlockRequest) (*pb.BlockResponse, error) {
+	var v badrequest.Violations
+	host := readHost(&v, in.GetHost())
+	after := v.Duration("retry_after", in.GetRetryAfter(), 0, 0, maxDay)
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	return new(pb.BlockResponse), s.store.Block(ctx, host, after)
+}
+
+func (s *service) setDelay(ctx context.Context, in *pb.SetDelayRequest) (*pb.SetDelayResponse, error) {
+	var v badrequest.Violations
+	host := readHost(&v, in.GetHost())
+	params := store.HostParams{Delay: new(v.Duration("delay", in.GetDelay(), -1, 0, maxDay))}
+	if n := badrequest.Integer(&v, "max_in_flight", &in.MaxInFlight, 0, 0, maxFlights); n > 0 {
+		params.MaxInFlight = new(int(n))
+	}
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	return new(pb.SetDelayResponse), s.store.SetHost(ctx, host, params)
+}
+
+func (s *service) pause(ctx context.Context, in *pb.PauseRequest) (*pb.PauseResponse, error) {
+	host, err := readAnyHost(in.GetHost())
+	if err != nil {
+		return nil, err
+	}
+	return new(pb.PauseResponse), s.store.Pause(ctx, host)
+}
+
+func (s *service) resume(ctx context.Context, in *pb.ResumeRequest) (*pb.ResumeResponse, error) {
+	host, err := readAnyHost(in.GetHost())
+	if err != nil {
+		return nil, err
+	}
+	return new(pb.ResumeResponse), s.store.Resume(ctx, host)
+}
+
+// timeOf returns nil for the zero time.
+func timeOf(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// later returns nil for a time that has passed.
+func later(t, now time.Time) *timestamppb.Timestamp {
+	if !t.After(now) {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func meanOf(sum time.Duration, n int64) *durationpb.Duration {
+	return durationpb.New((sum / time.Duration(max(n, 1))).Round(time.Millisecond))
+}

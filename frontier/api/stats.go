@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/frontier/store"
+	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/badrequest"
+)
+
+const (
+	maxStatsHosts     = 100
+	defaultStatsHosts = 10
+	// statsAge is how old counts may be. If counting takes long, they may be statsShare times as old as
+	// that takes, so that it uses only a part of the database.
+	statsAge   = 2 * time.Second
+	statsShare = 10
+)
+
+// cachedStats are counts, which all callers share.
+type cachedStats struct {
+	store.Stats
+	until time.Time
+}
+
+func (s *service) readStats(ctx context.Context, in *pb.StatsRequest) (*pb.StatsResponse, error) {
+	var v badrequest.Violations
+	hosts := int(badrequest.Integer(&v, "hosts", &in.Hosts, 0, 0, maxStatsHosts))
+	if err := v.Err(); err != nil {
+		return nil, err
+	}
+	if hosts == 0 {
+		hosts = defaultStatsHosts
+	}
+	now, err := s.cached(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.StatsResponse{Pending: now.Pending, Fetching: now.Fetching, Fetched: now.Fetched, Failed: now.Failed, Dead: now.Dead,
+		Hosts: now.Hosts, HostsInFlight: now.HostsInFlight, HostsBlocked: now.HostsBlocked, HostsPaused: now.HostsPaused, HostsDue: now.HostsDue, Paused: now.Paused,
+		OutcomesLastMinute: now.LastMinute.Outcomes, BodyBytesLastMinute: now.LastMinute.Bytes, BodyBytes: now.Bytes,
+		SlowestHosts: hostsOf(now.Slowest, hosts), ClosedHosts: hostsOf(now.Closed, hosts), Time: timestamppb.New(now.Now)}
+	for _, c := range now.Classes {
+		out.Classes = append(out.Classes, &pb.ClassCount{ErrorClass: c.Class, Failed: c.Failed, Dead: c.Dead})
+	}
+	for _, w := range now.Workers {
+		out.Workers = append(out.Workers, &pb.WorkerStats{Worker: w.Name, Claimed: w.Claims, SeenTime: timeOf(w.Seen), Vanished: w.Vanished})
+	}
+	return out, nil
+}
+
+// cached returns counts. One caller reads them, and the others wait for it.
+func (s *service) cached(ctx context.Context) (*store.Stats, error) {
+	var last cachedStats
+	select {
+	case last = <-s.stats:
+		defer func() { s.stats <- last }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	began := time.Now()
+	if began.Before(last.until) {
+		return &last.Stats, nil
+	}
+	now, err := s.store.Stats(ctx, maxStatsHosts)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	last = cachedStats{now, began.Add(took + max(statsAge, statsShare*took))}
+	return &now, nil
+}
+
+func hostsOf(all []store.HostStats, limit int) []*pb.HostStats {
+	var out []*pb.HostStats
+	for _, h := range all[:min(limit, len(all))] {
+		out = append(out, &pb.HostStats{Host: h.Host, FetchCount: h.Fetches, FailureCount: h.Failures, MeanDuration: meanOf(h.Duration, h.Fetches),
+			BodyBytes: h.Bytes, BlockedUntilTime: timeOf(h.BlockedUntil), Paused: h.Paused, InFlight: int32(h.InFlight)})
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/frontier/store"
+	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/badrequest"
+)
+
+const (
+	// watchBatch is the number of outcomes in a message. An outcome may have 25 KiB, and a client of
+	// gRPC accepts 4 MiB.
+	watchBatch = 100
+	watchEvery = 500 * time.Millisecond
+	// stallTime is how long a caller may read nothing.
+	stallTime = 30 * time.Second
+)
+
+// watch sends outcomes until the caller has gone or the server stops.
+func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.Message) error) error {
+	request, _ := in.(*pb.WatchRequest)
+	var v badrequest.Violations
+	after := badrequest.Integer(&v, "after_id", &request.AfterId, 0, -1, 1<<62)
+	if err := v.Err(); err != nil {
+		return err
+	}
+	leave, err := occupy(ctx, watchLimit)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	switch after {
+	case 0:
+		if after, err = s.store.LastFetch(ctx); err != nil {
+			return err
+		}
+	case -1:
+		after = 0
+	}
+	if err := send(new(pb.WatchResponse)); err != nil {
+		return err
+	}
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		page, err := s.store.FetchesAfter(ctx, after, watchBatch)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			after = page[len(page)-1].ID
+			if err := send(outcomesOf(page)); err != nil {
+				return err
+			}
+		}
+		if len(page) == watchBatch && s.stopping.Err() == nil {
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.stopping.Done():
+			return status.Errorf(codes.Unavailable, "the server stops: continue with after_id %d", after)
+		}
+	}
+}
+
+func outcomesOf(page []store.WatchedFetch) *pb.WatchResponse {
+	out := new(pb.WatchResponse)
+	for _, f := range page {
+		out.Outcomes = append(out.Outcomes, &pb.RecordedOutcome{Id: f.ID, Url: f.URL, FinalUrl: f.FinalURL, Status: statuses[f.Status], HttpStatus: int32(f.HTTPStatus),
+			ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: int32(f.Attempts), Duration: durationpb.New(f.Duration), BodyBytes: f.Bytes,
+			BodyDigest: f.BodyDigest, ContentType: f.ContentType, EndTime: timestamppb.New(f.EndedAt), Metadata: f.Metadata})
+	}
+	return out
+}
+
+// stalledError returns the status of a call whose answer could not be sent.
+func stalledError(err error) error {
+	if status.Code(err) == codes.Canceled {
+		return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", stallTime)
+	}
+	return err
+}

@@ -1,0 +1,282 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log" //nolint:depguard // http.Server.ErrorLog has this type
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/badrequest"
+	"fetchd/internal/messagejson"
+	"fetchd/internal/webapi"
+)
+
+const (
+	// maxJSONElements limits the fields and list entries of a request, which use memory in addition to
+	// its text.
+	maxJSONElements = 20 * maxBatch
+	// maxWebStreams is the number of requests in flight on one HTTP/2 connection.
+	maxWebStreams = 64
+	maxWebHead    = 8 << 10
+)
+
+// newWeb returns the server of the HTTP API.
+func (s *Server) newWeb() *http.Server {
+	routes, guard := webapi.NewRoutes(), &webapi.Guard{Hosts: s.config.Hosts, Flag: "--console-host"}
+	for _, m := range methods {
+		verbs := "POST"
+		switch {
+		case m.stream || m.name == "Stats":
+			verbs = "GET"
+		case m.name == "Why":
+			verbs = "GET POST" // a long URL does not fit into a query
+		}
+		routes.Add(verbs, m.path, s.serveMethod(m, guard))
+	}
+	routes.Add("GET", "/v1/descriptor", func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/x-protobuf")
+		webapi.Attach(rw.Header(), "frontier.binpb")
+		_, _ = rw.Write(descriptor) // an error means that the client is gone
+	})
+	routes.Add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
+	routes.Add("GET", "/readyz", s.ready)
+	if s.config.Metrics != nil {
+		routes.Add("GET", "/metrics", promhttp.HandlerFor(s.config.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: arrivalTime}).ServeHTTP)
+	}
+	if s.config.Page != nil {
+		routes.Add("GET", "/{$}", guard.Page(s.config.Page))
+		routes.Add("GET", "/console/", guard.Page(s.config.Page))
+	}
+	routes.Rest()
+	return &http.Server{
+		Handler: routes, TLSConfig: s.config.TLS.Clone(), HTTP2: &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxConcurrentStreams: maxWebStreams,
+			MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
+		ReadHeaderTimeout: arrivalTime, ReadTimeout: arrivalTime, WriteTimeout: maxWait + storeTime + stallTime, IdleTimeout: idleTime, MaxHeaderBytes: maxWebHead,
+		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
+	}
+}
+
+// ready reports to a load balancer whether to send calls.
+func (s *Server) ready(rw http.ResponseWriter, _ *http.Request) {
+	if s.service.stopping.Err() != nil {
+		http.Error(rw, "draining", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(rw, "ok\n") // an error means that the client is gone
+}
+
+// serveMethod returns the handler of a method.
+func (s *Server) serveMethod(m method, guard *webapi.Guard) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		webapi.Protect(rw.Header())
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stream: m.stream}
+		began := time.Now()
+		err := s.guarded(m, guard, r, out)
+		st := status.Convert(err)
+		if err != nil {
+			out.fail(st)
+		}
+		level := slog.Level(levelOf(st.Code()))
+		s.logger.Log(r.Context(), level, "finished call", slog.String("http.path", m.path), slog.String("grpc.code", st.Code().String()),
+			slog.Float64("duration_seconds", time.Since(began).Seconds()), slog.String("peer.address", r.RemoteAddr))
+	}
+}
+
+// guarded carries out a call. A panic ends only this call.
+func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *webAnswer) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.panicked(r.Context(), p)
+		}
+	}()
+	if err := guard.Check(r); err != nil {
+		return err
+	}
+	name, err := s.identify(r.Header.Values("Authorization"), r.TLS, remote(r.RemoteAddr))
+	if err != nil {
+		return err
+	}
+	c, leave, err := s.gate.enter(name, callLimit)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx := s.gate.withCaller(r.Context(), c)
+	in := m.request()
+	free, err := s.receiveWeb(ctx, r, out, in)
+	if err != nil {
+		return err
+	}
+	defer free()
+	_ = out.control.SetReadDeadline(time.Time{}) // from here on net/http reads only to notice that the caller is gone
+	return s.service.run(ctx, m, in, out.send)
+}
+
+// remote is the address of a client, as net/http has it.
+type remote string
+
+// Network implements net.Addr.
+func (remote) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (r remote) String() string { return string(r) }
+
+// receiveWeb reads a request. free must be called when it is not needed any more.
+func (s *Server) receiveWeb(ctx context.Context, r *http.Request, out *webAnswer, in proto.Message) (free func(), err error) {
+	if r.Method != http.MethodPost {
+		return func() {}, readQuery(r.URL.RawQuery, in)
+	}
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
+	}
+	waiting, cancel := context.WithTimeout(ctx, arrivalTime)
+	defer cancel()
+	free, err = s.gate.receive(waiting, callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	text, err := out.read(r)
+	if err == nil {
+		err = decodeJSON(text, in)
+	}
+	if err != nil || len(text) <= shortMessage {
+		free()
+	}
+	return free, err
+}
+
+func decodeJSON(text []byte, in proto.Message) error {
+	if n := badrequest.JSONElements(text); n > maxJSONElements {
+		return status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxJSONElements)
+	}
+	return badrequest.ReadJSON(text, in, "the request")
+}
+
+// readQuery reads the parameters of a GET, which are named like the fields of the request.
+func readQuery(query string, in proto.Message) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, "the query is not valid: percent-encode its values")
+	}
+	var v badrequest.Violations
+	message := in.ProtoReflect()
+	fields := message.Descriptor().Fields()
+	for name, given := range values {
+		field := fields.ByName(protoreflect.Name(name))
+		switch {
+		case field == nil:
+			v.Add("query", "has the parameter %.60q, which %s does not have", name, message.Descriptor().Name())
+		case len(given) > 1:
+			v.Add(name, "is given twice: give it once")
+		case field.Kind() == protoreflect.StringKind:
+			message.Set(field, protoreflect.ValueOfString(strings.ToValidUTF8(given[0], "\uFFFD")))
+		case field.Kind() == protoreflect.Int32Kind:
+			n, err := strconv.ParseInt(given[0], 10, 32)
+			if err != nil {
+				v.Add(name, "is %.40q: give a whole number", given[0])
+			}
+			message.Set(field, protoreflect.ValueOfInt32(int32(n)))
+		default:
+			n, err := strconv.ParseInt(given[0], 10, 64)
+			if err != nil {
+				v.Add(name, "is %.40q: give a whole number", given[0])
+			}
+			message.Set(field, protoreflect.ValueOfInt64(n))
+		}
+	}
+	return v.Err()
+}
+
+// webAnswer writes the answer to a call: one JSON object, or one for each outcome of a stream.
+type webAnswer struct {
+	rw      http.ResponseWriter
+	control *http.ResponseController
+	stream  bool
+	started bool
+}
+
+// read reads the body of a request.
+func (a *webAnswer) read(r *http.Request) ([]byte, error) {
+	text, err := io.ReadAll(http.MaxBytesReader(a.rw, r.Body, maxMessageBytes))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		var v badrequest.Violations
+		v.AddTooLarge("request", maxMessageBytes+1, maxMessageBytes)
+		return nil, v.Err()
+	}
+	if err != nil {
+		return nil, status.Error(codes.DeadlineExceeded, "the request did not arrive in time")
+	}
+	return text, nil
+}
+
+// send sends a message.
+func (a *webAnswer) send(m proto.Message) error {
+	lines := []proto.Message{m}
+	if page, ok := m.(*pb.WatchResponse); ok {
+		lines = lines[:0]
+		for _, o := range page.GetOutcomes() {
+			lines = append(lines, o)
+		}
+	}
+	var text []byte
+	for _, line := range lines {
+		one, err := messagejson.Marshal(line)
+		if err != nil {
+			return err
+		}
+		text = append(append(text, one...), '\n')
+	}
+	a.start()
+	_ = a.control.SetWriteDeadline(time.Now().Add(stallTime)) // an error here is harmless: other limits apply
+	if _, err := a.rw.Write(text); err != nil {
+		return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", stallTime)
+	}
+	if !a.stream {
+		return nil
+	}
+	if err := a.control.Flush(); err != nil {
+		return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", stallTime)
+	}
+	_ = a.control.SetWriteDeadline(time.Time{}) // until the next line
+	return nil
+}
+
+func (a *webAnswer) start() {
+	if a.started {
+		return
+	}
+	a.started = true
+	kind, name := "application/json", "frontier.json"
+	if a.stream {
+		kind, name = "application/x-ndjson", "frontier.ndjson"
+	}
+	a.rw.Header().Set("Content-Type", kind)
+	webapi.Attach(a.rw.Header(), name)
+}
+
+// fail sends a status: as the answer, or as its last line if the answer has started.
+func (a *webAnswer) fail(st *status.Status) {
+	if !a.started {
+		webapi.WriteStatus(a.rw, st)
+		return
+	}
+	text, err := messagejson.Marshal(st.Proto())
+	if err != nil {
+		return // a detail of an unknown type: the answer ends without a status
+	}
+	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // an error here is harmless, as in send
+	_, _ = io.WriteString(a.rw, `{"error":`+string(text)+"}\n") // the caller may be gone
+}

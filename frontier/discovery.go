@@ -1,0 +1,316 @@
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"fetchd/frontier/links"
+	"fetchd/frontier/normal"
+	"fetchd/frontier/robots"
+	"fetchd/frontier/scope"
+	"fetchd/frontier/sitemap"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+const (
+	// putBatch is the number of entries in one Put.
+	putBatch = 1000
+	// maxSitemapDepth limits how deep sitemap indexes are nested.
+	maxSitemapDepth = 3
+	// maxReaders is how many bodies a worker reads for links at once: as many as fit into memory with
+	// all their links, and more than the processors need.
+	maxReaders = 16
+)
+
+// Discovery makes a worker add what pages link to.
+type Discovery struct {
+	Scope          *scope.Scope // of the links; nil means every URL
+	MaxDepth       int          // links from the seeds; negative means no limit
+	FollowNoFollow bool         // follow links that ask not to be followed
+	NoSitemaps     bool         // ignore the Sitemap lines of robots.txt
+	Links          links.Limits // of a page
+	Limits         store.Limits
+}
+
+// narrow reports whether redirects within an origin may leave the scope.
+func (d *Discovery) narrow() bool { return d != nil && d.Scope != nil && d.Scope.Narrow() }
+
+// Found counts what discovery has found since the worker started.
+type Found struct {
+	Links      int64 // distinct links of each page, and URLs of sitemaps
+	Added      int64 // of Links: new URLs
+	OutOfScope int64 // of Links
+	TooDeep    int64 // of Links, by a sitemap below the maximum depth
+	Over       int64 // of Links: kept out by Limits.URLs
+	OverHost   int64 // of Links: kept out by Limits.URLsPerHost
+	NoFollow   int64 // links that asked not to be followed, and pages whose links did
+	TooLong    int64 // links that are longer than a URL may be
+	Sitemaps   int64 // that were read
+	OverBudget int64 // URLs of hosts that have used up their budget
+	// Cut counts the pages of which a limit has left out links, by the limit.
+	Cut map[string]int64
+}
+
+// found is Found while a worker runs.
+type found struct {
+	links, added, outOfScope, tooDeep, over, overHost, noFollow, tooLong, sitemaps, overBudget atomic.Int64
+
+	mu  sync.Mutex
+	cut map[string]int64
+}
+
+// Found returns the counts so far. It is safe for concurrent use.
+func (w *Worker) Found() Found {
+	f := &w.found
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	cut := make(map[string]int64, len(f.cut))
+	for limit, n := range f.cut {
+		cut[limit] = n
+	}
+	return Found{Links: f.links.Load(), Added: f.added.Load(), OutOfScope: f.outOfScope.Load(), TooDeep: f.tooDeep.Load(), Over: f.over.Load(),
+		OverHost: f.overHost.Load(), NoFollow: f.noFollow.Load(), TooLong: f.tooLong.Load(), Sitemaps: f.sitemaps.Load(), OverBudget: f.overBudget.Load(), Cut: cut}
+}
+
+func (f *found) cutPage(limit string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cut == nil {
+		f.cut = make(map[string]int64)
+	}
+	f.cut[limit]++
+}
+
+// discovers reports whether the links of a page are added.
+func (v *visit) discovers() bool {
+	d := v.w.config.Discovery
+	return d != nil && v.claim.Kind == store.Page && (d.MaxDepth < 0 || v.claim.Depth < d.MaxDepth)
+}
+
+// allows reports whether the target of a redirect, or another URL of the claim's kind, belongs to the crawl.
+func (v *visit) allows(url string) bool {
+	d := v.w.config.Discovery
+	if d == nil || d.Scope == nil {
+		return true
+	}
+	u, err := normal.NormalizeURL(url)
+	if err != nil {
+		return true // the fetch fails
+	}
+	if v.claim.Kind == store.Sitemap {
+		return d.Scope.AllowsSitemap(u)
+	}
+	return d.Scope.Allows(u)
+}
+
+// outOfScope ends a visit whose redirect leads out of the scope.
+func (v *visit) outOfScope(outcome *pb.FetchOutcome, to string) *ending {
+	e := v.w.config.Policy.failed(v.claim, ClassOutOfScope, fmt.Sprintf("%s: a redirect leads to %.500s", ClassOutOfScope, to), false, 0)
+	e.fetch.FetchedParams = v.totals.params(v.claim, outcome)
+	e.fetch.ETag, e.fetch.LastModified = "", ""
+	e.fetch.Content = contentOf(outcome.GetResponse(), v.w.config.KeepHeaders)
+	return &e
+}
+
+// discover adds what the body of a success links to. It changes e if the body is not usable. It
+// returns the visit's ending if that failed.
+func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
+	if v.claim.Kind == store.Page && (!v.discovers() || !isHTML(e.fetch.ContentType)) {
+		return nil
+	}
+	var stop *ending
+	err := v.wait(func() error {
+		if err := v.w.readers.Acquire(v.ctx, 1); err != nil {
+			stop = v.stopped()
+			return nil
+		}
+		defer v.w.readers.Release(1)
+		body, err := v.spool.reader(outcome.GetInlineBody())
+		if err != nil {
+			return err
+		}
+		if v.claim.Kind == store.Sitemap {
+			stop, err = v.readSitemap(body, outcome.GetFinalUrl(), e)
+		} else {
+			stop, err = v.readPage(body, outcome, e.fetch.ContentType)
+		}
+		return err
+	})
+	if err != nil {
+		v.notKept(err)
+		return &ending{how: giveBackDelayed}
+	}
+	return stop
+}
+
+func isHTML(mediaType string) bool {
+	return mediaType == "" || mediaType == "text/html" || mediaType == "application/xhtml+xml"
+}
+
+// readPage adds the links of a page.
+func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, contentType string) (*ending, error) {
+	w, d := v.w, v.w.config.Discovery
+	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: contentType, Agent: w.config.UserAgent, FollowNoFollow: d.FollowNoFollow, Limits: d.Links}
+	for _, h := range outcome.GetResponse().GetHeaders() {
+		switch h.GetName() {
+		case "Content-Type":
+			c.ContentType = h.GetValue()
+		case "X-Robots-Tag":
+			c.RobotsTags = append(c.RobotsTags, h.GetValue())
+		}
+	}
+	page, err := links.Read(body, c)
+	if err != nil {
+		return nil, err
+	}
+	f := &w.found
+	f.links.Add(int64(len(page.Links)))
+	f.noFollow.Add(int64(page.NoFollow))
+	f.tooLong.Add(int64(page.TooLong))
+	if page.Closed {
+		f.noFollow.Add(1)
+	}
+	if page.Cut != "" {
+		f.cutPage(page.Cut)
+		w.config.Logger.InfoContext(v.ctx, "links left out", slog.String("url", v.claim.URL), slog.String("reason", page.Cut))
+	}
+	var entries []store.Entry
+	for _, u := range page.Links {
+		if d.Scope != nil && !d.Scope.Allows(u) {
+			f.outOfScope.Add(1)
+			continue
+		}
+		entries = append(entries, v.entry(u, store.Page, v.claim.Depth+1))
+	}
+	return v.put(entries, d.Limits), nil
+}
+
+func (v *visit) entry(url string, kind store.Kind, depth int) store.Entry {
+	return store.Entry{URL: url, Kind: kind, Depth: depth, Parent: v.claim.ID, Priority: v.claim.Priority}
+}
+
+// put adds entries. It returns the visit's ending if that failed.
+func (v *visit) put(entries []store.Entry, limits store.Limits) *ending {
+	for chunk := range slices.Chunk(entries, putBatch) {
+		if e := v.stopped(); e != nil {
+			return e
+		}
+		var r store.PutResult
+		ok := v.w.persist("add links", func(ctx context.Context) (err error) {
+			r, err = v.w.store.Put(ctx, chunk, limits)
+			return err
+		})
+		if !ok {
+			return &ending{how: giveBackDelayed}
+		}
+		f := &v.w.found
+		f.added.Add(r.Added)
+		f.over.Add(r.Over)
+		f.overHost.Add(r.OverHost)
+	}
+	return nil
+}
+
+// readSitemap adds what a sitemap lists. A sitemap that is not valid is dead, and what it lists before
+// its fault is added.
+func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, error) {
+	base, err := normal.NewBase(url)
+	if err != nil {
+		return nil, nil // it was fetched, so it has a normal form
+	}
+	var entries []store.Entry
+	var limits store.Limits
+	if d := v.w.config.Discovery; d != nil {
+		limits = d.Limits
+	}
+	v.w.found.sitemaps.Add(1)
+	n, fault := 0, error(nil)
+	for listed := range sitemap.Read(body) {
+		if n++; n > sitemap.MaxEntries {
+			fault = fmt.Errorf("it lists more than %d URLs; the rest was not read", sitemap.MaxEntries)
+			break
+		}
+		if listed.Fatal {
+			fault = fmt.Errorf("line %d: %w", listed.Line, listed.Err)
+			break
+		}
+		if entry, ok := v.listed(base, listed); ok {
+			entries = append(entries, entry)
+		}
+		if len(entries) == putBatch {
+			if stop := v.put(entries, limits); stop != nil {
+				return stop, nil
+			}
+			entries = entries[:0]
+		}
+	}
+	if fault != nil {
+		bad := v.w.config.Policy.failed(v.claim, ClassBadSitemap, fmt.Sprintf("%s: %v", ClassBadSitemap, fault), false, 0)
+		bad.fetch.FetchedParams = e.fetch.FetchedParams
+		bad.fetch.ETag, bad.fetch.LastModified, bad.fetch.BodyDigest = "", "", ""
+		*e = bad
+	}
+	return v.put(entries, limits), nil
+}
+
+// listed returns the entry of a URL in a sitemap, and false if it does not belong to the crawl. Its
+// pages have the depth of links from a seed, and a sitemap has the depth of its indexes.
+func (v *visit) listed(base *normal.Base, s sitemap.Entry) (store.Entry, bool) {
+	f, d := &v.w.found, v.w.config.Discovery
+	f.links.Add(1)
+	u, err := base.Resolve(s.URL)
+	if s.Err != nil || err != nil {
+		f.tooLong.Add(1)
+		return store.Entry{}, false
+	}
+	e := v.entry(u, store.Page, 1)
+	e.Changed = s.Changed
+	deep := d != nil && d.MaxDepth == 0
+	if s.Sitemap {
+		e.Kind, e.Depth, e.Changed = store.Sitemap, v.claim.Depth+1, s.Changed
+		deep = e.Depth > maxSitemapDepth
+	}
+	switch {
+	case deep:
+		f.tooDeep.Add(1)
+		return e, false
+	case d == nil || d.Scope == nil:
+		return e, true
+	case s.Sitemap && !d.Scope.AllowsSitemap(u), !s.Sitemap && !d.Scope.Allows(u):
+		f.outOfScope.Add(1)
+		return e, false
+	}
+	return e, true
+}
+
+// putSitemaps adds the sitemaps that a robots.txt names.
+func (v *visit) putSitemaps(origin string, body []byte) *ending {
+	d := v.w.config.Discovery
+	if d == nil || d.NoSitemaps {
+		return nil
+	}
+	base, err := normal.NewBase(origin + "/robots.txt")
+	if err != nil {
+		return nil // it was fetched, so it has a normal form
+	}
+	var entries []store.Entry
+	for _, reference := range robots.Sitemaps(body) {
+		u, err := base.Resolve(reference)
+		if err != nil {
+			continue
+		}
+		v.w.found.links.Add(1)
+		if d.Scope != nil && !d.Scope.AllowsSitemap(u) {
+			v.w.found.outOfScope.Add(1)
+			continue
+		}
+		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
+	}
+	return v.put(entries, d.Limits)
+}
