@@ -9,7 +9,7 @@ import { answer } from './why.js';
 
 const every = 2000; // milliseconds between two readings
 const longest = 30000; // between two readings while they fail
-const patience = 15000; // for one answer
+const patience = 90000; // for one answer; the service waits a minute for its database
 
 const $ = (id) => document.getElementById(id);
 const state = new State();
@@ -61,6 +61,7 @@ async function refresh() {
   stop();
   const mine = new AbortController();
   control = mine;
+  const slow = setTimeout(() => { if (stats === null) notice('The URLs are counted. That takes a while in a large frontier.'); }, every);
   try {
     const next = await call(get, 'stats', { hosts: $('more-hosts').getAttribute('aria-pressed') === 'true' ? 100 : 10 }, mine.signal);
     if (control !== mine) return;
@@ -74,6 +75,8 @@ async function refresh() {
     }
     failures++;
     failed(error);
+  } finally {
+    clearTimeout(slow);
   }
   control = null;
   if (document.visibilityState === 'visible') timer = setTimeout(refresh, Math.min(every * 2 ** Math.min(failures, 10), longest));
