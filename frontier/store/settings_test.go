@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 	"time"
 )
@@ -37,16 +36,18 @@ func TestSettings(t *testing.T) {
 // TestUse checks the sums of a host and of all hosts. Every outcome counts, also that of a failure.
 func TestUse(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
-		for n := range 2 {
-			f.put(fmt.Sprintf("http://a.test/%d", n), fmt.Sprintf("http://b.test/%d", n))
-			f.openHosts()
+		f.put("http://a.test/1", "http://b.test/1")
+		for range 2 {
 			for _, c := range f.claim(2) {
 				fetch := Fetch{ID: c.ID, Status: Fetched, FetchedParams: FetchedParams{Token: c.Token, Bytes: 100, Duration: time.Second}}
 				if c.Host == "b.test" {
-					fetch = Fetch{ID: c.ID, Status: Failed, ErrorClass: "x", RetryIn: time.Hour, FetchedParams: FetchedParams{Token: c.Token, Bytes: 7, Duration: time.Minute}}
+					fetch = Fetch{ID: c.ID, Status: Failed, ErrorClass: "x", FetchedParams: FetchedParams{Token: c.Token, Bytes: 7, Duration: time.Minute}}
 				}
 				f.mustRecord(fetch)
 			}
+			f.put("http://a.test/2")
+			f.openHosts()
+			f.exec(`UPDATE urls SET ready_at = 0`) // the failed one is ready a millisecond later
 		}
 		for host, want := range map[string]Use{
 			"a.test": {Bytes: 200, Duration: 2 * time.Second},
