@@ -90,7 +90,13 @@ func (f *found) cutPage(limit string) {
 // discovers reports whether the links of a page are added.
 func (v *visit) discovers() bool {
 	d := v.w.config.Discovery
-	return d != nil && v.claim.Kind == store.Page && (d.MaxDepth < 0 || v.claim.Depth < d.MaxDepth)
+	return d != nil && v.claim.Kind == store.Page && !v.tooDeep()
+}
+
+// tooDeep reports whether the links of a page have a greater depth than the maximum.
+func (v *visit) tooDeep() bool {
+	d := v.w.config.Discovery
+	return d != nil && v.claim.Kind == store.Page && d.MaxDepth >= 0 && v.claim.Depth >= d.MaxDepth
 }
 
 // allows reports whether the target of a redirect, or another URL of the claim's kind, belongs to the crawl.
@@ -136,7 +142,7 @@ func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
 			return err
 		}
 		if v.claim.Kind == store.Sitemap {
-			stop, err = v.readSitemap(body, e)
+			stop, err = v.readSitemap(body, outcome.GetFinalUrl(), e)
 		} else {
 			stop, err = v.readPage(body, outcome, e.fetch.ContentType)
 		}
@@ -213,13 +219,18 @@ func (v *visit) put(entries []store.Entry, limits store.Limits) *ending {
 		f.added.Add(r.Added)
 		f.over.Add(r.Over)
 		f.overHost.Add(r.OverHost)
+		v.leftOut = v.leftOut || r.Over+r.OverHost > 0
 	}
 	return nil
 }
 
 // readSitemap adds what a sitemap lists. A sitemap that is not valid is dead, and what it lists before
 // its fault is added.
-func (v *visit) readSitemap(body io.Reader, e *ending) (*ending, error) {
+func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, error) {
+	base, err := normal.NewBase(url)
+	if err != nil {
+		return nil, nil // it was fetched, so it has a normal form
+	}
 	var entries []store.Entry
 	var limits store.Limits
 	if d := v.w.config.Discovery; d != nil {
@@ -236,7 +247,7 @@ func (v *visit) readSitemap(body io.Reader, e *ending) (*ending, error) {
 			fault = fmt.Errorf("line %d: %w", listed.Line, listed.Err)
 			break
 		}
-		if entry, ok := v.listed(listed); ok {
+		if entry, ok := v.listed(base, listed); ok {
 			entries = append(entries, entry)
 		}
 		if len(entries) == putBatch {
@@ -257,10 +268,10 @@ func (v *visit) readSitemap(body io.Reader, e *ending) (*ending, error) {
 
 // listed returns the entry of a URL in a sitemap, and false if it does not belong to the crawl. Its
 // pages have the depth of links from a seed, and a sitemap has the depth of its indexes.
-func (v *visit) listed(s sitemap.Entry) (store.Entry, bool) {
+func (v *visit) listed(base *normal.Base, s sitemap.Entry) (store.Entry, bool) {
 	f, d := &v.w.found, v.w.config.Discovery
 	f.links.Add(1)
-	u, err := normal.NormalizeURL(s.URL)
+	u, err := base.Resolve(s.URL)
 	if s.Err != nil || err != nil {
 		f.tooLong.Add(1)
 		return store.Entry{}, false

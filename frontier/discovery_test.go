@@ -229,7 +229,7 @@ func TestSitemaps(t *testing.T) {
 		want         string
 		classes      map[string]string // of URLs that failed
 	}{
-		{"a sitemap", "Sitemap: /x/map", map[string]string{"/x/map": urlset("HERE/x/2", "http://b.test/no", "no URL", "HERE/x/3"), "/x/2": "x", "/x/3": "x"},
+		{"a sitemap", "Sitemap: /x/map", map[string]string{"/x/map": urlset("HERE/x/2", "http://b.test/no", "ftp://a.test/no", "/x/3"), "/x/2": "x", "/x/3": "x"},
 			"/x/1 /x/2 /x/3 /x/map", nil},
 		{"of another host", "Sitemap: http://b.demo.test/map", nil, "/x/1", nil},
 		{"an index, compressed", "Sitemap: HERE/x/map", map[string]string{"/x/map": zip(index("HERE/x/map2", "http://b.test/no")), "/x/map2": zip(urlset("HERE/x/2")), "/x/2": "x"},
@@ -245,7 +245,9 @@ func TestSitemaps(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var r *rig
-			here := func(s string) string { return strings.ReplaceAll(s, "HERE", "http://a.demo.test:"+fmt.Sprint(r.site.Port())) }
+			here := func(s string) string {
+				return strings.ReplaceAll(s, "HERE", "http://a.demo.test:"+fmt.Sprint(r.site.Port()))
+			}
 			r = discoverRig(t, site.Config{
 				Robots: func(string) (int, string) { return 200, here(row.robots) },
 				Page: func(host, target string) site.Page {
@@ -334,7 +336,9 @@ func TestLinksBeforeOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v", err)
+	}
 	if len(r.records) > 0 {
 		t.Errorf("recorded: %+v", r.records)
 	}

@@ -29,6 +29,7 @@ type grammar struct {
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Show why a URL is not being fetched now."`
 	Retry   retryCmd         `cmd:"" help:"Try failed URLs again, or fetch old ones again."`
+	Migrate migrateCmd       `cmd:"" help:"Bring the database to the schema of this version."`
 	Prune   pruneCmd         `cmd:"" help:"Delete old outcomes, URLs and hosts."`
 	Robots  robotsCmd        `cmd:"" help:"Show the robots.txt of a host, or have it fetched again."`
 	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`

@@ -89,7 +89,7 @@ func (c *crawlCmd) work(ctx context.Context, a *app) error {
 	if len(c.URL) > 0 {
 		m = creating
 	}
-	s, err := c.open(ctx, m, store.Config{Delay: max(c.Delay, time.Millisecond)})
+	s, err := c.open(ctx, m, c.storeConfig())
 	if err != nil {
 		return err
 	}
@@ -115,6 +115,18 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 	if len(entries) > 0 {
 		if _, err := s.Put(ctx, entries, p.limits()); err != nil {
 			return err
+		}
+	}
+	if !p.started && !p.NoSitemaps {
+		// A robots.txt that was read before the crawl may name sitemaps.
+		for _, u := range p.Seeds {
+			host, err := hostKey(u)
+			if err != nil {
+				return err
+			}
+			if _, err := s.RefreshRobots(ctx, originsOf(host)); err != nil {
+				return err
+			}
 		}
 	}
 	return s.SetSetting(ctx, endedSetting, "")

@@ -10,6 +10,9 @@ import (
 	"fetchd/internal/site"
 )
 
+// endless is the number of pages of a calendar.
+const endless = 1 << 30
+
 // linked serves n pages, each with a link to the next.
 func linked(t *testing.T, n int) *site.Site {
 	t.Helper()
@@ -18,7 +21,7 @@ func linked(t *testing.T, n int) *site.Site {
 		if _, err := fmt.Sscanf(target, "/x/%d", &i); err != nil || i >= n {
 			return site.Page{}
 		}
-		return site.Page{Type: "text/html", Body: fmt.Sprintf(`<a href=/x/%d>next</a><a href="http://other.test/">other</a>%s`, i+1, strings.Repeat(" ", 1000))}
+		return site.Page{Type: "text/html", Header: map[string]string{"ETag": `"1"`}, Body: fmt.Sprintf(`<a href=/x/%d>next</a><a href="http://other.test/">other</a>%s`, i+1, strings.Repeat(" ", 1000))}
 	}})
 }
 
@@ -103,7 +106,7 @@ func TestCrawlBytes(t *testing.T) {
 // TestCrawlHostBudget checks that a host over its budget is given up, and that retry undoes it.
 func TestCrawlHostBudget(t *testing.T) {
 	t.Parallel()
-	s := linked(t, 50)
+	s := linked(t, endless)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-bytes-per-host", "5000", "--open", "1", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead over_budget": 1}), fmt.Sprint(c.statuses()))
@@ -121,7 +124,7 @@ func TestCrawlHostBudget(t *testing.T) {
 
 func TestCrawlURLs(t *testing.T) {
 	t.Parallel()
-	s := linked(t, 50)
+	s := linked(t, endless)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-urls", "7", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
@@ -131,6 +134,11 @@ func TestCrawlURLs(t *testing.T) {
 	if status := c.cli("status"); !strings.Contains(status.out, "--max-urls") {
 		t.Errorf("status: %s", status.out)
 	}
+	c.crawl(s, "-q", "--max-urls", "9")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
+	c.cli("retry", "--fetched-before", "0s")
+	c.crawl(s, "-q")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 9}), fmt.Sprint(c.statuses()))
 }
 
 func TestCrawlUsage(t *testing.T) {
@@ -156,4 +164,26 @@ func TestCrawlUsage(t *testing.T) {
 	if got := c.cli("crawl"); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no crawl to continue") {
 		t.Errorf("a database without a crawl: %+v", got)
 	}
+}
+
+// TestCrawlAfterRun checks that the first crawl of a database reads the sitemaps of a robots.txt that was
+// read before.
+func TestCrawlAfterRun(t *testing.T) {
+	t.Parallel()
+	var s *site.Site
+	s = startSite(t, site.Config{
+		Robots: func(string) (int, string) { return 200, "Sitemap: /x/map\n" },
+		Page: func(_, target string) site.Page {
+			if target == "/x/map" {
+				return site.Page{Type: "text/plain", Body: at(s, "/x/2") + "\n"}
+			}
+			return site.Page{Type: "text/html", Body: "x"}
+		},
+	})
+	c := newCrawl(t)
+	c.add(at(s, "/x/1")+"\n", "-i", "-")
+	c.run(inside(s.Port()), "-q")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 1}), fmt.Sprint(c.statuses()))
+	c.crawl(s, "-q", at(s, "/x/3"))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 4}), fmt.Sprint(c.statuses())) // three pages and the sitemap
 }

@@ -21,12 +21,18 @@ type database struct {
 	DB string `name:"db" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
 }
 
-// mode says what to do if there is no database.
-type mode bool
+// pool is the flag of commands that use a database for long.
+type pool struct {
+	Connections int `name:"db-connections" default:"8" group:"Work:" help:"Maximum number of connections to PostgreSQL. Default: 8."`
+}
+
+// mode says how a command uses a database.
+type mode int
 
 const (
-	existing mode = false // return an error
-	creating mode = true  // create it
+	readOnly mode = iota // only read it
+	existing             // write to it, and return an error if there is none
+	creating             // create it if there is none
 )
 
 // with opens the database, calls f, and returns the exit code.
@@ -43,6 +49,7 @@ func (d database) open(ctx context.Context, m mode, config store.Config) (store.
 	if err := d.check(m); err != nil {
 		return nil, err
 	}
+	config.ReadOnly = m == readOnly
 	return store.Open(ctx, d.DB, config)
 }
 
@@ -63,7 +70,7 @@ func (d database) check(m mode) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && m == creating:
 		return checkFolder(d.DB)
-	case errors.Is(err, fs.ErrNotExist), err == nil && info.Mode().IsRegular() && info.Size() == 0 && m == existing:
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Mode().IsRegular() && info.Size() == 0 && m != creating:
 		return fmt.Errorf(`no database at %s: create it with "frontier add", or name another with --db`, d.DB)
 	case err != nil:
 		return fmt.Errorf("database: %w", err)

@@ -15,7 +15,7 @@ import (
 // commands returns the shortest command line of each command that works on a database.
 func commands() map[string][]string {
 	return map[string][]string{
-		"add": {"add", "http://a.test/"}, "status": {"status"}, "why": {"why", "http://a.test/"}, "retry": {"retry"}, "prune": {"prune", "--hosts"},
+		"add": {"add", "http://a.test/"}, "status": {"status"}, "why": {"why", "http://a.test/"}, "retry": {"retry"}, "prune": {"prune", "--hosts"}, "migrate": {"migrate"},
 		"export": {"export"}, "pause": {"pause"}, "resume": {"resume"}, "set": {"set", "a.test", "--delay", "1s"},
 	}
 }
@@ -195,4 +195,20 @@ func TestInterruptedBefore(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q, %q; want %d and interrupted", name, got.code, got.out, got.err, cli.ExitInterrupted)
 		}
 	}
+}
+
+// TestOlderDatabase checks that commands that only read name the version, and that migrate helps.
+func TestOlderDatabase(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	c.exec(`DELETE FROM goose_db_version WHERE version_id = 7`)
+	for _, args := range [][]string{{"status"}, {"why", "http://a.test/"}, {"export"}, {"robots", "a.test"}} {
+		got := c.cli(args...)
+		want := "the database is of an older version: its schema is version 6, this program needs 7\n  Run \"frontier migrate\""
+		if got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
+			t.Errorf("%q: exit status %d, %q; want %q", args, got.code, got.err, want)
+		}
+	}
+	diff(t, "migrate", "The database has the schema of this version.\n", c.must("migrate"))
+	diff(t, "export", "", c.must("export"))
 }

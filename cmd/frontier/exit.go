@@ -42,6 +42,10 @@ func withCode(err error) error {
 		e.Code = cli.ExitUsage
 		e.Err = errors.New("--db: this is not an address of a PostgreSQL database (it is not repeated here, because it may contain a password)")
 		e.Hint = "An address looks like postgres://USER@HOST:PORT/NAME. Escape special characters (@ is %40), or give the password with PGPASSWORD or ~/.pgpass."
+	case errors.Is(err, store.ErrOlderSchema):
+		e.Hint = `Run "frontier migrate" with a role that may change the schema. On a standby, run it on the primary.`
+	case errors.Is(err, store.ErrIsolation):
+		e.Hint = "Change the default of the role (ALTER ROLE NAME SET default_transaction_isolation = 'read committed'), or add default_transaction_isolation=read%20committed to the parameters of --db."
 	case errors.Is(err, store.ErrNewerSchema):
 		e.Hint = "Use the version of frontier that was used last, or a newer one; or another database with --db."
 	case errors.Is(err, store.ErrNormalForm):

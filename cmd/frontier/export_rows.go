@@ -46,6 +46,11 @@ type urlRow struct {
 	Worker       string    `json:"worker"`
 	FetchedAt    timestamp `json:"fetched_at"`
 	RecrawlAt    timestamp `json:"recrawl_at"` // when a fetched URL is due to be fetched again
+	Kind         string    `json:"kind"`
+	Priority     int       `json:"priority"`
+	Depth        int       `json:"depth"`
+	ParentURL    string    `json:"parent_url"`
+	Metadata     string    `json:"metadata"`
 }
 
 func urlRowOf(u store.URL) urlRow {
@@ -53,6 +58,7 @@ func urlRowOf(u store.URL) urlRow {
 		ID: u.ID, URL: u.URL, Host: u.Host, Status: string(u.Status), LastError: u.LastError, ErrorClass: u.ErrorClass,
 		RetryCount: u.RetryCount, FailureCount: u.FailureCount, CrashCount: u.CrashCount, HTTPStatus: u.HTTPStatus,
 		ReadyAt: timestamp(u.ReadyAt), LeaseUntil: timestamp(u.LeaseUntil), Worker: u.Worker, FetchedAt: timestamp(u.FetchedAt), RecrawlAt: timestamp(u.RecrawlAt),
+		Kind: u.Kind.String(), Priority: u.Priority, Depth: u.Depth, ParentURL: u.ParentURL, Metadata: u.Metadata,
 	}
 }
 

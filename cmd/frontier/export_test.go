@@ -32,7 +32,7 @@ func failing(t *testing.T) *crawl {
 	f.Content = store.Content{ContentType: "text/html", Charset: "utf-8", Headers: "{\"Link\":[\"<a>\",\"\u202e\"]}"}
 	f.Archived = store.Archived{File: "fetchd-1.warc.gz", Offset: 5, Length: 7, RecordID: "urn:uuid:1", Date: "2026-01-02T03:04:05.123456Z", PayloadDigest: "sha1:A"}
 	c.fetch(f)
-	c.exec(`UPDATE urls SET ready_at = 1800000000123, fetched_at = 1800000000000`)
+	c.exec(`UPDATE urls SET ready_at = 1800000000123, fetched_at = 1800000000000, priority = 7, depth = 2, parent_id = id, metadata = '=1'`)
 	c.exec(`UPDATE fetches SET ended_at = 1800000000000`)
 	return c
 }
@@ -43,14 +43,15 @@ func TestExport(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
 		{"URLs as JSON lines", "export", `{"id":1,"url":"http://a.test/?a=1&b=2","host":"a.test","status":"failed",` +
 			`"last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","error_class":"http_server_error","retry_count":2,"failure_count":1,"crash_count":0,` +
-			`"http_status":503,"ready_at":"2027-01-15T08:00:00.123Z","lease_until":null,"worker":"","fetched_at":"2027-01-15T08:00:00.000Z","recrawl_at":null}` + "\n"},
+			`"http_status":503,"ready_at":"2027-01-15T08:00:00.123Z","lease_until":null,"worker":"","fetched_at":"2027-01-15T08:00:00.000Z","recrawl_at":null,` +
+			`"kind":"page","priority":7,"depth":2,"parent_url":"http://a.test/?a=1&b=2","metadata":"=1"}` + "\n"},
 		{"fetches as JSON lines", "export --what fetches --format jsonl", `{"id":1,"url":"http://a.test/?a=1&b=2","final_url":"","status":"failed","http_status":503,` +
 			`"error_class":"http_server_error","last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","attempts":3,"retry_count":2,"duration_ms":1500,"wait_ms":1000,` +
 			`"bytes":7,"body_digest":"sha256:00","ended_at":"2027-01-15T08:00:00.000Z",` +
 			`"content_type":"text/html","charset":"utf-8","headers":{"Link":["<a>","\u202e"]},"warc_file":"fetchd-1.warc.gz","warc_offset":5,"warc_length":7,` +
 			`"warc_record_id":"urn:uuid:1","warc_date":"2026-01-02T03:04:05.123456Z","warc_payload_digest":"sha1:A"}` + "\n"},
-		{"URLs as CSV", "export --format csv", "id,url,host,status,last_error,error_class,retry_count,failure_count,crash_count,http_status,ready_at,lease_until,worker,fetched_at,recrawl_at\n" +
-			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z,\n"},
+		{"URLs as CSV", "export --format csv", "id,url,host,status,last_error,error_class,retry_count,failure_count,crash_count,http_status,ready_at,lease_until,worker,fetched_at,recrawl_at,kind,priority,depth,parent_url,metadata\n" +
+			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z,,page,7,2,http://a.test/?a=1&b=2,'=1\n"},
 		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at,content_type,charset,headers," +
 			"warc_file,warc_offset,warc_length,warc_record_id,warc_date,warc_payload_digest\n" +
 			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z," + `text/html,utf-8,"{""Link"":[""<a>"",""\u202e""]}",fetchd-1.warc.gz,5,7,urn:uuid:1,2026-01-02T03:04:05.123456Z,sha1:A` + "\n"},

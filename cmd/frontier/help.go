@@ -202,6 +202,18 @@ func (c *retryCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
+func (c *migrateCmd) Help() string {
+	return `Other commands that write to the database do this too when they start. The commands status, why, export and robots only read: they refuse a database with an older schema.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *migrateCmd) Manual() cli.Manual {
+	return manual(`
+  frontier migrate --db postgres://crawler@db.internal/frontier
+`, nil)
+}
+
+// Help implements kong.HelpProvider.
 func (c *pruneCmd) Help() string {
 	return `Deletes rows for good; --dry-run counts them first. At least one of --outcomes-before, --urls and --hosts is needed. A URL that is being fetched is never deleted.
 

@@ -32,7 +32,11 @@ func (c *robotsCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
+	m := readOnly
+	if c.Refresh {
+		m = existing
+	}
+	return c.with(ctx, a, m, func(s store.Store) error {
 		note, err := unknownHost(ctx, s, host)
 		if err != nil {
 			return err

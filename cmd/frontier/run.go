@@ -25,6 +25,7 @@ type runOrDemoCmd struct {
 // runCmd has the flags of a worker.
 type runCmd struct {
 	database
+	pool
 	services
 
 	Open       int           `default:"256" group:"Pace:" help:"Maximum number of fetches in flight."`
@@ -99,12 +100,17 @@ func (c *runCmd) work(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.open(ctx, existing, store.Config{Delay: max(c.Delay, time.Millisecond)})
+	s, err := c.open(ctx, existing, c.storeConfig())
 	if err != nil {
 		return err
 	}
 	err = c.workOn(ctx, a, s, config)
 	return errors.Join(err, s.Close())
+}
+
+// storeConfig returns how a worker opens the frontier.
+func (c *runCmd) storeConfig() store.Config {
+	return store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections}
 }
 
 // workOn opens everything else that the worker needs, and runs it.

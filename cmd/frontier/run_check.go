@@ -63,6 +63,7 @@ func (c *runCmd) checkNumbers() error {
 		least, most int64
 	}{
 		{"--open", int64(c.Open), 1, maxOpen},
+		{"--db-connections", int64(c.Connections), 1, 1000},
 		{"--max-attempts", int64(c.Attempts), 1, maxAttempts},
 		{"--max-body-bytes", c.MaxBody, 1, maxBody},
 		{"--max-redirects", int64(valueOr(c.Redirects, 0)), 0, maxRedirects},

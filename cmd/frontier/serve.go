@@ -30,6 +30,7 @@ import (
 // serveCmd is "frontier serve".
 type serveCmd struct {
 	database
+	pool
 	GRPCAddr    string        `name:"grpc-addr" default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address of the gRPC port. Default: 127.0.0.1:8090."`
 	HTTPAddr    string        `name:"http-addr" default:"127.0.0.1:8091" placeholder:"HOST:PORT" help:"Address of the HTTP port: the API as JSON, a page that shows the crawl, metrics, health. Empty: no HTTP port. Default: 127.0.0.1:8091."`
 	ConsoleHost []string      `placeholder:"NAME" help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Repeatable."`
@@ -64,7 +65,7 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	}
 	lines := logqueue.New(a.Err)
 	defer lines.Close(time.Second)
-	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond)})
+	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections})
 	if err == nil {
 		err = errors.Join(c.serve(ctx, s, ports, id, c.logger(lines)), s.Close())
 	}
@@ -88,6 +89,7 @@ func (c *serveCmd) check() ([]port, error) {
 	}{
 		{c.Delay < 0, "delay", "is negative"},
 		{c.DrainTime < 0, "drain-time", "is negative"},
+		{c.Connections < 1, "db-connections", "is too small"},
 		{c.LogFormat != "json" && c.LogFormat != "text", "log-format", "is not a format: give json or text"},
 		{c.TLSCertFile != "" && c.TLSKeyFile == "", "tls-cert-file", "needs --tls-key-file, the private key of that certificate"},
 		{c.TLSKeyFile != "" && c.TLSCertFile == "", "tls-key-file", "needs --tls-cert-file, the certificate of that key"},

@@ -101,7 +101,7 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 	if c.Watch && c.Classes {
 		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: remove --watch"))
 	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
 		if c.Watch {
 			return c.watch(ctx, a.Out, s, cli.IsTerminal(a.Out))
 		}

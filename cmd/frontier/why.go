@@ -27,7 +27,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a complete URL, with http:// or https://", err)))
 	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
 		found, err := s.Why(ctx, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
@@ -75,6 +75,9 @@ func urlFacts(e *why.Evidence) []fact {
 		lease = "until " + when(u.LeaseUntil, e.Now) + why.ByWorker(u)
 	}
 	return []fact{
+		{"kind", u.Kind.String()},
+		{"found", found(u)},
+		{"priority", fmt.Sprint(u.Priority)},
 		{"status", string(u.Status)},
 		{"last error", or(u.LastError, "none")},
 		{"error class", or(u.ErrorClass, "none")},
@@ -87,6 +90,17 @@ func urlFacts(e *why.Evidence) []fact {
 		{ended(u), when(u.FetchedAt, e.Now)},
 		{"due again", when(u.RecrawlAt, e.Now)},
 	}
+}
+
+// found says where a URL comes from.
+func found(u *store.URL) string {
+	switch {
+	case u.Depth == 0 && u.ParentURL == "":
+		return "it was added"
+	case u.ParentURL == "":
+		return cli.Count(int64(u.Depth), "link") + " from a start"
+	}
+	return fmt.Sprintf("%s from a start, on %s", cli.Count(int64(u.Depth), "link"), u.ParentURL)
 }
 
 // ended names the end of the last fetch, which may have failed.

@@ -159,6 +159,7 @@ func TestExplain(t *testing.T) {
 			URL: page, Host: "a.test", Status: store.Failed, LastError: "http_server_error: 503\x1b[2J", ErrorClass: "http_server_error",
 			RetryCount: 2, FailureCount: 1, CrashCount: 3, HTTPStatus: 503, ReadyAt: now.Add(4*time.Minute + 10*time.Second),
 			LeaseUntil: now.Add(-time.Hour), Worker: "w1", FetchedAt: now.Add(-72 * time.Hour),
+			Place: store.Place{Priority: 7, Depth: 2, ParentURL: "http://a.test/\x1b"},
 		},
 		Host: store.Host{NextAt: now.Add(time.Second), Delay: 1500 * time.Millisecond, MaxInFlight: 1},
 		Now:  now,
@@ -168,6 +169,9 @@ func TestExplain(t *testing.T) {
 	diff(t, "explanation", `It failed (http_server_error), and is tried again in 4m10s at the earliest.
 
 http://a.test/page
+  kind           page
+  found          2 links from a start, on http://a.test/\x1b
+  priority       7
   status         failed
   last error     http_server_error: 503\x1b[2J
   error class    http_server_error

@@ -39,7 +39,7 @@ func (s *Server) newWeb() *http.Server {
 	for _, m := range methods {
 		verbs := "POST"
 		if m.stream || m.name == "Why" || m.name == "Stats" {
-			verbs = "GET"
+			verbs = "GET POST" // a long URL does not fit into a query
 		}
 		routes.Add(verbs, m.path, s.serveMethod(m, guard))
 	}

@@ -151,7 +151,7 @@ func (w *crawl) round(f *fixture, n int) error {
 }
 
 func TestManyStoresOnOneDatabase(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fixture) {
+	manyStores := func(t *testing.T, f *fixture) {
 		w := &crawl{t: t}
 		const workers = 6
 		stores := make([]*fixture, workers)
@@ -204,20 +204,20 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 			t.Errorf("%d records were stale, want none: no lease expired", n)
 		}
 		check()
-	})
+	}
+	onBoth(t, manyStores)
+	t.Run("pgbouncer", func(t *testing.T) { manyStores(t, open(t, newBouncer(t, newPostgres(t)))) })
 }
 
 // Programs that start together on a new database all find it ready.
 func TestManyOpenAtOnce(t *testing.T) {
 	for name, dsn := range map[string]func() string{
-		"sqlite":   func() string { return filepath.Join(t.TempDir(), "frontier.db") },
-		"postgres": func() string { return "" },
+		"sqlite":    func() string { return filepath.Join(t.TempDir(), "frontier.db") },
+		"postgres":  func() string { return newPostgres(t) },
+		"pgbouncer": func() string { return newBouncer(t, newPostgres(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := dsn()
-			if dsn == "" {
-				dsn = newPostgres(t)
-			}
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {

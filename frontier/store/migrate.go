@@ -14,28 +14,27 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrate brings the schema up to date. It returns ErrNewerSchema for one that is newer than ours.
-func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string) error {
+// provider returns the migrations of a kind of database.
+func provider(db *sql.DB, dialect goose.Dialect, folder string) (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations/"+folder)
 	if err != nil {
-		return fmt.Errorf("find the migrations: %w", err)
+		return nil, fmt.Errorf("find the migrations: %w", err)
 	}
 	p, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
+		return nil, fmt.Errorf("read the migrations: %w", err)
 	}
-	current, target, err := p.GetVersions(ctx)
-	if err != nil {
-		return fmt.Errorf("read the version of the schema: %w", err)
-	}
-	if current > target {
-		return fmt.Errorf("%w: its schema is version %d, this program knows %d", ErrNewerSchema, current, target)
-	}
-	if current == target {
-		return nil
-	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("bring the schema up to date: %w", err)
+	return p, nil
+}
+
+// compareSchemas compares the version of a schema with that of this program.
+func compareSchemas(p *goose.Provider, theirs int64) error {
+	sources := p.ListSources() // in the order of versions
+	switch ours := sources[len(sources)-1].Version; {
+	case theirs > ours:
+		return fmt.Errorf("%w: its schema is version %d, this program knows %d", ErrNewerSchema, theirs, ours)
+	case theirs < ours:
+		return fmt.Errorf("%w: its schema is version %d, this program needs %d", ErrOlderSchema, theirs, ours)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"database/sql"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"testing"
 
@@ -26,22 +25,26 @@ func TestOlderSchema(t *testing.T) {
 	}
 }
 
+// unmigrated opens a database without migrating it.
+func unmigrated(t *testing.T, dialect goose.Dialect, driver, raw string) (*sql.DB, *goose.Provider) {
+	t.Helper()
+	db, err := sql.Open(driver, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	p, err := provider(db, dialect, map[string]string{"sqlite": "sqlite", "pgx": "postgres"}[driver])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db, p
+}
+
 // migrateFrom opens a database of an earlier version. raw is its address for the driver.
 func migrateFrom(t *testing.T, version int64, dialect goose.Dialect, kind, dsn, raw string) {
 	t.Helper()
-	db, err := sql.Open(map[string]string{"sqlite": "sqlite", "postgres": "pgx"}[kind], raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	files, err := fs.Sub(migrations, "migrations/"+kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	driver := map[string]string{"sqlite": "sqlite", "postgres": "pgx"}[kind]
+	db, p := unmigrated(t, dialect, driver, raw)
 	if _, err := p.UpTo(t.Context(), version); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pressly/goose/v3"
+
 	"fetchd/frontier/normal"
 )
 
@@ -17,6 +19,13 @@ type Config struct {
 	// Delay is the time between the end of one fetch of a host and the start of the next, for
 	// hosts without a delay of their own. Zero means one second.
 	Delay time.Duration
+	// Connections is the maximum number of connections to PostgreSQL. Zero means 8. A migration uses
+	// two.
+	Connections int
+	// ReadOnly opens a frontier that exists, and never writes to it. Only methods that read work. The
+	// database may be a standby, the role may have only SELECT, and a SQLite file may be one that this
+	// user cannot write.
+	ReadOnly bool
 }
 
 // Open opens the frontier at dsn, creates it if necessary, and migrates its schema. A dsn that
@@ -24,7 +33,8 @@ type Config struct {
 // SQLite file.
 //
 // Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
-// URLs were normalised by other rules. The caller closes the store.
+// URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
+// must be migrated. The caller closes the store.
 func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
@@ -56,7 +66,7 @@ const recrawlChunk = 1000
 
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
 // {min}, {among} (is in a JSON list), {hashed} (is in a JSON list
-// in hexadecimal), {vacant} (the host of a robots row has no URL), {unused} (Prune deletes host h) and ?.
+// in hexadecimal), {vacant} (the host of a robots row has no URL), {unused} (Prune deletes host h), {migrated} (there is a schema) and ?.
 func (c *core) translate(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {
@@ -84,20 +94,51 @@ func (c *core) update(ctx context.Context, doing, query string, args ...any) (in
 	return n, nil
 }
 
-// checkNormalForm compares the version of the stored URLs with ours, and stores ours in a new
-// database.
-func (c *core) checkNormalForm(ctx context.Context) error {
-	ours := strconv.Itoa(normal.Version)
-	_, err := c.update(ctx, "store the version of the normal form",
-		`INSERT INTO settings (name, value) VALUES ('normal_form_version', ?) ON CONFLICT (name) DO NOTHING`, ours)
+// check returns nil for a database that is ready, and ErrOlderSchema for one that must be migrated. It
+// does not write.
+func (c *core) check(ctx context.Context, p *goose.Provider) error {
+	var theirs int64
+	migrated, err := scalar[bool](ctx, c.db, "look for the schema", c.translate(`SELECT {migrated}`))
+	if err == nil && migrated {
+		theirs, err = scalar[int64](ctx, c.db, "read the version of the schema", `SELECT COALESCE(max(version_id), 0) FROM goose_db_version WHERE is_applied`)
+	}
 	if err != nil {
 		return err
 	}
-	theirs, err := scalar[string](ctx, c.db, "read the version of the normal form", `SELECT value FROM settings WHERE name = 'normal_form_version'`)
-	if err == nil && theirs != ours {
-		err = fmt.Errorf("%w: %s, not %s", ErrNormalForm, theirs, ours)
+	if err := compareSchemas(p, theirs); err != nil {
+		return err
 	}
-	return err
+	var form string
+	err = c.db.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = 'normal_form_version'`).Scan(&form)
+	switch ours := strconv.Itoa(normal.Version); {
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("%w: the version of its normal form is missing", ErrOlderSchema)
+	case err != nil:
+		return fmt.Errorf("read the version of the normal form: %w", err)
+	case form != ours:
+		return fmt.Errorf("%w: %s, not %s", ErrNormalForm, form, ours)
+	}
+	return nil
+}
+
+// migrate brings the schema up to date, and returns an error unless the database is ready then.
+func (c *core) migrate(ctx context.Context, p *goose.Provider) error {
+	theirs, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("read the version of the schema: %w", err)
+	}
+	if err := compareSchemas(p, theirs); err != nil && !errors.Is(err, ErrOlderSchema) {
+		return err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("bring the schema up to date: %w", err)
+	}
+	_, err = c.db.ExecContext(ctx, c.translate(`INSERT INTO settings (name, value) VALUES ('normal_form_version', ?) ON CONFLICT (name) DO NOTHING`),
+		strconv.Itoa(normal.Version))
+	if err != nil {
+		return fmt.Errorf("store the version of the normal form: %w", err)
+	}
+	return c.check(ctx, p)
 }
 
 // scalar returns the only value of a query's only row. doing is the start of the error text.

@@ -1,8 +1,8 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
 
@@ -22,44 +23,83 @@ type postgresDB struct {
 
 var _ Store = (*postgresDB)(nil)
 
+// postgresConnections is the default of Config.Connections.
+const postgresConnections = 8
+
 func openPostgres(ctx context.Context, dsn string, config Config) (Store, error) {
-	db, err := sql.Open("pgx", dsn)
+	settings, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
 	}
-	db.SetMaxOpenConns(8)
-	db.SetMaxIdleConns(8)
+	if !strings.Contains(dsn, "default_query_exec_mode") {
+		// A pooler between may give each transaction another connection, so there are no prepared statements.
+		settings.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	db := stdlib.OpenDB(*settings)
+	connections := cmp.Or(config.Connections, postgresConnections)
+	db.SetMaxOpenConns(max(connections, 2)) // for a migration
+	db.SetMaxIdleConns(connections)
 	p := &postgresDB{}
 	p.core = core{
 		db: db, chunks: p, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
 			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
-			"{vacant}", "NOT frontier_has_urls(robots.origin)",
+			"{migrated}", "to_regclass('goose_db_version') IS NOT NULL", "{vacant}", "NOT frontier_has_urls(robots.origin)",
 			"{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))),
 	}
-	if err := p.prepare(ctx); err != nil {
+	if err := p.prepare(ctx, config.ReadOnly); err != nil {
 		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
 	}
+	db.SetMaxOpenConns(connections)
 	return p, nil
 }
 
-// prepare migrates under a lock, so that programs that start together do it one after the other.
-func (p *postgresDB) prepare(ctx context.Context) error {
-	const key = 0x66726f6e74696572 // "frontier"
-	conn, err := p.db.Conn(ctx)
+// prepare migrates the database if it must be, and may be.
+func (p *postgresDB) prepare(ctx context.Context, readOnly bool) error {
+	isolation, err := scalar[string](ctx, p.db, "read the isolation of transactions", `SELECT current_setting('default_transaction_isolation')`)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
+	if isolation != "read committed" {
+		return fmt.Errorf("%w: it is %s", ErrIsolation, isolation)
+	}
+	list, err := provider(p.db, goose.DialectPostgres, "postgres")
+	if err != nil {
 		return err
 	}
-	err = migrate(ctx, p.db, goose.DialectPostgres, "postgres")
-	if err == nil {
-		err = p.checkNormalForm(ctx)
+	for {
+		if err := p.check(ctx, list); readOnly || !errors.Is(err, ErrOlderSchema) {
+			return err
+		}
+		if done, err := p.migrateAlone(ctx, list); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	_, unlock := conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, key)
-	return errors.Join(err, unlock)
+}
+
+// migrateAlone migrates under a lock, and reports whether it got the lock. A transaction holds the lock,
+// because a pooler may give it a connection for no longer. It does not wait for the lock, because the
+// migration may need the connection that would wait.
+func (p *postgresDB) migrateAlone(ctx context.Context, list *goose.Provider) (alone bool, err error) {
+	const key = 0x66726f6e74696572 // "frontier"
+	tx, err := p.db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }() // it has done nothing
+	if _, err := tx.ExecContext(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		return false, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1)`, key).Scan(&alone)
+	if err != nil || !alone {
+		return false, err
+	}
+	return true, p.migrate(ctx, list)
 }
 
 // Close implements [Store].

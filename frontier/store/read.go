@@ -26,6 +26,16 @@ type URL struct {
 	Worker       string // that holds the lease
 	FetchedAt    time.Time
 	RecrawlAt    time.Time // when a Fetched URL is due to be fetched again
+	Place
+}
+
+// Place is where a URL came from, and how urgent it is.
+type Place struct {
+	Kind      Kind
+	Priority  int
+	Depth     int
+	Metadata  string
+	ParentURL string // empty if there is none, or if it was deleted
 }
 
 // Host is the state that decides when a host may be fetched from.
@@ -73,14 +83,16 @@ type Counts struct {
 }
 
 const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
-	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at, u.recrawl_at`
+	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at, u.recrawl_at,
+	u.kind, u.priority, u.depth, u.metadata, COALESCE((SELECT p.url FROM urls p WHERE p.id = u.parent_id), '')`
 
 // scanURL reads urlColumns, and further columns into more.
 func scanURL(scan func(...any) error, more ...any) (URL, error) {
 	var u URL
 	var ready, lease, fetched, recrawl int64
 	err := scan(append([]any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
-		&u.CrashCount, &u.HTTPStatus, &ready, &lease, &u.Worker, &fetched, &recrawl}, more...)...)
+		&u.CrashCount, &u.HTTPStatus, &ready, &lease, &u.Worker, &fetched, &recrawl,
+		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL}, more...)...)
 	u.ReadyAt, u.LeaseUntil, u.FetchedAt, u.RecrawlAt = clock(ready), clock(lease), clock(fetched), clock(recrawl)
 	return u, err
 }
@@ -169,19 +181,9 @@ func pages[T any](ctx context.Context, db *sql.DB, query string, read func(scan 
 // Explanation is the state that decides when a URL is fetched next.
 type Explanation struct {
 	URL    URL
-	Place  Place
 	Host   Host
 	Paused bool      // the crawl as a whole
 	Now    time.Time // by the database's clock
-}
-
-// Place is where a URL came from, and how urgent it is.
-type Place struct {
-	Kind      Kind
-	Priority  int
-	Depth     int
-	Metadata  string
-	ParentURL string // empty if there is none, or if it was deleted
 }
 
 // Why implements [Store].
@@ -194,11 +196,9 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 	var next, blocked, delay, now int64
 	row := c.db.QueryRowContext(ctx, c.translate(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
-			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now},
-			u.kind, u.priority, u.depth, u.metadata, COALESCE((SELECT url FROM urls p WHERE p.id = u.parent_id), '')
+			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)
-	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &e.Paused, &now,
-		&e.Place.Kind, &e.Place.Priority, &e.Place.Depth, &e.Place.Metadata, &e.Place.ParentURL)
+	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &e.Paused, &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL
 	}

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -17,7 +19,10 @@ import (
 // sqliteDB writes through one connection, used by one caller at a time. Readers use others.
 type sqliteDB struct {
 	core
-	path  string        // as given to Open
+	path string // as given to Open
+	// immutable means that the file was read as one that does not change.
+	immutable bool
+
 	turn  chan struct{} // holds one token, which guards the fields below
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
@@ -30,46 +35,95 @@ func openSQLite(ctx context.Context, path string, config Config) (Store, error) 
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	// busy_timeout comes first because the change to WAL may have to wait too. With WAL,
-	// synchronous=NORMAL loses nothing in a crash of the program. A power failure can lose the
-	// last commits, and their URLs are then fetched again. A checkpoint waits for the disk, so
-	// we make one every 16 MiB instead of every 4.
-	pragmas := url.Values{"_pragma": {"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(NORMAL)", "wal_autocheckpoint(4000)",
-		"cache_size(-65536)"}}
-	dsn := url.URL{Scheme: "file", OmitHost: true, Path: abs, RawQuery: pragmas.Encode()}
-	db, err := sql.Open("sqlite", dsn.String())
+	params, immutable := writing(), false
+	if config.ReadOnly {
+		params, immutable = reading(ctx, abs)
+	}
+	db, err := sql.Open("sqlite", sqliteDSN(abs, params))
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	db.SetMaxOpenConns(5)
-	s := &sqliteDB{path: path, turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
+	s := &sqliteDB{path: path, immutable: immutable, turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
 	s.core = core{
 		db: db, chunks: s, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
 		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
 			"{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
-			"{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
+			"{migrated}", `EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'goose_db_version')`, "{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
 				AND max(h.next_at, h.blocked_until) <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - %d
 				AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.host_id = h.id)`, millis(unusedFor)),
 			"{vacant}", `NOT EXISTS (SELECT 1 FROM hosts h JOIN urls u ON u.host_id = h.id
 				WHERE h.host = replace(replace(robots.origin, 'https://', ''), 'http://', ''))`),
 	}
 	s.turn <- struct{}{}
-	if err := s.prepare(ctx); err != nil {
+	if err := s.prepare(ctx, config.ReadOnly); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.Close())
 	}
 	return s, nil
 }
 
-func (s *sqliteDB) prepare(ctx context.Context) error {
-	newer := func(err error) bool { return errors.Is(err, ErrNewerSchema) }
-	err := patiently(ctx, newer, func() error { return migrate(ctx, s.db, goose.DialectSQLite3, "sqlite") })
+// prepare migrates the file if it must be, and may be.
+func (s *sqliteDB) prepare(ctx context.Context, readOnly bool) error {
+	list, err := provider(s.db, goose.DialectSQLite3, "sqlite")
 	if err != nil {
 		return err
 	}
-	if s.conn, err = s.db.Conn(ctx); err != nil {
+	if readOnly {
+		return s.nameFile(s.check(ctx, list))
+	}
+	newer := func(err error) bool { return errors.Is(err, ErrNewerSchema) || errors.Is(err, ErrNormalForm) }
+	if err := patiently(ctx, newer, func() error { return s.migrate(ctx, list) }); err != nil {
 		return err
 	}
-	return s.checkNormalForm(ctx)
+	s.conn, err = s.db.Conn(ctx)
+	return err
+}
+
+// writing returns the parameters of a file that is written.
+//
+// busy_timeout comes first because the change to WAL may have to wait too. With WAL, synchronous=NORMAL
+// loses nothing in a crash of the program. A power failure can lose the last commits, and their URLs
+// are then fetched again. A checkpoint waits for the disk, so we make one every 16 MiB instead of every
+// 4. Prune deletes URLs whose outcomes stay, so foreign keys are not checked.
+func writing() url.Values {
+	return url.Values{"_pragma": {"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(NORMAL)", "wal_autocheckpoint(4000)", "cache_size(-65536)"}}
+}
+
+// reading returns the parameters of a file that is only read. If this user cannot write the file or its
+// folder, SQLite must not create the files next to it either, because the owner may not be able to write
+// these. Without them no program has the file open, so it can be read as one that does not change.
+func reading(ctx context.Context, path string) (params url.Values, immutable bool) {
+	params = url.Values{"_pragma": {"busy_timeout(30000)", "query_only(ON)"}}
+	if canWrite(ctx, path, params) {
+		return params, false
+	}
+	params.Set("mode", "ro")
+	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		params.Set("immutable", "1")
+		return params, true
+	}
+	return params, false
+}
+
+// canWrite reports whether this user can write the file at path, and files next to it.
+func canWrite(ctx context.Context, path string, params url.Values) bool {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	_ = f.Close() // nothing was written
+	db, err := sql.Open("sqlite", sqliteDSN(path, params))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = db.Close() }() // reading has no other errors
+	_, err = scalar[int](ctx, db, "read", `SELECT count(*) FROM sqlite_master`)
+	return err == nil
+}
+
+func sqliteDSN(path string, params url.Values) string {
+	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: params.Encode()}
+	return u.String()
 }
 
 // Close implements [Store].
@@ -80,6 +134,9 @@ func (s *sqliteDB) Close() error {
 	}
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
+	}
+	if _, err := os.Stat(s.path + "-wal"); s.immutable && err == nil {
+		errs = append(errs, fmt.Errorf("%s was written to while it was read, so the result may be wrong: repeat the command", s.path))
 	}
 	return errors.Join(append(errs, s.db.Close())...)
 }
@@ -101,6 +158,9 @@ func (s *sqliteDB) do(ctx context.Context, doing string, f func(tx) error) error
 }
 
 func (s *sqliteDB) transact(ctx context.Context, f func(tx) error) (err error) {
+	if s.conn == nil {
+		return errors.New("the database was opened only to read it")
+	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -161,6 +161,10 @@ var (
 	ErrStale = errors.New("the lease was lost")
 	// ErrNewerSchema means that a newer version of this program has migrated the database.
 	ErrNewerSchema = errors.New("the database was made by a newer version of this program")
+	// ErrOlderSchema means that the database must be migrated, which ReadOnly does not allow.
+	ErrOlderSchema = errors.New("the database is of an older version")
+	// ErrIsolation means that transactions of PostgreSQL are not isolated by read committed by default.
+	ErrIsolation = errors.New("default_transaction_isolation is not read committed")
 	// ErrNormalForm means that the URLs of the database were normalised by other rules.
 	ErrNormalForm = errors.New("the database has URLs in another version of the normal form")
 	// ErrUnknownURL means that the frontier does not have a URL.
@@ -192,6 +196,14 @@ const (
 	// Sitemap is a list of URLs.
 	Sitemap
 )
+
+// String returns "page" or "sitemap".
+func (k Kind) String() string {
+	if k == Sitemap {
+		return "sitemap"
+	}
+	return "page"
+}
 
 const (
 	// MaxPriority is the highest priority of a URL. The lowest is -MaxPriority.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -50,6 +51,9 @@ func startMirror(t *testing.T, pages int) *mirror {
 	})
 	return m
 }
+
+// write writes to a client, which may have left, or to a buffer, which has no errors.
+func write(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 // path returns the path of a page.
 func path(n int) string { return fmt.Sprintf("/d%d/p%d.html", n%10, n) }
@@ -108,22 +112,22 @@ func (m *mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	switch {
 	case r.URL.Path == "/":
-		fmt.Fprint(w, m.link(0))
+		write(w, "%s", m.link(0))
 	case r.URL.Path == "/robots.txt":
-		fmt.Fprintf(w, "User-agent: *\nDisallow: /private/\n\nSitemap: http://%s/maps/index.xml\n", m.host)
+		write(w, "User-agent: *\nDisallow: /private/\n\nSitemap: http://%s/maps/index.xml\n", m.host)
 	case first == "maps":
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_, _ = w.Write(m.sitemap(rest))
 	case first == "go":
 		http.Redirect(w, r, path((n+7)%m.pages), http.StatusMovedPermanently)
 	case first == "closed":
-		fmt.Fprintf(w, `<meta name="robots" content="nofollow"><a href="/no/closed%d">no</a>`, n)
+		write(w, `<meta name="robots" content="nofollow"><a href="/no/closed%d">no</a>`, n)
 	case first == "listed":
-		fmt.Fprintf(w, "<a href=%q>home</a>", "/")
+		write(w, "<a href=%q>home</a>", "/")
 	case first == "cal":
-		fmt.Fprintf(w, `<a href="/cal/%d">next</a>`, n+1)
+		write(w, `<a href="/cal/%d">next</a>`, n+1)
 	case r.URL.Path == path(n) && n < m.pages:
-		fmt.Fprint(w, m.page(n))
+		write(w, "%s", m.page(n))
 	default:
 		http.NotFound(w, r)
 	}
@@ -139,12 +143,12 @@ func (m *mirror) sitemap(name string) []byte {
 		fmt.Fprintf(&b, "<sitemapindex><sitemap><loc>http://%s/maps/pages.xml.gz</loc></sitemap><sitemap><loc>http://%[1]s/maps/index.xml</loc></sitemap></sitemapindex>", m.host)
 	case "pages.xml.gz":
 		z := gzip.NewWriter(&b)
-		fmt.Fprint(z, "<urlset>")
+		write(z, "%s", "<urlset>")
 		for n := range m.listed() {
-			fmt.Fprintf(z, "<url><loc>http://%s/listed/%d</loc><lastmod>2024-01-01</lastmod></url><url><loc>http://%[1]s%[3]s</loc></url>", m.host, n, path(n))
+			write(z, "<url><loc>http://%s/listed/%d</loc><lastmod>2024-01-01</lastmod></url><url><loc>http://%[1]s%[3]s</loc></url>", m.host, n, path(n))
 		}
-		fmt.Fprint(z, "</urlset>")
-		_ = z.Close() // a buffer has no errors
+		write(z, "%s", "</urlset>")
+		_ = z.Close()
 	}
 	return b.Bytes()
 }

@@ -3,8 +3,6 @@
 package crawls
 
 import (
-	"fetchd/test/rig"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -19,15 +17,7 @@ func TestCrashes(t *testing.T) {
 	c.put(120, pages, pages/2)
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	c.requests(pages * 2 / 3)
-	held := 0
-	rig.Until(ctx, t, "w2 holds leases", func() bool {
-		w2.suspend()
-		if held = c.count(`SELECT count(*) FROM urls WHERE worker = 'w2' AND status = 'fetching'`); held > 0 {
-			return true
-		}
-		w2.Signal(syscall.SIGCONT)
-		return false
-	})
+	held := c.hold(ctx, w2, "w2")
 	w2.kill()
 	w2.exits(ctx, -1)
 	c.requests(pages * 4 / 3)

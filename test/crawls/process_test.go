@@ -37,12 +37,15 @@ type process struct {
 	log bytes.Buffer
 }
 
-// start runs a program until the test ends.
+// start runs a program until the test ends. A name without a slash is a program of the module.
 func start(t *testing.T, name, program string, args ...string) *process {
 	t.Helper()
 	p := &process{T: t, name: name}
 	var err error
-	p.Process, err = rig.Start(append([]string{rig.Program(program)}, args...), nil, func(line []byte) {
+	if !strings.Contains(program, "/") {
+		program = rig.Program(program)
+	}
+	p.Process, err = rig.Start(append([]string{program}, args...), nil, func(line []byte) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.log.Write(line)

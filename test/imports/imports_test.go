@@ -94,6 +94,18 @@ var rules = []rule{
 		why: "tests of any package, and benchmarks, use it",
 	},
 	{
+		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		why: "finding links is text processing",
+	},
+	{
+		pkg: "frontier/scope", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		why: "a scope decides by the URL alone",
+	},
+	{
+		pkg: "frontier/sitemap", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		why: "a sitemap is read from any place, and put by its caller",
+	},
+	{
 		pkg: "frontier/percent", onlyStandard: true,
 		why: "percent escapes are text processing",
 	},

@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+// readable fails the test unless the frontier at dsn, which has the URL http://a.test/ and an outcome,
+// can be read.
+func readable(t *testing.T, dsn string) {
+	t.Helper()
+	s, err := Open(t.Context(), dsn, Config{ReadOnly: true})
+	if err != nil {
+		t.Fatalf("Open = %v", err)
+	}
+	f := &fixture{Store: s, t: t, dsn: dsn}
+	if n, err := f.Counts(t.Context()); n.Fetched != 1 || err != nil {
+		t.Errorf("Counts = %+v, %v; want one URL", n, err)
+	}
+	f.url("http://a.test/")
+	rows := 0
+	for _, err := range f.URLs(t.Context()) {
+		if rows++; err != nil {
+			t.Errorf("URLs: %v", err)
+		}
+	}
+	for _, err := range f.Fetches(t.Context()) {
+		if rows++; err != nil {
+			t.Errorf("Fetches: %v", err)
+		}
+	}
+	if rows != 2 {
+		t.Errorf("%d rows, want a URL and an outcome", rows)
+	}
+	if robots := f.robots("http://a.test"); string(robots.Body) != "x" {
+		t.Errorf("Robots = %+v", robots)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+}
+
+// toRead gives f what readable expects.
+func (f *fixture) toRead() {
+	f.t.Helper()
+	f.put("http://a.test/")
+	f.saveRobots("http://a.test")
+	f.fetched(f.claim(1)[0])
+}
+
+// TestPostgresRoleThatReads opens a frontier with a role that has only SELECT.
+func TestPostgresRoleThatReads(t *testing.T) {
+	f := open(t, newPostgres(t))
+	f.toRead()
+	dsn, err := url.Parse(f.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := "reader" + strings.TrimPrefix(dsn.Path, "/")
+	f.exec(`CREATE ROLE ` + role + ` LOGIN`)
+	defer f.exec(`DROP ROLE ` + role)
+	f.exec(`GRANT SELECT ON ALL TABLES IN SCHEMA public TO ` + role)
+	defer f.exec(`DROP OWNED BY ` + role)
+	dsn.User = url.User(role)
+	readable(t, dsn.String())
+	s, err := Open(t.Context(), dsn.String(), Config{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Put(t.Context(), Entries("http://b.test/"), Limits{}); err == nil {
+		t.Error("the role can put a URL, so the test shows nothing")
+	}
+}
+
+// TestPostgresStandby opens a frontier on a hot standby.
+func TestPostgresStandby(t *testing.T) {
+	f := open(t, newPostgres(t))
+	if server.log == "" {
+		t.Skip("the server is not ours, so it may not allow a standby")
+	}
+	f.toRead()
+	at, err := url.Parse(f.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "frontierstandby") // its user could not enter t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	as, err := owner(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "data")
+	run := func(name string, args ...string) *exec.Cmd {
+		binary, err := program(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(binary, args...)
+		cmd.SysProcAttr, cmd.Dir = as, dir
+		return cmd
+	}
+	if out, err := run("pg_basebackup", "-D", data, "-R", "-c", "fast", "-N", "-h", at.Query().Get("host"), "-U", at.User.Username()).CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	standby := run("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200")
+	if err := standby.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = standby.Process.Signal(syscall.SIGQUIT)
+		_ = standby.Wait()
+	})
+	at.RawQuery = url.Values{"host": {dir}}.Encode()
+	if err := answers(at.String()); err != nil {
+		t.Fatal(err)
+	}
+	readable(t, at.String())
+	s, err := Open(t.Context(), at.String(), Config{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(fmt.Sprint(err), "read-only") {
+		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
+	}
+}
+
+// TestReadOnlyDoesNotMigrate opens databases that must be migrated, or are no frontier.
+func TestReadOnlyDoesNotMigrate(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		version int64
+		want    string
+	}{
+		{"an older version", 5, "its schema is version 5, this program needs 7"},
+		{"an empty database", 0, "its schema is version 0, this program needs 7"},
+	} {
+		for kind, dsn := range map[string]string{"sqlite": filepath.Join(t.TempDir(), "frontier.db"), "postgres": newPostgres(t)} {
+			t.Run(row.name+" "+kind, func(t *testing.T) {
+				dialect, driver, raw := goose.DialectPostgres, "pgx", dsn
+				if kind == "sqlite" {
+					dialect, driver, raw = goose.DialectSQLite3, kind, "file:"+dsn
+				}
+				db, list := unmigrated(t, dialect, driver, raw)
+				if row.version > 0 {
+					if _, err := list.UpTo(t.Context(), row.version); err != nil {
+						t.Fatal(err)
+					}
+				} else if _, err := db.ExecContext(t.Context(), `CREATE TABLE other (id BIGINT)`); err != nil {
+					t.Fatal(err)
+				}
+				_, err := Open(t.Context(), dsn, Config{ReadOnly: true})
+				if !errors.Is(err, ErrOlderSchema) || !strings.Contains(fmt.Sprint(err), row.want) {
+					t.Errorf("Open = %v, want %q", err, row.want)
+				}
+				if got, err := list.GetDBVersion(t.Context()); got != row.version || err != nil {
+					t.Errorf("the schema is version %d, %v; want %d still", got, err, row.version)
+				}
+				open(t, dsn)
+				if s, err := Open(t.Context(), dsn, Config{ReadOnly: true}); err != nil {
+					t.Errorf("Open after the migration = %v", err)
+				} else {
+					s.Close()
+				}
+			})
+		}
+	}
+}
+
+// TestPostgresIsolation checks that a default other than read committed is refused.
+func TestPostgresIsolation(t *testing.T) {
+	dsn := newPostgres(t)
+	open(t, dsn)
+	for _, row := range []struct {
+		level string
+		want  error
+	}{{"repeatable read", ErrIsolation}, {"serializable", ErrIsolation}, {"read committed", nil}} {
+		s, err := Open(t.Context(), dsn+"&default_transaction_isolation="+url.PathEscape(row.level), Config{})
+		if !errors.Is(err, row.want) {
+			t.Errorf("%s: Open = %v, want %v", row.level, err, row.want)
+		}
+		if err == nil {
+			s.Close()
+		}
+	}
+}
+
+// TestPostgresConnections counts the connections of a busy store.
+func TestPostgresConnections(t *testing.T) {
+	dsn := newPostgres(t)
+	f := open(t, dsn)
+	for _, limit := range []int{1, 3} {
+		s, err := Open(t.Context(), dsn+fmt.Sprintf("&application_name=limit%d", limit), Config{Connections: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		const calls = 10
+		for range calls {
+			go func() {
+				_, err := s.(*postgresDB).db.ExecContext(context.Background(), `SELECT pg_sleep(0.05)`) //nolint:errcheck // it is one
+				ended <- err
+			}()
+		}
+		most := int64(0)
+		for left := calls; left > 0; {
+			select {
+			case err := <-ended:
+				if left--; err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Millisecond):
+			}
+			most = max(most, f.number(fmt.Sprintf(`SELECT count(*) FROM pg_stat_activity WHERE application_name = 'limit%d'`, limit)))
+		}
+		if most != int64(limit) {
+			t.Errorf("at most %d connections, want %d", most, limit)
+		}
+		s.Close()
+	}
+}
