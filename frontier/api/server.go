@@ -40,7 +40,7 @@ type Config struct {
 	// Hosts are names of the service, without ports, that browsers may use. They are checked on
 	// loopback and in plaintext, to prevent DNS rebinding.
 	Hosts []string
-	// Page serves GET / and GET /page/ of the HTTP port. Nil means no page.
+	// Page serves GET / and GET /console/ of the HTTP port. Nil means no page.
 	Page http.Handler
 	// Metrics gets the metrics of the server, and serves /metrics. Nil means no metrics.
 	Metrics *prometheus.Registry

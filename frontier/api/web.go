@@ -55,7 +55,7 @@ func (s *Server) newWeb() *http.Server {
 	}
 	if s.config.Page != nil {
 		routes.Add("GET", "/{$}", guard.Page(s.config.Page))
-		routes.Add("GET", "/page/", guard.Page(s.config.Page))
+		routes.Add("GET", "/console/", guard.Page(s.config.Page))
 	}
 	routes.Rest()
 	return &http.Server{
