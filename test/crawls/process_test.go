@@ -5,6 +5,7 @@ package crawls
 import (
 	"bytes"
 	"context"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,12 +38,15 @@ type process struct {
 	log bytes.Buffer
 }
 
-// start runs a program until the test ends.
+// start runs a program until the test ends. It is the name of one that TestMain has built, or a path.
 func start(t *testing.T, name, program string, args ...string) *process {
 	t.Helper()
 	p := &process{T: t, name: name}
+	if !filepath.IsAbs(program) {
+		program = rig.Program(program)
+	}
 	var err error
-	p.Process, err = rig.Start(append([]string{rig.Program(program)}, args...), nil, func(line []byte) {
+	p.Process, err = rig.Start(append([]string{program}, args...), nil, func(line []byte) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.log.Write(line)
