@@ -22,6 +22,7 @@ import (
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/fetchdtest"
 )
 
 // The limits that Pool documents.
@@ -178,6 +179,22 @@ func TestPoolWithoutService(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPoolWithoutFetches checks that a stream stays open while there is no fetch for it, longer than a
+// service waits for the first message of a call.
+func TestPoolWithoutFetches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, InMemory: true})
+		p := client.NewPool()
+		p.Open(t.Context(), client.New(s.Conn), 2, func(err error, _ time.Duration) { t.Errorf("lost: %v", err) })
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // time of the bubble
+		if n, _ := p.Capacity(); n != 2*client.StreamTasks {
+			t.Errorf("capacity for %d fetches, want %d", n, 2*client.StreamTasks)
+		}
+		p.Close()
+	})
 }
 
 // TestPoolLost: streams are replaced, after longer and longer waits if that fails.

@@ -110,8 +110,11 @@ func (s *stream) abandon(c *call) bool {
 
 // send sends what is queued until the stream has ended or is half-closed.
 func (s *stream) send() {
-	for {
+	for first := true; ; first = false {
 		m, last := s.next()
+		if first && m == nil && !last {
+			m = new(pb.FetchManyRequest) // a service ends a stream whose first message does not arrive
+		}
 		switch {
 		case m != nil:
 			if s.rpc.Send(m) != nil {

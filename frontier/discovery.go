@@ -90,7 +90,13 @@ func (f *found) cutPage(limit string) {
 // discovers reports whether the links of a page are added.
 func (v *visit) discovers() bool {
 	d := v.w.config.Discovery
-	return d != nil && v.claim.Kind == store.Page && (d.MaxDepth < 0 || v.claim.Depth < d.MaxDepth)
+	return d != nil && v.claim.Kind == store.Page && !v.tooDeep()
+}
+
+// tooDeep reports whether the links of a page have a greater depth than the maximum.
+func (v *visit) tooDeep() bool {
+	d := v.w.config.Discovery
+	return d != nil && v.claim.Kind == store.Page && d.MaxDepth >= 0 && v.claim.Depth >= d.MaxDepth
 }
 
 // allows reports whether the target of a redirect, or another URL of the claim's kind, belongs to the crawl.
@@ -213,6 +219,7 @@ func (v *visit) put(entries []store.Entry, limits store.Limits) *ending {
 		f.added.Add(r.Added)
 		f.over.Add(r.Over)
 		f.overHost.Add(r.OverHost)
+		v.leftOut = v.leftOut || r.Over+r.OverHost > 0
 	}
 	return nil
 }

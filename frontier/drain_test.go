@@ -1,9 +1,11 @@
 package frontier
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -155,5 +157,51 @@ func TestDrainDuringBackoff(t *testing.T) {
 	}
 	if took := time.Since(started); took > 5*time.Second || r.site.Count() != 0 {
 		t.Errorf("it took %v and %d requests", took, r.site.Count())
+	}
+}
+
+// TestCleanStopIsSilent stops workers with robots.txt, redirects and long bodies in flight, some of which
+// are cancelled. That is no reason for a warning.
+func TestCleanStopIsSilent(t *testing.T) {
+	t.Parallel()
+	const hosts = 12
+	for _, row := range []struct {
+		name     string
+		requests int // before the stop
+		drain    time.Duration
+	}{
+		{"at once", 0, time.Minute},
+		{"at the first robots.txt", 1, time.Minute},
+		{"between", hosts, time.Minute},
+		{"in the middle", 3 * hosts, time.Minute},
+		{"near the end", 5 * hosts, time.Minute},
+		{"at once, cancelled", 0, time.Millisecond},
+		{"at the first robots.txt, cancelled", 1, time.Millisecond},
+		{"between, cancelled", hosts, time.Millisecond},
+		{"in the middle, cancelled", 3 * hosts, time.Millisecond},
+		{"near the end, cancelled", 5 * hosts, time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, time.Millisecond, site.Config{})
+			var log bytes.Buffer
+			r.config.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			r.config.IgnoreRobots, r.config.Bodies, r.config.DrainTime = false, &shelf{empty: true}, row.drain
+			for h := range hosts {
+				host, next := fmt.Sprintf("h%d", h), fmt.Sprintf("h%d", (h+1)%hosts)
+				r.add(r.site.URL(host, fmt.Sprintf("/s/long%d/200:size=1500000,drip=100000@10ms", h)),
+					r.site.URL(host, redirectTo(302, r.site.URL(next, "/p/1"))), r.site.URL(host, "/slow/30/2"), r.site.URL(host, "/p/3"))
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			ended := r.run(ctx, r.worker())
+			r.awaitVisits(row.requests)
+			cancel(errEnough)
+			if err := <-ended; !errors.Is(err, errEnough) {
+				t.Errorf("Run = %v, want what ended it", err)
+			}
+			if log.Len() > 0 {
+				t.Errorf("the log is not empty:\n%s", log.String())
+			}
+		})
 	}
 }

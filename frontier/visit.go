@@ -31,6 +31,7 @@ type visit struct {
 	started     bool      // a fetch was sent, so requests may have been made
 	body        Body      // of the last part; nil if bodies are not stored
 	spool       *spool    // of the last part; nil if it is not read for links
+	leftOut     bool      // a budget has left out links
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts at least until then, by this machine's clock
@@ -85,6 +86,10 @@ func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
 		if e := v.discover(outcome, &result); e != nil {
 			return *e
 		}
+	}
+	if v.leftOut || v.tooDeep() && !v.w.config.Recrawl.On() {
+		// A 304 would hide the links from a crawl with larger limits.
+		result.fetch.ETag, result.fetch.LastModified = "", ""
 	}
 	return result
 }

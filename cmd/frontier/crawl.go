@@ -117,6 +117,18 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 			return err
 		}
 	}
+	if !p.started && !p.NoSitemaps {
+		// A robots.txt that was read before the crawl may name sitemaps.
+		for _, u := range p.Seeds {
+			host, err := hostKey(u)
+			if err != nil {
+				return err
+			}
+			if _, err := s.RefreshRobots(ctx, originsOf(host)); err != nil {
+				return err
+			}
+		}
+	}
 	return s.SetSetting(ctx, endedSetting, "")
 }
 

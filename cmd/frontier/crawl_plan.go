@@ -34,6 +34,8 @@ type plan struct {
 	MaxHostBytes   int64    `json:"max_bytes_per_host,omitempty"`
 	MaxTime        span     `json:"max_time,omitempty"`
 	MaxHostTime    span     `json:"max_time_per_host,omitempty"`
+
+	started bool // before this run
 }
 
 // span is a duration whose JSON is text such as "1h0m0s".
@@ -69,13 +71,13 @@ func (c *crawlCmd) plan(ctx context.Context, a *app, s store.Store) (*plan, erro
 	if text == "" && len(c.URL) == 0 {
 		return nil, cli.UsageError("URL", fmt.Sprintf("the database %s has no crawl to continue: give a URL where it starts", safe(c.DB)))
 	}
-	p := &plan{Scope: string(scope.Host)}
+	p := &plan{Scope: string(scope.Host), started: text != ""}
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), p); err != nil {
 			return nil, fmt.Errorf("the crawl in the database is not readable: %w", err)
 		}
 	}
-	if err := c.change(a, p, text != ""); err != nil {
+	if err := c.change(a, p); err != nil {
 		return nil, err
 	}
 	changed, err := json.Marshal(p)
@@ -95,7 +97,8 @@ func shown(value []byte) string {
 
 // change changes the plan by the flags that were given. It reports changes of a crawl that was started
 // before.
-func (c *crawlCmd) change(a *app, p *plan, started bool) error {
+func (c *crawlCmd) change(a *app, p *plan) error {
+	again := false
 	for _, f := range []struct {
 		flag  string
 		to    any // a pointer to a field of p
@@ -127,9 +130,13 @@ func (c *crawlCmd) change(a *app, p *plan, started bool) error {
 		if err != nil {
 			return err
 		}
-		if started && string(before) != string(after) {
+		if p.started && string(before) != string(after) {
 			c.console.Printf("--%s of this crawl was %s and is now %s; runs that have started keep the old value\n", f.flag, shown(before), shown(after))
+			again = again || slices.Contains([]string{"max-depth", "max-urls", "max-urls-per-host"}, f.flag)
 		}
+	}
+	if again {
+		c.console.Printf("\"frontier retry --fetched-before 0s\" has pages fetched again, to find the links that were left out\n")
 	}
 	for _, u := range c.URL {
 		if !slices.Contains(p.Seeds, u) {

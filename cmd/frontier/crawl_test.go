@@ -21,7 +21,7 @@ func linked(t *testing.T, n int) *site.Site {
 		if _, err := fmt.Sscanf(target, "/x/%d", &i); err != nil || i >= n {
 			return site.Page{}
 		}
-		return site.Page{Type: "text/html", Body: fmt.Sprintf(`<a href=/x/%d>next</a><a href="http://other.test/">other</a>%s`, i+1, strings.Repeat(" ", 1000))}
+		return site.Page{Type: "text/html", Header: map[string]string{"ETag": `"1"`}, Body: fmt.Sprintf(`<a href=/x/%d>next</a><a href="http://other.test/">other</a>%s`, i+1, strings.Repeat(" ", 1000))}
 	}})
 }
 
@@ -134,6 +134,11 @@ func TestCrawlURLs(t *testing.T) {
 	if status := c.cli("status"); !strings.Contains(status.out, "--max-urls") {
 		t.Errorf("status: %s", status.out)
 	}
+	c.crawl(s, "-q", "--max-urls", "9")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
+	c.cli("retry", "--fetched-before", "0s")
+	c.crawl(s, "-q")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 9}), fmt.Sprint(c.statuses()))
 }
 
 func TestCrawlUsage(t *testing.T) {
@@ -159,4 +164,26 @@ func TestCrawlUsage(t *testing.T) {
 	if got := c.cli("crawl"); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no crawl to continue") {
 		t.Errorf("a database without a crawl: %+v", got)
 	}
+}
+
+// TestCrawlAfterRun checks that the first crawl of a database reads the sitemaps of a robots.txt that was
+// read before.
+func TestCrawlAfterRun(t *testing.T) {
+	t.Parallel()
+	var s *site.Site
+	s = startSite(t, site.Config{
+		Robots: func(string) (int, string) { return 200, "Sitemap: /x/map\n" },
+		Page: func(_, target string) site.Page {
+			if target == "/x/map" {
+				return site.Page{Type: "text/plain", Body: at(s, "/x/2") + "\n"}
+			}
+			return site.Page{Type: "text/html", Body: "x"}
+		},
+	})
+	c := newCrawl(t)
+	c.add(at(s, "/x/1")+"\n", "-i", "-")
+	c.run(inside(s.Port()), "-q")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 1}), fmt.Sprint(c.statuses()))
+	c.crawl(s, "-q", at(s, "/x/3"))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 4}), fmt.Sprint(c.statuses())) // three pages and the sitemap
 }

@@ -178,14 +178,14 @@ func (s *service) claimLater(ctx context.Context, params store.ClaimParams, d ti
 		return nil, false, ctx.Err()
 	}
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
+		claims, done, err = s.claimNow(ctx, params)
+		if len(claims) > 0 || done || err != nil {
+			return claims, done, err
+		}
 		select {
 		case <-time.After(pause):
 		case <-waiting.Done():
 			return nil, false, ctx.Err()
-		}
-		claims, done, err = s.claimNow(ctx, params)
-		if len(claims) > 0 || done || err != nil {
-			return claims, done, err
 		}
 	}
 }

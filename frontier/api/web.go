@@ -38,10 +38,7 @@ func (s *Server) newWeb() *http.Server {
 	routes, guard := webapi.NewRoutes(), &webapi.Guard{Hosts: s.config.Hosts, Flag: "--console-host"}
 	for _, m := range methods {
 		verbs := "POST"
-		switch {
-		case m.stream || m.name == "Stats":
-			verbs = "GET"
-		case m.name == "Why":
+		if m.stream || m.name == "Why" || m.name == "Stats" {
 			verbs = "GET POST" // a long URL does not fit into a query
 		}
 		routes.Add(verbs, m.path, s.serveMethod(m, guard))

@@ -10,45 +10,45 @@ import (
 	"fetchd/frontier/normal"
 )
 
-// item is a Fetch as it goes to the database. frontier_record reads the JSON names.
+// item is a Fetch as it goes to the database. frontier_record reads the JSON names, and a missing field as zero.
 type item struct {
 	place        int    // index in the caller's slice
 	hash         []byte // of FinalURL
 	ID           int64  `json:"id"`
 	Token        int64  `json:"token"`
 	Status       Status `json:"status"`
-	FinalURL     string `json:"final_url"`
-	FinalHash    string `json:"final_hash"`
-	FinalHost    string `json:"final_host"`
-	LastError    string `json:"last_error"`
-	ErrorClass   string `json:"error_class"`
-	RetryInMS    int64  `json:"retry_in_ms"`
-	HTTPStatus   int    `json:"http_status"`
-	Attempts     int    `json:"attempts"`
-	RetryCount   int    `json:"retry_count"`
-	DurationMS   int64  `json:"duration_ms"`
-	WaitMS       int64  `json:"wait_ms"`
-	Bytes        int64  `json:"bytes"`
-	ETag         string `json:"etag"`
-	LastModified string `json:"last_modified"`
-	BodyDigest   string `json:"body_digest"`
-	ContentType  string `json:"content_type"`
-	Charset      string `json:"charset"`
-	Headers      string `json:"headers"`
-	Whole        bool   `json:"whole"` // a 2xx, which replaces the stored validators, digest and earlier record
-	RecrawlInMS  int64  `json:"recrawl_in_ms"`
+	FinalURL     string `json:"final_url,omitempty"`
+	FinalHash    string `json:"final_hash,omitempty"`
+	FinalHost    string `json:"final_host,omitempty"`
+	LastError    string `json:"last_error,omitempty"`
+	ErrorClass   string `json:"error_class,omitempty"`
+	RetryInMS    int64  `json:"retry_in_ms,omitempty"`
+	HTTPStatus   int    `json:"http_status,omitempty"`
+	Attempts     int    `json:"attempts,omitempty"`
+	RetryCount   int    `json:"retry_count,omitempty"`
+	DurationMS   int64  `json:"duration_ms,omitempty"`
+	WaitMS       int64  `json:"wait_ms,omitempty"`
+	Bytes        int64  `json:"bytes,omitempty"`
+	ETag         string `json:"etag,omitempty"`
+	LastModified string `json:"last_modified,omitempty"`
+	BodyDigest   string `json:"body_digest,omitempty"`
+	ContentType  string `json:"content_type,omitempty"`
+	Charset      string `json:"charset,omitempty"`
+	Headers      string `json:"headers,omitempty"`
+	Whole        bool   `json:"whole,omitempty"` // a 2xx, which replaces the stored validators, digest and earlier record
+	RecrawlInMS  int64  `json:"recrawl_in_ms,omitempty"`
 
-	WARCFile          string `json:"warc_file"`
-	WARCOffset        int64  `json:"warc_offset"`
-	WARCLength        int64  `json:"warc_length"`
-	WARCRecordID      string `json:"warc_record_id"`
-	WARCDate          string `json:"warc_date"`
-	WARCPayloadDigest string `json:"warc_payload_digest"`
+	WARCFile          string `json:"warc_file,omitempty"`
+	WARCOffset        int64  `json:"warc_offset,omitempty"`
+	WARCLength        int64  `json:"warc_length,omitempty"`
+	WARCRecordID      string `json:"warc_record_id,omitempty"`
+	WARCDate          string `json:"warc_date,omitempty"`
+	WARCPayloadDigest string `json:"warc_payload_digest,omitempty"`
 
-	EarlierRecordID      string `json:"earlier_record_id"`
-	EarlierURL           string `json:"earlier_url"`
-	EarlierDate          string `json:"earlier_date"`
-	EarlierPayloadDigest string `json:"earlier_payload_digest"`
+	EarlierRecordID      string `json:"earlier_record_id,omitempty"`
+	EarlierURL           string `json:"earlier_url,omitempty"`
+	EarlierDate          string `json:"earlier_date,omitempty"`
+	EarlierPayloadDigest string `json:"earlier_payload_digest,omitempty"`
 }
 
 // items checks fetches. It returns the valid ones, and an error for every fetch. That of a valid
@@ -105,18 +105,18 @@ func (f Fetch) item(place int) (item, error) {
 	return it, nil
 }
 
-// normalised is an Entry as frontier_put_entries reads it.
+// normalised is an Entry as frontier_put_entries reads it. A missing field is zero.
 type normalised struct {
 	hash      []byte
 	URL       string `json:"url"`
 	Host      string `json:"host"`
 	Hash      string `json:"hash"`
-	Kind      Kind   `json:"kind"`
-	Priority  int    `json:"priority"`
-	Depth     int    `json:"depth"`
-	Parent    int64  `json:"parent"`
-	Metadata  string `json:"metadata"`
-	ChangedMS int64  `json:"changed_ms"`
+	Kind      Kind   `json:"kind,omitempty"`
+	Priority  int    `json:"priority,omitempty"`
+	Depth     int    `json:"depth,omitempty"`
+	Parent    int64  `json:"parent,omitempty"`
+	Metadata  string `json:"metadata,omitempty"`
+	ChangedMS int64  `json:"changed_ms,omitempty"`
 }
 
 func normalise(raw string) (normalised, error) {

@@ -115,6 +115,10 @@ func (s *Site) made(c *call) {
 	for name, value := range p.Header {
 		c.w.Header().Set(name, value)
 	}
+	if tag := p.Header["ETag"]; tag != "" && matches(c.r.Header["If-None-Match"], tag) {
+		c.answer(http.StatusNotModified, p.Type, "")
+		return
+	}
 	c.answer(http.StatusOK, p.Type, p.Body)
 }
 

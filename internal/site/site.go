@@ -30,7 +30,7 @@ type Config struct {
 // Page is an answer with status 200.
 type Page struct {
 	Type, Body string
-	Header     map[string]string // more header fields
+	Header     map[string]string // more header fields; If-None-Match with its ETag gets a 304
 }
 
 // Site is a running site. Its methods are safe for concurrent use. The caller must call

@@ -1,8 +1,8 @@
-// Package browser tests the console in a real browser: headless Chromium, driven through its
-// DevTools protocol.
+// Package browser tests the console and the page of the frontier in a real browser: headless
+// Chromium, driven through its DevTools protocol.
 //
 // The tests run if FETCHD_LONG is 1, which .ci/run console sets, and take a minute. Without
 // Chromium they are skipped, unless CI is true. They use loopback only, and close the browser
-// that they start. TestAxe needs axe-core, which .ci/run console installs. TestLooks writes
-// pictures of the page as artifacts: go test -artifacts keeps them.
+// that they start. TestAxe and TestFrontierAxe need axe-core, which .ci/run console installs. They
+// and TestLooks write pictures of the pages as artifacts: go test -artifacts keeps them.
 package browser

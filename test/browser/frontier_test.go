@@ -37,6 +37,7 @@ type frontierService struct {
 	watched chan *pb.WatchResponse
 
 	mu       sync.Mutex
+	age      time.Duration // of the counts
 	watchers int
 	stats    *pb.StatsResponse
 	why      *pb.WhyResponse // nil means that there is no such URL
@@ -79,7 +80,7 @@ func (s *frontierService) answer(method, body, token string) (message []byte, co
 	}
 	switch method {
 	case "stats":
-		s.stats.Time = timestamppb.Now()
+		s.stats.Time = timestamppb.New(time.Now().Add(-s.age))
 		return jsonOf(s.stats), 200
 	case "why":
 		if s.why == nil {
@@ -266,6 +267,10 @@ func TestFrontierPolls(t *testing.T) {
 	if last := s.last(); last != "stats hosts=100" {
 		t.Errorf("the page sent %s", last)
 	}
+	p.want("#age", "")
+	s.set(func(s *frontierService) { s.age = time.Hour })
+	p.reload()
+	p.until(`document.getElementById('age').textContent === 'counted 60 min ago'`)
 	sent := eval[int](p, `(async () => {
 		let sent = 0;
 		const send = window.fetch;

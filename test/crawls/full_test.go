@@ -4,12 +4,13 @@ package crawls
 
 import (
 	"errors"
-	"fetchd/test/rig"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
+
+	"fetchd/test/rig"
 )
 
 // TestDiskFull fills the disk of the database and the bodies in the middle of a crawl, and

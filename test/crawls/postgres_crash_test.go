@@ -4,11 +4,8 @@ package crawls
 
 import (
 	"context"
-	"syscall"
 	"testing"
 	"time"
-
-	"fetchd/test/rig"
 )
 
 // TestCrashes kills one of three workers, and then PostgreSQL, in the middle of 12,000 URLs
@@ -36,15 +33,7 @@ func crashes(t *testing.T, dsn func(context.Context, *postgres) string) {
 	c.put(120, pages, pages/2)
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	c.requests(pages * 2 / 3)
-	held := 0
-	rig.Until(ctx, t, "w2 holds leases", func() bool {
-		w2.suspend()
-		if held = c.count(`SELECT count(*) FROM urls WHERE worker = 'w2' AND status = 'fetching'`); held > 0 {
-			return true
-		}
-		w2.Signal(syscall.SIGCONT)
-		return false
-	})
+	held := c.hold(ctx, w2, "w2")
 	w2.kill()
 	w2.exits(ctx, -1)
 	c.requests(pages * 4 / 3)

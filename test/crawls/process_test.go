@@ -5,7 +5,6 @@ package crawls
 import (
 	"bytes"
 	"context"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,14 +37,14 @@ type process struct {
 	log bytes.Buffer
 }
 
-// start runs a program until the test ends. It is the name of one that TestMain has built, or a path.
+// start runs a program until the test ends. A name without a slash is a program of the module.
 func start(t *testing.T, name, program string, args ...string) *process {
 	t.Helper()
 	p := &process{T: t, name: name}
-	if !filepath.IsAbs(program) {
+	var err error
+	if !strings.Contains(program, "/") {
 		program = rig.Program(program)
 	}
-	var err error
 	p.Process, err = rig.Start(append([]string{program}, args...), nil, func(line []byte) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

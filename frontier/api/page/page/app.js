@@ -1,6 +1,7 @@
 // The page: reads the state every two seconds while it is visible, and wires the controls.
 
 import { get, post, Refused } from './call.js';
+import { span } from './format.js';
 import { Outcomes } from './outcomes.js';
 import { State } from './state.js';
 import { el, visible } from './text.js';
@@ -8,7 +9,7 @@ import { answer } from './why.js';
 
 const every = 2000; // milliseconds between two readings
 const longest = 30000; // between two readings while they fail
-const patience = 15000; // for one answer
+const patience = 90000; // for one answer; the service waits a minute for its database
 
 const $ = (id) => document.getElementById(id);
 const state = new State();
@@ -60,6 +61,7 @@ async function refresh() {
   stop();
   const mine = new AbortController();
   control = mine;
+  const slow = setTimeout(() => { if (stats === null) notice('The URLs are counted. That takes a while in a large frontier.'); }, every);
   try {
     const next = await call(get, 'stats', { hosts: $('more-hosts').getAttribute('aria-pressed') === 'true' ? 100 : 10 }, mine.signal);
     if (control !== mine) return;
@@ -73,6 +75,8 @@ async function refresh() {
     }
     failures++;
     failed(error);
+  } finally {
+    clearTimeout(slow);
   }
   control = null;
   if (document.visibilityState === 'visible') timer = setTimeout(refresh, Math.min(every * 2 ** Math.min(failures, 10), longest));
@@ -100,6 +104,8 @@ function show(next) {
 function draw() {
   if (own && Date.parse(stats.time) <= own.at) stats.paused = own.paused;
   else own = null;
+  const age = (Date.now() - skew - Date.parse(stats.time)) / 1000; // counting a large frontier takes long, so the service keeps the counts
+  $('age').textContent = age < 10 ? '' : `counted ${span(age)} ago`;
   const now = state.draw(stats);
   if (now !== word) announce(`${now}.`);
   word = now;

@@ -1,6 +1,9 @@
 -- For crawls that find their own URLs, fetch them again, and end by a budget.
 -- +goose Up
 
+-- In the order of a worker's transactions, so that neither waits for the other.
+LOCK TABLE settings, hosts, urls, fetches;
+
 -- kind is 0 for a page and 1 for a sitemap. parent_id is the row with the link, or 0. metadata is a JSON object of
 -- whoever added the URL, or empty. recrawl_ms is the time between two fetches of a page, and recrawl_at is when
 -- the next one is due; 0 means never.
@@ -24,6 +27,11 @@ ALTER TABLE hosts ADD COLUMN fetch_count BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN first_at BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN url_count BIGINT;
 
+-- A row of urls is updated twice for each fetch, and a row of hosts as well. Free space keeps the new versions on the
+-- page.
+ALTER TABLE urls SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+ALTER TABLE hosts SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
 -- A worker updates its row while it runs, and deletes it when it stops.
 CREATE TABLE workers (
     name       TEXT   PRIMARY KEY,
@@ -34,7 +42,8 @@ CREATE TABLE workers (
 -- A worker that runs asks every ten seconds which files to fetch again.
 CREATE INDEX robots_refresh ON robots (origin) WHERE saved_at = 0;
 
--- The rows of the JSON lists that frontier_put_entries and frontier_record read. A field is null if the program is older.
+-- The rows of the JSON lists that frontier_put_entries and frontier_record read. A missing field is zero or empty: it
+-- is left out to save time, or the program is older.
 CREATE TYPE frontier_entry AS (url text, host text, hash text, kind smallint, priority smallint, depth int, parent bigint, metadata text, changed_ms bigint);
 CREATE TYPE frontier_outcome AS (id bigint, token bigint, status text, final_url text, final_hash text, final_host text, last_error text,
     error_class text, retry_in_ms bigint, http_status int, attempts int, retry_count int, duration_ms bigint, wait_ms bigint,
@@ -49,7 +58,8 @@ CREATE FUNCTION frontier_sleeps(h hosts) RETURNS boolean LANGUAGE sql IMMUTABLE 
 $$ SELECT NOT h.paused AND h.in_flight < h.max_in_flight AND COALESCE(h.due_at > GREATEST(h.next_at, h.blocked_until), TRUE) $$;
 -- +goose StatementEnd
 
--- New hosts are inserted in the order of their names before any row is locked, so there are no deadlocks.
+-- New hosts are inserted in the order of their names before any row is locked, so there are no deadlocks. The locks of
+-- the hosts keep others from adding the same URLs, so the insert needs no ON CONFLICT, which costs a WAL record a row.
 -- The advisory lock lets the put that counts all URLs for the first time see those of every other put.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_put_entries(p_items jsonb, p_urls bigint, p_urls_per_host bigint)
@@ -65,7 +75,7 @@ DECLARE
     n_over  bigint;
     n_host  bigint;
 BEGIN
-    SELECT array_agg(x) INTO items FROM jsonb_populate_recordset(NULL::frontier_entry, p_items) AS x;
+    SELECT array_agg(x) INTO items FROM jsonb_populate_recordset(ROW ('', '', '', 0, 0, 0, 0, '', 0)::frontier_entry, p_items) AS x;
     IF p_urls > 0 THEN
         PERFORM pg_advisory_xact_lock(7381240021446157685);
         IF NOT EXISTS (SELECT 1 FROM settings WHERE name = 'url_count') THEN
@@ -90,9 +100,8 @@ BEGIN
         SELECT f.*, p_urls > 0 AND NOT f.over_host AND total + count(*) FILTER (WHERE NOT f.over_host) OVER (ORDER BY f.place) > p_urls AS over FROM fresh f
     ), new AS (
         INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
-        SELECT r.host_id, r.url, decode(r.hash, 'hex'), COALESCE(r.kind, 0), COALESCE(r.priority, 0), COALESCE(r.depth, 0), COALESCE(r.parent, 0), COALESCE(r.metadata, '')
-        FROM ranked r WHERE NOT r.over AND NOT r.over_host ORDER BY r.place
-        ON CONFLICT ON CONSTRAINT urls_url_hash_key DO NOTHING RETURNING host_id
+        SELECT r.host_id, r.url, decode(r.hash, 'hex'), r.kind, r.priority, r.depth, r.parent, r.metadata
+        FROM ranked r WHERE NOT r.over AND NOT r.over_host ORDER BY r.place RETURNING host_id
     ), sums AS (
         SELECT host_id, count(*) AS n FROM new GROUP BY host_id
     ), hinted AS (
@@ -116,10 +125,12 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- For programs that are older.
+-- For programs that are older, whose lists may have a URL twice.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION frontier_put(p_items jsonb) RETURNS bigint LANGUAGE sql AS
-$$ SELECT added FROM frontier_put_entries(p_items, 0, 0) $$;
+$$ SELECT added FROM frontier_put_entries((SELECT jsonb_agg(f.item ORDER BY f.place) FROM (
+    SELECT DISTINCT ON (x.item ->> 'hash') x.item, x.place FROM jsonb_array_elements(p_items) WITH ORDINALITY AS x (item, place)
+    ORDER BY x.item ->> 'hash', x.place) AS f), 0, 0) $$;
 -- +goose StatementEnd
 
 -- Searches for at most p_limit URLs of a host one priority after the other, because URLs of a high one may have to
@@ -255,7 +266,8 @@ DECLARE
     done        bigint[];
     broken      text;
 BEGIN
-    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(NULL::frontier_outcome, p_items) AS x;
+    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0)::frontier_outcome,
+            p_items) AS x;
     SELECT array_agg(u.host_id), array_agg(x) FILTER (WHERE x.final_url <> '' AND x.final_url <> u.url) INTO host_ids, moves
         FROM unnest(items) AS x JOIN urls u ON u.id = x.id;
     IF moves IS NOT NULL THEN
@@ -275,11 +287,11 @@ BEGIN
             etag = CASE WHEN i.etag = '' AND NOT i.whole THEN u.etag ELSE i.etag END,
             last_modified = CASE WHEN i.last_modified = '' AND NOT i.whole THEN u.last_modified ELSE i.last_modified END,
             body_digest = CASE WHEN i.whole THEN i.body_digest ELSE u.body_digest END,
-            earlier_record_id = CASE WHEN i.whole THEN COALESCE(i.earlier_record_id, '') ELSE u.earlier_record_id END,
-            earlier_url = CASE WHEN i.whole THEN COALESCE(i.earlier_url, '') ELSE u.earlier_url END,
-            earlier_date = CASE WHEN i.whole THEN COALESCE(i.earlier_date, '') ELSE u.earlier_date END,
-            earlier_payload_digest = CASE WHEN i.whole THEN COALESCE(i.earlier_payload_digest, '') ELSE u.earlier_payload_digest END,
-            recrawl_ms = CASE WHEN i.status = 'fetched' THEN COALESCE(i.recrawl_in_ms, 0) ELSE u.recrawl_ms END,
+            earlier_record_id = CASE WHEN i.whole THEN i.earlier_record_id ELSE u.earlier_record_id END,
+            earlier_url = CASE WHEN i.whole THEN i.earlier_url ELSE u.earlier_url END,
+            earlier_date = CASE WHEN i.whole THEN i.earlier_date ELSE u.earlier_date END,
+            earlier_payload_digest = CASE WHEN i.whole THEN i.earlier_payload_digest ELSE u.earlier_payload_digest END,
+            recrawl_ms = CASE WHEN i.status = 'fetched' THEN i.recrawl_in_ms ELSE u.recrawl_ms END,
             recrawl_at = CASE WHEN i.status <> 'fetched' THEN u.recrawl_at WHEN i.recrawl_in_ms > 0 THEN t + i.recrawl_in_ms ELSE 0 END,
             fetched_at = t
         FROM unnest(items) AS i WHERE u.id = i.id AND u.token = i.token AND u.status || '' = 'fetching'
@@ -305,9 +317,9 @@ BEGIN
             warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest)
         SELECT d.id, d.token, d.requested, d.final_url, d.status, d.http_status, d.error_class, d.last_error, d.attempts, d.retry_count,
             d.duration_ms, d.wait_ms, d.bytes, d.body_digest, t,
-            COALESCE(d.content_type, ''), COALESCE(d.charset, ''), COALESCE(d.headers, ''), -- null from a worker that is older
-            COALESCE(d.warc_file, ''), COALESCE(d.warc_offset, 0), COALESCE(d.warc_length, 0), COALESCE(d.warc_record_id, ''),
-            COALESCE(d.warc_date, ''), COALESCE(d.warc_payload_digest, '')
+            d.content_type, d.charset, d.headers,
+            d.warc_file, d.warc_offset, d.warc_length, d.warc_record_id,
+            d.warc_date, d.warc_payload_digest
         FROM recorded d
     )
     SELECT array_agg(d.id) INTO done FROM recorded d;
