@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -116,7 +117,7 @@ const (
 
 func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResponse, error) {
 	var v badrequest.Violations
-	params := store.ClaimParams{Worker: in.GetWorker(), NoSitemaps: !in.GetSitemaps()}
+	params := claimParams{ClaimParams: store.ClaimParams{Worker: in.GetWorker()}, sitemaps: in.GetSitemaps()}
 	params.Limit = int(badrequest.Integer(&v, "limit", &in.Limit, 1, 0, maxBatch))
 	params.Lease = v.Duration("lease", in.GetLease(), defaultLease, minLease, maxLease)
 	wait := v.Duration("wait", in.GetWait(), 0, 0, maxWait)
@@ -149,19 +150,49 @@ func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResp
 	return out, nil
 }
 
+type claimParams struct {
+	store.ClaimParams
+	sitemaps bool
+}
+
+// sitemapPause is how long a sitemap is left to callers that read it.
+const sitemapPause = 2 * time.Second
+
 // claimNow also reports whether nothing is left to do.
-func (s *service) claimNow(ctx context.Context, params store.ClaimParams) (claims []store.Claim, done bool, err error) {
-	claims, err = s.store.Claim(ctx, params)
-	if err != nil || len(claims) > 0 {
-		return claims, false, err
+func (s *service) claimNow(ctx context.Context, params claimParams) (claims []store.Claim, done bool, err error) {
+	for {
+		claims, err = s.store.Claim(ctx, params.ClaimParams)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(claims) == 0 {
+			left, err := s.store.Left(ctx)
+			return nil, !left, err
+		}
+		if params.sitemaps {
+			return claims, false, nil
+		}
+		var sitemaps []store.Lease
+		claims = slices.DeleteFunc(claims, func(c store.Claim) bool {
+			if c.Kind == store.Sitemap {
+				sitemaps = append(sitemaps, c.Lease)
+			}
+			return c.Kind == store.Sitemap
+		})
+		if len(sitemaps) > 0 {
+			if err := s.store.Postpone(ctx, sitemaps, sitemapPause); err != nil {
+				s.logger.WarnContext(ctx, "cannot release sitemaps: they are free when their leases end", slog.Any("error", err))
+			}
+		}
+		if len(claims) > 0 {
+			return claims, false, nil
+		}
 	}
-	left, err := s.store.Left(ctx)
-	return nil, !left, err
 }
 
 // claimLater looks for URLs until there are some, or for d. After the server has begun to stop, or the
 // caller has gone, it claims nothing.
-func (s *service) claimLater(ctx context.Context, params store.ClaimParams, d time.Duration) (claims []store.Claim, done bool, err error) {
+func (s *service) claimLater(ctx context.Context, params claimParams, d time.Duration) (claims []store.Claim, done bool, err error) {
 	leave, err := occupy(ctx, waitLimit)
 	if err != nil {
 		return nil, false, err
@@ -170,7 +201,7 @@ func (s *service) claimLater(ctx context.Context, params store.ClaimParams, d ti
 	waiting, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	turn := s.polls[params.NoSitemaps]
+	turn := s.polls[params.sitemaps]
 	select {
 	case turn <- struct{}{}:
 		defer func() { <-turn }()

@@ -100,3 +100,20 @@ func TestIDs(t *testing.T) {
 		}
 	})
 }
+
+func TestPostpone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/1", "http://a.test/2")
+		first := f.claim(1)[0]
+		if err := f.Postpone(t.Context(), []Lease{first.Lease, {ID: 99, Token: 1}}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if second := f.claim(1)[0]; second.ID == first.ID {
+			t.Errorf("the postponed URL %s was claimed again", first.URL)
+		}
+		if u := f.url(first.URL); u.Status != Pending || u.CrashCount != 0 || u.FailureCount != 0 {
+			t.Errorf("the postponed URL is %+v", u)
+		}
+	})
+}

@@ -30,6 +30,9 @@ type Store interface {
 	// Release returns URLs that were claimed but not requested. Their hosts open at once, and
 	// nothing is counted. It returns the leases that were still held.
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Postpone releases leases, and their URLs are not claimed again before d has passed. Other URLs of
+	// their hosts are.
+	Postpone(ctx context.Context, leases []Lease, d time.Duration) error
 	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
 	// after its delay. It returns the leases that were still held.
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
@@ -258,8 +261,6 @@ type ClaimParams struct {
 	Limit  int           // maximum number of URLs; zero means one
 	Lease  time.Duration // longer than a fetch's total timeout; zero means five minutes
 	Worker string        // name of the worker, for people to read; may be empty
-	// NoSitemaps leaves sitemaps to other workers. A sitemap does not delay the pages of its host then.
-	NoSitemaps bool
 }
 
 // Lease is the right to record one fetch of a URL.

@@ -1,0 +1,148 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/frontier/v1"
+)
+
+// TestManyWaits sends 10,000 claims that wait. Those over the limit are refused, and the others end
+// with their calls.
+func TestManyWaits(t *testing.T) {
+	r := newRig(t, nil)
+	r.put("http://a.test/1", "http://a.test/2")
+	r.claim(1, new(pb.ClaimRequest)) // the frontier is not done
+	ctx, cancel := context.WithCancel(t.Context())
+	const claims = 10_000
+	var refused, ended atomic.Int64
+	all := make(chan struct{})
+	var clients []pb.FrontierServiceClient // a connection has 256 calls in flight
+	for range 8 {
+		conn, err := grpc.NewClient("passthrough:///"+r.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		clients = append(clients, pb.NewFrontierServiceClient(conn))
+	}
+	for i := range claims {
+		go func() {
+			_, err := clients[i%len(clients)].Claim(ctx, &pb.ClaimRequest{Wait: durationpb.New(time.Minute)})
+			if status.Code(err) == codes.ResourceExhausted {
+				refused.Add(1)
+			}
+			if ended.Add(1) == claims {
+				close(all)
+			}
+		}()
+	}
+	for refused.Load() < claims-512 {
+		select {
+		case <-all:
+			t.Fatalf("all claims ended, %d were refused", refused.Load())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap) // of the clients too
+	if heap.HeapAlloc > 400<<20 {
+		t.Errorf("%d MiB are in use while claims wait", heap.HeapAlloc>>20)
+	}
+	if _, err := r.Stats(t.Context(), new(pb.StatsRequest)); err != nil && status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("Stats meanwhile: %v", err)
+	}
+	cancel()
+	<-all
+	if _, err := r.Claim(t.Context(), new(pb.ClaimRequest)); err != nil {
+		t.Errorf("a claim afterwards: %v", err)
+	}
+}
+
+// TestManyWatches opens more streams than a caller may have, and reads none.
+func TestManyWatches(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	refused := 0
+	for range 40 {
+		stream, err := r.Watch(ctx, new(pb.WatchRequest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) == codes.ResourceExhausted {
+			refused++
+		}
+	}
+	if refused != 40-32 {
+		t.Errorf("%d watches were refused, want 8", refused)
+	}
+}
+
+// bytesCodec sends a request as it is.
+type bytesCodec struct{ encoding.Codec }
+
+func (bytesCodec) Marshal(v any) ([]byte, error)      { return *v.(*[]byte), nil }        //nolint:forcetypeassert // the test gives it
+func (bytesCodec) Unmarshal(data []byte, v any) error { *v.(*[]byte) = data; return nil } //nolint:forcetypeassert // likewise
+func (bytesCodec) Name() string                       { return "proto" }
+
+// TestRawRequests sends bytes that a client of the contract cannot send.
+func TestRawRequests(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for _, tt := range []struct {
+		name string
+		sent []byte
+		code codes.Code
+		want string
+	}{
+		{"no message", []byte{0xff, 0xff}, codes.InvalidArgument, "is not a PutRequest"},
+		{"invalid UTF-8", []byte("\x0a\x03\x0a\x01\xff"), codes.InvalidArgument, "UTF-8"},
+		{"a million empty entries", []byte(strings.Repeat("\x0a\x00", 1_000_000)), codes.InvalidArgument, "the request has 1000000 fields"},
+		{"a request of 5 MiB", make([]byte, 5<<20), codes.ResourceExhausted, "larger than max"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var out []byte
+			err := r.conn.Invoke(t.Context(), pb.FrontierService_Put_FullMethodName, &tt.sent, &out, grpc.ForceCodec(bytesCodec{}))
+			if status.Code(err) != tt.code || !strings.Contains(fmt.Sprint(err), tt.want) {
+				t.Errorf("%v, want %v with %q", err, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// TestSlowHead sends the head of a request byte by byte. The server ends the connection.
+func TestSlowHead(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("the server waits for ten seconds")
+	}
+	r := newRig(t, nil)
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("POST /v1/claim HTTP/1.1\r\nHost: ")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(c).ReadString('\n'); err == nil {
+		t.Error("the server answered half a request")
+	}
+}
