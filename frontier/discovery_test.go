@@ -100,6 +100,9 @@ func TestDiscovery(t *testing.T) {
 			"/go/302/1?to=/x/dir/2 /x/1 /x/dir/2?via=r /x/dir/3", Found{Links: 2, Added: 2}},
 	} {
 		for _, bodies := range []bool{false, true} {
+			if bodies && !strings.Contains(row.name, "long") {
+				continue // a short body comes with its outcome
+			}
 			t.Run(fmt.Sprintf("%s, bodies %t", row.name, bodies), func(t *testing.T) {
 				t.Parallel()
 				r := discoverRig(t, site.Config{Page: pagesOf(row.documents)}, scope.Host, "a/x/1")

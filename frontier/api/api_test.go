@@ -36,6 +36,7 @@ type rig struct {
 	store store.Store
 	conn  *grpc.ClientConn
 	web   string // address of the HTTP port
+	http  *http.Client
 	grpc  string
 }
 
@@ -53,7 +54,7 @@ func newRig(t *testing.T, change func(*api.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, store: s}
+	r := &rig{T: t, store: s, http: &http.Client{Transport: new(http.Transport)}}
 	ended := make(chan error, 2)
 	listen := func(serve func(net.Listener) error) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +70,7 @@ func newRig(t *testing.T, change func(*api.Config)) *rig {
 	}
 	r.FrontierServiceClient = pb.NewFrontierServiceClient(r.conn)
 	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
+		r.http.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := errors.Join(server.Shutdown(ctx), <-ended, <-ended, r.conn.Close(), s.Close()); err != nil {
@@ -114,7 +115,7 @@ func (r *rig) post(path, text string) (int, string) {
 
 func (r *rig) do(request *http.Request) (int, string) {
 	r.Helper()
-	response, err := http.DefaultClient.Do(request)
+	response, err := r.http.Do(request)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -148,6 +149,18 @@ func TestCrawl(t *testing.T) {
 	if c.GetUrl() != "http://a.test/x" || c.GetHost() != "a.test" || c.GetDepth() != 2 || c.GetMetadata() != `{"a":1}` || c.GetKind() != pb.Kind_KIND_PAGE {
 		t.Errorf("Claim = %v", c)
 	}
+	why, err := r.Why(t.Context(), &pb.WhyRequest{Url: "http://A.test/x"})
+	if err != nil || why.GetStatus() != pb.Status_STATUS_FETCHING || why.GetReasonCode() != "fetching" || len(why.GetReasons()) != 1 || why.GetPriority() != 5 {
+		t.Errorf("Why = %v, %v", why, err)
+	}
+}
+
+// TestRecord checks that an outcome is recorded once, and only with the token of the claim.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.put("http://a.test/1", "http://a.test/2")
+	c := r.claim(1, new(pb.ClaimRequest))[0]
 	if held, err := r.Extend(t.Context(), &pb.ExtendRequest{Leases: []*pb.Lease{c.GetLease(), {Id: c.GetLease().GetId(), Token: 1 << 40}}}); err != nil || len(held.GetHeld()) != 1 {
 		t.Errorf("Extend = %v, %v, want the lease that is held", held, err)
 	}
@@ -162,10 +175,6 @@ func TestCrawl(t *testing.T) {
 		if got := results.GetResults(); err != nil || len(got) != 2 || got[0] != want || got[1] != pb.RecordResult_RECORD_RESULT_INVALID {
 			t.Errorf("Record, time %d: %v, %v, want %v, invalid", i+1, results, err, want)
 		}
-	}
-	why, err := r.Why(t.Context(), &pb.WhyRequest{Url: "http://A.test/x"})
-	if err != nil || why.GetStatus() != pb.Status_STATUS_FETCHED || why.GetReasonCode() != "fetched" || len(why.GetReasons()) != 1 || why.GetPriority() != 5 {
-		t.Errorf("Why = %v, %v", why, err)
 	}
 	stats, err := r.Stats(t.Context(), new(pb.StatsRequest))
 	if err != nil || stats.GetFetched() != 1 || stats.GetPending() != 1 || stats.GetOutcomesLastMinute() != 1 {
@@ -285,7 +294,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := r.http.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

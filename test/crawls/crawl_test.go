@@ -39,6 +39,7 @@ type crawl struct {
 	urls     int       // number of URLs put
 	finals   int       // pages that two URLs lead to
 	workers  int       // number of workers started
+	program  string    // that adds and works, as for start
 	body     []byte    // of the origin, from its first byte on; for tests that compare bodies
 	started  time.Time // when the first of them was
 }
@@ -57,7 +58,7 @@ func newCrawlOf(ctx context.Context, t *testing.T, dsn string, n int, cfg site.C
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	c := &crawl{T: t, ctx: ctx, site: s, dsn: dsn, dir: t.TempDir()}
+	c := &crawl{T: t, ctx: ctx, site: s, dsn: dsn, dir: t.TempDir(), program: "frontier"}
 	driver, name := "sqlite", "file:"+dsn+"?_pragma=busy_timeout(30000)"
 	if strings.HasPrefix(dsn, "postgres:") {
 		driver, name = "pgx", dsn
@@ -103,6 +104,10 @@ func (c *crawl) put(hosts, pages, pairs int) {
 // add puts URLs that are not in the database yet.
 func (c *crawl) add(urls []string) {
 	c.Helper()
+	if filepath.IsAbs(c.program) {
+		c.addWith(c.program, urls)
+		return
+	}
 	s, err := store.Open(c.ctx, c.dsn, store.Config{})
 	if err != nil {
 		c.Fatal(err)
@@ -144,7 +149,7 @@ func (c *crawl) workerOf(command string, flags ...string) *process {
 	for _, s := range c.services {
 		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
 	}
-	return start(c.T, "frontier "+command+" "+name, "frontier", append(args, flags...)...)
+	return start(c.T, "frontier "+command+" "+name, c.program, append(args, flags...)...)
 }
 
 // requests waits until the origin has received n requests.

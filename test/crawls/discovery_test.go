@@ -64,7 +64,9 @@ func TestDiscoveryCrashes(t *testing.T) {
 			}
 			seed := c.site.URL(w.host(0), "/x/0")
 			flags := []string{"--scope", "domain", seed}
-			w1, w2, w3 := c.workerOf("crawl", flags...), c.workerOf("crawl", flags...), c.workerOf("crawl", flags...)
+			w1, w2 := c.workerOf("crawl", flags...), c.workerOf("crawl", flags...)
+			c.requests(10)
+			w3 := c.workerOf("crawl") // joins the crawl of the database
 			c.requests(w.pages / 3)
 			rig.Until(ctx, t, "w2 holds leases", func() bool {
 				w2.suspend()

@@ -13,5 +13,6 @@
 // the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, half
 // of them in TestCrashes, and 20 s for each crawl in TestRobotsBombs, which also skips the row
 // with 60 hosts, because 90 hosts need more. Of the 2,000 pages in TestLongBodies one in eight
-// may have more than 64 KiB, 1 GB in all; in the long form every second, 3.5 GB.
+// may have more than 64 KiB, 1 GB in all; in the long form every second, 3.5 GB. Only the long form has
+// TestCrashesBehindPgBouncer, and TestUpgrade, which builds an earlier version of frontier.
 package crawls

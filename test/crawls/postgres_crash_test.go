@@ -3,6 +3,7 @@
 package crawls
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -10,9 +11,24 @@ import (
 // TestCrashes kills one of three workers, and then PostgreSQL, in the middle of 12,000 URLs
 // (6,000 in the short form). Half of them are pairs of redirects to one page of another host.
 func TestCrashes(t *testing.T) {
+	crashes(t, func(_ context.Context, p *postgres) string { return p.dsn() })
+}
+
+// TestCrashesBehindPgBouncer does the same with a pooler between workers and server.
+func TestCrashesBehindPgBouncer(t *testing.T) {
+	if !all() {
+		t.Skip("only in the long form")
+	}
+	crashes(t, func(ctx context.Context, p *postgres) string { return p.bouncer(ctx) })
+}
+
+// crashes runs the crawl of TestCrashes. dsn returns the connection string that the workers use.
+func crashes(t *testing.T, dsn func(context.Context, *postgres) string) {
+	t.Helper()
 	ctx := long(t)
 	server := newPostgres(ctx, t)
 	c := newCrawl(ctx, t, server.dsn(), 2)
+	c.dsn = dsn(ctx, server)
 	pages := sized(6000, 3000)
 	c.put(120, pages, pages/2)
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()

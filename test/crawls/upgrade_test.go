@@ -1,0 +1,101 @@
+//go:build linux
+
+package crawls
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fetchd/test/rig"
+)
+
+// beforeCrawl is the last commit with version 5 of the schema.
+const beforeCrawl = "97cd7d5"
+
+// TestUpgrade starts a new worker in the middle of a crawl of two older ones. It migrates the database,
+// and the older workers continue until nothing is left.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	if !all() {
+		t.Skip("the long form builds an earlier version")
+	}
+	older := filepath.Join(t.TempDir(), "frontier")
+	buildOlder(rig.Long(t, limit), t, older)
+	for name, dsn := range databases {
+		t.Run(name, func(t *testing.T) {
+			ctx := long(t)
+			c := newCrawl(ctx, t, dsn(ctx, t), 2)
+			c.program = older
+			c.put(60, 3000, 1000)
+			w1, w2 := c.worker(), c.worker()
+			c.requests(1500)
+			version := `SELECT max(version_id) FROM goose_db_version`
+			if got := c.count(version); got != 5 {
+				t.Fatalf("the older workers use version %d of the schema, want 5", got)
+			}
+			c.program = "frontier"
+			w3 := c.worker()
+			rig.Until(ctx, t, "the database is migrated", func() bool { return c.count(version) > 5 })
+			left := c.count(`SELECT count(*) FROM urls WHERE status <> 'fetched'`)
+			c.finished(w1, w2, w3)
+			c.complete()
+			c.polite()
+			c.outcomes()
+			later := make(map[string]int)
+			for _, w := range []string{"w1", "w2", "w3"} {
+				text, err := os.ReadFile(filepath.Join(c.dir, w+".jsonl"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				later[w] = strings.Count(string(text), "\n")
+			}
+			t.Logf("%d URLs, %d of them left at the migration; outcomes by worker: %v", c.urls, left, later)
+			for w, n := range later {
+				if n == 0 {
+					t.Errorf("%s has recorded no outcome", w)
+				}
+			}
+			for _, w := range []*process{w1, w2} {
+				if strings.Contains(w.text(), "level=ERROR") {
+					t.Errorf("%s logged errors:\n%s", w.name, last(w.text(), 5))
+				}
+			}
+		})
+	}
+}
+
+// buildOlder builds cmd/frontier of beforeCrawl.
+func buildOlder(ctx context.Context, t *testing.T, to string) {
+	t.Helper()
+	if out, err := exec.CommandContext(ctx, "git", "cat-file", "-e", beforeCrawl+"^{commit}").CombinedOutput(); err != nil {
+		t.Skipf("the repository does not have commit %s: %s", beforeCrawl, out)
+	}
+	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := fmt.Sprintf("git -C '%s' archive %s | tar -x && CGO_ENABLED=0 go build -o '%s' ./cmd/frontier", strings.TrimSpace(string(root)), beforeCrawl, to)
+	build := exec.CommandContext(ctx, "sh", "-c", text)
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", beforeCrawl, err, out)
+	}
+}
+
+// addWith puts URLs with another program.
+func (c *crawl) addWith(program string, urls []string) {
+	c.Helper()
+	add := exec.CommandContext(c.ctx, program, "add", "--db", c.dsn, "-i", "-")
+	add.Stdin = strings.NewReader(strings.Join(urls, "\n"))
+	out, err := add.CombinedOutput()
+	if want := fmt.Sprintf("%d added, 0 known, 0 bad\n", len(urls)); err != nil || string(out) != want {
+		c.Fatalf("%s add: %v, %q, want %q", program, err, out, want)
+	}
+	c.urls += len(urls)
+}
