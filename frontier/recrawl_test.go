@@ -161,3 +161,36 @@ func TestRecrawlEnds(t *testing.T) {
 		t.Errorf("%+v, want it not to be due again", row)
 	}
 }
+
+// TestRecrawlSitemap checks that a page is fetched before its time if a sitemap that is fetched again says
+// that the page has changed, and not otherwise.
+func TestRecrawlSitemap(t *testing.T) {
+	t.Parallel()
+	var r *rig
+	r = newRig(t, time.Millisecond, site.Config{Page: func(_, target string) site.Page {
+		if target != "/x/sitemap.xml" {
+			return site.Page{}
+		}
+		entry := func(path string, changed time.Time) string {
+			return "<url><loc>" + r.site.URL("a", path) + "</loc><lastmod>" + changed.UTC().Format(time.RFC3339Nano) + "</lastmod></url>"
+		}
+		return site.Page{Type: "application/xml", Body: `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">` +
+			entry("/p/1", time.Now()) + entry("/p/2", time.Now().Add(-time.Hour)) + "</urlset>"}
+	}})
+	r.config.Recrawl = Recrawl{Every: time.Hour, Rules: []RecrawlRule{{Pattern: regexp.MustCompile(`sitemap`), Every: 20 * time.Millisecond}}}
+	entries := store.Entries(r.site.URL("a", "/x/sitemap.xml"))
+	entries[0].Kind = store.Sitemap
+	if got, err := r.store.Put(t.Context(), entries, store.Limits{}); err != nil || got.Added != 1 {
+		t.Fatalf("Put = %+v, %v", got, err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.run(ctx, r.worker())
+	r.await("the page that changes", func() bool { return r.count("a", "/p/1") >= 4 })
+	cancel(errEnough)
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
+	if n := r.count("a", "/p/2"); n != 1 {
+		t.Errorf("%d requests for the page that did not change, want 1", n)
+	}
+}

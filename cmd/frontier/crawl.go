@@ -113,7 +113,7 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
 	}
 	if len(entries) > 0 {
-		if _, err := s.Put(ctx, entries, p.limits()); err != nil {
+		if _, err := s.Put(ctx, entries, store.Limits{}); err != nil { // they are wanted, whatever the budgets
 			return err
 		}
 	}

@@ -139,6 +139,8 @@ func TestCrawlURLs(t *testing.T) {
 	c.cli("retry", "--fetched-before", "0s")
 	c.crawl(s, "-q")
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 9}), fmt.Sprint(c.statuses()))
+	c.crawl(s, "-q", at(s, "/x/100")) // a URL that the user gives is added
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 10}), fmt.Sprint(c.statuses()))
 }
 
 func TestCrawlUsage(t *testing.T) {
