@@ -22,9 +22,6 @@ END $$;
 -- +goose StatementEnd
 SELECT frontier_lock_tables();
 
--- In the order of a worker's transactions, so that neither waits for the other.
-LOCK TABLE settings, hosts, urls, fetches;
-
 -- kind is 0 for a page and 1 for a sitemap. parent_id is the row with the link, or 0. metadata is a JSON object of
 -- whoever added the URL, or empty. recrawl_ms is the time between two fetches of a page, and recrawl_at is when
 -- the next one is due; 0 means never.

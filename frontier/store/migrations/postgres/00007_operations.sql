@@ -5,9 +5,6 @@
 -- +goose Up
 SELECT frontier_lock_tables();
 
--- In the order of a worker's transactions, so that neither waits for the other.
-LOCK TABLE settings, hosts, urls, fetches;
-
 -- Makes those of some URLs pending that were fetched by p_until, or that failed with p_class, which may be empty for any.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_again(p_ids bigint[], p_fetched boolean, p_class text, p_until bigint) RETURNS bigint LANGUAGE plpgsql
