@@ -4,7 +4,8 @@
 // [Open] opens a SQLite or PostgreSQL database and migrates its schema. [Store.Put] adds URLs. A
 // worker then repeats four steps:
 //
-//  1. [Store.Claim] leases one ready URL of each host that is due.
+//  1. [Store.Claim] leases ready URLs of the hosts that are due: one of each, unless SetHost allowed
+//     more.
 //  2. [Store.Extend] extends the lease while the fetch makes progress. [Store.DelayHosts] reports
 //     requests to other hosts, and [Store.Block] a host that asked for a pause. To follow a
 //     redirect to another host, the worker gets it from [Store.Reserve], returns it with
@@ -14,10 +15,13 @@
 //     lost.
 //  4. [Store.Reap], every few seconds, takes back the leases of workers that are gone.
 //
+// [Store.Recrawl], every few seconds, makes the URLs pending that are due to be fetched again.
+//
 // The store also keeps the robots.txt of origins; see [Robots].
 //
 // After a crash a fetch may run twice, but it is recorded once: every claim of a URL has a new
-// token, and a record with an older token fails with [ErrStale].
+// token, and a record with an older token fails with [ErrStale]. A token contains the time, so it is
+// not used again by a standby that takes over without the last claims.
 //
 // All times come from the database's clock, so the clocks of workers need not agree. Every
 // operation locks rows of hosts before those of URLs, each in the order of their ids.

@@ -181,6 +181,10 @@ var rules = []rule{
 		why: "the store keeps the state of the scheduler and calls nothing",
 	},
 	{
+		pkg: "frontier/api", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/conformance"}, testLibraries...),
+		why: "callers of the API fetch: it needs no fetchd",
+	},
+	{
 		pkg: "frontier", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/conformance/origin"},
 		why: "the scheduler knows the service only through its API",
 	},
