@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -37,7 +38,9 @@ type rig struct {
 	conn  *grpc.ClientConn
 	web   string // address of the HTTP port
 	http  *http.Client
-	grpc  string
+
+	metrics *prometheus.Registry
+	grpc    string
 }
 
 func newRig(t *testing.T, change func(*api.Config)) *rig {
@@ -46,7 +49,8 @@ func newRig(t *testing.T, change func(*api.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := api.Config{Store: s, UserAgent: "test"}
+	registry := prometheus.NewRegistry()
+	cfg := api.Config{Store: s, UserAgent: "test", Metrics: registry}
 	if change != nil {
 		change(&cfg)
 	}
@@ -54,7 +58,7 @@ func newRig(t *testing.T, change func(*api.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, store: s, http: &http.Client{Transport: new(http.Transport)}}
+	r := &rig{T: t, store: s, metrics: registry, http: &http.Client{Transport: new(http.Transport)}}
 	ended := make(chan error, 2)
 	listen := func(serve func(net.Listener) error) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

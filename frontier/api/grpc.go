@@ -214,10 +214,10 @@ func (s *Server) answer(m method, stream grpc.ServerStream) error {
 	}
 	defer free()
 	return s.service.run(ctx, m, in, func(out proto.Message) error {
-		stop := cancelAfter(ctx, stallTime)
+		stop := cancelAfter(ctx, s.config.Stall)
 		defer stop()
 		if err := stream.SendMsg(out); err != nil {
-			return stalledError(err)
+			return s.stalledError()
 		}
 		return nil
 	})

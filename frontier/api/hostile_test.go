@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/frontier/api"
 	pb "fetchd/gen/frontier/v1"
 )
 
@@ -153,5 +154,49 @@ func TestSlowHead(t *testing.T) {
 	}
 	if _, err := bufio.NewReader(c).ReadString('\n'); err == nil {
 		t.Error("the server answered half a request")
+	}
+}
+
+// TestUnreadWatch opens a stream and does not read it. Its outcomes are longer than all buffers.
+func TestUnreadWatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *api.Config) { c.Stall = 100 * time.Millisecond })
+	var put pb.PutRequest
+	for i := range 800 {
+		put.Entries = append(put.Entries, &pb.Entry{Url: fmt.Sprintf("http://h%d.test/", i)})
+	}
+	if _, err := r.Put(t.Context(), &put); err != nil {
+		t.Fatal(err)
+	}
+	var record pb.RecordRequest
+	for _, c := range r.claim(800, &pb.ClaimRequest{Limit: 1000}) {
+		record.Outcomes = append(record.Outcomes, &pb.Outcome{Lease: c.GetLease(), Status: pb.Status_STATUS_DEAD, LastError: strings.Repeat("x", 4096)})
+	}
+	if _, err := r.Record(t.Context(), &record); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() bool { // the server counts the calls that it has ended
+		families, err := r.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(fmt.Sprint(families), `value:"Aborted"`)
+	}
+	stream, err := r.Watch(t.Context(), &pb.WatchRequest{AfterId: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !ended() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-stream.Context().Done():
+			t.Fatal("the test ended")
+		}
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if code := status.Code(err); code != codes.Aborted && code != codes.Canceled {
+		t.Errorf("the stream ended with %v", err)
 	}
 }

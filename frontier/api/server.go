@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	_ "embed"
@@ -42,6 +43,8 @@ type Config struct {
 	Hosts []string
 	// Page serves GET / and GET /console/ of the HTTP port. Nil means no page.
 	Page http.Handler
+	// Stall is how long a caller may read nothing before its call ends. Zero means 30 seconds.
+	Stall time.Duration
 	// Metrics gets the metrics of the server, and serves /metrics. Nil means no metrics.
 	Metrics *prometheus.Registry
 	// Logger receives one line for each call that fails. Nil discards them.
@@ -70,6 +73,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Stall = cmp.Or(cfg.Stall, 30*time.Second)
 	stopping, stop := context.WithCancel(context.Background())
 	s := &Server{config: cfg, logger: cfg.Logger, gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
 		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping, metrics: newMetrics(cfg.Metrics),

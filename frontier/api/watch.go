@@ -20,8 +20,6 @@ const (
 	// gRPC accepts 4 MiB.
 	watchBatch = 100
 	watchEvery = 500 * time.Millisecond
-	// stallTime is how long a caller may read nothing.
-	stallTime = 30 * time.Second
 )
 
 // watch sends outcomes until the caller has gone or the server stops.
@@ -85,9 +83,6 @@ func outcomesOf(page []store.WatchedFetch) *pb.WatchResponse {
 }
 
 // stalledError returns the status of a call whose answer could not be sent.
-func stalledError(err error) error {
-	if status.Code(err) == codes.Canceled {
-		return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", stallTime)
-	}
-	return err
+func (s *Server) stalledError() error {
+	return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", s.config.Stall)
 }

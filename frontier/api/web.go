@@ -61,7 +61,7 @@ func (s *Server) newWeb() *http.Server {
 	return &http.Server{
 		Handler: routes, TLSConfig: s.config.TLS.Clone(), HTTP2: &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxConcurrentStreams: maxWebStreams,
 			MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
-		ReadHeaderTimeout: arrivalTime, ReadTimeout: arrivalTime, WriteTimeout: maxWait + storeTime + stallTime, IdleTimeout: idleTime, MaxHeaderBytes: maxWebHead,
+		ReadHeaderTimeout: arrivalTime, ReadTimeout: arrivalTime, WriteTimeout: maxWait + storeTime + s.config.Stall, IdleTimeout: idleTime, MaxHeaderBytes: maxWebHead,
 		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
 }
@@ -79,7 +79,7 @@ func (s *Server) ready(rw http.ResponseWriter, _ *http.Request) {
 func (s *Server) serveMethod(m method, guard *webapi.Guard) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		webapi.Protect(rw.Header())
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stream: m.stream}
+		out := &webAnswer{server: s, rw: rw, control: http.NewResponseController(rw), stream: m.stream}
 		began := time.Now()
 		err := s.guarded(m, guard, r, out)
 		st := status.Convert(err)
@@ -199,6 +199,7 @@ func readQuery(query string, in proto.Message) error {
 
 // webAnswer writes the answer to a call: one JSON object, or one for each outcome of a stream.
 type webAnswer struct {
+	server  *Server
 	rw      http.ResponseWriter
 	control *http.ResponseController
 	stream  bool
@@ -237,15 +238,15 @@ func (a *webAnswer) send(m proto.Message) error {
 		text = append(append(text, one...), '\n')
 	}
 	a.start()
-	_ = a.control.SetWriteDeadline(time.Now().Add(stallTime)) // an error here is harmless: other limits apply
+	_ = a.control.SetWriteDeadline(time.Now().Add(a.server.config.Stall)) // an error here is harmless: other limits apply
 	if _, err := a.rw.Write(text); err != nil {
-		return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", stallTime)
+		return a.server.stalledError()
 	}
 	if !a.stream {
 		return nil
 	}
 	if err := a.control.Flush(); err != nil {
-		return status.Errorf(codes.Aborted, "the caller has gone, or read nothing for %s", stallTime)
+		return a.server.stalledError()
 	}
 	_ = a.control.SetWriteDeadline(time.Time{}) // until the next line
 	return nil

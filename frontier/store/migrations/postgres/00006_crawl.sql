@@ -1,6 +1,27 @@
 -- For crawls that find their own URLs, fetch them again, and end by a budget.
 -- +goose Up
 
+-- Locks the tables of workers that run on. They use the tables in another order than a migration, so a lock of one table
+-- after the other could end in a deadlock. It locks all of them within a moment, or none and tries again.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_lock_tables() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    before text := current_setting('lock_timeout');
+BEGIN
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '200ms', TRUE);
+            LOCK TABLE hosts, urls, fetches, robots IN ACCESS EXCLUSIVE MODE;
+            PERFORM set_config('lock_timeout', before, TRUE);
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.05);
+        END;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+SELECT frontier_lock_tables();
+
 -- In the order of a worker's transactions, so that neither waits for the other.
 LOCK TABLE settings, hosts, urls, fetches;
 

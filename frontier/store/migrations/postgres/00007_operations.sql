@@ -3,6 +3,7 @@
 -- The lock of a host keeps others from changing its URLs that are not being fetched, so these need no lock before the
 -- update. It would double the time.
 -- +goose Up
+SELECT frontier_lock_tables();
 
 -- In the order of a worker's transactions, so that neither waits for the other.
 LOCK TABLE settings, hosts, urls, fetches;
