@@ -81,6 +81,47 @@ func migrateFrom(t *testing.T, version int64, dialect goose.Dialect, kind, dsn, 
 	}
 }
 
+// TestMigrateBesideTransactions checks that a migration waits for transactions that use the tables, in
+// whichever order, and that none of them ends in a deadlock.
+func TestMigrateBesideTransactions(t *testing.T) {
+	for _, row := range []struct{ first, second string }{{"hosts", "urls"}, {"urls", "hosts"}, {"urls", "fetches"}, {"fetches", "urls"}} {
+		t.Run(row.first+" before "+row.second, func(t *testing.T) {
+			dsn := newPostgres(t)
+			db, p := unmigrated(t, goose.DialectPostgres, "pgx", dsn)
+			if _, err := p.UpTo(t.Context(), 5); err != nil {
+				t.Fatal(err)
+			}
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }() // it was committed
+			if _, err := tx.Exec(`SELECT 1 FROM ` + row.first); err != nil {
+				t.Fatal(err)
+			}
+			migrated := make(chan error, 1)
+			go func() {
+				s, err := Open(t.Context(), dsn, Config{})
+				if err == nil {
+					err = s.Close()
+				}
+				migrated <- err
+			}()
+			f := &fixture{Store: &postgresDB{core: core{db: db}}, t: t}
+			f.until(`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+			if _, err := tx.Exec(`SELECT 1 FROM ` + row.second); err != nil {
+				t.Errorf("the transaction: %v", err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Error(err)
+			}
+			if err := <-migrated; err != nil {
+				t.Errorf("the migration: %v", err)
+			}
+		})
+	}
+}
+
 // olderWorker claims and records a URL as earlier programs do. What it fetches is not recorded in a
 // WARC file, so the next fetch must not refer to a record of the content before.
 func olderWorker(t *testing.T, f *fixture, db *sql.DB) {

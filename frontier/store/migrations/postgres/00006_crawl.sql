@@ -1,8 +1,26 @@
 -- For crawls that find their own URLs, fetch them again, and end by a budget.
 -- +goose Up
 
--- In the order of a worker's transactions, so that neither waits for the other.
-LOCK TABLE settings, hosts, urls, fetches;
+-- Locks the tables of workers that run on. They use the tables in another order than a migration, so a lock of one table
+-- after the other could end in a deadlock. It locks all of them within a moment, or none and tries again.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_lock_tables() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    before text := current_setting('lock_timeout');
+BEGIN
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '200ms', TRUE);
+            LOCK TABLE hosts, urls, fetches, robots IN ACCESS EXCLUSIVE MODE;
+            PERFORM set_config('lock_timeout', before, TRUE);
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.05);
+        END;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+SELECT frontier_lock_tables();
 
 -- kind is 0 for a page and 1 for a sitemap. parent_id is the row with the link, or 0. metadata is a JSON object of
 -- whoever added the URL, or empty. recrawl_ms is the time between two fetches of a page, and recrawl_at is when

@@ -3,9 +3,7 @@
 -- The lock of a host keeps others from changing its URLs that are not being fetched, so these need no lock before the
 -- update. It would double the time.
 -- +goose Up
-
--- In the order of a worker's transactions, so that neither waits for the other.
-LOCK TABLE settings, hosts, urls, fetches;
+SELECT frontier_lock_tables();
 
 -- Makes those of some URLs pending that were fetched by p_until, or that failed with p_class, which may be empty for any.
 -- +goose StatementBegin
