@@ -29,6 +29,11 @@ const (
 	defaultLinkBytes = 1 << 20
 	// maxToken limits a tag, a text or a script.
 	maxToken = 2 << 20
+	// maxWork limits the bytes that are resolved: each reference with its base. It limits the time of
+	// a document whose references are equal or not valid, which the other limits do not count.
+	maxWork = 32 << 20
+	// perReference is what a reference costs in addition, in bytes.
+	perReference = 64
 	// peek is how much of a document is read to find its charset: HTML standard, prescan.
 	peek = 1024
 )
@@ -67,6 +72,7 @@ const (
 	CutToken     = "a tag or a text is longer than 2 MiB"
 	CutLinks     = "the page has more links than the limit"
 	CutLinkBytes = "the links of the page are longer than the limit"
+	CutWork      = "the references of the page with their base are longer than 32 MiB"
 )
 
 // Read returns the links of a document. The error is that of r.
@@ -134,6 +140,7 @@ type search struct {
 	templates int  // open template elements
 	seen      map[string]struct{}
 	bytes     int // of page.Links
+	work      int // bytes that were resolved
 	queue     []string
 }
 
@@ -335,6 +342,10 @@ func (s *search) flush() {
 
 func (s *search) resolve(reference string) {
 	if s.base == nil || s.page.Cut != "" {
+		return
+	}
+	if s.work += len(s.url) + len(reference) + perReference; s.work > maxWork {
+		s.page.Cut = CutWork
 		return
 	}
 	u, err := s.base.Resolve(reference)

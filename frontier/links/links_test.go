@@ -169,6 +169,8 @@ func TestLimits(t *testing.T) {
 		{"a document as long as the limit", first + "<p>", links.Limits{Bytes: int64(len(first) + 3)}, links.Page{}, 1},
 		{"a long tag", first + `<p x="` + strings.Repeat("x", 3<<20) + `">` + first, links.Limits{}, links.Page{Cut: links.CutToken}, 1},
 		{"a long script", first + `<script>` + strings.Repeat("x", 1<<20) + `</script><a href=/2>`, links.Limits{}, links.Page{}, 2},
+		{"equal links of a long base", "<base href=/" + long[:8000] + ">" + strings.Repeat(first, 100_000), links.Limits{}, links.Page{Cut: links.CutWork}, 1},
+		{"equal links", strings.Repeat(first, 100_000) + "<a href=/2>", links.Limits{}, links.Page{}, 2},
 		{"no URLs", `<a href="javascript:x"><a href="mailto:a@b.test"><a href="http://[">` + first, links.Limits{}, links.Page{Bad: 3}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

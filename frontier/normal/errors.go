@@ -9,8 +9,8 @@ import (
 
 // Errors about a URL. Each error of this package wraps one of them.
 var (
-	// ErrTooLong means that a URL or its normal form is longer than MaxURLBytes, or its user
-	// information is 1 KiB or more.
+	// ErrTooLong means that a URL or its normal form is longer than MaxURLBytes, its user
+	// information is 256 bytes or more, or it has more than 512 slashes before its query.
 	ErrTooLong = errors.New("URL is too long")
 	// ErrScheme means that the scheme is missing, or is not http or https.
 	ErrScheme = errors.New("URL has the wrong scheme")

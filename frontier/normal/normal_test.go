@@ -93,8 +93,10 @@ func TestErrorsNameTheFault(t *testing.T) {
 	}{
 		{"too long", "http://h/" + strings.Repeat("a", normal.MaxURLBytes-8), normal.ErrTooLong, "8193 bytes"},
 		{"too long once escaped", "http://h/" + strings.Repeat(" a", 2100), normal.ErrTooLong, "once escaped"},
-		{"too long a user", "http://" + strings.Repeat("@", 1025) + "h/", normal.ErrTooLong, "user information has 1024 bytes"},
-		{"too long a user, and tabs", "http:/\t/" + strings.Repeat("a\t", 512) + "@h/", normal.ErrTooLong, "user information"},
+		{"too long a user", "http://" + strings.Repeat("@", 257) + "h/", normal.ErrTooLong, "user information has 256 bytes"},
+		{"too many segments", "http://h" + strings.Repeat("/", 511), normal.ErrTooLong, "513 slashes"},
+		{"too many backslashes", "http://h" + strings.Repeat(`\`, 511), normal.ErrTooLong, "513 slashes"},
+		{"too long a user, and tabs", "http:/\t/" + strings.Repeat("a\t", 128) + "@h/", normal.ErrTooLong, "user information"},
 		{"no scheme", "alpha.test/a", normal.ErrScheme, "it has none"},
 		{"another scheme", "ftp://alpha.test/", normal.ErrScheme, "neither http nor https"},
 		{"a host taken for a scheme", "alpha.test:80/", normal.ErrScheme, "neither http nor https"},
@@ -163,7 +165,8 @@ func TestLongestHost(t *testing.T) {
 }
 
 func TestLongestUser(t *testing.T) {
-	checkNormal(t, "http://"+strings.Repeat("a", 1023)+"@h/", "http://h/")
+	checkNormal(t, "http://"+strings.Repeat("a", 255)+"@h/", "http://h/")
+	checkNormal(t, "http://h"+strings.Repeat("/", 510)+"?"+strings.Repeat("/", 600)+"#"+strings.Repeat("/", 600), "http://h"+strings.Repeat("/", 510)+"?"+strings.Repeat("/", 600))
 	checkNormal(t, "http://h/"+strings.Repeat("@", 2000), "http://h/"+strings.Repeat("@", 2000))
 	checkNormal(t, "http://h?"+strings.Repeat("@", 2000), "http://h/?"+strings.Repeat("@", 2000))
 }

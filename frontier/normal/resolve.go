@@ -44,6 +44,9 @@ func (b *Base) Resolve(reference string) (string, error) {
 	if startsAuthority(ref) {
 		return NormalizeURL(b.scheme + ":" + ref)
 	}
+	if err := checkSegments(ref); err != nil {
+		return "", err
+	}
 	u, err := b.url.Parse(escapeInvalidUTF8(ref))
 	if err != nil {
 		return "", syntaxError(err)

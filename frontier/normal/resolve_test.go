@@ -64,6 +64,7 @@ func TestResolveErrors(t *testing.T) {
 		{"a file", "file:///etc/passwd", normal.ErrScheme},
 		{"too long", "/" + strings.Repeat("x", 500<<10), normal.ErrTooLong},
 		{"too long with its base", "/" + strings.Repeat("x", normal.MaxURLBytes-1), normal.ErrTooLong},
+		{"many segments", strings.Repeat("../a/", 300), normal.ErrTooLong},
 		{"much user information", "//" + strings.Repeat("@", 2000) + "e.test/", normal.ErrTooLong},
 		{"a bad host", "//[/x", normal.ErrHost},
 		{"a bad port", "http://e.test:99999/", normal.ErrPort},

@@ -122,6 +122,8 @@ func TestRead(t *testing.T) {
 		{"two locs", "<urlset><url><loc>http://a.test/1</loc><loc>http://a.test/2</loc></url></urlset>", []Entry{{Line: 1, URL: "http://a.test/1"}, {Line: 1, URL: "http://a.test/2"}}},
 		{"a URL that is cut off after its loc", "<urlset><url><loc>http://a.test/1</loc>", []Entry{{Line: 1, URL: "http://a.test/1"}, {Line: 1, Fatal: true}}},
 		{"an element within a loc", "<urlset><url><loc>http://a.test/<b>no</b>1</loc></url></urlset>", at(time.Time{})},
+		{"as many attributes as the limit", "<urlset" + attributes(100) + "><url><loc>http://a.test/1</loc></url></urlset>", at(time.Time{})},
+		{"too many attributes", "<urlset><url" + attributes(101) + "><loc>http://a.test/no</loc></url></urlset>", []Entry{{Line: 1, Fatal: true}}},
 		{"a web page", "<!doctype html><html><body>Not found</body></html>", []Entry{{Line: 1, Fatal: true}}},
 		{"gzip that is cut off", "\x1f\x8b\x08", []Entry{{Line: 1, Fatal: true}}},
 	} {
@@ -154,4 +156,13 @@ func TestReadList(t *testing.T) {
 	if got, want := urls(ReadList(strings.NewReader(list))), "http://a.test/1 <urlset> http://a.test/2 "; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// attributes returns n declarations of namespaces.
+func attributes(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, " xmlns:a%d='x'", i)
+	}
+	return b.String()
 }

@@ -17,6 +17,9 @@ const (
 	maxToken = 1 << 20
 	// maxDepth is the maximum depth of elements. Sitemaps need 4.
 	maxDepth = 64
+	// maxAttributes is the maximum number of attributes of an element. Those that declare namespaces
+	// use memory until it ends.
+	maxAttributes = 100
 	// maxChanged is the maximum length of a lastmod.
 	maxChanged = 64
 )
@@ -25,6 +28,7 @@ var (
 	errSize  = fmt.Errorf("the sitemap is longer than %d MiB, the limit of its protocol", MaxBytes>>20)
 	errToken = fmt.Errorf("one tag or text is longer than %d MiB", maxToken>>20)
 	errDepth = fmt.Errorf("elements are nested more than %d deep", maxDepth)
+	errAttrs = fmt.Errorf("an element has more than %d attributes", maxAttributes)
 	errRoot  = errors.New("it has no element urlset, so it is not a sitemap")
 )
 
@@ -106,7 +110,7 @@ func (d *document) entries(yield func(Entry) bool) error {
 		switch t := token.(type) {
 		case xml.StartElement:
 			rooted = true
-			if err := d.enter(t.Name); err != nil {
+			if err := d.enter(t); err != nil {
 				d.yieldLast(yield)
 				return err
 			}
@@ -122,9 +126,12 @@ func (d *document) entries(yield func(Entry) bool) error {
 	}
 }
 
-func (d *document) enter(name xml.Name) error {
+func (d *document) enter(element xml.StartElement) error {
+	name := element.Name
 	d.path = append(d.path, name)
 	switch {
+	case len(element.Attr) > maxAttributes:
+		return errAttrs
 	case len(d.path) > maxDepth:
 		return errDepth
 	case len(d.path) == 1 && name.Local != "urlset" && name.Local != "sitemapindex":

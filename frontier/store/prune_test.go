@@ -152,6 +152,28 @@ func TestPruneOutcomes(t *testing.T) {
 	})
 }
 
+// TestPruneKeepsIDs checks that an outcome never gets the id of one that was deleted.
+func TestPruneKeepsIDs(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		var none time.Duration
+		f.put("http://a.test/", "http://b.test/", "http://c.test/")
+		claims := f.claim(3)
+		record := func(c Claim) {
+			f.mustRecord(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched})
+		}
+		record(claims[0])
+		record(claims[1])
+		last := f.number(`SELECT max(id) FROM fetches`)
+		if got, err := f.Prune(t.Context(), PruneParams{OutcomesAge: &none}, nil); got.Outcomes != 1 || err != nil {
+			t.Errorf("Prune = %+v, %v; want all but the last outcome", got, err)
+		}
+		record(claims[2])
+		if id := f.number(`SELECT max(id) FROM fetches`); id <= last {
+			t.Errorf("the next outcome has the id %d, want one after %d", id, last)
+		}
+	})
+}
+
 // TestPruneHosts checks which hosts are deleted.
 func TestPruneHosts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
