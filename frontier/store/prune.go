@@ -19,7 +19,7 @@ const (
 
 // PruneParams selects what Prune deletes.
 type PruneParams struct {
-	OutcomesAge *time.Duration // outcomes that are at least this old; nil means none
+	OutcomesAge *time.Duration // outcomes that are at least this old, without the last one of all; nil means none
 
 	URLs    []Status       // the states of URLs to delete, without Fetching; empty means none
 	URLsAge *time.Duration // only URLs whose last fetch ended at least this long ago; nil means any
@@ -72,11 +72,13 @@ func (c *core) Prune(ctx context.Context, params PruneParams, progress func(Prun
 }
 
 // pruneOutcomes deletes outcomes that ended by until. They are in the order in which they ended, apart
-// from those of one moment, so it stops at the first chunk without one.
+// from those of one moment, so it stops at the first chunk without one. The last outcome stays: SQLite
+// would give its id to the next one, which FetchesAfter would then miss.
 func (c *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progress func(int64)) (done int64, err error) {
 	type row struct{ id, ended int64 }
 	for after := int64(0); ; {
-		rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id, ended_at FROM fetches WHERE id > ? ORDER BY id LIMIT ?`), after, chunkSize)
+		rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id, ended_at FROM fetches
+			WHERE id > ? AND id < (SELECT max(id) FROM fetches) ORDER BY id LIMIT ?`), after, chunkSize)
 		chunk, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
 			return r, scan(&r.id, &r.ended)
 		})

@@ -96,6 +96,33 @@ func TestPruneClaimed(t *testing.T) {
 	})
 }
 
+// TestPrunedIDs checks that the ids of deleted rows are not given again.
+func TestPrunedIDs(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		age := time.Duration(0)
+		var urls, outcomes []int64
+		for _, u := range []string{"http://a.test/1", "http://a.test/2", "http://a.test/3"} {
+			f.put(u)
+			f.openHosts()
+			c := f.claim(1)[0]
+			f.fetched(c)
+			last, err := f.LastFetch(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			urls, outcomes = append(urls, c.ID), append(outcomes, last)
+			if got, err := f.Prune(t.Context(), PruneParams{URLs: []Status{Fetched}, OutcomesAge: &age}, nil); got != (Pruned{URLs: 1, Outcomes: 1}) || err != nil {
+				t.Fatalf("Prune = %+v, %v", got, err)
+			}
+		}
+		for what, ids := range map[string][]int64{"URLs": urls, "outcomes": outcomes} {
+			if ids[0] >= ids[1] || ids[1] >= ids[2] {
+				t.Errorf("%s have the ids %v, want each id once", what, ids)
+			}
+		}
+	})
+}
+
 // TestPruneOutcomes checks that outcomes are deleted by age, in chunks.
 func TestPruneOutcomes(t *testing.T) {
 	const old, young = chunkSize + chunkSize/2, chunkSize
@@ -121,6 +148,28 @@ func TestPruneOutcomes(t *testing.T) {
 		}
 		if n := largest(); n != chunkSize {
 			t.Errorf("the largest transaction deletes %d rows, want %d", n, chunkSize)
+		}
+	})
+}
+
+// TestPruneKeepsIDs checks that an outcome never gets the id of one that was deleted.
+func TestPruneKeepsIDs(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		var none time.Duration
+		f.put("http://a.test/", "http://b.test/", "http://c.test/")
+		claims := f.claim(3)
+		record := func(c Claim) {
+			f.mustRecord(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched})
+		}
+		record(claims[0])
+		record(claims[1])
+		last := f.number(`SELECT max(id) FROM fetches`)
+		if got, err := f.Prune(t.Context(), PruneParams{OutcomesAge: &none}, nil); got.Outcomes != 1 || err != nil {
+			t.Errorf("Prune = %+v, %v; want all but the last outcome", got, err)
+		}
+		record(claims[2])
+		if id := f.number(`SELECT max(id) FROM fetches`); id <= last {
+			t.Errorf("the next outcome has the id %d, want one after %d", id, last)
 		}
 	})
 }

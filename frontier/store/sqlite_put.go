@@ -13,6 +13,7 @@ type put struct {
 	tx
 	limits Limits
 	total  int64 // URLs in the frontier; counts only if limits.URLs is set
+	next   int64 // id of the next URL
 	hosts  map[string]*putHost
 	result PutResult
 }
@@ -49,6 +50,9 @@ func (p *put) all(urls []normalised) error {
 			return err
 		}
 	}
+	if _, err := p.one(`SELECT `+nextID("urls"), nil, &p.next); err != nil {
+		return err
+	}
 	for _, u := range urls {
 		if err := p.url(u); err != nil {
 			return err
@@ -80,10 +84,11 @@ func (p *put) url(u normalised) error {
 	case p.limits.URLs > 0 && p.total+p.result.Added >= p.limits.URLs:
 		over = &p.result.Over
 	default:
-		n, err := p.exec(`INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
+		n, err := p.exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
 		if err != nil || n == 1 {
 			h.added += n
+			p.next += n
 			p.result.Added += n
 			return err
 		}
