@@ -107,7 +107,7 @@ func (v *visit) allows(url string) bool {
 	}
 	u, err := normal.NormalizeURL(url)
 	if err != nil {
-		return true // the fetch fails
+		return false // fetchd accepts some URLs without a normal form
 	}
 	if v.claim.Kind == store.Sitemap {
 		return d.Scope.AllowsSitemap(u)
