@@ -36,6 +36,24 @@ func (f *fixture) wantURLCounts() {
 	}
 }
 
+// TestPutOverLimitAddsNoHost checks that links that are left out do not make the frontier grow.
+func TestPutOverLimitAddsNoHost(t *testing.T) {
+	for _, limits := range []Limits{{URLs: 1}, {URLs: 1, URLsPerHost: 1}} {
+		t.Run(fmt.Sprint(limits), func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.put("http://a.test/")
+				got, err := f.Put(t.Context(), Entries("http://b.test/", "http://a.test/", "http://c.test/", "http://c.test/2"), limits)
+				if err != nil || got.Over != 3 || got.Known != 1 {
+					t.Errorf("Put = %+v, %v; want 3 over the limit and 1 that is known", got, err)
+				}
+				if n := f.number(`SELECT count(*) FROM hosts`); n != 1 {
+					t.Errorf("%d hosts, want only that of the URL", n)
+				}
+			})
+		})
+	}
+}
+
 func TestPutLimits(t *testing.T) {
 	rows := []struct {
 		name   string

@@ -80,9 +80,3 @@ func (s *sqliteDB) yield(ctx context.Context, took time.Duration) error {
 	}
 	return nil
 }
-
-// nextID returns an expression for the id of the next row of a table. Ids are not used again, so that an
-// outcome does not get another URL, and [Store.FetchesAfter] misses no outcome.
-func nextID(table string) string {
-	return `1 + max(COALESCE((SELECT max(id) FROM ` + table + `), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_` + table + `_id'), 0))`
-}

@@ -50,7 +50,9 @@ func (p *put) all(urls []normalised) error {
 			return err
 		}
 	}
-	if _, err := p.one(`SELECT `+nextID("urls"), nil, &p.next); err != nil {
+	// The id of a URL that was deleted is not used again.
+	_, err := p.one(`SELECT 1 + max(COALESCE((SELECT max(id) FROM urls), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_url_id'), 0))`, nil, &p.next)
+	if err != nil {
 		return err
 	}
 	for _, u := range urls {
@@ -68,20 +70,24 @@ func (p *put) all(urls []normalised) error {
 			return err
 		}
 	}
-	_, err := p.exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
+	_, err = p.exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
 	return err
 }
 
 func (p *put) url(u normalised) error {
-	h, err := p.host(u.Host)
+	full := p.limits.URLs > 0 && p.total+p.result.Added >= p.limits.URLs
+	h, err := p.host(u.Host, !full)
 	if err != nil {
 		return err
 	}
 	var over *int64
 	switch {
+	case h == nil:
+		p.result.Over++
+		return nil
 	case p.limits.URLsPerHost > 0 && *h.count+h.added >= p.limits.URLsPerHost:
 		over = &p.result.OverHost
-	case p.limits.URLs > 0 && p.total+p.result.Added >= p.limits.URLs:
+	case full:
 		over = &p.result.Over
 	default:
 		n, err := p.exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
@@ -113,14 +119,18 @@ func (p *put) known(u normalised) (bool, error) {
 	return true, err
 }
 
-// host returns a host, which it adds if necessary. A new host is due at once.
-func (p *put) host(name string) (*putHost, error) {
+// host returns a host. It adds one that is missing if add is true, and otherwise returns nil. A new host
+// is due at once.
+func (p *put) host(name string, add bool) (*putHost, error) {
 	if h := p.hosts[name]; h != nil {
 		return h, nil
 	}
 	h := new(putHost)
 	known, err := p.one(`SELECT id, url_count FROM hosts WHERE host = ?`, []any{name}, &h.id, &h.count)
 	if err == nil && !known {
+		if !add {
+			return nil, nil
+		}
 		_, err = p.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0) RETURNING id`, []any{name}, &h.id)
 	}
 	if err == nil && p.limits.URLsPerHost > 0 && h.count == nil {

@@ -202,10 +202,10 @@ func (t tx) record(it item) (bool, error) {
 	if err := t.count(it, host, holds); err != nil {
 		return false, err
 	}
-	_, err = t.exec(`INSERT INTO fetches (id, url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
+	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
 			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
 			warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest)
-		VALUES (`+nextID("fetches")+`, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		it.ID, it.Token, url, it.FinalURL, it.Status, it.HTTPStatus, it.ErrorClass, it.LastError, it.Attempts,
 		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest, it.ContentType, it.Charset, it.Headers,
 		it.WARCFile, it.WARCOffset, it.WARCLength, it.WARCRecordID, it.WARCDate, it.WARCPayloadDigest)
