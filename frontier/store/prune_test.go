@@ -170,10 +170,10 @@ func TestPruneKeepsIDs(t *testing.T) {
 func TestPruneHosts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		rows := []struct{ host, set string }{
-			{"blocked.test", `blocked_until = {now} - 1000`}, {"delay.test", `delay_ms = 5`}, {"fetch.test", `in_flight = 1`},
+			{"blocked.test", `blocked_until = {now} - 1000`}, {"crawldelay.test", `next_at = {now} - 89000000, crawl_delay_ms = 5`}, {"delay.test", `delay_ms = 5`}, {"fetch.test", `in_flight = 1`},
 			{"just.test", `next_at = {now} - 1000`}, {"many.test", `max_in_flight = 2`}, {"paused.test", `paused = TRUE`}, {"reserved.test", `next_at = {now} + 1000`},
 		}
-		for _, r := range append(rows, struct{ host, set string }{"gone.test", `next_at = {now} - 3600000, crawl_delay_ms = 5, fetch_count = 7`}) {
+		for _, r := range append(rows, struct{ host, set string }{"gone.test", `next_at = {now} - 90000000, crawl_delay_ms = 5, fetch_count = 7`}) {
 			f.exec(`INSERT INTO hosts (host) VALUES (?)`, r.host)
 			f.exec(`UPDATE hosts SET `+r.set+` WHERE host = ?`, r.host)
 		}

@@ -134,12 +134,20 @@ const behindRedirect = "/robots.txt, where a redirect leads"
 // RetryFailed uses it to find that file.
 func BehindRedirect(origin string) string { return ", of " + origin + behindRedirect }
 
+// redirectCause returns the end of a LastError that [BehindRedirect] has added, or an empty string.
+func redirectCause(lastError string) string {
+	text, ok := strings.CutSuffix(lastError, behindRedirect)
+	i := strings.LastIndex(text, ", of ")
+	if !ok || i < 0 {
+		return ""
+	}
+	return strings.Clone(lastError[i:])
+}
+
 // verdictOrigins returns the origins whose robots.txt can have ended a URL of host.
 func verdictOrigins(host, lastError string) []string {
-	if text, ok := strings.CutSuffix(lastError, behindRedirect); ok {
-		if i := strings.LastIndex(text, ", of "); i >= 0 {
-			return []string{text[i+len(", of "):]}
-		}
+	if text, ok := strings.CutSuffix(redirectCause(lastError), behindRedirect); ok {
+		return []string{strings.TrimPrefix(text, ", of ")}
 	}
 	return []string{"http://" + host, "https://" + host}
 }
