@@ -284,6 +284,25 @@ func TestSitemaps(t *testing.T) {
 
 // TestSitemapWithoutDiscovery checks that a worker that discovers nothing reads sitemaps that were
 // added.
+// TestSitemapOfAnotherDomain checks that a site cannot turn pages of another one into sitemaps, also if
+// both belong to the crawl.
+func TestSitemapOfAnotherDomain(t *testing.T) {
+	t.Parallel()
+	r := discoverRig(t, site.Config{
+		Robots: func(string) (int, string) { return 200, "Sitemap: http://else.test/1\nSitemap: /x/map" },
+		Page:   pagesOf(map[string]string{"/x/1": "x", "/x/map": index("http://else.test/2") + " "}),
+	}, scope.All, "a/x/1")
+	r.config.IgnoreRobots = false
+	r.config.Discovery.Limits.URLs = 3
+	w := r.worker()
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f := w.Found(); f.OutOfScope != 2 || f.Added != 1 || f.Over != 0 {
+		t.Errorf("%+v, want one sitemap", f)
+	}
+}
+
 func TestSitemapWithoutDiscovery(t *testing.T) {
 	t.Parallel()
 	var r *rig
