@@ -248,3 +248,38 @@ func TestPutUpdatesOnlyHostsThatSleep(t *testing.T) {
 		}
 	})
 }
+
+// A link that was not fetched yet becomes a sitemap if one is put with its URL. A page that a user gave,
+// or that was fetched, stays one.
+func TestPutSitemapAfterLink(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		first, put Entry
+		fetched    bool
+		want       Kind
+	}{
+		{"a link", Entry{Depth: 1}, Entry{Kind: Sitemap}, false, Sitemap},
+		{"a link, by an index", Entry{Depth: 1}, Entry{Kind: Sitemap, Depth: 2}, false, Sitemap},
+		{"a URL of a user", Entry{}, Entry{Kind: Sitemap}, false, Page},
+		{"a link that was fetched", Entry{Depth: 1}, Entry{Kind: Sitemap}, true, Page},
+		{"a sitemap that is linked", Entry{Kind: Sitemap, Depth: 1}, Entry{Depth: 0}, false, Sitemap},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				row.first.URL, row.put.URL = "http://a.test/", "http://a.test/"
+				if _, err := f.Put(t.Context(), []Entry{row.first}, Limits{}); err != nil {
+					t.Fatal(err)
+				}
+				if row.fetched {
+					f.exec(`UPDATE urls SET fetched_at = 1`)
+				}
+				if r, err := f.Put(t.Context(), []Entry{row.put}, Limits{}); err != nil || r.Known != 1 {
+					t.Errorf("Put = %+v, %v", r, err)
+				}
+				if got := f.number(`SELECT kind FROM urls`); got != int64(row.want) {
+					t.Errorf("kind %d, want %d", got, row.want)
+				}
+			})
+		})
+	}
+}
