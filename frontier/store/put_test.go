@@ -255,14 +255,15 @@ func TestPutSitemapAfterLink(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		first, put Entry
-		fetched    bool
+		status     Status
 		want       Kind
 	}{
-		{"a link", Entry{Depth: 1}, Entry{Kind: Sitemap}, false, Sitemap},
-		{"a link, by an index", Entry{Depth: 1}, Entry{Kind: Sitemap, Depth: 2}, false, Sitemap},
-		{"a URL of a user", Entry{}, Entry{Kind: Sitemap}, false, Page},
-		{"a link that was fetched", Entry{Depth: 1}, Entry{Kind: Sitemap}, true, Page},
-		{"a sitemap that is linked", Entry{Kind: Sitemap, Depth: 1}, Entry{Depth: 0}, false, Sitemap},
+		{"a link", Entry{Depth: 1}, Entry{Kind: Sitemap}, Pending, Sitemap},
+		{"a link whose visit reads the robots.txt", Entry{Depth: 1}, Entry{Kind: Sitemap}, Fetching, Sitemap},
+		{"a link, by an index", Entry{Depth: 1}, Entry{Kind: Sitemap, Depth: 2}, Pending, Sitemap},
+		{"a URL of a user", Entry{}, Entry{Kind: Sitemap}, Pending, Page},
+		{"a link that was fetched", Entry{Depth: 1}, Entry{Kind: Sitemap}, Fetched, Page},
+		{"a sitemap that is linked", Entry{Kind: Sitemap, Depth: 1}, Entry{Depth: 0}, Pending, Sitemap},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fixture) {
@@ -270,8 +271,11 @@ func TestPutSitemapAfterLink(t *testing.T) {
 				if _, err := f.Put(t.Context(), []Entry{row.first}, Limits{}); err != nil {
 					t.Fatal(err)
 				}
-				if row.fetched {
-					f.exec(`UPDATE urls SET fetched_at = 1`)
+				if row.status != Pending {
+					c := f.claim(1)[0]
+					if row.status == Fetched {
+						f.fetched(c)
+					}
 				}
 				if r, err := f.Put(t.Context(), []Entry{row.put}, Limits{}); err != nil || r.Known != 1 {
 					t.Errorf("Put = %+v, %v", r, err)

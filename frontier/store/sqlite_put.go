@@ -114,7 +114,7 @@ func (p *put) known(u normalised) (bool, error) {
 		return false, err
 	}
 	const changed = `status = 'fetched' AND recrawl_at > {now} AND fetched_at < ?2 AND ?2 <= {now}`
-	const named = `?4 > kind AND depth > 0 AND status = 'pending' AND fetched_at = 0`
+	const named = `?4 > kind AND depth > 0 AND status IN ('pending', 'fetching') AND fetched_at = 0`
 	_, err = p.exec(`UPDATE urls SET depth = min(depth, ?1), kind = CASE WHEN `+named+` THEN ?4 ELSE kind END, recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
 		WHERE id = ?3 AND (depth > ?1 OR `+named+` OR `+changed+`)`, u.Depth, u.ChangedMS, id, u.Kind)
 	return true, err

@@ -136,9 +136,9 @@ BEGIN
         t := frontier_now();
         WITH nearer AS (
             SELECT u.id, LEAST(u.depth, x.depth) AS depth,
-                CASE WHEN u.depth > 0 AND u.status || '' = 'pending' AND u.fetched_at = 0 THEN GREATEST(u.kind, x.kind) ELSE u.kind END AS kind, CASE WHEN x.changed_ms <= t AND u.fetched_at < x.changed_ms THEN t ELSE u.recrawl_at END AS due
+                CASE WHEN u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0 THEN GREATEST(u.kind, x.kind) ELSE u.kind END AS kind, CASE WHEN x.changed_ms <= t AND u.fetched_at < x.changed_ms THEN t ELSE u.recrawl_at END AS due
             FROM unnest(items) AS x JOIN urls u ON u.url_hash = decode(x.hash, 'hex')
-            WHERE u.depth > x.depth OR x.kind > u.kind AND u.depth > 0 AND u.status || '' = 'pending' AND u.fetched_at = 0
+            WHERE u.depth > x.depth OR x.kind > u.kind AND u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0
                 OR u.status || '' = 'fetched' AND u.recrawl_at > t AND u.fetched_at < x.changed_ms AND x.changed_ms <= t
             ORDER BY u.id FOR UPDATE OF u)
         UPDATE urls u SET depth = n.depth, kind = n.kind, recrawl_at = CASE WHEN u.recrawl_at > t THEN n.due ELSE u.recrawl_at END FROM nearer n WHERE u.id = n.id;
