@@ -30,6 +30,9 @@ type Robots struct {
 	UnreachableFor time.Duration // since the first fetch without an answer; zero if reachable
 }
 
+// refreshPage is the maximum number of origins that RobotsToRefresh returns.
+const refreshPage = 10_000
+
 // maxRobots exceeds the 500 KiB that RFC 9309 requires crawlers to read.
 const maxRobots = 512 << 10
 
@@ -177,13 +180,16 @@ func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, erro
 }
 
 // RobotsToRefresh implements [Store].
-func (c *core) RobotsToRefresh(ctx context.Context) ([]string, error) {
-	const limit = 10_000
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin FROM robots WHERE saved_at = 0 LIMIT ?`), limit)
-	return collect(rows, err, func(scan func(...any) error) (origin string, err error) {
+func (c *core) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`), clean(after), refreshPage)
+	origins, err = collect(rows, err, func(scan func(...any) error) (origin string, err error) {
 		err = scan(&origin)
 		return origin, err
 	})
+	if len(origins) == refreshPage {
+		next = origins[refreshPage-1]
+	}
+	return origins, next, err
 }
 
 // SweepRobots implements [Store].
