@@ -46,6 +46,20 @@ func TestCrawl(t *testing.T) {
 	}
 }
 
+// TestRunRefusesACrawl checks that "frontier run" does not fetch pages of a crawl, whose links it would
+// not add.
+func TestRunRefusesACrawl(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 5)
+	c := newCrawl(t)
+	c.crawl(s, "-q", "--max-time", "1ms", at(s, "/x/0"))
+	before := c.statuses()
+	if got := c.cli(append([]string{"run", "-q"}, inside(s.Port())...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, "continue it with \"frontier crawl\"") {
+		t.Errorf("%+v", got)
+	}
+	diff(t, "statuses", fmt.Sprint(before), fmt.Sprint(c.statuses()))
+}
+
 // TestCrawlContinues checks that a crawl without a URL has the scope and the budgets of the one before,
 // and that a flag changes them.
 func TestCrawlContinues(t *testing.T) {

@@ -104,7 +104,14 @@ func (c *runCmd) work(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	err = c.workOn(ctx, a, s, config)
+	plan, err := s.Setting(ctx, planSetting)
+	switch {
+	case err != nil:
+	case plan != "": // a run without discovery would lose the links of the pages that it fetches
+		err = cli.UsageError("--db", fmt.Sprintf("%s has a crawl: continue it with \"frontier crawl\"", safe(c.DB)))
+	default:
+		err = c.workOn(ctx, a, s, config)
+	}
 	return errors.Join(err, s.Close())
 }
 
