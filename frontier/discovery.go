@@ -107,7 +107,7 @@ func (v *visit) allows(url string) bool {
 	}
 	u, err := normal.NormalizeURL(url)
 	if err != nil {
-		return true // the fetch fails
+		return false // fetchd accepts some URLs without a normal form
 	}
 	if v.claim.Kind == store.Sitemap {
 		return d.Scope.AllowsSitemap(u)
@@ -287,6 +287,9 @@ func (v *visit) listed(base *normal.Base, s sitemap.Entry) (store.Entry, bool) {
 	case deep:
 		f.tooDeep.Add(1)
 		return e, false
+	case s.Sitemap && !scope.SameDomain(base.String(), u): // a page of another site would never be read as a page
+		f.outOfScope.Add(1)
+		return e, false
 	case d == nil || d.Scope == nil:
 		return e, true
 	case s.Sitemap && !d.Scope.AllowsSitemap(u), !s.Sitemap && !d.Scope.Allows(u):
@@ -313,7 +316,7 @@ func (v *visit) putSitemaps(origin string, body []byte) *ending {
 			continue
 		}
 		v.w.found.links.Add(1)
-		if d.Scope != nil && !d.Scope.AllowsSitemap(u) {
+		if !scope.SameDomain(base.String(), u) || d.Scope != nil && !d.Scope.AllowsSitemap(u) {
 			v.w.found.outOfScope.Add(1)
 			continue
 		}

@@ -151,7 +151,8 @@ func TestRobotsTag(t *testing.T) {
 // TestRedirectOutOfScope checks that a redirect out of the scope is neither followed nor added.
 func TestRedirectOutOfScope(t *testing.T) {
 	t.Parallel()
-	documents := map[string]string{"/x/in/1": `<a href="/go/301/1?to=http://b.demo.test:PORT/p/1"><a href="/go/301/2?to=/x/out/1"><a href="/go/301/3?to=/x/in/2">`,
+	documents := map[string]string{"/x/in/1": `<a href="/go/301/1?to=http://b.demo.test:PORT/p/1"><a href="/go/301/2?to=/x/out/1"><a href="/go/301/3?to=/x/in/2">` +
+		`<a href="/go/301/4?to=http://b.demo.test:PORT` + strings.Repeat("/", 600) + `">`, // a URL without a normal form
 		"/x/in/2?via=r": "x", "/x/out/1?via=r": "x"}
 	for _, row := range []struct {
 		name   string
@@ -159,15 +160,15 @@ func TestRedirectOutOfScope(t *testing.T) {
 		change func(*rig)
 		dead   int
 	}{
-		{"host", scope.Host, func(*rig) {}, 1},
-		{"queued", scope.Host, func(r *rig) { r.config.Policy.QueueRedirects = true }, 1},
+		{"host", scope.Host, func(*rig) {}, 2},
+		{"queued", scope.Host, func(r *rig) { r.config.Policy.QueueRedirects = true }, 2},
 		{"patterns", scope.Host, func(r *rig) {
 			s, err := scope.New(scope.Config{By: scope.Host, Places: scope.Places(scope.Host, []string{r.site.URL("a", "/")}), Exclude: []string{`/out/1\?via`}})
 			if err != nil {
 				r.Fatal(err)
 			}
 			r.config.Discovery.Scope = s
-		}, 2},
+		}, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +193,7 @@ func TestRedirectOutOfScope(t *testing.T) {
 				t.Errorf("%d URLs out of scope, want %d: %s", dead, row.dead, r.requests())
 			}
 			for _, p := range r.paths() {
-				if strings.HasPrefix(p, "b.") || row.dead == 2 && strings.HasPrefix(p, "a.demo.test/x/out") {
+				if strings.HasPrefix(p, "b.") || row.dead == 3 && strings.HasPrefix(p, "a.demo.test/x/out") {
 					t.Errorf("request of %s", p)
 				}
 			}
@@ -283,6 +284,25 @@ func TestSitemaps(t *testing.T) {
 
 // TestSitemapWithoutDiscovery checks that a worker that discovers nothing reads sitemaps that were
 // added.
+// TestSitemapOfAnotherDomain checks that a site cannot turn pages of another one into sitemaps, also if
+// both belong to the crawl.
+func TestSitemapOfAnotherDomain(t *testing.T) {
+	t.Parallel()
+	r := discoverRig(t, site.Config{
+		Robots: func(string) (int, string) { return 200, "Sitemap: http://else.test/1\nSitemap: /x/map" },
+		Page:   pagesOf(map[string]string{"/x/1": "x", "/x/map": index("http://else.test/2") + " "}),
+	}, scope.All, "a/x/1")
+	r.config.IgnoreRobots = false
+	r.config.Discovery.Limits.URLs = 3
+	w := r.worker()
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f := w.Found(); f.OutOfScope != 2 || f.Added != 1 || f.Over != 0 {
+		t.Errorf("%+v, want one sitemap", f)
+	}
+}
+
 func TestSitemapWithoutDiscovery(t *testing.T) {
 	t.Parallel()
 	var r *rig

@@ -225,14 +225,14 @@ func TestRobotsRefreshed(t *testing.T) {
 		_, inB = w.rulebook.known(b)
 		return inA, inB
 	}
-	w.refresh(t.Context())
+	w.refresh(t.Context(), "")
 	if inA, inB := known(); !inA || !inB {
 		t.Errorf("before: %v, %v, want both", inA, inB)
 	}
 	if _, err := r.store.RefreshRobots(t.Context(), []string{a}); err != nil {
 		t.Fatal(err)
 	}
-	w.refresh(t.Context())
+	w.refresh(t.Context(), "")
 	if inA, inB := known(); inA || !inB {
 		t.Errorf("after: %v, %v, want only the other", inA, inB)
 	}

@@ -51,7 +51,7 @@ func (w *Worker) stray(origin string) {
 // sweepLoop deletes the robots.txt of hosts without URLs from the store, a few at a time. It also
 // notices which ones must be fetched again.
 func (w *Worker) sweepLoop(ctx context.Context) {
-	after := ""
+	after, refreshed := "", ""
 	for ctx.Err() == nil {
 		started := time.Now()
 		next, _, err := w.store.SweepRobots(ctx, after, strayAge)
@@ -61,19 +61,21 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		} else {
 			after = next
 		}
-		w.refresh(ctx)
+		refreshed = w.refresh(ctx, refreshed)
 		sleep(ctx, reapEvery)
 	}
 }
 
-// refresh drops the rules of those origins whose robots.txt a user wants to be fetched again.
-func (w *Worker) refresh(ctx context.Context) {
-	origins, err := w.store.RobotsToRefresh(ctx)
+// refresh drops the rules of some origins after the given one, those whose robots.txt a user wants to be
+// fetched again. It returns the origin to continue from.
+func (w *Worker) refresh(ctx context.Context, after string) (next string) {
+	origins, next, err := w.store.RobotsToRefresh(ctx, after)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.reportError(ctx, "look for robots.txt to fetch again", err)
 		}
-		return
+		return after
 	}
 	w.rulebook.drop(origins)
+	return next
 }

@@ -219,7 +219,7 @@ func (c *pruneCmd) Help() string {
 
 The frontier forgets a URL that is deleted. If it is added again, by a list, a link or a redirect, it is fetched again, and without the validators of its last fetch. Its outcomes stay until --outcomes-before deletes them. Bodies and WARC files stay.
 
-A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour. With the row go the sums that --max-bytes-per-host and --max-time-per-host compare.
+A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour, or within 25 hours if its robots.txt has a Crawl-delay. With the row go the sums that --max-bytes-per-host and --max-time-per-host compare.
 
 Rows are deleted 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says what it has deleted; run it again to continue. --hosts --dry-run does not count hosts that lose their last URL by --urls.`
 }

@@ -14,7 +14,7 @@ import (
 // pruneCmd is "frontier prune".
 type pruneCmd struct {
 	database
-	OutcomesBefore *time.Duration `placeholder:"DURATION" help:"Delete outcomes that are at least this old, such as 2160h; 0s means all outcomes."`
+	OutcomesBefore *time.Duration `placeholder:"DURATION" help:"Delete outcomes that are at least this old, such as 2160h; 0s means all but the last one."`
 	URLs           []string       `name:"urls" placeholder:"STATUS" help:"Delete URLs in these states: pending, fetched, failed, dead."`
 	Before         *time.Duration `placeholder:"DURATION" help:"Only URLs whose last fetch ended at least this long ago. URLs that were never fetched stay."`
 	Host           *string        `placeholder:"HOST" help:"Only URLs of this host, such as example.org:8080, or of the host of a URL."`

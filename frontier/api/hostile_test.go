@@ -76,6 +76,40 @@ func TestManyWaits(t *testing.T) {
 	}
 }
 
+// TestLongClaims claims URLs that are longer than the answer that a client accepts. It gets the others
+// later, and no claim is lost.
+func TestLongClaims(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	metadata := `{"x":"` + strings.Repeat("x", 4000) + `"}`
+	const hosts = 400 // of 12 KiB each
+	for chunk := range hosts / 100 {
+		var in pb.PutRequest
+		for i := range 100 {
+			in.Entries = append(in.Entries, &pb.Entry{Url: fmt.Sprintf("http://h%d.test/%s", chunk*100+i, strings.Repeat("x", 8000)), Metadata: metadata})
+		}
+		if _, err := r.Put(t.Context(), &in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claimed := map[string]bool{}
+	for range 2 {
+		out, err := r.Claim(t.Context(), &pb.ClaimRequest{Limit: hosts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range out.GetClaims() {
+			if claimed[c.GetUrl()] || c.GetCrashCount() > 0 {
+				t.Errorf("%.20s was claimed before, or lost %d times", c.GetUrl(), c.GetCrashCount())
+			}
+			claimed[c.GetUrl()] = true
+		}
+	}
+	if len(claimed) != hosts {
+		t.Errorf("%d URLs were claimed, want %d", len(claimed), hosts)
+	}
+}
+
 // TestManyWatches opens more streams than a caller may have, and reads none.
 func TestManyWatches(t *testing.T) {
 	t.Parallel()

@@ -106,6 +106,7 @@ const (
 	minLease       = time.Second
 	maxLease       = time.Hour
 	maxWait        = time.Minute
+	maxClaimBytes  = 3 << 20 // a client of gRPC accepts 4 MiB
 	minPoll        = 50 * time.Millisecond
 	maxPoll        = 500 * time.Millisecond
 	maxWorkerBytes = 255
@@ -135,19 +136,20 @@ func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResp
 	if err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil { // the caller does not get them
-		leases := make([]store.Lease, len(claims))
-		for i, c := range claims {
-			leases[i] = c.Lease
+	out, size := &pb.ClaimResponse{Done: done}, 0
+	var back []store.Lease
+	for _, claim := range claims {
+		c := claimOf(claim)
+		if size += proto.Size(c); size > maxClaimBytes || ctx.Err() != nil { // the caller does not get it
+			back = append(back, claim.Lease)
+			continue
 		}
-		_, err := s.store.Release(s.stopping, leases)
-		return nil, err
+		out.Claims = append(out.Claims, c)
 	}
-	out := &pb.ClaimResponse{Done: done}
-	for _, c := range claims {
-		out.Claims = append(out.Claims, claimOf(c))
+	if len(back) > 0 {
+		_, err = s.store.Release(s.stopping, back)
 	}
-	return out, nil
+	return out, err
 }
 
 type claimParams struct {

@@ -28,6 +28,9 @@ func NewBase(raw string) (*Base, error) {
 	return &Base{url: u, scheme: u.Scheme()}, nil
 }
 
+// String returns the URL in its normal form.
+func (b *Base) String() string { return b.url.Href(true) }
+
 // Resolve returns the normal form of a reference, as the URL standard resolves it. An error wraps
 // one of the errors of this package, and does not contain the reference.
 func (b *Base) Resolve(reference string) (string, error) {

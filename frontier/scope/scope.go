@@ -145,6 +145,10 @@ func domainOf(normalised string) string {
 	return domain
 }
 
+// SameDomain reports whether two URLs in their normal form have the same registrable domain, with any
+// port.
+func SameDomain(a, b string) bool { return domainOf(a) == domainOf(b) }
+
 // Allows reports whether a URL in its normal form belongs to the crawl.
 func (s *Scope) Allows(normalised string) bool {
 	return s.allowsPlace(normalised) && s.matches(normalised)

@@ -140,6 +140,7 @@ func (c *core) pagesOf(ctx context.Context, host, which string, args []any) func
 			rows, queryErr := c.db.QueryContext(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
 			page, err = collect(rows, queryErr, func(scan func(...any) error) (u urlRow, err error) {
 				err = scan(&u.id, &u.hostID, &u.host, &u.lastError)
+				u.lastError = redirectCause(u.lastError) // the rest may be long, and a page has many rows
 				return u, err
 			})
 			after += step

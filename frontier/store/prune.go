@@ -25,7 +25,8 @@ type PruneParams struct {
 	URLsAge *time.Duration // only URLs whose last fetch ended at least this long ago; nil means any
 	Host    string         // only URLs of this host; empty means any
 
-	// Hosts selects hosts without URLs and without settings that have been open for an hour. It also
+	// Hosts selects hosts without URLs and without settings that have been open for an hour, or for
+	// 25 hours after a robots.txt with a Crawl-delay, because a worker may have that file in memory. It also
 	// selects the robots.txt of hosts without URLs, and workers that vanished a day ago.
 	Hosts bool
 

@@ -96,6 +96,25 @@ func TestPruneClaimed(t *testing.T) {
 	})
 }
 
+// TestPrunedURLsKeepIDs checks that a URL never gets the id of one that was deleted, which has outcomes.
+func TestPrunedURLsKeepIDs(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		last := int64(0)
+		for _, u := range []string{"http://a.test/", "http://b.test/", "http://c.test/"} {
+			f.put(u)
+			c := f.claim(1)[0]
+			if c.ID <= last {
+				t.Errorf("%s has the id %d, want one after %d", u, c.ID, last)
+			}
+			last = c.ID
+			f.fetched(c)
+			if got, err := f.Prune(t.Context(), PruneParams{URLs: []Status{Fetched}}, nil); got.URLs != 1 || err != nil {
+				t.Fatalf("Prune = %+v, %v; want the URL", got, err)
+			}
+		}
+	})
+}
+
 // TestPruneOutcomes checks that outcomes are deleted by age, in chunks.
 func TestPruneOutcomes(t *testing.T) {
 	const old, young = chunkSize + chunkSize/2, chunkSize
@@ -151,10 +170,10 @@ func TestPruneKeepsIDs(t *testing.T) {
 func TestPruneHosts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		rows := []struct{ host, set string }{
-			{"blocked.test", `blocked_until = {now} - 1000`}, {"delay.test", `delay_ms = 5`}, {"fetch.test", `in_flight = 1`},
+			{"blocked.test", `blocked_until = {now} - 1000`}, {"crawldelay.test", `next_at = {now} - 89000000, crawl_delay_ms = 5`}, {"delay.test", `delay_ms = 5`}, {"fetch.test", `in_flight = 1`},
 			{"just.test", `next_at = {now} - 1000`}, {"many.test", `max_in_flight = 2`}, {"paused.test", `paused = TRUE`}, {"reserved.test", `next_at = {now} + 1000`},
 		}
-		for _, r := range append(rows, struct{ host, set string }{"gone.test", `next_at = {now} - 3600000, crawl_delay_ms = 5, fetch_count = 7`}) {
+		for _, r := range append(rows, struct{ host, set string }{"gone.test", `next_at = {now} - 90000000, crawl_delay_ms = 5, fetch_count = 7`}) {
 			f.exec(`INSERT INTO hosts (host) VALUES (?)`, r.host)
 			f.exec(`UPDATE hosts SET `+r.set+` WHERE host = ?`, r.host)
 		}

@@ -36,6 +36,24 @@ func (f *fixture) wantURLCounts() {
 	}
 }
 
+// TestPutOverLimitAddsNoHost checks that links that are left out do not make the frontier grow.
+func TestPutOverLimitAddsNoHost(t *testing.T) {
+	for _, limits := range []Limits{{URLs: 1}, {URLs: 1, URLsPerHost: 1}} {
+		t.Run(fmt.Sprint(limits), func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.put("http://a.test/")
+				got, err := f.Put(t.Context(), Entries("http://b.test/", "http://a.test/", "http://c.test/", "http://c.test/2"), limits)
+				if err != nil || got.Over != 3 || got.Known != 1 {
+					t.Errorf("Put = %+v, %v; want 3 over the limit and 1 that is known", got, err)
+				}
+				if n := f.number(`SELECT count(*) FROM hosts`); n != 1 {
+					t.Errorf("%d hosts, want only that of the URL", n)
+				}
+			})
+		})
+	}
+}
+
 func TestPutLimits(t *testing.T) {
 	rows := []struct {
 		name   string
@@ -229,4 +247,43 @@ func TestPutUpdatesOnlyHostsThatSleep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A link that was not fetched yet becomes a sitemap if one is put with its URL. A page that a user gave,
+// or that was fetched, stays one.
+func TestPutSitemapAfterLink(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		first, put Entry
+		status     Status
+		want       Kind
+	}{
+		{"a link", Entry{Depth: 1}, Entry{Kind: Sitemap}, Pending, Sitemap},
+		{"a link whose visit reads the robots.txt", Entry{Depth: 1}, Entry{Kind: Sitemap}, Fetching, Sitemap},
+		{"a link, by an index", Entry{Depth: 1}, Entry{Kind: Sitemap, Depth: 2}, Pending, Sitemap},
+		{"a URL of a user", Entry{}, Entry{Kind: Sitemap}, Pending, Page},
+		{"a link that was fetched", Entry{Depth: 1}, Entry{Kind: Sitemap}, Fetched, Page},
+		{"a sitemap that is linked", Entry{Kind: Sitemap, Depth: 1}, Entry{Depth: 0}, Pending, Sitemap},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				row.first.URL, row.put.URL = "http://a.test/", "http://a.test/"
+				if _, err := f.Put(t.Context(), []Entry{row.first}, Limits{}); err != nil {
+					t.Fatal(err)
+				}
+				if row.status != Pending {
+					c := f.claim(1)[0]
+					if row.status == Fetched {
+						f.fetched(c)
+					}
+				}
+				if r, err := f.Put(t.Context(), []Entry{row.put}, Limits{}); err != nil || r.Known != 1 {
+					t.Errorf("Put = %+v, %v", r, err)
+				}
+				if got := f.number(`SELECT kind FROM urls`); got != int64(row.want) {
+					t.Errorf("kind %d, want %d", got, row.want)
+				}
+			})
+		})
+	}
 }

@@ -30,6 +30,9 @@ type Robots struct {
 	UnreachableFor time.Duration // since the first fetch without an answer; zero if reachable
 }
 
+// refreshPage is the maximum number of origins that RobotsToRefresh returns.
+const refreshPage = 10_000
+
 // maxRobots exceeds the 500 KiB that RFC 9309 requires crawlers to read.
 const maxRobots = 512 << 10
 
@@ -134,12 +137,20 @@ const behindRedirect = "/robots.txt, where a redirect leads"
 // RetryFailed uses it to find that file.
 func BehindRedirect(origin string) string { return ", of " + origin + behindRedirect }
 
+// redirectCause returns the end of a LastError that [BehindRedirect] has added, or an empty string.
+func redirectCause(lastError string) string {
+	text, ok := strings.CutSuffix(lastError, behindRedirect)
+	i := strings.LastIndex(text, ", of ")
+	if !ok || i < 0 {
+		return ""
+	}
+	return strings.Clone(lastError[i:])
+}
+
 // verdictOrigins returns the origins whose robots.txt can have ended a URL of host.
 func verdictOrigins(host, lastError string) []string {
-	if text, ok := strings.CutSuffix(lastError, behindRedirect); ok {
-		if i := strings.LastIndex(text, ", of "); i >= 0 {
-			return []string{text[i+len(", of "):]}
-		}
+	if text, ok := strings.CutSuffix(redirectCause(lastError), behindRedirect); ok {
+		return []string{strings.TrimPrefix(text, ", of ")}
 	}
 	return []string{"http://" + host, "https://" + host}
 }
@@ -169,13 +180,16 @@ func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, erro
 }
 
 // RobotsToRefresh implements [Store].
-func (c *core) RobotsToRefresh(ctx context.Context) ([]string, error) {
-	const limit = 10_000
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin FROM robots WHERE saved_at = 0 LIMIT ?`), limit)
-	return collect(rows, err, func(scan func(...any) error) (origin string, err error) {
+func (c *core) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`), clean(after), refreshPage)
+	origins, err = collect(rows, err, func(scan func(...any) error) (origin string, err error) {
 		err = scan(&origin)
 		return origin, err
 	})
+	if len(origins) == refreshPage {
+		next = origins[refreshPage-1]
+	}
+	return origins, next, err
 }
 
 // SweepRobots implements [Store].

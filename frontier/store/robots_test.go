@@ -291,9 +291,9 @@ func TestRefreshRobots(t *testing.T) {
 		}
 		check := func(when string, want ...string) {
 			t.Helper()
-			got, err := f.RobotsToRefresh(t.Context())
-			if slices.Sort(got); err != nil || !slices.Equal(got, want) {
-				t.Errorf("%s: %q, %v, want %q", when, got, err, want)
+			got, next, err := f.RobotsToRefresh(t.Context(), "")
+			if err != nil || next != "" || !slices.Equal(got, want) {
+				t.Errorf("%s: %q, then after %q, %v, want %q", when, got, next, err, want)
 			}
 		}
 		for _, origin := range []string{"http://a.test", "https://a.test", "http://b.test"} {
@@ -309,5 +309,21 @@ func TestRefreshRobots(t *testing.T) {
 		}
 		save("http://a.test")
 		check("one saved again", "https://a.test")
+	})
+}
+
+// TestRefreshManyRobots checks that no file is left out if there are more than one call returns.
+func TestRefreshManyRobots(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.exec(`WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < ?)
+			INSERT INTO robots (origin, saved_at, status, error_class) SELECT 'http://' || n || '.test', 0, 404, '' FROM g`, refreshPage+1)
+		first, next, err := f.RobotsToRefresh(t.Context(), "")
+		if err != nil || len(first) != refreshPage || next != first[refreshPage-1] {
+			t.Fatalf("%d origins, then after %q, %v; want %d", len(first), next, err, refreshPage)
+		}
+		last, next, err := f.RobotsToRefresh(t.Context(), next)
+		if err != nil || len(last) != 1 || slices.Contains(first, last[0]) || next != "" {
+			t.Errorf("%q, then after %q, %v; want the last one", last, next, err)
+		}
 	})
 }

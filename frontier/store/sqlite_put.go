@@ -13,6 +13,7 @@ type put struct {
 	tx
 	limits Limits
 	total  int64 // URLs in the frontier; counts only if limits.URLs is set
+	next   int64 // id of the next URL
 	hosts  map[string]*putHost
 	result PutResult
 }
@@ -49,6 +50,11 @@ func (p *put) all(urls []normalised) error {
 			return err
 		}
 	}
+	// The id of a URL that was deleted is not used again.
+	_, err := p.one(`SELECT 1 + max(COALESCE((SELECT max(id) FROM urls), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_url_id'), 0))`, nil, &p.next)
+	if err != nil {
+		return err
+	}
 	for _, u := range urls {
 		if err := p.url(u); err != nil {
 			return err
@@ -64,26 +70,31 @@ func (p *put) all(urls []normalised) error {
 			return err
 		}
 	}
-	_, err := p.exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
+	_, err = p.exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
 	return err
 }
 
 func (p *put) url(u normalised) error {
-	h, err := p.host(u.Host)
+	full := p.limits.URLs > 0 && p.total+p.result.Added >= p.limits.URLs
+	h, err := p.host(u.Host, !full)
 	if err != nil {
 		return err
 	}
 	var over *int64
 	switch {
+	case h == nil:
+		p.result.Over++
+		return nil
 	case p.limits.URLsPerHost > 0 && *h.count+h.added >= p.limits.URLsPerHost:
 		over = &p.result.OverHost
-	case p.limits.URLs > 0 && p.total+p.result.Added >= p.limits.URLs:
+	case full:
 		over = &p.result.Over
 	default:
-		n, err := p.exec(`INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
+		n, err := p.exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
 		if err != nil || n == 1 {
 			h.added += n
+			p.next += n
 			p.result.Added += n
 			return err
 		}
@@ -103,19 +114,24 @@ func (p *put) known(u normalised) (bool, error) {
 		return false, err
 	}
 	const changed = `status = 'fetched' AND recrawl_at > {now} AND fetched_at < ?2 AND ?2 <= {now}`
-	_, err = p.exec(`UPDATE urls SET depth = min(depth, ?1), recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
-		WHERE id = ?3 AND (depth > ?1 OR `+changed+`)`, u.Depth, u.ChangedMS, id)
+	const named = `?4 > kind AND depth > 0 AND status IN ('pending', 'fetching') AND fetched_at = 0`
+	_, err = p.exec(`UPDATE urls SET depth = min(depth, ?1), kind = CASE WHEN `+named+` THEN ?4 ELSE kind END, recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
+		WHERE id = ?3 AND (depth > ?1 OR `+named+` OR `+changed+`)`, u.Depth, u.ChangedMS, id, u.Kind)
 	return true, err
 }
 
-// host returns a host, which it adds if necessary. A new host is due at once.
-func (p *put) host(name string) (*putHost, error) {
+// host returns a host. It adds one that is missing if add is true, and otherwise returns nil. A new host
+// is due at once.
+func (p *put) host(name string, add bool) (*putHost, error) {
 	if h := p.hosts[name]; h != nil {
 		return h, nil
 	}
 	h := new(putHost)
 	known, err := p.one(`SELECT id, url_count FROM hosts WHERE host = ?`, []any{name}, &h.id, &h.count)
 	if err == nil && !known {
+		if !add {
+			return nil, nil
+		}
 		_, err = p.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0) RETURNING id`, []any{name}, &h.id)
 	}
 	if err == nil && p.limits.URLsPerHost > 0 && h.count == nil {

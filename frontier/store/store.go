@@ -88,7 +88,9 @@ type Store interface {
 	RefreshRobots(ctx context.Context, origins []string) (int64, error)
 	// RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
 	// them in memory must not use it any more.
-	RobotsToRefresh(ctx context.Context) ([]string, error)
+	// It returns some after the given one, in a fixed order, and the origin to continue from, which is
+	// empty at the end.
+	RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error)
 	// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
 	// transaction, and returns how many it deleted.
 	ForgetRobots(ctx context.Context, origins []string) (int64, error)

@@ -772,7 +772,8 @@ func (x *Claim) GetLastModified() string {
 // ClaimResponse has the URLs to fetch.
 type ClaimResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most one of each host, unless the host may have more fetches at once.
+	// At most one of each host, unless the host may have more fetches at once. Fewer than `limit` if
+	// they would be longer than 3 MiB.
 	Claims []*Claim `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
 	// True if no URL is pending, failed or being fetched: there is nothing left to do.
 	Done          bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`

@@ -76,7 +76,8 @@ CREATE FUNCTION frontier_sleeps(h hosts) RETURNS boolean LANGUAGE sql IMMUTABLE 
 $$ SELECT NOT h.paused AND h.in_flight < h.max_in_flight AND COALESCE(h.due_at > GREATEST(h.next_at, h.blocked_until), TRUE) $$;
 -- +goose StatementEnd
 
--- New hosts are inserted in the order of their names before any row is locked, so there are no deadlocks. The locks of
+-- New hosts are inserted in the order of their names before any row is locked, so there are no deadlocks. Once p_urls is
+-- reached, there are none: a crawl that goes on would add a host for each link that is left out. The locks of
 -- the hosts keep others from adding the same URLs, so the insert needs no ON CONFLICT, which costs a WAL record a row.
 -- The advisory lock lets the put that counts all URLs for the first time see those of every other put.
 -- +goose StatementBegin
@@ -99,20 +100,21 @@ BEGIN
         IF NOT EXISTS (SELECT 1 FROM settings WHERE name = 'url_count') THEN
             INSERT INTO settings (name, value) SELECT 'url_count', count(*) FROM urls;
         END IF;
+        SELECT value::bigint INTO total FROM settings WHERE name = 'url_count';
     ELSE
         PERFORM pg_advisory_xact_lock_shared(7381240021446157685);
     END IF;
     INSERT INTO hosts (host, due_at) SELECT DISTINCT x.host, 0 FROM unnest(items) AS x
-        WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = x.host) ORDER BY x.host ON CONFLICT (host) DO NOTHING;
+        WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = x.host) AND (p_urls = 0 OR total < p_urls)
+        ORDER BY x.host ON CONFLICT (host) DO NOTHING;
     PERFORM 1 FROM hosts WHERE host IN (SELECT x.host FROM unnest(items) AS x) ORDER BY id FOR UPDATE;
     IF p_urls_per_host > 0 THEN
         UPDATE hosts h SET url_count = (SELECT count(*) FROM urls u WHERE u.host_id = h.id)
             WHERE h.url_count IS NULL AND h.host IN (SELECT x.host FROM unnest(items) AS x);
     END IF;
-    SELECT value::bigint INTO total FROM settings WHERE name = 'url_count';
     WITH fresh AS (
-        SELECT x.*, h.id AS host_id, p_urls_per_host > 0 AND h.url_count + row_number() OVER (PARTITION BY h.id ORDER BY x.place) > p_urls_per_host AS over_host
-        FROM unnest(items) WITH ORDINALITY AS x (url, host, hash, kind, priority, depth, parent, metadata, changed_ms, place) JOIN hosts h ON h.host = x.host
+        SELECT x.*, h.id AS host_id, p_urls_per_host > 0 AND h.id IS NOT NULL AND h.url_count + row_number() OVER (PARTITION BY h.id ORDER BY x.place) > p_urls_per_host AS over_host
+        FROM unnest(items) WITH ORDINALITY AS x (url, host, hash, kind, priority, depth, parent, metadata, changed_ms, place) LEFT JOIN hosts h ON h.host = x.host
         WHERE NOT EXISTS (SELECT 1 FROM urls u WHERE u.url_hash = decode(x.hash, 'hex'))
     ), ranked AS (
         SELECT f.*, p_urls > 0 AND NOT f.over_host AND total + count(*) FILTER (WHERE NOT f.over_host) OVER (ORDER BY f.place) > p_urls AS over FROM fresh f
@@ -133,11 +135,13 @@ BEGIN
     IF known > 0 THEN
         t := frontier_now();
         WITH nearer AS (
-            SELECT u.id, LEAST(u.depth, x.depth) AS depth, CASE WHEN x.changed_ms <= t AND u.fetched_at < x.changed_ms THEN t ELSE u.recrawl_at END AS due
+            SELECT u.id, LEAST(u.depth, x.depth) AS depth,
+                CASE WHEN u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0 THEN GREATEST(u.kind, x.kind) ELSE u.kind END AS kind, CASE WHEN x.changed_ms <= t AND u.fetched_at < x.changed_ms THEN t ELSE u.recrawl_at END AS due
             FROM unnest(items) AS x JOIN urls u ON u.url_hash = decode(x.hash, 'hex')
-            WHERE u.depth > x.depth OR u.status || '' = 'fetched' AND u.recrawl_at > t AND u.fetched_at < x.changed_ms AND x.changed_ms <= t
+            WHERE u.depth > x.depth OR x.kind > u.kind AND u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0
+                OR u.status || '' = 'fetched' AND u.recrawl_at > t AND u.fetched_at < x.changed_ms AND x.changed_ms <= t
             ORDER BY u.id FOR UPDATE OF u)
-        UPDATE urls u SET depth = n.depth, recrawl_at = CASE WHEN u.recrawl_at > t THEN n.due ELSE u.recrawl_at END FROM nearer n WHERE u.id = n.id;
+        UPDATE urls u SET depth = n.depth, kind = n.kind, recrawl_at = CASE WHEN u.recrawl_at > t THEN n.due ELSE u.recrawl_at END FROM nearer n WHERE u.id = n.id;
     END IF;
     RETURN QUERY SELECT n_new, n_over, n_host;
 END $$;

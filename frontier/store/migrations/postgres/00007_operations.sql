@@ -68,12 +68,13 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- A host without URLs and without settings that has been open for p_ms is not needed for politeness.
+-- A host without URLs and without settings that has been open for p_ms is not needed for politeness. One with a
+-- Crawl-delay must have been open for longer than a worker uses a robots.txt, 24 hours. Then the file is fetched again.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_unused(h hosts, p_ms bigint) RETURNS boolean LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     SELECT h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
-        AND GREATEST(h.next_at, h.blocked_until) <= frontier_now() - p_ms
+        AND GREATEST(h.next_at, h.blocked_until) <= frontier_now() - CASE WHEN h.crawl_delay_ms > 0 THEN p_ms + 86400000 ELSE p_ms END
         AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.host_id = h.id)
 $$;
 -- +goose StatementEnd
