@@ -67,8 +67,12 @@ func (s *sqliteDB) chunk(ctx context.Context, ids []int64, args []any, statement
 	return changed, err
 }
 
-// yield waits for as long as a transaction took, if there are workers. SQLite's lock has no queue:
-// who waits for it in another process asks for it again every 100 ms at most.
+// busyPoll is a little more than the longest time after which a process that waits for SQLite's lock
+// asks for it again.
+const busyPoll = 110 * time.Millisecond
+
+// yield waits for longer than a transaction took, if there are workers. SQLite's lock has no queue,
+// so each of them must be able to ask for it.
 func (s *sqliteDB) yield(ctx context.Context, took time.Duration) error {
 	busy, err := scalar[bool](ctx, s.db, "look for workers", `SELECT EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
 	if err != nil || !busy {
@@ -76,7 +80,7 @@ func (s *sqliteDB) yield(ctx context.Context, took time.Duration) error {
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(took):
+	case <-time.After(took + busyPoll):
 	}
 	return nil
 }
