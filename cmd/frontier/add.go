@@ -32,6 +32,8 @@ type addCmd struct {
 	Priority int      `placeholder:"N" help:"Priority within the host, -100 to 100. URLs of higher priority are fetched first. Default: 0."`
 	Include  []string `sep:"none" placeholder:"PATTERN" help:"Only URLs that match this regular expression (RE2). Repeatable: one must match."`
 	Exclude  []string `sep:"none" placeholder:"PATTERN" help:"No URLs that match this regular expression. Repeatable."`
+	URLs     int64    `name:"max-urls" placeholder:"N" help:"Maximum number of URLs in the database. More are left out."`
+	HostURLs int64    `name:"max-urls-per-host" placeholder:"N" help:"Maximum number of URLs of a host."`
 }
 
 func (c *addCmd) run(ctx context.Context, a *app) int {
@@ -42,12 +44,21 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	if c.Priority < -store.MaxPriority || c.Priority > store.MaxPriority {
 		return a.end(ctx, cli.UsageError("--priority", fmt.Sprintf("is %d: use -%d to %d", c.Priority, store.MaxPriority, store.MaxPriority)))
 	}
+	for _, limit := range []struct {
+		flag string
+		n    int64
+	}{{"--max-urls", c.URLs}, {"--max-urls-per-host", c.HostURLs}} {
+		if limit.n < 0 {
+			return a.end(ctx, cli.UsageError(limit.flag, fmt.Sprintf("is %d: use 1 or more, or 0 for no limit", limit.n)))
+		}
+	}
 	wanted, err := newScope(scope.Config{By: scope.All, Include: c.Include, Exclude: c.Exclude})
 	if err != nil {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted}
+		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted,
+			limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
 		return ad.add(ctx, sources)
 	})
 }
@@ -60,6 +71,7 @@ type adder struct {
 	verbose  bool
 	priority int
 	wanted   *scope.Scope // nil allows everything
+	limits   store.Limits
 
 	batch []entry
 	last  *entry // the last entry that was put
@@ -68,6 +80,7 @@ type adder struct {
 	known int64
 	bad   int64
 	other int64 // that --include or --exclude has left out
+	over  int64 // that a limit has left out
 }
 
 // add puts the entries of all sources, and prints the result.
@@ -145,12 +158,13 @@ func (ad *adder) put(ctx context.Context) error {
 		}
 	}
 	if len(entries) > 0 {
-		r, err := ad.store.Put(ctx, entries, store.Limits{})
+		r, err := ad.store.Put(ctx, entries, ad.limits)
 		if err != nil {
 			return err
 		}
 		ad.added += r.Added
 		ad.known += r.Known
+		ad.over += r.Over + r.OverHost
 		for _, bad := range r.Bad {
 			ad.batch[place[bad.Index]].Err = bad.Err
 		}
@@ -202,6 +216,9 @@ func (ad *adder) sum() string {
 	text := fmt.Sprintf("%d added, %d known, %d bad", ad.added, ad.known, ad.bad)
 	if ad.other > 0 {
 		text += fmt.Sprintf(", %d left out", ad.other)
+	}
+	if ad.over > 0 {
+		text += fmt.Sprintf(", %d over a limit", ad.over)
 	}
 	return text
 }

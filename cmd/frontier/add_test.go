@@ -315,3 +315,17 @@ func TestAddKinds(t *testing.T) {
 		}
 	}
 }
+
+func TestAddLimits(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	for _, row := range []struct{ args, want string }{
+		{"--max-urls-per-host 2 http://a.test/1 http://a.test/2 http://a.test/3 http://b.test/1", "3 added, 0 known, 0 bad, 1 over a limit\n"},
+		{"--max-urls 4 http://a.test/1 http://c.test/1 http://c.test/2", "1 added, 1 known, 0 bad, 1 over a limit\n"},
+	} {
+		diff(t, row.args, row.want, c.must(append([]string{"add"}, strings.Fields(row.args)...)...))
+	}
+	if got := c.cli("add", "--max-urls=-1", "http://a.test/"); got.code != cli.ExitUsage || !strings.Contains(got.err, "--max-urls: is -1: use 1 or more") {
+		t.Errorf("a negative limit: %+v", got)
+	}
+}
