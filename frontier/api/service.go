@@ -28,7 +28,7 @@ type service struct {
 	// polls has a token for each kind of claim that waits: with and without sitemaps. Only its holder
 	// looks for URLs, so a thousand waiting claims cost the database as much as two.
 	polls map[bool]chan struct{}
-	stats chan cachedStats // has one element while nobody reads the database
+	stats chan cachedStats // has one element while no call reads the database
 }
 
 // storeTime is how long a call may use the database, in addition to its wait.
