@@ -214,8 +214,7 @@ func (m *mirror) compare(t *testing.T, home string, pages map[string]int) {
 	t.Helper()
 	program, err := exec.LookPath("wget")
 	if err != nil {
-		t.Log("wget is not installed")
-		return
+		rig.Cannot(t, "wget is not installed: %v", err)
 	}
 	started := time.Now()
 	wget := exec.CommandContext(t.Context(), program, "--mirror", "--no-verbose", "--no-host-directories", "--reject-regex", "/cal/", "--directory-prefix", t.TempDir(), home)
