@@ -54,9 +54,9 @@ func dueAgain(e *Evidence) string {
 	case at.IsZero():
 		return ""
 	case at.After(e.Now):
-		return fmt.Sprintf(`, and a "frontier run --recrawl" fetches it again %s`, Relative(at, e.Now))
+		return fmt.Sprintf(`, and a run with --recrawl fetches it again %s`, Relative(at, e.Now))
 	}
-	return `, and is due to be fetched again: start a "frontier run --recrawl"`
+	return `, and is due to be fetched again: start a run with --recrawl`
 }
 
 func pauseReason(e *Evidence) Reason {
