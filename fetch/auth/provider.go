@@ -82,7 +82,7 @@ type provider struct {
 
 	mu      sync.Mutex
 	current Secret
-	since   time.Time // when current replaced another token
+	since   time.Time // when current replaced another token, zero for the first one
 }
 
 // origin is a scheme, host and port.
@@ -118,11 +118,13 @@ func (p *provider) Field(ctx context.Context) (name, value string, err error) {
 
 // Refresh implements [Provider].
 func (p *provider) Refresh(ctx context.Context, refused string) error {
-	token := p.token()
+	p.mu.Lock()
+	token, since := p.current, p.since // of one moment: between two locks a refresh could end
+	p.mu.Unlock()
 	if p.value(token) != refused {
 		return nil // the current token is newer than the rejected one
 	}
-	if p.age() < minTokenAge {
+	if !since.IsZero() && time.Since(since) < minTokenAge {
 		return ErrRefused
 	}
 	return p.replace(ctx, token, false)
@@ -132,16 +134,6 @@ func (p *provider) token() Secret {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.current
-}
-
-// age returns the time since the current token replaced another one.
-func (p *provider) age() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.since.IsZero() {
-		return minTokenAge // the first token: nothing was replaced yet
-	}
-	return time.Since(p.since)
 }
 
 func (p *provider) value(token Secret) string {
