@@ -147,6 +147,7 @@ func TestCrawl(t *testing.T) {
 	out, err := r.Put(t.Context(), &pb.PutRequest{Entries: []*pb.Entry{
 		{Url: "http://A.test/x", Priority: 5, Depth: 2, Metadata: `{"a":1}`}, {Url: "http://a.test/low"}, {Url: "nope"}, {Url: "http://a.test/x", Depth: 3},
 		{Url: "http://b.test/", Priority: 500}, {Url: "http://b.test/", Metadata: `[1]`}, {Url: "http://b.test/", Depth: -1}, {Url: "http://b.test/", Kind: 7},
+		{Url: "http://b.test/map", Kind: pb.Kind_KIND_SITEMAP, Metadata: `{"Frontier":{}}`},
 	}})
 	if err != nil || out.GetAdded() != 2 || out.GetKnown() != 1 {
 		t.Fatalf("Put = %v, %v", out, err)
@@ -155,7 +156,7 @@ func TestCrawl(t *testing.T) {
 	for _, b := range out.GetBad() {
 		bad = append(bad, fmt.Sprintf("%d %s", b.GetIndex(), b.GetField()))
 	}
-	if diff := cmp.Diff([]string{"2 url", "4 priority", "5 metadata", "6 depth", "7 kind"}, bad); diff != "" {
+	if diff := cmp.Diff([]string{"2 url", "4 priority", "5 metadata", "6 depth", "7 kind", "8 metadata"}, bad); diff != "" {
 		t.Errorf("bad entries (-want +got):\n%s", diff)
 	}
 	c := r.claim(1, &pb.ClaimRequest{Limit: 10, Worker: "w"})[0]
@@ -261,7 +262,7 @@ func TestWait(t *testing.T) {
 func TestSitemaps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	in := &pb.PutRequest{Entries: []*pb.Entry{{Url: "http://a.test/sitemap.xml", Kind: pb.Kind_KIND_SITEMAP, Priority: 100}, {Url: "http://a.test/page"}}}
+	in := &pb.PutRequest{Entries: []*pb.Entry{{Url: "http://a.test/sitemap.xml", Kind: pb.Kind_KIND_SITEMAP, Priority: 100, Metadata: `{"a":1}`}, {Url: "http://a.test/page"}}}
 	if _, err := r.Put(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
