@@ -231,11 +231,12 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 	if err != nil {
 		return nil, nil // it was fetched, so it has a normal form
 	}
-	var entries []store.Entry
-	var limits store.Limits
-	if d := v.w.config.Discovery; d != nil {
-		limits = d.Limits
+	l, err := v.newListing()
+	if err != nil {
+		v.badSitemap(e, err)
+		return nil, nil
 	}
+	var entries []store.Entry
 	v.w.found.sitemaps.Add(1)
 	n, fault := 0, error(nil)
 	for listed := range sitemap.Read(body) {
@@ -247,56 +248,28 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 			fault = fmt.Errorf("line %d: %w", listed.Line, listed.Err)
 			break
 		}
-		if entry, ok := v.listed(base, listed); ok {
+		if entry, ok := v.listed(base, listed, l); ok {
 			entries = append(entries, entry)
 		}
 		if len(entries) == putBatch {
-			if stop := v.put(entries, limits); stop != nil {
+			if stop := v.put(entries, l.limits); stop != nil {
 				return stop, nil
 			}
 			entries = entries[:0]
 		}
 	}
 	if fault != nil {
-		bad := v.w.config.Policy.failed(v.claim, ClassBadSitemap, fmt.Sprintf("%s: %v", ClassBadSitemap, fault), false, 0)
-		bad.fetch.FetchedParams = e.fetch.FetchedParams
-		bad.fetch.ETag, bad.fetch.LastModified, bad.fetch.BodyDigest = "", "", ""
-		*e = bad
+		v.badSitemap(e, fault)
 	}
-	return v.put(entries, limits), nil
+	return v.put(entries, l.limits), nil
 }
 
-// listed returns the entry of a URL in a sitemap, and false if it does not belong to the crawl. Its
-// pages have the depth of links from a seed, and a sitemap has the depth of its indexes.
-func (v *visit) listed(base *normal.Base, s sitemap.Entry) (store.Entry, bool) {
-	f, d := &v.w.found, v.w.config.Discovery
-	f.links.Add(1)
-	u, err := base.Resolve(s.URL)
-	if s.Err != nil || err != nil {
-		f.tooLong.Add(1)
-		return store.Entry{}, false
-	}
-	e := v.entry(u, store.Page, 1)
-	e.Changed = s.Changed
-	deep := d != nil && d.MaxDepth == 0
-	if s.Sitemap {
-		e.Kind, e.Depth, e.Changed = store.Sitemap, v.claim.Depth+1, s.Changed
-		deep = e.Depth > maxSitemapDepth
-	}
-	switch {
-	case deep:
-		f.tooDeep.Add(1)
-		return e, false
-	case s.Sitemap && !scope.SameDomain(base.String(), u): // a page of another site would never be read as a page
-		f.outOfScope.Add(1)
-		return e, false
-	case d == nil || d.Scope == nil:
-		return e, true
-	case s.Sitemap && !d.Scope.AllowsSitemap(u), !s.Sitemap && !d.Scope.Allows(u):
-		f.outOfScope.Add(1)
-		return e, false
-	}
-	return e, true
+// badSitemap changes the ending of a sitemap that is not valid.
+func (v *visit) badSitemap(e *ending, fault error) {
+	bad := v.w.config.Policy.failed(v.claim, ClassBadSitemap, fmt.Sprintf("%s: %v", ClassBadSitemap, fault), false, 0)
+	bad.fetch.FetchedParams = e.fetch.FetchedParams
+	bad.fetch.ETag, bad.fetch.LastModified, bad.fetch.BodyDigest = "", "", ""
+	*e = bad
 }
 
 // putSitemaps adds the sitemaps that a robots.txt names.

@@ -20,7 +20,7 @@ type crawlCmd struct {
 	runCmd
 	URL []string `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
 
-	Scope     string        `placeholder:"host" group:"Discovery:" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
+	Scope     string        `placeholder:"host" complete:"host,domain,prefix,all" group:"Discovery:" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
 	Include   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
 	Exclude   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow no links that match this regular expression. Repeatable."`
 	MaxDepth  int           `placeholder:"N" group:"Discovery:" help:"Maximum number of links from a start. Default: no limit."`

@@ -39,6 +39,8 @@ func (c *addCmd) Help() string {
 
 A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. A worker reads the sitemaps in a sitemap index, and a sitemap that --sitemap names by its URL, in turn with the pages of their hosts, and adds what they list. Files may be compressed with gzip.
 
+Scope. --scope, --include, --exclude and the limits also apply to what a worker finds in these sitemaps. They are stored with a sitemap when it is added for the first time. "--scope prefix" is the rule of sitemaps.org for the place of a sitemap: it lists URLs below its own directory. To follow links, use "frontier crawl", whose own scope then applies as well.
+
 A line that is not a URL is skipped and reported on standard error as FILE:LINE with the reason. After the first 100, only their number is reported. The length of the input does not affect memory. If you interrupt the command, it names the last line that was added; what was added stays.`
 }
 
@@ -48,7 +50,7 @@ func (c *addCmd) Manual() cli.Manual {
   frontier add https://example.org/ https://example.org/about
   frontier add -i urls.txt -i more.txt.gz
   frontier add --sitemap sitemap.xml
-  frontier add --sitemap https://example.org/sitemap.xml --exclude '/archive/'
+  frontier add --sitemap https://example.org/sitemap.xml --scope host --exclude '/archive/'
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
 `, map[int]string{cli.ExitUsage: "usage; nothing was added", cli.ExitBadInput: ""})

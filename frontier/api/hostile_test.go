@@ -20,7 +20,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/frontier/api"
+	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/wait"
 )
 
 // TestManyWaits sends 10,000 claims that wait. Those over the limit are refused, and the others end
@@ -107,6 +109,46 @@ func TestLongClaims(t *testing.T) {
 	}
 	if len(claimed) != hosts {
 		t.Errorf("%d URLs were claimed, want %d", len(claimed), hosts)
+	}
+}
+
+// leaving is a store whose caller goes away during a claim.
+type leaving struct {
+	store.Store
+	leave context.CancelFunc
+	ended chan struct{}
+}
+
+func (s leaving) Claim(ctx context.Context, params store.ClaimParams) ([]store.Claim, error) {
+	defer close(s.ended)
+	claims, err := s.Store.Claim(ctx, params)
+	s.leave()
+	select { // a database that has done the work may report the end of the call instead
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(200 * time.Millisecond):
+		return claims, err
+	}
+}
+
+// TestInterruptedClaim checks that URLs are free if their caller goes away while they are claimed.
+func TestInterruptedClaim(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	r := newRig(t, func(c *api.Config) { c.Store = leaving{c.Store, leave, ended} })
+	r.put("http://a.test/")
+	if _, err := r.Claim(ctx, new(pb.ClaimRequest)); status.Code(err) != codes.Canceled {
+		t.Errorf("the claim: %v", err)
+	}
+	<-ended
+	patience, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := wait.Until(patience, time.Millisecond, func() bool {
+		n, err := r.store.Counts(t.Context())
+		return err != nil || n.Pending == 1
+	}); err != nil {
+		t.Errorf("the URL stays claimed: %v", err)
 	}
 }
 

@@ -147,9 +147,17 @@ func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResp
 		out.Claims = append(out.Claims, c)
 	}
 	if len(back) > 0 {
-		_, err = s.store.Release(s.stopping, back)
+		storing, cancel := outlive(ctx)
+		defer cancel()
+		_, err = s.store.Release(storing, back)
 	}
 	return out, err
+}
+
+// outlive returns a context that outlives the call. A claim or a release that is interrupted may have
+// succeeded or not, and URLs that no caller has are not free before their leases end.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 }
 
 type claimParams struct {
@@ -162,8 +170,10 @@ const sitemapPause = 2 * time.Second
 
 // claimNow also reports whether nothing is left to do.
 func (s *service) claimNow(ctx context.Context, params claimParams) (claims []store.Claim, done bool, err error) {
+	storing, cancel := outlive(ctx)
+	defer cancel()
 	for {
-		claims, err = s.store.Claim(ctx, params.ClaimParams)
+		claims, err = s.store.Claim(storing, params.ClaimParams)
 		if err != nil {
 			return nil, false, err
 		}
@@ -182,7 +192,7 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 			return c.Kind == store.Sitemap
 		})
 		if len(sitemaps) > 0 {
-			if err := s.store.Postpone(ctx, sitemaps, sitemapPause); err != nil {
+			if err := s.store.Postpone(storing, sitemaps, sitemapPause); err != nil {
 				s.logger.WarnContext(ctx, "cannot release sitemaps: they are free when their leases end", slog.Any("error", err))
 			}
 		}
@@ -195,7 +205,7 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 // claimLater looks for URLs until there are some, or for d. After the server has begun to stop, or the
 // caller has gone, it claims nothing.
 func (s *service) claimLater(ctx context.Context, params claimParams, d time.Duration) (claims []store.Claim, done bool, err error) {
-	leave, err := occupy(ctx, waitLimit)
+	leave, err := callerOf(ctx).add(waitLimit)
 	if err != nil {
 		return nil, false, err
 	}

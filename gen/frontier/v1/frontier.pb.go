@@ -213,7 +213,8 @@ type Entry struct {
 	// URL of the page with the link, if the frontier has it. Empty means none.
 	ParentUrl string `protobuf:"bytes,5,opt,name=parent_url,json=parentUrl,proto3" json:"parent_url,omitempty"`
 	// Anything that belongs to the URL, as a JSON object of at most 4 KiB. Claims and outcomes
-	// return it. It is kept with the URL as long as the URL is.
+	// return it. It is kept with the URL as long as the URL is. That of a sitemap
+	// has no field "frontier", which is that of the command line.
 	Metadata      string `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
