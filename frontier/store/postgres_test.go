@@ -90,13 +90,13 @@ func serverLog(t *testing.T) func() {
 	if server.ours == nil {
 		return func() {}
 	}
-	before, err := os.ReadFile(server.ours.Log())
+	before, err := os.ReadFile(server.ours.LogFile())
 	if err != nil {
 		t.Fatalf("read the server's log: %v", err)
 	}
 	return func() {
 		t.Helper()
-		after, err := os.ReadFile(server.ours.Log())
+		after, err := os.ReadFile(server.ours.LogFile())
 		if err != nil {
 			t.Fatalf("read the server's log: %v", err)
 		}

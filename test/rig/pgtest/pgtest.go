@@ -75,7 +75,7 @@ func (s *Server) Restart() (err error) {
 	if err != nil {
 		return err
 	}
-	return answers(s.DSN("postgres"))
+	return Answers(s.DSN("postgres"))
 }
 
 // Crash does what pg_ctl stop -m immediate does: every process of the server ends at once, and the next
@@ -137,7 +137,7 @@ func Bouncer(dsn string, connections int) (behind string, remove func(), err err
 		_ = os.RemoveAll(f.dir) // it is temporary
 	}
 	behind = f.dsn(server.User, server.Database, url.Values{"port": {"6432"}})
-	if err := answers(behind); err != nil {
+	if err := Answers(behind); err != nil {
 		remove()
 		return "", nil, err
 	}
@@ -172,8 +172,8 @@ func newFolder() (f folder, err error) {
 	return f, nil
 }
 
-// Log is the path of the log.
-func (f *folder) Log() string { return filepath.Join(f.dir, "log") }
+// LogFile is the path of the log.
+func (f *folder) LogFile() string { return filepath.Join(f.dir, "log") }
 
 func (f *folder) dsn(user, database string, options url.Values) string {
 	if options == nil {
@@ -192,7 +192,7 @@ func (f *folder) command(args ...string) *exec.Cmd {
 
 // run starts a program that writes to the log. stop ends it with a signal.
 func (f *folder) run(args ...string) (stop func(os.Signal), err error) {
-	log, err := os.OpenFile(f.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(f.LogFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +232,8 @@ func program(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// answers waits until a server answers.
-func answers(dsn string) error {
+// Answers waits until the server or the PgBouncer of a connection string answers.
+func Answers(dsn string) error {
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		return err
