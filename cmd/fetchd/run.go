@@ -18,6 +18,7 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/healthcheck"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
 	"fetchd/internal/ports"
@@ -72,7 +73,11 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)
 	case s.Healthcheck:
-		return healthcheck(ctx, s)
+		certificates, err := s.identityFiles().ReadCertificates()
+		if err != nil {
+			return err
+		}
+		return healthcheck.Check(ctx, s.GRPCAddr, certificates)
 	}
 	level := new(slog.LevelVar)
 	logger := newLogger(s, lines, level)

@@ -20,6 +20,7 @@ import (
 	frontierpage "fetchd/frontier/api/page"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
+	"fetchd/internal/healthcheck"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
 	"fetchd/internal/ports"
@@ -37,6 +38,8 @@ type serveCmd struct {
 	Delay       time.Duration `default:"1s" help:"Time from the end of a fetch of a host to the start of the next. SetDelay and \"frontier set\" change it for a host. Give all workers and services of a database the same."`
 	UserAgent   string        `default:"${agent}" help:"Name of the crawler, whose rules of robots.txt Why shows."`
 
+	Healthcheck bool `help:"Check whether the service at --grpc-addr is serving, and exit. Give the flags of the service."`
+
 	AllowPlaintext  bool     `group:"Callers:" help:"Allow ports without TLS that are not on loopback. For networks where something else encrypts and authenticates."`
 	TLSCertFile     string   `name:"tls-cert-file" placeholder:"FILE" group:"Callers:" help:"Certificate of the service, with its intermediate certificates, in PEM, for both ports."`
 	TLSKeyFile      string   `name:"tls-key-file" placeholder:"FILE" group:"Callers:" help:"Private key of the certificate, in PEM."`
@@ -53,6 +56,9 @@ type serveCmd struct {
 const filesEvery = time.Minute
 
 func (c *serveCmd) run(ctx context.Context, a *app) int {
+	if c.Healthcheck {
+		return a.end(ctx, c.healthcheck(ctx))
+	}
 	heap.Hold()
 	heap.Limit()
 	at, err := c.check()
@@ -73,6 +79,18 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 		return cli.ExitOK // a signal is the usual end
 	}
 	return a.end(ctx, err)
+}
+
+// healthcheck asks the service that has the same flags.
+func (c *serveCmd) healthcheck(ctx context.Context) error {
+	certificates, err := c.identityFiles().ReadCertificates()
+	if err != nil {
+		return &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	if err := healthcheck.Check(ctx, c.GRPCAddr, certificates); err != nil {
+		return &cli.Error{Code: cli.ExitFailed, Err: err}
+	}
+	return nil
 }
 
 // check rejects values that the types allow. It returns the ports.

@@ -182,6 +182,8 @@ func TestServeCertificates(t *testing.T) {
 	if got := s.get(kept); got != "200" {
 		t.Errorf("the first client: %s, want 200", got)
 	}
+	s.checkHealth(server, cli.ExitFailed) // the authority of callers has not signed it
+	s.checkHealth(alice, cli.ExitOK)
 	callers := []struct {
 		name     string
 		presents []tls.Certificate
@@ -218,6 +220,16 @@ func TestServeCertificates(t *testing.T) {
 		}
 	}
 	s.end()
+}
+
+// checkHealth runs --healthcheck with a certificate.
+func (s *served) checkHealth(i identity, want int) {
+	s.Helper()
+	got := runWith(s.Context(), strings.NewReader(""), nil, "serve", "--healthcheck", "--grpc-addr", s.grpc, "--tls-client-ca-file", filepath.Join(s.dir, "ca.pem"),
+		"--tls-cert-file", write(s.T, s.dir, "check-cert.pem", string(i.cert)), "--tls-key-file", write(s.T, s.dir, "check-key.pem", string(i.key)))
+	if got.code != want {
+		s.Errorf("--healthcheck: %+v, want the exit code %d", got, want)
+	}
 }
 
 // get returns the status of a call, or "no connection".
@@ -260,6 +272,7 @@ func TestServeUsage(t *testing.T) {
 		{"--tls-allow-san a.test", "--tls-allow-san: needs --tls-client-ca-file"},
 		{"--grpc-addr 0.0.0.0:0", "--grpc-addr: is not on loopback"},
 		{"--http-addr nowhere", "--http-addr: "},
+		{"--healthcheck --tls-cert-file cert.pem --tls-key-file key.pem", "cert.pem"},
 		{"--delay=-1s", "--delay: is negative"},
 		{"--console-host http://a.test", "--console-host: is not a host name"},
 		{"--log-format xml", "--log-format: is not a format"},

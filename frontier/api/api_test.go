@@ -396,6 +396,12 @@ func TestCallers(t *testing.T) {
 	if why, err := r.Why(ctx, &pb.WhyRequest{Url: "http://a.test/"}); err != nil || why.GetWorker() != "crawler" {
 		t.Errorf("Why = %v, %v, want the name of the caller as the worker", why, err)
 	}
+	_, text := r.get("/metrics")
+	for _, want := range []string{`{code="Unauthenticated",method="Claim"} 2`, `{code="OK",method="Claim"} 1`, `{code="OK",method="Put"} 1`} {
+		if !strings.Contains(text, "frontier_api_call_duration_seconds_count"+want+"\n") {
+			t.Errorf("the metrics do not have %s:\n%s", want, text)
+		}
+	}
 }
 
 // TestForeignPage sends what a browser sends for a page of another origin.

@@ -62,6 +62,7 @@ func (s *Server) options() []grpc.ServerOption {
 			logging.StreamServerInterceptor(logging.LoggerFunc(func(ctx context.Context, level logging.Level, text string, fields ...any) {
 				s.logger.Log(ctx, slog.Level(level), text, fields...)
 			}), logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(levelOf)),
+			s.count,
 			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked)),
 			s.admit),
 	}
@@ -69,6 +70,16 @@ func (s *Server) options() []grpc.ServerOption {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.config.TLS)))
 	}
 	return options
+}
+
+// count is the interceptor that counts the calls of the contract.
+func (s *Server) count(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	began := time.Now()
+	err := handler(srv, stream)
+	if name, own := strings.CutPrefix(info.FullMethod, "/"+pb.FrontierService_ServiceDesc.ServiceName+"/"); own {
+		s.metrics.ended(name, status.Code(err), time.Since(began))
+	}
+	return err
 }
 
 func levelOf(code codes.Code) logging.Level {

@@ -24,7 +24,6 @@ type service struct {
 	userAgent string
 	logger    *slog.Logger
 	stopping  context.Context // done when the server stops
-	metrics   *metrics
 	// polls has a token for each kind of claim that waits: with and without sitemaps. Only its holder
 	// looks for URLs, so a thousand waiting claims cost the database as much as two.
 	polls map[bool]chan struct{}
@@ -77,12 +76,9 @@ var methods = []method{
 	{name: "Watch", path: "/v1/watch", stream: true, request: func() proto.Message { return new(pb.WatchRequest) }, call: (*service).watch},
 }
 
-// run calls a method, and counts the call.
+// run calls a method.
 func (s *service) run(ctx context.Context, m method, in proto.Message, send func(proto.Message) error) error {
-	began := time.Now()
-	err := s.statusOf(ctx, m.call(s, ctx, in, send))
-	s.metrics.ended(m.name, status.Code(err), time.Since(began))
-	return err
+	return s.statusOf(ctx, m.call(s, ctx, in, send))
 }
 
 // statusOf returns the status of an error. Those of the database are only logged, because their text

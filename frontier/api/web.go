@@ -70,6 +70,7 @@ func (s *Server) serveMethod(m method, guard *webapi.Guard) http.HandlerFunc {
 		if err != nil {
 			out.fail(st)
 		}
+		s.metrics.ended(m.name, st.Code(), time.Since(began))
 		level := slog.Level(levelOf(st.Code()))
 		s.logger.Log(r.Context(), level, "finished call", slog.String("http.path", m.path), slog.String("grpc.code", st.Code().String()),
 			slog.Float64("duration_seconds", time.Since(began).Seconds()), slog.String("peer.address", r.RemoteAddr))
