@@ -322,6 +322,28 @@ func TestSitemapWithoutDiscovery(t *testing.T) {
 	}
 }
 
+// TestBadSitemapRules checks that a sitemap whose metadata has no usable rules adds nothing.
+func TestBadSitemapRules(t *testing.T) {
+	t.Parallel()
+	for _, metadata := range []string{`{"frontier": 5}`, `{"frontier": {"scope": "site"}}`, `{"frontier": {"scope": "all", "include": ["("]}}`} {
+		var r *rig
+		r = newRig(t, time.Millisecond, site.Config{Page: func(string, string) site.Page {
+			return site.Page{Type: "application/xml", Body: urlset(r.site.URL("a", "/x/1"))}
+		}})
+		u := r.site.URL("a", "/x/map")
+		if _, err := r.store.Put(t.Context(), []store.Entry{{URL: u, Kind: store.Sitemap, Metadata: metadata}}, store.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		r.crawl()
+		if got, want := r.requests(), "/x/map"; got != want {
+			t.Errorf("%s: requests %s, want %s", metadata, got, want)
+		}
+		if row := r.row(u); row.Status != store.Dead || row.ErrorClass != ClassBadSitemap {
+			t.Errorf("%s: %s as %q, want dead as %s", metadata, row.Status, row.ErrorClass, ClassBadSitemap)
+		}
+	}
+}
+
 // failingPut fails when links are put.
 type failingPut struct{ store.Store }
 

@@ -23,7 +23,7 @@ func (v *visit) newListing() (listing, error) {
 			l.scopes = append(l.scopes, d.Scope)
 		}
 	}
-	rules, err := sitemap.ReadRules(v.claim.Metadata)
+	rules, err := scope.ReadRules(v.claim.Metadata)
 	if rules == nil || err != nil {
 		return l, err
 	}

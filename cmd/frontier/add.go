@@ -10,7 +10,7 @@ import (
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
-	"fetchd/frontier/sitemap"
+
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
@@ -79,7 +79,7 @@ func (c *addCmd) check() error {
 // sitemaps, so that scope and limits apply to what workers find in them.
 func (c *addCmd) narrow() (*scope.Scope, string, error) {
 	by := scope.By(cmp.Or(c.Scope, string(scope.All)))
-	rules := sitemap.Rules{Scope: by, Places: scope.Places(by, c.named()), Include: c.Include, Exclude: c.Exclude, MaxURLs: c.URLs, MaxHostURLs: c.HostURLs}
+	rules := scope.Rules{Scope: by, Places: scope.Places(by, c.named()), Include: c.Include, Exclude: c.Exclude, MaxURLs: c.URLs, MaxHostURLs: c.HostURLs}
 	wanted, err := newScope(scope.Config{By: by, Places: rules.Places, Include: c.Include, Exclude: c.Exclude})
 	switch {
 	case err != nil:

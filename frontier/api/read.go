@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"fetchd/frontier/normal"
-	"fetchd/frontier/sitemap"
+	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
@@ -118,7 +118,7 @@ func badEntry(e *pb.Entry) (field, message string) {
 	case e.GetMetadata() != "" && !isObject(e.GetMetadata()):
 		return "metadata", `is not a JSON object: give one such as {"page": 1}`
 	case e.GetKind() == pb.Kind_KIND_SITEMAP && hasRules(e.GetMetadata()):
-		return "metadata", fmt.Sprintf("has the field %q, which a sitemap has from \"frontier add\": give it another name", sitemap.RulesField)
+		return "metadata", fmt.Sprintf("has the field %q, which a sitemap has from \"frontier add\": give it another name", scope.RulesField)
 	}
 	return "", ""
 }
@@ -130,7 +130,7 @@ func isObject(text string) bool {
 // hasRules reports whether workers would take metadata for the rules of a sitemap. Its patterns could
 // use much memory.
 func hasRules(text string) bool {
-	rules, err := sitemap.ReadRules(text)
+	rules, err := scope.ReadRules(text)
 	return rules != nil || err != nil
 }
 

@@ -34,7 +34,8 @@ type Config struct {
 //
 // Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
 // URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
-// must be migrated. The caller closes the store.
+// must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
+// closes the store.
 func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)

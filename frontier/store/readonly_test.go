@@ -51,6 +51,18 @@ func readable(t *testing.T, dsn string) {
 	}
 }
 
+// notWritable fails the test unless a program that writes is refused at the start.
+func notWritable(t *testing.T, dsn, why string) {
+	t.Helper()
+	s, err := Open(t.Context(), dsn, Config{})
+	if err == nil {
+		err = s.Close()
+	}
+	if !errors.Is(err, ErrReadOnly) || !strings.Contains(fmt.Sprint(err), why) {
+		t.Errorf("Open = %v, want %v: %s", err, ErrReadOnly, why)
+	}
+}
+
 // toRead gives f what readable expects.
 func (f *fixture) toRead() {
 	f.t.Helper()
@@ -67,7 +79,7 @@ func TestPostgresRoleThatReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := "reader" + strings.TrimPrefix(dsn.Path, "/")
+	owner, role := dsn.User, "reader"+strings.TrimPrefix(dsn.Path, "/")
 	f.exec(`CREATE ROLE ` + role + ` LOGIN`)
 	defer f.exec(`DROP ROLE ` + role)
 	f.exec(`GRANT SELECT ON ALL TABLES IN SCHEMA public TO ` + role)
@@ -82,6 +94,10 @@ func TestPostgresRoleThatReads(t *testing.T) {
 	if _, err := s.Put(t.Context(), Entries("http://b.test/"), Limits{}); err == nil {
 		t.Error("the role can put a URL, so the test shows nothing")
 	}
+	notWritable(t, dsn.String(), "the role may not update the table urls")
+	dsn.User = owner
+	dsn.RawQuery += "&default_transaction_read_only=on"
+	notWritable(t, dsn.String(), "default_transaction_read_only is on")
 }
 
 // TestPostgresStandby opens a frontier on a hot standby.
@@ -138,6 +154,7 @@ func TestPostgresStandby(t *testing.T) {
 	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(fmt.Sprint(err), "read-only") {
 		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
 	}
+	notWritable(t, at.String(), "this server is a standby")
 }
 
 // TestReadOnlyDoesNotMigrate opens databases that must be migrated, or are no frontier.
@@ -148,7 +165,7 @@ func TestReadOnlyDoesNotMigrate(t *testing.T) {
 		want    string
 	}{
 		{"an older version", 5, "its schema is version 5, this program needs 7"},
-		{"an empty database", 0, "its schema is version 0, this program needs 7"},
+		{"an empty database", 0, "it has no frontier yet"},
 	} {
 		for kind, dsn := range map[string]string{"sqlite": filepath.Join(t.TempDir(), "frontier.db"), "postgres": newPostgres(t)} {
 			t.Run(row.name+" "+kind, func(t *testing.T) {

@@ -167,7 +167,9 @@ var (
 	// ErrNewerSchema means that a newer version of this program has migrated the database.
 	ErrNewerSchema = errors.New("the database was made by a newer version of this program")
 	// ErrOlderSchema means that the database must be migrated, which ReadOnly does not allow.
-	ErrOlderSchema = errors.New("the database is of an older version")
+	ErrOlderSchema = errors.New("the database must be migrated")
+	// ErrReadOnly means that PostgreSQL is a standby, or does not let this role change the frontier.
+	ErrReadOnly = errors.New("the database cannot be written")
 	// ErrIsolation means that transactions of PostgreSQL are not isolated by read committed by default.
 	ErrIsolation = errors.New("default_transaction_isolation is not read committed")
 	// ErrNormalForm means that the URLs of the database were normalised by other rules.

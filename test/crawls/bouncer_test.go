@@ -4,7 +4,6 @@ package crawls
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -45,11 +44,6 @@ func (p *postgres) bouncer(ctx context.Context) string {
 		_ = run.Wait()
 	})
 	u := url.URL{Scheme: "postgres", User: url.User("frontier"), Path: "/postgres", RawQuery: url.Values{"host": {p.dir}, "port": {"6432"}}.Encode()}
-	db, err := sql.Open("pgx", u.String()+"&default_query_exec_mode=exec")
-	if err != nil {
-		p.Fatal(err)
-	}
-	defer db.Close()
-	rig.Until(ctx, p.T, "PgBouncer answers", func() bool { return db.PingContext(ctx) == nil })
+	p.answers(ctx, u.String())
 	return u.String()
 }

@@ -5,7 +5,6 @@ package crawls
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -120,12 +119,18 @@ func (p *postgres) start(ctx context.Context) {
 	if err := p.cmd.Start(); err != nil {
 		p.Fatal(err)
 	}
-	db, err := sql.Open("pgx", p.dsn())
+	p.answers(ctx, p.dsn())
+}
+
+// answers waits until the server or the PgBouncer of a connection string answers.
+func (p *postgres) answers(ctx context.Context, dsn string) {
+	p.Helper()
+	db, err := sql.Open("pgx", dsn+"&default_query_exec_mode=exec") // PgBouncer knows no prepared statements
 	if err != nil {
 		p.Fatal(err)
 	}
 	defer db.Close()
-	rig.Until(ctx, p.T, "PostgreSQL answers", func() bool { return db.PingContext(ctx) == nil })
+	rig.Until(ctx, p.T, dsn+" answers", func() bool { return db.PingContext(ctx) == nil })
 }
 
 // crash does what pg_ctl stop -m immediate does: every process of the server ends at once,
@@ -161,13 +166,4 @@ func (p *postgres) logged() {
 	if !regexp.MustCompile(`automatic recovery in progress`).Match(text) {
 		p.Errorf("the server has not recovered from a crash, so the test did not cause one")
 	}
-}
-
-// describe returns the version of the server.
-func (p *postgres) describe() string {
-	out, err := exec.Command(p.binary, "--version").Output()
-	if err != nil {
-		return fmt.Sprint(err)
-	}
-	return string(out[:len(out)-1])
 }

@@ -1,17 +1,15 @@
-package sitemap
+package scope
 
 import (
 	"encoding/json"
 	"fmt"
-
-	"fetchd/frontier/scope"
 )
 
-// Rules say what a worker adds from a sitemap and from the sitemaps that it lists. They are in the
+// Rules say which URLs a worker adds from a sitemap and from the sitemaps that it lists. They are in the
 // metadata of the sitemap, so they apply whichever worker reads it.
 type Rules struct {
-	Scope       scope.By `json:"scope"`
-	Places      []string `json:"places,omitempty"` // as in [scope.Config], like Include and Exclude
+	Scope       By       `json:"scope"`
+	Places      []string `json:"places,omitempty"` // as in [Config], like Include and Exclude
 	Include     []string `json:"include,omitempty"`
 	Exclude     []string `json:"exclude,omitempty"`
 	MaxURLs     int64    `json:"max_urls,omitempty"` // in the database; zero means no limit
@@ -45,6 +43,6 @@ func ReadRules(text string) (*Rules, error) {
 }
 
 // NewScope returns the scope of the URLs to add.
-func (r *Rules) NewScope() (*scope.Scope, error) {
-	return scope.New(scope.Config{By: r.Scope, Places: r.Places, Include: r.Include, Exclude: r.Exclude})
+func (r *Rules) NewScope() (*Scope, error) {
+	return New(Config{By: r.Scope, Places: r.Places, Include: r.Include, Exclude: r.Exclude})
 }
