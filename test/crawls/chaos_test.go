@@ -230,17 +230,17 @@ func TestChaos(t *testing.T) {
 			var victims []victim
 			dsn := filepath.Join(t.TempDir(), "frontier.db")
 			if row.server {
-				server = newPostgres(ctx, t)
+				server = newPostgres(t)
 				dsn = server.dsn()
 			}
 			var c *crawl
 			w := &web{hosts: 40, pages: sized(600, 200), listed: 20, at: func(host, path string) string { return c.site.URL(host, path) }}
 			c = newCrawlOf(ctx, t, dsn, 0, site.Config{Page: w.page, Robots: w.robots})
 			if row.pgBouncer {
-				c.dsn = server.bouncer(ctx)
+				c.dsn = server.bouncer()
 			}
 			if row.server {
-				victims = append(victims, victim{"PostgreSQL", server.crash, func() { server.start(ctx); server.answers(ctx, c.dsn) }})
+				victims = append(victims, victim{"PostgreSQL", server.Crash, func() { server.restart(c.dsn) }})
 			}
 			c.add([]string{w.url(0)})
 			more, stop := c.everything(w.url(0))
