@@ -77,7 +77,11 @@ func (c *crawlCmd) plan(ctx context.Context, a *app, s store.Store) (*plan, erro
 			return nil, fmt.Errorf("the crawl in the database is not readable: %w", err)
 		}
 	}
-	if err := c.change(a, p); err != nil {
+	left, err := readLeftOut(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.change(a, p, left); err != nil {
 		return nil, err
 	}
 	changed, err := json.Marshal(p)
@@ -97,8 +101,8 @@ func shown(value []byte) string {
 
 // change changes the plan by the flags that were given. It reports changes of a crawl that was started
 // before.
-func (c *crawlCmd) change(a *app, p *plan) error {
-	again := false
+func (c *crawlCmd) change(a *app, p *plan, left leftOut) error {
+	var changed []string
 	for _, f := range []struct {
 		flag  string
 		to    any // a pointer to a field of p
@@ -132,12 +136,10 @@ func (c *crawlCmd) change(a *app, p *plan) error {
 		}
 		if p.started && string(before) != string(after) {
 			c.console.Printf("--%s of this crawl was %s and is now %s; runs that have started keep the old value\n", f.flag, shown(before), shown(after))
-			again = again || slices.Contains([]string{"max-depth", "max-urls", "max-urls-per-host"}, f.flag)
+			changed = append(changed, f.flag)
 		}
 	}
-	if again {
-		c.console.Printf("\"frontier retry --fetched-before 0s\" has pages fetched again, to find the links that were left out\n")
-	}
+	c.hint(changed, left)
 	for _, u := range c.URL {
 		if !slices.Contains(p.Seeds, u) {
 			p.Seeds = append(p.Seeds, u)
@@ -147,4 +149,20 @@ func (c *crawlCmd) change(a *app, p *plan) error {
 		return cli.UsageError("URL", fmt.Sprintf("a crawl starts at %d URLs of 1 MiB at most: add others with \"frontier add\", and use --scope", maxSeeds))
 	}
 	return nil
+}
+
+// hint says how a changed crawl finds the links that were left out before.
+func (c *crawlCmd) hint(changed []string, left leftOut) {
+	changes := func(flags ...string) bool {
+		return slices.ContainsFunc(changed, func(f string) bool { return slices.Contains(flags, f) })
+	}
+	crawl := "frontier crawl"
+	switch {
+	case changes("scope", "include", "exclude", "max-depth", "follow-nofollow", "max-links"):
+		crawl += " --full" // the pages may not have changed
+	case !changes("max-urls", "max-urls-per-host"):
+		return
+	}
+	c.console.Printf("%sPages that were fetched before are not searched again. To find the links that were left out, run \"frontier retry --fetched-before 0s\", then %q.\n",
+		leftOut{urls: left.urls, hostURLs: left.hostURLs}.text(), crawl)
 }
