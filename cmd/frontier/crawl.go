@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"fetchd/frontier"
 	"fetchd/frontier/links"
@@ -18,22 +17,9 @@ import (
 // crawlCmd is "frontier crawl".
 type crawlCmd struct {
 	runCmd
-	URL []string `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
-
-	Scope     string        `placeholder:"host" complete:"host,domain,prefix,all" group:"Discovery:" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
-	Include   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
-	Exclude   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow no links that match this regular expression. Repeatable."`
-	MaxDepth  int           `placeholder:"N" group:"Discovery:" help:"Maximum number of links from a start. Default: no limit."`
-	NoFollow  bool          `name:"follow-nofollow" group:"Discovery:" help:"Follow links with rel=nofollow, and those of pages that ask crawlers not to follow them."`
-	NoMaps    bool          `name:"no-sitemaps" group:"Discovery:" help:"Do not read the sitemaps that robots.txt names."`
-	Maps      []string      `name:"sitemap" sep:"none" placeholder:"URL" group:"Discovery:" help:"Read this sitemap too. Repeatable."`
-	MaxLinks  int           `placeholder:"10000" group:"Discovery:" help:"Maximum number of links of a page that are followed."`
-	URLs      int64         `name:"max-urls" placeholder:"N" group:"Budgets:" help:"Maximum number of URLs in the database. Links to more are left out."`
-	HostURLs  int64         `name:"max-urls-per-host" placeholder:"N" group:"Budgets:" help:"Maximum number of URLs of a host."`
-	Bytes     int64         `name:"max-bytes" placeholder:"N" group:"Budgets:" help:"Stop after this many bytes of bodies, of all runs."`
-	HostBytes int64         `name:"max-bytes-per-host" placeholder:"N" group:"Budgets:" help:"Give up a host after this many bytes of bodies."`
-	Time      time.Duration `name:"max-time" placeholder:"DURATION" group:"Budgets:" help:"Stop this run after this time."`
-	HostTime  time.Duration `name:"max-time-per-host" placeholder:"DURATION" group:"Budgets:" help:"Give up a host when its fetches took this long in all."`
+	URL  []string `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
+	Plan plan     `embed:""` // what the flags say
+	Maps []string `name:"sitemap" sep:"none" placeholder:"URL" group:"Discovery:" help:"Read this sitemap too. Repeatable."`
 }
 
 func (c *crawlCmd) run(ctx context.Context, a *app) int {
@@ -55,12 +41,13 @@ const (
 // checkCrawl checks the flags that "frontier run" does not have, and brings the URLs into their normal
 // form.
 func (c *crawlCmd) checkCrawl() error {
+	p := &c.Plan
 	for _, n := range []struct {
 		flag  string
 		value int64
 	}{
-		{"--max-depth", int64(c.MaxDepth)}, {"--max-links", int64(c.MaxLinks)}, {"--max-urls", c.URLs}, {"--max-urls-per-host", c.HostURLs},
-		{"--max-bytes", c.Bytes}, {"--max-bytes-per-host", c.HostBytes}, {"--max-time", int64(c.Time)}, {"--max-time-per-host", int64(c.HostTime)},
+		{"--max-depth", int64(valueOr(p.MaxDepth, 0))}, {"--max-links", int64(p.MaxLinks)}, {"--max-urls", p.MaxURLs}, {"--max-urls-per-host", p.MaxHostURLs},
+		{"--max-bytes", p.MaxBytes}, {"--max-bytes-per-host", p.MaxHostBytes}, {"--max-time", int64(p.MaxTime)}, {"--max-time-per-host", int64(p.MaxHostTime)},
 	} {
 		if n.value < 0 {
 			return cli.UsageError(n.flag, "is negative")
@@ -75,7 +62,7 @@ func (c *crawlCmd) checkCrawl() error {
 			urls[i] = u
 		}
 	}
-	_, err := newScope(scope.Config{By: scope.By(c.Scope), Include: c.Include, Exclude: c.Exclude})
+	_, err := newScope(scope.Config{By: p.Scope, Include: p.Include, Exclude: p.Exclude})
 	return err
 }
 
@@ -153,14 +140,13 @@ func (c *crawlCmd) ended(ctx context.Context, s store.Store, err error) error {
 
 // configure sets what a worker needs for the crawl.
 func (p *plan) configure(config *frontier.Config) error {
-	by := scope.By(p.Scope)
-	s, err := newScope(scope.Config{By: by, Places: scope.Places(by, p.Seeds), Include: p.Include, Exclude: p.Exclude})
+	s, err := newScope(scope.Config{By: p.Scope, Places: scope.Places(p.Scope, p.Seeds), Include: p.Include, Exclude: p.Exclude})
 	if err != nil {
 		return err
 	}
-	config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: p.depth(), FollowNoFollow: p.FollowNoFollow, NoSitemaps: p.NoSitemaps,
-		Links: links.Limits{Links: p.MaxLinks}, Limits: p.limits()}
-	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: time.Duration(p.MaxTime), HostBytes: p.MaxHostBytes, HostTime: time.Duration(p.MaxHostTime)}
+	config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: valueOr(p.MaxDepth, -1), FollowNoFollow: p.FollowNoFollow, NoSitemaps: p.NoSitemaps,
+		Links: links.Limits{Links: p.MaxLinks}, Limits: store.Limits{URLs: p.MaxURLs, URLsPerHost: p.MaxHostURLs}}
+	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: p.MaxTime, HostBytes: p.MaxHostBytes, HostTime: p.MaxHostTime}
 	return nil
 }
 

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -103,50 +100,22 @@ func TestPostgresRoleThatReads(t *testing.T) {
 // TestPostgresStandby opens a frontier on a hot standby.
 func TestPostgresStandby(t *testing.T) {
 	f := open(t, newPostgres(t))
-	if server.log == "" {
+	if server.ours == nil {
 		t.Skip("the server is not ours, so it may not allow a standby")
 	}
 	f.toRead()
+	standby, err := server.ours.Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Remove)
 	at, err := url.Parse(f.dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "frontierstandby") // its user could not enter t.TempDir
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	as, err := owner(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := filepath.Join(dir, "data")
-	run := func(name string, args ...string) *exec.Cmd {
-		binary, err := program(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(binary, args...)
-		cmd.SysProcAttr, cmd.Dir = as, dir
-		return cmd
-	}
-	if out, err := run("pg_basebackup", "-D", data, "-R", "-c", "fast", "-N", "-h", at.Query().Get("host"), "-U", at.User.Username()).CombinedOutput(); err != nil {
-		t.Fatalf("pg_basebackup: %v\n%s", err, out)
-	}
-	standby := run("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200")
-	if err := standby.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = standby.Process.Signal(syscall.SIGQUIT)
-		_ = standby.Wait()
-	})
-	at.RawQuery = url.Values{"host": {dir}}.Encode()
-	if err := answers(at.String()); err != nil {
-		t.Fatal(err)
-	}
-	readable(t, at.String())
-	s, err := Open(t.Context(), at.String(), Config{ReadOnly: true})
+	dsn := standby.DSN(strings.TrimPrefix(at.Path, "/"))
+	readable(t, dsn)
+	s, err := Open(t.Context(), dsn, Config{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
