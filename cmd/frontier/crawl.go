@@ -8,9 +8,9 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/links"
-	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
 
@@ -55,9 +55,9 @@ func (c *crawlCmd) checkCrawl() error {
 	}
 	for flag, urls := range map[string][]string{"URL": c.URL, "--sitemap": c.Maps} {
 		for i, raw := range urls {
-			u, err := normal.NormalizeURL(raw)
+			u, err := normalURL(flag, raw)
 			if err != nil {
-				return cli.UsageError(flag, fmt.Sprintf("%v: give a URL such as https://example.org/", err))
+				return err
 			}
 			urls[i] = u
 		}
@@ -104,6 +104,9 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 			return err
 		}
 	}
+	if err := c.reportDone(ctx, s); err != nil {
+		return err
+	}
 	if !p.started && !p.NoSitemaps {
 		// A robots.txt that was read before the crawl may name sitemaps.
 		for _, u := range p.Seeds {
@@ -117,6 +120,26 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 		}
 	}
 	return s.SetSetting(ctx, endedSetting, "")
+}
+
+// reportDone says of the first URLs of the command line why this run does not fetch them, if it does not.
+func (c *crawlCmd) reportDone(ctx context.Context, s store.Store) error {
+	const most = 3
+	fetched := false
+	for _, u := range c.URL[:min(len(c.URL), most)] {
+		e, err := evidence(ctx, s, c.UserAgent, u)
+		if err != nil {
+			return err
+		}
+		if e.URL.Status == store.Fetched || e.URL.Status == store.Dead {
+			c.console.Printf("%s: %s\n", cli.Escape(u), why.ReasonOf(e).Text)
+			fetched = fetched || e.URL.Status == store.Fetched
+		}
+	}
+	if fetched {
+		c.console.Printf("\"frontier retry --fetched-before 0s\" has pages fetched again\n")
+	}
+	return nil
 }
 
 // endedSetting says which budget has ended the last run.

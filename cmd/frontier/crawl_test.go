@@ -46,6 +46,25 @@ func TestCrawl(t *testing.T) {
 	}
 }
 
+// TestCrawlOfWhatIsDone checks that a crawl says why it does not fetch a URL that it was given.
+func TestCrawlOfWhatIsDone(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 1)
+	c := newCrawl(t)
+	if got := c.crawl(s, "-q", at(s, "/x/0")); strings.Contains(got.err, "fetched already") {
+		t.Errorf("a new URL: %s", got.err)
+	}
+	got := c.crawl(s, "-q", at(s, "/x/0"), at(s, "/x/1"), at(s, "/x/2"))
+	for _, want := range []string{"/x/0: It was fetched already, ", "/x/1: It failed for good (http_client_error): ", "\"frontier retry --fetched-before 0s\" has pages fetched again\n"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("%q does not contain %q", got.err, want)
+		}
+	}
+	if strings.Contains(got.err, "/x/2: ") {
+		t.Errorf("a URL that is fetched now: %s", got.err)
+	}
+}
+
 // TestRunRefusesACrawl checks that "frontier run" does not fetch pages of a crawl, whose links it would
 // not add.
 func TestRunRefusesACrawl(t *testing.T) {

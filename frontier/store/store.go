@@ -30,9 +30,9 @@ type Store interface {
 	// Release returns URLs that were claimed but not requested. Their hosts open at once, and
 	// nothing is counted. It returns the leases that were still held.
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
-	// Postpone releases leases, and their URLs are not claimed again before d has passed. Other URLs of
-	// their hosts are.
-	Postpone(ctx context.Context, leases []Lease, d time.Duration) error
+	// Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
+	// worker may have claimed some of them since; these do not change.
+	Postpone(ctx context.Context, released []Lease, d time.Duration) error
 	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
 	// after its delay. It returns the leases that were still held.
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
