@@ -66,7 +66,7 @@ type core struct {
 const recrawlChunk = 1000
 
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
-// {min}, {among} (is in a JSON list), {hashed} (is in a JSON list
+// {min}, {among} and {ids} (is in a JSON list of texts or of ids), {hashed} (is in a JSON list
 // in hexadecimal), {vacant} (the host of a robots row has no URL), {unused} (Prune deletes host h), {migrated} (there is a schema) and ?.
 func (c *core) translate(query string) string {
 	query = c.words.Replace(query)

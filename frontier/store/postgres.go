@@ -43,6 +43,7 @@ func openPostgres(ctx context.Context, dsn string, config Config) (Store, error)
 	p.core = core{
 		db: db, chunks: p, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
+			"{ids}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)::bigint))",
 			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
 			"{migrated}", "to_regclass('goose_db_version') IS NOT NULL", "{vacant}", "NOT frontier_has_urls(robots.origin)",
 			"{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))),

@@ -106,7 +106,11 @@ func TestPostpone(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/1", "http://a.test/2")
 		first := f.claim(1)[0]
-		if err := f.Postpone(t.Context(), []Lease{first.Lease, {ID: 99, Token: 1}}, time.Hour); err != nil {
+		released, err := f.Release(t.Context(), []Lease{first.Lease, {ID: 99, Token: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Postpone(t.Context(), released, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		if second := f.claim(1)[0]; second.ID == first.ID {
@@ -114,6 +118,13 @@ func TestPostpone(t *testing.T) {
 		}
 		if u := f.url(first.URL); u.Status != Pending || u.CrashCount != 0 || u.FailureCount != 0 {
 			t.Errorf("the postponed URL is %+v", u)
+		}
+		later := f.url(first.URL).ReadyAt
+		if err := f.Postpone(t.Context(), released, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.url(first.URL).ReadyAt; !got.Equal(later) {
+			t.Errorf("a shorter time has moved the URL from %v to %v", later, got)
 		}
 	})
 }
