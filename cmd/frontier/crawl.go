@@ -142,25 +142,23 @@ func (c *crawlCmd) reportDone(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// endedSetting says what budgets have ended in the last run.
+// endedSetting says which budget has ended the last run.
 const endedSetting = "crawl_ended"
 
-// ended reports which budget has ended a run, and stores what all of them have ended, for "frontier
-// status".
+// ended reports which budget has ended a run, and stores it for "frontier status", with the sums of what
+// the other budgets have left out.
 func (c *crawlCmd) ended(ctx context.Context, s store.Store, err error) error {
-	text := ""
+	ctx = context.WithoutCancel(ctx)
+	var adding error
 	if c.found != nil {
-		text = budgetText(c.found())
+		adding = addLeftOut(ctx, s, c.found())
 	}
 	if errors.Is(err, frontier.ErrBudget) {
-		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" with a larger budget continues.\n", err)
+		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" continues, with a larger --max-bytes if that is used up.\n", err)
 		c.console.Printf("%s", line)
-		text, err = text+line, nil
+		err = s.SetSetting(ctx, endedSetting, line)
 	}
-	if text == "" {
-		return err
-	}
-	return errors.Join(err, s.SetSetting(context.WithoutCancel(ctx), endedSetting, text))
+	return errors.Join(err, adding)
 }
 
 // configure sets what a worker needs for the crawl.
@@ -186,24 +184,13 @@ func foundText(f frontier.Found, bytes int64) string {
 	}
 	fmt.Fprintf(&b, "%s found, %d added%s%s%s%s; %d bytes of bodies\n", cli.Count(f.Links, "link"), f.Added, list(f.OutOfScope, "out of scope"),
 		list(f.NoFollow, "not to be followed"), list(f.TooLong, "not valid in a sitemap, or too long"), list(f.TooDeep, "too deep"), bytes)
-	b.WriteString(budgetText(f))
+	b.WriteString(leftOut{f.Over, f.OverHost, f.OverBudget}.text())
 	writeLimits(&b, []limit{
 		{"--max-links", f.Cut[links.CutLinks], "page"},
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
 		{"32 MiB of references with their base", f.Cut[links.CutWork], "page"},
 		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
 		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
-	})
-	return b.String()
-}
-
-// budgetText says in lines what the budgets of URLs and of hosts have left out.
-func budgetText(f frontier.Found) string {
-	var b strings.Builder
-	writeLimits(&b, []limit{
-		{"--max-urls", f.Over, "link"},
-		{"--max-urls-per-host", f.OverHost, "link"},
-		{"--max-bytes-per-host or --max-time-per-host", f.OverBudget, "URL"},
 	})
 	return b.String()
 }

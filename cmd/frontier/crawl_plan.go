@@ -21,7 +21,7 @@ const planSetting = "crawl"
 // these flags continues the same crawl.
 type plan struct {
 	Seeds          []string      `kong:"-" json:"seeds"` // in their normal form
-	Scope          scope.By      `name:"scope" placeholder:"host" group:"Discovery:" json:"scope" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
+	Scope          scope.By      `name:"scope" placeholder:"host" complete:"host,domain,prefix,all" group:"Discovery:" json:"scope" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
 	Include        []string      `name:"include" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"include,omitempty" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
 	Exclude        []string      `name:"exclude" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"exclude,omitempty" help:"Follow no links that match this regular expression. Repeatable."`
 	MaxDepth       *int          `name:"max-depth" placeholder:"N" group:"Discovery:" json:"max_depth,omitempty" help:"Maximum number of links from a start. Default: no limit."`
@@ -53,7 +53,11 @@ func (c *crawlCmd) plan(ctx context.Context, a *app, s store.Store) (*plan, erro
 			return nil, fmt.Errorf("the crawl in the database is not readable: %w", err)
 		}
 	}
-	c.change(a, p)
+	left, err := readLeftOut(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c.change(a, p, left)
 	for _, u := range c.URL {
 		if !slices.Contains(p.Seeds, u) {
 			p.Seeds = append(p.Seeds, u)
@@ -71,8 +75,8 @@ func (c *crawlCmd) plan(ctx context.Context, a *app, s store.Store) (*plan, erro
 
 // change changes the plan by the flags that were given. It reports changes of a crawl that was started
 // before.
-func (c *crawlCmd) change(a *app, p *plan) {
-	again := false
+func (c *crawlCmd) change(a *app, p *plan, left leftOut) {
+	var changed []string
 	from, to := reflect.ValueOf(c.Plan), reflect.ValueOf(p).Elem()
 	for field := range from.Type().Fields() {
 		flag := field.Tag.Get("name")
@@ -84,12 +88,10 @@ func (c *crawlCmd) change(a *app, p *plan) {
 		was.Set(from.FieldByIndex(field.Index))
 		if p.started && before != after {
 			c.console.Printf("--%s of this crawl was %s and is now %s; runs that have started keep the old value\n", flag, before, after)
-			again = again || slices.Contains([]string{"max-depth", "max-urls", "max-urls-per-host"}, flag)
+			changed = append(changed, flag)
 		}
 	}
-	if again {
-		c.console.Printf("\"frontier retry --fetched-before 0s\" has pages fetched again, to find the links that were left out\n")
-	}
+	c.hint(changed, left)
 }
 
 // shown formats the value of a flag.
@@ -101,4 +103,20 @@ func shown(v reflect.Value) string {
 		return fmt.Sprintf("%q", v.Interface())
 	}
 	return fmt.Sprint(reflect.Indirect(v).Interface())
+}
+
+// hint says how a changed crawl finds the links that were left out before.
+func (c *crawlCmd) hint(changed []string, left leftOut) {
+	changes := func(flags ...string) bool {
+		return slices.ContainsFunc(changed, func(f string) bool { return slices.Contains(flags, f) })
+	}
+	crawl := "frontier crawl"
+	switch {
+	case changes("scope", "include", "exclude", "max-depth", "follow-nofollow", "max-links"):
+		crawl += " --full" // the pages may not have changed
+	case !changes("max-urls", "max-urls-per-host"):
+		return
+	}
+	c.console.Printf("%sPages that were fetched before are not searched again. To find the links that were left out, run \"frontier retry --fetched-before 0s\", then %q.\n",
+		leftOut{urls: left.urls, hostURLs: left.hostURLs}.text(), crawl)
 }

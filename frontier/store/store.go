@@ -151,6 +151,8 @@ type Store interface {
 	Setting(ctx context.Context, name string) (string, error)
 	// SetSetting stores a setting.
 	SetSetting(ctx context.Context, name, value string) error
+	// AddToSetting adds n to a setting that is a number, and 0 at first.
+	AddToSetting(ctx context.Context, name string, n int64) error
 	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
 	// changes. It ends after the first error.
 	URLs(ctx context.Context) iter.Seq2[URL, error]

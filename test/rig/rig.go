@@ -125,7 +125,7 @@ func build(programs []string) (err error) {
 	if folder, err = os.MkdirTemp("", "fetchd-test"); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-o", folder)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", folder)
 	for _, name := range programs {
 		cmd.Args = append(cmd.Args, "fetchd/cmd/"+name)
 	}
