@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"fetchd/frontier/links"
 	"fetchd/frontier/normal"
@@ -57,34 +56,19 @@ type Found struct {
 	Cut map[string]int64
 }
 
-// found is Found while a worker runs.
-type found struct {
-	links, added, outOfScope, tooDeep, over, overHost, noFollow, tooLong, sitemaps, overBudget atomic.Int64
-
-	mu  sync.Mutex
-	cut map[string]int64
-}
-
 // Found returns the counts so far. It is safe for concurrent use.
 func (w *Worker) Found() Found {
-	f := &w.found
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	cut := make(map[string]int64, len(f.cut))
-	for limit, n := range f.cut {
-		cut[limit] = n
-	}
-	return Found{Links: f.links.Load(), Added: f.added.Load(), OutOfScope: f.outOfScope.Load(), TooDeep: f.tooDeep.Load(), Over: f.over.Load(),
-		OverHost: f.overHost.Load(), NoFollow: f.noFollow.Load(), TooLong: f.tooLong.Load(), Sitemaps: f.sitemaps.Load(), OverBudget: f.overBudget.Load(), Cut: cut}
+	w.foundMu.Lock()
+	defer w.foundMu.Unlock()
+	f := w.found
+	f.Cut = maps.Clone(f.Cut)
+	return f
 }
 
-func (f *found) cutPage(limit string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cut == nil {
-		f.cut = make(map[string]int64)
-	}
-	f.cut[limit]++
+func (w *Worker) count(change func(*Found)) {
+	w.foundMu.Lock()
+	defer w.foundMu.Unlock()
+	change(&w.found)
 }
 
 // discovers reports whether the links of a page are added.
@@ -175,25 +159,30 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, contentType s
 	if err != nil {
 		return nil, err
 	}
-	f := &w.found
-	f.links.Add(int64(len(page.Links)))
-	f.noFollow.Add(int64(page.NoFollow))
-	f.tooLong.Add(int64(page.TooLong))
-	if page.Closed {
-		f.noFollow.Add(1)
-	}
 	if page.Cut != "" {
-		f.cutPage(page.Cut)
 		w.config.Logger.InfoContext(v.ctx, "links left out", slog.String("url", v.claim.URL), slog.String("reason", page.Cut))
 	}
 	var entries []store.Entry
 	for _, u := range page.Links {
-		if d.Scope != nil && !d.Scope.Allows(u) {
-			f.outOfScope.Add(1)
-			continue
+		if d.Scope == nil || d.Scope.Allows(u) {
+			entries = append(entries, v.entry(u, store.Page, v.claim.Depth+1))
 		}
-		entries = append(entries, v.entry(u, store.Page, v.claim.Depth+1))
 	}
+	w.count(func(f *Found) {
+		f.Links += int64(len(page.Links))
+		f.OutOfScope += int64(len(page.Links) - len(entries))
+		f.NoFollow += int64(page.NoFollow)
+		f.TooLong += int64(page.TooLong)
+		if page.Closed {
+			f.NoFollow++
+		}
+		if page.Cut != "" {
+			if f.Cut == nil {
+				f.Cut = make(map[string]int64)
+			}
+			f.Cut[page.Cut]++
+		}
+	})
 	return v.put(entries, d.Limits), nil
 }
 
@@ -215,10 +204,11 @@ func (v *visit) put(entries []store.Entry, limits store.Limits) *ending {
 		if !ok {
 			return &ending{how: giveBackDelayed}
 		}
-		f := &v.w.found
-		f.added.Add(r.Added)
-		f.over.Add(r.Over)
-		f.overHost.Add(r.OverHost)
+		v.w.count(func(f *Found) {
+			f.Added += r.Added
+			f.Over += r.Over
+			f.OverHost += r.OverHost
+		})
 		v.leftOut = v.leftOut || r.Over+r.OverHost > 0
 	}
 	return nil
@@ -237,7 +227,7 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 		return nil, nil
 	}
 	var entries []store.Entry
-	v.w.found.sitemaps.Add(1)
+	v.w.count(func(f *Found) { f.Sitemaps++ })
 	n, fault := 0, error(nil)
 	for listed := range sitemap.Read(body) {
 		if n++; n > sitemap.MaxEntries {
@@ -288,9 +278,9 @@ func (v *visit) putSitemaps(origin string, body []byte) *ending {
 		if err != nil {
 			continue
 		}
-		v.w.found.links.Add(1)
+		v.w.count(func(f *Found) { f.Links++ })
 		if !scope.SameDomain(base.String(), u) || d.Scope != nil && !d.Scope.AllowsSitemap(u) {
-			v.w.found.outOfScope.Add(1)
+			v.w.count(func(f *Found) { f.OutOfScope++ })
 			continue
 		}
 		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})

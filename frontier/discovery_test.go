@@ -119,9 +119,6 @@ func TestDiscovery(t *testing.T) {
 				if got := r.requests(); got != row.want {
 					t.Errorf("requests %s\nwant %s", got, row.want)
 				}
-				if row.found.Cut == nil {
-					row.found.Cut = map[string]int64{}
-				}
 				if diff := cmp.Diff(row.found, w.Found()); diff != "" {
 					t.Error(diff)
 				}
@@ -282,8 +279,6 @@ func TestSitemaps(t *testing.T) {
 	}
 }
 
-// TestSitemapWithoutDiscovery checks that a worker that discovers nothing reads sitemaps that were
-// added.
 // TestSitemapOfAnotherDomain checks that a site cannot turn pages of another one into sitemaps, also if
 // both belong to the crawl.
 func TestSitemapOfAnotherDomain(t *testing.T) {
@@ -303,6 +298,8 @@ func TestSitemapOfAnotherDomain(t *testing.T) {
 	}
 }
 
+// TestSitemapWithoutDiscovery checks that a worker that discovers nothing reads sitemaps that were
+// added.
 func TestSitemapWithoutDiscovery(t *testing.T) {
 	t.Parallel()
 	var r *rig

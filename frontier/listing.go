@@ -53,15 +53,15 @@ func (l *listing) allows(e store.Entry) bool {
 // listed returns the entry of a URL in a sitemap, and false if it does not belong to the crawl. Its
 // pages have the depth of links from a seed, and a sitemap has the depth of its indexes.
 func (v *visit) listed(base *normal.Base, s sitemap.Entry, l listing) (store.Entry, bool) {
-	f, d := &v.w.found, v.w.config.Discovery
-	f.links.Add(1)
+	v.w.count(func(f *Found) { f.Links++ })
 	u, err := base.Resolve(s.URL)
 	if s.Err != nil || err != nil {
-		f.tooLong.Add(1)
+		v.w.count(func(f *Found) { f.TooLong++ })
 		return store.Entry{}, false
 	}
 	e := v.entry(u, store.Page, 1)
 	e.Changed = s.Changed
+	d := v.w.config.Discovery
 	deep := d != nil && d.MaxDepth == 0
 	if s.Sitemap {
 		e.Kind, e.Depth, e.Metadata = store.Sitemap, v.claim.Depth+1, l.metadata
@@ -69,11 +69,11 @@ func (v *visit) listed(base *normal.Base, s sitemap.Entry, l listing) (store.Ent
 	}
 	switch {
 	case deep:
-		f.tooDeep.Add(1)
+		v.w.count(func(f *Found) { f.TooDeep++ })
 		return e, false
 	case s.Sitemap && !scope.SameDomain(base.String(), u), // a page of another site would never be read as a page
 		!l.allows(e):
-		f.outOfScope.Add(1)
+		v.w.count(func(f *Found) { f.OutOfScope++ })
 		return e, false
 	}
 	return e, true

@@ -62,7 +62,7 @@ func (c *crawlCmd) Help() string {
 
 Discovery. Links are those of a, area, iframe, frame, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
 
-Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag that you give again changes the crawl, and the command says so.
+Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag of these that you give again changes the crawl, and the command says so. Give the other flags to each run, such as --user-agent, --bodies and --warc.
 
 Budgets. --max-urls and --max-urls-per-host leave out links. A host that uses up --max-bytes-per-host or --max-time-per-host is given up: its URLs are dead as over_budget, and "frontier retry --class over_budget" undoes it. --max-bytes and --max-time end the run, and its URLs stay pending. Fetches in flight are completed, so a little more may be used. The lines before the last one say what each budget and limit left out.`
 }

@@ -101,7 +101,7 @@ func (c *serveCmd) check() ([]ports.Port, error) {
 	}{
 		{c.Delay < 0, "delay", "is negative"},
 		{c.DrainTime < 0, "drain-time", "is negative"},
-		{c.Connections < 1, "db-connections", "is too small"},
+		{c.Connections < 1 || c.Connections > 1000, "db-connections", fmt.Sprintf("%d is not from 1 to 1000", c.Connections)},
 		{c.LogFormat != "json" && c.LogFormat != "text", "log-format", "is not a format: give json or text"},
 	} {
 		if row.bad {

@@ -188,7 +188,11 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 			return c.Kind == store.Sitemap
 		})
 		if len(sitemaps) > 0 {
-			if err := s.store.Postpone(storing, sitemaps, sitemapPause); err != nil {
+			released, err := s.store.Release(storing, sitemaps)
+			if err == nil {
+				err = s.store.Postpone(storing, released, sitemapPause)
+			}
+			if err != nil {
 				s.logger.WarnContext(ctx, "cannot release sitemaps: they are free when their leases end", slog.Any("error", err))
 			}
 		}

@@ -38,6 +38,14 @@ func (w *web) url(n int) string { return w.at(w.host(n), fmt.Sprintf("/x/%d", n)
 // redirected returns the number of URLs that only redirects lead to.
 func (w *web) redirected() int { return (w.pages + 7) / 8 }
 
+// next returns the pages that are found on page n.
+func (w *web) next(n int) (urls []string) {
+	for to := 2*n + 1; to <= 2*n+2 && to < w.pages; to++ {
+		urls = append(urls, w.url(to))
+	}
+	return urls
+}
+
 // redirects returns the redirects that page n links to.
 func (w *web) redirects(n int) []string {
 	if n%8 > 0 || n >= w.pages {
@@ -65,9 +73,7 @@ func (w *web) page(_, target string) site.Page {
 		return site.Page{}
 	}
 	links := append(w.redirects(n), w.url(n/2), w.at(w.host(n), "/p/1"))
-	for to := 2*n + 1; to <= 2*n+2 && to < w.pages; to++ {
-		links = append(links, w.url(to))
-	}
+	links = append(links, w.next(n)...)
 	for _, to := range links {
 		fmt.Fprintf(&b, "<a href=\"%s\">link</a>\n", strings.ReplaceAll(to, "&", "&amp;"))
 	}
@@ -176,14 +182,44 @@ func (c *crawl) everything(seed string) (victims []victim, stop func()) {
 	}
 }
 
-// kill kills all victims in a random order, one or two at a time, after a number of requests each. It
-// returns their names.
-func (c *crawl) kill(victims []victim, requests int) (killed []string) {
+// linked checks that the links of each page that was recorded are in the frontier. Later they may be found
+// when the page is fetched again.
+func (w *web) linked(c *crawl) {
+	c.Helper()
+	rows, err := c.db.QueryContext(c.ctx, `SELECT url, fetched_at FROM urls`)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer rows.Close()
+	fetched := map[string]int64{}
+	for rows.Next() {
+		var u string
+		var at int64
+		if err := rows.Scan(&u, &at); err != nil {
+			c.Fatal(err)
+		}
+		fetched[u] = at
+	}
+	if err := rows.Err(); err != nil {
+		c.Fatal(err)
+	}
+	for n := range w.pages {
+		for _, u := range w.next(n) {
+			if _, found := fetched[u]; !found && fetched[w.url(n)] > 0 {
+				c.Errorf("page %d was recorded without its link to %s", n, u)
+			}
+		}
+	}
+}
+
+// kill kills all victims in a random order, one or two at a time, with requests in between. It returns
+// their names.
+func (c *crawl) kill(w *web, victims []victim) (killed []string) {
 	c.Helper()
 	for order := rand.Perm(len(victims)); len(order) > 0; {
 		now := order[:min(1+rand.IntN(2), len(order))]
 		order = order[len(now):]
-		c.requests(c.site.Count() + requests)
+		c.requests(c.site.Count() + w.pages/4)
 		for _, i := range now {
 			victims[i].kill()
 			killed = append(killed, victims[i].name)
@@ -192,6 +228,7 @@ func (c *crawl) kill(victims []victim, requests int) (killed []string) {
 		for _, i := range now {
 			victims[i].start()
 		}
+		w.linked(c)
 	}
 	return killed
 }
@@ -230,24 +267,24 @@ func TestChaos(t *testing.T) {
 			var victims []victim
 			dsn := filepath.Join(t.TempDir(), "frontier.db")
 			if row.server {
-				server = newPostgres(ctx, t)
+				server = newPostgres(t)
 				dsn = server.dsn()
 			}
 			var c *crawl
 			w := &web{hosts: 40, pages: sized(600, 200), listed: 20, at: func(host, path string) string { return c.site.URL(host, path) }}
 			c = newCrawlOf(ctx, t, dsn, 0, site.Config{Page: w.page, Robots: w.robots})
 			if row.pgBouncer {
-				c.dsn = server.bouncer(ctx)
+				c.dsn = server.bouncer()
 			}
 			if row.server {
-				victims = append(victims, victim{"PostgreSQL", server.crash, func() { server.start(ctx); server.answers(ctx, c.dsn) }})
+				victims = append(victims, victim{"PostgreSQL", server.Crash, func() { server.restart(c.dsn) }})
 			}
 			c.add([]string{w.url(0)})
 			more, stop := c.everything(w.url(0))
 			victims = append(victims, more...)
 			var killed []string
 			for range sized(3, 1) {
-				killed = append(killed, c.kill(victims, w.pages/4)...)
+				killed = append(killed, c.kill(w, victims)...)
 			}
 			pages := w.pages + w.listed + w.redirected()
 			c.twice(pages)

@@ -18,7 +18,7 @@ func TestDrain(t *testing.T) {
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
-			c := newCrawl(ctx, t, dsn(ctx, t), 1)
+			c := newCrawl(ctx, t, dsn(t), 1)
 			c.put(200, 2000, 400)
 			c.slow(200, "3000")
 			for range rounds {
@@ -53,8 +53,8 @@ func (c *crawl) drained(w *process) {
 	c.requests(c.site.Count() + 150)
 	w.Signal(syscall.SIGTERM)
 	w.exits(c.ctx, 130)
-	if !strings.Contains(w.text(), "stopping: ") {
-		c.Errorf("the log does not mention SIGTERM:\n%s", w.text())
+	if !strings.Contains(w.log.String(), "stopping: ") {
+		c.Errorf("the log does not mention SIGTERM:\n%s", w.log.String())
 	}
 	for _, row := range []struct{ what, query string }{
 		{"URLs are neither pending nor fetched", `SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched')`},
