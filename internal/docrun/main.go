@@ -22,8 +22,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 //go:embed session.sh
@@ -31,6 +34,9 @@ var session string
 
 // limit is how long one document may take.
 const limit = 10 * time.Minute
+
+// atOnce is how many documents run at the same time. For half of its time a document waits.
+const atOnce = 2
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -61,7 +67,7 @@ func run(ctx context.Context, out io.Writer, root string, only []string) (bool, 
 	}
 	g := readGate(string(script))
 	var skipped []string
-	ok, found := true, false
+	var documents []*document
 	for _, file := range sources {
 		if !isDocument(file, only) {
 			continue
@@ -70,22 +76,45 @@ func run(ctx context.Context, out io.Writer, root string, only []string) (bool, 
 		if err != nil {
 			return false, err
 		}
-		found = true
 		d := parse(file, string(text))
 		skipped = append(skipped, d.skipBlocks(g)...)
-		correct, err := d.run(ctx, out, root, sources)
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", file, err)
-		}
-		ok = ok && correct
+		documents = append(documents, d)
 	}
-	if !found {
+	if len(documents) == 0 {
 		return false, fmt.Errorf("there is no document %s", strings.Join(only, " or "))
+	}
+	ok, err := runAll(ctx, out, root, sources, documents)
+	if err != nil {
+		return false, err
 	}
 	if len(skipped) > 0 {
 		say(out, "not run:\n  %s\n", strings.Join(skipped, "\n  "))
 	}
 	return ok, nil
+}
+
+// runAll runs the documents, some of them at the same time. It reports whether all of them are correct.
+func runAll(ctx context.Context, out io.Writer, root string, sources []string, documents []*document) (bool, error) {
+	var mu sync.Mutex // guards ok and out
+	ok := true
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, d := range documents {
+		group.Go(func() error {
+			var said strings.Builder
+			correct, err := d.run(ctx, &said, root, sources)
+			mu.Lock()
+			defer mu.Unlock()
+			say(out, "%s", said.String())
+			ok = ok && correct
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.file, err)
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return ok, err
 }
 
 // sourcesOf lists the tracked files and the new files that are not ignored.
