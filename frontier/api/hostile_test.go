@@ -68,8 +68,10 @@ func TestManyWaits(t *testing.T) {
 	}
 	cancel()
 	<-all
+	waiting, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
 	var err error
-	if ended := wait.Until(t.Context(), 10*time.Millisecond, func() bool { // the server sees the end of a call later than its client
+	if ended := wait.Until(waiting, 10*time.Millisecond, func() bool { // the server sees the end of a call later than its client
 		_, err = r.Claim(t.Context(), new(pb.ClaimRequest))
 		return status.Code(err) != codes.ResourceExhausted
 	}); ended != nil || err != nil {
