@@ -85,19 +85,7 @@ func (c *pruneCmd) prune(ctx context.Context, a *app, s store.Store, params stor
 		deleted = "would delete "
 	}
 	deleted += c.list(done)
-	switch {
-	case ctx.Err() != nil:
-		a.Errorf("interrupted: %s", deleted)
-		a.Hintf("Run the same command again to continue.")
-		return cli.PrintedError(cli.ExitInterrupted, "interrupted")
-	case err != nil && done != store.Pruned{}:
-		return fmt.Errorf("%s: %w", deleted, err)
-	case err != nil:
-		return err
-	}
-	out := &cli.Printer{W: a.Out}
-	out.Printf("%s%s.\n%s", strings.ToUpper(deleted[:1]), deleted[1:], note)
-	return out.End()
+	return a.changed(ctx, err, done != store.Pruned{}, deleted, "Run the same command again to continue.", note)
 }
 
 // list names what was deleted: "5 outcomes, 1 URL".

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"fetchd/frontier"
@@ -65,18 +66,23 @@ func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note 
 		err = c.clearLeftOut(ctx, s)
 	}
 	done := isAre(n, one, many) + " pending again"
+	return a.changed(ctx, err, n > 0, done, "They stay pending. Run the same command again to continue with the others.", note)
+}
+
+// changed prints how far a command has come that changes many rows, and what to do if it was interrupted.
+func (a *app) changed(ctx context.Context, err error, anything bool, done, hint, note string) error {
 	switch {
 	case ctx.Err() != nil:
 		a.Errorf("interrupted: %s", done)
-		a.Hintf("They stay pending. Run the same command again to continue with the others.")
+		a.Hintf("%s", hint)
 		return cli.PrintedError(cli.ExitInterrupted, "interrupted")
-	case err != nil && n > 0:
+	case err != nil && anything:
 		return fmt.Errorf("%s: %w", done, err)
 	case err != nil:
 		return err
 	}
 	out := &cli.Printer{W: a.Out}
-	out.Printf("%s.\n%s", done, note)
+	out.Printf("%s%s.\n%s", strings.ToUpper(done[:1]), done[1:], note)
 	return out.End()
 }
 
