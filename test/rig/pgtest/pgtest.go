@@ -196,7 +196,7 @@ func (f *folder) run(args ...string) (stop func(os.Signal), err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the program has its own descriptor
 	cmd := f.command(args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	endWithTest(cmd.SysProcAttr)
@@ -238,7 +238,7 @@ func Answers(dsn string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // nothing was written
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	if err := wait.Until(ctx, 10*time.Millisecond, func() bool { return db.PingContext(ctx) == nil }); err != nil {
