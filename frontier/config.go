@@ -74,6 +74,8 @@ type Config struct {
 	// name at most 8 values are kept, of a value 1 KiB, and of a response 8 KiB; "…" stands for what
 	// is left out.
 	KeepHeaders []string
+	// Full makes no conditional requests, so that also pages that have not changed are fetched.
+	Full bool
 	// MaxRedirectWait is how long a redirect waits for another host; zero means 30 s. After that
 	// its target is added to the frontier instead.
 	MaxRedirectWait time.Duration

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"fetchd/frontier/links"
 	"fetchd/frontier/normal"
@@ -57,34 +56,19 @@ type Found struct {
 	Cut map[string]int64
 }
 
-// found is Found while a worker runs.
-type found struct {
-	links, added, outOfScope, tooDeep, over, overHost, noFollow, tooLong, sitemaps, overBudget atomic.Int64
-
-	mu  sync.Mutex
-	cut map[string]int64
-}
-
 // Found returns the counts so far. It is safe for concurrent use.
 func (w *Worker) Found() Found {
-	f := &w.found
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	cut := make(map[string]int64, len(f.cut))
-	for limit, n := range f.cut {
-		cut[limit] = n
-	}
-	return Found{Links: f.links.Load(), Added: f.added.Load(), OutOfScope: f.outOfScope.Load(), TooDeep: f.tooDeep.Load(), Over: f.over.Load(),
-		OverHost: f.overHost.Load(), NoFollow: f.noFollow.Load(), TooLong: f.tooLong.Load(), Sitemaps: f.sitemaps.Load(), OverBudget: f.overBudget.Load(), Cut: cut}
+	w.foundMu.Lock()
+	defer w.foundMu.Unlock()
+	f := w.found
+	f.Cut = maps.Clone(f.Cut)
+	return f
 }
 
-func (f *found) cutPage(limit string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cut == nil {
-		f.cut = make(map[string]int64)
-	}
-	f.cut[limit]++
+func (w *Worker) count(change func(*Found)) {
+	w.foundMu.Lock()
+	defer w.foundMu.Unlock()
+	change(&w.found)
 }
 
 // discovers reports whether the links of a page are added.
@@ -175,25 +159,30 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, contentType s
 	if err != nil {
 		return nil, err
 	}
-	f := &w.found
-	f.links.Add(int64(len(page.Links)))
-	f.noFollow.Add(int64(page.NoFollow))
-	f.tooLong.Add(int64(page.TooLong))
-	if page.Closed {
-		f.noFollow.Add(1)
-	}
 	if page.Cut != "" {
-		f.cutPage(page.Cut)
 		w.config.Logger.InfoContext(v.ctx, "links left out", slog.String("url", v.claim.URL), slog.String("reason", page.Cut))
 	}
 	var entries []store.Entry
 	for _, u := range page.Links {
-		if d.Scope != nil && !d.Scope.Allows(u) {
-			f.outOfScope.Add(1)
-			continue
+		if d.Scope == nil || d.Scope.Allows(u) {
+			entries = append(entries, v.entry(u, store.Page, v.claim.Depth+1))
 		}
-		entries = append(entries, v.entry(u, store.Page, v.claim.Depth+1))
 	}
+	w.count(func(f *Found) {
+		f.Links += int64(len(page.Links))
+		f.OutOfScope += int64(len(page.Links) - len(entries))
+		f.NoFollow += int64(page.NoFollow)
+		f.TooLong += int64(page.TooLong)
+		if page.Closed {
+			f.NoFollow++
+		}
+		if page.Cut != "" {
+			if f.Cut == nil {
+				f.Cut = make(map[string]int64)
+			}
+			f.Cut[page.Cut]++
+		}
+	})
 	return v.put(entries, d.Limits), nil
 }
 
@@ -215,10 +204,11 @@ func (v *visit) put(entries []store.Entry, limits store.Limits) *ending {
 		if !ok {
 			return &ending{how: giveBackDelayed}
 		}
-		f := &v.w.found
-		f.added.Add(r.Added)
-		f.over.Add(r.Over)
-		f.overHost.Add(r.OverHost)
+		v.w.count(func(f *Found) {
+			f.Added += r.Added
+			f.Over += r.Over
+			f.OverHost += r.OverHost
+		})
 		v.leftOut = v.leftOut || r.Over+r.OverHost > 0
 	}
 	return nil
@@ -231,12 +221,13 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 	if err != nil {
 		return nil, nil // it was fetched, so it has a normal form
 	}
-	var entries []store.Entry
-	var limits store.Limits
-	if d := v.w.config.Discovery; d != nil {
-		limits = d.Limits
+	l, err := v.newListing()
+	if err != nil {
+		v.badSitemap(e, err)
+		return nil, nil
 	}
-	v.w.found.sitemaps.Add(1)
+	var entries []store.Entry
+	v.w.count(func(f *Found) { f.Sitemaps++ })
 	n, fault := 0, error(nil)
 	for listed := range sitemap.Read(body) {
 		if n++; n > sitemap.MaxEntries {
@@ -247,56 +238,28 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 			fault = fmt.Errorf("line %d: %w", listed.Line, listed.Err)
 			break
 		}
-		if entry, ok := v.listed(base, listed); ok {
+		if entry, ok := v.listed(base, listed, l); ok {
 			entries = append(entries, entry)
 		}
 		if len(entries) == putBatch {
-			if stop := v.put(entries, limits); stop != nil {
+			if stop := v.put(entries, l.limits); stop != nil {
 				return stop, nil
 			}
 			entries = entries[:0]
 		}
 	}
 	if fault != nil {
-		bad := v.w.config.Policy.failed(v.claim, ClassBadSitemap, fmt.Sprintf("%s: %v", ClassBadSitemap, fault), false, 0)
-		bad.fetch.FetchedParams = e.fetch.FetchedParams
-		bad.fetch.ETag, bad.fetch.LastModified, bad.fetch.BodyDigest = "", "", ""
-		*e = bad
+		v.badSitemap(e, fault)
 	}
-	return v.put(entries, limits), nil
+	return v.put(entries, l.limits), nil
 }
 
-// listed returns the entry of a URL in a sitemap, and false if it does not belong to the crawl. Its
-// pages have the depth of links from a seed, and a sitemap has the depth of its indexes.
-func (v *visit) listed(base *normal.Base, s sitemap.Entry) (store.Entry, bool) {
-	f, d := &v.w.found, v.w.config.Discovery
-	f.links.Add(1)
-	u, err := base.Resolve(s.URL)
-	if s.Err != nil || err != nil {
-		f.tooLong.Add(1)
-		return store.Entry{}, false
-	}
-	e := v.entry(u, store.Page, 1)
-	e.Changed = s.Changed
-	deep := d != nil && d.MaxDepth == 0
-	if s.Sitemap {
-		e.Kind, e.Depth, e.Changed = store.Sitemap, v.claim.Depth+1, s.Changed
-		deep = e.Depth > maxSitemapDepth
-	}
-	switch {
-	case deep:
-		f.tooDeep.Add(1)
-		return e, false
-	case s.Sitemap && !scope.SameDomain(base.String(), u): // a page of another site would never be read as a page
-		f.outOfScope.Add(1)
-		return e, false
-	case d == nil || d.Scope == nil:
-		return e, true
-	case s.Sitemap && !d.Scope.AllowsSitemap(u), !s.Sitemap && !d.Scope.Allows(u):
-		f.outOfScope.Add(1)
-		return e, false
-	}
-	return e, true
+// badSitemap changes the ending of a sitemap that is not valid.
+func (v *visit) badSitemap(e *ending, fault error) {
+	bad := v.w.config.Policy.failed(v.claim, ClassBadSitemap, fmt.Sprintf("%s: %v", ClassBadSitemap, fault), false, 0)
+	bad.fetch.FetchedParams = e.fetch.FetchedParams
+	bad.fetch.ETag, bad.fetch.LastModified, bad.fetch.BodyDigest = "", "", ""
+	*e = bad
 }
 
 // putSitemaps adds the sitemaps that a robots.txt names.
@@ -315,9 +278,9 @@ func (v *visit) putSitemaps(origin string, body []byte) *ending {
 		if err != nil {
 			continue
 		}
-		v.w.found.links.Add(1)
+		v.w.count(func(f *Found) { f.Links++ })
 		if !scope.SameDomain(base.String(), u) || d.Scope != nil && !d.Scope.AllowsSitemap(u) {
-			v.w.found.outOfScope.Add(1)
+			v.w.count(func(f *Found) { f.OutOfScope++ })
 			continue
 		}
 		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})

@@ -119,9 +119,6 @@ func TestDiscovery(t *testing.T) {
 				if got := r.requests(); got != row.want {
 					t.Errorf("requests %s\nwant %s", got, row.want)
 				}
-				if row.found.Cut == nil {
-					row.found.Cut = map[string]int64{}
-				}
 				if diff := cmp.Diff(row.found, w.Found()); diff != "" {
 					t.Error(diff)
 				}
@@ -282,8 +279,6 @@ func TestSitemaps(t *testing.T) {
 	}
 }
 
-// TestSitemapWithoutDiscovery checks that a worker that discovers nothing reads sitemaps that were
-// added.
 // TestSitemapOfAnotherDomain checks that a site cannot turn pages of another one into sitemaps, also if
 // both belong to the crawl.
 func TestSitemapOfAnotherDomain(t *testing.T) {
@@ -303,6 +298,8 @@ func TestSitemapOfAnotherDomain(t *testing.T) {
 	}
 }
 
+// TestSitemapWithoutDiscovery checks that a worker that discovers nothing reads sitemaps that were
+// added.
 func TestSitemapWithoutDiscovery(t *testing.T) {
 	t.Parallel()
 	var r *rig
@@ -319,6 +316,28 @@ func TestSitemapWithoutDiscovery(t *testing.T) {
 	r.crawl()
 	if got, want := r.requests(), "/x/1 /x/map b.demo.test/x/2"; got != want {
 		t.Errorf("requests %s, want %s", got, want)
+	}
+}
+
+// TestBadSitemapRules checks that a sitemap whose metadata has no usable rules adds nothing.
+func TestBadSitemapRules(t *testing.T) {
+	t.Parallel()
+	for _, metadata := range []string{`{"frontier": 5}`, `{"frontier": {"scope": "site"}}`, `{"frontier": {"scope": "all", "include": ["("]}}`} {
+		var r *rig
+		r = newRig(t, time.Millisecond, site.Config{Page: func(string, string) site.Page {
+			return site.Page{Type: "application/xml", Body: urlset(r.site.URL("a", "/x/1"))}
+		}})
+		u := r.site.URL("a", "/x/map")
+		if _, err := r.store.Put(t.Context(), []store.Entry{{URL: u, Kind: store.Sitemap, Metadata: metadata}}, store.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		r.crawl()
+		if got, want := r.requests(), "/x/map"; got != want {
+			t.Errorf("%s: requests %s, want %s", metadata, got, want)
+		}
+		if row := r.row(u); row.Status != store.Dead || row.ErrorClass != ClassBadSitemap {
+			t.Errorf("%s: %s as %q, want dead as %s", metadata, row.Status, row.ErrorClass, ClassBadSitemap)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 	}
 	bodyKept := c.Bodies == nil || validators.BodyDigest != ""
 	recorded := c.RecordStore == "" || r.GetRecord().GetEarlier() != nil
-	if bodyKept && recorded { // a 304 has no body
+	if bodyKept && recorded && !c.Full { // a 304 has no body
 		r.Precondition = precondition(validators)
 	}
 	return r

@@ -52,7 +52,8 @@ type Worker struct {
 	robotsTurns queues
 	strays      strays
 	stats       stats
-	found       found
+	foundMu     sync.Mutex
+	found       Found
 	othersBytes atomic.Int64        // what the crawl has used without this worker
 	readers     *semaphore.Weighted // of bodies that are read for links
 	parked      []parked            // used by the claim loop; at most claimLimit
@@ -311,7 +312,7 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 		w.persist("give a host up", func(ctx context.Context) error {
 			n, err := w.store.AbortHost(ctx, e.host, class, text)
 			if class == ClassOverBudget {
-				w.found.overBudget.Add(n + 1)
+				w.count(func(f *Found) { f.OverBudget += n + 1 })
 			}
 			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", e.host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
 			return err

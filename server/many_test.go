@@ -168,43 +168,44 @@ const ok pb.ErrorClass = 0
 // which they end, and an invalid task affects no other.
 func TestFetchMany(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	m := r.many(t.Context())
-	events := r.task("events", "/s/events/503/200:size=10")
-	events.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
-	digest := r.task("digest", "/s/digest/200:size=100000")
-	digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
-	negative := r.task("negative", "/s/negative/200")
-	negative.Request.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(-1))}
-	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, negative,
-		r.task("missing", "/s/missing/404"), &pb.Task{Tag: "no URL", Request: new(pb.FetchRequest)}, &pb.Task{Tag: "nothing"},
-		&pb.Task{Tag: "bad URL", Request: &pb.FetchRequest{Url: "http://user@a.example/"}})
-	m.finish("slow", "inline", "events", "digest", "negative", "missing", "no URL", "nothing", "bad URL")
-	for _, tag := range []string{"slow", "inline", "events", "digest"} {
-		m.wantClass(tag, ok)
-	}
-	m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
-	for tag, field := range map[string]string{"negative": "request.body_policy.max_size_bytes", "no URL": "request.url", "nothing": "request.url", "bad URL": "request.url"} {
-		m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST)
-		if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), field) || e.GetRule() != "P2" || e.GetRetryable() {
-			t.Errorf("task %s: %v, want rule P2, not retryable, and a message that names %s", tag, e, field)
+	bubble(t, func(r *rig) {
+		m := r.many(r.Context())
+		events := r.task("events", "/s/events/503/200:size=10")
+		events.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
+		digest := r.task("digest", "/s/digest/200:size=100000")
+		digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
+		negative := r.task("negative", "/s/negative/200")
+		negative.Request.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(-1))}
+		m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, negative,
+			r.task("missing", "/s/missing/404"), &pb.Task{Tag: "no URL", Request: new(pb.FetchRequest)}, &pb.Task{Tag: "nothing"},
+			&pb.Task{Tag: "bad URL", Request: &pb.FetchRequest{Url: "http://user@a.example/"}})
+		m.finish("slow", "inline", "events", "digest", "negative", "missing", "no URL", "nothing", "bad URL")
+		for _, tag := range []string{"slow", "inline", "events", "digest"} {
+			m.wantClass(tag, ok)
 		}
-	}
-	if last := m.order[len(m.order)-1]; last != "slow" {
-		t.Errorf("the outcome of %s came last of %q, want that of the slow one", last, m.order)
-	}
-	if body := m.outcomes["inline"][0].GetInlineBody(); !bytes.Equal(body, r.Origin.Body(5000)) {
-		t.Errorf("%d bytes inline, want the 5000 of the origin", len(body))
-	}
-	if s := m.outcomes["digest"][0].GetBodySummary(); s.GetSizeBytes() != 100_000 || s.GetSha256() == "" {
-		t.Errorf("summary %v, want 100000 bytes and their digest", s)
-	}
-	if got, want := m.events["events before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
-		t.Errorf("events %q, want %q", got, want)
-	}
-	if got := m.events["inline before"]; !slices.Equal(got, []string{"outcome"}) {
-		t.Errorf("events %q of a task that asks for none, want its outcome alone", got)
-	}
+		m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
+		for tag, field := range map[string]string{"negative": "request.body_policy.max_size_bytes", "no URL": "request.url", "nothing": "request.url", "bad URL": "request.url"} {
+			m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST)
+			if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), field) || e.GetRule() != "P2" || e.GetRetryable() {
+				r.Errorf("task %s: %v, want rule P2, not retryable, and a message that names %s", tag, e, field)
+			}
+		}
+		if last := m.order[len(m.order)-1]; last != "slow" {
+			r.Errorf("the outcome of %s came last of %q, want that of the slow one", last, m.order)
+		}
+		if body := m.outcomes["inline"][0].GetInlineBody(); !bytes.Equal(body, r.Origin.Body(5000)) {
+			r.Errorf("%d bytes inline, want the 5000 of the origin", len(body))
+		}
+		if s := m.outcomes["digest"][0].GetBodySummary(); s.GetSizeBytes() != 100_000 || s.GetSha256() == "" {
+			r.Errorf("summary %v, want 100000 bytes and their digest", s)
+		}
+		if got, want := m.events["events before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
+			r.Errorf("events %q, want %q", got, want)
+		}
+		if got := m.events["inline before"]; !slices.Equal(got, []string{"outcome"}) {
+			r.Errorf("events %q of a task that asks for none, want its outcome alone", got)
+		}
+	})
 }
 
 // TestFetchManyTags checks that a task without a unique tag ends the call, because it cannot be

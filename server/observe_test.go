@@ -183,13 +183,11 @@ func TestMetrics(t *testing.T) {
 		return all[`fetchd_memory_bytes{kind="answer"}`] == 0
 	})
 
-	slow := o.mustStream(t.Context(), o.request("/s/slow/200:delay=300ms"))
-	if _, err := slow.Recv(); err != nil {
-		t.Fatal(err)
-	}
+	slow := o.begin("/s/slow/200:size=100000,stall=50000")
+	o.awaitRequest("slow")
 	down := o.startShutDown()
 	o.await(func(all map[string]float64) bool { return all["fetchd_draining"] == 1 })
-	_ = drain(slow) // its outcome is in the metrics
+	slow()
 	o.HTTPClient.CloseIdleConnections()
 	down()
 }

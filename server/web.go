@@ -49,10 +49,9 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	routes.Add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
 	routes.Add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
 	routes.Add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
-	routes.Add("GET", "/v1/descriptor", serveDescriptor)
+	routes.AddDescriptor("fetchd.binpb", descriptor)
 	routes.Add("GET", "/openapi.json", serveOpenAPI)
-	routes.Add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
-	routes.Add("GET", "/readyz", w.ready)
+	routes.AddHealth(s.draining)
 	if metrics != nil {
 		routes.Add("GET", "/metrics", metrics.ServeHTTP)
 	}
@@ -73,22 +72,6 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
-}
-
-// ready reports to a load balancer whether to send calls.
-func (w *web) ready(rw http.ResponseWriter, _ *http.Request) {
-	if w.service.draining.Err() != nil {
-		http.Error(rw, "draining", http.StatusServiceUnavailable)
-		return
-	}
-	_, _ = io.WriteString(rw, "ok\n") // an error means that the client is gone
-}
-
-// serveDescriptor serves the contract to clients that generate stubs at run time.
-func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
-	rw.Header().Set("Content-Type", "application/x-protobuf")
-	webapi.Attach(rw.Header(), "fetchd.binpb")
-	_, _ = rw.Write(descriptor) // an error means that the client is gone
 }
 
 type (

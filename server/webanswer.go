@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -48,8 +47,8 @@ func readMessage[T any, M interface {
 }
 
 func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message) error {
-	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
+	if err := webapi.CheckJSON(r); err != nil {
+		return err
 	}
 	body, err := a.readBody(r, memory, maxJSONBytes, errLongJSON)
 	if err != nil {
@@ -197,10 +196,5 @@ func (a *webAnswer) fail(st *status.Status) {
 		webapi.WriteStatus(a.rw, st)
 		return
 	}
-	text, err := messagejson.Marshal(st.Proto())
-	if err != nil {
-		return // a detail of an unknown type: the answer ends without a status
-	}
-	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // an error here is harmless, as in read
-	_, _ = fmt.Fprintf(a.rw, "{\"error\":%s}\n", text)          // the caller may be gone
+	webapi.WriteLastLine(a.rw, st)
 }

@@ -10,7 +10,6 @@ machines as you like: they share the delay of each host.
 """
 
 import argparse
-import hashlib
 import html.parser
 import http.client
 import json
@@ -48,7 +47,7 @@ class Frontier:
                 text = error.read().decode(errors="replace")
                 if error.code not in (429, 503):
                     raise RuntimeError(f"{method}: {text}") from None
-            except OSError as error:
+            except ERRORS as error:
                 text = str(error)
             print(f"{method}: {text.strip()}", file=sys.stderr)
             if self.stopping.wait(1):
@@ -95,7 +94,7 @@ class Crawler:
         """Claims and fetches until nothing is left. Several threads run it."""
         while not self.stopping.is_set():
             claimed = self.frontier.call("claim", limit=1, lease=f"{self.options.lease}s", wait="10s", worker=self.options.name)
-            if claimed["done"]:
+            if claimed["done"] and (not self.options.recrawl or self.stopping.wait(1)):
                 return
             for claim in claimed["claims"]:
                 self.visit(claim)
@@ -157,8 +156,7 @@ class Crawler:
             links.feed(body.decode(response.headers.get_content_charset() or "utf-8", errors="replace"))
             self.put(claim, links.found)
         return {"status": "STATUS_FETCHED", "http_status": response.status, "content_type": kind[:255], "body_bytes": len(body),
-                "body_digest": hashlib.sha256(body).hexdigest(), "etag": response.headers.get("ETag", "")[:1024],
-                "last_modified": response.headers.get("Last-Modified", "")[:64]}
+                "etag": response.headers.get("ETag", "")[:1024], "last_modified": response.headers.get("Last-Modified", "")[:64]}
 
     def refused(self, claim, error):
         """Returns the outcome of a response that is not 2xx."""
@@ -188,6 +186,8 @@ class Crawler:
 
     def record(self, claim, **outcome):
         """Records after the links are put: if this program ends in between, the page is fetched again."""
+        if self.options.recrawl and outcome["status"] == "STATUS_FETCHED":
+            outcome["recrawl_after"] = f"{self.options.recrawl}s"
         result = self.frontier.call("record", outcomes=[{"lease": claim["lease"], **outcome}])["results"][0]
         if not self.options.quiet:
             print(result.removeprefix("RECORD_RESULT_").lower(), outcome.get("http_status", "-"), claim["url"], flush=True)
@@ -204,6 +204,7 @@ def main():
     parser.add_argument("--delay", type=float, default=1, help="as that of frontier serve, in seconds")
     parser.add_argument("--lease", type=float, default=60, help="how long a URL stays with a program that is gone, in seconds: longer than a fetch takes")
     parser.add_argument("--max-urls", type=int, default=0, help="maximum number of URLs in the frontier")
+    parser.add_argument("--recrawl", type=float, default=0, help="fetch each URL again after this time, in seconds")
     parser.add_argument("--any-host", action="store_true", help="also follow links to other hosts")
     parser.add_argument("--ignore-robots", dest="robots", action="store_false", help="only for your own hosts")
     parser.add_argument("--quiet", action="store_true", help="print errors only")

@@ -100,11 +100,11 @@ func judge(ctx context.Context, s *settings, u *url.URL) ([]fetch.Judgement, err
 	if err != nil {
 		return nil, err
 	}
-	faces, err := s.faces()
+	at, err := s.ports()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Egress.Own = own(faces)
+	cfg.Egress.Own = own(at)
 	c, err := fetch.New(cfg)
 	if err != nil {
 		return nil, err

@@ -18,8 +18,10 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/healthcheck"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/ports"
 	"fetchd/internal/secure"
 	"fetchd/internal/stores"
 	"fetchd/internal/version"
@@ -71,7 +73,11 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)
 	case s.Healthcheck:
-		return healthcheck(ctx, s)
+		certificates, err := s.identityFiles().ReadCertificates()
+		if err != nil {
+			return err
+		}
+		return healthcheck.Check(ctx, s.GRPCAddr, certificates)
 	}
 	level := new(slog.LevelVar)
 	logger := newLogger(s, lines, level)
@@ -93,15 +99,15 @@ type ready struct {
 	engine   fetch.Config
 	origins  *origins
 	stores   *stores.Set
-	faces    []face
+	ports    []ports.Port
 	identity *secure.Identity
 }
 
 // prepare reads every file that the settings name. An error keeps the service from starting.
 func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
-	faces, err := s.faces()
-	if err == nil {
-		err = s.checkPlaintext(faces)
+	at, err := s.ports()
+	if err == nil && s.TLSCertFile == "" && !s.AllowPlaintext {
+		err = s.located(ports.CheckPlaintext(at))
 	}
 	if err != nil {
 		return nil, err
@@ -128,7 +134,7 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ready{engine, found, bodies, faces, id}, nil
+	return &ready{engine, found, bodies, at, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -138,14 +144,14 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	budget := cmp.Or(s.MemoryBudget, memory.Budget())
 	lines.Notice(droppedLine(s, level))
 	log.SetOutput(io.Discard) // net/http logs bytes of origins, which may be secrets
-	listeners, err := listen(r.faces)
+	listeners, err := ports.Listen(r.ports)
 	if err != nil {
 		return err
 	}
 	observer, err := observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
 		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped})
 	if err != nil {
-		return errors.Join(err, closeAll(listeners))
+		return errors.Join(err, ports.Close(listeners))
 	}
 	var drainEnd time.Time
 	defer func() {
@@ -159,29 +165,29 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 			logger.Warn("the last traces are lost", slog.Any("error", err))
 		}
 	}()
-	r.engine.Egress.Own = own(r.faces)
+	r.engine.Egress.Own = own(r.ports)
 	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
 	l.known.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
 		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Logger: logger, Observe: observer,
-		Console: s.console(r.faces), Hosts: s.ConsoleHost, MemoryBudget: budget,
+		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: budget,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
-		return errors.Join(err, closeAll(listeners))
+		return errors.Join(err, ports.Close(listeners))
 	}
-	logger.Info("serving", append(s.serving(r.faces), slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source),
+	logger.Info("serving", append(s.serving(r.ports), slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source),
 		slog.Int64("memory_budget", budget), slog.Int("max_fetches", cmp.Or(s.MaxFetches, server.DefaultMaxFetches(budget))))...)
 	for _, stray := range s.strays {
 		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
 	}
-	// The functions that serve the ports, in the order of settings.faces.
+	// The functions that serve the ports, in the order of settings.ports.
 	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
 	failed := make(chan error, len(listeners))
 	var open sync.WaitGroup
 	for i, port := range listeners {
 		open.Go(func() { // ends with Shutdown
 			if err := serves[i](port); err != nil {
-				failed <- fmt.Errorf("--%s: %w", r.faces[i].flag, err)
+				failed <- fmt.Errorf("--%s: %w", r.ports[i].Flag, err)
 			}
 		})
 	}
@@ -205,19 +211,19 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	return err
 }
 
-// console returns nil if the console is off. faces are the open ports.
-func (s *settings) console(faces []face) http.Handler {
+// console returns nil if the console is off. open are the open ports.
+func (s *settings) console(open []ports.Port) http.Handler {
 	if !s.Console {
 		return nil
 	}
-	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: version.String()})
+	return console.Handler(console.Config{GRPC: open[0].At.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: version.String()})
 }
 
 // serving returns the attributes of the first log line.
-func (s *settings) serving(faces []face) []any {
+func (s *settings) serving(open []ports.Port) []any {
 	attrs := []any{slog.String("version", version.String())}
-	for _, f := range faces {
-		attrs = append(attrs, slog.String(strings.ReplaceAll(f.flag, "-", "_"), f.at.String()))
+	for _, p := range open {
+		attrs = append(attrs, slog.String(strings.ReplaceAll(p.Flag, "-", "_"), p.At.String()))
 	}
 	callers := "by address"
 	switch {

@@ -6,17 +6,17 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
-	"fetchd/internal/secure"
+	"fetchd/internal/ports"
 	"fetchd/internal/typo"
 )
 
@@ -230,7 +230,7 @@ func (s *settings) check() error {
 	if err := s.checkConsole(); err != nil {
 		return err
 	}
-	return s.checkIdentity()
+	return s.located(ports.CheckIdentity(s.identityFiles()))
 }
 
 // checkConsole rejects a console that could not be opened.
@@ -240,30 +240,36 @@ func (s *settings) checkConsole() error {
 		return s.wrong("console", "needs --http-addr, the port that serves it")
 	case len(s.ConsoleHost) > 0 && !s.Console:
 		return s.wrong("console-host", "needs --console")
-	case slices.ContainsFunc(s.ConsoleHost, func(name string) bool { return name == "" || strings.ContainsAny(name, ":/@*[] ") }):
-		return s.wrong("console-host", "is not a host name, give one without scheme, port and path, such as fetchd.example.com")
 	}
-	return nil
+	return s.located(ports.CheckConsoleHosts(s.ConsoleHost))
 }
 
-// checkIdentity rejects settings that have no effect without others.
-func (s *settings) checkIdentity() error {
-	switch {
-	case s.TLSCertFile != "" && s.TLSKeyFile == "":
-		return s.wrong("tls-cert-file", "needs --tls-key-file, the private key of that certificate")
-	case s.TLSKeyFile != "" && s.TLSCertFile == "":
-		return s.wrong("tls-key-file", "needs --tls-cert-file, the certificate of that key")
-	case s.TLSClientCAFile != "" && s.TLSCertFile == "":
-		return s.wrong("tls-client-ca-file", "needs --tls-cert-file and --tls-key-file: callers present certificates only over TLS")
-	case len(s.TLSAllowSAN) > 0 && s.TLSClientCAFile == "":
-		return s.wrong("tls-allow-san", "needs --tls-client-ca-file, the authorities that sign callers' certificates")
+// ports returns the ports in the settings.
+func (s *settings) ports() ([]ports.Port, error) {
+	all, err := ports.Resolve(s.GRPCAddr, s.HTTPAddr)
+	return all, s.located(err)
+}
+
+// located adds the source and the value of a setting to an error about its flag.
+func (s *settings) located(err error) error {
+	if e, ok := errors.AsType[*ports.FlagError](err); ok {
+		return s.wrong(e.Flag, e.Remedy)
 	}
-	for _, san := range s.TLSAllowSAN {
-		if err := secure.CheckSAN(san); err != nil {
-			return s.wrong("tls-allow-san", fmt.Sprint(err))
+	return err
+}
+
+// own returns the addresses of the ports, which no fetch may reach. An address without a host
+// means all addresses.
+func own(all []ports.Port) []netip.AddrPort {
+	var own []netip.AddrPort
+	for _, p := range all {
+		at := *p.At
+		if len(at.IP) == 0 {
+			at.IP = net.IPv6unspecified
 		}
+		own = append(own, at.AddrPort())
 	}
-	return nil
+	return own
 }
 
 func isHostPort(text string) bool {

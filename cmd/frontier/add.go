@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
+
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
@@ -30,6 +33,7 @@ type addCmd struct {
 	Verbose bool     `short:"v" help:"Report every bad line, not only the first 100."`
 
 	Priority int      `placeholder:"N" help:"Priority within the host, -100 to 100. URLs of higher priority are fetched first. Default: 0."`
+	Scope    string   `placeholder:"all" complete:"host,domain,prefix,all" help:"Only URLs of the hosts of the URLs and sitemaps that you name (host), of all hosts of their domains (domain), URLs that start with one of them up to its last slash (prefix), or all. A file names nothing. Default: all."`
 	Include  []string `sep:"none" placeholder:"PATTERN" help:"Only URLs that match this regular expression (RE2). Repeatable: one must match."`
 	Exclude  []string `sep:"none" placeholder:"PATTERN" help:"No URLs that match this regular expression. Repeatable."`
 	URLs     int64    `name:"max-urls" placeholder:"N" help:"Maximum number of URLs in the database. More are left out."`
@@ -41,26 +45,69 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
+	if err := c.check(); err != nil {
+		return a.end(ctx, err)
+	}
+	wanted, metadata, err := c.narrow()
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	return c.with(ctx, a, creating, func(s store.Store) error {
+		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted, metadata: metadata,
+			limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
+		return ad.add(ctx, sources)
+	})
+}
+
+// check returns an error for the first number that is not usable.
+func (c *addCmd) check() error {
 	if c.Priority < -store.MaxPriority || c.Priority > store.MaxPriority {
-		return a.end(ctx, cli.UsageError("--priority", fmt.Sprintf("is %d: use -%d to %d", c.Priority, store.MaxPriority, store.MaxPriority)))
+		return cli.UsageError("--priority", fmt.Sprintf("is %d: use -%d to %d", c.Priority, store.MaxPriority, store.MaxPriority))
 	}
 	for _, limit := range []struct {
 		flag string
 		n    int64
 	}{{"--max-urls", c.URLs}, {"--max-urls-per-host", c.HostURLs}} {
 		if limit.n < 0 {
-			return a.end(ctx, cli.UsageError(limit.flag, fmt.Sprintf("is %d: use 1 or more, or 0 for no limit", limit.n)))
+			return cli.UsageError(limit.flag, fmt.Sprintf("is %d: use 1 or more, or 0 for no limit", limit.n))
 		}
 	}
-	wanted, err := newScope(scope.Config{By: scope.All, Include: c.Include, Exclude: c.Exclude})
-	if err != nil {
-		return a.end(ctx, err)
+	return nil
+}
+
+// narrow returns the scope of what is added, or nil if it is everything. It also returns the metadata of
+// sitemaps, so that scope and limits apply to what workers find in them.
+func (c *addCmd) narrow() (*scope.Scope, string, error) {
+	by := scope.By(cmp.Or(c.Scope, string(scope.All)))
+	rules := scope.Rules{Scope: by, Places: scope.Places(by, c.named()), Include: c.Include, Exclude: c.Exclude, MaxURLs: c.URLs, MaxHostURLs: c.HostURLs}
+	wanted, err := newScope(scope.Config{By: by, Places: rules.Places, Include: c.Include, Exclude: c.Exclude})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case by != scope.All && len(rules.Places) == 0:
+		return nil, "", cli.UsageError("--scope", fmt.Sprintf("%s is relative to URLs: give one, or --sitemap with a URL", by))
+	case by == scope.All && !wanted.Narrow():
+		wanted = nil
 	}
-	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted,
-			limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
-		return ad.add(ctx, sources)
-	})
+	if len(c.Sitemap) == 0 || wanted == nil && c.URLs == 0 && c.HostURLs == 0 {
+		return wanted, "", nil
+	}
+	metadata, err := rules.Metadata()
+	if err == nil && len(metadata) > store.MaxMetadata {
+		err = cli.UsageError("--sitemap", fmt.Sprintf("the patterns and the hosts of --scope have %d bytes, and a sitemap has %d for them: give fewer", len(metadata), store.MaxMetadata))
+	}
+	return wanted, metadata, err
+}
+
+// named returns the URLs on the command line in their normal form.
+func (c *addCmd) named() []string {
+	var all []string
+	for _, raw := range slices.Concat(c.URL, c.Sitemap) {
+		if u, err := normal.NormalizeURL(raw); err == nil { // a file has none, and others are reported later
+			all = append(all, u)
+		}
+	}
+	return all
 }
 
 // adder puts entries into the store in batches.
@@ -71,6 +118,7 @@ type adder struct {
 	verbose  bool
 	priority int
 	wanted   *scope.Scope // nil allows everything
+	metadata string       // of sitemaps
 	limits   store.Limits
 
 	batch []entry
@@ -79,7 +127,7 @@ type adder struct {
 	added int64
 	known int64
 	bad   int64
-	other int64 // that --include or --exclude has left out
+	other int64 // that the scope has left out
 	over  int64 // that a limit has left out
 }
 
@@ -179,14 +227,14 @@ func (ad *adder) put(ctx context.Context) error {
 	return nil
 }
 
-// wants reports whether an entry matches the patterns. A URL without a normal form does: Put reports
+// wants reports whether an entry is in the scope. A URL without a normal form is, because Put reports
 // it.
 func (ad *adder) wants(e entry) bool {
-	if ad.wanted == nil || !ad.wanted.Narrow() || e.Sitemap {
+	if ad.wanted == nil {
 		return true
 	}
 	u, err := normal.NormalizeURL(e.URL)
-	if err != nil || ad.wanted.Allows(u) {
+	if err != nil || e.Sitemap && ad.wanted.AllowsSitemap(u) || !e.Sitemap && ad.wanted.Allows(u) {
 		return true
 	}
 	ad.other++
@@ -194,11 +242,11 @@ func (ad *adder) wants(e entry) bool {
 }
 
 func (ad *adder) entry(e entry) store.Entry {
-	kind := store.Page
+	to := store.Entry{URL: e.URL, Priority: ad.priority, Changed: e.Changed}
 	if e.Sitemap {
-		kind = store.Sitemap
+		to.Kind, to.Metadata = store.Sitemap, ad.metadata
 	}
-	return store.Entry{URL: e.URL, Kind: kind, Priority: ad.priority, Changed: e.Changed}
+	return to
 }
 
 // report prints what is wrong with an entry. The reason does not contain the entry, because a URL

@@ -17,6 +17,7 @@ import (
 
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
+	"fetchd/internal/site"
 )
 
 func zipped(t *testing.T, text string) string {
@@ -313,6 +314,73 @@ func TestAddKinds(t *testing.T) {
 		if got := c.add("", "http://a.test/", row.flag, row.value); got.code != cli.ExitUsage || !strings.Contains(got.err, row.flag) {
 			t.Errorf("%s %s: %+v", row.flag, row.value, got)
 		}
+	}
+}
+
+func TestAddScope(t *testing.T) {
+	t.Parallel()
+	const list = "http://a.test/d/1\nhttp://a.test/2\nhttp://www.a.test/3\nhttp://b.test/4\n"
+	for _, row := range []struct{ name, args, urls, err string }{
+		{"all is the default", "http://a.test/d/", "http://a.test/d/ http://a.test/d/1 http://a.test/2 http://www.a.test/3 http://b.test/4", ""},
+		{"host", "--scope host http://a.test/d/", "http://a.test/d/ http://a.test/d/1 http://a.test/2", ""},
+		{"two hosts", "--scope host http://a.test/d/ http://b.test/", "http://a.test/d/ http://b.test/ http://a.test/d/1 http://a.test/2 http://b.test/4", ""},
+		{"domain", "--scope domain http://a.test/d/", "http://a.test/d/ http://a.test/d/1 http://a.test/2 http://www.a.test/3", ""},
+		{"prefix", "--scope prefix http://a.test/d/", "http://a.test/d/ http://a.test/d/1", ""},
+		{"host of a sitemap", "--scope host --sitemap https://b.test/map.xml", "http://b.test/4 https://b.test/map.xml", ""},
+		{"with a pattern", "--scope host --exclude 2 http://a.test/d/", "http://a.test/d/ http://a.test/d/1", ""},
+		{"nothing to be relative to", "--scope host", "", "--scope: host is relative to URLs: give one"},
+		{"a URL without a host", "--scope host a.test", "", "--scope: host is relative to URLs: give one"},
+		{"unknown", "--scope site http://a.test/", "", "--scope: unknown scope"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(t)
+			got := c.add(list, append(strings.Fields(row.args), "-i", "-")...)
+			if row.err != "" {
+				if got.code != cli.ExitUsage || !strings.Contains(got.err, row.err) {
+					t.Errorf("%+v, want %q", got, row.err)
+				}
+				return
+			}
+			diff(t, "URLs", row.urls, c.urls())
+		})
+	}
+}
+
+// TestAddSitemapRules checks that a worker adds only what the flags of add allow from a sitemap, and
+// from one that it lists.
+func TestAddSitemapRules(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, args, want string }{
+		{"none", "", "/x/index /x/map http://127.0.0.1:1/ /x/1 /x/2 /x/3"},
+		{"host", "--scope host", "/x/index /x/map /x/1 /x/2 /x/3"},
+		{"exclude", "--exclude 2$", "/x/index /x/map http://127.0.0.1:1/ /x/1 /x/3"},
+		{"limit", "--scope host --max-urls 4", "/x/index /x/map /x/1 /x/2"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var s *site.Site
+			s = startSite(t, site.Config{Page: func(_, target string) site.Page {
+				switch target {
+				case "/x/index":
+					return site.Page{Type: "application/xml", Body: "<sitemapindex><sitemap><loc>/x/map</loc></sitemap></sitemapindex>"}
+				case "/x/map":
+					return site.Page{Type: "text/plain", Body: "http://127.0.0.1:1/\n" + at(s, "/x/1") + "\n" + at(s, "/x/2") + "\n" + at(s, "/x/3") + "\n"}
+				}
+				return site.Page{Type: "text/html", Body: "x"}
+			}})
+			c := newCrawl(t)
+			if got := c.cli(append([]string{"add", "--sitemap", at(s, "/x/index")}, strings.Fields(row.args)...)...); got.code != cli.ExitOK {
+				t.Fatalf("%+v", got)
+			}
+			c.run(inside(s.Port()), "-q")
+			diff(t, "URLs", row.want, strings.ReplaceAll(c.urls(), at(s, ""), ""))
+		})
+	}
+	long := strings.Repeat("x", 1<<10)
+	got := newCrawl(t).cli("add", "--sitemap", "http://a.test/map", "--exclude", long, "--exclude", long, "--exclude", long, "--exclude", long)
+	if got.code != cli.ExitUsage || !strings.Contains(got.err, "--sitemap: the patterns and the hosts of --scope have ") {
+		t.Errorf("rules that are too long: %+v", got)
 	}
 }
 

@@ -5,35 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"fetchd/frontier"
 	"fetchd/frontier/links"
-	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
+	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
 
 // crawlCmd is "frontier crawl".
 type crawlCmd struct {
 	runCmd
-	URL []string `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
-
-	Scope     string        `placeholder:"host" group:"Discovery:" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
-	Include   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
-	Exclude   []string      `sep:"none" placeholder:"PATTERN" group:"Discovery:" help:"Follow no links that match this regular expression. Repeatable."`
-	MaxDepth  int           `placeholder:"N" group:"Discovery:" help:"Maximum number of links from a start. Default: no limit."`
-	NoFollow  bool          `name:"follow-nofollow" group:"Discovery:" help:"Follow links with rel=nofollow, and those of pages that ask crawlers not to follow them."`
-	NoMaps    bool          `name:"no-sitemaps" group:"Discovery:" help:"Do not read the sitemaps that robots.txt names."`
-	Maps      []string      `name:"sitemap" sep:"none" placeholder:"URL" group:"Discovery:" help:"Read this sitemap too. Repeatable."`
-	MaxLinks  int           `placeholder:"10000" group:"Discovery:" help:"Maximum number of links of a page that are followed."`
-	URLs      int64         `name:"max-urls" placeholder:"N" group:"Budgets:" help:"Maximum number of URLs in the database. Links to more are left out."`
-	HostURLs  int64         `name:"max-urls-per-host" placeholder:"N" group:"Budgets:" help:"Maximum number of URLs of a host."`
-	Bytes     int64         `name:"max-bytes" placeholder:"N" group:"Budgets:" help:"Stop after this many bytes of bodies, of all runs."`
-	HostBytes int64         `name:"max-bytes-per-host" placeholder:"N" group:"Budgets:" help:"Give up a host after this many bytes of bodies."`
-	Time      time.Duration `name:"max-time" placeholder:"DURATION" group:"Budgets:" help:"Stop this run after this time."`
-	HostTime  time.Duration `name:"max-time-per-host" placeholder:"DURATION" group:"Budgets:" help:"Give up a host when its fetches took this long in all."`
+	URL  []string `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
+	Plan plan     `embed:""` // what the flags say
+	Maps []string `name:"sitemap" sep:"none" placeholder:"URL" group:"Discovery:" help:"Read this sitemap too. Repeatable."`
 }
 
 func (c *crawlCmd) run(ctx context.Context, a *app) int {
@@ -55,12 +41,13 @@ const (
 // checkCrawl checks the flags that "frontier run" does not have, and brings the URLs into their normal
 // form.
 func (c *crawlCmd) checkCrawl() error {
+	p := &c.Plan
 	for _, n := range []struct {
 		flag  string
 		value int64
 	}{
-		{"--max-depth", int64(c.MaxDepth)}, {"--max-links", int64(c.MaxLinks)}, {"--max-urls", c.URLs}, {"--max-urls-per-host", c.HostURLs},
-		{"--max-bytes", c.Bytes}, {"--max-bytes-per-host", c.HostBytes}, {"--max-time", int64(c.Time)}, {"--max-time-per-host", int64(c.HostTime)},
+		{"--max-depth", int64(valueOr(p.MaxDepth, 0))}, {"--max-links", int64(p.MaxLinks)}, {"--max-urls", p.MaxURLs}, {"--max-urls-per-host", p.MaxHostURLs},
+		{"--max-bytes", p.MaxBytes}, {"--max-bytes-per-host", p.MaxHostBytes}, {"--max-time", int64(p.MaxTime)}, {"--max-time-per-host", int64(p.MaxHostTime)},
 	} {
 		if n.value < 0 {
 			return cli.UsageError(n.flag, "is negative")
@@ -68,14 +55,14 @@ func (c *crawlCmd) checkCrawl() error {
 	}
 	for flag, urls := range map[string][]string{"URL": c.URL, "--sitemap": c.Maps} {
 		for i, raw := range urls {
-			u, err := normal.NormalizeURL(raw)
+			u, err := normalURL(flag, raw)
 			if err != nil {
-				return cli.UsageError(flag, fmt.Sprintf("%v: give a URL such as https://example.org/", err))
+				return err
 			}
 			urls[i] = u
 		}
 	}
-	_, err := newScope(scope.Config{By: scope.By(c.Scope), Include: c.Include, Exclude: c.Exclude})
+	_, err := newScope(scope.Config{By: p.Scope, Include: p.Include, Exclude: p.Exclude})
 	return err
 }
 
@@ -117,6 +104,9 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 			return err
 		}
 	}
+	if err := c.reportDone(ctx, s); err != nil {
+		return err
+	}
 	if !p.started && !p.NoSitemaps {
 		// A robots.txt that was read before the crawl may name sitemaps.
 		for _, u := range p.Seeds {
@@ -132,37 +122,54 @@ func (c *crawlCmd) start(ctx context.Context, s store.Store, p *plan) error {
 	return s.SetSetting(ctx, endedSetting, "")
 }
 
-// endedSetting says what budgets have ended in the last run.
+// reportDone says of the first URLs of the command line why this run does not fetch them, if it does not.
+func (c *crawlCmd) reportDone(ctx context.Context, s store.Store) error {
+	const most = 3
+	fetched := false
+	for _, u := range c.URL[:min(len(c.URL), most)] {
+		e, err := evidence(ctx, s, c.UserAgent, u)
+		if err != nil {
+			return err
+		}
+		if e.URL.Status == store.Fetched || e.URL.Status == store.Dead {
+			c.console.Printf("%s: %s\n", cli.Escape(u), why.ReasonOf(e).Text)
+			fetched = fetched || e.URL.Status == store.Fetched
+		}
+	}
+	if fetched {
+		c.console.Printf("\"frontier retry --fetched-before 0s\" has pages fetched again\n")
+	}
+	return nil
+}
+
+// endedSetting says which budget has ended the last run.
 const endedSetting = "crawl_ended"
 
-// ended reports which budget has ended a run, and stores what all of them have ended, for "frontier
-// status".
+// ended reports which budget has ended a run, and stores it for "frontier status", with the sums of what
+// the other budgets have left out.
 func (c *crawlCmd) ended(ctx context.Context, s store.Store, err error) error {
-	text := ""
+	ctx = context.WithoutCancel(ctx)
+	var adding error
 	if c.found != nil {
-		text = budgetText(c.found())
+		adding = addLeftOut(ctx, s, c.found())
 	}
 	if errors.Is(err, frontier.ErrBudget) {
-		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" with a larger budget continues.\n", err)
+		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" continues, with a larger --max-bytes if that is used up.\n", err)
 		c.console.Printf("%s", line)
-		text, err = text+line, nil
+		err = s.SetSetting(ctx, endedSetting, line)
 	}
-	if text == "" {
-		return err
-	}
-	return errors.Join(err, s.SetSetting(context.WithoutCancel(ctx), endedSetting, text))
+	return errors.Join(err, adding)
 }
 
 // configure sets what a worker needs for the crawl.
 func (p *plan) configure(config *frontier.Config) error {
-	by := scope.By(p.Scope)
-	s, err := newScope(scope.Config{By: by, Places: scope.Places(by, p.Seeds), Include: p.Include, Exclude: p.Exclude})
+	s, err := newScope(scope.Config{By: p.Scope, Places: scope.Places(p.Scope, p.Seeds), Include: p.Include, Exclude: p.Exclude})
 	if err != nil {
 		return err
 	}
-	config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: p.depth(), FollowNoFollow: p.FollowNoFollow, NoSitemaps: p.NoSitemaps,
-		Links: links.Limits{Links: p.MaxLinks}, Limits: p.limits()}
-	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: time.Duration(p.MaxTime), HostBytes: p.MaxHostBytes, HostTime: time.Duration(p.MaxHostTime)}
+	config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: valueOr(p.MaxDepth, -1), FollowNoFollow: p.FollowNoFollow, NoSitemaps: p.NoSitemaps,
+		Links: links.Limits{Links: p.MaxLinks}, Limits: store.Limits{URLs: p.MaxURLs, URLsPerHost: p.MaxHostURLs}}
+	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: p.MaxTime, HostBytes: p.MaxHostBytes, HostTime: p.MaxHostTime}
 	return nil
 }
 
@@ -177,24 +184,13 @@ func foundText(f frontier.Found, bytes int64) string {
 	}
 	fmt.Fprintf(&b, "%s found, %d added%s%s%s%s; %d bytes of bodies\n", cli.Count(f.Links, "link"), f.Added, list(f.OutOfScope, "out of scope"),
 		list(f.NoFollow, "not to be followed"), list(f.TooLong, "not valid in a sitemap, or too long"), list(f.TooDeep, "too deep"), bytes)
-	b.WriteString(budgetText(f))
+	b.WriteString(leftOut{f.Over, f.OverHost, f.OverBudget}.text())
 	writeLimits(&b, []limit{
 		{"--max-links", f.Cut[links.CutLinks], "page"},
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
 		{"32 MiB of references with their base", f.Cut[links.CutWork], "page"},
 		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
 		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
-	})
-	return b.String()
-}
-
-// budgetText says in lines what the budgets of URLs and of hosts have left out.
-func budgetText(f frontier.Found) string {
-	var b strings.Builder
-	writeLimits(&b, []limit{
-		{"--max-urls", f.Over, "link"},
-		{"--max-urls-per-host", f.OverHost, "link"},
-		{"--max-bytes-per-host or --max-time-per-host", f.OverBudget, "URL"},
 	})
 	return b.String()
 }

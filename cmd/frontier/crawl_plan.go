@@ -20,46 +20,22 @@ const planSetting = "crawl"
 // plan is what all runs of a crawl have in common. Its JSON is in the database, so that a run without
 // these flags continues the same crawl.
 type plan struct {
-	Seeds          []string `json:"seeds"` // in their normal form
-	Scope          string   `json:"scope"`
-	Include        []string `json:"include,omitempty"`
-	Exclude        []string `json:"exclude,omitempty"`
-	MaxDepth       *int     `json:"max_depth,omitempty"` // nil means no limit
-	FollowNoFollow bool     `json:"follow_nofollow,omitempty"`
-	NoSitemaps     bool     `json:"no_sitemaps,omitempty"`
-	MaxLinks       int      `json:"max_links,omitempty"`
-	MaxURLs        int64    `json:"max_urls,omitempty"`
-	MaxHostURLs    int64    `json:"max_urls_per_host,omitempty"`
-	MaxBytes       int64    `json:"max_bytes,omitempty"`
-	MaxHostBytes   int64    `json:"max_bytes_per_host,omitempty"`
-	MaxTime        span     `json:"max_time,omitempty"`
-	MaxHostTime    span     `json:"max_time_per_host,omitempty"`
+	Seeds          []string      `kong:"-" json:"seeds"` // in their normal form
+	Scope          scope.By      `name:"scope" placeholder:"host" complete:"host,domain,prefix,all" group:"Discovery:" json:"scope" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
+	Include        []string      `name:"include" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"include,omitempty" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
+	Exclude        []string      `name:"exclude" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"exclude,omitempty" help:"Follow no links that match this regular expression. Repeatable."`
+	MaxDepth       *int          `name:"max-depth" placeholder:"N" group:"Discovery:" json:"max_depth,omitempty" help:"Maximum number of links from a start. Default: no limit."`
+	FollowNoFollow bool          `name:"follow-nofollow" group:"Discovery:" json:"follow_nofollow,omitempty" help:"Follow links with rel=nofollow, and those of pages that ask crawlers not to follow them."`
+	NoSitemaps     bool          `name:"no-sitemaps" group:"Discovery:" json:"no_sitemaps,omitempty" help:"Do not read the sitemaps that robots.txt names."`
+	MaxLinks       int           `name:"max-links" placeholder:"10000" group:"Discovery:" json:"max_links,omitempty" help:"Maximum number of links of a page that are followed."`
+	MaxURLs        int64         `name:"max-urls" placeholder:"N" group:"Budgets:" json:"max_urls,omitempty" help:"Maximum number of URLs in the database. Links to more are left out."`
+	MaxHostURLs    int64         `name:"max-urls-per-host" placeholder:"N" group:"Budgets:" json:"max_urls_per_host,omitempty" help:"Maximum number of URLs of a host."`
+	MaxBytes       int64         `name:"max-bytes" placeholder:"N" group:"Budgets:" json:"max_bytes,omitempty" help:"Stop after this many bytes of bodies, of all runs."`
+	MaxHostBytes   int64         `name:"max-bytes-per-host" placeholder:"N" group:"Budgets:" json:"max_bytes_per_host,omitempty" help:"Give up a host after this many bytes of bodies."`
+	MaxTime        time.Duration `name:"max-time" placeholder:"DURATION" group:"Budgets:" json:"max_time_ns,omitempty" help:"Stop this run after this time."`
+	MaxHostTime    time.Duration `name:"max-time-per-host" placeholder:"DURATION" group:"Budgets:" json:"max_time_per_host_ns,omitempty" help:"Give up a host when its fetches took this long in all."`
 
 	started bool // before this run
-}
-
-// span is a duration whose JSON is text such as "1h0m0s".
-type span time.Duration
-
-// MarshalText implements encoding.TextMarshaler.
-func (s span) MarshalText() ([]byte, error) { return []byte(time.Duration(s).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *span) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	*s = span(d)
-	return err
-}
-
-func (p *plan) depth() int {
-	if p.MaxDepth == nil {
-		return -1
-	}
-	return *p.MaxDepth
-}
-
-func (p *plan) limits() store.Limits {
-	return store.Limits{URLs: p.MaxURLs, URLsPerHost: p.MaxHostURLs}
 }
 
 // plan reads the plan of the crawl, changes it by the flags that were given, and stores it.
@@ -71,14 +47,24 @@ func (c *crawlCmd) plan(ctx context.Context, a *app, s store.Store) (*plan, erro
 	if text == "" && len(c.URL) == 0 {
 		return nil, cli.UsageError("URL", fmt.Sprintf("the database %s has no crawl to continue: give a URL where it starts", safe(c.DB)))
 	}
-	p := &plan{Scope: string(scope.Host), started: text != ""}
+	p := &plan{Scope: scope.Host, started: text != ""}
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), p); err != nil {
 			return nil, fmt.Errorf("the crawl in the database is not readable: %w", err)
 		}
 	}
-	if err := c.change(a, p); err != nil {
+	left, err := readLeftOut(ctx, s)
+	if err != nil {
 		return nil, err
+	}
+	c.change(a, p, left)
+	for _, u := range c.URL {
+		if !slices.Contains(p.Seeds, u) {
+			p.Seeds = append(p.Seeds, u)
+		}
+	}
+	if len(p.Seeds) > maxSeeds || len(strings.Join(p.Seeds, "")) > maxSeedBytes {
+		return nil, cli.UsageError("URL", fmt.Sprintf("a crawl starts at %d URLs of 1 MiB at most: add others with \"frontier add\", and use --scope", maxSeeds))
 	}
 	changed, err := json.Marshal(p)
 	if err != nil {
@@ -87,64 +73,50 @@ func (c *crawlCmd) plan(ctx context.Context, a *app, s store.Store) (*plan, erro
 	return p, s.SetSetting(ctx, planSetting, string(changed))
 }
 
-// shown formats the JSON of a value.
-func shown(value []byte) string {
-	if s := string(value); s != "null" && s != `""` && s != "0" && s != `"0s"` {
-		return strings.Trim(s, `"`)
-	}
-	return "not set"
-}
-
 // change changes the plan by the flags that were given. It reports changes of a crawl that was started
 // before.
-func (c *crawlCmd) change(a *app, p *plan) error {
-	again := false
-	for _, f := range []struct {
-		flag  string
-		to    any // a pointer to a field of p
-		value any
-	}{
-		{"scope", &p.Scope, c.Scope},
-		{"include", &p.Include, c.Include},
-		{"exclude", &p.Exclude, c.Exclude},
-		{"max-depth", &p.MaxDepth, &c.MaxDepth},
-		{"follow-nofollow", &p.FollowNoFollow, c.NoFollow},
-		{"no-sitemaps", &p.NoSitemaps, c.NoMaps},
-		{"max-links", &p.MaxLinks, c.MaxLinks},
-		{"max-urls", &p.MaxURLs, c.URLs},
-		{"max-urls-per-host", &p.MaxHostURLs, c.HostURLs},
-		{"max-bytes", &p.MaxBytes, c.Bytes},
-		{"max-bytes-per-host", &p.MaxHostBytes, c.HostBytes},
-		{"max-time", &p.MaxTime, span(c.Time)},
-		{"max-time-per-host", &p.MaxHostTime, span(c.HostTime)},
-	} {
-		if !slices.Contains(a.given, f.flag) {
+func (c *crawlCmd) change(a *app, p *plan, left leftOut) {
+	var changed []string
+	from, to := reflect.ValueOf(c.Plan), reflect.ValueOf(p).Elem()
+	for field := range from.Type().Fields() {
+		flag := field.Tag.Get("name")
+		if !slices.Contains(a.given, flag) {
 			continue
 		}
-		before, err := json.Marshal(f.to)
-		if err != nil {
-			return err
-		}
-		reflect.ValueOf(f.to).Elem().Set(reflect.ValueOf(f.value))
-		after, err := json.Marshal(f.to)
-		if err != nil {
-			return err
-		}
-		if p.started && string(before) != string(after) {
-			c.console.Printf("--%s of this crawl was %s and is now %s; runs that have started keep the old value\n", f.flag, shown(before), shown(after))
-			again = again || slices.Contains([]string{"max-depth", "max-urls", "max-urls-per-host"}, f.flag)
+		was := to.FieldByIndex(field.Index)
+		before, after := shown(was), shown(from.FieldByIndex(field.Index))
+		was.Set(from.FieldByIndex(field.Index))
+		if p.started && before != after {
+			c.console.Printf("--%s of this crawl was %s and is now %s; runs that have started keep the old value\n", flag, before, after)
+			changed = append(changed, flag)
 		}
 	}
-	if again {
-		c.console.Printf("\"frontier retry --fetched-before 0s\" has pages fetched again, to find the links that were left out\n")
+	c.hint(changed, left)
+}
+
+// shown formats the value of a flag.
+func shown(v reflect.Value) string {
+	switch {
+	case v.IsZero():
+		return "not set"
+	case v.Kind() == reflect.Slice:
+		return fmt.Sprintf("%q", v.Interface())
 	}
-	for _, u := range c.URL {
-		if !slices.Contains(p.Seeds, u) {
-			p.Seeds = append(p.Seeds, u)
-		}
+	return fmt.Sprint(reflect.Indirect(v).Interface())
+}
+
+// hint says how a changed crawl finds the links that were left out before.
+func (c *crawlCmd) hint(changed []string, left leftOut) {
+	changes := func(flags ...string) bool {
+		return slices.ContainsFunc(changed, func(f string) bool { return slices.Contains(flags, f) })
 	}
-	if len(p.Seeds) > maxSeeds || len(strings.Join(p.Seeds, "")) > maxSeedBytes {
-		return cli.UsageError("URL", fmt.Sprintf("a crawl starts at %d URLs of 1 MiB at most: add others with \"frontier add\", and use --scope", maxSeeds))
+	crawl := "frontier crawl"
+	switch {
+	case changes("scope", "include", "exclude", "max-depth", "follow-nofollow", "max-links"):
+		crawl += " --full" // the pages may not have changed
+	case !changes("max-urls", "max-urls-per-host"):
+		return
 	}
-	return nil
+	c.console.Printf("%sPages that were fetched before are not searched again. To find the links that were left out, run \"frontier retry --fetched-before 0s\", then %q.\n",
+		leftOut{urls: left.urls, hostURLs: left.hostURLs}.text(), crawl)
 }

@@ -46,6 +46,25 @@ func TestCrawl(t *testing.T) {
 	}
 }
 
+// TestCrawlOfWhatIsDone checks that a crawl says why it does not fetch a URL that it was given.
+func TestCrawlOfWhatIsDone(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 1)
+	c := newCrawl(t)
+	if got := c.crawl(s, "-q", at(s, "/x/0")); strings.Contains(got.err, "fetched already") {
+		t.Errorf("a new URL: %s", got.err)
+	}
+	got := c.crawl(s, "-q", at(s, "/x/0"), at(s, "/x/1"), at(s, "/x/2"))
+	for _, want := range []string{"/x/0: It was fetched already, ", "/x/1: It failed for good (http_client_error): ", "\"frontier retry --fetched-before 0s\" has pages fetched again\n"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("%q does not contain %q", got.err, want)
+		}
+	}
+	if strings.Contains(got.err, "/x/2: ") {
+		t.Errorf("a URL that is fetched now: %s", got.err)
+	}
+}
+
 // TestRunRefusesACrawl checks that "frontier run" does not fetch pages of a crawl, whose links it would
 // not add.
 func TestRunRefusesACrawl(t *testing.T) {
@@ -127,8 +146,15 @@ func TestCrawlHostBudget(t *testing.T) {
 	if !strings.Contains(got.err, "over_budget: 1 failed: the host has used up --max-bytes-per-host") {
 		t.Errorf("%+v", got)
 	}
+	const left = "--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"
+	if status := c.must("status"); !strings.Contains(status, left) {
+		t.Errorf("status: %q, want %q", status, left)
+	}
 	if got := c.cli("retry", "--class", "over_budget"); got.code != cli.ExitOK {
 		t.Errorf("%+v", got)
+	}
+	if status := c.must("status"); strings.Contains(status, "left out") {
+		t.Errorf("status after a retry: %q", status)
 	}
 	c.crawl(s, "-q", "--max-bytes-per-host", "10000", "--open", "1")
 	if n := c.statuses()["fetched"]; n != 10 {
@@ -142,19 +168,50 @@ func TestCrawlURLs(t *testing.T) {
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-urls", "7", at(s, "/x/0"))
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
-	if !strings.Contains(got.err, "--max-urls: left out 1 link\n") {
+	if !strings.Contains(got.err, "--max-urls: left out 1 link\n") || strings.Contains(got.err, "frontier retry") {
 		t.Errorf("%+v", got)
 	}
-	if status := c.cli("status"); !strings.Contains(status.out, "--max-urls") {
-		t.Errorf("status: %s", status.out)
-	}
-	c.crawl(s, "-q", "--max-urls", "9")
+	got = c.crawl(s, "-q", "--max-urls", "9")
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 7}), fmt.Sprint(c.statuses()))
-	c.cli("retry", "--fetched-before", "0s")
+	if want := "--max-urls: left out 1 link\nPages that were fetched before are not searched again. To find the links that were left out, run \"frontier retry --fetched-before 0s\", then \"frontier crawl\".\n"; !strings.Contains(got.err, want) {
+		t.Errorf("%q does not contain %q", got.err, want)
+	}
+	check := func(want string) {
+		t.Helper()
+		if got := c.must("status"); strings.Contains(got, "--max-urls") != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("status: %q, want %q", got, want)
+		}
+	}
+	check("--max-urls: left out 1 link\n") // by the run before
+	c.must("retry", "--fetched-before", "0s")
+	check("")
 	c.crawl(s, "-q")
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 9}), fmt.Sprint(c.statuses()))
 	c.crawl(s, "-q", at(s, "/x/100")) // a URL that the user gives is added
 	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 10}), fmt.Sprint(c.statuses()))
+	check("--max-urls: left out 2 links\n") // of two runs
+}
+
+// TestCrawlFull checks that a crawl with another scope finds the links that were left out of pages which
+// have not changed.
+func TestCrawlFull(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 5)
+	c := newCrawl(t)
+	c.crawl(s, "-q", "--exclude", "/x/2", at(s, "/x/0"))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 2}), fmt.Sprint(c.statuses()))
+	got := c.crawl(s, "-q", "--exclude", "/x/3")
+	if want := `run "frontier retry --fetched-before 0s", then "frontier crawl --full".`; !strings.Contains(got.err, want) {
+		t.Errorf("%q does not contain %q", got.err, want)
+	}
+	for _, row := range []struct {
+		flags []string
+		want  int
+	}{{nil, 2}, {[]string{"--full"}, 3}} { // 304 without --full
+		c.must("retry", "--fetched-before", "0s")
+		c.crawl(s, append([]string{"-q"}, row.flags...)...)
+		diff(t, fmt.Sprintf("statuses after %q", row.flags), fmt.Sprint(map[string]int{"fetched": row.want}), fmt.Sprint(c.statuses()))
+	}
 }
 
 func TestCrawlUsage(t *testing.T) {

@@ -71,7 +71,7 @@ func (d database) check(m mode) error {
 	case errors.Is(err, fs.ErrNotExist) && m == creating:
 		return checkFolder(d.DB)
 	case errors.Is(err, fs.ErrNotExist), err == nil && info.Mode().IsRegular() && info.Size() == 0 && m != creating:
-		return fmt.Errorf(`no database at %s: create it with "frontier add", or name another with --db`, d.DB)
+		return fmt.Errorf(`no database at %s: create it with "frontier add" or "frontier crawl URL", or name another with --db`, d.DB)
 	case err != nil:
 		return fmt.Errorf("database: %w", err)
 	case info.IsDir():
@@ -79,7 +79,7 @@ func (d database) check(m mode) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("database %s is not a regular file", d.DB)
 	}
-	return checkHeader(d.DB)
+	return checkHeader(d.DB, m)
 }
 
 func isFile(path string) bool {
@@ -96,10 +96,14 @@ func checkFolder(path string) error {
 	return fmt.Errorf("cannot create a database at %s: %s is not a directory", path, dir)
 }
 
-// checkHeader checks the first bytes of a file.
+// checkHeader checks the first bytes of a file, and that this user may write it if that is needed.
 // https://www.sqlite.org/fileformat.html#magic_header_string
-func checkHeader(path string) error {
-	f, err := os.Open(path)
+func checkHeader(path string, m mode) error {
+	access := os.O_RDWR
+	if m == readOnly {
+		access = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, access, 0)
 	if err != nil {
 		return fmt.Errorf("database: %w", err)
 	}

@@ -35,7 +35,7 @@ func TestNoDatabase(t *testing.T) {
 				}
 				return
 			}
-			want := "frontier: no database at " + file + ": create it with \"frontier add\", or name another with --db\n"
+			want := "frontier: no database at " + file + ": create it with \"frontier add\" or \"frontier crawl URL\", or name another with --db\n"
 			if got.code != cli.ExitDatabase || got.err != want || !os.IsNotExist(err) {
 				t.Errorf("exit status %d, %q, %v; want %d, %q and no file", got.code, got.err, err, cli.ExitDatabase, want)
 			}
@@ -116,6 +116,32 @@ func TestPostgresRefuses(t *testing.T) {
 				t.Errorf("exit status %d, %q; want %d, the address, what to do, and no password", got.code, got.err, cli.ExitDatabase)
 			}
 		})
+	}
+}
+
+// TestNoSuchPostgresDatabase checks the advice about a server that does not have the database.
+func TestNoSuchPostgresDatabase(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1024)) // the startup message
+			fields := "SFATAL\x00VFATAL\x00C3D000\x00Mdatabase \"d\" does not exist\x00\x00"
+			_, _ = conn.Write(append([]byte{'E', 0, 0, 0, byte(4 + len(fields))}, fields...))
+			_ = conn.Close()
+		}
+	}()
+	got := runWith(t.Context(), strings.NewReader(""), nil, "status", "--db", "postgres://u@"+l.Addr().String()+"/d?sslmode=disable")
+	if got.code != cli.ExitDatabase || !strings.HasSuffix(got.err, "\n  Create the database with createdb, or name another with --db.\n") || !strings.Contains(got.err, `database "d" does not exist`) {
+		t.Errorf("exit status %d, %q; want %d, the answer, and how to create the database", got.code, got.err, cli.ExitDatabase)
 	}
 }
 
@@ -202,9 +228,9 @@ func TestOlderDatabase(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	c.exec(`DROP TRIGGER urls_last; DELETE FROM goose_db_version WHERE version_id = 7`)
-	for _, args := range [][]string{{"status"}, {"why", "http://a.test/"}, {"export"}, {"robots", "a.test"}} {
+	for _, args := range [][]string{{"status"}, {"why", "http://a.test/"}, {"export"}, {"robots", "a.test"}, {"prune", "--hosts", "--dry-run"}} {
 		got := c.cli(args...)
-		want := "the database is of an older version: its schema is version 6, this program needs 7\n  Run \"frontier migrate\""
+		want := "the database must be migrated: its schema is version 6, this program needs 7\n  Run \"frontier migrate\""
 		if got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
 			t.Errorf("%q: exit status %d, %q; want %q", args, got.code, got.err, want)
 		}

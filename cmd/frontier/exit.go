@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,6 +31,7 @@ func withCode(err error) error {
 		return err
 	}
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	answer, _ := errors.AsType[*pgconn.PgError](err)
 	_, badAddress := errors.AsType[*pgconn.ParseConfigError](err)
 	e := &cli.Error{Code: cli.ExitDatabase, Err: err}
 	switch {
@@ -44,13 +48,19 @@ func withCode(err error) error {
 		e.Hint = "An address looks like postgres://USER@HOST:PORT/NAME. Escape special characters (@ is %40), or give the password with PGPASSWORD or ~/.pgpass."
 	case errors.Is(err, store.ErrOlderSchema):
 		e.Hint = `Run "frontier migrate" with a role that may change the schema. On a standby, run it on the primary.`
+	case errors.Is(err, store.ErrReadOnly):
+		e.Hint = `Give the primary, also with target_session_attrs=read-write in the parameters of --db, and a role that owns the tables. "status", "why", "export" and "robots" only read.`
 	case errors.Is(err, store.ErrIsolation):
 		e.Hint = "Change the default of the role (ALTER ROLE NAME SET default_transaction_isolation = 'read committed'), or add default_transaction_isolation=read%20committed to the parameters of --db."
 	case errors.Is(err, store.ErrNewerSchema):
 		e.Hint = "Use the version of frontier that was used last, or a newer one; or another database with --db."
 	case errors.Is(err, store.ErrNormalForm):
 		e.Hint = `Export its URLs with the version of frontier that made it ("frontier export"), and add them to a new database with this version.`
+	case connecting && answer != nil && answer.Code == "3D000":
+		e.Hint = "Create the database with createdb, or name another with --db."
 	case connecting:
+		// The driver tries each address with and without TLS, and repeats the error.
+		e.Err = errors.New(strings.Join(slices.Compact(strings.Split(fmt.Sprint(err), "\n")), "\n"))
 		e.Hint = "Is the server running, and does it accept your login? The password can come from --db, PGPASSWORD or ~/.pgpass."
 	}
 	return e

@@ -39,6 +39,8 @@ func (c *addCmd) Help() string {
 
 A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. A worker reads the sitemaps in a sitemap index, and a sitemap that --sitemap names by its URL, in turn with the pages of their hosts, and adds what they list. Files may be compressed with gzip.
 
+Scope. --scope, --include, --exclude and the limits also apply to what a worker finds in these sitemaps. They are stored with a sitemap when it is added for the first time. "--scope prefix" is the rule of sitemaps.org for the place of a sitemap: it lists URLs below its own directory. To follow links, use "frontier crawl", whose own scope then applies as well.
+
 A line that is not a URL is skipped and reported on standard error as FILE:LINE with the reason. After the first 100, only their number is reported. The length of the input does not affect memory. If you interrupt the command, it names the last line that was added; what was added stays.`
 }
 
@@ -48,7 +50,7 @@ func (c *addCmd) Manual() cli.Manual {
   frontier add https://example.org/ https://example.org/about
   frontier add -i urls.txt -i more.txt.gz
   frontier add --sitemap sitemap.xml
-  frontier add --sitemap https://example.org/sitemap.xml --exclude '/archive/'
+  frontier add --sitemap https://example.org/sitemap.xml --scope host --exclude '/archive/'
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
 `, map[int]string{cli.ExitUsage: "usage; nothing was added", cli.ExitBadInput: ""})
@@ -60,7 +62,7 @@ func (c *crawlCmd) Help() string {
 
 Discovery. Links are those of a, area, iframe, frame, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
 
-Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag that you give again changes the crawl, and the command says so.
+Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag of these that you give again changes the crawl, and the command says so. Give the other flags to each run, such as --user-agent, --bodies and --warc.
 
 Budgets. --max-urls and --max-urls-per-host leave out links. A host that uses up --max-bytes-per-host or --max-time-per-host is given up: its URLs are dead as over_budget, and "frontier retry --class over_budget" undoes it. --max-bytes and --max-time end the run, and its URLs stay pending. Fetches in flight are completed, so a little more may be used. The lines before the last one say what each budget and limit left out.`
 }
@@ -139,7 +141,7 @@ func (c *serveCmd) Manual() cli.Manual {
   frontier serve --db crawl.db
   frontier serve --db postgres://crawler@db.internal/frontier --grpc-addr :8090 --http-addr :8091 --tls-cert-file cert.pem --tls-key-file key.pem --token-file callers.yaml
   curl -s http://127.0.0.1:8091/v1/stats
-`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT", cli.ExitFailed: "a port failed, or calls outlasted --drain-time", cli.ExitUsage: "", cli.ExitDatabase: ""}}
+`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT; --healthcheck: serving", cli.ExitFailed: "a port failed, or calls outlasted --drain-time; --healthcheck: not serving", cli.ExitUsage: "", cli.ExitDatabase: ""}}
 }
 
 // Help implements kong.HelpProvider.

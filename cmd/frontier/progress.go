@@ -132,9 +132,16 @@ func (p *progress) show(now time.Time) {
 		text += fmt.Sprintf(", %d robots.txt read, %.0f/s", s.Robots, rate)
 	}
 	if len(p.left) > 0 {
-		text += fmt.Sprintf(", %d to go", p.toGo(s))
+		left, rest := p.toGo(s), "to go"
+		if left > 0 && left == p.last.Failed {
+			rest = "to try again"
+		}
+		text += fmt.Sprintf(", %d %s", left, rest)
 		if d, ok := p.estimate(now); ok {
 			text += fmt.Sprintf(" in about %s", why.Span(d))
+		}
+		if d := p.pause(now); d > 0 && s.Open == 0 {
+			text += fmt.Sprintf(", the next in %s", why.Span(d))
 		}
 	}
 	text += fmt.Sprintf(", %d in flight", s.Open)
@@ -171,6 +178,16 @@ func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	return time.Duration(seconds) * time.Second, true
+}
+
+// pause returns how long all hosts wait, as after a failure or for a long Crawl-delay. It returns zero if a
+// URL is being fetched, or if it is less than two seconds.
+func (p *progress) pause(now time.Time) time.Duration {
+	d := p.last.NextDue - now.Sub(p.left.at())
+	if p.last.Fetching > 0 || p.last.HostsDue > 0 || p.last.Paused || d < 2*time.Second {
+		return 0
+	}
+	return d
 }
 
 // sum prints the errors, and a last line with the counts of the worker.

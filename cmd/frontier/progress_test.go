@@ -25,6 +25,7 @@ type crawling struct {
 	takes   time.Duration // a read
 	fails   error         // each read
 	robots  int64         // files that are read, two per second, before the first URL
+	pauses  time.Duration // all hosts wait, for this long from the start
 }
 
 func (c *crawling) ended() int64 {
@@ -34,6 +35,9 @@ func (c *crawling) ended() int64 {
 
 func (c *crawling) stats() frontier.Stats {
 	n := c.ended()
+	if c.pauses > 0 {
+		return frontier.Stats{Completed: 9}
+	}
 	return frontier.Stats{Completed: n - n/10, Dead: n / 10, Disallowed: min(c.forbids, n/10), Open: 3,
 		Robots: min(c.robots, int64(time.Since(c.started).Seconds()*2))}
 }
@@ -41,6 +45,9 @@ func (c *crawling) stats() frontier.Stats {
 func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
 	c.reads++
 	left := c.urls - c.ended()
+	if c.pauses > 0 {
+		return store.Counts{Failed: 1, HostsWaiting: 1, NextDue: c.pauses - time.Since(c.started)}, nil
+	}
 	select {
 	case <-time.After(c.takes):
 	case <-ctx.Done():
@@ -77,6 +84,11 @@ func TestProgressLines(t *testing.T) {
 		diff(t, "reading robots.txt first", `0 completed, 0 failed, 0/s, 20 robots.txt read, 2/s, 100 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 0 completed, 0 failed, 0/s, 40 robots.txt read, 2/s, 100 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 90 completed, 10 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
+`, c.watch(&progress{}, 35*time.Second))
+		c = &crawling{pauses: 25 * time.Second}
+		diff(t, "all hosts wait", `9 completed, 0 failed, 1/s, 1 to try again, the next in 15s, 0 in flight, hosts: 1 waiting, 0 blocked
+9 completed, 0 failed, 0/s, 1 to try again, the next in 5s, 0 in flight, hosts: 1 waiting, 0 blocked
+9 completed, 0 failed, 0/s, 1 to try again, 0 in flight, hosts: 1 waiting, 0 blocked
 `, c.watch(&progress{}, 35*time.Second))
 		c = &crawling{urls: 400, fails: errors.New("the database is away")}
 		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&progress{}, 15*time.Second))

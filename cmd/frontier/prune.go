@@ -27,7 +27,11 @@ func (c *pruneCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
+	m := existing
+	if c.DryRun {
+		m = readOnly
+	}
+	return c.with(ctx, a, m, func(s store.Store) error {
 		note, err := unknownHost(ctx, s, params.Host)
 		if err != nil {
 			return err

@@ -61,6 +61,9 @@ func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note 
 	m := newProgressLine(a)
 	n, one, many, err := c.again(ctx, s, host, func(done int64) { m.show(done, cli.Count(done, "URL")) })
 	m.clear()
+	if err == nil && n > 0 && host == "" {
+		err = c.clearLeftOut(ctx, s)
+	}
 	done := isAre(n, one, many) + " pending again"
 	switch {
 	case ctx.Err() != nil:
@@ -75,6 +78,17 @@ func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note 
 	out := &cli.Printer{W: a.Out}
 	out.Printf("%s.\n%s", done, note)
 	return out.End()
+}
+
+// clearLeftOut clears what the budgets of a crawl have left out of the URLs that are pending again.
+func (c *retryCmd) clearLeftOut(ctx context.Context, s store.Store) error {
+	switch {
+	case c.FetchedBefore != nil && *c.FetchedBefore == 0:
+		return clearLeftOut(ctx, s, overURLs, overHostURLs)
+	case c.FetchedBefore == nil && (c.Class == nil || *c.Class == frontier.ClassOverBudget):
+		return clearLeftOut(ctx, s, overHosts)
+	}
+	return nil
 }
 
 // again makes URLs pending. It returns their number and a description of one and of many of them.

@@ -67,9 +67,9 @@ func (c *robotsCmd) run(ctx context.Context, a *app) int {
 func (c *robotsCmd) urls(host string) ([]string, error) {
 	var urls []string
 	for _, raw := range c.URL {
-		u, err := normal.NormalizeURL(raw)
+		u, err := normalURL("--url", raw)
 		if err != nil {
-			return nil, cli.UsageError("--url", fmt.Sprintf("%v: give a complete URL, with http:// or https://", err))
+			return nil, err
 		}
 		if of, err := normal.ExtractHost(u); err != nil || of != host {
 			return nil, cli.UsageError("--url", fmt.Sprintf("%.80q is not a URL of %s: give one of this host", u, host))

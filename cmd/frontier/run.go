@@ -37,6 +37,7 @@ type runCmd struct {
 	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
 	MaxBody    int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
 	Truncate   bool          `name:"truncate-bodies" group:"Fetches:" help:"Truncate longer bodies instead."`
+	Full       bool          `group:"Fetches:" help:"Fetch pages in full that were fetched before, also if they have not changed."`
 	Charset    bool          `name:"require-valid-charset" group:"Fetches:" help:"Fail a body that is not valid in its charset, as undecodable."`
 	Profile    string        `enum:"standard,download" default:"standard" group:"Fetches:" help:"Retries within a fetch: standard (short waits) or download (1, 2 and 4 s with jitter, also after a 408). Default: ${default}."`
 	Attempts   int           `name:"max-attempts" placeholder:"N" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11. Default: 3, or 4 with --profile download."`
@@ -217,7 +218,7 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 	config := frontier.Config{ // use the minimum where zero would mean a default
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
 		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
-		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
+		KeepHeaders: c.Keep, Full: c.Full, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,8 +20,10 @@ import (
 	frontierpage "fetchd/frontier/api/page"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
+	"fetchd/internal/healthcheck"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/ports"
 	"fetchd/internal/secure"
 	"fetchd/internal/version"
 )
@@ -36,6 +37,8 @@ type serveCmd struct {
 	ConsoleHost []string      `placeholder:"NAME" help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Repeatable."`
 	Delay       time.Duration `default:"1s" help:"Time from the end of a fetch of a host to the start of the next. SetDelay and \"frontier set\" change it for a host. Give all workers and services of a database the same."`
 	UserAgent   string        `default:"${agent}" help:"Name of the crawler, whose rules of robots.txt Why shows."`
+
+	Healthcheck bool `help:"Check whether the service at --grpc-addr is serving, and exit. Give the flags of the service."`
 
 	AllowPlaintext  bool     `group:"Callers:" help:"Allow ports without TLS that are not on loopback. For networks where something else encrypts and authenticates."`
 	TLSCertFile     string   `name:"tls-cert-file" placeholder:"FILE" group:"Callers:" help:"Certificate of the service, with its intermediate certificates, in PEM, for both ports."`
@@ -53,9 +56,12 @@ type serveCmd struct {
 const filesEvery = time.Minute
 
 func (c *serveCmd) run(ctx context.Context, a *app) int {
+	if c.Healthcheck {
+		return a.end(ctx, c.healthcheck(ctx))
+	}
 	heap.Hold()
 	heap.Limit()
-	ports, err := c.check()
+	at, err := c.check()
 	if err != nil {
 		return a.end(ctx, err)
 	}
@@ -67,7 +73,7 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	defer lines.Close(time.Second)
 	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections})
 	if err == nil {
-		err = errors.Join(c.serve(ctx, s, ports, id, c.logger(lines)), s.Close())
+		err = errors.Join(c.serve(ctx, s, at, id, c.logger(lines)), s.Close())
 	}
 	if err == nil {
 		return cli.ExitOK // a signal is the usual end
@@ -75,60 +81,47 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	return a.end(ctx, err)
 }
 
-// port is an address to serve.
-type port struct {
-	flag string
-	at   *net.TCPAddr
+// healthcheck asks the service that has the same flags.
+func (c *serveCmd) healthcheck(ctx context.Context) error {
+	certificates, err := c.identityFiles().ReadCertificates()
+	if err != nil {
+		return &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	if err := healthcheck.Check(ctx, c.GRPCAddr, certificates); err != nil {
+		return &cli.Error{Code: cli.ExitFailed, Err: err}
+	}
+	return nil
 }
 
 // check rejects values that the types allow. It returns the ports.
-func (c *serveCmd) check() ([]port, error) {
+func (c *serveCmd) check() ([]ports.Port, error) {
 	for _, row := range []struct {
 		bad          bool
 		flag, remedy string
 	}{
 		{c.Delay < 0, "delay", "is negative"},
 		{c.DrainTime < 0, "drain-time", "is negative"},
-		{c.Connections < 1, "db-connections", "is too small"},
+		{c.Connections < 1 || c.Connections > 1000, "db-connections", fmt.Sprintf("%d is not from 1 to 1000", c.Connections)},
 		{c.LogFormat != "json" && c.LogFormat != "text", "log-format", "is not a format: give json or text"},
-		{c.TLSCertFile != "" && c.TLSKeyFile == "", "tls-cert-file", "needs --tls-key-file, the private key of that certificate"},
-		{c.TLSKeyFile != "" && c.TLSCertFile == "", "tls-key-file", "needs --tls-cert-file, the certificate of that key"},
-		{c.TLSClientCAFile != "" && c.TLSCertFile == "", "tls-client-ca-file", "needs --tls-cert-file and --tls-key-file: callers present certificates only over TLS"},
-		{len(c.TLSAllowSAN) > 0 && c.TLSClientCAFile == "", "tls-allow-san", "needs --tls-client-ca-file, the authorities that sign callers' certificates"},
-		{slices.ContainsFunc(c.ConsoleHost, func(name string) bool { return name == "" || strings.ContainsAny(name, ":/@*[] ") }), "console-host",
-			"is not a host name: give one without scheme, port and path, such as frontier.example.com"},
 	} {
 		if row.bad {
 			return nil, cli.UsageError("--"+row.flag, row.remedy)
 		}
 	}
-	for _, san := range c.TLSAllowSAN {
-		if err := secure.CheckSAN(san); err != nil {
-			return nil, cli.UsageError("--tls-allow-san", fmt.Sprint(err))
-		}
+	at, err := ports.Resolve(c.GRPCAddr, c.HTTPAddr)
+	if err == nil {
+		err = ports.CheckIdentity(c.identityFiles())
 	}
-	return c.ports()
-}
-
-// ports returns the addresses to serve. Plaintext is served on loopback only, because others may read
-// and change the traffic elsewhere.
-func (c *serveCmd) ports() ([]port, error) {
-	var all []port
-	for _, p := range []struct{ flag, address string }{{"grpc-addr", c.GRPCAddr}, {"http-addr", c.HTTPAddr}} {
-		if p.flag == "http-addr" && p.address == "" {
-			continue
-		}
-		at, err := net.ResolveTCPAddr("tcp", p.address)
-		if err != nil {
-			return nil, cli.UsageError("--"+p.flag, fmt.Sprintf("%v: give HOST:PORT", err))
-		}
-		if !at.IP.IsLoopback() && c.TLSCertFile == "" && !c.AllowPlaintext {
-			return nil, cli.UsageError("--"+p.flag, "is not on loopback, and without a certificate all its traffic is plaintext: "+
-				"give --tls-cert-file and --tls-key-file, or --allow-plaintext if something else encrypts and authenticates")
-		}
-		all = append(all, port{p.flag, at})
+	if err == nil {
+		err = ports.CheckConsoleHosts(c.ConsoleHost)
 	}
-	return all, nil
+	if err == nil && c.TLSCertFile == "" && !c.AllowPlaintext {
+		err = ports.CheckPlaintext(at)
+	}
+	if err != nil {
+		return nil, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	return at, nil
 }
 
 func (c *serveCmd) identityFiles() secure.IdentityFiles {
@@ -144,7 +137,7 @@ func (c *serveCmd) logger(lines *logqueue.Queue) *slog.Logger {
 }
 
 // serve serves until ctx ends, then drains.
-func (c *serveCmd) serve(ctx context.Context, s store.Store, ports []port, id *secure.Identity, logger *slog.Logger) error {
+func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id *secure.Identity, logger *slog.Logger) error {
 	var known secure.Known
 	known.Store(id)
 	registry := prometheus.NewRegistry()
@@ -156,18 +149,18 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, ports []port, id *s
 			return known.Load().Callers.Name(token, state)
 		}
 	}
-	listeners, err := listenAll(ports)
+	listeners, err := ports.Listen(at)
 	if err != nil {
-		return err
+		return &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	server, err := api.New(config)
 	if err != nil {
-		return errors.Join(err, closeListeners(listeners))
+		return errors.Join(err, ports.Close(listeners))
 	}
 	attrs := []any{slog.String("version", version.String()), slog.Bool("tls", id.Certificates != nil), slog.Bool("callers_authenticate", id.Callers != nil)}
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
-		attrs = append(attrs, slog.String(strings.ReplaceAll(ports[i].flag, "-", "_"), l.Addr().String()))
+		attrs = append(attrs, slog.String(strings.ReplaceAll(at[i].Flag, "-", "_"), l.Addr().String()))
 		serve := []func(net.Listener) error{server.Serve, server.ServeWeb}[i]
 		go func() { failed <- serve(l) }() // ends with Shutdown
 	}
@@ -183,26 +176,6 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, ports []port, id *s
 	}
 	logger.Info("stopped")
 	return nil
-}
-
-func listenAll(ports []port) ([]net.Listener, error) {
-	var open []net.Listener
-	for _, p := range ports {
-		l, err := net.ListenTCP("tcp", p.at)
-		if err != nil {
-			return nil, errors.Join(cli.UsageError("--"+p.flag, fmt.Sprintf("%v: give an address of this machine with a free port", err)), closeListeners(open))
-		}
-		open = append(open, l)
-	}
-	return open, nil
-}
-
-func closeListeners(open []net.Listener) error {
-	var err error
-	for _, l := range open {
-		err = errors.Join(err, l.Close())
-	}
-	return err
 }
 
 // follow waits until ctx ends or a port fails. It reads the files again on SIGHUP, and the certificates

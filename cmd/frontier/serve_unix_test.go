@@ -19,61 +19,123 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/selfsigned"
 )
 
-// TestServeCallers serves with a certificate and tokens, and reads the tokens again on SIGHUP. It is not
-// parallel, because every serve of the process receives the signal.
-func TestServeCallers(t *testing.T) {
+// served is a "frontier serve" that runs. Its tests are not parallel, because every serve of the process
+// receives the signals.
+type served struct {
+	*testing.T
+	dir        string
+	http, grpc string // addresses
+	log        *bufio.Scanner
+	stop       func()
+	code       chan int
+}
+
+// startServe serves with the files of a folder.
+func startServe(t *testing.T, dir string, args ...string) *served {
+	t.Helper()
 	signals := make(chan os.Signal, 1) // the process survives a signal that comes too late
 	signal.Notify(signals, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	_, cert, key, err := selfsigned.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	caller := func(name string) string {
-		return fmt.Sprintf("- {name: %s, sha256: %x}\n", name, sha256.Sum256([]byte("token-of-"+name)))
-	}
-	tokens := file("tokens.yaml", caller("alice"))
+	t.Cleanup(func() { signal.Stop(signals) })
 	ctx, stop := context.WithCancel(t.Context())
 	logged, log := io.Pipe()
-	code := make(chan int, 1)
+	s := &served{T: t, dir: dir, log: bufio.NewScanner(logged), stop: stop, code: make(chan int, 1)}
 	go func() {
-		code <- run(ctx, []string{"serve", "--db", filepath.Join(dir, "frontier.db"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
-			"--tls-cert-file", file("cert.pem", string(cert)), "--tls-key-file", file("key.pem", string(key)), "--token-file", tokens},
+		s.code <- run(ctx, append([]string{"serve", "--db", filepath.Join(dir, "frontier.db"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...),
 			func(string) string { return "" }, cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: log})
 		log.Close()
 	}()
-	lines := bufio.NewScanner(logged)
-	// until returns the next line of the log with this message.
-	until := func(message string) (line map[string]any) {
-		t.Helper()
-		for lines.Scan() {
-			if err := json.Unmarshal(lines.Bytes(), &line); err == nil && line["msg"] == message {
-				return line
-			}
+	line := s.until("serving")
+	s.http, s.grpc = fmt.Sprint(line["http_addr"]), fmt.Sprint(line["grpc_addr"])
+	return s
+}
+
+// until returns the next line of the log with this message.
+func (s *served) until(message string) (line map[string]any) {
+	s.Helper()
+	for s.log.Scan() {
+		if err := json.Unmarshal(s.log.Bytes(), &line); err == nil && line["msg"] == message {
+			return line
 		}
-		t.Fatalf("the log ends before %q", message)
-		return nil
 	}
-	address := fmt.Sprint(until("serving")["http_addr"])
+	s.Fatalf("the log ends before %q", message)
+	return nil
+}
+
+// reload sends SIGHUP and waits until the log has the message.
+func (s *served) reload(message string) {
+	s.Helper()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		s.Fatal(err)
+	}
+	s.until(message)
+}
+
+// end stops serving.
+func (s *served) end() {
+	s.Helper()
+	s.stop()
+	s.until("stopped")
+	if got := <-s.code; got != cli.ExitOK {
+		s.Errorf("exit code %d, want %d", got, cli.ExitOK)
+	}
+}
+
+// write writes a file of a folder.
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// identity is a certificate for 127.0.0.1, which is its own authority.
+type identity struct {
+	pair      tls.Certificate
+	cert, key []byte // PEM
+}
+
+func newIdentity(t *testing.T) identity {
+	t.Helper()
+	pair, cert, key, err := selfsigned.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity{pair, cert, key}
+}
+
+// trusts returns the configuration of a client that trusts a server, and presents certificates.
+func (i identity) trusts(presents ...tls.Certificate) *tls.Config {
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(cert)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	roots.AppendCertsFromPEM(i.cert)
+	return &tls.Config{RootCAs: roots, Certificates: presents}
+}
+
+// TestServeCallers serves with a certificate and tokens, and reads the tokens again on SIGHUP.
+func TestServeCallers(t *testing.T) {
+	dir := t.TempDir()
+	server := newIdentity(t)
+	caller := func(name string) string {
+		return fmt.Sprintf("- {name: %s, sha256: %x}\n", name, sha256.Sum256([]byte("token-of-"+name)))
+	}
+	s := startServe(t, dir, "--tls-cert-file", write(t, dir, "cert.pem", string(server.cert)), "--tls-key-file", write(t, dir, "key.pem", string(server.key)),
+		"--token-file", write(t, dir, "tokens.yaml", caller("alice")))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: server.trusts()}}
 	defer client.CloseIdleConnections()
-	status := func(name string) int {
+	statusFor := func(name string) int {
 		t.Helper()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/v1/stats", nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.http+"/v1/stats", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,23 +158,108 @@ func TestServeCallers(t *testing.T) {
 		{"a broken file", "[]", "not reloaded: everything stays as it was", map[string]int{"alice": 401, "bob": 200}},
 	} {
 		if step.tokens != "" {
-			file("tokens.yaml", step.tokens)
-			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
-			until(step.message)
+			write(t, dir, "tokens.yaml", step.tokens)
+			s.reload(step.message)
 		}
 		for name, want := range step.want {
-			if got := status(name); got != want {
+			if got := statusFor(name); got != want {
 				t.Errorf("%s: the status for %q is %d, want %d", step.name, name, got, want)
 			}
 		}
 	}
-	stop()
-	until("stopped")
-	if got := <-code; got != cli.ExitOK {
-		t.Errorf("exit code %d, want %d", got, cli.ExitOK)
+	s.end()
+}
+
+// TestServeCertificates serves callers with certificates, and reads their authorities again on SIGHUP.
+// Each call has a new connection, but for the first client, which keeps its connection.
+func TestServeCertificates(t *testing.T) {
+	dir := t.TempDir()
+	server, alice, bob := newIdentity(t), newIdentity(t), newIdentity(t)
+	s := startServe(t, dir, "--tls-cert-file", write(t, dir, "cert.pem", string(server.cert)), "--tls-key-file", write(t, dir, "key.pem", string(server.key)),
+		"--tls-client-ca-file", write(t, dir, "ca.pem", string(alice.cert)))
+	kept := &http.Client{Transport: &http.Transport{TLSClientConfig: server.trusts(alice.pair)}}
+	defer kept.CloseIdleConnections()
+	if got := s.get(kept); got != "200" {
+		t.Errorf("the first client: %s, want 200", got)
 	}
+	s.checkHealth(server, cli.ExitFailed) // the authority of callers has not signed it
+	s.checkHealth(alice, cli.ExitOK)
+	callers := []struct {
+		name     string
+		presents []tls.Certificate
+	}{{"no certificate", nil}, {"alice", []tls.Certificate{alice.pair}}, {"bob", []tls.Certificate{bob.pair}}}
+	for _, step := range []struct {
+		name, authority, message string // after the file has this authority, SIGHUP logs the message
+		accepted                 string
+		kept                     string // status for the first client
+	}{
+		{"at the start", "", "", "alice", "200"},
+		{"another authority", string(bob.cert), "reloaded", "bob", "401"},
+		{"a broken file", "x", "not reloaded: everything stays as it was", "bob", "401"},
+	} {
+		if step.authority != "" {
+			write(t, dir, "ca.pem", step.authority)
+			s.reload(step.message)
+		}
+		if got := s.get(kept); got != step.kept {
+			t.Errorf("%s: the first client: %s, want %s", step.name, got, step.kept)
+		}
+		for _, c := range callers {
+			config := server.trusts(c.presents...)
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+			want, wantCode := "no connection", codes.Unavailable
+			if c.name == step.accepted {
+				want, wantCode = "200", codes.OK
+			}
+			if got := s.get(client); got != want {
+				t.Errorf("%s: HTTP with %s: %s, want %s", step.name, c.name, got, want)
+			}
+			if got := s.call(config); got != wantCode {
+				t.Errorf("%s: gRPC with %s: %s, want %s", step.name, c.name, got, wantCode)
+			}
+		}
+	}
+	s.end()
+}
+
+// checkHealth runs --healthcheck with a certificate.
+func (s *served) checkHealth(i identity, want int) {
+	s.Helper()
+	got := runWith(s.Context(), strings.NewReader(""), nil, "serve", "--healthcheck", "--grpc-addr", s.grpc, "--tls-client-ca-file", filepath.Join(s.dir, "ca.pem"),
+		"--tls-cert-file", write(s.T, s.dir, "check-cert.pem", string(i.cert)), "--tls-key-file", write(s.T, s.dir, "check-key.pem", string(i.key)))
+	if got.code != want {
+		s.Errorf("--healthcheck: %+v, want the exit code %d", got, want)
+	}
+}
+
+// get returns the status of a call, or "no connection".
+func (s *served) get(client *http.Client) string {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "https://"+s.http+"/v1/stats", nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "no connection"
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil { // the connection is kept
+		s.Fatal(err)
+	}
+	return fmt.Sprint(response.StatusCode)
+}
+
+// call returns the code of a call over a new connection.
+func (s *served) call(config *tls.Config) codes.Code {
+	s.Helper()
+	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = pb.NewFrontierServiceClient(conn).Stats(s.Context(), new(pb.StatsRequest))
+	return status.Code(err)
 }
 
 func TestServeUsage(t *testing.T) {
@@ -125,6 +272,7 @@ func TestServeUsage(t *testing.T) {
 		{"--tls-allow-san a.test", "--tls-allow-san: needs --tls-client-ca-file"},
 		{"--grpc-addr 0.0.0.0:0", "--grpc-addr: is not on loopback"},
 		{"--http-addr nowhere", "--http-addr: "},
+		{"--healthcheck --tls-cert-file cert.pem --tls-key-file key.pem", "cert.pem"},
 		{"--delay=-1s", "--delay: is negative"},
 		{"--console-host http://a.test", "--console-host: is not a host name"},
 		{"--log-format xml", "--log-format: is not a format"},

@@ -32,7 +32,7 @@ type counted struct {
 	Hosts   hostCounts             `json:"hosts"`
 	Workers []workerState          `json:"workers"`
 	Paused  bool                   `json:"paused"`            // the whole crawl
-	Budgets string                 `json:"budgets,omitempty"` // what budgets of the last "frontier crawl" have ended
+	Budgets string                 `json:"budgets,omitempty"` // what the budgets of "frontier crawl" have left out, and which has ended its last run
 	Classes map[string]classCounts `json:"classes,omitempty"`
 }
 
@@ -170,9 +170,15 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
 		Paused: n.Paused,
 	}
-	if out.Budgets, err = s.Setting(ctx, endedSetting); err != nil {
+	ended, err := s.Setting(ctx, endedSetting)
+	if err != nil {
 		return counted{}, err
 	}
+	left, err := readLeftOut(ctx, s)
+	if err != nil {
+		return counted{}, err
+	}
+	out.Budgets = left.text() + ended
 	if out.Workers, err = readWorkers(ctx, s); err == nil && c.Classes {
 		out.Classes, err = countClasses(ctx, s)
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/internal/cli"
 )
 
@@ -21,6 +23,23 @@ func safe(s string) string {
 		name, _, _ := strings.Cut(match, "=")
 		return name + "=xxxxx"
 	}))
+}
+
+// normalURL returns the normal form of a URL of the command line, or a usage error. A text with an @ may
+// contain a password, so it is not repeated.
+func normalURL(field, text string) (string, error) {
+	u, err := normal.NormalizeURL(text)
+	if err == nil {
+		return u, nil
+	}
+	if err := cli.CheckScheme(field, text); err != nil {
+		return "", err
+	}
+	shown := "it"
+	if !strings.Contains(text, "@") {
+		shown = fmt.Sprintf("%.80q", text)
+	}
+	return "", cli.UsageError(field, fmt.Sprintf("%s is not usable: %v: give a complete URL, such as https://example.org/", shown, err))
 }
 
 // stamp formats a time: RFC 3339 in UTC with milliseconds.

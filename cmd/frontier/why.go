@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"fetchd/frontier"
-	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
@@ -23,12 +22,12 @@ type whyCmd struct {
 }
 
 func (c *whyCmd) run(ctx context.Context, a *app) int {
-	url, err := normal.NormalizeURL(c.URL)
+	url, err := normalURL("URL", c.URL)
 	if err != nil {
-		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a complete URL, with http:// or https://", err)))
+		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, readOnly, func(s store.Store) error {
-		found, err := s.Why(ctx, url)
+		e, err := evidence(ctx, s, c.UserAgent, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
 			return cli.PrintedError(cli.ExitNothing, "unknown URL")
@@ -36,11 +35,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		robots, err := frontier.AskRobots(ctx, s, c.UserAgent, url)
-		if err != nil {
-			return err
-		}
-		out, e := &cli.Printer{W: a.Out}, &why.Evidence{Explanation: found, Robots: robots}
+		out := &cli.Printer{W: a.Out}
 		if c.JSON {
 			writeJSON(out, explained(e))
 		} else {
@@ -48,6 +43,16 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		}
 		return out.End()
 	})
+}
+
+// evidence returns everything that is known about a URL in its normal form.
+func evidence(ctx context.Context, s store.Store, userAgent, url string) (*why.Evidence, error) {
+	found, err := s.Why(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	robots, err := frontier.AskRobots(ctx, s, userAgent, url)
+	return &why.Evidence{Explanation: found, Robots: robots}, err
 }
 
 // fact is a line of an explanation.

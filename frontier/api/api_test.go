@@ -117,6 +117,15 @@ func (r *rig) post(path, text string) (int, string) {
 	return r.do(request)
 }
 
+func (r *rig) get(path string) (int, string) {
+	r.Helper()
+	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+r.web+path, http.NoBody)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return r.do(request)
+}
+
 func (r *rig) do(request *http.Request) (int, string) {
 	r.Helper()
 	response, err := r.http.Do(request)
@@ -138,6 +147,7 @@ func TestCrawl(t *testing.T) {
 	out, err := r.Put(t.Context(), &pb.PutRequest{Entries: []*pb.Entry{
 		{Url: "http://A.test/x", Priority: 5, Depth: 2, Metadata: `{"a":1}`}, {Url: "http://a.test/low"}, {Url: "nope"}, {Url: "http://a.test/x", Depth: 3},
 		{Url: "http://b.test/", Priority: 500}, {Url: "http://b.test/", Metadata: `[1]`}, {Url: "http://b.test/", Depth: -1}, {Url: "http://b.test/", Kind: 7},
+		{Url: "http://b.test/map", Kind: pb.Kind_KIND_SITEMAP, Metadata: `{"Frontier":{}}`},
 	}})
 	if err != nil || out.GetAdded() != 2 || out.GetKnown() != 1 {
 		t.Fatalf("Put = %v, %v", out, err)
@@ -146,7 +156,7 @@ func TestCrawl(t *testing.T) {
 	for _, b := range out.GetBad() {
 		bad = append(bad, fmt.Sprintf("%d %s", b.GetIndex(), b.GetField()))
 	}
-	if diff := cmp.Diff([]string{"2 url", "4 priority", "5 metadata", "6 depth", "7 kind"}, bad); diff != "" {
+	if diff := cmp.Diff([]string{"2 url", "4 priority", "5 metadata", "6 depth", "7 kind", "8 metadata"}, bad); diff != "" {
 		t.Errorf("bad entries (-want +got):\n%s", diff)
 	}
 	c := r.claim(1, &pb.ClaimRequest{Limit: 10, Worker: "w"})[0]
@@ -252,7 +262,7 @@ func TestWait(t *testing.T) {
 func TestSitemaps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	in := &pb.PutRequest{Entries: []*pb.Entry{{Url: "http://a.test/sitemap.xml", Kind: pb.Kind_KIND_SITEMAP, Priority: 100}, {Url: "http://a.test/page"}}}
+	in := &pb.PutRequest{Entries: []*pb.Entry{{Url: "http://a.test/sitemap.xml", Kind: pb.Kind_KIND_SITEMAP, Priority: 100, Metadata: `{"a":1}`}, {Url: "http://a.test/page"}}}
 	if _, err := r.Put(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +319,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestRefused sends what is not valid. Every fault has its field and the remedy.
+// TestRefused sends what is not valid, as POST, or as GET if a row has no text. Every fault has its field and the remedy.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -335,12 +345,24 @@ func TestRefused(t *testing.T) {
 		{"a URL that is none", "/v1/why", `{"url":"nope"}`, 400, `url is not a URL`},
 		{"an unknown URL", "/v1/why", `{"url":"http://a.test/"}`, 404, `does not have this URL`},
 		{"invalid UTF-8", "/v1/claim", "{\"worker\":\"\xff\"}", 400, `UTF-8`},
-		{"no JSON", "/v1/claim", `limit=1`, 400, `is not a ClaimRequest`},
-		{"another method", "/v1/watch?x=1", ``, 400, `is not a WatchRequest`},
+		{"no JSON", "/v1/claim", `limit=1`, 400, `is not a ClaimRequest in JSON: syntax error (line 1:1): invalid value limit: send an object"`},
+		{"an empty request", "/v1/watch?x=1", ` `, 400, `is not a WatchRequest`},
+		{"an unknown parameter", "/v1/stats?host=3", ``, 400, `did you mean \"hosts\"`},
+		{"a parameter that is no number", "/v1/stats?hosts=many", ``, 400, `hosts is \"many\": give a whole number`},
+		{"a parameter without a value", "/v1/watch?after_id=", ``, 400, `after_id is \"\": give a whole number`},
+		{"a parameter out of range", "/v1/watch?after_id=-2", ``, 400, `after_id is -2: give -1 or more`},
+		{"a parameter twice", "/v1/stats?hosts=1&hosts=2", ``, 400, `has \"hosts\" twice`},
+		{"a URL of the query that is none", "/v1/why?url=%ff", ``, 400, `url is not a URL`},
+		{"a query that is not valid", "/v1/stats?hosts=%zz", ``, 400, `the query is not valid`},
 		{"an unknown path", "/v1/nope", `{}`, 404, `POST /v1/put`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			code, text := r.post(tt.path, tt.text)
+			code, text := 0, ""
+			if tt.text == "" {
+				code, text = r.get(tt.path)
+			} else {
+				code, text = r.post(tt.path, tt.text)
+			}
 			if code != tt.status || !strings.Contains(text, tt.want) {
 				t.Errorf("%d %s, want %d with %q", code, text, tt.status, tt.want)
 			}
@@ -373,6 +395,12 @@ func TestCallers(t *testing.T) {
 	}
 	if why, err := r.Why(ctx, &pb.WhyRequest{Url: "http://a.test/"}); err != nil || why.GetWorker() != "crawler" {
 		t.Errorf("Why = %v, %v, want the name of the caller as the worker", why, err)
+	}
+	_, text := r.get("/metrics")
+	for _, want := range []string{`{code="Unauthenticated",method="Claim"} 2`, `{code="OK",method="Claim"} 1`, `{code="OK",method="Put"} 1`} {
+		if !strings.Contains(text, "frontier_api_call_duration_seconds_count"+want+"\n") {
+			t.Errorf("the metrics do not have %s:\n%s", want, text)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ type load struct{ calls, reflections, waits, watches int }
 // caller is a caller with calls in flight.
 type caller struct {
 	load
+	gate      *gate
 	name      string
 	receiving chan struct{}
 }
@@ -61,9 +62,9 @@ func (g *gate) enter(name string, l limit) (c *caller, leave func(), err error) 
 	defer g.mu.Unlock()
 	c = g.callers[name]
 	if c == nil {
-		c = &caller{name: name, receiving: make(chan struct{}, maxReceivingOfCaller)}
+		c = &caller{gate: g, name: name, receiving: make(chan struct{}, maxReceivingOfCaller)}
 	}
-	leave, err = g.addLocked(c, l)
+	leave, err = c.addLocked(l)
 	if err == nil {
 		g.callers[name] = c
 	}
@@ -71,13 +72,14 @@ func (g *gate) enter(name string, l limit) (c *caller, leave func(), err error) 
 }
 
 // add admits a part of a call, such as a wait.
-func (g *gate) add(c *caller, l limit) (leave func(), err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.addLocked(c, l)
+func (c *caller) add(l limit) (leave func(), err error) {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	return c.addLocked(l)
 }
 
-func (g *gate) addLocked(c *caller, l limit) (leave func(), err error) {
+func (c *caller) addLocked(l limit) (leave func(), err error) {
+	g := c.gate
 	all, own := l.of(&g.all), l.of(&c.load)
 	if *all >= l.all || *own >= l.caller {
 		return nil, status.Errorf(codes.ResourceExhausted, "too many %s are in flight: at most %d, %d of one caller; retry later", l.things, l.all, l.caller)
@@ -96,8 +98,8 @@ func (g *gate) addLocked(c *caller, l limit) (leave func(), err error) {
 }
 
 // receive waits until a request may arrive. done must be called when the request is not held any more.
-func (g *gate) receive(ctx context.Context, c *caller) (done func(), err error) {
-	for i, slots := range []chan struct{}{c.receiving, g.receiving} {
+func (c *caller) receive(ctx context.Context) (done func(), err error) {
+	for i, slots := range []chan struct{}{c.receiving, c.gate.receiving} {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -108,29 +110,20 @@ func (g *gate) receive(ctx context.Context, c *caller) (done func(), err error) 
 		}
 	}
 	return sync.OnceFunc(func() {
-		<-g.receiving
+		<-c.gate.receiving
 		<-c.receiving
 	}), nil
 }
 
-type (
-	callerKey struct{}
-	gateKey   struct{}
-)
+type callerKey struct{}
 
-// withCaller returns a context of a call that enter has admitted.
-func (g *gate) withCaller(ctx context.Context, c *caller) context.Context {
-	return context.WithValue(context.WithValue(ctx, callerKey{}, c), gateKey{}, g)
+// withCaller returns the context of a call that enter has admitted.
+func withCaller(ctx context.Context, c *caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
 }
 
 // callerOf returns the caller of a call.
 func callerOf(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c
-}
-
-// occupy admits a part of the call of ctx.
-func occupy(ctx context.Context, l limit) (leave func(), err error) {
-	g, _ := ctx.Value(gateKey{}).(*gate)
-	return g.add(callerOf(ctx), l)
 }

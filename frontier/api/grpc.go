@@ -5,13 +5,12 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
@@ -63,14 +62,24 @@ func (s *Server) options() []grpc.ServerOption {
 			logging.StreamServerInterceptor(logging.LoggerFunc(func(ctx context.Context, level logging.Level, text string, fields ...any) {
 				s.logger.Log(ctx, slog.Level(level), text, fields...)
 			}), logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(levelOf)),
+			s.count,
 			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked)),
-			auth.StreamServerInterceptor(s.admit),
-			leave),
+			s.admit),
 	}
 	if s.config.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.config.TLS)))
 	}
 	return options
+}
+
+// count is the interceptor that counts the calls of the contract.
+func (s *Server) count(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	began := time.Now()
+	err := handler(srv, stream)
+	if name, own := strings.CutPrefix(info.FullMethod, "/"+pb.FrontierService_ServiceDesc.ServiceName+"/"); own {
+		s.metrics.ended(name, status.Code(err), time.Since(began))
+	}
+	return err
 }
 
 func levelOf(code codes.Code) logging.Level {
@@ -107,52 +116,44 @@ func cancelAfter(ctx context.Context, d time.Duration) (stop func() bool) {
 	return time.AfterFunc(d, cancel).Stop
 }
 
-type leaveKey struct{}
+// admit is the interceptor that identifies the caller of a call, and counts the call.
+func (s *Server) admit(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	c, leave, err := s.enter(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	admitted := middleware.WrapServerStream(stream)
+	admitted.WrappedContext = withCaller(stream.Context(), c)
+	return handler(srv, admitted)
+}
 
-// admit identifies the caller of a gRPC call, and counts the call.
-func (s *Server) admit(ctx context.Context) (context.Context, error) {
+func (s *Server) enter(ctx context.Context, method string) (c *caller, leave func(), err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return nil, status.Error(codes.Internal, "internal error")
+		return nil, nil, status.Error(codes.Internal, "internal error")
 	}
-	method, _ := grpc.Method(ctx)
 	if strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") { // orchestrators have no credentials
-		return s.enter(ctx, s.public, addressOf(p.Addr), callLimit)
+		return s.public.enter(addressOf(p.Addr.String()), callLimit)
 	}
 	var state *tls.ConnectionState
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 		state = &info.State
 	}
-	name, err := s.identify(metadata.ValueFromIncomingContext(ctx, "authorization"), state, p.Addr)
+	name, err := s.identify(metadata.ValueFromIncomingContext(ctx, "authorization"), state, p.Addr.String())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if strings.HasPrefix(method, "/grpc.reflection.") {
-		return s.enter(ctx, s.gate, name, reflectionLimit)
+		return s.gate.enter(name, reflectionLimit)
 	}
-	return s.enter(ctx, s.gate, name, callLimit)
+	return s.gate.enter(name, callLimit)
 }
 
-func (s *Server) enter(ctx context.Context, g *gate, name string, l limit) (context.Context, error) {
-	c, leave, err := g.enter(name, l)
-	if err != nil {
-		return nil, err
-	}
-	return context.WithValue(g.withCaller(ctx, c), leaveKey{}, leave), nil
-}
-
-// leave ends what admit has counted.
-func leave(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if leave, ok := stream.Context().Value(leaveKey{}).(func()); ok {
-		defer leave()
-	}
-	return handler(srv, stream)
-}
-
-// identify returns the name of the caller with these Authorization headers, or its address.
-func (s *Server) identify(authorization []string, state *tls.ConnectionState, at net.Addr) (string, error) {
+// identify returns the name of the caller with these Authorization headers, or the IP address in address.
+func (s *Server) identify(authorization []string, state *tls.ConnectionState, address string) (string, error) {
 	if s.config.Authenticate == nil {
-		return addressOf(at), nil
+		return addressOf(address), nil
 	}
 	name, err := s.config.Authenticate(secure.Bearer(authorization), state)
 	if err != nil {
@@ -161,12 +162,12 @@ func (s *Server) identify(authorization []string, state *tls.ConnectionState, at
 	return name, nil
 }
 
-// addressOf returns the IP address of a caller. For IPv6 it is the network of 64 bits, because one host
+// addressOf returns the IP address of a caller, without its port. For IPv6 it is the network of 64 bits, because one host
 // usually has a whole one.
-func addressOf(at net.Addr) string {
-	parsed, err := netip.ParseAddrPort(at.String())
+func addressOf(address string) string {
+	parsed, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return at.String()
+		return address
 	}
 	ip := parsed.Addr().Unmap()
 	if ip.Is6() {
@@ -228,7 +229,7 @@ func (s *Server) receive(stream grpc.ServerStream, in proto.Message) (free func(
 	ctx := stream.Context()
 	stop := cancelAfter(ctx, arrivalTime)
 	defer stop()
-	free, err = s.gate.receive(ctx, callerOf(ctx))
+	free, err = callerOf(ctx).receive(ctx)
 	if err != nil {
 		return nil, err
 	}

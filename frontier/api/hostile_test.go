@@ -20,7 +20,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/frontier/api"
+	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/wait"
 )
 
 // TestManyWaits sends 10,000 claims that wait. Those over the limit are refused, and the others end
@@ -71,8 +73,12 @@ func TestManyWaits(t *testing.T) {
 	}
 	cancel()
 	<-all
-	if _, err := r.Claim(t.Context(), new(pb.ClaimRequest)); err != nil {
-		t.Errorf("a claim afterwards: %v", err)
+	var err error
+	if ended := wait.Until(t.Context(), 10*time.Millisecond, func() bool { // the server sees the end of a call later than its client
+		_, err = r.Claim(t.Context(), new(pb.ClaimRequest))
+		return status.Code(err) != codes.ResourceExhausted
+	}); ended != nil || err != nil {
+		t.Errorf("a claim afterwards: %v, %v", err, ended)
 	}
 }
 
@@ -107,6 +113,46 @@ func TestLongClaims(t *testing.T) {
 	}
 	if len(claimed) != hosts {
 		t.Errorf("%d URLs were claimed, want %d", len(claimed), hosts)
+	}
+}
+
+// leaving is a store whose caller goes away during a claim.
+type leaving struct {
+	store.Store
+	leave context.CancelFunc
+	ended chan struct{}
+}
+
+func (s leaving) Claim(ctx context.Context, params store.ClaimParams) ([]store.Claim, error) {
+	defer close(s.ended)
+	claims, err := s.Store.Claim(ctx, params)
+	s.leave()
+	select { // a database that has done the work may report the end of the call instead
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(200 * time.Millisecond):
+		return claims, err
+	}
+}
+
+// TestInterruptedClaim checks that URLs are free if their caller goes away while they are claimed.
+func TestInterruptedClaim(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	r := newRig(t, func(c *api.Config) { c.Store = leaving{c.Store, leave, ended} })
+	r.put("http://a.test/")
+	if _, err := r.Claim(ctx, new(pb.ClaimRequest)); status.Code(err) != codes.Canceled {
+		t.Errorf("the claim: %v", err)
+	}
+	<-ended
+	patience, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := wait.Until(patience, time.Millisecond, func() bool {
+		n, err := r.store.Counts(t.Context())
+		return err != nil || n.Pending == 1
+	}); err != nil {
+		t.Errorf("the URL stays claimed: %v", err)
 	}
 }
 
@@ -195,19 +241,23 @@ func TestSlowHead(t *testing.T) {
 func TestUnreadWatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *api.Config) { c.Stall = 100 * time.Millisecond })
-	var put pb.PutRequest
+	var entries []store.Entry // not put over the API, whose callers may be too slow for this Stall
 	for i := range 800 {
-		put.Entries = append(put.Entries, &pb.Entry{Url: fmt.Sprintf("http://h%d.test/", i)})
+		entries = append(entries, store.Entry{URL: fmt.Sprintf("http://h%d.test/", i)})
 	}
-	if _, err := r.Put(t.Context(), &put); err != nil {
+	if _, err := r.store.Put(t.Context(), entries, store.Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	var record pb.RecordRequest
-	for _, c := range r.claim(800, &pb.ClaimRequest{Limit: 1000}) {
-		record.Outcomes = append(record.Outcomes, &pb.Outcome{Lease: c.GetLease(), Status: pb.Status_STATUS_DEAD, LastError: strings.Repeat("x", 4096)})
+	claims, err := r.store.Claim(t.Context(), store.ClaimParams{Limit: len(entries)})
+	if err != nil || len(claims) != len(entries) {
+		t.Fatalf("%d claims, %v", len(claims), err)
 	}
-	if _, err := r.Record(t.Context(), &record); err != nil {
-		t.Fatal(err)
+	var fetches []store.Fetch
+	for _, c := range claims {
+		fetches = append(fetches, store.Fetch{ID: c.ID, FetchedParams: store.FetchedParams{Token: c.Token}, Status: store.Dead, LastError: strings.Repeat("x", 4096)})
+	}
+	if results, err := r.store.RecordFetch(t.Context(), fetches); errors.Join(append(results, err)...) != nil {
+		t.Fatal(results, err)
 	}
 	ended := func() bool { // the server counts the calls that it has ended
 		families, err := r.metrics.Gather()

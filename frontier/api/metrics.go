@@ -7,22 +7,20 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// metrics counts calls. A nil one counts nothing.
-type metrics struct {
+// Metrics counts calls, also those that are rejected. A nil one counts nothing.
+type Metrics struct {
 	calls *prometheus.HistogramVec
 }
 
-func newMetrics(r *prometheus.Registry) *metrics {
-	if r == nil {
-		return nil
-	}
-	m := &metrics{calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_api_call_duration_seconds",
+// NewMetrics registers the metrics of a server.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_api_call_duration_seconds",
 		Help: "Duration of calls of the API, gRPC and HTTP, by method and gRPC code.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, []string{"method", "code"})}
 	r.MustRegister(m.calls)
 	return m
 }
 
-func (m *metrics) ended(method string, code codes.Code, took time.Duration) {
+func (m *Metrics) ended(method string, code codes.Code, took time.Duration) {
 	if m != nil {
 		m.calls.WithLabelValues(method, code.String()).Observe(took.Seconds())
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
@@ -116,12 +117,21 @@ func badEntry(e *pb.Entry) (field, message string) {
 		return "metadata", fmt.Sprintf("has %d bytes: give at most %d", len(e.GetMetadata()), store.MaxMetadata)
 	case e.GetMetadata() != "" && !isObject(e.GetMetadata()):
 		return "metadata", `is not a JSON object: give one such as {"page": 1}`
+	case e.GetKind() == pb.Kind_KIND_SITEMAP && hasRules(e.GetMetadata()):
+		return "metadata", fmt.Sprintf("has the field %q, which a sitemap has from \"frontier add\": give it another name", scope.RulesField)
 	}
 	return "", ""
 }
 
 func isObject(text string) bool {
 	return strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") && json.Valid([]byte(text))
+}
+
+// hasRules reports whether workers would take metadata for the rules of a sitemap. Its patterns could
+// use much memory.
+func hasRules(text string) bool {
+	rules, err := scope.ReadRules(text)
+	return rules != nil || err != nil
 }
 
 func kindOf(k store.Kind) pb.Kind {

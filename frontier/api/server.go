@@ -61,6 +61,7 @@ type Server struct {
 	grpc    *grpc.Server
 	web     *http.Server
 	health  *health.Server
+	metrics *Metrics
 	stop    context.CancelFunc // ends waits, streams and the loops
 	loops   sync.WaitGroup
 }
@@ -76,9 +77,12 @@ func New(cfg Config) (*Server, error) {
 	cfg.Stall = cmp.Or(cfg.Stall, 30*time.Second)
 	stopping, stop := context.WithCancel(context.Background())
 	s := &Server{config: cfg, logger: cfg.Logger, gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
-		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping, metrics: newMetrics(cfg.Metrics),
+		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping,
 			polls: map[bool]chan struct{}{false: make(chan struct{}, 1), true: make(chan struct{}, 1)}, stats: make(chan cachedStats, 1)}}
 	s.service.stats <- cachedStats{}
+	if cfg.Metrics != nil {
+		s.metrics = NewMetrics(cfg.Metrics)
+	}
 	s.grpc = grpc.NewServer(s.options()...)
 	s.grpc.RegisterService(s.description(), s)
 	s.grpc.RegisterService(s.healthDescription(), s)

@@ -24,7 +24,6 @@ type service struct {
 	userAgent string
 	logger    *slog.Logger
 	stopping  context.Context // done when the server stops
-	metrics   *metrics
 	// polls has a token for each kind of claim that waits: with and without sitemaps. Only its holder
 	// looks for URLs, so a thousand waiting claims cost the database as much as two.
 	polls map[bool]chan struct{}
@@ -77,12 +76,9 @@ var methods = []method{
 	{name: "Watch", path: "/v1/watch", stream: true, request: func() proto.Message { return new(pb.WatchRequest) }, call: (*service).watch},
 }
 
-// run calls a method, and counts the call.
+// run calls a method.
 func (s *service) run(ctx context.Context, m method, in proto.Message, send func(proto.Message) error) error {
-	began := time.Now()
-	err := s.statusOf(ctx, m.call(s, ctx, in, send))
-	s.metrics.ended(m.name, status.Code(err), time.Since(began))
-	return err
+	return s.statusOf(ctx, m.call(s, ctx, in, send))
 }
 
 // statusOf returns the status of an error. Those of the database are only logged, because their text
@@ -147,9 +143,17 @@ func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResp
 		out.Claims = append(out.Claims, c)
 	}
 	if len(back) > 0 {
-		_, err = s.store.Release(s.stopping, back)
+		storing, cancel := outlive(ctx)
+		defer cancel()
+		_, err = s.store.Release(storing, back)
 	}
 	return out, err
+}
+
+// outlive returns a context that outlives the call. A claim or a release that is interrupted may have
+// succeeded or not, and URLs that no caller has are not free before their leases end.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 }
 
 type claimParams struct {
@@ -162,8 +166,10 @@ const sitemapPause = 2 * time.Second
 
 // claimNow also reports whether nothing is left to do.
 func (s *service) claimNow(ctx context.Context, params claimParams) (claims []store.Claim, done bool, err error) {
+	storing, cancel := outlive(ctx)
+	defer cancel()
 	for {
-		claims, err = s.store.Claim(ctx, params.ClaimParams)
+		claims, err = s.store.Claim(storing, params.ClaimParams)
 		if err != nil {
 			return nil, false, err
 		}
@@ -182,7 +188,11 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 			return c.Kind == store.Sitemap
 		})
 		if len(sitemaps) > 0 {
-			if err := s.store.Postpone(ctx, sitemaps, sitemapPause); err != nil {
+			released, err := s.store.Release(storing, sitemaps)
+			if err == nil {
+				err = s.store.Postpone(storing, released, sitemapPause)
+			}
+			if err != nil {
 				s.logger.WarnContext(ctx, "cannot release sitemaps: they are free when their leases end", slog.Any("error", err))
 			}
 		}
@@ -195,7 +205,7 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 // claimLater looks for URLs until there are some, or for d. After the server has begun to stop, or the
 // caller has gone, it claims nothing.
 func (s *service) claimLater(ctx context.Context, params claimParams, d time.Duration) (claims []store.Claim, done bool, err error) {
-	leave, err := occupy(ctx, waitLimit)
+	leave, err := callerOf(ctx).add(waitLimit)
 	if err != nil {
 		return nil, false, err
 	}

@@ -30,7 +30,7 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 	if err := v.Err(); err != nil {
 		return err
 	}
-	leave, err := occupy(ctx, watchLimit)
+	leave, err := callerOf(ctx).add(watchLimit)
 	if err != nil {
 		return err
 	}

@@ -2,21 +2,19 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log" //nolint:depguard // http.Server.ErrorLog has this type
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
@@ -43,13 +41,8 @@ func (s *Server) newWeb() *http.Server {
 		}
 		routes.Add(verbs, m.path, s.serveMethod(m, guard))
 	}
-	routes.Add("GET", "/v1/descriptor", func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Content-Type", "application/x-protobuf")
-		webapi.Attach(rw.Header(), "frontier.binpb")
-		_, _ = rw.Write(descriptor) // an error means that the client is gone
-	})
-	routes.Add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
-	routes.Add("GET", "/readyz", s.ready)
+	routes.AddDescriptor("frontier.binpb", descriptor)
+	routes.AddHealth(s.service.stopping)
 	if s.config.Metrics != nil {
 		routes.Add("GET", "/metrics", promhttp.HandlerFor(s.config.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: arrivalTime}).ServeHTTP)
 	}
@@ -66,15 +59,6 @@ func (s *Server) newWeb() *http.Server {
 	}
 }
 
-// ready reports to a load balancer whether to send calls.
-func (s *Server) ready(rw http.ResponseWriter, _ *http.Request) {
-	if s.service.stopping.Err() != nil {
-		http.Error(rw, "draining", http.StatusServiceUnavailable)
-		return
-	}
-	_, _ = io.WriteString(rw, "ok\n") // an error means that the client is gone
-}
-
 // serveMethod returns the handler of a method.
 func (s *Server) serveMethod(m method, guard *webapi.Guard) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
@@ -86,6 +70,7 @@ func (s *Server) serveMethod(m method, guard *webapi.Guard) http.HandlerFunc {
 		if err != nil {
 			out.fail(st)
 		}
+		s.metrics.ended(m.name, st.Code(), time.Since(began))
 		level := slog.Level(levelOf(st.Code()))
 		s.logger.Log(r.Context(), level, "finished call", slog.String("http.path", m.path), slog.String("grpc.code", st.Code().String()),
 			slog.Float64("duration_seconds", time.Since(began).Seconds()), slog.String("peer.address", r.RemoteAddr))
@@ -102,7 +87,7 @@ func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *we
 	if err := guard.Check(r); err != nil {
 		return err
 	}
-	name, err := s.identify(r.Header.Values("Authorization"), r.TLS, remote(r.RemoteAddr))
+	name, err := s.identify(r.Header.Values("Authorization"), r.TLS, r.RemoteAddr)
 	if err != nil {
 		return err
 	}
@@ -111,7 +96,7 @@ func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *we
 		return err
 	}
 	defer leave()
-	ctx := s.gate.withCaller(r.Context(), c)
+	ctx := withCaller(r.Context(), c)
 	in := m.request()
 	free, err := s.receiveWeb(ctx, r, out, in)
 	if err != nil {
@@ -122,26 +107,17 @@ func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *we
 	return s.service.run(ctx, m, in, out.send)
 }
 
-// remote is the address of a client, as net/http has it.
-type remote string
-
-// Network implements net.Addr.
-func (remote) Network() string { return "tcp" }
-
-// String implements net.Addr.
-func (r remote) String() string { return string(r) }
-
 // receiveWeb reads a request. free must be called when it is not needed any more.
 func (s *Server) receiveWeb(ctx context.Context, r *http.Request, out *webAnswer, in proto.Message) (free func(), err error) {
 	if r.Method != http.MethodPost {
 		return func() {}, readQuery(r.URL.RawQuery, in)
 	}
-	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
+	if err := webapi.CheckJSON(r); err != nil {
+		return nil, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, arrivalTime)
 	defer cancel()
-	free, err = s.gate.receive(waiting, callerOf(ctx))
+	free, err = callerOf(ctx).receive(waiting)
 	if err != nil {
 		return nil, err
 	}
@@ -162,39 +138,25 @@ func decodeJSON(text []byte, in proto.Message) error {
 	return badrequest.ReadJSON(text, in, "the request")
 }
 
-// readQuery reads the parameters of a GET, which are named like the fields of the request.
+// readQuery reads the parameters of a GET, which are named like the fields of the request. JSON allows
+// numbers as text.
 func readQuery(query string, in proto.Message) error {
-	values, err := url.ParseQuery(query)
+	given, err := url.ParseQuery(query)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, "the query is not valid: percent-encode its values")
 	}
-	var v badrequest.Violations
-	message := in.ProtoReflect()
-	fields := message.Descriptor().Fields()
-	for name, given := range values {
-		field := fields.ByName(protoreflect.Name(name))
-		switch {
-		case field == nil:
-			v.Add("query", "has the parameter %.60q, which %s does not have", name, message.Descriptor().Name())
-		case len(given) > 1:
-			v.Add(name, "is given twice: give it once")
-		case field.Kind() == protoreflect.StringKind:
-			message.Set(field, protoreflect.ValueOfString(strings.ToValidUTF8(given[0], "\uFFFD")))
-		case field.Kind() == protoreflect.Int32Kind:
-			n, err := strconv.ParseInt(given[0], 10, 32)
-			if err != nil {
-				v.Add(name, "is %.40q: give a whole number", given[0])
-			}
-			message.Set(field, protoreflect.ValueOfInt32(int32(n)))
-		default:
-			n, err := strconv.ParseInt(given[0], 10, 64)
-			if err != nil {
-				v.Add(name, "is %.40q: give a whole number", given[0])
-			}
-			message.Set(field, protoreflect.ValueOfInt64(n))
+	values := make(map[string]string, len(given))
+	for name, all := range given {
+		if len(all) > 1 {
+			return status.Errorf(codes.InvalidArgument, "the query has %.60q twice: give it once", name)
 		}
+		values[name] = all[0]
 	}
-	return v.Err()
+	text, err := json.Marshal(values)
+	if err != nil {
+		return err
+	}
+	return badrequest.ReadJSON(text, in, "the query")
 }
 
 // webAnswer writes the answer to a call: one JSON object, or one for each outcome of a stream.
@@ -271,10 +233,5 @@ func (a *webAnswer) fail(st *status.Status) {
 		webapi.WriteStatus(a.rw, st)
 		return
 	}
-	text, err := messagejson.Marshal(st.Proto())
-	if err != nil {
-		return // a detail of an unknown type: the answer ends without a status
-	}
-	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // an error here is harmless, as in send
-	_, _ = io.WriteString(a.rw, `{"error":`+string(text)+"}\n") // the caller may be gone
+	webapi.WriteLastLine(a.rw, st)
 }

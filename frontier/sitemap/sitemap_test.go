@@ -44,6 +44,7 @@ func FuzzSitemap(f *testing.F) {
 	f.Add([]byte("\ufeff<a><b></b></a><c>"))
 	f.Add([]byte("http://a.test/\n#\n\r\nx"))
 	f.Add([]byte("</urlset><urlset>"))
+	f.Add([]byte("<urlset><url><loc></loc >"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		last := 0
 		for e := range Read(bytes.NewReader(text)) {
@@ -59,6 +60,39 @@ func FuzzSitemap(f *testing.F) {
 			break // a reader may stop at once
 		}
 	})
+}
+
+// TestStop checks that a caller may stop at any entry, also at the last one before an error.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	const one, two = "<url><loc>http://a.test/1</loc></url>", "<url><loc>http://a.test/2</loc>"
+	for _, row := range []struct {
+		name, text string
+		entries    int
+	}{
+		{"a sitemap", "<urlset>" + one + two + "</url></urlset>", 2},
+		{"a syntax error after a loc", "<urlset>" + one + two + "</urlset>", 3},
+		{"an end after a loc", "<urlset>" + one + two, 3},
+		{"elements too deep after a loc", "<urlset>" + one + two + strings.Repeat("<a>", maxDepth), 3},
+		{"no sitemap", "<html>", 1},
+		{"a list", "http://a.test/1\nhttp://a.test/2\n", 2},
+		{"a list with a long line", "http://a.test/1\n" + strings.Repeat("x", maxLine+1) + "\nhttp://a.test/2", 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for stop := 1; stop <= row.entries+1; stop++ {
+				n := 0
+				for range Read(strings.NewReader(row.text)) {
+					if n++; n == stop {
+						break
+					}
+				}
+				if want := min(stop, row.entries); n != want {
+					t.Errorf("stop at %d: %d entries, want %d", stop, n, want)
+				}
+			}
+		})
+	}
 }
 
 // TestBomb checks that a small file that decompresses to much more is read up to the limit.

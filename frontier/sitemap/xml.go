@@ -104,15 +104,13 @@ func (d *document) entries(yield func(Entry) bool) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			d.yieldLast(yield)
-			return err
+			return d.endWith(err, yield)
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
 			rooted = true
 			if err := d.enter(t); err != nil {
-				d.yieldLast(yield)
-				return err
+				return d.endWith(err, yield)
 			}
 		case xml.CharData:
 			if d.limit() > d.text.Len() { // more would not change that it is too long
@@ -172,6 +170,14 @@ func (d *document) yieldLast(yield func(Entry) bool) bool {
 	}
 	e.Changed = d.changed
 	return yield(*e)
+}
+
+// endWith yields the entry before an error. It returns no error if no more entries are wanted.
+func (d *document) endWith(err error, yield func(Entry) bool) error {
+	if !d.yieldLast(yield) {
+		return nil
+	}
+	return err
 }
 
 // limit is how much of the current element's text matters, in bytes.

@@ -33,6 +33,8 @@ func compareSchemas(p *goose.Provider, theirs int64) error {
 	switch ours := sources[len(sources)-1].Version; {
 	case theirs > ours:
 		return fmt.Errorf("%w: its schema is version %d, this program knows %d", ErrNewerSchema, theirs, ours)
+	case theirs == 0:
+		return fmt.Errorf("%w: it has no frontier yet", ErrOlderSchema)
 	case theirs < ours:
 		return fmt.Errorf("%w: its schema is version %d, this program needs %d", ErrOlderSchema, theirs, ours)
 	}

@@ -34,7 +34,8 @@ type Config struct {
 //
 // Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
 // URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
-// must be migrated. The caller closes the store.
+// must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
+// closes the store.
 func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
@@ -65,7 +66,7 @@ type core struct {
 const recrawlChunk = 1000
 
 // translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
-// {min}, {among} (is in a JSON list), {hashed} (is in a JSON list
+// {min}, {among} and {ids} (is in a JSON list of texts or of ids), {hashed} (is in a JSON list
 // in hexadecimal), {vacant} (the host of a robots row has no URL), {unused} (Prune deletes host h), {migrated} (there is a schema) and ?.
 func (c *core) translate(query string) string {
 	query = c.words.Replace(query)

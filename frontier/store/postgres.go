@@ -43,6 +43,7 @@ func openPostgres(ctx context.Context, dsn string, config Config) (Store, error)
 	p.core = core{
 		db: db, chunks: p, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
+			"{ids}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)::bigint))",
 			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
 			"{migrated}", "to_regclass('goose_db_version') IS NOT NULL", "{vacant}", "NOT frontier_has_urls(robots.origin)",
 			"{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))),
@@ -56,19 +57,30 @@ func openPostgres(ctx context.Context, dsn string, config Config) (Store, error)
 
 // prepare migrates the database if it must be, and may be.
 func (p *postgresDB) prepare(ctx context.Context, readOnly bool) error {
-	isolation, err := scalar[string](ctx, p.db, "read the isolation of transactions", `SELECT current_setting('default_transaction_isolation')`)
-	if err != nil {
+	var isolation string
+	var reads, standby bool
+	err := p.db.QueryRowContext(ctx, `SELECT current_setting('default_transaction_isolation'), current_setting('transaction_read_only')::bool, pg_is_in_recovery()`).
+		Scan(&isolation, &reads, &standby)
+	switch {
+	case err != nil:
 		return err
-	}
-	if isolation != "read committed" {
+	case isolation != "read committed":
 		return fmt.Errorf("%w: it is %s", ErrIsolation, isolation)
+	case readOnly:
+	case standby:
+		return fmt.Errorf("%w: this server is a standby", ErrReadOnly)
+	case reads:
+		return fmt.Errorf("%w: default_transaction_read_only is on", ErrReadOnly)
 	}
 	list, err := provider(p.db, goose.DialectPostgres, "postgres")
 	if err != nil {
 		return err
 	}
 	for {
-		if err := p.check(ctx, list); readOnly || !errors.Is(err, ErrOlderSchema) {
+		switch err := p.check(ctx, list); {
+		case err == nil && !readOnly:
+			return p.checkRole(ctx)
+		case readOnly || !errors.Is(err, ErrOlderSchema):
 			return err
 		}
 		if done, err := p.migrateAlone(ctx, list); done || err != nil {
@@ -80,6 +92,15 @@ func (p *postgresDB) prepare(ctx context.Context, readOnly bool) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// checkRole returns an error if the role may only read. A worker would repeat its calls for ever.
+func (p *postgresDB) checkRole(ctx context.Context) error {
+	may, err := scalar[bool](ctx, p.db, "read the privileges of the role", `SELECT has_table_privilege('urls', 'UPDATE')`)
+	if err == nil && !may {
+		return fmt.Errorf("%w: the role may not update the table urls", ErrReadOnly)
+	}
+	return err
 }
 
 // migrateAlone migrates under a lock, and reports whether it got the lock. A transaction holds the lock,

@@ -1,37 +1,32 @@
 package store
 
 import (
-	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
+
+	"fetchd/test/rig"
+	"fetchd/test/rig/pgtest"
 )
 
 // server is a PostgreSQL for the tests of this package. The first test that needs it starts it.
 var server struct {
 	once sync.Once
-	dsn  string // of an administrator; empty without a server
-	log  string // a file; empty if the server is not ours
-	why  string // why there is no server
-	stop func()
+	ours *pgtest.Server // nil if FRONTIER_TEST_POSTGRES names another one
+	dsn  string         // of an administrator
+	err  error          // why there is no server
 	used atomic.Int64
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if server.stop != nil {
-		server.stop()
+	if server.ours != nil {
+		server.ours.Remove()
 	}
 	os.Exit(code) //nolint:forbidigo // TestMain is a main.
 }
@@ -40,11 +35,8 @@ func TestMain(m *testing.M) {
 func newPostgres(t testing.TB) string {
 	t.Helper()
 	server.once.Do(startServer)
-	if server.dsn == "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no PostgreSQL to test with: %s", server.why)
-		}
-		t.Skipf("no PostgreSQL to test with: %s", server.why)
+	if server.err != nil {
+		rig.Cannot(t, "no PostgreSQL to test with: %v", server.err)
 	}
 	name := fmt.Sprintf("frontier_%d_%d", os.Getpid(), server.used.Add(1))
 	admin(t, "CREATE DATABASE "+name)
@@ -73,101 +65,21 @@ func startServer() {
 	if server.dsn = os.Getenv("FRONTIER_TEST_POSTGRES"); server.dsn != "" {
 		return
 	}
-	if err := runServer(); err != nil {
-		server.why = fmt.Sprint(err)
+	if server.ours, server.err = pgtest.Start("-c", "fsync=off", "-c", "max_connections=200"); server.err == nil {
+		server.dsn = server.ours.DSN("postgres")
 	}
 }
 
-// runServer starts a private server on a socket in its own directory. It runs as the owner of the
-// directory, because PostgreSQL does not run as root.
-func runServer() error {
-	initdb, err := program("initdb")
+// newBouncer starts a PgBouncer with fewer connections to the server than the tests have to it, and
+// returns the address of the database behind it.
+func newBouncer(t *testing.T, dsn string) string {
+	t.Helper()
+	behind, remove, err := pgtest.Bouncer(dsn, 3)
 	if err != nil {
-		return err
+		rig.Cannot(t, "no PgBouncer to test with: %v", err)
 	}
-	postgres, err := program("postgres")
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "frontierpg")
-	if err != nil {
-		return err
-	}
-	as, err := owner(dir)
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	data := filepath.Join(dir, "data")
-	init := exec.Command(initdb, "-D", data, "-U", "frontier", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-	init.SysProcAttr, init.Dir = as, dir
-	if out, err := init.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
-	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	run := exec.Command(postgres, "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200")
-	run.SysProcAttr, run.Dir, run.Stdout, run.Stderr = as, dir, log, log
-	if err := run.Start(); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	server.log = log.Name()
-	server.stop = func() {
-		_ = run.Process.Signal(syscall.SIGQUIT)
-		_ = run.Wait()
-		_ = os.RemoveAll(dir)
-	}
-	dsn := url.URL{Scheme: "postgres", User: url.User("frontier"), Path: "/postgres", RawQuery: url.Values{"host": {dir}}.Encode()}
-	if err := answers(dsn.String()); err != nil {
-		return err
-	}
-	server.dsn = dsn.String()
-	return nil
-}
-
-// program finds a program of PostgreSQL. Debian does not put them on the PATH.
-func program(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path, nil
-	}
-	found, globErr := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	if globErr != nil || len(found) == 0 {
-		return "", err
-	}
-	return found[len(found)-1], nil
-}
-
-// owner gives dir to a user who is not root, and returns how to run as that user.
-func owner(dir string) (*syscall.SysProcAttr, error) {
-	if os.Getuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		if u, err = user.Lookup("nobody"); err != nil {
-			return nil, err
-		}
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, os.Chown(dir, int(uid), int(gid))
-}
-
-func answers(dsn string) error {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return patiently(context.Background(), func(error) bool { return false }, db.Ping)
+	t.Cleanup(remove)
+	return behind
 }
 
 var unexpected = regexp.MustCompile(`(?m)^.*(ERROR|FATAL|PANIC|deadlock).*$`)
@@ -175,16 +87,16 @@ var unexpected = regexp.MustCompile(`(?m)^.*(ERROR|FATAL|PANIC|deadlock).*$`)
 // serverLog returns a function that fails the test if the server has logged an error since.
 func serverLog(t *testing.T) func() {
 	t.Helper()
-	if server.log == "" {
+	if server.ours == nil {
 		return func() {}
 	}
-	before, err := os.ReadFile(server.log)
+	before, err := os.ReadFile(server.ours.LogFile())
 	if err != nil {
 		t.Fatalf("read the server's log: %v", err)
 	}
 	return func() {
 		t.Helper()
-		after, err := os.ReadFile(server.log)
+		after, err := os.ReadFile(server.ours.LogFile())
 		if err != nil {
 			t.Fatalf("read the server's log: %v", err)
 		}

@@ -5,32 +5,17 @@ import (
 	"time"
 )
 
-// Postpone implements [Store]. A worker may claim a URL between the two steps; then it keeps it.
-func (p *postgresDB) Postpone(ctx context.Context, leases []Lease, d time.Duration) error {
-	held, err := p.Release(ctx, leases)
+// Postpone implements [Store]. It leaves due_at, which may be early.
+func (c *core) Postpone(ctx context.Context, released []Lease, d time.Duration) error {
+	ids := make([]int64, len(released))
+	for i, l := range released {
+		ids[i] = l.ID
+	}
+	list, err := toJSON(ids)
 	if err != nil {
 		return err
 	}
-	return p.postpone(ctx, held, d)
-}
-
-// Postpone implements [Store].
-func (s *sqliteDB) Postpone(ctx context.Context, leases []Lease, d time.Duration) error {
-	held, err := s.Release(ctx, leases)
-	if err != nil {
-		return err
-	}
-	return s.postpone(ctx, held, d)
-}
-
-// postpone leaves due_at, which may be early.
-func (c *core) postpone(ctx context.Context, released []Lease, d time.Duration) error {
-	for _, l := range released {
-		_, err := c.update(ctx, "postpone a URL", `UPDATE urls SET ready_at = {now} + ? WHERE id = ? AND token = ? AND status IN ('pending', 'failed')`,
-			millis(d), l.ID, l.Token)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	// A URL may have been claimed since, and may have failed. Then it keeps a later time.
+	_, err = c.update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
+	return err
 }

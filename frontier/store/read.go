@@ -79,7 +79,8 @@ type Counts struct {
 	HostsWaiting  int64 // that will be due later
 	HostsDue      int64 // that a claim would look at now
 	HostsPaused   int64
-	Paused        bool // the crawl as a whole
+	NextDue       time.Duration // until the first of HostsWaiting is due; zero if there is none
+	Paused        bool          // the crawl as a whole
 }
 
 const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
@@ -106,8 +107,9 @@ func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err e
 // Counts implements [Store].
 func (c *core) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
+	var next int64
 	err := c.db.QueryRowContext(ctx, c.translate(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
-			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
+			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
 			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
 			count(CASE status WHEN 'dead' THEN 1 END) AS dead,
@@ -115,9 +117,10 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 		(SELECT count(*) AS every, count(CASE WHEN in_flight > 0 THEN 1 END) AS flying,
 			count(CASE WHEN blocked_until > {now} THEN 1 END) AS blocked,
 			count(CASE WHEN due_at > {now} THEN 1 END) AS waiting, count(CASE WHEN due_at <= {now} THEN 1 END) AS due,
-			count(CASE WHEN paused THEN 1 END) AS paused FROM hosts) AS h`)).
+			count(CASE WHEN paused THEN 1 END) AS paused, COALESCE(min(CASE WHEN due_at > {now} THEN due_at - {now} END), 0) AS next FROM hosts) AS h`)).
 		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead, &n.Scheduled,
-			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &n.Paused)
+			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &next, &n.Paused)
+	n.NextDue = time.Duration(next) * time.Millisecond
 	if err != nil {
 		return Counts{}, fmt.Errorf("count: %w", err)
 	}

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -51,6 +48,18 @@ func readable(t *testing.T, dsn string) {
 	}
 }
 
+// notWritable fails the test unless a program that writes is refused at the start.
+func notWritable(t *testing.T, dsn, why string) {
+	t.Helper()
+	s, err := Open(t.Context(), dsn, Config{})
+	if err == nil {
+		err = s.Close()
+	}
+	if !errors.Is(err, ErrReadOnly) || !strings.Contains(fmt.Sprint(err), why) {
+		t.Errorf("Open = %v, want %v: %s", err, ErrReadOnly, why)
+	}
+}
+
 // toRead gives f what readable expects.
 func (f *fixture) toRead() {
 	f.t.Helper()
@@ -67,7 +76,7 @@ func TestPostgresRoleThatReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := "reader" + strings.TrimPrefix(dsn.Path, "/")
+	owner, role := dsn.User, "reader"+strings.TrimPrefix(dsn.Path, "/")
 	f.exec(`CREATE ROLE ` + role + ` LOGIN`)
 	defer f.exec(`DROP ROLE ` + role)
 	f.exec(`GRANT SELECT ON ALL TABLES IN SCHEMA public TO ` + role)
@@ -82,55 +91,31 @@ func TestPostgresRoleThatReads(t *testing.T) {
 	if _, err := s.Put(t.Context(), Entries("http://b.test/"), Limits{}); err == nil {
 		t.Error("the role can put a URL, so the test shows nothing")
 	}
+	notWritable(t, dsn.String(), "the role may not update the table urls")
+	dsn.User = owner
+	dsn.RawQuery += "&default_transaction_read_only=on"
+	notWritable(t, dsn.String(), "default_transaction_read_only is on")
 }
 
 // TestPostgresStandby opens a frontier on a hot standby.
 func TestPostgresStandby(t *testing.T) {
 	f := open(t, newPostgres(t))
-	if server.log == "" {
+	if server.ours == nil {
 		t.Skip("the server is not ours, so it may not allow a standby")
 	}
 	f.toRead()
+	standby, err := server.ours.Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Remove)
 	at, err := url.Parse(f.dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "frontierstandby") // its user could not enter t.TempDir
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	as, err := owner(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := filepath.Join(dir, "data")
-	run := func(name string, args ...string) *exec.Cmd {
-		binary, err := program(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(binary, args...)
-		cmd.SysProcAttr, cmd.Dir = as, dir
-		return cmd
-	}
-	if out, err := run("pg_basebackup", "-D", data, "-R", "-c", "fast", "-N", "-h", at.Query().Get("host"), "-U", at.User.Username()).CombinedOutput(); err != nil {
-		t.Fatalf("pg_basebackup: %v\n%s", err, out)
-	}
-	standby := run("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200")
-	if err := standby.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = standby.Process.Signal(syscall.SIGQUIT)
-		_ = standby.Wait()
-	})
-	at.RawQuery = url.Values{"host": {dir}}.Encode()
-	if err := answers(at.String()); err != nil {
-		t.Fatal(err)
-	}
-	readable(t, at.String())
-	s, err := Open(t.Context(), at.String(), Config{ReadOnly: true})
+	dsn := standby.DSN(strings.TrimPrefix(at.Path, "/"))
+	readable(t, dsn)
+	s, err := Open(t.Context(), dsn, Config{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +123,7 @@ func TestPostgresStandby(t *testing.T) {
 	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(fmt.Sprint(err), "read-only") {
 		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
 	}
+	notWritable(t, at.String(), "this server is a standby")
 }
 
 // TestReadOnlyDoesNotMigrate opens databases that must be migrated, or are no frontier.
@@ -148,7 +134,7 @@ func TestReadOnlyDoesNotMigrate(t *testing.T) {
 		want    string
 	}{
 		{"an older version", 5, "its schema is version 5, this program needs 7"},
-		{"an empty database", 0, "its schema is version 0, this program needs 7"},
+		{"an empty database", 0, "it has no frontier yet"},
 	} {
 		for kind, dsn := range map[string]string{"sqlite": filepath.Join(t.TempDir(), "frontier.db"), "postgres": newPostgres(t)} {
 			t.Run(row.name+" "+kind, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -21,6 +22,13 @@ func (c *core) Setting(ctx context.Context, name string) (string, error) {
 func (c *core) SetSetting(ctx context.Context, name, value string) error {
 	_, err := c.update(ctx, "store setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, callerSetting+name, value)
+	return err
+}
+
+// AddToSetting implements [Store].
+func (c *core) AddToSetting(ctx context.Context, name string, n int64) error {
+	_, err := c.update(ctx, "add to setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
+		ON CONFLICT (name) DO UPDATE SET value = CAST(CAST(settings.value AS BIGINT) + CAST(excluded.value AS BIGINT) AS TEXT)`, callerSetting+name, strconv.FormatInt(n, 10))
 	return err
 }
 

@@ -26,6 +26,12 @@ func TestSettings(t *testing.T) {
 		set("crawl", "")
 		check("crawl", "")
 		check("other", "x")
+		for _, n := range []int64{3, 4} {
+			if err := f.AddToSetting(t.Context(), "sum", n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check("sum", "7")
 		set("paused", "true") // not the store's own setting
 		if n, err := f.Counts(t.Context()); err != nil || n.Paused {
 			t.Errorf("Counts = %+v, %v", n, err)

@@ -48,7 +48,7 @@ func openSQLite(ctx context.Context, path string, config Config) (Store, error) 
 	s.core = core{
 		db: db, chunks: s, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
 		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
-			"{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
+			"{ids}", "IN (SELECT value FROM json_each(?))", "{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
 			"{migrated}", `EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'goose_db_version')`, "{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
 				AND max(h.next_at, h.blocked_until) <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - CASE WHEN h.crawl_delay_ms > 0 THEN %[1]d + 86400000 ELSE %[1]d END
 				AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.host_id = h.id)`, millis(unusedFor)),

@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
-// dueHost is a host that a claim looks at, with the first of its URLs that wait.
+// dueHost is a host that a claim looks at, with the first of its URLs that wait, if it is ready.
 type dueHost struct {
 	id, now int64
 	opens   int64 // when its delay and its block end
-	room    int   // how many more fetches it may have; zero if it is paused or closed
-	claim   Claim // with ID 0 if the host is closed or no URL waits
-	late    bool  // the URL waits for its time
+	room    int   // how many more fetches it may have; zero if it is paused
+	claim   Claim // with ID 0 if the host is closed, or if that URL is not ready
 }
 
 // Claim implements [Store]. It shares the limit among the hosts that are due.
@@ -26,13 +26,11 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Clai
 			if err != nil || len(due) == 0 {
 				return err
 			}
-			for _, h := range due {
-				taken, err := t.take(h, max(1, left/len(due)), params)
-				if err != nil {
-					return err
-				}
-				claims = append(claims, taken...)
+			taken, err := t.take(due, max(1, left/len(due)), params)
+			if err != nil {
+				return err
 			}
+			claims = append(claims, taken...)
 		}
 		return nil
 	})
@@ -42,9 +40,8 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Clai
 	return claims, nil
 }
 
-// claimColumns are the columns of a claim. The token is larger than any earlier one, also in a copy of the
-// file that lacks the last claims.
-const claimColumns = `COALESCE(u.id, 0), max(COALESCE(u.token, 0) + 1, ({now} << 20) + (random() & 1048575)), COALESCE(u.url, ''),
+// claimColumns are the columns of a claim, with the token of the claim before.
+const claimColumns = `COALESCE(u.id, 0), COALESCE(u.token, 0), COALESCE(u.url, ''),
 	COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''), COALESCE(u.body_digest, ''),
 	COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''), COALESCE(u.earlier_payload_digest, ''),
 	COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0)`
@@ -63,47 +60,73 @@ func scanClaim(scan func(...any) error, c *Claim, more ...any) error {
 // again for each new value of LIMIT; the sum hides it.
 func (t tx) due(limit int) ([]dueHost, error) {
 	stmt, err := t.stmt(`SELECT ` + claimColumns + `, h.id, h.host, {now}, max(h.next_at, h.blocked_until),
-			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END, COALESCE(u.ready_at > {now}, FALSE)
+			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until) <= {now}
-			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1)
+			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1) AND u.ready_at <= {now}
 		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`)
 	if err != nil {
 		return nil, err
 	}
 	rows, err := stmt.QueryContext(t.ctx, limit)
 	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
-		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.room, &h.late)
+		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.room)
 	})
 }
 
-// take claims at most share URLs of h, and sets when a claim looks at h again.
-func (t tx) take(h dueHost, share int, params ClaimParams) (claims []Claim, err error) {
-	var due any // null if the host is paused or has no capacity, or if no more URLs wait
-	limit := min(h.room, share)
-	switch {
-	case h.claim.ID == 0:
-		if h.opens > h.now {
+// take claims at most share URLs of each host, and sets when a claim looks at it again.
+func (t tx) take(hosts []dueHost, share int, params ClaimParams) (claims []Claim, err error) {
+	var once []int64 // hosts whose first URL is claimed, as of most
+	for _, h := range hosts {
+		var due any // null if the host is paused or has no capacity, or if no more URLs wait
+		var taken []Claim
+		limit := min(h.room, share)
+		switch {
+		case h.opens > h.now:
 			due = h.opens
+		case limit == 1 && h.claim.ID != 0:
+			claims, once = append(claims, h.claim), append(once, h.id)
+			continue
+		case limit > 0:
+			if taken, due, err = t.search(h, limit); err != nil {
+				return nil, err
+			}
+			if len(taken) == h.room {
+				due = nil
+			}
+			claims = append(claims, taken...)
 		}
-	case limit > 1 || h.late:
-		if claims, due, err = t.search(h, limit); err != nil {
+		if _, err = t.exec(`UPDATE hosts SET in_flight = in_flight + ?, due_at = ? WHERE id = ?`, len(taken), due, h.id); err != nil {
 			return nil, err
 		}
+	}
+	now := hosts[0].now
+	if err := t.among(once, `UPDATE hosts SET due_at = CASE WHEN in_flight + 1 < max_in_flight THEN ?2 END, in_flight = in_flight + 1`, now); err != nil {
+		return nil, err
+	}
+	// Larger than any earlier one, also in a copy of the file that lacks the last claims.
+	token := now<<20 + rand.Int64N(1<<20)
+	ids := make([]int64, len(claims))
+	for i := range claims {
+		claims[i].Token, ids[i] = max(claims[i].Token+1, token), claims[i].ID
+	}
+	return claims, t.among(ids, `UPDATE urls SET status = 'fetching', token = max(token + 1, ?2), lease_until = ?3, worker = ?4, holds = 1`,
+		token, now+millis(params.Lease), params.Worker)
+}
+
+// among runs a statement on rows with these ids, unless there are none. Its other arguments begin with ?2.
+func (t tx) among(ids []int64, query string, args ...any) (err error) {
+	switch len(ids) {
+	case 0:
+		return nil
+	case 1: // this takes half the time of a list
+		_, err = t.exec(query+` WHERE id = ?1`, append([]any{ids[0]}, args...)...)
 	default:
-		claims, due = []Claim{h.claim}, h.now
-	}
-	for _, c := range claims {
-		_, err := t.exec(`UPDATE urls SET status = 'fetching', token = ?, lease_until = ?, worker = ?, holds = 1 WHERE id = ?`,
-			c.Token, h.now+millis(params.Lease), params.Worker, c.ID)
-		if err != nil {
-			return nil, err
+		var list string
+		if list, err = toJSON(ids); err == nil {
+			_, err = t.exec(query+` WHERE id IN (SELECT value FROM json_each(?1))`, append([]any{list}, args...)...)
 		}
 	}
-	if len(claims) == h.room {
-		due = nil
-	}
-	_, err = t.exec(`UPDATE hosts SET in_flight = in_flight + ?, due_at = ? WHERE id = ?`, len(claims), due, h.id)
-	return claims, err
+	return err
 }
 
 // search returns at most limit URLs of h that are ready, one priority after the other, because URLs of a
@@ -176,7 +199,7 @@ func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, e
 }
 
 func (t tx) record(it item) (bool, error) {
-	var host, holds int64
+	var host, holds, now int64
 	var url string
 	held, err := t.one(`UPDATE urls SET status = ?1, lease_until = 0, worker = '', last_error = ?2, error_class = ?3,
 			retry_count = ?4, http_status = ?5,
@@ -192,22 +215,22 @@ func (t tx) record(it item) (bool, error) {
 			recrawl_ms = CASE WHEN ?1 = 'fetched' THEN ?17 ELSE recrawl_ms END,
 			recrawl_at = CASE WHEN ?1 <> 'fetched' THEN recrawl_at WHEN ?17 > 0 THEN {now} + ?17 ELSE 0 END,
 			fetched_at = {now}
-		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url`,
+		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url, fetched_at`,
 		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
 			it.ID, it.Token, it.Whole, it.BodyDigest, it.EarlierRecordID, it.EarlierURL, it.EarlierDate, it.EarlierPayloadDigest,
-			it.RecrawlInMS}, &host, &holds, &url)
+			it.RecrawlInMS}, &host, &holds, &url, &now)
 	if err != nil || !held {
 		return false, err
 	}
-	if err := t.count(it, host, holds); err != nil {
+	if err := t.count(it, host, holds, now); err != nil {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
 			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
 			warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		it.ID, it.Token, url, it.FinalURL, it.Status, it.HTTPStatus, it.ErrorClass, it.LastError, it.Attempts,
-		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest, it.ContentType, it.Charset, it.Headers,
+		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest, now, it.ContentType, it.Charset, it.Headers,
 		it.WARCFile, it.WARCOffset, it.WARCLength, it.WARCRecordID, it.WARCDate, it.WARCPayloadDigest)
 	if err != nil || it.FinalURL == "" || it.FinalURL == url {
 		return true, err
@@ -217,19 +240,20 @@ func (t tx) record(it item) (bool, error) {
 
 // count ends a fetch of a host, and adds it to the sums of the host. The delay starts now if the fetch has sent a
 // request and has not left the host before.
-func (t tx) count(it item, host, holds int64) error {
+func (t tx) count(it item, host, holds, now int64) error {
 	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1,
-			next_at = CASE WHEN ?2 THEN max(next_at, `+nextAfterDelay+`) ELSE next_at END,
-			due_at = max(next_at, blocked_until, CASE WHEN ?2 THEN `+nextAfterDelay+` ELSE 0 END),
+			next_at = CASE WHEN ?2 THEN max(next_at, ?9 `+afterDelay+`) ELSE next_at END,
+			due_at = max(next_at, blocked_until, CASE WHEN ?2 THEN ?9 `+afterDelay+` ELSE 0 END),
 			fetch_count = fetch_count + ?4, failure_count = failure_count + ?5, duration_ms = duration_ms + ?6, bytes = bytes + ?7,
-			first_at = CASE WHEN first_at = 0 AND ?4 THEN {now} ELSE first_at END
+			first_at = CASE WHEN first_at = 0 AND ?4 THEN ?9 ELSE first_at END
 		WHERE id = ?8`, holds, it.Attempts > 0 && holds == 1, t.s.delayMS, it.Attempts > 0, it.Attempts > 0 && it.Status != Fetched,
-		it.DurationMS, it.Bytes, host)
+		it.DurationMS, it.Bytes, host, now)
 	return err
 }
 
-// nextAfterDelay is when a host opens whose fetch ends now. ?3 is the default delay.
-const nextAfterDelay = `{now} + 1 + max(COALESCE(delay_ms, ?3), crawl_delay_ms)`
+// afterDelay follows the time at which a fetch ends, and makes it the time when its host opens. ?3 is the
+// default delay.
+const afterDelay = `+ 1 + max(COALESCE(delay_ms, ?3), crawl_delay_ms)`
 
 // free ends a fetch of a host to which it has sent nothing, or which it has left before.
 func (t tx) free(host, holds int64) error {
@@ -239,8 +263,8 @@ func (t tx) free(host, holds int64) error {
 
 // delayHost ends a fetch of a host, whose delay starts now.
 func (t tx) delayHost(host, holds int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, `+nextAfterDelay+`),
-			due_at = max(next_at, blocked_until, `+nextAfterDelay+`) WHERE id = ?2`, holds, host, t.s.delayMS)
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, {now} `+afterDelay+`),
+			due_at = max(next_at, blocked_until, {now} `+afterDelay+`) WHERE id = ?2`, holds, host, t.s.delayMS)
 	return err
 }
 

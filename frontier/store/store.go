@@ -30,9 +30,9 @@ type Store interface {
 	// Release returns URLs that were claimed but not requested. Their hosts open at once, and
 	// nothing is counted. It returns the leases that were still held.
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
-	// Postpone releases leases, and their URLs are not claimed again before d has passed. Other URLs of
-	// their hosts are.
-	Postpone(ctx context.Context, leases []Lease, d time.Duration) error
+	// Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
+	// worker may have claimed some of them since; these do not change.
+	Postpone(ctx context.Context, released []Lease, d time.Duration) error
 	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
 	// after its delay. It returns the leases that were still held.
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
@@ -151,6 +151,8 @@ type Store interface {
 	Setting(ctx context.Context, name string) (string, error)
 	// SetSetting stores a setting.
 	SetSetting(ctx context.Context, name, value string) error
+	// AddToSetting adds n to a setting that is a number, and 0 at first.
+	AddToSetting(ctx context.Context, name string, n int64) error
 	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
 	// changes. It ends after the first error.
 	URLs(ctx context.Context) iter.Seq2[URL, error]
@@ -167,7 +169,9 @@ var (
 	// ErrNewerSchema means that a newer version of this program has migrated the database.
 	ErrNewerSchema = errors.New("the database was made by a newer version of this program")
 	// ErrOlderSchema means that the database must be migrated, which ReadOnly does not allow.
-	ErrOlderSchema = errors.New("the database is of an older version")
+	ErrOlderSchema = errors.New("the database must be migrated")
+	// ErrReadOnly means that PostgreSQL is a standby, or does not let this role change the frontier.
+	ErrReadOnly = errors.New("the database cannot be written")
 	// ErrIsolation means that transactions of PostgreSQL are not isolated by read committed by default.
 	ErrIsolation = errors.New("default_transaction_isolation is not read committed")
 	// ErrNormalForm means that the URLs of the database were normalised by other rules.

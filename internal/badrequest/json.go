@@ -34,7 +34,10 @@ func ReadJSON(text []byte, m proto.Message, what string) error {
 	}
 	such := ""
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		such = ": send an object, such as " + wholeExamples[d.Name()]
+		such = ": send an object"
+		if example, ok := wholeExamples[d.Name()]; ok {
+			such += ", such as " + example
+		}
 	}
 	return status.Errorf(codes.InvalidArgument, "%s is not a %s in JSON: %s%s", what, d.Name(), syntaxFault(err), such)
 }

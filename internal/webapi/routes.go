@@ -3,6 +3,8 @@
 package webapi
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
 
@@ -33,12 +35,42 @@ func (r *Routes) Add(methods, path string, handler http.HandlerFunc) {
 	r.known = append(r.known, strings.ReplaceAll(methods, " ", "|")+" "+strings.TrimSuffix(path, "{$}"))
 }
 
+// AddHealth serves /healthz, and /readyz, which reports to a load balancer whether to send calls.
+func (r *Routes) AddHealth(draining context.Context) {
+	ok := func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") } // an error means that the client is gone
+	r.Add("GET", "/healthz", ok)
+	r.Add("GET", "/readyz", func(rw http.ResponseWriter, request *http.Request) {
+		if draining.Err() != nil {
+			http.Error(rw, "draining", http.StatusServiceUnavailable)
+			return
+		}
+		ok(rw, request)
+	})
+}
+
+// AddDescriptor serves the contract to clients that generate stubs at run time.
+func (r *Routes) AddDescriptor(filename string, descriptor []byte) {
+	r.Add("GET", "/v1/descriptor", func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/x-protobuf")
+		Attach(rw.Header(), filename)
+		_, _ = rw.Write(descriptor) // an error means that the client is gone
+	})
+}
+
 // Rest answers requests for all other paths.
 func (r *Routes) Rest() {
 	known := strings.Join(r.known, ", ")
 	r.HandleFunc("/", func(rw http.ResponseWriter, request *http.Request) {
 		WriteStatus(rw, status.Newf(codes.NotFound, "there is no %.60q: see %s", request.URL.Path, known))
 	})
+}
+
+// CheckJSON returns INVALID_ARGUMENT unless a request says that it is JSON.
+func CheckJSON(r *http.Request) error {
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
+	}
+	return nil
 }
 
 // Protect sets the headers of every answer of the API. It may hold bytes of an origin, which must

@@ -1,8 +1,10 @@
 package webapi
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -40,6 +42,16 @@ func WriteStatus(rw http.ResponseWriter, st *status.Status) {
 		code = http.StatusRequestEntityTooLarge
 	}
 	SendStatus(rw, code, st)
+}
+
+// WriteLastLine sends a google.rpc.Status as the last line of an answer that has started.
+func WriteLastLine(rw http.ResponseWriter, st *status.Status) {
+	text, err := messagejson.Marshal(st.Proto())
+	if err != nil {
+		return // a detail of an unknown type: the answer ends without a status
+	}
+	_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(time.Second)) // if it is not supported, other limits apply
+	_, _ = fmt.Fprintf(rw, "{\"error\":%s}\n", text)                                 // the caller may be gone
 }
 
 // SendStatus sends a google.rpc.Status as the answer, with an HTTP status.

@@ -10,9 +10,9 @@
 // They use loopback only. The test of a full disk mounts a small tmpfs, which needs root.
 //
 // FETCHD_CRAWLS=all (.ci/run crawls-all) runs the long form, six minutes. The short form has
-// the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, half
-// of them in TestCrashes, and 20 s for each crawl in TestRobotsBombs, which also skips the row
-// with 60 hosts, because 90 hosts need more. Of the 2,000 pages in TestLongBodies one in eight
+// the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, a third of
+// the pages and of the kills in TestChaos, and 20 s for each crawl in TestRobotsBombs, which also skips
+// the row with 60 hosts, because 90 hosts need more. Of the 2,000 pages in TestLongBodies one in eight
 // may have more than 64 KiB, 1 GB in all; in the long form every second, 3.5 GB. Only the long form has
-// TestCrashesBehindPgBouncer, and TestUpgrade, which builds an earlier version of frontier.
+// TestChaos behind PgBouncer, and TestUpgrade, which builds an earlier version of frontier.
 package crawls

@@ -18,7 +18,7 @@ func TestDrain(t *testing.T) {
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
-			c := newCrawl(ctx, t, dsn(ctx, t), 1)
+			c := newCrawl(ctx, t, dsn(t), 1)
 			c.put(200, 2000, 400)
 			c.slow(200, "3000")
 			for range rounds {

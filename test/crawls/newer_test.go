@@ -13,7 +13,7 @@ func TestNewer(t *testing.T) {
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
-			c := newCrawl(ctx, t, dsn(ctx, t), 1)
+			c := newCrawl(ctx, t, dsn(t), 1)
 			c.put(1, 1, 0)
 			if _, err := c.db.ExecContext(ctx, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, TRUE)`); err != nil {
 				t.Fatal(err)

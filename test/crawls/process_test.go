@@ -61,7 +61,7 @@ func start(t *testing.T, name, program string, args ...string) *process {
 func (p *process) end() {
 	p.Stop()
 	text := p.text()
-	for _, bad := range []string{"panic:", "fatal error:", "SIGBUS"} {
+	for _, bad := range []string{"panic:", "fatal error:", "SIGBUS", "Traceback"} {
 		if strings.Contains(text, bad) {
 			p.Errorf("%s logged %q:\n%s", p.name, bad, text)
 		}

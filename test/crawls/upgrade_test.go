@@ -29,7 +29,7 @@ func TestUpgrade(t *testing.T) {
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
-			c := newCrawl(ctx, t, dsn(ctx, t), 2)
+			c := newCrawl(ctx, t, dsn(t), 2)
 			c.program = older
 			c.put(60, 3000, 1000)
 			w1, w2 := c.worker(), c.worker()

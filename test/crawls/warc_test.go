@@ -26,7 +26,7 @@ func TestRecordedCrawl(t *testing.T) {
 	for name, newDatabase := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
-			recordedCrawl(ctx, t, newDatabase(ctx, t), name == "sqlite")
+			recordedCrawl(ctx, t, newDatabase(t), name == "sqlite")
 		})
 	}
 }

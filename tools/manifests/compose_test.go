@@ -22,7 +22,7 @@ func compose(t *testing.T, text []byte) (*types.Project, error) {
 		WorkingDir:  folder,
 		ConfigFiles: []types.ConfigFile{{Filename: filepath.Join(folder, "compose.yaml"), Content: text}},
 		Environment: types.Mapping{},
-	}, loader.WithProfiles([]string{"grafana"}))
+	}, loader.WithProfiles([]string{"grafana", "frontier", "frontier-api"}))
 }
 
 func TestCompose(t *testing.T) {
@@ -48,6 +48,15 @@ func TestCompose(t *testing.T) {
 	}
 	if fetchd.HealthCheck == nil || !slices.Contains(fetchd.HealthCheck.Test, "--healthcheck") {
 		t.Error("fetchd: no health check")
+	}
+	serve := flagsOfCommand(t, "frontier", "serve")
+	for _, arg := range project.Services["frontier-api"].Command[1:] {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); !slices.Contains(serve, name) {
+			t.Errorf("frontier-api: frontier serve has no flag %s", arg)
+		}
+	}
+	if api := project.Services["frontier-api"]; api.HealthCheck == nil || !slices.Contains(api.HealthCheck.Test, "--healthcheck") {
+		t.Error("frontier-api: no health check")
 	}
 	for _, service := range project.Services {
 		goMemory := ""

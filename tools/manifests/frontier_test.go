@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// checkWorkers returns the inconsistencies of deploy/kubernetes-frontier. flags are those of each command,
-// and service is the cluster with fetchd.
-func (c *cluster) checkWorkers(flags map[string][]string, service *cluster) []string {
+// checkFrontier returns the inconsistencies of a folder with pods of frontier. flags are those of each
+// command.
+func (c *cluster) checkFrontier(flags map[string][]string) []string {
 	c.faults = nil
 	if len(c.deployments) != 1 || len(c.namespaces) != 1 || len(c.policies) != 1 {
 		return []string{fmt.Sprintf("%d Deployments, %d Namespaces, %d NetworkPolicies, want one of each", len(c.deployments), len(c.namespaces), len(c.policies))}
@@ -21,27 +21,63 @@ func (c *cluster) checkWorkers(flags map[string][]string, service *cluster) []st
 	c.selects("Deployment", c.deployments[0].Spec.Selector, c.template().Labels)
 	c.selects("NetworkPolicy", &c.policies[0].Spec.PodSelector, c.template().Labels)
 	c.checkPod(pod)
-	c.expect(c.template().Labels["fetchd-caller"] == "true", "pod: the network policy of fetchd blocks it")
-	c.expect(pod.TerminationGracePeriodSeconds != nil && *pod.TerminationGracePeriodSeconds >= 35, "pod: the grace period is not 5 s longer than the drain time of 30 s")
 	for _, box := range slices.Concat(pod.InitContainers, pod.Containers) {
-		c.checkWorker(&box, flags)
+		c.checkFrontierBox(&box, flags)
 	}
-	c.expect(len(pod.InitContainers) == 1 && pod.InitContainers[0].Args[0] == "add", "pod: no container creates the database")
-	address := fmt.Sprintf("--server=dns:///%s.%s.svc:%d", service.services[0].Name, service.namespaces[0].Name, service.services[0].Spec.Ports[0].Port)
-	c.expect(slices.Contains(c.box().Args, address), "container: want %s", address)
 	for _, p := range c.box().Ports {
 		c.expect(slices.Contains(c.box().Args, fmt.Sprintf("--%s-addr=:%d", p.Name, p.ContainerPort)), "container: no flag opens the port %s", p.Name)
+	}
+	for _, rule := range c.policies[0].Spec.Ingress {
+		c.expect(len(rule.From) > 0 && len(rule.Ports) > 0, "NetworkPolicy: an ingress rule lets in everyone")
+		for _, port := range rule.Ports {
+			c.port("NetworkPolicy", *port.Port)
+		}
 	}
 	for _, rule := range c.policies[0].Spec.Egress {
 		c.expect(len(rule.To) > 0 && len(rule.Ports) > 0, "NetworkPolicy: an egress rule lets out everything")
 		for _, to := range rule.To {
-			c.expect(to.IPBlock == nil, "NetworkPolicy: a worker reaches the internet without fetchd")
+			c.expect(to.IPBlock == nil, "NetworkPolicy: a pod reaches the internet without fetchd")
 		}
 	}
 	return c.faults
 }
 
-func (c *cluster) checkWorker(box *corev1.Container, flags map[string][]string) {
+// checkWorkers returns the inconsistencies of deploy/kubernetes-frontier. service is the cluster with
+// fetchd.
+func (c *cluster) checkWorkers(flags map[string][]string, service *cluster) []string {
+	if faults := c.checkFrontier(flags); len(faults) > 0 {
+		return faults
+	}
+	pod := &c.template().Spec
+	c.expect(c.template().Labels["fetchd-caller"] == "true", "pod: the network policy of fetchd blocks it")
+	c.expect(pod.TerminationGracePeriodSeconds != nil && *pod.TerminationGracePeriodSeconds >= 35, "pod: the grace period is not 5 s longer than the drain time of 30 s")
+	c.expect(len(pod.InitContainers) == 1 && pod.InitContainers[0].Args[0] == "add", "pod: no container creates the database")
+	address := fmt.Sprintf("--server=dns:///%s.%s.svc:%d", service.services[0].Name, service.namespaces[0].Name, service.services[0].Spec.Ports[0].Port)
+	c.expect(slices.Contains(c.box().Args, address), "container: want %s", address)
+	return c.faults
+}
+
+// checkAPI returns the inconsistencies of deploy/kubernetes-frontier-api.
+func (c *cluster) checkAPI(flags map[string][]string) []string {
+	if faults := c.checkFrontier(flags); len(faults) > 0 {
+		return faults
+	}
+	c.checkSelectors(c.deployments[0])
+	box := c.box()
+	for what, probe := range map[string]*corev1.Probe{"startup": box.StartupProbe, "readiness": box.ReadinessProbe, "liveness": box.LivenessProbe} {
+		c.checkProbe(what, probe)
+	}
+	settings := map[string]any{}
+	for _, arg := range box.Args {
+		if name, value, _ := strings.Cut(arg, "="); name == "--drain-time" {
+			settings["drain-time"] = value
+		}
+	}
+	c.checkGrace(&c.template().Spec, settings)
+	return c.faults
+}
+
+func (c *cluster) checkFrontierBox(box *corev1.Container, flags map[string][]string) {
 	c.checkConfined(box)
 	goMemory := ""
 	for _, e := range box.Env {
@@ -94,6 +130,37 @@ func TestWorkers(t *testing.T) {
 			c := render(t, "kubernetes-frontier")
 			row.spoil(c)
 			if faults := c.checkWorkers(flags, service); !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, row.want) }) {
+				t.Errorf("got faults %q, want one with %q", faults, row.want)
+			}
+		})
+	}
+}
+
+func TestAPI(t *testing.T) {
+	flags := map[string][]string{"serve": flagsOfCommand(t, "frontier", "serve")}
+	for _, fault := range render(t, "kubernetes-frontier-api").checkAPI(flags) {
+		t.Error(fault)
+	}
+	for _, row := range []struct {
+		name  string
+		spoil func(*cluster)
+		want  string
+	}{
+		{"a flag that is not there", func(c *cluster) { c.box().Args[3] = "--plaintext" }, "no flag --plaintext"},
+		{"a port that no flag opens", func(c *cluster) { c.box().Args[1] = "--grpc-addr=:9" }, "no flag opens the port grpc"},
+		{"a probe of a port that is not there", func(c *cluster) { c.box().LivenessProbe.GRPC.Port = 9 }, "has no port 9"},
+		{"no readiness probe", func(c *cluster) { c.box().ReadinessProbe = nil }, "no readiness probe"},
+		{"a Service that selects no pod", func(c *cluster) { c.services[0].Spec.Selector = map[string]string{"app": "x"} }, "does not match the pod's labels"},
+		{"a kill before the drain is over", func(c *cluster) { *c.template().Spec.TerminationGracePeriodSeconds = 19 }, "is not 5 s longer"},
+		{"ingress for everyone", func(c *cluster) { c.policies[0].Spec.Ingress[0].From = nil }, "lets in everyone"},
+		{"ingress to a port that is not there", func(c *cluster) { c.policies[0].Spec.Ingress[0].Ports[0].Port.StrVal = "rpc" }, "has no port rpc"},
+		{"no memory limit", func(c *cluster) { delete(c.box().Resources.Limits, corev1.ResourceMemory) }, "no memory limit"},
+		{"a Secret that is not there", func(c *cluster) { c.box().Env[0].ValueFrom.SecretKeyRef.Name = "x" }, "not one that the operator creates"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := render(t, "kubernetes-frontier-api")
+			row.spoil(c)
+			if faults := c.checkAPI(flags); !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, row.want) }) {
 				t.Errorf("got faults %q, want one with %q", faults, row.want)
 			}
 		})

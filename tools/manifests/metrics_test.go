@@ -156,6 +156,8 @@ func wrongValues(label, text string, values map[string][]string) []string {
 	return faults
 }
 
+var grpcCodes = []string{"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"}
+
 // fetchdVocabulary reads the values of labels from the contract.
 func fetchdVocabulary(t *testing.T) vocabulary {
 	t.Helper()
@@ -179,9 +181,11 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 		"kind":        {"answer", "body", "decoder", "fetch", "head", "hold_back", "receiving", "request"},
 		"reason":      {"memory", "other", "too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller"},
 		"grpc_method": {"Fetch", "FetchUnary", "FetchMany", "Explain"},
-		"grpc_code":   {"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"},
+		"grpc_code":   grpcCodes,
 	}}
 }
+
+var method = regexp.MustCompile(`(?m)^  rpc (\w+)\(`)
 
 var storeCall = regexp.MustCompile(`\.storeCall\("(\w+)"`)
 
@@ -200,7 +204,10 @@ func frontierVocabulary(t *testing.T) vocabulary {
 	if err := json.Unmarshal(text, &v); err != nil {
 		t.Fatal(err)
 	}
-	v.Values["result"] = []string{"ok", "error"}
+	v.Values["result"], v.Values["code"] = []string{"ok", "error"}, grpcCodes
+	for _, m := range method.FindAllStringSubmatch(string(read(t, filepath.Join(root, "proto/frontier/v1/frontier.proto"))), -1) {
+		v.Values["method"] = append(v.Values["method"], m[1])
+	}
 	files, err := filepath.Glob(filepath.Join(root, "frontier/*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -230,6 +237,7 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 		{"a group by a label that is not there", fetchd, `sum by (outcome) (fetchd_refused_total)`, "label outcome"},
 		{"a good one that sums over kinds", fetchd, `sum without (kind) (fetchd_memory_bytes{kind="answer"}) / fetchd_memory_budget_bytes > 0.25`, ""},
 		{"a kind of memory that does not exist", fetchd, `fetchd_memory_bytes{kind="unread"}`, `never "unread"`},
+		{"a method that does not exist", frontier, `rate(frontier_api_call_duration_seconds_count{method="Take"}[5m])`, `never "Take"`},
 		{"a reason that does not exist", fetchd, `fetchd_refused_total{reason="answers_unread"}`, `never "answers_unread"`},
 		{"a value that is never told", fetchd, `fetchd_fetches_total{error_class="http_server_errors"}`, `never "http_server_errors"`},
 		{"one of several values", fetchd, `fetchd_fetches_total{outcome=~"failed|broken"}`, `never "broken"`},

@@ -54,7 +54,7 @@ func (c *cluster) checkMonitors(monitors []*podMonitor, job string) {
 
 func TestMonitors(t *testing.T) {
 	operator := render(t, "prometheus-operator")
-	for _, row := range []struct{ folder, job string }{{"kubernetes", "fetchd"}, {"kubernetes-tls", "fetchd"}, {"kubernetes-frontier", "frontier"}} {
+	for _, row := range []struct{ folder, job string }{{"kubernetes", "fetchd"}, {"kubernetes-tls", "fetchd"}, {"kubernetes-frontier", "frontier"}, {"kubernetes-frontier-api", "frontier-api"}} {
 		c := render(t, row.folder)
 		c.checkMonitors(operator.monitors, row.job)
 		for _, fault := range c.faults {

@@ -121,10 +121,10 @@ func TestScrapeConfigs(t *testing.T) {
 		file        string
 		rules, jobs []string
 	}{
-		{"prometheus.yaml", both, []string{"fetchd", "frontier"}},
-		{"static.yaml", both, []string{"fetchd", "frontier"}},
-		{"kubernetes.yaml", both, []string{"fetchd", "frontier"}},
-		{"frontier.yaml", []string{"frontier-alerts.yaml"}, []string{"frontier"}},
+		{"prometheus.yaml", both, []string{"fetchd", "frontier", "frontier-api"}},
+		{"static.yaml", both, []string{"fetchd", "frontier", "frontier-api"}},
+		{"kubernetes.yaml", both, []string{"fetchd", "frontier", "frontier-api"}},
+		{"frontier.yaml", []string{"frontier-alerts.yaml"}, []string{"frontier", "frontier-api"}},
 	} {
 		t.Run(row.file, func(t *testing.T) {
 			var config struct {

@@ -213,7 +213,8 @@ type Entry struct {
 	// URL of the page with the link, if the frontier has it. Empty means none.
 	ParentUrl string `protobuf:"bytes,5,opt,name=parent_url,json=parentUrl,proto3" json:"parent_url,omitempty"`
 	// Anything that belongs to the URL, as a JSON object of at most 4 KiB. Claims and outcomes
-	// return it. It is kept with the URL as long as the URL is.
+	// return it. It is kept with the URL as long as the URL is. That of a sitemap
+	// has no field "frontier", which is that of the command line.
 	Metadata      string `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -950,7 +951,8 @@ type Outcome struct {
 	Duration *durationpb.Duration `protobuf:"bytes,9,opt,name=duration,proto3" json:"duration,omitempty"`
 	// Length of the body in bytes.
 	BodyBytes int64 `protobuf:"varint,10,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
-	// Name of the stored body, such as its SHA-256; at most 255 bytes.
+	// Name of the stored body, such as its SHA-256; at most 255 bytes. Empty if the body was not stored:
+	// a worker with --bodies then fetches the page without a condition, and stores it.
 	BodyDigest string `protobuf:"bytes,11,opt,name=body_digest,json=bodyDigest,proto3" json:"body_digest,omitempty"`
 	// ETag of the response, at most 1 KiB.
 	Etag string `protobuf:"bytes,12,opt,name=etag,proto3" json:"etag,omitempty"`

@@ -1,4 +1,4 @@
-// Command metrics prints what frontier.NewMetrics registers, as JSON. The module
+// Command metrics prints the metrics that workers and the API register, as JSON. The module
 // tools does not import the product, so its tests run this in the product's module.
 package main
 
@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fetchd/frontier"
+	"fetchd/frontier/api"
 	"fetchd/frontier/store"
 )
 
@@ -90,6 +91,7 @@ func run() error {
 	r := &registry{Registry: prometheus.NewRegistry()}
 	v := vocabulary{map[string][]string{}, map[string][]string{"error_class": frontier.Classes()}}
 	frontier.NewMetrics(r).Counted(store.Counts{})
+	api.NewMetrics(r)
 	if err := v.describe(r.descriptions); err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package main
+// Package healthcheck lets a program ask whether its own service is serving. An image without a shell
+// can check itself this way.
+package healthcheck
 
 import (
 	"context"
@@ -10,41 +12,39 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"fetchd/internal/secure"
 )
 
-// healthcheckTime limits a health check. An orchestrator's own limit is longer.
-const healthcheckTime = 3 * time.Second
+// limit is the maximum time of a check. An orchestrator's own limit is longer.
+const limit = 3 * time.Second
 
-// healthcheck asks the service whether it is serving. An image without a shell can check
-// itself this way.
-func healthcheck(ctx context.Context, s *settings) error {
-	ctx, cancel := context.WithTimeout(ctx, healthcheckTime)
+// Check asks the service at a listen address whether it is serving. certificates are those of the
+// service, or nil without TLS.
+func Check(ctx context.Context, address string, certificates *secure.Certificates) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	secured, err := s.asClient()
+	secured, err := asClient(certificates)
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+reachable(s.GRPCAddr), grpc.WithTransportCredentials(secured))
+	conn, err := grpc.NewClient("passthrough:///"+reachable(address), grpc.WithTransportCredentials(secured))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing is in flight
 	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	if err != nil {
-		return fmt.Errorf("no service answers at %s: %w", s.GRPCAddr, err)
+		return fmt.Errorf("no service answers at %s: %w", address, err)
 	}
 	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return fmt.Errorf("the service at %s is %s", s.GRPCAddr, resp.GetStatus())
+		return fmt.Errorf("the service at %s is %s", address, resp.GetStatus())
 	}
 	return nil
 }
 
-// asClient returns the credentials with which the service can be called on its own port.
-func (s *settings) asClient() (credentials.TransportCredentials, error) {
-	certificates, err := s.identityFiles().ReadCertificates()
-	if err != nil {
-		return nil, err
-	}
+// asClient returns the credentials with which a service can be called on its own port.
+func asClient(certificates *secure.Certificates) (credentials.TransportCredentials, error) {
 	if certificates == nil {
 		return insecure.NewCredentials(), nil
 	}
