@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
 )
 
 // TestCancel cancels calls in each phase. The call returns CANCELLED, the exchange with the origin
@@ -403,4 +406,58 @@ func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
 			r.Errorf("the server was down after %s, want 20 s", took)
 		}
 	})
+}
+
+// endsHeld is a log that holds the calls that end until it is released.
+type endsHeld struct {
+	slog.Handler
+	release <-chan struct{}
+}
+
+// Enabled implements slog.Handler.
+func (endsHeld) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (h endsHeld) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "finished call" {
+		<-h.release
+	}
+	return nil
+}
+
+// TestAnswerBeforeEnd checks that a whole answer over HTTP is sent before its call ends, because a
+// shutdown may close the connections as soon as the last call has ended.
+func TestAnswerBeforeEnd(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		call func(r *rig) *http.Response
+		code int
+	}{
+		{"fetch:unary", func(r *rig) *http.Response {
+			return r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/200:size=10")))
+		}, 200},
+		{"explain", func(r *rig) *http.Response {
+			return r.post(r.Context(), "/v1/explain", r.json(&pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 503}}))
+		}, 200},
+		{"raw", func(r *rig) *http.Response { return r.rawCall(r.Context(), "GET", "/s/k/200:size=10") }, 200},
+		{"raw, failed", func(r *rig) *http.Response { return r.rawCall(r.Context(), "GET", "/s/k/404") }, 502},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			r := newRig(t, func(c *server.Config) { c.Logger = slog.New(endsHeld{slog.DiscardHandler, release}) })
+			late := time.AfterFunc(10*time.Second, func() { close(release) })
+			resp := row.call(r)
+			text, err := io.ReadAll(resp.Body)
+			if !late.Stop() {
+				t.Error("the answer is sent after the end of the call")
+			} else {
+				close(release)
+			}
+			if err != nil || resp.StatusCode != row.code || resp.ContentLength != int64(len(text)) {
+				t.Errorf("%d with %d of %d bytes, %v; want %d with all", resp.StatusCode, len(text), resp.ContentLength, err, row.code)
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -126,8 +127,8 @@ func (a *webAnswer) chargeText(n int, memory *budget.Lease) error {
 	return nil
 }
 
-// write sends a message of size bytes, which memory is charged for. If it is one line of many, write
-// flushes it.
+// write sends a message of size bytes, which memory is charged for, as the whole answer or as one line of
+// many. It flushes, because a shutdown may close the connection as soon as the call has ended.
 func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line bool) error {
 	text, err := messagejson.Marshal(m)
 	if err != nil {
@@ -137,11 +138,13 @@ func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line 
 	if err := a.chargeText(len(text)-int(webMode.copies-1)*size, memory); err != nil {
 		return err
 	}
-	a.start(http.StatusOK)
 	if line {
 		text = append(text, '\n')
+	} else {
+		a.rw.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	}
-	return a.writeBytes(text, line)
+	a.start(http.StatusOK)
+	return a.writeBytes(text, true)
 }
 
 // writeBytes sends a part of the body, and flushes it if more may follow later.

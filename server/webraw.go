@@ -332,7 +332,7 @@ func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
 		a.rw.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	}
 	a.start(http.StatusOK)
-	return a.writeBytes(out.GetInlineBody(), false)
+	return a.writeBytes(out.GetInlineBody(), known)
 }
 
 // problem sends a failure as problem details (RFC 9457).
@@ -366,8 +366,9 @@ func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
 	}
 	text := append(append(head[:len(head)-1], `,"outcome":`...), outcome...)
 	text = append(text, "}\n"...)
+	header.Set("Content-Length", strconv.Itoa(len(text)))
 	a.start(http.StatusBadGateway)
-	return a.writeBytes(text, false)
+	return a.writeBytes(text, true)
 }
 
 // abort ends an answer so that the client sees that it is not complete.

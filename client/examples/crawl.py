@@ -24,8 +24,14 @@ import urllib.robotparser
 
 MAX_BODY = 4 << 20  # bytes of a page
 MAX_LINKS = 1000  # of a page, as many as one call of put takes
+MAX_CALL = 1 << 20  # bytes of the links in one call
+MAX_FAILURES = 3  # temporary ones in a row, after which a URL is tried once more
 TIMEOUT = 10  # seconds, for each read
 ERRORS = (OSError, ValueError, LookupError, http.client.HTTPException)  # of a fetch; a charset may be unknown
+
+
+class Rejected(Exception):
+    """The API rejects a call, so this program is wrong, or its token or address is."""
 
 
 class Frontier:
@@ -46,7 +52,7 @@ class Frontier:
             except urllib.error.HTTPError as error:
                 text = error.read().decode(errors="replace")
                 if error.code not in (429, 503):
-                    raise RuntimeError(f"{method}: {text}") from None
+                    raise Rejected(f"{method}: {text.strip()}") from None
             except ERRORS as error:
                 text = str(error)
             print(f"{method}: {text.strip()}", file=sys.stderr)
@@ -89,6 +95,15 @@ class Crawler:
         self.frontier = Frontier(options.api, options.token, self.stopping)
         self.opener = urllib.request.build_opener(NoRedirects)
         self.robots = {}  # by origin; None means that it could not be read
+        self.rejected = None
+
+    def work(self):
+        """Runs until nothing is left, or until the API rejects a call."""
+        try:
+            self.run()
+        except Rejected as error:
+            self.rejected = error
+            self.stopping.set()
 
     def run(self):
         """Claims and fetches until nothing is left. Several threads run it."""
@@ -145,7 +160,7 @@ class Crawler:
                 with error:
                     outcome = self.refused(claim, error)
         except ERRORS as error:
-            outcome = self.failed("fetch_failed", str(error))
+            outcome = self.failed(claim, "fetch_failed", str(error))
         self.record(claim, attempts=1, duration=f"{time.monotonic() - began:.3f}s", **outcome)
 
     def read(self, claim, response):
@@ -153,7 +168,10 @@ class Crawler:
         kind = response.headers.get_content_type()
         if kind == "text/html":
             links = Links(claim["url"])
-            links.feed(body.decode(response.headers.get_content_charset() or "utf-8", errors="replace"))
+            try:
+                links.feed(body.decode(response.headers.get_content_charset() or "utf-8", errors="replace"))
+            except AssertionError:
+                pass  # html.parser ends at markup such as <![x]>; the links before it were found
             self.put(claim, links.found)
         return {"status": "STATUS_FETCHED", "http_status": response.status, "content_type": kind[:255], "body_bytes": len(body),
                 "etag": response.headers.get("ETag", "")[:1024], "last_modified": response.headers.get("Last-Modified", "")[:64]}
@@ -170,19 +188,25 @@ class Crawler:
             after = error.headers.get("Retry-After", "")
             self.frontier.call("block", host=claim["host"], **({"retry_after": after + "s"} if after.isdecimal() and 0 < int(after) <= 86400 else {}))
         if error.code in (408, 429) or error.code >= 500:
-            return {**self.failed("http_error", str(error)), "http_status": error.code}
+            return {**self.failed(claim, "http_error", str(error)), "http_status": error.code}
         return {"status": "STATUS_DEAD", "http_status": error.code, "error_class": "http_error", "last_error": str(error)[:500]}
 
     @staticmethod
-    def failed(error_class, text):
-        return {"status": "STATUS_FAILED", "error_class": error_class, "last_error": text[:500], "retry_after": "60s"}
+    def failed(claim, error_class, text):
+        status = "STATUS_FAILED" if claim["failure_count"] < MAX_FAILURES else "STATUS_DEAD"
+        return {"status": status, "error_class": error_class, "last_error": text[:500], "retry_after": "60s"}
 
     def put(self, claim, urls):
         host = urllib.parse.urlsplit(claim["url"]).netloc
         entries = [{"url": url, "depth": claim["depth"] + 1, "parent_url": claim["url"]}
                    for url in dict.fromkeys(urls) if urllib.parse.urlsplit(url).netloc == host or self.options.any_host]
-        if entries:
-            self.frontier.call("put", entries=entries, max_urls=self.options.max_urls)
+        batch, size = [], 0
+        for entry in entries:
+            batch.append(entry)
+            size += len(json.dumps(entry))
+            if size > MAX_CALL or entry is entries[-1]:
+                self.frontier.call("put", entries=batch, max_urls=self.options.max_urls)
+                batch, size = [], 0
 
     def record(self, claim, **outcome):
         """Records after the links are put: if this program ends in between, the page is fetched again."""
@@ -208,18 +232,26 @@ def main():
     parser.add_argument("--any-host", action="store_true", help="also follow links to other hosts")
     parser.add_argument("--ignore-robots", dest="robots", action="store_false", help="only for your own hosts")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
-    crawler = Crawler(parser.parse_args())
+    options = parser.parse_args()
+    if not options.api.startswith(("http://", "https://")):
+        parser.error(f"--api: {options.api} is not a URL: give one such as http://127.0.0.1:8091")
+    crawler = Crawler(options)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: crawler.stopping.set())
-    if crawler.options.urls:
-        put = crawler.frontier.call("put", entries=[{"url": url} for url in crawler.options.urls])
+    if options.urls:
+        try:
+            put = crawler.frontier.call("put", entries=[{"url": url} for url in options.urls])
+        except Rejected as error:
+            sys.exit(str(error))
         for bad in put["bad"]:
-            print(f"{crawler.options.urls[bad['index']]}: {bad['message']}", file=sys.stderr)
-    threads = [threading.Thread(target=crawler.run) for _ in range(crawler.options.threads)]
+            print(f"{options.urls[bad['index']]}: {bad['message']}", file=sys.stderr)
+    threads = [threading.Thread(target=crawler.work) for _ in range(options.threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if crawler.rejected:
+        sys.exit(str(crawler.rejected))
 
 
 if __name__ == "__main__":

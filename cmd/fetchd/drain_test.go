@@ -14,15 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // drainMargin is how long after the drain time the process may be there. The goal is
@@ -80,7 +79,7 @@ func TestDrain(t *testing.T) {
 			}
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				t.Parallel()
-				o := startOrigin(t)
+				o := rig.Origin(t)
 				args := append(open(o), "--drain-time", drain.String())
 				provider := ""
 				if row.token {
@@ -179,13 +178,7 @@ func (p *process) request(o *origin.Origin, i int, script string) *pb.FetchReque
 }
 
 func (p *process) dial() pb.FetchServiceClient {
-	conn, err := grpc.NewClient("passthrough:///"+p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		p.Error(err) // the outcomes are missing
-		return nil
-	}
-	p.Cleanup(func() { _ = conn.Close() })
-	return pb.NewFetchServiceClient(conn)
+	return pb.NewFetchServiceClient(rig.Dial(p, p.grpc))
 }
 
 func drainFetch(p *process, client pb.FetchServiceClient, in *pb.FetchRequest) (*pb.FetchOutcome, error) {

@@ -16,6 +16,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/secure"
+	"fetchd/test/rig"
 )
 
 // What callers are told: nothing else, for a stranger may be one.
@@ -259,7 +260,7 @@ func TestHealthcheck(t *testing.T) {
 
 // TestLimitsOfTokens: a caller's own limit, that of all, and a change of both.
 func TestLimitsOfTokens(t *testing.T) {
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	one, lineOne, _ := secure.NewToken("one")
 	two, lineTwo, _ := secure.NewToken("two")
 	own := func(line string, most int) string {

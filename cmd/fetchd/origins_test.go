@@ -10,13 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/rig"
 )
 
 // TestOrigins reaches an origin with an authority of its own that wants a client
 // certificate, and one that wants a token.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	o, f := startOrigin(t), newFolder(t)
+	o, f := rig.Origin(t), newFolder(t)
 	_, client, err := ask(t.Context(), nil, o.Addr("http"), "/_client.pem", "")
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
+	"fetchd/test/rig"
 )
 
 // asProgram in the environment has the test binary be fetchd.
@@ -68,7 +69,7 @@ func TestCommandLine(t *testing.T) {
 // TestServe starts the service, checks its health, fetches from an allowed and from a blocked
 // address, and stops it.
 func TestServe(t *testing.T) {
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	s := start(t, append(open(o), "--log-level", "debug")...)
 	if code, _, stderr := command(t, "--healthcheck", "--grpc-addr", s.grpc); code != cli.ExitOK {
 		t.Errorf("--healthcheck: code %d, stderr %q", code, stderr)

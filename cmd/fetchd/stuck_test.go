@@ -17,6 +17,7 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // process is the command with a pipe for its standard error. After the line with its
@@ -159,7 +160,7 @@ func TestLogNobodyReads(t *testing.T) {
 	}{{"nothing is in flight", false, cli.ExitOK}, {"a fetch outlasts the drain", true, cli.ExitFailed}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			o, f := startOrigin(t), newFolder(t)
+			o, f := rig.Origin(t), newFolder(t)
 			config := f.write("fetchd.yaml", []byte("max-fetches: 10\n"))
 			p := startProcess(t, append(open(o), "--config", config, "--drain-time", drain.String())...)
 			p.fill(o)
@@ -204,7 +205,7 @@ func (p *process) leave(o *origin.Origin) {
 // nothing reads the log.
 func TestLogSecondSignal(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	p := startProcess(t, append(open(o), "--drain-time", "1h")...)
 	p.fill(o)
 	p.leave(o)
@@ -229,7 +230,7 @@ func TestLogSecondSignal(t *testing.T) {
 // and gets all lines after that.
 func TestLogReadAgain(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	p := startProcess(t, open(o)...)
 	p.fill(o)
 	dropped := p.dropped()
@@ -270,16 +271,6 @@ func TestErrorNobodyReads(t *testing.T) {
 	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != cli.ExitUsage {
 		t.Errorf("%v, want exit code %d", cmd.ProcessState, cli.ExitUsage)
 	}
-}
-
-func startOrigin(t *testing.T) *origin.Origin {
-	t.Helper()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
-	return o
 }
 
 // open returns the flags that allow the origin.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,11 +18,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"fetchd/frontier"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 	"fetchd/internal/site"
+	"fetchd/internal/wait"
 )
 
 // TestAddAndRun follows the steps of a new user.
@@ -239,17 +243,18 @@ func TestMetricsOfRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(response.Body)
-	if err := response.Body.Close(); err != nil {
-		t.Error(err)
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for _, want := range []string{`frontier_outcomes_total{error_class="",status="fetched"} 1`, "\nfrontier_urls{", "\ngo_goroutines "} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s has no %q (%v)", address, want, err)
+		if err := wait.Poll(ctx, 10*time.Millisecond, func() (bool, error) { // URLs are counted next to the first fetch
+			response, err := client.Do(request)
+			if err != nil {
+				return false, err
+			}
+			text, err := io.ReadAll(response.Body)
+			return strings.Contains(string(text), want), errors.Join(err, response.Body.Close())
+		}); err != nil {
+			t.Errorf("%s has no %q: %v", address, want, err)
 		}
 	}
 	c.must("add", at(s, "/p/2"))

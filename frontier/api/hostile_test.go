@@ -14,7 +14,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -23,6 +22,7 @@ import (
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/wait"
+	testrig "fetchd/test/rig"
 )
 
 // TestManyWaits sends 10,000 claims that wait. Those over the limit are refused, and the others end
@@ -37,12 +37,7 @@ func TestManyWaits(t *testing.T) {
 	all := make(chan struct{})
 	var clients []pb.FrontierServiceClient // a connection has 256 calls in flight
 	for range 8 {
-		conn, err := grpc.NewClient("passthrough:///"+r.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		clients = append(clients, pb.NewFrontierServiceClient(conn))
+		clients = append(clients, pb.NewFrontierServiceClient(testrig.Dial(t, r.grpc)))
 	}
 	for i := range claims {
 		go func() {
@@ -73,8 +68,10 @@ func TestManyWaits(t *testing.T) {
 	}
 	cancel()
 	<-all
+	waiting, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
 	var err error
-	if ended := wait.Until(t.Context(), 10*time.Millisecond, func() bool { // the server sees the end of a call later than its client
+	if ended := wait.Until(waiting, 10*time.Millisecond, func() bool { // the server sees the end of a call later than its client
 		_, err = r.Claim(t.Context(), new(pb.ClaimRequest))
 		return status.Code(err) != codes.ResourceExhausted
 	}); ended != nil || err != nil {

@@ -77,9 +77,11 @@ func (c *core) setHost(ctx context.Context, host, column string, value any) erro
 	return err
 }
 
-// addHost adds the host's row if it is missing. A new row is not due until a URL is put.
+// addHost adds the host's row if it is missing. A new row is not due until a URL is put. Prune does not
+// delete the row before the caller has changed it, because it looks as if the host had just opened.
 func (c *core) addHost(ctx context.Context, host string) error {
-	_, err := c.update(ctx, "add host "+host, `INSERT INTO hosts (host) VALUES (?) ON CONFLICT (host) DO NOTHING`, host)
+	_, err := c.update(ctx, "add host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now})
+		ON CONFLICT (host) DO UPDATE SET next_at = {max}(hosts.next_at, excluded.next_at)`, host)
 	return err
 }
 

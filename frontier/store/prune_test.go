@@ -173,9 +173,14 @@ func TestPruneHosts(t *testing.T) {
 			{"blocked.test", `blocked_until = {now} - 1000`}, {"crawldelay.test", `next_at = {now} - 89000000, crawl_delay_ms = 5`}, {"delay.test", `delay_ms = 5`}, {"fetch.test", `in_flight = 1`},
 			{"just.test", `next_at = {now} - 1000`}, {"many.test", `max_in_flight = 2`}, {"paused.test", `paused = TRUE`}, {"reserved.test", `next_at = {now} + 1000`},
 		}
-		for _, r := range append(rows, struct{ host, set string }{"gone.test", `next_at = {now} - 90000000, crawl_delay_ms = 5, fetch_count = 7`}) {
+		for _, r := range append(rows, struct{ host, set string }{"gone.test", `next_at = {now} - 90000000, crawl_delay_ms = 5, fetch_count = 7`}, struct{ host, set string }{"blocking.test", `next_at = 5`}) {
 			f.exec(`INSERT INTO hosts (host) VALUES (?)`, r.host)
 			f.exec(`UPDATE hosts SET `+r.set+` WHERE host = ?`, r.host)
+		}
+		for _, host := range []string{"blocking.test", "new.test"} { // a setting or a block follows in another transaction
+			if err := f.core().addHost(t.Context(), host); err != nil {
+				t.Fatal(err)
+			}
 		}
 		f.put("http://urls.test/")
 		f.saveRobots("http://gone.test", "http://urls.test", "http://young.test")
@@ -187,7 +192,7 @@ func TestPruneHosts(t *testing.T) {
 				t.Errorf("dry run %v: %+v, %v; want %+v", dry, got, err, want)
 			}
 		}
-		for _, r := range append(rows, struct{ host, set string }{host: "urls.test"}) {
+		for _, r := range append(rows, []struct{ host, set string }{{host: "urls.test"}, {host: "blocking.test"}, {host: "new.test"}}...) {
 			if known, err := f.Knows(t.Context(), r.host); !known || err != nil {
 				t.Errorf("%s was deleted, or %v", r.host, err)
 			}

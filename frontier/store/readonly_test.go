@@ -123,7 +123,7 @@ func TestPostgresStandby(t *testing.T) {
 	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(fmt.Sprint(err), "read-only") {
 		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
 	}
-	notWritable(t, at.String(), "this server is a standby")
+	notWritable(t, dsn, "this server is a standby")
 }
 
 // TestReadOnlyDoesNotMigrate opens databases that must be migrated, or are no frontier.

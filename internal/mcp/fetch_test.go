@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
 	"fetchd/internal/markdown"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	testrig "fetchd/test/rig"
 )
 
 // utf16BE returns s in UTF-16, big-endian, with a byte order mark.
@@ -232,11 +232,7 @@ func TestRobots(t *testing.T) {
 // TestOriginFails: a fetch that failed is an error of the tool, with its outcome.
 func TestOriginFails(t *testing.T) {
 	t.Parallel()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
+	o := testrig.Origin(t)
 	blocked := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) { c.Fetch.Egress = fetch.Egress{} }})
 	local := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 		address := netip.MustParseAddrPort(o.Addr("http"))
@@ -283,11 +279,7 @@ func TestOriginFails(t *testing.T) {
 // TestRetries: an origin that fails twice answers the tool once, and its attempts are progress.
 func TestRetries(t *testing.T) {
 	t.Parallel()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
+	o := testrig.Origin(t)
 	var mu sync.Mutex
 	var messages []string
 	all := make(chan struct{})
@@ -482,11 +474,7 @@ func TestTimeout(t *testing.T) {
 // TestRestart: a body that starts again replaces what came before.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
+	o := testrig.Origin(t)
 	const size = 1 << 20
 	got := start(t, Config{}, nil).call(t, "fetch", map[string]any{"raw": true, "max_length": maxLength,
 		"url": o.URL("http", fmt.Sprintf("/s/r/200:size=%d,type=text%%2Fplain;charset=iso-8859-1,cut=900000/200:size=%d,type=text%%2Fplain;charset=iso-8859-1", size, size))})

@@ -57,13 +57,9 @@ func bombPages() func(host, target string) site.Page {
 func TestDiscoveryBombs(t *testing.T) {
 	ctx := rig.Long(t, limit)
 	const peak = 300 << 10 // KiB
-	s, err := site.Start(site.Config{Page: bombPages(), Robots: func(string) (int, string) {
+	s := rig.Site(t, site.Config{Page: bombPages(), Robots: func(string) (int, string) {
 		return 200, "Sitemap: /x/index/1\nSitemap: /x/gzip/1\n"
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
 	c := &crawl{T: t, ctx: ctx, site: s, dsn: filepath.Join(t.TempDir(), "frontier.db")}
 	address := rig.FreeAddress(t, "127.0.0.1")
 	c.service(address)
@@ -85,7 +81,7 @@ func TestDiscoveryBombs(t *testing.T) {
 		}
 	}
 	w.exits(ctx, 0)
-	text := w.text()
+	text := w.log.String()
 	for _, want := range []string{"--max-urls-per-host: left out ", "--max-links: left out links of ", " too long", "bad_sitemap: ", " completed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the end of the crawl does not say %q:\n%s", want, text)

@@ -53,16 +53,12 @@ func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 // newCrawlOf is newCrawl with another origin.
 func newCrawlOf(ctx context.Context, t *testing.T, dsn string, n int, cfg site.Config) *crawl {
 	t.Helper()
-	s, err := site.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	c := &crawl{T: t, ctx: ctx, site: s, dsn: dsn, dir: t.TempDir(), program: "frontier"}
+	c := &crawl{T: t, ctx: ctx, site: rig.Site(t, cfg), dsn: dsn, dir: t.TempDir(), program: "frontier"}
 	driver, name := "sqlite", "file:"+dsn+"?_pragma=busy_timeout(30000)"
 	if strings.HasPrefix(dsn, "postgres:") {
 		driver, name = "pgx", dsn
 	}
+	var err error
 	if c.db, err = sql.Open(driver, name); err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ func (c *crawl) drained(w *process) {
 	c.requests(c.site.Count() + 150)
 	w.Signal(syscall.SIGTERM)
 	w.exits(c.ctx, 130)
-	if !strings.Contains(w.text(), "stopping: ") {
-		c.Errorf("the log does not mention SIGTERM:\n%s", w.text())
+	if !strings.Contains(w.log.String(), "stopping: ") {
+		c.Errorf("the log does not mention SIGTERM:\n%s", w.log.String())
 	}
 	for _, row := range []struct{ what, query string }{
 		{"URLs are neither pending nor fetched", `SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched')`},

@@ -54,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 // failing waits until a worker has logged errors in more than n different seconds.
 func (c *crawl) failing(w *process, n int) {
 	c.Helper()
-	rig.Until(c.ctx, c.T, "the worker logs errors about the full disk repeatedly", func() bool { return len(seconds(w.text())) > n })
+	rig.Until(c.ctx, c.T, "the worker logs errors about the full disk repeatedly", func() bool { return len(seconds(w.log.String())) > n })
 }
 
 // fill writes to a file until the disk is full.

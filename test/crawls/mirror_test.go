@@ -203,9 +203,9 @@ func TestMirror(t *testing.T) {
 	all := maps.Clone(pages)
 	maps.Copy(all, sitemaps)
 	if missing, more := difference(all, got); len(missing)+len(more) > 0 {
-		t.Errorf("the crawl misses %s and requests %s\n%s", some(missing), some(more), last(w.text(), 20))
+		t.Errorf("the crawl misses %s and requests %s\n%s", some(missing), some(more), last(w.log.String(), 20))
 	}
-	t.Logf("frontier crawl: %d pages, %d requests in %.1f s: %s", len(got), sum(got), took.Seconds(), last(w.text(), 2))
+	t.Logf("frontier crawl: %d pages, %d requests in %.1f s: %s", len(got), sum(got), took.Seconds(), last(w.log.String(), 2))
 	m.compare(t, home, pages)
 }
 

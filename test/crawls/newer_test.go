@@ -21,14 +21,14 @@ func TestNewer(t *testing.T) {
 			w := c.worker()
 			w.exits(ctx, 22)
 			for _, want := range []string{"newer version of this program", "9999", "Use the version of frontier that was used last"} {
-				if !strings.Contains(w.text(), want) {
-					t.Errorf("the log does not contain %q:\n%s", want, w.text())
+				if !strings.Contains(w.log.String(), want) {
+					t.Errorf("the log does not contain %q:\n%s", want, w.log.String())
 				}
 			}
 			if n := c.site.Count(); n != 0 {
 				t.Errorf("%d requests, want none", n)
 			}
-			t.Logf("refused: %s", last(w.text(), 2))
+			t.Logf("refused: %s", last(w.log.String(), 2))
 		})
 	}
 }

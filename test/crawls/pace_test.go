@@ -27,11 +27,7 @@ func TestPace(t *testing.T) {
 	const hosts, delay = 10_000, 5 * time.Second
 	pages, lasts := sized(100, 10), sized(40*time.Second, 30*time.Second)
 	heap.Hold() // as the programs do
-	s, err := site.Start(site.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := rig.Site(t, site.Config{})
 	db := filepath.Join(t.TempDir(), "frontier.db")
 	st, err := store.Open(t.Context(), db, store.Config{Delay: delay})
 	if err != nil {

@@ -3,10 +3,8 @@
 package crawls
 
 import (
-	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,9 +30,7 @@ type process struct {
 	*testing.T
 	*rig.Process
 	name string
-
-	mu  sync.Mutex
-	log bytes.Buffer
+	log  rig.Log
 }
 
 // start runs a program until the test ends. A name without a slash is a program of the module.
@@ -45,11 +41,7 @@ func start(t *testing.T, name, program string, args ...string) *process {
 	if !strings.Contains(program, "/") {
 		program = rig.Program(program)
 	}
-	p.Process, err = rig.Start(append([]string{program}, args...), nil, func(line []byte) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.log.Write(line)
-	})
+	p.Process, err = rig.Start(append([]string{program}, args...), nil, p.log.Add)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +52,7 @@ func start(t *testing.T, name, program string, args ...string) *process {
 // end stops the process and checks its log for crashes.
 func (p *process) end() {
 	p.Stop()
-	text := p.text()
+	text := p.log.String()
 	for _, bad := range []string{"panic:", "fatal error:", "SIGBUS", "Traceback"} {
 		if strings.Contains(text, bad) {
 			p.Errorf("%s logged %q:\n%s", p.name, bad, text)
@@ -88,13 +80,6 @@ func (p *process) suspend() {
 	}
 }
 
-// text returns what the process has logged.
-func (p *process) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
 // seconds returns the seconds in which a log has errors.
 func seconds(log string) map[string]bool {
 	found := make(map[string]bool)
@@ -110,7 +95,7 @@ func seconds(log string) map[string]bool {
 func (p *process) wrote(ctx context.Context, texts ...string) {
 	p.Helper()
 	rig.Until(ctx, p.T, p.name+" logs "+strings.Join(texts, " and "), func() bool {
-		text := p.text()
+		text := p.log.String()
 		for _, want := range texts {
 			if !strings.Contains(text, want) {
 				return false

@@ -82,16 +82,12 @@ func redirectedBombs(s *site.Site) []string {
 func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (pages, memory int) {
 	t.Helper()
 	bomb := "User-agent: *\n" + strings.Repeat("allow:%3a"+strings.Repeat("*", 2000)+"\n", 254)
-	s, err := site.Start(site.Config{Robots: func(host string) (int, string) {
+	s := rig.Site(t, site.Config{Robots: func(host string) (int, string) {
 		if strings.HasPrefix(host, "bomb") {
 			return 200, bomb
 		}
 		return 404, ""
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
 	c := &crawl{T: t, ctx: ctx, site: s, dsn: filepath.Join(t.TempDir(), "frontier.db")}
 	urls := more(s)
 	for host := range 20 {
@@ -121,7 +117,7 @@ func (p *process) after(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-p.Gone:
-		p.Fatalf("%s ended:\n%s", p.name, p.text())
+		p.Fatalf("%s ended:\n%s", p.name, p.log.String())
 	case <-ctx.Done():
 		p.Fatal(context.Cause(ctx))
 	}

@@ -29,7 +29,7 @@ func TestStopped(t *testing.T) {
 	w1.Signal(syscall.SIGCONT)
 	c.finished(w1, w2, w3)
 	// Which of the two depends on whether the services have ended its streams meanwhile.
-	if log := w1.text(); !strings.Contains(log, " stale") && !strings.Contains(log, " lost") {
+	if log := w1.log.String(); !strings.Contains(log, " stale") && !strings.Contains(log, " lost") {
 		t.Errorf("w1 logs neither a stale outcome nor a lost one")
 	}
 	took := time.Since(c.started)

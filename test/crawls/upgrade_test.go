@@ -61,8 +61,8 @@ func TestUpgrade(t *testing.T) {
 				}
 			}
 			for _, w := range []*process{w1, w2} {
-				if strings.Contains(w.text(), "level=ERROR") {
-					t.Errorf("%s logged errors:\n%s", w.name, last(w.text(), 5))
+				if strings.Contains(w.log.String(), "level=ERROR") {
+					t.Errorf("%s logged errors:\n%s", w.name, last(w.log.String(), 5))
 				}
 			}
 		})

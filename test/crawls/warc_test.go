@@ -40,11 +40,7 @@ func recordedCrawl(ctx context.Context, t *testing.T, dsn string, kill bool) {
 	var sites []*site.Site
 	var urls []string
 	for range hosts { // a site is a host, because it has its own port
-		s, err := site.Start(site.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
+		s := rig.Site(t, site.Config{})
 		sites = append(sites, s)
 		flags = append(flags, "--egress-allow-port", strconv.Itoa(s.Port()))
 		for page := range pages {

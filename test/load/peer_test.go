@@ -22,6 +22,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // openTLS never answers the ClientHello.
@@ -159,11 +160,7 @@ func openBody2(t *testing.T) *peer { return afterHead(openScript(t, "200:size=10
 // connection.
 func openScript(t *testing.T, step string) *peer {
 	t.Helper()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
+	o := rig.Origin(t)
 	n, key := 0, ""
 	var at origin.Request
 	p := &peer{config: config(t, o.Addr("https"))}

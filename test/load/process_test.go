@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/rig"
@@ -103,12 +100,7 @@ func (p *process) dial(n int) []pb.FetchServiceClient {
 	p.Helper()
 	clients := make([]pb.FetchServiceClient, n)
 	for i := range clients {
-		conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-		if err != nil {
-			p.Fatal(err)
-		}
-		p.Cleanup(func() { _ = conn.Close() })
-		clients[i] = pb.NewFetchServiceClient(conn)
+		clients[i] = pb.NewFetchServiceClient(rig.Dial(p, p.addr))
 	}
 	return clients
 }

@@ -80,14 +80,3 @@ func (watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { 
 
 // HandleRPC implements stats.Handler.
 func (watch) HandleRPC(context.Context, stats.RPCStats) {}
-
-// dialOne connects to one address, without a service config.
-func dialOne(t *testing.T, address string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}

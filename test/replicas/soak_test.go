@@ -46,7 +46,7 @@ func TestSoak(t *testing.T) {
 	s := newService(t, first, second)
 	s.env = []string{"GODEBUG=gctrace=1"} // reports the live heap
 	p := s.start(ctx, "127.0.0.1:0", "--max-connections-per-caller", "2000", "--http-addr", "127.0.0.1:0")
-	i := &idle{process: p, probe: pb.NewFetchServiceClient(dialOne(t, p.addr))}
+	i := &idle{process: p, probe: pb.NewFetchServiceClient(rig.Dial(t, p.addr))}
 
 	warm := &soak{T: t, addr: p.addr, origin: first}
 	warm.crowd(ctx)
@@ -88,7 +88,7 @@ const (
 // crowd runs more fetches at once than the service keeps idle goroutines, so that it has
 // all of these goroutines before the first look.
 func (s *soak) crowd(ctx context.Context) {
-	client := pb.NewFetchServiceClient(dialOne(s.T, s.addr))
+	client := pb.NewFetchServiceClient(rig.Dial(s.T, s.addr))
 	var group sync.WaitGroup
 	for i := range 400 {
 		group.Go(func() {

@@ -42,7 +42,7 @@ func TestStop(t *testing.T) {
 	ctx := rig.Long(t, 30*time.Second)
 	o := rig.Origin(t)
 	p := newService(t, o).start(ctx, "127.0.0.1:0", "--drain-time", "10s")
-	conn := dialOne(t, p.addr)
+	conn := rig.Dial(t, p.addr)
 	client := pb.NewFetchServiceClient(conn)
 	turned := watchHealth(ctx, t, conn)
 	var all []*stopping
@@ -74,7 +74,7 @@ func TestStop(t *testing.T) {
 		return err != nil
 	})
 	clock.AtMost("time to the first rejected call", time.Since(signalled), goalTurn, limitTurn)
-	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": dialOne(t, p.addr)} {
+	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": rig.Dial(t, p.addr)} {
 		_, err := pb.NewFetchServiceClient(c).FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/new/200")}})
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("a new call on %s: %v, want UNAVAILABLE", name, err)
@@ -160,7 +160,7 @@ func TestStopAtOnce(t *testing.T) {
 	ctx := rig.Long(t, 20*time.Second)
 	o := rig.Origin(t)
 	p := newService(t, o).start(ctx, "127.0.0.1:0", "--drain-time", "15s")
-	client := pb.NewFetchServiceClient(dialOne(t, p.addr))
+	client := pb.NewFetchServiceClient(rig.Dial(t, p.addr))
 	stuck := make(chan error, 1)
 	go func() {
 		_, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/stuck/silent")}})

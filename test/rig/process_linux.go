@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -43,6 +44,26 @@ type Process struct {
 // Heap is what the last garbage collection of a process reported, in MiB.
 type Heap struct {
 	Collections, Live, PeakLive, Stacks atomic.Int64
+}
+
+// Log keeps what a process writes. The zero value is empty.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Add appends a line.
+func (l *Log) Add(line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(line)
+}
+
+// String returns the lines so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // Addresses are where a fetchd listens.

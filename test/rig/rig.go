@@ -18,7 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"fetchd/conformance/origin"
+	"fetchd/internal/site"
 	"fetchd/internal/wait"
 )
 
@@ -62,6 +66,29 @@ func Origin(t testing.TB) *origin.Origin {
 	}
 	t.Cleanup(func() { _ = o.Close() })
 	return o
+}
+
+// Site starts a site and closes it when the test ends.
+func Site(t testing.TB, cfg site.Config) *site.Site {
+	t.Helper()
+	s, err := site.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// Dial connects to an address until the test ends, in plaintext unless the options say otherwise.
+func Dial(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy()}, opts...)
+	conn, err := grpc.NewClient("passthrough:///"+address, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // FreeAddress returns an address of host on which nothing listens.

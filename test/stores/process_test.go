@@ -3,7 +3,6 @@
 package stores
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -17,8 +16,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -77,9 +74,7 @@ type service struct {
 	*rig.Process
 	client pb.FetchServiceClient
 	http   string
-
-	mu  sync.Mutex
-	log bytes.Buffer
+	log    rig.Log
 }
 
 // options are the unusual properties of a service.
@@ -101,34 +96,18 @@ func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, o
 	if opt.cgroup != nil {
 		args = opt.cgroup.Command(args...)
 	}
-	s.Process, err = rig.Start(args, opt.env, func(line []byte) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.log.Write(line)
-	})
+	s.Process, err = rig.Start(args, opt.env, s.log.Add)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	at, err := s.Serving(ctx)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, s.logged())
+		t.Fatalf("%v\n%s", err, s.log.String())
 	}
 	s.http = at.HTTP
-	conn, err := grpc.NewClient("passthrough:///"+at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	s.client = pb.NewFetchServiceClient(conn)
+	s.client = pb.NewFetchServiceClient(rig.Dial(t, at.GRPC))
 	return s
-}
-
-// logged returns the log so far.
-func (s *service) logged() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.String()
 }
 
 // metrics reads the metrics.

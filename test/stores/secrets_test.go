@@ -78,9 +78,9 @@ func TestSecrets(t *testing.T) {
 	}
 	<-config.Gone
 	p.Stop()
-	said.WriteString(p.logged())
-	if said.Len() < 10_000 || !strings.Contains(p.logged(), `"level":"DEBUG"`) && !strings.Contains(p.logged(), "fetch finished") {
-		t.Errorf("fetchd said only %d bytes, the log is\n%.1000s", said.Len(), p.logged())
+	said.WriteString(p.log.String())
+	if said.Len() < 10_000 || !strings.Contains(p.log.String(), `"level":"DEBUG"`) && !strings.Contains(p.log.String(), "fetch finished") {
+		t.Errorf("fetchd said only %d bytes, the log is\n%.1000s", said.Len(), p.log.String())
 	}
 	wantNoSecret(t, said.String(), secretKey, wrong)
 	t.Logf("no secret in %d bytes of outcomes, events, metrics and log; %d requests to a metadata service or another endpoint", said.Len(), asked.Load())

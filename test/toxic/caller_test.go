@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -18,6 +16,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 )
 
 // TestCallerSideHarmless checks that the answer is right, however the bytes arrive.
@@ -143,12 +142,7 @@ func newFixture(t *testing.T) *fixture {
 		c.Limits.MaxFetches, c.Heartbeat = 1, heartbeat
 	}})
 	p := newProxy(t, s.Addr)
-	toxic, err := grpc.NewClient("passthrough:///"+p.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = toxic.Close() })
-	return &fixture{p, s.Origin, pb.NewFetchServiceClient(toxic), s.Client}
+	return &fixture{p, s.Origin, pb.NewFetchServiceClient(rig.Dial(t, p.addr().String())), s.Client}
 }
 
 // request returns a GET of path whose body is not buffered.

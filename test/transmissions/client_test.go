@@ -43,6 +43,7 @@ func newRequest(t testing.TB, p classify.Profile, method, url string) *fetch.Req
 		t.Fatal(err)
 	}
 	r.Method, r.Delivery, r.TotalTimeout = method, fetch.Inline, time.Minute
+	r.ConnectTimeout = r.TotalTimeout // a busy machine needs long for many handshakes
 	if method == http.MethodPut || method == http.MethodPost {
 		r.Body = []byte("hello")
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/site"
 	"fetchd/test/rig"
 	"fetchd/test/rig/linktest"
 )
@@ -20,7 +21,7 @@ import (
 func TestBucket(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 4*time.Minute)
-	o, b, spool := startSite(t), rig.NewBucket(ctx, t, "records"), t.TempDir()
+	o, b, spool := rig.Site(t, site.Config{}), rig.NewBucket(ctx, t, "records"), t.TempDir()
 	link := linktest.New(t, b.Address)
 	e := entry{URL: "warc+s3://" + b.Query(link.Addr().String()), SpoolDir: spool, MaxFileBytes: 100_000,
 		AccessKeyID: rig.BucketKeyID, SecretAccessKey: rig.BucketSecret}

@@ -67,16 +67,6 @@ func pages(s *site.Site, n int) []string {
 	return urls
 }
 
-func startSite(t *testing.T) *site.Site {
-	t.Helper()
-	s, err := site.Start(site.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 // resolving returns the flags with which a fetchd reaches a site.
 func resolving(s *site.Site) []string {
 	return []string{"--egress-resolver", s.NameServer(), "--egress-allow-port", strconv.Itoa(s.Port())}
@@ -111,7 +101,7 @@ func (s *service) fetchAll(ctx context.Context, urls []string) []*pb.FetchOutcom
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 5*time.Minute)
-	o, dir := startSite(t), t.TempDir()
+	o, dir := rig.Site(t, site.Config{}), t.TempDir()
 	urls := pages(o, 500)
 	s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 200_000}, resolving(o)...)
 	outcomes := s.fetchAll(ctx, urls)
@@ -138,7 +128,7 @@ func (s *service) stopped(dir string) []string {
 func TestCrawl(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 5*time.Minute)
-	o, dir := startSite(t), t.TempDir()
+	o, dir := rig.Site(t, site.Config{}), t.TempDir()
 	urls := pages(o, pick(2000, 20_000))
 	s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 500_000}, resolving(o)...)
 	work := t.TempDir()

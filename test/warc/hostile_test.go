@@ -128,7 +128,7 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	files := s.stopped(dir)
-	wantText(t, "fetchd's log", s.logged(), "\n")
+	wantText(t, "fetchd's log", s.log.String(), "\n")
 	records := newChecker(t).read(ctx, t, files...)
 	wantClean(ctx, t, rig.Program("fetchctl"), append([]string{"warc", "check"}, files...)...)
 	wantClean(ctx, t, rig.Program("fetchctl"), append([]string{"warc", "index"}, files...)...)

@@ -10,13 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
@@ -71,9 +68,7 @@ type service struct {
 	*rig.Process
 	address string
 	client  *client.Client
-
-	mu  sync.Mutex
-	log bytes.Buffer
+	log     rig.Log
 }
 
 // start runs a fetchd with the store archive until the test ends. args are further flags.
@@ -83,35 +78,18 @@ func start(ctx context.Context, t *testing.T, archive entry, args ...string) *se
 	args = append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "",
 		"--egress-allow-cidr", "127.0.0.0/8", "--stores-file", storesFile(t, archive)}, args...)
 	var err error
-	s.Process, err = rig.Start(args, nil, func(line []byte) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.log.Write(line)
-	})
+	s.Process, err = rig.Start(args, nil, s.log.Add)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	at, err := s.Serving(ctx)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, s.logged())
+		t.Fatalf("%v\n%s", err, s.log.String())
 	}
 	s.address = at.GRPC
-	conn, err := grpc.NewClient("passthrough:///"+at.GRPC, append(client.DialOptions(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	s.client = client.New(conn)
+	s.client = client.New(rig.Dial(t, at.GRPC, client.DialOptions()...))
 	return s
-}
-
-// logged returns the log so far.
-func (s *service) logged() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.String()
 }
 
 // request returns a request that is recorded.
