@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,9 +139,7 @@ func (d *demo) check(ctx context.Context, s store.Store) error {
 		}
 		rows[u.URL] = true
 		end := u.ErrorClass
-		if end == "" {
-			end = string(u.Status)
-		}
+		end = cmp.Or(end, string(u.Status))
 		got[end]++
 	}
 	failed := false

@@ -40,7 +40,7 @@ func withCode(err error) error {
 		e.Hint = `The crawl is paused for every worker. "frontier resume" continues it.`
 	case errors.Is(err, frontier.ErrNoService):
 		e.Code = cli.ExitService
-		e.Hint = "Nothing was fetched. Is the service running, and are --server, the TLS flags and the token right?"
+		e.Hint = "No URL was fetched. Is the service running, and are --server, the TLS flags and the token right?"
 	case badAddress:
 		// The driver's text repeats the address, and cannot always tell where the password is.
 		e.Code = cli.ExitUsage

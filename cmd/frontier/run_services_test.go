@@ -164,7 +164,7 @@ func TestNoService(t *testing.T) {
 	c := newCrawl(t, page)
 	one, two := closedPort(t), closedPort(t)
 	got := c.cli("run", "--server", one, "--server", two)
-	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  Nothing was fetched. Is the service running, and are --server"} {
+	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  No URL was fetched. Is the service running, and are --server"} {
 		if got.code != cli.ExitService || !strings.Contains(got.err, want) || strings.Contains(got.err, "completed") {
 			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitService, want)
 		}

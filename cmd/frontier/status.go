@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -242,16 +243,14 @@ func (n *counted) table() string {
 		b.WriteString("Workers\n")
 	}
 	for _, w := range n.Workers {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-23s %s", cli.Escape(or(w.Name, "(no name)")), w.text()), " ") + "\n")
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-23s %s", cli.Escape(cmp.Or(w.Name, "(no name)")), w.text()), " ") + "\n")
 	}
 	if n.Classes != nil {
 		fmt.Fprintf(&b, "Error classes %22s  %10s\n", "failed", "dead")
 	}
 	for _, class := range slices.Sorted(maps.Keys(n.Classes)) {
 		c := n.Classes[class]
-		if class == "" {
-			class = "(none)"
-		}
+		class = cmp.Or(class, "(none)")
 		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", cli.Escape(class), c.Failed, c.Dead)
 	}
 	if n.Paused {

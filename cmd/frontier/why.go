@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,9 +85,9 @@ func urlFacts(e *why.Evidence) []fact {
 		{"found", found(u)},
 		{"priority", fmt.Sprint(u.Priority)},
 		{"status", string(u.Status)},
-		{"last error", or(u.LastError, "none")},
-		{"error class", or(u.ErrorClass, "none")},
-		{"HTTP status", or(strings.TrimPrefix(fmt.Sprint(u.HTTPStatus), "0"), "none")},
+		{"last error", cmp.Or(u.LastError, "none")},
+		{"error class", cmp.Or(u.ErrorClass, "none")},
+		{"HTTP status", cmp.Or(strings.TrimPrefix(fmt.Sprint(u.HTTPStatus), "0"), "none")},
 		{"retries", fmt.Sprintf("%d in its last fetch", u.RetryCount)},
 		{"failures", fmt.Sprintf("%d since its last success", u.FailureCount)},
 		{"crashes", fmt.Sprintf("%d leases that expired", u.CrashCount)},
@@ -140,13 +141,6 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // explanation is the JSON of why.

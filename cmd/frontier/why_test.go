@@ -39,7 +39,7 @@ func TestWhy(t *testing.T) {
 		reason   string
 		sentence string // its start
 	}{
-		{"nothing", func(*crawl) {}, "its_turn", "Nothing delays it: it waits for its turn"},
+		{"nothing", func(*crawl) {}, "its_turn", "It is not delayed: it waits for its turn"},
 		{"fetched", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
 		}, "fetched", "It was fetched already, "},
@@ -48,8 +48,8 @@ func TestWhy(t *testing.T) {
 		}, "fetched", `It was fetched already, `},
 		{"fetched, and due", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, RecrawlIn: time.Hour}})
-			c.exec(`UPDATE urls SET fetched_at = fetched_at - 7200000, recrawl_at = recrawl_at - 7200000`)
-		}, "fetched", `It was fetched already, 2h0m0s ago, and is due to be fetched again: start a run with --recrawl.`},
+			c.exec(`UPDATE urls SET fetched_at = fetched_at - 180000000, recrawl_at = recrawl_at - 180000000`)
+		}, "fetched", `It was fetched already, 2d2h ago, and is due to be fetched again: start a run with --recrawl.`},
 		{"dead", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)) }, "dead",
 			`It failed for good (forbidden): the site refuses this crawler or this page (403): say with --user-agent who you are and how to reach you; ` +
 				`"frontier retry --class forbidden" tries these URLs again.`},
@@ -69,10 +69,10 @@ func TestWhy(t *testing.T) {
 			c.must("pause", "a.test")
 			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "host_paused", `Its host is paused: "frontier resume a.test" continues it.`},
-		{"another host paused", func(c *crawl) { c.must("pause", "b.test") }, "its_turn", "Nothing"},
+		{"another host paused", func(c *crawl) { c.must("pause", "b.test") }, "its_turn", "It is not delayed"},
 		{"forbidden by robots.txt", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = saved_at - 7200000`) }, "robots_disallowed",
 			"robots.txt forbids it: line 2, Disallow: /p (read 2h0m"},
-		{"forbidden by a robots.txt that is old", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = 1`) }, "its_turn", "Nothing"},
+		{"forbidden by a robots.txt that is old", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = 1`) }, "its_turn", "It is not delayed"},
 		{"forbidden, and the crawl paused", func(c *crawl) { c.robots(forbidding); c.must("pause") }, "crawl_paused", "The crawl is paused"},
 		{"robots.txt out of reach", func(c *crawl) {
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
@@ -82,12 +82,12 @@ func TestWhy(t *testing.T) {
 			c.fetch(failedIn("robots_unreachable", store.Failed))
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
 		}, "robots_unreachable", "No URL of its origin is fetched while robots.txt is unreachable for "},
-		{"no robots.txt", func(c *crawl) { c.robots(store.Robots{Status: 404}) }, "its_turn", "Nothing"},
+		{"no robots.txt", func(c *crawl) { c.robots(store.Robots{Status: 404}) }, "its_turn", "It is not delayed"},
 		{"robots.txt of another origin", func(c *crawl) {
 			other := forbidding
 			other.Origin = "https://a.test"
 			c.robots(other)
-		}, "its_turn", "Nothing"},
+		}, "its_turn", "It is not delayed"},
 		{"dead by robots.txt", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("robots_disallowed", store.Dead)) }, "dead",
 			"It failed for good (robots_disallowed); robots.txt: line 2, Disallow: /p (read "},
 		{"dead otherwise", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("forbidden", store.Dead)) }, "dead", "It failed for good (forbidden): "},
@@ -116,7 +116,7 @@ func TestWhy(t *testing.T) {
 			c.fetch(failedIn("forbidden", store.Dead))
 			c.must("retry")
 			c.exec(`UPDATE hosts SET next_at = 0`)
-		}, "its_turn", "Nothing"},
+		}, "its_turn", "It is not delayed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

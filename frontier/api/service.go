@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -122,9 +123,7 @@ func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResp
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	if params.Worker == "" {
-		params.Worker = callerOf(ctx).name
-	}
+	params.Worker = cmp.Or(params.Worker, callerOf(ctx).name)
 	claims, done, err := s.claimNow(ctx, params)
 	if len(claims) == 0 && !done && err == nil && wait > 0 {
 		claims, done, err = s.claimLater(ctx, params, wait)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -32,9 +33,7 @@ func (s *service) readStats(ctx context.Context, in *pb.StatsRequest) (*pb.Stats
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	if hosts == 0 {
-		hosts = defaultStatsHosts
-	}
+	hosts = cmp.Or(hosts, defaultStatsHosts)
 	now, err := s.cached(ctx)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package links
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -99,16 +100,7 @@ func Read(r io.Reader, c Config) (Page, error) {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Bytes == 0 {
-		l.Bytes = defaultBytes
-	}
-	if l.Links == 0 {
-		l.Links = defaultLinks
-	}
-	if l.LinkBytes == 0 {
-		l.LinkBytes = defaultLinkBytes
-	}
-	return l
+	return Limits{cmp.Or(l.Bytes, defaultBytes), cmp.Or(l.Links, defaultLinks), cmp.Or(l.LinkBytes, defaultLinkBytes)}
 }
 
 // DocumentBytes returns how much of a document is read.

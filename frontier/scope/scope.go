@@ -2,6 +2,7 @@
 package scope
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -57,10 +58,7 @@ type Scope struct {
 
 // New returns a scope, or an error that says which value is not valid.
 func New(c Config) (*Scope, error) {
-	s := &Scope{by: c.By, places: make(map[string]struct{}, len(c.Places))}
-	if s.by == "" { // as in the zero Config
-		s.by = Host
-	}
+	s := &Scope{by: cmp.Or(c.By, Host), places: make(map[string]struct{}, len(c.Places))}
 	if !slices.Contains([]By{Host, Domain, Prefix, All}, s.by) {
 		return nil, fmt.Errorf("unknown scope %.40q: use host, domain, prefix or all", string(c.By))
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -40,9 +41,7 @@ func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
-	if config.Delay == 0 {
-		config.Delay = time.Second
-	}
+	config.Delay = cmp.Or(config.Delay, time.Second)
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
 		return openPostgres(ctx, dsn, config)
 	}

@@ -28,7 +28,7 @@ func ReasonOf(e *Evidence) Reason {
 			return r
 		}
 	}
-	return Reason{"its_turn", `Nothing delays it: it waits for its turn among the URLs of its host, and for a "frontier run".`}
+	return Reason{"its_turn", `It is not delayed: it waits for its turn among the URLs of its host, and for a worker.`}
 }
 
 // statusReason returns a reason for a URL that is being fetched, or done.
@@ -43,7 +43,7 @@ func statusReason(e *Evidence) Reason {
 		if u.LeaseUntil.After(e.Now) {
 			return Reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", ByWorker(u), Relative(u.LeaseUntil, e.Now))}
 		}
-		return Reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: a "frontier run" will take it back.`, ByWorker(u), Relative(u.LeaseUntil, e.Now))}
+		return Reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: the next worker takes it back.`, ByWorker(u), Relative(u.LeaseUntil, e.Now))}
 	}
 	return Reason{}
 }

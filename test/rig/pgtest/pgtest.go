@@ -196,14 +196,17 @@ func (f *folder) run(args ...string) (stop func(os.Signal), err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the program has its own descriptor
 	cmd := f.command(args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	endWithTest(cmd.SysProcAttr)
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // to Linux, the death of a test is that of the thread
+		// To Linux, the death of a test is that of the thread. It must not end with this goroutine either:
+		// other processes of the test may have been started on it before.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -238,7 +241,7 @@ func Answers(dsn string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // nothing was written
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	if err := wait.Until(ctx, 10*time.Millisecond, func() bool { return db.PingContext(ctx) == nil }); err != nil {
