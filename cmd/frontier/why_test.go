@@ -48,8 +48,8 @@ func TestWhy(t *testing.T) {
 		}, "fetched", `It was fetched already, `},
 		{"fetched, and due", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, RecrawlIn: time.Hour}})
-			c.exec(`UPDATE urls SET fetched_at = fetched_at - 7200000, recrawl_at = recrawl_at - 7200000`)
-		}, "fetched", `It was fetched already, 2h0m0s ago, and is due to be fetched again: start a run with --recrawl.`},
+			c.exec(`UPDATE urls SET fetched_at = fetched_at - 180000000, recrawl_at = recrawl_at - 180000000`)
+		}, "fetched", `It was fetched already, 2d2h ago, and is due to be fetched again: start a run with --recrawl.`},
 		{"dead", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)) }, "dead",
 			`It failed for good (forbidden): the site refuses this crawler or this page (403): say with --user-agent who you are and how to reach you; ` +
 				`"frontier retry --class forbidden" tries these URLs again.`},

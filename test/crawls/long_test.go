@@ -185,7 +185,7 @@ func TestDiskFullLong(t *testing.T) {
 	}
 	c.add(urlsOf(pages))
 	bodies := filepath.Join(dir, "bodies")
-	w := c.worker("--accept", "any", "--bodies", bodies)
+	w := c.worker("--accept", "any", "--bodies", bodies, "--total-timeout", "30s", "--lease", "45s") // a body takes 3 s
 	rig.Until(ctx, t, "bodies are being written", func() bool { return c.unfinished(bodies) == len(pages) })
 	filler := filepath.Join(dir, "filler")
 	c.fill(filler)

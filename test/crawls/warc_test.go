@@ -22,6 +22,7 @@ import (
 // record, and every request must have one. Two more crawls must refer to the responses of the first.
 // With SQLite the first worker is killed: the requests in flight then may have no record.
 func TestRecordedCrawl(t *testing.T) {
+	t.Parallel()
 	for name, newDatabase := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)

@@ -19,6 +19,7 @@ import (
 // TestHistory makes calls of every kind while one replica is stopped and another is killed,
 // and checks the recorded history.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	const (
 		callers = 24
 		between = 2 * time.Second // time before, between and after the faults

@@ -25,6 +25,7 @@ const (
 
 // TestReplicas stops one of three replicas under load, and kills another.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name, config string
 		repeats      bool // calls that were in flight on a replica that died are repeated

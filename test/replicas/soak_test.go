@@ -30,6 +30,7 @@ import (
 // TestSoak loads one service with every kind of call for FETCHD_SOAK, and checks that it
 // uses no more afterwards than before.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	const warming, most = 15 * time.Second, 3 * time.Minute // most: time for everything except the soak itself
 	duration := 2 * time.Minute
 	if text := os.Getenv("FETCHD_SOAK"); text != "" {

@@ -203,7 +203,10 @@ func (f *folder) run(args ...string) (stop func(os.Signal), err error) {
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // to Linux, the death of a test is that of the thread
+		// To Linux, the death of a test is that of the thread. It must not end with this goroutine either:
+		// other processes of the test may have been started on it before.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
