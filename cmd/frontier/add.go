@@ -10,7 +10,6 @@ import (
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
-
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )

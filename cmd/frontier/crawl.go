@@ -53,13 +53,16 @@ func (c *crawlCmd) checkCrawl() error {
 			return cli.UsageError(n.flag, "is negative")
 		}
 	}
-	for flag, urls := range map[string][]string{"URL": c.URL, "--sitemap": c.Maps} {
-		for i, raw := range urls {
-			u, err := normalURL(flag, raw)
+	for _, list := range []struct {
+		flag string
+		urls []string
+	}{{"URL", c.URL}, {"--sitemap", c.Maps}} {
+		for i, raw := range list.urls {
+			u, err := normalURL(list.flag, raw)
 			if err != nil {
 				return err
 			}
-			urls[i] = u
+			list.urls[i] = u
 		}
 	}
 	_, err := newScope(scope.Config{By: p.Scope, Include: p.Include, Exclude: p.Exclude})

@@ -56,9 +56,12 @@ func (c *pruneCmd) params() (store.PruneParams, error) {
 		}
 		p.Host = host
 	}
-	for flag, age := range map[string]*time.Duration{"--outcomes-before": c.OutcomesBefore, "--before": c.Before} {
-		if age != nil && *age < 0 {
-			return p, cli.UsageError(flag, fmt.Sprintf("%v is negative: give a duration such as 2160h", *age))
+	for _, age := range []struct {
+		flag string
+		d    *time.Duration
+	}{{"--outcomes-before", c.OutcomesBefore}, {"--before", c.Before}} {
+		if age.d != nil && *age.d < 0 {
+			return p, cli.UsageError(age.flag, fmt.Sprintf("%v is negative: give a duration such as 2160h", *age.d))
 		}
 	}
 	switch {

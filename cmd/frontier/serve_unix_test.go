@@ -271,6 +271,7 @@ func TestServeUsage(t *testing.T) {
 		{"--tls-client-ca-file ca.pem", "--tls-client-ca-file: needs --tls-cert-file"},
 		{"--tls-allow-san a.test", "--tls-allow-san: needs --tls-client-ca-file"},
 		{"--grpc-addr 0.0.0.0:0", "--grpc-addr: is not on loopback"},
+		{"--grpc-addr=", "--grpc-addr: is empty: give HOST:PORT"},
 		{"--http-addr nowhere", "--http-addr: "},
 		{"--healthcheck --tls-cert-file cert.pem --tls-key-file key.pem", "cert.pem"},
 		{"--delay=-1s", "--delay: is negative"},

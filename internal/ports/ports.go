@@ -34,6 +34,9 @@ func Resolve(grpc, http string) ([]Port, error) {
 		if p.flag == "http-addr" && p.address == "" {
 			continue
 		}
+		if p.address == "" {
+			return nil, &FlagError{p.flag, "is empty: give HOST:PORT"}
+		}
 		at, err := net.ResolveTCPAddr("tcp", p.address)
 		if err != nil {
 			return nil, &FlagError{p.flag, fmt.Sprintf("%v: give HOST:PORT", err)}
