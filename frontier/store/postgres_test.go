@@ -144,6 +144,37 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 	}
 }
 
+// TestPostgresRecordNextToPruneHosts checks that a URL gets its final URL although the host of that is
+// deleted at the same time.
+func TestPostgresRecordNextToPruneHosts(t *testing.T) {
+	f := open(t, newPostgres(t))
+	f.put("http://a.test/")
+	f.exec(`INSERT INTO hosts (host) VALUES ('b.test')`)
+	c := f.claim(1)[0]
+	prune, err := f.db().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = prune.Rollback() }() // after a failure
+	if _, err := prune.Exec(`SELECT frontier_prune_hosts(array_agg(id), 0) FROM hosts`); err != nil {
+		t.Fatal(err)
+	}
+	recorded := make(chan error, 1)
+	go func() {
+		recorded <- f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: "http://b.test/"})
+	}()
+	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%frontier_record%' AND datname = current_database()`)
+	if err := prune.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-recorded; err != nil {
+		t.Fatalf("RecordFetch = %v, want nil", err)
+	}
+	if got := f.url("http://b.test/"); got.Host != "b.test" || got.Status != Fetched {
+		t.Errorf("the URL is %s of %s, want it fetched of b.test", got.Status, got.Host)
+	}
+}
+
 // The owner of a host's lock may lock its URLs next, so AbortHost waits for the host first.
 func TestPostgresAbortHostLocksTheHostFirst(t *testing.T) {
 	f := open(t, newPostgres(t))

@@ -293,6 +293,7 @@ BEGIN
     SELECT array_agg(u.host_id), array_agg(x) FILTER (WHERE x.final_url <> '' AND x.final_url <> u.url) INTO host_ids, moves
         FROM unnest(items) AS x JOIN urls u ON u.id = x.id;
     IF moves IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared(7381240021446157685); -- no prune may delete the hosts meanwhile
         INSERT INTO hosts (host) SELECT DISTINCT m.final_host FROM unnest(moves) AS m
             WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = m.final_host) ORDER BY m.final_host ON CONFLICT (host) DO NOTHING;
         host_ids := host_ids || ARRAY (SELECT h.id FROM unnest(moves) AS m JOIN hosts h ON h.host = m.final_host);
