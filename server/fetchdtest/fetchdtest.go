@@ -276,7 +276,13 @@ func (s *Server) address(l *listener) string {
 func (s *Server) serve(f func(net.Listener) error, l net.Listener, stop func()) {
 	served := make(chan error, 1)
 	go func() { served <- f(l) }()
-	s.stops = append(s.stops, func() error { stop(); return <-served })
+	s.stops = append(s.stops, func() error {
+		stop()
+		if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if stop was called before f
+			return err
+		}
+		return nil
+	})
 }
 
 func (s *Server) connect(options []grpc.DialOption) (err error) {

@@ -103,6 +103,20 @@ func TestNoOrigin(t *testing.T) {
 	}
 }
 
+// TestCloseAtOnce closes a server that may not have begun to serve.
+func TestCloseAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		s, err := fetchdtest.New(fetchdtest.Options{InMemory: true, Fake: pb.UnimplementedFetchServiceServer{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatalf("Close = %v", err)
+		}
+	}
+}
+
 // TestKill ends a service in the middle of a fetch.
 func TestKill(t *testing.T) {
 	t.Parallel()
