@@ -62,6 +62,7 @@ func newCrawlOf(ctx context.Context, t *testing.T, dsn string, n int, cfg site.C
 	if c.db, err = sql.Open(driver, name); err != nil {
 		t.Fatal(err)
 	}
+	c.db.SetMaxIdleConns(-1) // the server may be killed before the next query
 	t.Cleanup(func() { c.db.Close() })
 	for range n {
 		c.services = append(c.services, c.service(rig.FreeAddress(t, "127.0.0.1")))
