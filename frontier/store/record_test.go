@@ -557,7 +557,7 @@ func TestCounts(t *testing.T) {
 		f.mustRecord(Fetch{ID: c[1].ID, FetchedParams: FetchedParams{Token: c[1].Token, Attempts: 1}, Status: Failed, LastError: "x"})
 		f.mustRecord(Fetch{ID: c[3].ID, FetchedParams: FetchedParams{Token: c[3].Token, Attempts: 1}, Status: Dead, LastError: "x"})
 		got, err := f.Counts(t.Context())
-		if got.NextDue <= 0 || got.NextDue > time.Hour {
+		if got.NextDue <= 0 || got.NextDue > time.Hour+time.Millisecond { // a delay is never shorter than it should be
 			t.Errorf("the next host is due in %v, want the delay of a host", got.NextDue)
 		}
 		got.NextDue = 0
