@@ -19,7 +19,7 @@ type waiting struct {
 	since time.Time
 }
 
-// queue adds a whole file to those that wait, if it is not one of them.
+// queue adds a whole file to those that wait.
 func (a *Archive) queue(name string, size int64, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -27,8 +27,13 @@ func (a *Archive) queue(name string, size int64, since time.Time) {
 }
 
 func (a *Archive) queueLocked(name string, size int64, since time.Time) {
-	if a.config.Upload == nil || slices.ContainsFunc(a.waiting, func(w waiting) bool { return w.name == name }) {
+	if a.config.Upload == nil {
 		return
+	}
+	// It replaces an entry that is being tried, because that may just have found the file locked by finish.
+	if i := slices.IndexFunc(a.waiting, func(w waiting) bool { return w.name == name }); i >= 0 {
+		a.waits -= a.waiting[i].size
+		a.waiting = slices.Delete(a.waiting, i, i+1)
 	}
 	a.waiting = append(a.waiting, waiting{name, size, since})
 	slices.SortStableFunc(a.waiting, func(x, y waiting) int { return x.since.Compare(y.since) })
