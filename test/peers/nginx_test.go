@@ -51,6 +51,8 @@ events { worker_connections 64; }
 http {
   log_format seen '$msec $request_method $server_protocol "$http_range" $request_uri';
   access_log %[1]s/access.log seen;
+  # A request is in the log before its answer can lead to the next one.
+  lingering_close off;
   client_body_temp_path %[1]s/tmp; proxy_temp_path %[1]s/tmp; fastcgi_temp_path %[1]s/tmp; uwsgi_temp_path %[1]s/tmp; scgi_temp_path %[1]s/tmp;
   limit_req_zone $request_uri zone=slow:1m rate=1r/s;
   types { text/plain txt; image/png png; }
