@@ -8,11 +8,13 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,15 +93,22 @@ func Dial(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
-// FreeAddress returns an address of host on which nothing listens.
+// FreeAddress returns an address of host on which nothing listens. Its port is below
+// those that the system gives to connections and to listeners on port 0, so that none
+// of them takes it before the test does.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		Cannot(t, "cannot listen on %s: %v", host, err)
+	const first, last = 10000, 32767
+	var err error
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(first+rand.IntN(last-first+1)))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	Cannot(t, "cannot listen on %s: %v", host, err)
+	return ""
 }
 
 // folder has the programs that [Main] has built.
