@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -150,14 +151,26 @@ type victim struct {
 	kill, start func()
 }
 
-// everything starts two fetchds, a frontier serve, two runs of frontier crawl, and two programs that use
-// the API. stop ends those that crawl.
-func (c *crawl) everything(seed string) (victims []victim, stop func()) {
+// everything starts two fetchds, a frontier serve, two runs of frontier crawl with additional flags, and
+// two programs that use the API. Each third of them that is killed is stopped in order instead. stop ends
+// those that crawl.
+func (c *crawl) everything(seed string, flags ...string) (victims []victim, stop func()) {
 	c.Helper()
 	var crawlers []**process
 	run := func(name string, start func() *process) **process {
 		p := start()
-		victims = append(victims, victim{name, func() { p.kill(); p.exits(c.ctx, -1) }, func() { p = start() }})
+		kill := func() {
+			if rand.IntN(3) > 0 {
+				p.kill()
+				p.exits(c.ctx, -1)
+				return
+			}
+			p.Signal(syscall.SIGTERM)
+			if _, err := p.ExitCode(c.ctx); err != nil {
+				c.Fatalf("%s: %v", p.name, err)
+			}
+		}
+		victims = append(victims, victim{name, kill, func() { p = start() }})
 		return &p
 	}
 	for range 2 {
@@ -169,7 +182,8 @@ func (c *crawl) everything(seed string) (victims []victim, stop func()) {
 	client := c.client(api)
 	for range 2 {
 		crawlers = append(crawlers, run("crawl.py", client), run("frontier crawl", func() *process {
-			return c.workerOf("crawl", "--scope", "domain", "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
+			args := append(slices.Clone(flags), "--scope", "domain", "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
+			return c.workerOf("crawl", args...)
 		}))
 	}
 	return victims, func() {
@@ -180,6 +194,23 @@ func (c *crawl) everything(seed string) (victims []victim, stop func()) {
 			<-(*p).Gone
 		}
 	}
+}
+
+// unkept matches what a worker logs about an outcome or a body that it cannot write.
+var unkept = regexp.MustCompile(`cannot keep a body|no space left on device|disk is full`)
+
+// fault causes a fault and waits until a worker has met it.
+func (c *crawl) fault(cause func()) {
+	c.Helper()
+	met := func() (n int) {
+		for _, w := range c.workers {
+			n += len(unkept.FindAllString(w.log.String(), -1))
+		}
+		return n
+	}
+	before := met()
+	cause()
+	rig.Until(c.ctx, c.T, "a worker has met the fault", func() bool { return met() > before })
 }
 
 // linked checks that the links of each page that was recorded are in the frontier. Later they may be found
@@ -224,7 +255,7 @@ func (c *crawl) kill(w *web, victims []victim) (killed []string) {
 			victims[i].kill()
 			killed = append(killed, victims[i].name)
 		}
-		slices.Sort(now) // a database is the first to start
+		slices.Sort(now) // a database, a disk or a bucket is the first to start
 		for _, i := range now {
 			victims[i].start()
 		}
@@ -246,26 +277,34 @@ func (c *crawl) twice(pages int) {
 
 // TestChaos crawls a site with everything at once, on one database: two runs of frontier crawl find links
 // and fetch pages again, and two programs do the same through frontier serve. These, two fetchds, the
-// service and the database are killed in a random order and started again. Every page is found and
-// fetched again, none is recorded twice for one time, and no host receives a request too early.
+// service and the database are killed in a random order and started again. In some rows a disk is full or
+// a bucket is down in between. Every page is found and fetched again, none is recorded twice for one time,
+// and no host receives a request too early.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name              string
-		server, pgBouncer bool
+		name                                string
+		server, pgBouncer, fullDisk, bucket bool
 	}{
 		{name: "SQLite"},
 		{name: "PostgreSQL", server: true},
 		{name: "PgBouncer", server: true, pgBouncer: true},
+		{name: "full disk", fullDisk: true},
+		{name: "bucket down", server: true, bucket: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if row.pgBouncer && !all() {
+			if (row.pgBouncer || row.fullDisk || row.bucket) && !all() {
 				t.Skip("only in the long form")
 			}
 			ctx := long(t)
 			var server *postgres
 			var victims []victim
-			dsn := filepath.Join(t.TempDir(), "frontier.db")
+			var flags []string
+			dir := t.TempDir()
+			if row.fullDisk {
+				dir = smallDisk(t, "32m")
+			}
+			dsn := filepath.Join(dir, "frontier.db")
 			if row.server {
 				server = newPostgres(t)
 				dsn = server.dsn()
@@ -273,14 +312,25 @@ func TestChaos(t *testing.T) {
 			var c *crawl
 			w := &web{hosts: 40, pages: sized(600, 200), listed: 20, at: func(host, path string) string { return c.site.URL(host, path) }}
 			c = newCrawlOf(ctx, t, dsn, 0, site.Config{Page: w.page, Robots: w.robots})
+			bodies := filepath.Join(c.dir, "bodies")
 			if row.pgBouncer {
 				c.dsn = server.bouncer()
 			}
 			if row.server {
 				victims = append(victims, victim{"PostgreSQL", server.Crash, func() { server.restart(c.dsn) }})
 			}
+			if row.fullDisk {
+				bodies, flags = filepath.Join(dir, "bodies"), []string{"--bodies", filepath.Join(dir, "bodies")}
+				filler := filepath.Join(dir, "filler")
+				victims = append(victims, victim{"disk", func() { c.fault(func() { c.fill(filler) }) }, func() { c.free(filler) }})
+			}
+			if row.bucket {
+				var b *rig.Bucket
+				b, bodies, flags = c.bucket()
+				victims = append(victims, victim{"bucket", func() { c.fault(b.Stop) }, func() { b.Start(ctx) }})
+			}
 			c.add([]string{w.url(0)})
-			more, stop := c.everything(w.url(0))
+			more, stop := c.everything(w.url(0), flags...)
 			victims = append(victims, more...)
 			var killed []string
 			for range sized(3, 1) {
@@ -292,7 +342,7 @@ func TestChaos(t *testing.T) {
 			stop()
 			c.kept(pages)
 			c.polite()
-			c.bodies(filepath.Join(c.dir, "bodies"))
+			c.bodies(bodies)
 			w.asked(t, c.site.Visits())
 			if server != nil {
 				server.logged()

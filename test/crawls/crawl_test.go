@@ -36,12 +36,12 @@ type crawl struct {
 	dir      string // outcomes and bodies
 	db       *sql.DB
 	services []*process
-	urls     int       // number of URLs put
-	finals   int       // pages that two URLs lead to
-	workers  int       // number of workers started
+	urls     int // number of URLs put
+	finals   int // pages that two URLs lead to
+	workers  []*process
 	program  string    // that adds and works, as for start
 	body     []byte    // of the origin, from its first byte on; for tests that compare bodies
-	started  time.Time // when the first of them was
+	started  time.Time // when the first worker was
 }
 
 // newCrawl starts an origin and n services. put creates the database.
@@ -136,17 +136,19 @@ func (c *crawl) worker(flags ...string) *process {
 // workerOf starts a worker with another command of frontier.
 func (c *crawl) workerOf(command string, flags ...string) *process {
 	c.Helper()
-	if c.workers++; c.workers == 1 {
+	if len(c.workers) == 0 {
 		c.started = time.Now()
 	}
-	name := fmt.Sprintf("w%d", c.workers)
+	name := fmt.Sprintf("w%d", len(c.workers)+1)
 	args := []string{command, "--db", c.dsn, "--name", name, "--delay", delay.String(), "--log-level", "info",
 		"--outcomes", filepath.Join(c.dir, name+".jsonl"), "--bodies", filepath.Join(c.dir, "bodies"),
 		"--lease", lease, "--total-timeout", totalTimeout}
 	for _, s := range c.services {
 		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
 	}
-	return start(c.T, "frontier "+command+" "+name, c.program, append(args, flags...)...)
+	w := start(c.T, "frontier "+command+" "+name, c.program, append(args, flags...)...)
+	c.workers = append(c.workers, w)
+	return w
 }
 
 // requests waits until the origin has received n requests.

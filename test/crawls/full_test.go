@@ -13,18 +13,25 @@ import (
 	"fetchd/test/rig"
 )
 
-// TestDiskFull fills the disk of the database and the bodies in the middle of a crawl, and
-// then frees it.
-func TestDiskFull(t *testing.T) {
-	ctx := long(t)
+// smallDisk mounts a disk of a size such as 32m, until the test ends.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32m,mode=0700"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
 		if os.Getuid() != 0 {
 			t.Skipf("cannot mount a small disk, which needs root: %v", err)
 		}
 		rig.Cannot(t, "cannot mount a small disk: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
+	return dir
+}
+
+// TestDiskFull fills the disk of the database and the bodies in the middle of a crawl, and
+// then frees it.
+func TestDiskFull(t *testing.T) {
+	ctx := long(t)
+	dir := smallDisk(t, "32m")
 	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
 	c.put(60, 1200, 300)
 	const open = 16
@@ -40,15 +47,21 @@ func TestDiskFull(t *testing.T) {
 	if most := 4 * open; asked > most {
 		t.Errorf("%d requests while the disk was full, want at most %d", asked, most)
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	c.free(filler)
 	c.finished(w)
 	took := time.Since(c.started)
 	c.complete()
 	c.polite()
 	t.Logf("%d URLs in %.1f s: %d requests, %d of them while the disk was full; %d lines of outcomes, %d bodies", c.urls, took.Seconds(),
 		c.site.Count(), asked, c.outcomes(), c.bodies(filepath.Join(dir, "bodies")))
+}
+
+// free removes the file that fills the disk.
+func (c *crawl) free(name string) {
+	c.Helper()
+	if err := os.Remove(name); err != nil {
+		c.Fatal(err)
+	}
 }
 
 // failing waits until a worker has logged errors in more than n different seconds.

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -168,14 +167,7 @@ func TestLongBodies(t *testing.T) {
 // database is on another disk.
 func TestDiskFullLong(t *testing.T) {
 	ctx := long(t)
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,mode=0700"); err != nil {
-		if os.Getuid() != 0 {
-			t.Skipf("cannot mount a small disk, which needs root: %v", err)
-		}
-		rig.Cannot(t, "cannot mount a small disk: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
+	dir := smallDisk(t, "64m")
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1)
 	const size, steps = 4 << 20, 64
 	c.body = c.site.Origin().Body(size + steps)
@@ -192,9 +184,7 @@ func TestDiskFullLong(t *testing.T) {
 	w.wrote(ctx, "cannot keep a body", "no space left on device")
 	rig.Until(ctx, t, "nothing is being written", func() bool { return c.unfinished(bodies) == 0 })
 	c.bodies(bodies) // no outcome was recorded without its body
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	c.free(filler)
 	c.finished(w)
 	c.complete()
 	c.equal(pages, bodies)
