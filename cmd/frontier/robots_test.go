@@ -66,7 +66,7 @@ func TestRobotsCommand(t *testing.T) {
 			}
 			got := c.cli(append([]string{"robots", "http://a.test/any"}, tt.args...)...)
 			size := regexp.MustCompile(`size         \d+`)
-			text := regexp.MustCompile(`\b[0-3]s ago`).ReplaceAllString(got.out, "0s ago")
+			text := regexp.MustCompile(`\b(1m|25h0m)?\d+s( ago|:)`).ReplaceAllString(got.out, "${1}0s$2") // however slow the machine is
 			if strings.Contains(tt.want, "123 bytes") {
 				text = size.ReplaceAllString(text, "size         123")
 			}
