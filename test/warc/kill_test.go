@@ -217,7 +217,8 @@ func tear(t *testing.T, file string) {
 	}
 }
 
-// wholeMembers returns the length of the whole members of a file, and the length of the file.
+// wholeMembers returns the length of the whole members of a file, and the length of the file. It is 0
+// if there is no record except warcinfo.
 func wholeMembers(t *testing.T, file string) (whole, size int64) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -225,7 +226,8 @@ func wholeMembers(t *testing.T, file string) (whole, size int64) {
 		t.Fatal(err)
 	}
 	in := bytes.NewReader(text) // an io.ByteReader, so gzip does not read more than a member
-	for z := new(gzip.Reader); ; {
+	members := 0
+	for z := new(gzip.Reader); ; members++ {
 		if err = z.Reset(in); err != nil {
 			break
 		}
@@ -237,6 +239,9 @@ func wholeMembers(t *testing.T, file string) (whole, size int64) {
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%s is damaged after %d bytes: %v", file, whole, err)
+	}
+	if members <= 1 {
+		whole = 0
 	}
 	return whole, in.Size()
 }
