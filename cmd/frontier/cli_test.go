@@ -146,6 +146,7 @@ func TestUsage(t *testing.T) {
 		{"retry an empty class", []string{"retry", "--class", ""}, `unknown error class ""`},
 		{"retry no class", []string{"retry", "--class", "unspecified"}, `unknown error class "unspecified"`},
 		{"retry a class and what was fetched", []string{"retry", "--class", "forbidden", "--fetched-before", "1h"}, "--fetched-before: fetched URLs have no error class: remove --class"},
+		{"crawl with a negative limit", []string{"crawl", "--max-depth=-1", page}, "--max-depth: is negative: give 0 or more"},
 		{"retry what was fetched in the future", []string{"retry", "--fetched-before=-1h"}, "--fetched-before: -1h0m0s is negative: give a duration such as 168h, or 0s for all"},
 		{"retry an age without a unit", []string{"retry", "--fetched-before", "7"}, `--fetched-before: "7" has no unit: did you mean 7s?`},
 		{"export another format", []string{"export", "--format", "xml"}, `--format must be one of "jsonl","csv"`},

@@ -50,7 +50,7 @@ func (c *crawlCmd) checkCrawl() error {
 		{"--max-bytes", p.MaxBytes}, {"--max-bytes-per-host", p.MaxHostBytes}, {"--max-time", int64(p.MaxTime)}, {"--max-time-per-host", int64(p.MaxHostTime)},
 	} {
 		if n.value < 0 {
-			return cli.UsageError(n.flag, "is negative")
+			return cli.UsageError(n.flag, "is negative: give 0 or more, or leave it out for its default")
 		}
 	}
 	for _, list := range []struct {

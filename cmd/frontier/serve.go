@@ -99,8 +99,8 @@ func (c *serveCmd) check() ([]ports.Port, error) {
 		bad          bool
 		flag, remedy string
 	}{
-		{c.Delay < 0, "delay", "is negative"},
-		{c.DrainTime < 0, "drain-time", "is negative"},
+		{c.Delay < 0, "delay", fmt.Sprintf("%v is negative: give a duration such as 2s", c.Delay)},
+		{c.DrainTime < 0, "drain-time", fmt.Sprintf("%v is negative: give a duration such as 30s", c.DrainTime)},
 		{c.Connections < 1 || c.Connections > 1000, "db-connections", fmt.Sprintf("%d is not from 1 to 1000", c.Connections)},
 		{c.LogFormat != "json" && c.LogFormat != "text", "log-format", "is not a format: give json or text"},
 	} {

@@ -274,7 +274,7 @@ func TestServeUsage(t *testing.T) {
 		{"--grpc-addr=", "--grpc-addr: is empty: give HOST:PORT"},
 		{"--http-addr nowhere", "--http-addr: "},
 		{"--healthcheck --tls-cert-file cert.pem --tls-key-file key.pem", "cert.pem"},
-		{"--delay=-1s", "--delay: is negative"},
+		{"--delay=-1s", "--delay: -1s is negative: give a duration"},
 		{"--console-host http://a.test", "--console-host: is not a host name"},
 		{"--log-format xml", "--log-format: is not a format"},
 	} {
