@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -179,25 +181,29 @@ func (d directory) unfinished(t *testing.T) []string {
 	return names
 }
 
+// list returns the sizes of the temporary files, or of the objects. A fetchd may be writing meanwhile.
 func (d directory) list(t *testing.T, incoming bool) map[string]int64 {
 	t.Helper()
 	sizes := make(map[string]int64)
 	err := filepath.WalkDir(string(d), func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err == nil && e.IsDir() {
+			return nil
+		}
+		var info fs.FileInfo
+		if err == nil {
+			info, err = e.Info()
+		}
+		if errors.Is(err, fs.ErrNotExist) { // a temporary file that has just become an object
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		key, err := filepath.Rel(string(d), path)
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
 		if strings.HasPrefix(key, ".incoming/") == incoming {
 			sizes[key] = info.Size()
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
