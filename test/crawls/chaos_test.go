@@ -152,8 +152,8 @@ type victim struct {
 }
 
 // everything starts two fetchds, a frontier serve, two runs of frontier crawl with additional flags, and
-// two programs that use the API. Each third of them that is killed is stopped in order instead. stop ends
-// those that crawl.
+// two programs that use the API. A third of the kills stop the program in order instead. stop ends those
+// that crawl.
 func (c *crawl) everything(seed string, flags ...string) (victims []victim, stop func()) {
 	c.Helper()
 	var crawlers []**process
@@ -320,7 +320,8 @@ func TestChaos(t *testing.T) {
 				victims = append(victims, victim{"PostgreSQL", server.Crash, func() { server.restart(c.dsn) }})
 			}
 			if row.fullDisk {
-				bodies, flags = filepath.Join(dir, "bodies"), []string{"--bodies", filepath.Join(dir, "bodies")}
+				bodies = filepath.Join(dir, "bodies")
+				flags = []string{"--bodies", bodies}
 				filler := filepath.Join(dir, "filler")
 				victims = append(victims, victim{"disk", func() { c.fault(func() { c.fill(filler) }) }, func() { c.free(filler) }})
 			}
