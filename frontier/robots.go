@@ -57,8 +57,7 @@ func (v *visit) askOwn() (e ending, stop bool) {
 // has many visits that need the file: one of them fetches it, and the others wait.
 func (v *visit) fetchOwnRobots(origin, path string) ending {
 	turns := &v.w.robotsTurns
-	first := turns.try(origin)
-	if !first {
+	if !turns.try(origin) {
 		patience, cancel := context.WithCancel(v.ctx)
 		defer cancel()
 		defer context.AfterFunc(v.w.draining, cancel)()
@@ -67,10 +66,9 @@ func (v *visit) fetchOwnRobots(origin, path string) ending {
 		}
 	}
 	defer turns.leave(origin)
-	if !first {
-		if entry, err := v.rules(v.ctx, origin, path); err == nil && entry.fresh() {
-			return ending{how: giveBackDelayed} // the request for the file closes the host for its delay
-		}
+	// Another visit may have fetched it since this one looked, also one that no longer has the turn.
+	if entry, err := v.rules(v.ctx, origin, path); err == nil && entry.fresh() {
+		return ending{how: giveBackDelayed} // the request for the file closes the host for its delay
 	}
 	if e := v.fetchRobots(origin); e != nil {
 		return *e

@@ -161,6 +161,31 @@ func TestRobotsOnce(t *testing.T) {
 	}
 }
 
+// TestRobotsOnceLate has a visit that found no file, and gets its turn after another one has stored it.
+func TestRobotsOnceLate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.IgnoreRobots = false
+	r.add(r.site.URL("a", "/p"))
+	w := r.worker()
+	w.storing, w.draining = t.Context(), t.Context() // as Run sets them
+	claims, err := r.store.Claim(t.Context(), store.ClaimParams{Limit: 1})
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("Claim = %v, %v", claims, err)
+	}
+	v := &visit{w: w, claim: claims[0], ctx: t.Context()}
+	origin, path := originOf(v.claim.URL)
+	if err := w.saveAnswer(t.Context(), store.Robots{Origin: origin, Status: 404}); err != nil {
+		t.Fatal(err)
+	}
+	if e := v.fetchOwnRobots(origin, path); e.how != giveBackDelayed {
+		t.Errorf("the visit ends with %v, want its URL given back", e.how)
+	}
+	if paths := r.paths(); len(paths) != 0 {
+		t.Errorf("requests %q, want none: the file is stored", paths)
+	}
+}
+
 // TestRobotsOnceDrained checks that visits which wait for another one's robots.txt give their URLs
 // back at once when the worker stops.
 func TestRobotsOnceDrained(t *testing.T) {
