@@ -77,6 +77,7 @@ func TestFlags(t *testing.T) {
 		{"no time", []string{"--seconds", "0"}, exitUsage, "--seconds=0"},
 		{"a part in place of the page", []string{"--only", "unary"}, exitUsage, "--out="},
 		{"a short run in place of the page", []string{"--quick"}, exitUsage, "--out="},
+		{"a file of ratios that is missing", []string{"--recorded", "none.txt", "--out", ""}, exitUsage, "none.txt"},
 		{"an unknown kind of load", []string{"call", "--kind", "other", "--target", "http://127.0.0.1/b/1"}, exitError, "give one of"},
 		{"an authority without a certificate", []string{"relay", "--authority", os.DevNull}, exitError, "no certificate"},
 	} {

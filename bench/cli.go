@@ -38,7 +38,8 @@ The whole run takes about ten minutes, and writes benchmarks.md and its plots in
 folder --out. It keeps the text between the marks "by hand".
 
 Exit code: 0 if everything was measured, even if a goal was missed; 1 if something
-could not be measured, or a fetch failed unexpectedly; 2 for wrong flags.`
+could not be measured, a fetch failed unexpectedly, or a ratio exceeds the one that
+--recorded names by more than 15 %; 2 for wrong flags.`
 
 // parts are the commands that bench runs as separate processes.
 type parts struct {
@@ -57,8 +58,11 @@ type choices struct {
 	Quick   bool    `help:"One round of short loads, to see that it works. It needs an empty --out, or another folder."`
 
 	Profile     string `help:"Folder for CPU profiles of the service, one per load. Profiling costs some of the measured CPU time." placeholder:"DIR"`
+	Recorded    string `help:"File of ratios, such as bench/ratios.txt. Fail if a measured ratio exceeds its recorded one by more than 15 %." placeholder:"FILE"`
+	Record      string `help:"Write the measured ratios to this file." placeholder:"FILE"`
 	NodeModules string `help:"Folder with the node_modules of the callers in Node, as .ci/bench-install prints it." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
 	only        *regexp.Regexp
+	recorded    ratios
 }
 
 // program holds the arguments, environment and streams of a run.
@@ -119,6 +123,11 @@ func (p program) fail(err error, code int) int {
 func (c *choices) check() error {
 	var err error
 	c.only, err = regexp.Compile(c.Only)
+	if err == nil && c.Recorded != "" {
+		if c.recorded, err = readRatios(c.Recorded); err != nil {
+			return fmt.Errorf("--recorded: %w", err)
+		}
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("--only: %w", err)
@@ -150,7 +159,8 @@ func (p program) measure(ctx context.Context, c *choices) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{workshop: w, rounds: c.Rounds, warmup: 500 * time.Millisecond, span: time.Duration(c.Seconds * float64(time.Second)), progress: p.stderr, began: time.Now()}
+	b := &bench{workshop: w, rounds: c.Rounds, span: time.Duration(c.Seconds * float64(time.Second)), progress: p.stderr, began: time.Now()}
+	b.warmup = min(500*time.Millisecond, b.span)
 	if c.Quick {
 		b.rounds, b.warmup, b.span = 1, 200*time.Millisecond, 500*time.Millisecond
 	}
@@ -163,7 +173,10 @@ func (p program) measure(ctx context.Context, c *choices) error {
 		return err
 	}
 	out := newPage(results, b.leftOut)
-	if _, err := io.WriteString(p.stdout, out.Summary()); err != nil || c.Out == "" {
+	if _, err := io.WriteString(p.stdout, out.Summary()); err != nil {
+		return err
+	}
+	if err := c.judge(ratiosOf(results)); err != nil || c.Out == "" {
 		return err
 	}
 	if len(out.Goals) == 0 {
@@ -171,4 +184,17 @@ func (p program) measure(ctx context.Context, c *choices) error {
 	}
 	out.Machine, out.Command = facts, fmt.Sprintf("go run ./bench --rounds %d --seconds %g", c.Rounds, c.Seconds)
 	return write(c.Out, out)
+}
+
+// judge records the ratios, and compares them with those that were recorded before.
+func (c *choices) judge(now ratios) error {
+	if c.Record != "" {
+		if err := now.record(c.Record); err != nil {
+			return err
+		}
+	}
+	if c.Recorded == "" {
+		return nil
+	}
+	return now.compare(c.recorded)
 }
