@@ -26,6 +26,14 @@ debian() {
   quietly apt-get update -qq && DEBIAN_FRONTEND=noninteractive quietly apt-get install -y -qq --no-install-recommends "$@"
 }
 
+# sources PATTERN…: lists tracked and new files, separated by NUL.
+sources() {
+  git ls-files -z --cached --others --exclude-standard -- "$@" |
+    while IFS= read -r -d '' file; do
+      if [ -f "$file" ]; then printf '%s\0' "$file"; fi
+    done
+}
+
 # npm_modules FOLDER: installs the packages of FOLDER/package-lock.json, and prints the folder that
 # has node_modules. It is outside the tree, and named by a hash of its inputs.
 npm_modules() (
@@ -54,6 +62,15 @@ stop_programs() {
   rm -rf "$work"
 }
 
+# programs NAME…: puts these programs of ours into the folder $work: those of TEST_PROGRAMS, or new ones.
+programs() {
+  if [ -n "${TEST_PROGRAMS:-}" ]; then
+    (cd "$TEST_PROGRAMS" && cp "$@" "$work/")
+  else
+    CGO_ENABLED=0 go build -o "$work/" "${@/#/./cmd/}"
+  fi
+}
+
 # start NAME ARG…: starts a program, with its output in a log.
 start() {
   "$work/$1" "${@:2}" >"$work/$1.log" 2>&1 &
@@ -64,7 +81,7 @@ start() {
 await() {
   local until=$((SECONDS + 15))
   until "${@:2}" >/dev/null 2>&1; do
-    if [ "$SECONDS" -ge "$until" ] || ! kill -0 "${started[-1]}" 2>/dev/null; then
+    if [ "$SECONDS" -ge "$until" ] || { [ "${#started[@]}" -gt 0 ] && ! kill -0 "${started[-1]}" 2>/dev/null; }; then
       echo "$1 did not become ready"
       return 1
     fi

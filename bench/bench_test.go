@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"fetchd/bench/caller"
 	"fetchd/bench/report"
+	"fetchd/test/need"
 )
 
 // TestMain makes the test binary act as bench when bench starts itself again.
@@ -289,7 +289,5 @@ func TestOrder(t *testing.T) {
 // onLinux skips tests that read the clocks of processes.
 func onLinux(t *testing.T) {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("the CPU time and memory of a process are read from Linux")
-	}
+	need.Linux(t, "the CPU time and memory of a process are read from Linux")
 }

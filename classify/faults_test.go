@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/need"
 )
 
 // These helpers produce real network errors for the tables of neterror_test.go.
@@ -152,7 +153,7 @@ func connectError(t *testing.T, d *net.Dialer, addr string) error {
 // use of the connection.
 func connectReset(t *testing.T, addr string) error {
 	t.Helper()
-	for range 5000 {
+	for {
 		var d net.Dialer
 		conn, err := d.DialContext(t.Context(), "tcp", addr)
 		if err != nil {
@@ -160,8 +161,6 @@ func connectReset(t *testing.T, addr string) error {
 		}
 		_ = conn.Close()
 	}
-	t.Skip("no reset was quick enough")
-	return nil
 }
 
 // resetError reads from a connection that is reset after the first byte sent.
@@ -296,7 +295,7 @@ func unreachable(t *testing.T, is ...error) error {
 			}
 		}
 	}
-	t.Skip("every address has a route here")
+	need.Missing(t, "run it without routes to addresses for documentation", "every address has a route here")
 	return nil
 }
 

@@ -64,6 +64,7 @@ func TestDo(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request(tt.path)
 			if tt.change != nil {
 				tt.change(in)
@@ -175,6 +176,7 @@ func TestFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			r := r.in(t)
 			resp, err := r.client.Do(t.Context(), r.request(tt.path))
 			if resp != nil {
 				t.Errorf("Do(%s) returned a response", tt.path)
@@ -366,6 +368,7 @@ func TestServicePlane(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			r := r.in(t)
 			resp, err := r.client.Do(tt.ctx, tt.in)
 			if resp != nil || status.Code(err) != tt.code || tt.cause != nil && !errors.Is(err, tt.cause) {
 				t.Errorf("Do = %v, %v; want %v that matches %v", resp, err, tt.code, tt.cause)

@@ -41,6 +41,7 @@ func TestManyBodies(t *testing.T) {
 		{"more than max_size_bytes", "200:size=3000000,chunked", &pb.BodyPolicy{Delivery: auto, MaxSizeBytes: new(int64(2_000_000))}, 0, 0, class(pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/" + strings.NewReplacer(" ", "-", ",", "").Replace(row.name) + "/" + row.script)
 			in.BodyPolicy = row.policy
 			for result, err := range r.client.Many(t.Context(), slices.Values([]*pb.FetchRequest{in}), client.ManyOptions{}) {
@@ -163,6 +164,7 @@ func TestManyMalformed(t *testing.T) {
 		{"a body of 1 MiB", put(1 << 20), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			good := func() *pb.FetchRequest { return r.request("/s/good/200:size=10,delay=50ms") }
 			results := 0
 			for result, err := range r.client.Many(t.Context(), slices.Values([]*pb.FetchRequest{good(), row.in, good()}), client.ManyOptions{}) {

@@ -38,6 +38,7 @@ func TestTaskBody(t *testing.T) {
 		{"more than max_size_bytes", "200:size=3000000,chunked", pb.BodyDelivery_BODY_DELIVERY_AUTO, 2_000_000, -1, 0, pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			path := filepath.Join(t.TempDir(), "body")
 			f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
@@ -84,6 +85,7 @@ func TestTaskBodyFails(t *testing.T) {
 		{"when it starts over", "200:size=3000000,cut=2000000/200:size=1099511627776", failing{truncate: full}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/" + filepath.Base(t.Name()) + "/" + row.script)
 			in.RetryPolicy = &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD}
 			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}

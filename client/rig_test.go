@@ -32,6 +32,13 @@ type rig struct {
 	client *client.Client
 }
 
+// in returns r for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	c := *r
+	c.T = t
+	return &c
+}
+
 // newRig starts it. change may alter the configuration of the service.
 func newRig(t *testing.T, change ...func(*server.Config)) *rig {
 	t.Helper()

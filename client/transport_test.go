@@ -130,7 +130,7 @@ func TestTransport(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := &rig{t, r.origin, r.server, r.addr, r.client}
+			r := r.in(t)
 			requests, finalAt := cmp.Or(tt.requests, 1), cmp.Or(tt.finalAt, tt.path)
 			target := r.origin.URL("http", tt.path)
 			resp, err := r.call(r.web(tt.change), tt.method, target, tt.body, tt.header)
@@ -237,7 +237,7 @@ func TestTransportRefuses(t *testing.T) {
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := &rig{t, r.origin, r.server, r.addr, r.client}
+			r := r.in(t)
 			if tt.web == nil {
 				tt.web = r.web()
 			}
@@ -301,6 +301,7 @@ func TestTransportTimeout(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			r := r.in(t)
 			if tt.ctx == nil {
 				tt.ctx = t.Context()
 			} else {
@@ -345,6 +346,7 @@ func TestTransportCookies(t *testing.T) {
 	r := newRig(t)
 	for _, followed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the service follows %v", followed), func(t *testing.T) {
+			r := r.in(t)
 			web := r.web(func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Follow: &followed} })
 			jar, err := cookiejar.New(nil)
 			if err != nil {

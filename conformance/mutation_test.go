@@ -19,9 +19,6 @@ import (
 // time, and expects a vector to fail each time. It runs the vectors only: what they do not check is
 // not checked for an implementation in another language.
 func TestMutation(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs the vectors hundreds of times")
-	}
 	start := time.Now()
 	texts, mutants := mutate(t, "../classify", "class.go", "decide.go", "policy.go", "retryafter.go")
 	if len(mutants) < 500 {

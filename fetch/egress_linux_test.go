@@ -11,6 +11,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/test/need"
 )
 
 // silentListener accepts nothing, and its queue is full. Connections to it get no answer.
@@ -19,7 +20,7 @@ func silentListener(t *testing.T, address string) net.Listener {
 	var listen net.ListenConfig
 	l, err := listen.Listen(t.Context(), "tcp", address)
 	if err != nil {
-		t.Skipf("this system cannot listen on %s: %v", address, err)
+		need.Missing(t, "run it where loopback has this address", "this system cannot listen on %s: %v", address, err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	tcp, ok := l.(*net.TCPListener)

@@ -185,9 +185,6 @@ func digest(body []byte) string {
 func TestResumeAtRandom(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 20
-	if testing.Short() {
-		t.Skip("64 MiB four times: not with -short")
-	}
 	for _, listener := range []string{"http", "https"} {
 		t.Run(listener, func(t *testing.T) {
 			t.Parallel()

@@ -33,6 +33,7 @@ func TestUndelivered(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			w := w.in(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			r := *request
@@ -84,6 +85,7 @@ func TestRefusedChunkIsNotReused(t *testing.T) { //nolint:paralleltest // other 
 		{"the last of a hold-back", 100_000, 3, errors.New("gone")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			w := w.in(t)
 			r := w.request("http", fmt.Sprintf("/s/k%d/200:size=100000,chunked", i))
 			r.HoldBackBytes = row.holdBack
 			chunks := 0

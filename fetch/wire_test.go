@@ -25,6 +25,13 @@ type wire struct {
 	key    string
 }
 
+// in returns w for a subtest.
+func (w *wire) in(t *testing.T) *wire {
+	c := *w
+	c.T = t
+	return &c
+}
+
 // newWire starts an origin and a client that may reach it.
 func newWire(t *testing.T) *wire {
 	t.Helper()

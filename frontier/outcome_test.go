@@ -49,6 +49,7 @@ func TestOutcomes(t *testing.T) {
 		{"a redirect without a target", "/s/q/302", store.Fetched, 302, "", 1, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			host := strings.NewReplacer(" ", "-", "HTTP", "http", "URL", "url").Replace(row.name)
 			u := r.site.URL(host, row.path)
 			r.add(u)

@@ -28,8 +28,20 @@ type rig struct {
 	store   store.Store
 	config  Config
 
+	*journal
+}
+
+// journal has what the worker recorded.
+type journal struct {
 	mu      sync.Mutex
 	records []Record
+}
+
+// in returns r for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	c := *r
+	c.T = t
+	return &c
 }
 
 // newRig returns a rig with a delay between the fetches of a host.
@@ -40,7 +52,7 @@ func newRig(t *testing.T, delay time.Duration, cfg site.Config) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	r := &rig{T: t, site: s, store: openStore(t, filepath.Join(t.TempDir(), "frontier.db"), delay)}
+	r := &rig{T: t, site: s, store: openStore(t, filepath.Join(t.TempDir(), "frontier.db"), delay), journal: new(journal)}
 	r.service = newFetchd(t, s)
 	r.config = Config{Policy: DefaultPolicy(), MaxAttempts: 1, IgnoreRobots: true, Recorded: func(rec Record) error {
 		r.mu.Lock()

@@ -49,6 +49,7 @@ func TestRobots(t *testing.T) {
 		{"a redirect leads to a path that is allowed there", "open", redirectTo(302, "http://closed.demo.test:PORT/?x"), store.Fetched, "", 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			_, port, _ := strings.Cut(r.site.Addr(), ":")
 			u := r.site.URL(row.host, strings.ReplaceAll(row.path, "PORT", port))
 			r.add(u)

@@ -125,6 +125,7 @@ func TestMetricsMove(t *testing.T) {
 	r := counted(t)
 	for _, row := range fetches {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			before := r.series()
 			out := r.fetch(row.listener, row.path, func(req *fetch.Request) {
 				if row.change != nil {

@@ -29,6 +29,13 @@ type rig struct {
 	context  context.Context // of the fetches
 }
 
+// in returns r for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	c := *r
+	c.T = t
+	return &c
+}
+
 // counted returns a rig with metrics only.
 func counted(t *testing.T) *rig {
 	t.Helper()

@@ -73,6 +73,7 @@ func TestAcceptsLimits(t *testing.T) {
 	}
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/" + key(i) + "/204")
 			row.change(in)
 			stream := r.mustStream(t.Context(), in)
@@ -110,6 +111,7 @@ func TestPostIsSentOnce(t *testing.T) {
 	} {
 		for _, method := range []string{"POST", "PATCH"} {
 			t.Run(method+" "+row.name, func(t *testing.T) {
+				r := r.in(t)
 				k := strings.ReplaceAll(method+row.name, " ", "-")
 				in := r.request("/s/" + k + "/" + row.script)
 				in.Method, in.Body = method, []byte("body")

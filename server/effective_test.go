@@ -104,6 +104,7 @@ func TestEffectivePoliciesAreComplete(t *testing.T) {
 	r := newRig(t)
 	for _, profile := range []pb.RetryProfile{pb.RetryProfile_RETRY_PROFILE_UNSPECIFIED, pb.RetryProfile_RETRY_PROFILE_STANDARD, pb.RetryProfile_RETRY_PROFILE_DOWNLOAD} {
 		t.Run(profile.String(), func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/k/200")
 			in.RetryPolicy = &pb.RetryPolicy{Profile: profile}
 			got := r.mustFetch(in).admitted().GetEffectiveRequest()
@@ -165,6 +166,7 @@ func TestClampedFields(t *testing.T) {
 	} {
 		for over, want := range map[int64][]string{0: nil, 1: {row.field}, 1 << 55: {row.field}} {
 			t.Run(fmt.Sprintf("%s %d over", row.field, over), func(t *testing.T) {
+				r := r.in(t)
 				in := r.request("/s/k/200")
 				row.set(in, over)
 				admitted := r.mustFetch(in).admitted()

@@ -29,6 +29,7 @@ func TestExplainVectors(t *testing.T) {
 	r := newRig(t)
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
+			r := r.in(t)
 			in, want := new(pb.ExplainRequest), new(pb.ExplainResponse)
 			if err := protojson.Unmarshal(v.Request, in); err != nil {
 				t.Fatalf("request: %v", err)
@@ -130,6 +131,7 @@ func TestExplainRefuses(t *testing.T) {
 		{"unknown profile", func(in *pb.ExplainRequest) { in.RetryPolicy = &pb.RetryPolicy{Profile: 99} }, []string{"retry_policy.profile"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: []*pb.Header{{Name: "Location", Value: "/" + marker}}}}
 			row.change(in)
 			_, err := r.Client.Explain(t.Context(), in)

@@ -37,6 +37,7 @@ func TestEventLevels(t *testing.T) {
 			chunks, []string{"attempt_finished", "outcome"}), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/r/" + row.name + "/302/2/503/200:size=100000")
 			in.EventLevel = row.level
 			a := r.mustFetch(in)
@@ -85,6 +86,7 @@ func TestAutoDelivery(t *testing.T) {
 		{pb.EventLevel_EVENT_LEVEL_ALL, 1000, true, attempts},
 	} {
 		t.Run(fmt.Sprint(row.level, " ", row.size), func(t *testing.T) {
+			r := r.in(t)
 			in := r.request(fmt.Sprintf("/s/%d/200:size=%d", row.level, row.size))
 			in.EventLevel = row.level
 			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO, HoldBackBytes: new(int64(35_000))}
@@ -193,6 +195,7 @@ func TestUnary(t *testing.T) {
 		{"INLINE", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 2, 1000, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/" + row.name + "/503/200:size=1000")
 			if row.change != nil {
 				row.change(in)

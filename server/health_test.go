@@ -59,6 +59,7 @@ func TestHealthIsNotRead(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			h := r.hostile()
 			h.open(1, row.method, row.fields...)
 			h.must(h.framer.WriteData(1, false, row.data))
@@ -79,6 +80,7 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 	for _, method := range []string{healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			h := r.hostile(window(0))
 			for i := range uint32(60) {
 				h.open(2*i+1, method)

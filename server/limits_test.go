@@ -148,6 +148,7 @@ func TestMaxHops(t *testing.T) {
 		{"below zero", []string{"-1"}, "", codes.FailedPrecondition},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			r.Origin.Reset()
 			ctx := t.Context()
 			for _, sent := range row.sent {

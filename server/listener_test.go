@@ -120,6 +120,7 @@ func TestUnauthenticatedBytes(t *testing.T) {
 	}{{"an unauthenticated client", "", true}, {"a caller", "Bearer right", false}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			h := r.hostile()
 			h.open(1, pb.FetchService_FetchMany_FullMethodName, [2]string{"authorization", row.token})
 			var err error
@@ -164,6 +165,7 @@ func TestRequestsWithoutAWindowEnd(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.URL, "https://"))
 			if err != nil {

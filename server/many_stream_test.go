@@ -91,6 +91,7 @@ func TestFetchManyBodies(t *testing.T) {
 		}, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			task := r.task("a", "/s/"+strings.NewReplacer(" ", "-", ",", "").Replace(row.name)+"/"+row.script)
 			task.Request.BodyPolicy = &pb.BodyPolicy{Delivery: row.delivery}
 			if row.change != nil {

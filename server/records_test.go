@@ -62,6 +62,7 @@ func TestRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			in := recorded(r.request("/s/"+name+"/"+strings.ReplaceAll(script, "%2Fk%2F", "%2F"+name+"%2F")), "pages")
 			o := call(in)
 			var got []string

@@ -44,6 +44,7 @@ func TestReflection(t *testing.T) {
 	r := newRig(t)
 	for _, version := range []string{"v1", "v1alpha"} {
 		t.Run(version, func(t *testing.T) {
+			r := r.in(t)
 			ask := r.asker(version)
 			var services []string
 			for _, s := range ask(t, &reflectv1.ServerReflectionRequest{

@@ -236,6 +236,7 @@ func TestRefusesResumePoint(t *testing.T) {
 		{"with nothing", new(pb.ResumePoint), []string{"offset_bytes", "validator"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/k/200")
 			in.BodyPolicy = &pb.BodyPolicy{ResumePoint: row.point}
 			for i := range row.want {

@@ -79,6 +79,7 @@ func TestRefuses(t *testing.T) {
 			"retry_policy.multiplier", "timeout_policy.total_timeout", "event_level", "cookie_mode", "auth_provider"}}})
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := &pb.FetchRequest{Url: r.Origin.URL("http", "/s/"+key(i)+"/200?"+marker),
 				Headers: []*pb.Header{{Name: "Authorization", Value: marker}}}
 			row.change(in)
@@ -128,6 +129,7 @@ func TestUnaryRefuses(t *testing.T) {
 			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO}}}, []string{"request.body_policy.delivery"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			_, err := r.Client.FetchUnary(t.Context(), row.in)
 			wantViolations(t, err, row.want)
 		})
@@ -148,6 +150,7 @@ func TestRefusalFitsTrailers(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/k/200")
 			row.change(in)
 			var trailer metadata.MD
@@ -183,6 +186,7 @@ func TestTooLongMessage(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			_, unary := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.put("k", row.body)})
 			for field, err := range map[string]error{"body": r.fetch(t.Context(), r.put("k", row.body)).err, "request.body": unary} {
 				wantViolations(t, err, []string{field})
@@ -194,6 +198,7 @@ func TestTooLongMessage(t *testing.T) {
 	}
 	t.Run("Explain", func(t *testing.T) {
 		t.Parallel()
+		r := r.in(t)
 		_, err := r.Client.Explain(t.Context(), &pb.ExplainRequest{Response: &pb.HttpResponse{Headers: []*pb.Header{{Name: "A", Value: repeat(longest)}}}})
 		wantViolations(t, err, []string{"message"})
 	})

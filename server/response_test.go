@@ -25,6 +25,7 @@ func TestBytesThatAreNotUTF8(t *testing.T) {
 		{"failure, then success", "/s/f/503:header=X-Name=caf%E9/200:header=X-Name=caf%E9"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request(row.path)
 			in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 			a := r.mustFetch(in)
@@ -136,6 +137,7 @@ func TestErrorBody(t *testing.T) {
 		{"coded", "404:size=100,coding=gzip", nil, 100},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/" + key(i) + "/" + row.script)
 			if row.change != nil {
 				row.change(in)

@@ -26,6 +26,7 @@ func TestEffectiveRecovery(t *testing.T) {
 		{"of a range", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "range", Value: "bytes=0-1"}} }, pb.BodyRecovery_BODY_RECOVERY_NONE},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := r.request("/s/k/200")
 			in.BodyPolicy = new(pb.BodyPolicy)
 			row.change(in)
@@ -99,6 +100,7 @@ func TestResumeShowsOneResponse(t *testing.T) {
 	} {
 		for endpoint, fetch := range map[string]func(*rig, context.Context, *pb.FetchRequest) *answer{"gRPC": (*rig).fetch, "HTTP": (*rig).fetchWeb} {
 			t.Run(row.name+" over "+endpoint, func(t *testing.T) {
+				r := r.in(t)
 				in := r.request("/s/" + row.name + endpoint + "/" + step + ",cut=900000/" + step)
 				in.EventLevel = row.level
 				a := fetch(r, t.Context(), in)

@@ -38,6 +38,13 @@ type rig struct {
 	logs *logs
 }
 
+// in returns r for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	c := *r
+	c.T = t
+	return &c
+}
+
 // newRig starts a rig on loopback. change may alter the configuration.
 func newRig(t *testing.T, change ...func(*server.Config)) *rig {
 	t.Helper()

@@ -63,6 +63,7 @@ func TestStore(t *testing.T) {
 	}
 	path := "/s/k/200:size=3145728"
 	t.Run("Fetch", func(t *testing.T) {
+		r := r.in(t)
 		a := r.mustFetch(toStore(r.request(path), "open", ""))
 		check(t, "sha256/DIGEST", a.outcome)
 		if len(a.body) > 0 {
@@ -70,6 +71,7 @@ func TestStore(t *testing.T) {
 		}
 	})
 	t.Run("FetchUnary", func(t *testing.T) {
+		r := r.in(t)
 		m := r.mustUnary(toStore(r.request(path), "open", "a/b"))
 		check(t, "a/b", m.GetOutcome())
 		p := m.GetEffectiveRequest().GetBodyPolicy()
@@ -78,6 +80,7 @@ func TestStore(t *testing.T) {
 		}
 	})
 	t.Run("FetchMany", func(t *testing.T) {
+		r := r.in(t)
 		stream, err := r.Client.FetchMany(t.Context())
 		must(t, err)
 		must(t, stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "t", Request: toStore(r.request(path), "open", "many")}}}))
@@ -90,6 +93,7 @@ func TestStore(t *testing.T) {
 		}
 	})
 	t.Run("HTTP", func(t *testing.T) {
+		r := r.in(t)
 		raw, err := protojson.Marshal(toStore(r.request(path), "open", "http"))
 		must(t, err)
 		resp, err := r.HTTPClient.Post(r.URL+"/v1/fetch:unary", "application/json", bytes.NewReader(raw))
@@ -103,6 +107,7 @@ func TestStore(t *testing.T) {
 		check(t, "http", m.GetOutcome())
 	})
 	t.Run("too large for the store", func(t *testing.T) {
+		r := r.in(t)
 		in := toStore(r.request(path), "small", "k")
 		in.BodyPolicy.MaxSizeBytes = new(int64(5000))
 		m := r.mustUnary(in)
@@ -115,10 +120,12 @@ func TestStore(t *testing.T) {
 		}
 	})
 	t.Run("of others", func(t *testing.T) {
+		r := r.in(t)
 		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: toStore(r.request(path), "others", "k")})
 		wantCode(t, "a store of others", err, codes.PermissionDenied)
 	})
 	t.Run("over raw", func(t *testing.T) {
+		r := r.in(t)
 		in, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/v1/raw?url="+r.Origin.URL("http", path), nil)
 		must(t, err)
 		in.Header.Set("Fetchd-Request", `{"body_policy":{"delivery":"BODY_DELIVERY_STORE","store":"open"}}`)
@@ -157,6 +164,7 @@ func TestStoreRefuses(t *testing.T) {
 		{"a key with another delivery", "", "k", policy(func(p *pb.BodyPolicy) { p.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST }), "body_policy.key"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			in := toStore(r.request("/s/refused/200"), row.store, row.key)
 			if row.change != nil {
 				row.change(in)
@@ -166,6 +174,7 @@ func TestStoreRefuses(t *testing.T) {
 		})
 	}
 	t.Run("a bucket with the digest", func(t *testing.T) {
+		r := r.in(t)
 		in := toStore(r.request("/s/k/404"), "bucket", "")
 		in.Integrity = &pb.Integrity{Sha256: strings.Repeat("a", 64)}
 		r.mustUnary(in)

@@ -205,6 +205,7 @@ func TestWebRefuses(t *testing.T) {
 		{"another path", "/v1/nothing", good, nil, 404, codes.NotFound, "/v1/fetch"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			resp := r.post(t.Context(), row.path, row.body, func(r *http.Request) {
 				r.Header.Set("Authorization", "Bearer right")
 				if row.change != nil {

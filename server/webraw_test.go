@@ -107,6 +107,7 @@ func TestRaw(t *testing.T) {
 		{"a body that breaks before a byte is sent", "GET", "/s/early/200:size=1000,cut=500", noWait, 502, nil, map[string]string{"Fetchd-Attempts": "3", "Fetchd-Status-Code": "200"}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			resp := r.rawCall(t.Context(), row.method, row.path, sets("Fetchd-Request", row.request))
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != row.status || row.body != nil && !bytes.Equal(body, row.body) {
@@ -174,6 +175,7 @@ func TestRawPost(t *testing.T) {
 		{"GET by POST", `{"method":"GET"}`, "", "", "GET", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			resp := r.rawCall(t.Context(), "POST", "/s/"+row.method+"/200:echo", sets("Fetchd-Request", row.request), func(req *http.Request) {
 				req.Body, req.ContentLength = io.NopCloser(strings.NewReader(row.body)), int64(len(row.body))
 				req.Header.Set("Expect", "100-continue")
@@ -249,6 +251,7 @@ func TestRawRefuses(t *testing.T) {
 		{"a preflight", "OPTIONS", target, []func(*http.Request){sets("Access-Control-Request-Headers", "fetchd-request"), sets("Access-Control-Request-Method", "GET")}, 405, codes.Unimplemented, "GET, HEAD, POST"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			resp := r.post(t.Context(), "/v1/raw"+row.query, "", append([]func(*http.Request){func(req *http.Request) {
 				req.Method = row.method
 				req.Header.Del("Content-Type")

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -17,6 +16,7 @@ import (
 	"fetchd/bench/origin"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/need"
 )
 
 // start runs an origin and a fetchd that allows only loopback until the test ends. It returns
@@ -212,7 +212,5 @@ func TestHoldEnds(t *testing.T) {
 // onLinux skips tests that read the clocks of processes.
 func onLinux(t *testing.T) {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("the CPU time and memory of a process are read only on Linux")
-	}
+	need.Linux(t, "the CPU time and memory of a process are read only on Linux")
 }

@@ -16,6 +16,7 @@ import (
 	"fetchd/internal/rules"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/need"
 )
 
 func TestConformanceOfTheServiceInside(t *testing.T) {
@@ -144,7 +145,7 @@ func TestConformanceOriginAddress(t *testing.T) {
 func TestConformanceOfAClient(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("the clients are scripts of a shell")
+		need.Missing(t, "run it on Linux", "the clients are scripts of a shell")
 	}
 	fails := filepath.Join(t.TempDir(), "fails")
 	if err := os.WriteFile(fails, []byte("#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'fails 1'; exit; fi\necho \"$ORIGIN_CA $1\" >&2\nexit 7\n"), 0o700); err != nil {

@@ -17,6 +17,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
 	"fetchd/internal/download"
+	"fetchd/test/need"
 )
 
 // listed runs a download of a list that is given as standard input; {O} in it is
@@ -315,10 +316,10 @@ func mount(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if os.Getuid() != 0 || runtime.GOOS != "linux" {
-		t.Skip("mounting a file system takes root, on Linux")
+		need.Missing(t, "run it as root on Linux", "mounting a file system takes root")
 	}
 	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("cannot mount: %v: %s", err, out)
+		need.Missing(t, "run it where root may mount a tmpfs", "cannot mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", dir).Run() }) // else the folder cannot be removed, and says so
 	return dir
@@ -335,7 +336,7 @@ func TestDownloadDiskFull(t *testing.T) {
 		t.Fatalf("exit status %d\n%s", got.code, got.err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,size=8m", dir).CombinedOutput(); err != nil {
-		t.Skipf("cannot make room: %s", out)
+		t.Fatalf("cannot make room: %s", out)
 	}
 	got = listed(t, o, dir, list)
 	asked := ranges(o, "k")
@@ -353,7 +354,7 @@ func TestDownloadReadOnly(t *testing.T) {
 	if os.Getuid() == 0 {
 		dir = mount(t, "ro,size=1m")
 	} else if dir = t.TempDir(); os.Chmod(dir, 0o500) != nil { //nolint:gosec // it is a folder
-		t.Skip("cannot make it read-only")
+		t.Fatal("cannot make it read-only")
 	}
 	o := startOrigin(t)
 	if got := listed(t, o, dir, "{O}/k/200 file\n"); got.code != cli.ExitOutput || !strings.Contains(got.err, "1 failed") {

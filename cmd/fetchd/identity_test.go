@@ -173,6 +173,7 @@ func TestTokens(t *testing.T) {
 		{"the name", []string{"Bearer crawler"}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			s := s.in(t)
 			s.T = t
 			code, http := codes.OK, 200
 			if !row.ok {
@@ -213,6 +214,8 @@ func TestTokenAndCertificate(t *testing.T) {
 		{"neither", "", wish{}, codes.Unauthenticated, showCertificate},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			a := a.in(t)
+			s := s.in(t)
 			s.T = t
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+row.token)
 			wantStatus(t, "gRPC", call(ctx, s.dial(a.client(&row.wish))), row.code, row.text)

@@ -81,6 +81,8 @@ func TestOriginsReload(t *testing.T) {
 		{name: "the profile again", change: func() { f.write("origins.yaml", []byte(profiles)) }, log: changed, want: "15"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			f := f.in(t)
+			s := s.in(t)
 			s.T = t
 			if row.change != nil {
 				row.change()

@@ -102,6 +102,7 @@ func TestCallersOfProfiles(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			f := f.in(t)
 			o, err := readOrigins(f.write(strings.ReplaceAll(row.name, " ", "-")+".yaml", []byte(row.file)), new(origins))
 			if err != nil {
 				t.Fatal(err)

@@ -175,6 +175,8 @@ func TestReload(t *testing.T) {
 			want: []string{`"reloaded","changed":["token-file"]`}, a: codes.Unauthenticated, b: codes.Unauthenticated},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			f := f.in(t)
+			s := s.in(t)
 			good, err := os.ReadFile(f.path("cert.pem"))
 			if err != nil {
 				t.Fatal(err)
@@ -189,13 +191,13 @@ func TestReload(t *testing.T) {
 				defer f.write("cert.pem", good)
 			}
 			s.T = t
-			before := s.seen
+			before := *s.seen
 			if row.refused {
 				s.reload(`"not reloaded: everything stays as it was"`)
 			} else {
 				s.reload(`"reloaded"`)
 			}
-			said := s.log.String()[before:s.seen]
+			said := s.log.String()[before:*s.seen]
 			for _, want := range row.want {
 				if !strings.Contains(said, want) {
 					t.Errorf("log %s, want %s in it", said, want)
@@ -238,7 +240,7 @@ func TestLogLevelChanges(t *testing.T) {
 	finished := func() bool {
 		wantStatus(t, "a call", call(t.Context(), client), codes.OK, "")
 		s.reload("reloaded") // the line of the call comes before
-		return strings.Contains(s.log.String()[:s.seen], `"msg":"finished call"`)
+		return strings.Contains(s.log.String()[:*s.seen], `"msg":"finished call"`)
 	}
 	if finished() {
 		t.Error("a call that went well is logged at level info")
@@ -254,9 +256,6 @@ func TestLogLevelChanges(t *testing.T) {
 
 // TestHangup sends a real signal to a real process.
 func TestHangup(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a process")
-	}
 	f := newFolder(t)
 	config := f.write("fetchd.yaml", []byte("max-fetches: 1\n"))
 	var log output

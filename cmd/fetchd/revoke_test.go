@@ -96,6 +96,8 @@ func TestRevoked(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			a := a.in(t)
+			b := b.in(t)
 			f := newFolder(t)
 			const both = "tls-allow-san: [a.example, b.example]\n"
 			var args []string

@@ -97,16 +97,23 @@ type service struct {
 	*testing.T
 	grpc, http string // addresses
 	log        *output
-	seen       int    // bytes of the log that are read
+	seen       *int   // bytes of the log that are read
 	stop       func() // stops the command, which must end without an error
 	hangup     chan os.Signal
 	look       chan time.Time
 }
 
+// in returns s for a subtest.
+func (s *service) in(t *testing.T) *service {
+	c := *s
+	c.T = t
+	return &c
+}
+
 // start runs the command until the test ends.
 func start(t *testing.T, args ...string) *service {
 	t.Helper()
-	s := &service{T: t, log: new(output), hangup: make(chan os.Signal), look: make(chan time.Time)}
+	s := &service{T: t, log: new(output), seen: new(int), hangup: make(chan os.Signal), look: make(chan time.Time)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan int, 1)
 	args = append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--drain-time", "10s"}, args...)
@@ -176,8 +183,8 @@ func ask(ctx context.Context, cfg *tls.Config, address, path, body string, autho
 // await reads the log up to a line.
 func (s *service) await(text string) string {
 	s.Helper()
-	line, end := s.log.await(s.T, s.seen, text)
-	s.seen = end
+	line, end := s.log.await(s.T, *s.seen, text)
+	*s.seen = end
 	return line
 }
 
@@ -215,6 +222,13 @@ type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
+}
+
+// in returns a for a subtest.
+func (a *authority) in(t *testing.T) *authority {
+	c := *a
+	c.T = t
+	return &c
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -305,6 +319,13 @@ func (a *authority) client(w *wish) *tls.Config {
 type folder struct {
 	*testing.T
 	dir string
+}
+
+// in returns f for a subtest.
+func (f *folder) in(t *testing.T) *folder {
+	c := *f
+	c.T = t
+	return &c
 }
 
 func newFolder(t *testing.T) *folder { return &folder{t, t.TempDir()} }

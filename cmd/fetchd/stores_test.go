@@ -38,6 +38,7 @@ func TestStoresReload(t *testing.T) {
 		{"no store", none, `"changed":["stores-file"]`, codes.InvalidArgument},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			s := s.in(t)
 			s.T = t
 			write(row.text)
 			s.hangup <- nil

@@ -34,9 +34,6 @@ type process struct {
 // end. prepare is called with the write end before the start.
 func execute(t *testing.T, prepare func(*os.File), args ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a process")
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,9 @@ type crawl struct {
 	db string
 }
 
+// in returns c for a subtest.
+func (c *crawl) in(t *testing.T) *crawl { return &crawl{t, c.db} }
+
 // newCrawl creates the database of a crawl.
 func newCrawl(t *testing.T, urls ...string) *crawl {
 	t.Helper()
@@ -165,6 +168,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			c := c.in(t)
 			got := c.cli(tt.args...)
 			if got.code != cli.ExitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
 				t.Errorf("frontier %q: exit status %d, %q, %q; want %d, nothing and %q", tt.args, got.code, got.out, got.err, cli.ExitUsage, tt.told)

@@ -11,6 +11,7 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/internal/site"
+	"fetchd/test/need"
 )
 
 // openTerminal opens a pseudo-terminal with a number of columns. The test reads from screen what is
@@ -19,7 +20,7 @@ func openTerminal(t *testing.T, columns uint16) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		t.Skipf("there are no pseudo-terminals here: %v", err)
+		need.Missing(t, "run it where /dev/ptmx exists", "there are no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { _ = screen.Close() }) // it is read to its end
 	var unlocked, number int32

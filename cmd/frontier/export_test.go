@@ -58,6 +58,7 @@ func TestExport(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			c := c.in(t)
 			diff(t, "standard output", tt.want, c.must(strings.Fields(tt.args)...))
 			file := filepath.Join(t.TempDir(), "file")
 			diff(t, "standard output with -o", "", c.must(append(strings.Fields(tt.args), "-o", file)...))
@@ -162,6 +163,7 @@ func TestReaderGoesAway(t *testing.T) {
 	for _, args := range []string{"export", "export --format csv", "status", "why http://a.test/?a=1&b=2", "pause b.test"} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
+			c := c.in(t)
 			r, w, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)

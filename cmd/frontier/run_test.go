@@ -202,6 +202,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 		{"outcomes to a folder that is not there", []string{"--outcomes", filepath.Join(dir, "no", "file")}, "no such file or directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			c := c.in(t)
 			got := c.run(inside(s.Port()), tt.flags...)
 			if got.code != cli.ExitOutput || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "secret") {
 				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitOutput, tt.told)

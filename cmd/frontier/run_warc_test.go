@@ -196,6 +196,7 @@ func TestRecordsCannotBeKept(t *testing.T) {
 		{"bodies in a store for records", []string{"--bodies", "crawl", "--stores-file", stores}, cli.ExitUsage, `--bodies: "crawl" is not a store for bodies of ` + stores},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			c := c.in(t)
 			got := c.run(inside(s.Port()), tt.flags...)
 			if got.code != tt.code || !strings.Contains(got.err, tt.told) || s.Count() != 0 {
 				t.Errorf("exit status %d, %q, %d requests; want %d and %q, and none", got.code, got.err, s.Count(), tt.code, tt.told)

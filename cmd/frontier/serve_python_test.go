@@ -13,15 +13,13 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/internal/site"
+	"fetchd/test/need"
 )
 
 // TestPythonCrawler runs the example in Python on pages that could stop it: markup that html.parser rejects, and
 // links that are too long for one call.
 func TestPythonCrawler(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("Python is not installed")
-	}
+	python := need.Program(t, "python3", "python3")
 	var long strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&long, "<a href=/x/%d%s>", i, strings.Repeat("a", 4000))

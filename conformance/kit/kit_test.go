@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"regexp"
 	"slices"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/need"
 )
 
 func load(t *testing.T) []*kit.Scenario {
@@ -326,10 +326,7 @@ func TestJudgeClient(t *testing.T) {
 // TestCommand runs programs in an empty folder. A program that exceeds its time is killed.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	shell, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("no shell on the PATH")
-	}
+	shell := need.Program(t, "sh", "dash")
 	o := origin.New(origin.Config{})
 	all := load(t)
 	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "404" })]
@@ -360,10 +357,7 @@ func TestCommand(t *testing.T) {
 // TestCommandThatIsRefused checks that HTTP/2 faults do not count for a client without HTTP/2.
 func TestCommandThatIsRefused(t *testing.T) {
 	t.Parallel()
-	shell, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("no shell on the PATH")
-	}
+	shell := need.Program(t, "sh", "dash")
 	all := load(t)
 	at := slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "stream reset then 200" })
 	done := make(chan struct{})

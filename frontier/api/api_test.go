@@ -43,6 +43,13 @@ type rig struct {
 	grpc    string
 }
 
+// in returns r for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	c := *r
+	c.T = t
+	return &c
+}
+
 func newRig(t *testing.T, change func(*api.Config)) *rig {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Millisecond})
@@ -357,6 +364,7 @@ func TestRefused(t *testing.T) {
 		{"an unknown path", "/v1/nope", `{}`, 404, `POST /v1/put`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			r := r.in(t)
 			code, text := 0, ""
 			if tt.text == "" {
 				code, text = r.get(tt.path)
@@ -418,6 +426,7 @@ func TestForeignPage(t *testing.T) {
 		{"a name that was bound to loopback", "evil.test", "", 403},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			r := r.in(t)
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.web+"/v1/pause", strings.NewReader(`{"host":"a.test"}`))
 			if err != nil {
 				t.Fatal(err)

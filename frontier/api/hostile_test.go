@@ -205,6 +205,7 @@ func TestRawRequests(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			r := r.in(t)
 			var out []byte
 			err := r.conn.Invoke(t.Context(), pb.FrontierService_Put_FullMethodName, &tt.sent, &out, grpc.ForceCodec(bytesCodec{}))
 			if status.Code(err) != tt.code || !strings.Contains(fmt.Sprint(err), tt.want) {
@@ -217,9 +218,6 @@ func TestRawRequests(t *testing.T) {
 // TestSlowHead sends the head of a request byte by byte. The server ends the connection.
 func TestSlowHead(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("the server waits for ten seconds")
-	}
 	r := newRig(t, nil)
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.web)
 	if err != nil {

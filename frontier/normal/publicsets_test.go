@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"fetchd/frontier/normal"
+	"fetchd/test/need"
 )
 
 // The tests in this file read the URL test data of github.com/web-platform-tests/wpt from the folder
@@ -23,7 +24,7 @@ func webPlatformCases[T any](t *testing.T, name string) []T {
 	t.Helper()
 	folder := os.Getenv("FETCHD_TEST_SETS")
 	if folder == "" {
-		t.Skip("FETCHD_TEST_SETS is not set")
+		need.Request(t, "set FETCHD_TEST_SETS as docs/frontier.md says", "it reads public test sets")
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "wpt", "url", "resources", name))
 	if err != nil {

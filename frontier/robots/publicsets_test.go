@@ -12,6 +12,7 @@ import (
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
+	"fetchd/test/need"
 )
 
 // The tests in this file read public test sets from the folder $FETCHD_TEST_SETS. docs/frontier.md
@@ -23,7 +24,7 @@ func publicSet(t *testing.T, path string) string {
 	t.Helper()
 	folder := os.Getenv("FETCHD_TEST_SETS")
 	if folder == "" {
-		t.Skip("FETCHD_TEST_SETS is not set")
+		need.Request(t, "set FETCHD_TEST_SETS as docs/frontier.md says", "it reads public test sets")
 	}
 	return filepath.Join(folder, filepath.FromSlash(path))
 }

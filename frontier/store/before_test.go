@@ -19,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+
+	"fetchd/test/need"
 )
 
 // before is the version of the schema that TestScaleBeforeAndAfter compares with.
@@ -40,9 +42,7 @@ const sideBatch = 128
 // put, claims and records of many hosts and of one, and of one while a session holds a snapshot. Set
 // FRONTIER_TEST_POSTGRES to a server that writes to a disk, and FRONTIER_PLANS to a file for the plans.
 func TestScaleBeforeAndAfter(t *testing.T) {
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("long test: set FETCHD_LONG=1")
-	}
+	need.Long(t)
 	sides := []*side{newSide(t, "before", before), newSide(t, "after", 0)}
 	each := func(t *testing.T, what string, f func(s *side) string) {
 		for _, s := range sides {

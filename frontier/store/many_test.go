@@ -211,13 +211,13 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 
 // Programs that start together on a new database all find it ready.
 func TestManyOpenAtOnce(t *testing.T) {
-	for name, dsn := range map[string]func() string{
-		"sqlite":    func() string { return filepath.Join(t.TempDir(), "frontier.db") },
-		"postgres":  func() string { return newPostgres(t) },
-		"pgbouncer": func() string { return newBouncer(t, newPostgres(t)) },
+	for name, dsn := range map[string]func(t *testing.T) string{
+		"sqlite":    func(t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") },
+		"postgres":  func(t *testing.T) string { return newPostgres(t) },
+		"pgbouncer": func(t *testing.T) string { return newBouncer(t, newPostgres(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dsn := dsn()
+			dsn := dsn(t)
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {

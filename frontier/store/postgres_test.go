@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"fetchd/test/rig"
 	"fetchd/test/rig/pgtest"
 )
 
@@ -35,9 +34,7 @@ func TestMain(m *testing.M) {
 func newPostgres(t testing.TB) string {
 	t.Helper()
 	server.once.Do(startServer)
-	if server.err != nil {
-		rig.Cannot(t, "no PostgreSQL to test with: %v", server.err)
-	}
+	pgtest.Need(t, server.err)
 	name := fmt.Sprintf("frontier_%d_%d", os.Getpid(), server.used.Add(1))
 	admin(t, "CREATE DATABASE "+name)
 	t.Cleanup(func() { admin(t, "DROP DATABASE "+name+" WITH (FORCE)") })
@@ -75,9 +72,7 @@ func startServer() {
 func newBouncer(t *testing.T, dsn string) string {
 	t.Helper()
 	behind, remove, err := pgtest.Bouncer(dsn, 3)
-	if err != nil {
-		rig.Cannot(t, "no PgBouncer to test with: %v", err)
-	}
+	pgtest.Need(t, err)
 	t.Cleanup(remove)
 	return behind
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"fetchd/test/need"
 )
 
 // readable fails the test unless the frontier at dsn, which has the URL http://a.test/ and an outcome,
@@ -101,7 +103,7 @@ func TestPostgresRoleThatReads(t *testing.T) {
 func TestPostgresStandby(t *testing.T) {
 	f := open(t, newPostgres(t))
 	if server.ours == nil {
-		t.Skip("the server is not ours, so it may not allow a standby")
+		need.Request(t, "run it without FRONTIER_TEST_POSTGRES", "the server is not ours, so it may not allow a standby")
 	}
 	f.toRead()
 	standby, err := server.ours.Standby()

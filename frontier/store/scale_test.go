@@ -3,33 +3,32 @@ package store
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	"fetchd/test/need"
 )
 
 // TestScaleRetry measures "retry --fetched-before" of 300,000 of a million URLs on 10,000 hosts, next
 // to two workers. Without FRONTIER_TEST_POSTGRES the server writes nothing to disk, so it is faster
 // than one that does.
 func TestScaleRetry(t *testing.T) {
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("long test: set FETCHD_LONG=1")
-	}
+	need.Long(t)
 	const urls, hosts = 1_000_000, 10_000
 	for _, row := range []struct {
 		name string
-		dsn  func() string
+		dsn  func(t *testing.T) string
 		fill []string
 	}{
-		{"postgres", func() string { return newPostgres(t) }, []string{
+		{"postgres", func(t *testing.T) string { return newPostgres(t) }, []string{
 			`INSERT INTO hosts (host, due_at) SELECT 'h' || n || '.test', 0 FROM generate_series(0, ?::bigint - 1) AS n`,
 			`INSERT INTO urls (host_id, url, url_hash, status, fetched_at)
 				SELECT h.id, 'http://' || h.host || '/page/' || n, sha256(n::text::bytea), CASE WHEN n % 100 < 30 THEN 'fetched' ELSE 'pending' END, 1
 				FROM generate_series(1, ?::bigint) AS n JOIN hosts h ON h.host = 'h' || (n * 7919 % ?) || '.test'`,
 		}},
-		{"sqlite", func() string { return filepath.Join(t.TempDir(), "frontier.db") }, []string{
+		{"sqlite", func(t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") }, []string{
 			`WITH RECURSIVE g (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM g WHERE n < ? - 1)
 				INSERT INTO hosts (host, due_at) SELECT 'h' || n || '.test', 0 FROM g`,
 			`WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < ?)
@@ -39,7 +38,7 @@ func TestScaleRetry(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f := open(t, row.dsn())
+			f := open(t, row.dsn(t))
 			f.exec(row.fill[0], hosts)
 			f.exec(row.fill[1], urls, hosts)
 			ctx, stop := context.WithCancel(t.Context())

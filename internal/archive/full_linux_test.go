@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fetchd/internal/archive"
+	"fetchd/test/need"
 )
 
 // mountSmall mounts a file system of 256 KiB.
@@ -16,7 +17,7 @@ func mountSmall(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
-		t.Skipf("needs root: mount: %v", err)
+		need.Missing(t, "run it as root", "cannot mount a small disk: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {

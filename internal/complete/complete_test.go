@@ -16,6 +16,7 @@ import (
 
 	"fetchd/internal/cli/clitest"
 	"fetchd/internal/complete"
+	"fetchd/test/need"
 )
 
 // grammar is a program with everything that the scripts treat differently.
@@ -78,11 +79,7 @@ func scriptFile(t *testing.T, shell string) string {
 // shell finds a shell, or skips.
 func shell(t *testing.T, name string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Skipf("%s is not installed", name)
-	}
-	return path
+	return need.Program(t, name, name)
 }
 
 var (

@@ -5,12 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"fetchd/test/need"
 )
 
 // TestMain runs the server of the documents if the program is called serve.
@@ -163,15 +164,13 @@ fi
 // TestRun runs documents of a small tree, one per row, and checks the messages.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("needs Linux namespaces")
-	}
+	need.Linux(t, "documents run in namespaces")
 	args := []string{"--net", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"}
 	if os.Geteuid() != 0 {
 		args = append([]string{"--map-root-user"}, args...)
 	}
 	if said, err := exec.CommandContext(t.Context(), "unshare", args...).CombinedOutput(); err != nil {
-		t.Skipf("cannot create namespaces for network and processes: %v: %s", err, said)
+		need.Missing(t, "install the Debian package iproute2, and run it as root", "cannot create namespaces for network and processes: %v: %s", err, said)
 	}
 	const server = "```sh\nbin/serve &\n```\n"
 	for _, row := range []struct {

@@ -18,6 +18,7 @@ import (
 	"fetchd/internal/har/hartest"
 	"fetchd/internal/timeline"
 	"fetchd/internal/timeline/timelinetest"
+	"fetchd/test/need"
 )
 
 // flaky is the archive of a fetch with fixed times.
@@ -242,7 +243,7 @@ func TestNoStart(t *testing.T) {
 func TestOtherReader(t *testing.T) {
 	dir := os.Getenv("HAR_VALIDATOR")
 	if dir == "" {
-		t.Skip("HAR_VALIDATOR does not name a folder in which npm installed har-validator@5.1.5")
+		need.Request(t, "set HAR_VALIDATOR to a folder in which npm installed har-validator@5.1.5", "another reader checks the files")
 	}
 	const script = `
 		const validate = require('har-validator');

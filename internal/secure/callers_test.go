@@ -28,6 +28,13 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
+// in returns a for a subtest.
+func (a *authority) in(t *testing.T) *authority {
+	c := *a
+	c.T = t
+	return &c
+}
+
 // newAuthority returns an authority signed by by; nil is itself. It has a new key unless
 // one is given.
 func newAuthority(t *testing.T, name string, by *authority, key *ecdsa.PrivateKey) *authority {
@@ -120,6 +127,8 @@ func TestAuthoritiesThatChange(t *testing.T) {
 		{"another intermediate", []*authority{newAuthority(t, "between", root, nil)}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			between := between.in(t)
+			root := root.in(t)
 			c := &secure.Callers{Certificates: inForce(t, row.now...)}
 			for range 2 { // the second result is cached
 				if name, err := c.Name("", showing(leaf, between.cert, root.cert)); (err == nil) != row.good || row.good && name != "san:a.example" {

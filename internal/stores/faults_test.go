@@ -173,6 +173,7 @@ func TestFaults(t *testing.T) {
 		for _, step := range row.steps {
 			t.Run(row.name+" "+step, func(t *testing.T) {
 				t.Parallel()
+				b := b.in(t)
 				p := newProxy(t, row.times)
 				p.faults[step] = row.fault
 				memory := budget.New(64 << 20)
@@ -243,6 +244,7 @@ func TestCancel(t *testing.T) {
 		step := row.step
 		t.Run(fmt.Sprint(step, row.late), func(t *testing.T) {
 			t.Parallel()
+			b := b.in(t)
 			p := newProxy(t, 1)
 			why := errors.New("the caller hung up")
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -27,6 +27,7 @@ import (
 
 	"fetchd/internal/budget"
 	"fetchd/internal/stores"
+	"fetchd/test/need"
 )
 
 const (
@@ -56,11 +57,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-func startGateway() (err error) {
-	program, err := exec.LookPath("versitygw")
-	if err != nil {
-		return fmt.Errorf("%w: run PATH=$(.ci/tools versitygw):$PATH", err)
-	}
+func startGateway(program string) (err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -104,14 +101,19 @@ type s3Bucket struct {
 	client *s3.Client
 }
 
+// in returns b for a subtest.
+func (b *s3Bucket) in(t testing.TB) *s3Bucket {
+	c := *b
+	c.TB = t
+	return &c
+}
+
 func newBucket(t testing.TB) *s3Bucket {
 	t.Helper()
-	gateway.once.Do(func() { gateway.why = startGateway() })
+	program := need.Tool(t, "versitygw")
+	gateway.once.Do(func() { gateway.why = startGateway(program) })
 	if gateway.why != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(gateway.why)
-		}
-		t.Skip(gateway.why)
+		t.Fatal(gateway.why)
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -247,6 +249,7 @@ func TestS3(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			b := b.in(t)
 			body := random(row.size)
 			lease := memory.Lease("caller")
 			defer lease.Close()

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"fetchd/test/rig"
+	"fetchd/test/need"
 
 	"github.com/chromedp/chromedp"
 )
@@ -25,7 +25,7 @@ func (p *page) axe() func(state, rules string, least int) {
 	p.Helper()
 	folder := os.Getenv("FETCHD_AXE")
 	if folder == "" {
-		rig.Cannot(p, "FETCHD_AXE is not set; .ci/run console sets it")
+		need.Missing(p, "run .ci/run console", "FETCHD_AXE is not set")
 	}
 	source, err := os.ReadFile(filepath.Join(folder, "node_modules/axe-core/axe.min.js"))
 	if err != nil {

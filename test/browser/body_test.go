@@ -51,6 +51,7 @@ func TestJSON(t *testing.T) {
 		{"too much after formatting", `'[' + '[],'.repeat(200000) + '1]'`, "null"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			got := eval[string](p, `import('/console/body.js').then((m) => String(m.formatted(`+row.text+`)))`)
 			if row.name == "marks within a string" {
 				got = strings.NewReplacer("\n", "", "  ", "").Replace(got)
@@ -61,6 +62,7 @@ func TestJSON(t *testing.T) {
 		})
 	}
 	t.Run("deep nesting", func(t *testing.T) {
+		p := p.in(t)
 		if got := eval[int](p, `import('/console/body.js').then((m) => m.formatted('['.repeat(3000) + ']'.repeat(3000)).length)`); got > 6000*50 {
 			t.Errorf("6000 brackets become %d characters", got)
 		}
@@ -87,6 +89,7 @@ func TestBodyTools(t *testing.T) {
 		{"a large text", "/s/large/200:size=100000,type=text%2Fplain", "200_size_100000_type_text_plain.txt", p.origin.Body(100_000), string(p.origin.Body(64 << 10)), "Copied the first 64.0 KiB. Save has more."},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			p.run(p.origin.URL("http", row.path))
 			stub(`window.copied = text`)
 			eval[bool](p, `(() => { const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.saved = b.type; return make.call(URL, b) }; return true })()`)
@@ -113,6 +116,7 @@ func TestBodyTools(t *testing.T) {
 		})
 	}
 	t.Run("more than the page keeps", func(t *testing.T) {
+		p := p.in(t)
 		got := eval[string](p, `(async () => {
 			const { draw } = await import('/console/outcome.js');
 			const { Fetch } = await import('/console/model.js');
@@ -128,6 +132,7 @@ func TestBodyTools(t *testing.T) {
 		}
 	})
 	t.Run("a browser that does not copy", func(t *testing.T) {
+		p := p.in(t)
 		p.run(p.origin.URL("http", "/s/sel/200:body=hello"))
 		stub(`throw new Error('not allowed')`)
 		p.click("copy-body")
@@ -154,6 +159,7 @@ func TestBodyTools(t *testing.T) {
 		{"no URL", "", "text/plain", "", "index.txt"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			got := eval[string](p, fmt.Sprintf(`import('/console/files.js').then((m) => m.fileName(%q, %q, %q))`, row.url, row.kind, row.coding))
 			if got != row.want {
 				t.Errorf("%s, want %s", got, row.want)

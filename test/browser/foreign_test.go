@@ -51,6 +51,7 @@ func TestForeignPage(t *testing.T) {
 		{"a name that leads here", "http://" + foreign + ":SERVICE/healthz", "http://" + foreign + ":SERVICE"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			relay := newRelay(t, p.base)
 			_, port, _ := net.SplitHostPort(relay.Listener.Addr().String())
 			ports := strings.NewReplacer("PAGES", pagePort, "SERVICE", port)
@@ -113,7 +114,7 @@ func (p *page) tab(t *testing.T) *page {
 	t.Cleanup(cancel)
 	ctx, end := context.WithTimeout(ctx, 3*patience)
 	t.Cleanup(end)
-	return &page{T: t, ctx: ctx}
+	return &page{T: t, ctx: ctx, findings: new(findings)}
 }
 
 // relay forwards requests to the service as they are, and records them.

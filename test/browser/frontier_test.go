@@ -167,7 +167,7 @@ func openFrontier(t *testing.T, s *frontierService) *page {
 	mux.Handle("/v1/{method}", s)
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
-	p := &page{T: t, path: "/console/", base: web.URL}
+	p := &page{T: t, path: "/console/", base: web.URL, findings: new(findings)}
 	p.browse()
 	p.visit("")
 	return p
@@ -218,6 +218,7 @@ func TestFrontierStates(t *testing.T) {
 		{"almost done", "Running", "1,999,999 of 2,000,000 URLs are done (99.9 %).", &pb.StatsResponse{Fetched: 1_999_999, Fetching: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			s.set(func(s *frontierService) { s.stats = row.stats })
 			p.T = t
 			p.visit("")
@@ -569,7 +570,7 @@ func TestFrontierServed(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p := &page{T: t, path: "/console/", base: "http://" + l.Addr().String()}
+	p := &page{T: t, path: "/console/", base: "http://" + l.Addr().String(), findings: new(findings)}
 	client := &http.Client{Transport: new(http.Transport), Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	post := func(method string, in, out proto.Message) {

@@ -121,6 +121,7 @@ func TestFieldErrors(t *testing.T) {
 			{"json", "{", "{}", "This is not JSON"},
 		} {
 			t.Run(fmt.Sprintf("%s at %d px", row.field, width), func(t *testing.T) {
+				p := p.in(t)
 				message := fmt.Sprintf(`document.getElementById('%s-wrong')`, row.field)
 				eval[bool](p, fmt.Sprintf(`(document.getElementById(%q).focus(), true)`, row.field))
 				before := eval[[]string](p, places)

@@ -29,10 +29,10 @@ func (p *page) press(selector string) {
 func TestOneHeadline(t *testing.T) {
 	p := open(t)
 	p.expect("400 (Bad Request)")
-	once := func(want string) {
-		t.Helper()
+	once := func(p *page, want string) {
+		p.Helper()
 		if got := strings.Count(eval[string](p, `document.getElementById('result').innerText`), want); got != 1 {
-			t.Errorf("the page shows %q %d times, want once", want, got)
+			p.Errorf("the page shows %q %d times, want once", want, got)
 		}
 	}
 	for _, row := range []struct{ name, url, headline string }{
@@ -41,8 +41,9 @@ func TestOneHeadline(t *testing.T) {
 		{"no fetch", "ftp://a.example/", "Not fetched"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			p.run(row.url)
-			once(row.headline)
+			once(p, row.headline)
 		})
 	}
 	if eval[bool](p, `document.getElementById('waterfall').checkVisibility()`) {
@@ -51,10 +52,10 @@ func TestOneHeadline(t *testing.T) {
 	p.set("url", p.origin.URL("http", "/s/c/silent"))
 	p.click("run")
 	p.until(`document.querySelectorAll('.bar.phase-live').length === 1`)
-	once("Running")
+	once(p, "Running")
 	p.click("cancel")
 	p.ended()
-	once("Cancelled after")
+	once(p, "Cancelled after")
 }
 
 // TestExamples checks that an example fills in the URL, keeps the other fields and sends nothing.
@@ -101,6 +102,7 @@ func TestFold(t *testing.T) {
 		{"11 attempts", "/s/e/503", ".attempt", "", 4, 11, 11, "… 7 more attempts"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			count := func(want int) {
 				t.Helper()
 				if got := len(p.text(row.rows)); got != want {
@@ -127,6 +129,7 @@ func TestFold(t *testing.T) {
 		})
 	}
 	t.Run("a fetch that goes on", func(t *testing.T) {
+		p := p.in(t)
 		p.set("url", p.origin.URL("http", "/r/f/302/9/503/silent"))
 		p.click("run")
 		p.until(`document.querySelectorAll('.attempt').length === 2 && document.querySelectorAll('.fold').length === 2 && document.querySelector('.phase-live')?.checkVisibility()`)
@@ -157,6 +160,7 @@ func TestLongURLs(t *testing.T) {
 		{"a segment that repeats", "http://a.example/b/b", "http://a.example/b/b/b", "http://a.example/b/b|/b|"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			got := eval[string](p, fmt.Sprintf(`import('/console/address.js').then((m) => m.difference(%q, %q).join('|'))`, row.before, row.url))
 			if got != row.want {
 				t.Errorf("%s, want %s", got, row.want)
@@ -164,6 +168,7 @@ func TestLongURLs(t *testing.T) {
 		})
 	}
 	t.Run("short enough, and complete", func(t *testing.T) {
+		p := p.in(t)
 		faults := eval[[]string](p, `import('/console/address.js').then((m) => {
 			const faults = [];
 			for (const s of [0, 1, 9, 60, 400]) for (const d of [0, 1, 7, 60, 400]) for (const e of [0, 1, 3, 60, 400]) for (const most of [16, 38, 50]) {
@@ -184,6 +189,7 @@ func TestLongURLs(t *testing.T) {
 	address := p.origin.URL("http", "/r/"+key+"/302/3/200:body="+strings.Repeat("words-", 30))
 	for _, width := range []int64{1280, 641, 390, 320} {
 		t.Run(fmt.Sprintf("%d px", width), func(t *testing.T) {
+			p := p.in(t)
 			p.do(chromedp.EmulateViewport(width, 800))
 			p.run(address)
 			faults := eval[[]string](p, `[...document.querySelectorAll('.row-label')].slice(1).flatMap((label) => {
@@ -217,6 +223,7 @@ func TestLongURLs(t *testing.T) {
 		})
 	}
 	t.Run("a window that becomes narrow", func(t *testing.T) {
+		p := p.in(t)
 		p.do(chromedp.EmulateViewport(1280, 800))
 		p.run(address)
 		p.do(chromedp.EmulateViewport(320, 800))
@@ -260,6 +267,7 @@ func TestStoredAndRecords(t *testing.T) {
 		})()`)
 	}
 	t.Run("records", func(t *testing.T) {
+		p := p.in(t)
 		draw(`[{ type: 'WARC_TYPE_REQUEST', record_id: 'urn:uuid:1', file: 'a.warc.gz', length_bytes: '300', attempt: 1, hop: 2 },
 			{ type: 'WARC_TYPE_REVISIT', record_id: 'urn:uuid:2', file: 'a\u202e.warc.gz', offset_bytes: '12345678901', length_bytes: '400', attempt: 1, hop: 2 }]`)
 		p.want(".records tbody tr", "1.2requesta.warc.gz0300urn:uuid:1", "1.2revisita[U+202E].warc.gz12345678901400urn:uuid:2")
@@ -268,6 +276,7 @@ func TestStoredAndRecords(t *testing.T) {
 		}
 	})
 	t.Run("many records", func(t *testing.T) {
+		p := p.in(t)
 		draw(`Array.from({ length: 13 }, (_, i) => ({ type: 'WARC_TYPE_RESPONSE', record_id: String(i), attempt: 1, hop: i }))`)
 		p.want("#outcome-body summary", "13 records")
 		if got := len(p.text(".records tbody tr")); got != 13 || eval[bool](p, `document.querySelector('.records').checkVisibility()`) {
@@ -275,6 +284,7 @@ func TestStoredAndRecords(t *testing.T) {
 		}
 	})
 	t.Run("no records", func(t *testing.T) {
+		p := p.in(t)
 		draw(`[]`)
 		p.want("#outcome-body h3")
 	})
@@ -299,6 +309,7 @@ func TestPhone(t *testing.T) {
 		{390, 844, "no-preference", "smooth"}, {390, 844, "reduce", "instant"}, {320, 568, "reduce", "instant"}, {844, 390, "reduce", "instant"}, {1280, 800, "reduce", ""},
 	} {
 		t.Run(fmt.Sprintf("%d by %d, motion %s", row.width, row.height, row.motion), func(t *testing.T) {
+			p := p.in(t)
 			p.scheme("light", row.motion)
 			p.do(chromedp.EmulateViewport(row.width, row.height))
 			eval[bool](p, `(scrollTo({ top: 0, behavior: 'instant' }), window.moves = [], true)`)

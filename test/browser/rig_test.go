@@ -29,6 +29,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/server"
 	"fetchd/server/console"
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -59,7 +60,7 @@ func program() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("no chromium, chromium-browser or google-chrome is on the PATH")
+	return "", fmt.Errorf("chromium, chromium-browser, google-chrome: %w", exec.ErrNotFound)
 }
 
 func startChromium() {
@@ -99,17 +100,29 @@ type page struct {
 	path   string // of the page
 	grpc   string // HOST:PORT of the gRPC API
 
+	saved chan string // paths of saved files
+	*findings
+}
+
+// findings are what a page did that no test expects.
+type findings struct {
 	mu       sync.Mutex
 	faults   []string // errors and warnings of the browser, and requests to other servers
 	expected []string
-	saved    chan string // paths of saved files
+}
+
+// in returns p for a subtest.
+func (p *page) in(t *testing.T) *page {
+	c := *p
+	c.T = t
+	return &c
 }
 
 // open opens the console. change may alter the service.
 func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 	t.Helper()
 	needBrowser(t)
-	p := &page{T: t, path: "/console/"}
+	p := &page{T: t, path: "/console/", findings: new(findings)}
 	p.serve(change)
 	p.browse()
 	p.visit("")
@@ -121,8 +134,8 @@ func needBrowser(t *testing.T) {
 	t.Helper()
 	rig.Long(t, 5*time.Minute)
 	chromium.once.Do(startChromium)
-	if chromium.err != nil && os.Getenv("CI") != "true" && chromium.ctx == nil {
-		t.Skip(chromium.err)
+	if errors.Is(chromium.err, exec.ErrNotFound) {
+		need.Missing(t, "install the Debian package chromium", "%v", chromium.err)
 	}
 	if chromium.err != nil {
 		t.Fatal(chromium.err)

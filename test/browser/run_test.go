@@ -107,12 +107,14 @@ func TestFailures(t *testing.T) {
 		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: A 3xx that must not"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			p.run(p.origin.URL("http", row.path))
 			p.wantIn(".headline", row.headline)
 			p.wantIn(".facts", row.facts)
 		})
 	}
 	t.Run("a head that does not come", func(t *testing.T) {
+		p := p.in(t)
 		p.set("header-time", "300ms")
 		p.set("attempts-max", "1")
 		p.run(p.origin.URL("http", "/s/f/silent"))
@@ -138,6 +140,7 @@ func TestFailedAt(t *testing.T) {
 		{"no failure", "/s/d/200", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			p.run(p.origin.URL("http", row.path))
 			facts := eval[map[string]string](p, `Object.fromEntries([...document.querySelectorAll('.facts div')].map((d) => [d.querySelector('dt').textContent, d.querySelector('dd').textContent]))`)
 			at, named := facts["Failed at"]
@@ -168,6 +171,7 @@ func TestPreviousOutcome(t *testing.T) {
 		{"JSON that cannot be sent", "json", "{", "{}"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
 			p.run(p.origin.URL("http", "/s/a/404"))
 			p.wantIn(".headline", "http_client_error")
 			p.set("url", p.origin.URL("http", "/s/b/200"))
@@ -181,6 +185,7 @@ func TestPreviousOutcome(t *testing.T) {
 		})
 	}
 	t.Run("a fetch that runs", func(t *testing.T) {
+		p := p.in(t)
 		p.run(p.origin.URL("http", "/s/a/404"))
 		p.set("url", p.origin.URL("http", "/s/c/silent"))
 		p.click("run")
@@ -199,6 +204,7 @@ func TestRefused(t *testing.T) {
 	p.want(".headline", "Not fetched")
 	p.wantIn(".violations", "url")
 	t.Run("a value that is none", func(t *testing.T) {
+		p := p.in(t)
 		before := len(p.origin.AllRequests())
 		p.set("url", p.origin.URL("http", "/s/g/200"))
 		p.set("base-delay", "soon")

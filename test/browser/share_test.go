@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fetchd/test/need"
 )
 
 // save presses the button and reads the file.
@@ -183,6 +185,7 @@ func TestLink(t *testing.T) {
 	p.ended()
 	p.wantIn(".headline", "Success")
 	t.Run("a body that is no secret", func(t *testing.T) {
+		p := p.in(t)
 		p.set("body", "plain")
 		eval[bool](p, `(document.getElementById('body-secret').checked = false, true)`)
 		p.click("link")
@@ -237,10 +240,7 @@ func TestCopyAs(t *testing.T) {
 	if len(got) != 5 || got[0] != "-plaintext" || !same(got[2]) || got[3] != p.grpc || got[4] != "fetchd.v1.FetchService/Fetch" {
 		t.Errorf("grpcurl gets %q, want %s", got, want)
 	}
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip(err)
-	}
+	python := need.Program(t, "python3", "python3")
 	cmd := exec.CommandContext(t.Context(), python, "-c", `import ast, sys
 for node in ast.walk(ast.parse(sys.stdin.read())):
     if isinstance(node, ast.Assign) and node.targets[0].id == "REQUEST":
@@ -264,8 +264,9 @@ func TestCopyAsRuns(t *testing.T) {
 		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, `"attempt_finished"`}, // Debian's own
 	} {
 		t.Run(row.program, func(t *testing.T) {
+			p := p.in(t)
 			if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", row.try).CombinedOutput(); err != nil {
-				t.Skipf("%v: %s", err, out)
+				need.Request(t, "install "+row.program+" on the PATH", "%v: %s", err, out)
 			}
 			key := strings.ReplaceAll(row.program, "/", "")
 			p.set("url", p.origin.URL("http", "/s/"+key+"/503/200"))

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"fetchd/internal/site"
 	"fetchd/internal/wait"
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -123,9 +123,7 @@ func (c *crawl) client(address string) func() *process {
 	c.Helper()
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
-		if python, err = exec.LookPath("python3"); err != nil {
-			rig.Cannot(c.T, "Python is not installed: %v", err)
-		}
+		python = need.Program(c, "python3", "python3")
 	}
 	script := filepath.Join(c.dir, "client.py")
 	if err := os.WriteFile(script, []byte(wrapper), 0o600); err != nil {
@@ -294,7 +292,7 @@ func TestChaos(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if (row.pgBouncer || row.fullDisk || row.bucket) && !all() {
-				t.Skip("only in the long form")
+				need.Request(t, "run .ci/run crawls-all", "it runs only in the long form")
 			}
 			ctx := long(t)
 			var server *postgres

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -18,10 +19,7 @@ func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
-		if os.Getuid() != 0 {
-			t.Skipf("cannot mount a small disk, which needs root: %v", err)
-		}
-		rig.Cannot(t, "cannot mount a small disk: %v", err)
+		need.Missing(t, "run it as root", "cannot mount a small disk: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
 	return dir

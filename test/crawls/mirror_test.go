@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -212,10 +213,7 @@ func TestMirror(t *testing.T) {
 // compare mirrors the site with wget, and explains what it does differently.
 func (m *mirror) compare(t *testing.T, home string, pages map[string]int) {
 	t.Helper()
-	program, err := exec.LookPath("wget")
-	if err != nil {
-		rig.Cannot(t, "wget is not installed: %v", err)
-	}
+	program := need.Program(t, "wget", "wget")
 	started := time.Now()
 	wget := exec.CommandContext(t.Context(), program, "--mirror", "--no-verbose", "--no-host-directories", "--reject-regex", "/cal/", "--directory-prefix", t.TempDir(), home)
 	out, err := wget.CombinedOutput()

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"testing"
 
-	"fetchd/test/rig"
 	"fetchd/test/rig/pgtest"
 )
 
@@ -24,9 +23,7 @@ type postgres struct {
 func newPostgres(t *testing.T) *postgres {
 	t.Helper()
 	s, err := pgtest.Start()
-	if err != nil {
-		rig.Cannot(t, "PostgreSQL does not start: %v", err)
-	}
+	pgtest.Need(t, err)
 	t.Cleanup(s.Remove)
 	return &postgres{t, s}
 }
@@ -38,9 +35,7 @@ func (p *postgres) dsn() string { return p.DSN("postgres") }
 func (p *postgres) bouncer() string {
 	p.Helper()
 	behind, remove, err := pgtest.Bouncer(p.dsn(), 6)
-	if err != nil {
-		rig.Cannot(p.T, "PgBouncer does not start: %v", err)
-	}
+	pgtest.Need(p.T, err)
 	p.Cleanup(remove)
 	return behind
 }

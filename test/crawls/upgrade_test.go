@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -22,7 +23,7 @@ const beforeCrawl = "97cd7d5"
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	if !all() {
-		t.Skip("the long form builds an earlier version")
+		need.Request(t, "run .ci/run crawls-all", "the long form builds an earlier version")
 	}
 	older := filepath.Join(t.TempDir(), "frontier")
 	buildOlder(rig.Long(t, limit), t, older)
@@ -73,7 +74,7 @@ func TestUpgrade(t *testing.T) {
 func buildOlder(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
 	if out, err := exec.CommandContext(ctx, "git", "cat-file", "-e", beforeCrawl+"^{commit}").CombinedOutput(); err != nil {
-		t.Skipf("the repository does not have commit %s: %s", beforeCrawl, out)
+		need.Missing(t, "run git fetch --unshallow", "the repository does not have commit %s: %s", beforeCrawl, out)
 	}
 	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
+	"fetchd/test/need"
 )
 
 // none is the class of a fetch that did not fail.
@@ -28,7 +29,7 @@ func TestHostileTargets(t *testing.T) {
 	}
 	r, err := newRig(t)
 	if err != nil {
-		t.Skipf("this network namespace cannot own every address: %v", err)
+		need.Missing(t, "run it as root", "this network namespace cannot own every address: %v", err)
 	}
 	hit := r.provePots(t)
 	t.Run("addresses", r.testAddresses)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"fetchd/test/need"
 )
 
 // insideVariable is set in the environment of the test inside the namespace.
@@ -35,13 +37,13 @@ func runInside(t *testing.T) {
 		}
 	}
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
-		t.Skipf("cannot create a network namespace, which needs root: %v", err)
+		need.Missing(t, "run it as root", "cannot create a network namespace: %v", err)
 	}
 	switch {
 	case err != nil:
 		t.Errorf("in the namespace: %v\n%s", err, &out)
 	case strings.Contains(out.String(), "--- SKIP: "+t.Name()+" "):
-		t.Skipf("the network namespace cannot be used:\n%s", &out)
+		need.Missing(t, "run it as root", "the network namespace cannot be used:\n%s", &out)
 	default:
 		t.Logf("in the namespace:\n%s", &out)
 	}

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -97,7 +98,7 @@ func TestLimits(t *testing.T) {
 	rig.Long(t, 3*time.Hour)
 	group, err := rig.NewCgroup(columns[0].bytes)
 	if err != nil {
-		rig.Cannot(t, "no memory cgroup can be made: %v", err)
+		need.Missing(t, "run it as root on Linux, with a memory controller that can be written to", "no memory cgroup can be made: %v", err)
 	}
 	if err := group.Remove(t.Context()); err != nil {
 		t.Fatal(err)

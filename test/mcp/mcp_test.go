@@ -16,6 +16,7 @@ import (
 
 	"fetchd/internal/mcp"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -27,7 +28,7 @@ func node(t *testing.T, program string, args ...string) *exec.Cmd {
 	modules := os.Getenv("FETCHD_NODE_MODULES")
 	found, err := filepath.Glob(filepath.Join(modules, "node-linux-*", "bin", "node"))
 	if err != nil || len(found) == 0 {
-		rig.Cannot(t, "FETCHD_NODE_MODULES is %q, which has no Node: run .ci/run mcp", modules)
+		need.Missing(t, "run .ci/run mcp", "FETCHD_NODE_MODULES is %q, which has no Node", modules)
 	}
 	return exec.CommandContext(t.Context(), found[0], append([]string{filepath.Join(modules, "@modelcontextprotocol", program)}, args...)...)
 }

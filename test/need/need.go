@@ -24,6 +24,16 @@ func Program(t testing.TB, name, debian string) string {
 	return path
 }
 
+// Tool returns the path of a program that tools/go.mod pins.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, "run PATH=$(.ci/tools "+name+"):$PATH", "%s is not on the PATH", name)
+	}
+	return path
+}
+
 // Linux skips the test on other systems.
 func Linux(t testing.TB, why string) {
 	t.Helper()
@@ -66,11 +76,11 @@ var folder = func() string {
 	return filepath.Base(filepath.Dir(dir)) + "/" + filepath.Base(dir)
 }()
 
-// skip skips the test. If FETCHD_SKIPS names a file, it appends a line to it: go test prints skips
+// skip skips the test. If TEST_SKIPS names a file, it appends a line to it: go test prints skips
 // only with -v.
 func skip(t testing.TB, remedy, why string) {
 	t.Helper()
-	if name := os.Getenv("FETCHD_SKIPS"); name != "" {
+	if name := os.Getenv("TEST_SKIPS"); name != "" {
 		if err := record(name, fmt.Sprintf("%s\t%s %s\t%s\n", remedy, folder, t.Name(), why)); err != nil {
 			t.Fatal(err)
 		}

@@ -24,6 +24,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/internal/selfsigned"
 	"fetchd/internal/wait"
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -35,9 +36,16 @@ type nginx struct {
 	*testing.T
 	folder    string
 	http, tls string // addresses
-	marks     int
+	marks     *int
 	body      func(n int64) []byte
 	roots     *x509.CertPool
+}
+
+// in returns n for a subtest.
+func (n *nginx) in(t *testing.T) *nginx {
+	c := *n
+	c.T = t
+	return &c
 }
 
 // config is a format for the folder, the user, and the plain and the TLS address.
@@ -92,11 +100,8 @@ http {
 func startNginx(t *testing.T) *nginx {
 	t.Helper()
 	rig.Long(t, 3*time.Minute)
-	program, err := exec.LookPath("nginx")
-	if err != nil {
-		rig.Cannot(t, "nginx is not installed; on Debian it is the package nginx-light")
-	}
-	n := &nginx{T: t, folder: t.TempDir(), http: rig.FreeAddress(t, "127.0.0.1"), body: origin.New(origin.Config{}).Body}
+	program := need.Program(t, "nginx", "nginx-light")
+	n := &nginx{T: t, marks: new(int), folder: t.TempDir(), http: rig.FreeAddress(t, "127.0.0.1"), body: origin.New(origin.Config{}).Body}
 	for n.tls = n.http; n.tls == n.http; {
 		n.tls = rig.FreeAddress(t, "127.0.0.1")
 	}
@@ -187,8 +192,8 @@ func (n *nginx) until(what string, done func() bool) {
 // and waits until the log has it, so that all earlier requests are there too.
 func (n *nginx) log() []origin.Request {
 	n.Helper()
-	n.marks++
-	mark := fmt.Sprintf("/status/404?mark=%d", n.marks)
+	*n.marks++
+	mark := fmt.Sprintf("/status/404?mark=%d", *n.marks)
 	n.get(mark)
 	n.until("the mark is in the log", func() bool { return bytes.Contains(n.read("access.log"), []byte(mark+"\n")) })
 	var requests []origin.Request
@@ -303,6 +308,7 @@ func TestToxiproxy(t *testing.T) {
 		{"cut, and no validator", cut(n.head("/untagged/900000.txt") + 700_000), row{scenario: "no validator", path: "/untagged/900000.txt"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			n := n.in(t)
 			plain, tls := link(t, n.http, tt.fault), link(t, n.tls, tt.fault)
 			play(t, n.peer(plain, tls), []row{tt.row})
 		})

@@ -63,7 +63,7 @@ func TestOverload(t *testing.T) {
 	var used time.Duration
 	for round, late := 1, mostLate+1; late > mostLate || capacity < least; round++ {
 		if round > rounds {
-			rig.Cannot(t, "in each of %d rounds the calls were late, or the machine set the capacity: it is too busy with something else", rounds)
+			t.Fatalf("in each of %d rounds the calls were late, or the machine set the capacity: it is too busy with something else", rounds)
 		}
 		peak, over, clock = new(offered), new(offered), rig.StartClock(t)
 		began = time.Now()

@@ -4,9 +4,10 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"fetchd/test/need"
 )
 
 // The credentials for a [Bucket].
@@ -29,10 +30,7 @@ type Bucket struct {
 // NewBucket starts an S3 server with an empty bucket. It stops when the test ends.
 func NewBucket(ctx context.Context, t testing.TB, name string) *Bucket {
 	t.Helper()
-	program, err := exec.LookPath("versitygw")
-	if err != nil {
-		Cannot(t, "%v: run PATH=$(.ci/tools versitygw):$PATH", err)
-	}
+	program := need.Tool(t, "versitygw")
 	b := &Bucket{TB: t, Address: FreeAddress(t, "127.0.0.1"), Dir: filepath.Join(t.TempDir(), name), name: name, program: program}
 	if err := os.Mkdir(b.Dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -26,28 +26,17 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/internal/site"
 	"fetchd/internal/wait"
+	"fetchd/test/need"
 )
 
 // Long skips the test unless FETCHD_LONG is 1. The context that it returns limits the
 // test's time.
 func Long(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("long test: set FETCHD_LONG=1, or run the step of .ci/run")
-	}
+	need.Long(t)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// Cannot skips a requested test that this machine cannot run. With CI=true it fails the
-// test instead, because in the gate a skipped test would look like a pass.
-func Cannot(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // Until calls done every few milliseconds until it returns true. It fails the test if ctx
@@ -107,7 +96,7 @@ func FreeAddress(t testing.TB, host string) string {
 			return l.Addr().String()
 		}
 	}
-	Cannot(t, "cannot listen on %s: %v", host, err)
+	t.Fatalf("cannot listen on %s: %v", host, err)
 	return ""
 }
 
@@ -115,9 +104,10 @@ func FreeAddress(t testing.TB, host string) string {
 var folder string
 
 // Main builds the named programs, such as fetchd, as they ship, and runs the tests of a
-// package. It builds nothing if the long tests are skipped.
+// package. It builds nothing if the long tests are skipped, or if TEST_PROGRAMS names a folder that
+// has the programs.
 func Main(m *testing.M, programs ...string) {
-	if os.Getenv("FETCHD_LONG") != "1" {
+	if folder = os.Getenv("TEST_PROGRAMS"); folder != "" || os.Getenv("FETCHD_LONG") != "1" {
 		os.Exit(m.Run()) //nolint:forbidigo // TestMain calls it
 	}
 	code := 1
@@ -134,7 +124,7 @@ func build(programs []string) (err error) {
 	if folder, err = os.MkdirTemp("", "fetchd-test"); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", folder)
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", folder)
 	for _, name := range programs {
 		cmd.Args = append(cmd.Args, "fetchd/cmd/"+name)
 	}

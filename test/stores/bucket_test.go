@@ -78,7 +78,7 @@ func (s *server) start(ctx context.Context) {
 	s.Helper()
 	path, err := program()
 	if err != nil {
-		rig.Cannot(s, "versitygw cannot be built: %v", err)
+		s.Fatalf("versitygw cannot be built: %v", err)
 	}
 	s.process, err = rig.Start([]string{path, "--quiet", "--keep-alive", "--port", s.address, "--region", region, "posix", s.dir},
 		[]string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secretKey, "HOME=" + s.dir}, nil)

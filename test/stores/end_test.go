@@ -28,6 +28,13 @@ type places struct {
 	entries map[string]entry
 }
 
+// in returns p for a subtest.
+func (p *places) in(t *testing.T) *places {
+	c := *p
+	c.T = t
+	return &c
+}
+
 func newPlaces(ctx context.Context, t *testing.T) *places {
 	t.Helper()
 	s := newServer(ctx, t)
@@ -81,6 +88,8 @@ func TestEnds(t *testing.T) {
 		{"SIGTERM", stalls, nil, func(context.CancelFunc) { s.Signal(syscall.SIGTERM) }, codes.OK, pb.ErrorClass_ERROR_CLASS_SHUTDOWN}, // the last row
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
+			s := s.in(t)
 			calls, cancel := context.WithCancel(ctx)
 			defer cancel()
 			p.reset()
@@ -147,6 +156,8 @@ func TestOriginBreaks(t *testing.T) {
 	} {
 		for _, store := range []string{"bucket", "folder"} {
 			t.Run(row.name+"/"+store, func(t *testing.T) {
+				p := p.in(t)
+				s := s.in(t)
 				p.reset()
 				key := fmt.Sprintf("%d-%s", i, store)
 				out, err := s.fetch(ctx, request(o.URL("http", "/s/"+key+"/"+strings.Join(row.steps, "/")), store, key))

@@ -114,9 +114,11 @@ func TestFaults(t *testing.T) {
 	p := start(ctx, t, o.Origin, writeStores(t, entries), options{args: []string{"--memory-budget", "2147483648"}})
 	began := time.Now()
 	t.Run("rows", func(t *testing.T) {
+		p := p.in(t)
 		for _, r := range rows {
 			t.Run(r.name(), func(t *testing.T) {
 				t.Parallel()
+				p := p.in(t)
 				r.run(ctx, t, p, o)
 			})
 		}

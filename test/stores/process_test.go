@@ -74,7 +74,14 @@ type service struct {
 	*rig.Process
 	client pb.FetchServiceClient
 	http   string
-	log    rig.Log
+	log    *rig.Log
+}
+
+// in returns s for a subtest.
+func (s *service) in(t *testing.T) *service {
+	c := *s
+	c.T = t
+	return &c
 }
 
 // options are the unusual properties of a service.
@@ -90,7 +97,7 @@ func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, o
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{T: t}
+	s := &service{T: t, log: new(rig.Log)}
 	args := append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
 		"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port, "--stores-file", stores}, opt.args...)
 	if opt.cgroup != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -57,7 +58,7 @@ func newChecker(t *testing.T) checker {
 	t.Helper()
 	installed, err := modules()
 	if err != nil {
-		rig.Cannot(t, "npm cannot install the packages of test/warc/package-lock.json: %v", err)
+		need.Missing(t, "run .ci/run warc", "npm cannot install the packages of test/warc/package-lock.json: %v", err)
 	}
 	dir := t.TempDir()
 	if err := os.Symlink(installed, filepath.Join(dir, "node_modules")); err != nil {

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -39,9 +39,7 @@ func TestPeers(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 3*time.Minute)
 	for _, program := range []string{"wget", "curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			rig.Cannot(t, "%v", err)
-		}
+		need.Program(t, program, program)
 	}
 	o, dir, c := rig.Origin(t), t.TempDir(), newChecker(t)
 	var urls []string

@@ -155,18 +155,17 @@ func within(v *types.Var, f ast.Node) bool { return f.Pos() <= v.Pos() && v.Pos(
 // checkClosures reports closures that use a test and can be called by a subtest of it: those that a
 // composite literal holds, and those in a variable that a subtest uses.
 func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
+	parents := parentTests(pass, tree)
 	closures := map[*types.Var]string{} // a variable with a closure, and the test that it uses
 	tree.WithStack([]ast.Node{(*ast.FuncLit)(nil)}, func(n ast.Node, push bool, stack []ast.Node) bool {
 		closure := n.(*ast.FuncLit)
 		test := usedTest(pass, closure)
-		if !push || test == nil || len(stack) < 2 {
+		if !push || test == nil || !parents[test] || len(stack) < 2 {
 			return true
 		}
 		switch parent := stack[len(stack)-2].(type) {
 		case *ast.KeyValueExpr, *ast.CompositeLit:
-			if hasSubtests(pass, outermost(stack)) {
-				pass.Reportf(closure.Pos(), "the closure uses %s, and a subtest may call it: give it a parameter", test.Name())
-			}
+			pass.Reportf(closure.Pos(), "the closure uses %s, and a subtest may call it: give it a parameter", test.Name())
 		case *ast.AssignStmt:
 			for i, value := range parent.Rhs {
 				if id, ok := parent.Lhs[min(i, len(parent.Lhs)-1)].(*ast.Ident); ok && value == ast.Expr(closure) {
@@ -215,22 +214,19 @@ func usedTest(pass *analysis.Pass, closure *ast.FuncLit) (test *types.Var) {
 	return test
 }
 
-// outermost returns the declaration of the function that the node at the end of stack is in.
-func outermost(stack []ast.Node) ast.Node {
-	for _, n := range stack {
-		if f, ok := n.(*ast.FuncDecl); ok {
-			return f
+// parentTests returns the variables of tests that run subtests.
+func parentTests(pass *analysis.Pass, tree *inspector.Inspector) map[*types.Var]bool {
+	found := map[*types.Var]bool{}
+	tree.Preorder([]ast.Node{(*ast.CallExpr)(nil)}, func(n ast.Node) {
+		call := n.(*ast.CallExpr)
+		if name := testMethod(pass, call); name != "Run" && name != "Fuzz" {
+			return
 		}
-	}
-	return stack[0]
-}
-
-func hasSubtests(pass *analysis.Pass, f ast.Node) (has bool) {
-	ast.Inspect(f, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok && testMethod(pass, call) == "Run" {
-			has = true
+		if id, ok := call.Fun.(*ast.SelectorExpr).X.(*ast.Ident); ok {
+			if v, ok := pass.TypesInfo.Uses[id].(*types.Var); ok {
+				found[v] = true
+			}
 		}
-		return !has
 	})
-	return has
+	return found
 }

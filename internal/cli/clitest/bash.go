@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fetchd/test/need"
 )
 
 // ask is what bash runs: the script, and then the function that the script registered for the
@@ -18,10 +20,7 @@ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "$call"; printf '%s\n' "${COMPREPLY[@
 // of files in the folder of the script. It skips the test if bash is not installed.
 func Bash(t testing.TB, file, line string) []string {
 	t.Helper()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("bash is not installed")
-	}
+	bash := need.Program(t, "bash", "bash")
 	cmd := exec.CommandContext(t.Context(), bash, append([]string{"--norc", "--noprofile", "-c", ask, "bash", file}, words(line)...)...)
 	cmd.Dir = filepath.Dir(file)
 	out, err := cmd.CombinedOutput()

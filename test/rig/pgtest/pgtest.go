@@ -16,13 +16,33 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 
 	"fetchd/internal/wait"
+	"fetchd/test/need"
 )
+
+// Need skips a test if err says that a program is not installed, and fails it if err is another error.
+func Need(t testing.TB, err error) {
+	t.Helper()
+	if missing, ok := errors.AsType[*exec.Error](err); ok {
+		pkg := "postgresql"
+		if missing.Name == bouncer {
+			pkg = "pgbouncer"
+		}
+		need.Missing(t, "install the Debian package "+pkg, "%s is not installed", missing.Name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bouncer is where Debian puts PgBouncer. The folder is not on the PATH of an ordinary user.
+const bouncer = "/usr/sbin/pgbouncer"
 
 // startTime limits the time until a server answers.
 const startTime = time.Minute
@@ -35,8 +55,7 @@ type Server struct {
 	stop   func(os.Signal) // nil while it is stopped
 }
 
-// Start starts a new server. An error means that PostgreSQL is not installed, or does not start. The
-// caller calls Remove.
+// Start starts a new server. The caller calls Remove. [Need] handles the error.
 func Start(flags ...string) (*Server, error) {
 	return start(flags, "initdb", "-U", "frontier", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 }
@@ -110,8 +129,7 @@ func (s *Server) Version() string {
 // Bouncer starts a PgBouncer in transaction mode, with a number of connections to the server of dsn. It
 // returns the connection string of the same database behind it. The caller calls remove.
 func Bouncer(dsn string, connections int) (behind string, remove func(), err error) {
-	const binary = "/usr/sbin/pgbouncer"
-	if _, err := os.Stat(binary); err != nil {
+	if _, err := exec.LookPath(bouncer); err != nil {
 		return "", nil, err
 	}
 	server, err := pgx.ParseConfig(dsn)
@@ -128,7 +146,7 @@ func Bouncer(dsn string, connections int) (behind string, remove func(), err err
 	if err = os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(f.dir))
 	}
-	stop, err := f.run(binary, "-q", config)
+	stop, err := f.run(bouncer, "-q", config)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(f.dir))
 	}
