@@ -23,7 +23,11 @@ debian() {
     return 1
   fi
   echo "installing $*"
-  quietly apt-get update -qq && DEBIAN_FRONTEND=noninteractive quietly apt-get install -y -qq --no-install-recommends "$@"
+  # Only one step at a time.
+  (
+    flock 9
+    quietly apt-get update -qq && DEBIAN_FRONTEND=noninteractive quietly apt-get install -y -qq --no-install-recommends "$@"
+  ) 9>/var/lock/fetchd-ci
 }
 
 # sources PATTERN…: lists tracked and new files, separated by NUL.

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -80,6 +81,7 @@ var folder = func() string {
 // only with -v.
 func skip(t testing.TB, remedy, why string) {
 	t.Helper()
+	why = strings.Join(strings.Fields(why), " ") // the output of a program has several lines
 	if name := os.Getenv("TEST_SKIPS"); name != "" {
 		if err := record(name, fmt.Sprintf("%s\t%s %s\t%s\n", remedy, folder, t.Name(), why)); err != nil {
 			t.Fatal(err)
