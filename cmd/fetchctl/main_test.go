@@ -74,6 +74,8 @@ func TestScripts(t *testing.T) {
 			"saw":   saw,
 			"body":  body,
 			"none":  none,
+
+			"terminal": onTerminal,
 		},
 	})
 }

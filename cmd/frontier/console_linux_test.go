@@ -1,15 +1,13 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
-	"unsafe"
 
 	"fetchd/internal/cli"
+	"fetchd/internal/cli/clitest"
 	"fetchd/internal/site"
 	"fetchd/test/need"
 )
@@ -18,29 +16,13 @@ import (
 // written to terminal.
 func openTerminal(t *testing.T, columns uint16) (screen, terminal *os.File) {
 	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	screen, terminal, err := clitest.OpenTerminal(columns)
 	if err != nil {
 		need.Missing(t, "run it where /dev/ptmx exists", "there are no pseudo-terminals here: %v", err)
 	}
-	t.Cleanup(func() { _ = screen.Close() }) // it is read to its end
-	var unlocked, number int32
-	ioctl(t, screen, syscall.TIOCSPTLCK, unsafe.Pointer(&unlocked))
-	ioctl(t, screen, syscall.TIOCGPTN, unsafe.Pointer(&number))
-	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { _ = screen.Close() })   // it is read to its end
 	t.Cleanup(func() { _ = terminal.Close() }) // some tests close it
-	size := [4]uint16{24, columns}
-	ioctl(t, terminal, syscall.TIOCSWINSZ, unsafe.Pointer(&size))
 	return screen, terminal
-}
-
-func ioctl(t *testing.T, f *os.File, request uintptr, arg unsafe.Pointer) {
-	t.Helper()
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(arg)); errno != 0 {
-		t.Fatalf("ioctl %x of %s: %v", request, f.Name(), errno)
-	}
 }
 
 // seen returns what a terminal shows after the program has ended.
@@ -49,15 +31,7 @@ func seen(t *testing.T, screen, terminal *os.File) string {
 	if err := terminal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var text strings.Builder
-	b := make([]byte, 4096)
-	for {
-		n, err := screen.Read(b)
-		text.Write(b[:n])
-		if err != nil { // EIO is the end
-			return text.String()
-		}
-	}
+	return clitest.Seen(screen)
 }
 
 func TestConsoleDraws(t *testing.T) {
