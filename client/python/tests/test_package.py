@@ -1,5 +1,6 @@
 """The package as a program meets it: its import, its end, its types."""
 
+import functools
 import pathlib
 import signal
 import subprocess
@@ -107,7 +108,9 @@ class EndTest(Case):
         ]:
             with self.subTest(name):
                 command = [sys.executable, "-c", textwrap.dedent(program.format(call=call)), self.service.target, self.url(name, "silent")]
-                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                # A shell's background job ignores SIGINT, and so do the programs that it starts.
+                default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=default)
                 while not self.seen(name):
                     time.sleep(0.05)
                 process.send_signal(signal.SIGINT)
