@@ -81,9 +81,9 @@ func TestTLS(t *testing.T) {
 		{"the URI, signed by another", named, strange, codes.Unavailable, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.service.T = t
-			wantStatus(t, "gRPC", call(t.Context(), row.service.dial(row.client)), row.code, showCertificate)
-			code, body, err := row.service.httpCall(row.client)
+			s := row.service.in(t)
+			wantStatus(t, "gRPC", call(t.Context(), s.dial(row.client)), row.code, showCertificate)
+			code, body, err := s.httpCall(row.client)
 			if code != row.http || (err != nil) != (row.http == 0) {
 				t.Errorf("HTTP: %d %q, %v, want %d", code, body, err, row.http)
 			}
@@ -174,7 +174,6 @@ func TestTokens(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := s.in(t)
-			s.T = t
 			code, http := codes.OK, 200
 			if !row.ok {
 				code, http = codes.Unauthenticated, 401
@@ -216,7 +215,6 @@ func TestTokenAndCertificate(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			a := a.in(t)
 			s := s.in(t)
-			s.T = t
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+row.token)
 			wantStatus(t, "gRPC", call(ctx, s.dial(a.client(&row.wish))), row.code, row.text)
 		})
@@ -225,33 +223,33 @@ func TestTokenAndCertificate(t *testing.T) {
 
 // TestHealthcheck: the service asks itself, without a token, over what it serves.
 func TestHealthcheck(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := newAuthority(t), newAuthority(t).pem
 	_, tokens := newFolder(t).tokenOf("crawler", "")
 	for _, row := range []struct {
 		name string
-		args func(f *folder) []string
+		args func(f *folder, a *authority) []string
 		code int
 		want string
 	}{
-		{"tokens", func(*folder) []string { return []string{"--token-file", tokens} }, cli.ExitOK, ""},
-		{"TLS", func(f *folder) []string { return f.certify(a, wish{}) }, cli.ExitOK, ""},
-		{"TLS for another name, expired", func(f *folder) []string { return f.certify(a, wish{dns: "x.example", expired: true}) }, cli.ExitOK, ""},
-		{"TLS and tokens", func(f *folder) []string { return append(f.certify(a, wish{}), "--token-file", tokens) }, cli.ExitOK, ""},
-		{"mutual TLS", func(f *folder) []string {
+		{"tokens", func(*folder, *authority) []string { return []string{"--token-file", tokens} }, cli.ExitOK, ""},
+		{"TLS", func(f *folder, a *authority) []string { return f.certify(a, wish{}) }, cli.ExitOK, ""},
+		{"TLS for another name, expired", func(f *folder, a *authority) []string { return f.certify(a, wish{dns: "x.example", expired: true}) }, cli.ExitOK, ""},
+		{"TLS and tokens", func(f *folder, a *authority) []string { return append(f.certify(a, wish{}), "--token-file", tokens) }, cli.ExitOK, ""},
+		{"mutual TLS", func(f *folder, a *authority) []string {
 			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem))
 		}, cli.ExitOK, ""},
-		{"mutual TLS that allows others", func(f *folder) []string {
+		{"mutual TLS that allows others", func(f *folder, a *authority) []string {
 			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "a.example")
 		}, cli.ExitOK, ""},
-		{"a certificate for servers only", func(f *folder) []string {
+		{"a certificate for servers only", func(f *folder, a *authority) []string {
 			return append(f.certify(a, wish{serverOnly: true}), "--tls-client-ca-file", f.write("ca.pem", a.pem))
 		}, cli.ExitFailed, "for client authentication too"},
-		{"a certificate of another authority", func(f *folder) []string {
-			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", other.pem))
+		{"a certificate of another authority", func(f *folder, a *authority) []string {
+			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", other))
 		}, cli.ExitFailed, "for client authentication too"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			args := row.args(newFolder(t))
+			args := row.args(newFolder(t), a.in(t))
 			s := start(t, args...)
 			code, _, stderr := command(t, append([]string{"--healthcheck", "--grpc-addr", s.grpc}, args...)...)
 			if code != row.code || !strings.Contains(stderr, row.want) {

@@ -29,13 +29,13 @@ func TestOriginsReload(t *testing.T) {
 	defer origin.Close()
 	trusted := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: origin.Certificate().Raw})
 	f.write("ca.pem", trusted)
-	write := func(serial int64, names ...string) {
+	write := func(f *folder, a *authority, serial int64, names ...string) {
 		cert, key := a.sign(wish{serial: serial - 2})
 		for _, name := range names {
 			f.write(name, map[string][]byte{"client.pem": cert, "key.pem": key}[name])
 		}
 	}
-	write(11, "client.pem", "key.pem")
+	write(f, a, 11, "client.pem", "key.pem")
 	profiles := fmt.Sprintf("profiles:\n  %s:\n    ca-file: %s\n    cert-file: %s\n    key-file: %s\n", origin.URL, f.path("ca.pem"), f.path("client.pem"), f.path("key.pem"))
 	provider := "providers:\n  key:\n    origins: [" + origin.URL + "]\n    header: X-Key\n    token: "
 	file := f.write("origins.yaml", []byte(profiles))
@@ -51,7 +51,7 @@ func TestOriginsReload(t *testing.T) {
 	connection := ""
 	for _, row := range []struct {
 		name     string
-		change   func()
+		change   func(f *folder, a *authority)
 		signal   bool   // or else a look
 		log      string // empty: nothing
 		provider string
@@ -63,29 +63,28 @@ func TestOriginsReload(t *testing.T) {
 		{name: "the start", want: "11"},
 		{name: "nothing, signal", signal: true, log: unchanged, want: "11", kept: true},
 		{name: "nothing, look", want: "11", kept: true},
-		{name: "certificate, signal", change: func() { write(12, "client.pem", "key.pem") }, signal: true, log: changed, want: "12"},
-		{name: "certificate, look", change: func() { write(13, "client.pem", "key.pem") }, log: changed, want: "13"},
-		{name: "certificate without its key, signal", change: func() { write(14, "client.pem") }, signal: true, log: refused, want: "13", kept: true},
+		{name: "certificate, signal", change: func(f *folder, a *authority) { write(f, a, 12, "client.pem", "key.pem") }, signal: true, log: changed, want: "12"},
+		{name: "certificate, look", change: func(f *folder, a *authority) { write(f, a, 13, "client.pem", "key.pem") }, log: changed, want: "13"},
+		{name: "certificate without its key, signal", change: func(f *folder, a *authority) { write(f, a, 14, "client.pem") }, signal: true, log: refused, want: "13", kept: true},
 		{name: "certificate without its key, look", log: refused, want: "13", kept: true},
 		{name: "certificate without its key, second look", want: "13", kept: true},
-		{name: "both again", change: func() { write(15, "client.pem", "key.pem") }, log: changed, want: "15"},
-		{name: "another authority", change: func() { f.write("ca.pem", a.pem) }, log: changed, class: pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE},
-		{name: "no authority", change: func() { f.write("ca.pem", []byte("rubbish")) }, log: refused, class: pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE},
-		{name: "the authority of before", change: func() { f.write("ca.pem", trusted) }, log: changed, want: "15"},
+		{name: "both again", change: func(f *folder, a *authority) { write(f, a, 15, "client.pem", "key.pem") }, log: changed, want: "15"},
+		{name: "another authority", change: func(f *folder, a *authority) { f.write("ca.pem", a.pem) }, log: changed, class: pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE},
+		{name: "no authority", change: func(f *folder, _ *authority) { f.write("ca.pem", []byte("rubbish")) }, log: refused, class: pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE},
+		{name: "the authority of before", change: func(f *folder, _ *authority) { f.write("ca.pem", trusted) }, log: changed, want: "15"},
 		{name: "unknown provider", provider: "key", code: codes.InvalidArgument},
-		{name: "new provider", change: func() { f.write("origins.yaml", []byte(profiles+provider+"-first")) }, log: changed, provider: "key", want: "15-first", kept: true},
-		{name: "changed provider", change: func() { f.write("origins.yaml", []byte(profiles+provider+"-second")) }, signal: true, log: changed, provider: "key", want: "15-second", kept: true},
-		{name: "wrong file", change: func() { f.write("origins.yaml", []byte("profiles: []\n")) }, log: refused, provider: "key", want: "15-second", kept: true},
-		{name: "no file", change: func() { f.write("origins.yaml", nil) }, log: changed, provider: "key", code: codes.InvalidArgument},
+		{name: "new provider", change: func(f *folder, _ *authority) { f.write("origins.yaml", []byte(profiles+provider+"-first")) }, log: changed, provider: "key", want: "15-first", kept: true},
+		{name: "changed provider", change: func(f *folder, _ *authority) { f.write("origins.yaml", []byte(profiles+provider+"-second")) }, signal: true, log: changed, provider: "key", want: "15-second", kept: true},
+		{name: "wrong file", change: func(f *folder, _ *authority) { f.write("origins.yaml", []byte("profiles: []\n")) }, log: refused, provider: "key", want: "15-second", kept: true},
+		{name: "no file", change: func(f *folder, _ *authority) { f.write("origins.yaml", nil) }, log: changed, provider: "key", code: codes.InvalidArgument},
 		{name: "no profile", class: pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE},
-		{name: "the profile again", change: func() { f.write("origins.yaml", []byte(profiles)) }, log: changed, want: "15"},
+		{name: "the profile again", change: func(f *folder, _ *authority) { f.write("origins.yaml", []byte(profiles)) }, log: changed, want: "15"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := f.in(t)
 			s := s.in(t)
-			s.T = t
 			if row.change != nil {
-				row.change()
+				row.change(f, a.in(t))
 			}
 			before := strings.Count(s.log.String(), "reloaded")
 			if row.signal {

@@ -190,7 +190,6 @@ func TestReload(t *testing.T) {
 				f.write("cert.pem", row.cert)
 				defer f.write("cert.pem", good)
 			}
-			s.T = t
 			before := *s.seen
 			if row.refused {
 				s.reload(`"not reloaded: everything stays as it was"`)

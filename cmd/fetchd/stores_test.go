@@ -22,10 +22,10 @@ func TestStoresReload(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	const none, first = "stores: {}\n", "stores:\n  a: {url: 'file://DIR/a'}\n"
-	write := func(text string) string {
+	write := func(f *folder, text string) string {
 		return f.write("stores.yaml", []byte(strings.ReplaceAll(text, "DIR", f.dir)))
 	}
-	s := start(t, "--stores-file", write(none))
+	s := start(t, "--stores-file", write(f, none))
 	c := s.dial(nil)
 	for _, row := range []struct {
 		name, text, log string
@@ -39,8 +39,7 @@ func TestStoresReload(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := s.in(t)
-			s.T = t
-			write(row.text)
+			write(f.in(t), row.text)
 			s.hangup <- nil
 			if line := s.await("reloaded"); !strings.Contains(line, row.log) {
 				t.Errorf("log line %s, want %s in it", line, row.log)
