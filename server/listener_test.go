@@ -174,7 +174,6 @@ func TestRequestsWithoutAWindowEnd(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			_ = conn.SetDeadline(time.Now().Add(40 * time.Second))
 			h := r.raw(conn, window(row.window))
-			h.T = t
 			began := time.Now()
 			for i := range uint32(32) {
 				h.must(h.head(2*i+1, true, [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", row.path}, {":authority", "localhost"}, {"authorization", row.token}}...))

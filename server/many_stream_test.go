@@ -98,7 +98,6 @@ func TestFetchManyBodies(t *testing.T) {
 				row.change(task.Request)
 			}
 			m := r.many(t.Context())
-			m.T = t
 			m.start(task, r.task("b", "/s/b/200:size=10"))
 			m.finish("a", "b")
 			m.wantClass("a", row.class)

@@ -52,11 +52,11 @@ func TestRecords(t *testing.T) {
 	want := []string{
 		"request 1 1 GET", "response 1 1 503", "request 2 1 GET", "response 2 1 302", "request 2 2 GET", "response 2 2 200",
 	}
-	for name, call := range map[string]func(in *pb.FetchRequest) *pb.FetchOutcome{
-		"Fetch": func(in *pb.FetchRequest) *pb.FetchOutcome {
+	for name, call := range map[string]func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome{
+		"Fetch": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome {
 			return r.mustFetch(in).outcome
 		},
-		"FetchUnary": func(in *pb.FetchRequest) *pb.FetchOutcome {
+		"FetchUnary": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome {
 			return r.mustUnary(in).GetOutcome()
 		},
 	} {
@@ -64,7 +64,7 @@ func TestRecords(t *testing.T) {
 			t.Parallel()
 			r := r.in(t)
 			in := recorded(r.request("/s/"+name+"/"+strings.ReplaceAll(script, "%2Fk%2F", "%2F"+name+"%2F")), "pages")
-			o := call(in)
+			o := call(r, in)
 			var got []string
 			for _, record := range o.GetRecords() {
 				h, block := readRecord(t, filepath.Join(dir, "pages"), record)
