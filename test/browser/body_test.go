@@ -72,7 +72,7 @@ func TestJSON(t *testing.T) {
 // TestBodyTools copies and saves bodies, and checks the names of the files.
 func TestBodyTools(t *testing.T) {
 	p := open(t)
-	stub := func(how string) {
+	stub := func(p *page, how string) {
 		eval[bool](p, `(navigator.clipboard.writeText = async (text) => { `+how+` }, true)`)
 	}
 	for _, row := range []struct {
@@ -91,7 +91,7 @@ func TestBodyTools(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
 			p.run(p.origin.URL("http", row.path))
-			stub(`window.copied = text`)
+			stub(p, `window.copied = text`)
 			eval[bool](p, `(() => { const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.saved = b.type; return make.call(URL, b) }; return true })()`)
 			p.click("save-body")
 			name, text := p.file()
@@ -134,7 +134,7 @@ func TestBodyTools(t *testing.T) {
 	t.Run("a browser that does not copy", func(t *testing.T) {
 		p := p.in(t)
 		p.run(p.origin.URL("http", "/s/sel/200:body=hello"))
-		stub(`throw new Error('not allowed')`)
+		stub(p, `throw new Error('not allowed')`)
 		p.click("copy-body")
 		p.until(`document.getElementById('body-note').textContent.startsWith('Selected')`)
 		if got := eval[string](p, `getSelection().toString()`); got != "hello" {

@@ -205,7 +205,6 @@ func (p *page) reload() {
 func TestFrontierStates(t *testing.T) {
 	s := &frontierService{}
 	p := openFrontier(t, s)
-	defer func() { p.T = t }()
 	for _, row := range []struct {
 		name, badge, headline string
 		stats                 *pb.StatsResponse
@@ -220,7 +219,6 @@ func TestFrontierStates(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
 			s.set(func(s *frontierService) { s.stats = row.stats })
-			p.T = t
 			p.visit("")
 			p.until(`!document.getElementById('state').hidden`)
 			p.want("#badge", row.badge)

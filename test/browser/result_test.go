@@ -256,7 +256,7 @@ func TestStoredAndRecords(t *testing.T) {
 	p.wantIn(".records td:nth-child(3)", ".warc.gz")
 	p.wantIn(".records td:nth-child(6)", "urn:uuid:")
 
-	draw := func(records string) {
+	draw := func(p *page, records string) {
 		eval[bool](p, `(async () => {
 			const { draw } = await import('/console/outcome.js');
 			const { Fetch } = await import('/console/model.js');
@@ -268,7 +268,7 @@ func TestStoredAndRecords(t *testing.T) {
 	}
 	t.Run("records", func(t *testing.T) {
 		p := p.in(t)
-		draw(`[{ type: 'WARC_TYPE_REQUEST', record_id: 'urn:uuid:1', file: 'a.warc.gz', length_bytes: '300', attempt: 1, hop: 2 },
+		draw(p, `[{ type: 'WARC_TYPE_REQUEST', record_id: 'urn:uuid:1', file: 'a.warc.gz', length_bytes: '300', attempt: 1, hop: 2 },
 			{ type: 'WARC_TYPE_REVISIT', record_id: 'urn:uuid:2', file: 'a\u202e.warc.gz', offset_bytes: '12345678901', length_bytes: '400', attempt: 1, hop: 2 }]`)
 		p.want(".records tbody tr", "1.2requesta.warc.gz0300urn:uuid:1", "1.2revisita[U+202E].warc.gz12345678901400urn:uuid:2")
 		if !eval[bool](p, `document.querySelector('.records').checkVisibility()`) {
@@ -277,7 +277,7 @@ func TestStoredAndRecords(t *testing.T) {
 	})
 	t.Run("many records", func(t *testing.T) {
 		p := p.in(t)
-		draw(`Array.from({ length: 13 }, (_, i) => ({ type: 'WARC_TYPE_RESPONSE', record_id: String(i), attempt: 1, hop: i }))`)
+		draw(p, `Array.from({ length: 13 }, (_, i) => ({ type: 'WARC_TYPE_RESPONSE', record_id: String(i), attempt: 1, hop: i }))`)
 		p.want("#outcome-body summary", "13 records")
 		if got := len(p.text(".records tbody tr")); got != 13 || eval[bool](p, `document.querySelector('.records').checkVisibility()`) {
 			t.Errorf("%d records, want 13 that are folded", got)
@@ -285,7 +285,7 @@ func TestStoredAndRecords(t *testing.T) {
 	})
 	t.Run("no records", func(t *testing.T) {
 		p := p.in(t)
-		draw(`[]`)
+		draw(p, `[]`)
 		p.want("#outcome-body h3")
 	})
 }
@@ -298,8 +298,8 @@ func TestPhone(t *testing.T) {
 	eval[bool](p, `(() => { const move = Element.prototype.scrollIntoView;
 		Element.prototype.scrollIntoView = function (o) { moves.push(o.behavior); move.call(this, o) }; return true })()`)
 	// at waits until id has the focus and the page no longer scrolls: its top is scroll-margin-top.
-	at := func(id string, top int) {
-		t.Helper()
+	at := func(p *page, id string, top int) {
+		p.Helper()
 		p.until(fmt.Sprintf(`((e) => e.id === %q && Math.abs(e.getBoundingClientRect().top - %d) < 1 && e.getBoundingClientRect().bottom <= innerHeight)(document.activeElement)`, id, top))
 	}
 	for _, row := range []struct {
@@ -324,16 +324,16 @@ func TestPhone(t *testing.T) {
 				p.ended()
 				return
 			}
-			at("headline", 12)
+			at(p, "headline", 12)
 			p.click("stop")
 			p.ended()
-			at("headline", 12)
+			at(p, "headline", 12)
 			p.wantIn(".headline", "Cancelled")
 			if got := eval[[]string](p, `moves`); !slices.Equal(got, []string{row.how}) {
 				t.Errorf("the page scrolls %q, want %q once", got, row.how)
 			}
 			p.click("edit")
-			at("url", 40)
+			at(p, "url", 40)
 		})
 	}
 }

@@ -159,10 +159,10 @@ func TestFailedAt(t *testing.T) {
 // TestPreviousOutcome checks that the page shows the outcome of the latest request only.
 func TestPreviousOutcome(t *testing.T) {
 	p := open(t)
-	gone := func(t *testing.T, headline string) {
-		t.Helper()
+	gone := func(p *page, headline string) {
+		p.Helper()
 		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "client_error") || strings.Contains(got, "Outcome") {
-			t.Errorf("the page still shows %q", got)
+			p.Errorf("the page still shows %q", got)
 		}
 		p.want(".headline", headline)
 	}
@@ -178,7 +178,7 @@ func TestPreviousOutcome(t *testing.T) {
 			p.set(row.field, row.value)
 			p.click("run")
 			p.until(`document.activeElement.id === '` + row.field + `'`)
-			gone(t, "")
+			gone(p, "")
 			p.set(row.field, row.valid)
 			p.run(p.origin.URL("http", "/s/b/200"))
 			p.wantIn(".headline", "Success")
@@ -190,7 +190,7 @@ func TestPreviousOutcome(t *testing.T) {
 		p.set("url", p.origin.URL("http", "/s/c/silent"))
 		p.click("run")
 		p.until(`document.querySelectorAll('.bar.phase-live').length === 1`)
-		gone(t, "Running")
+		gone(p, "Running")
 		p.click("cancel")
 		p.ended()
 	})

@@ -71,11 +71,11 @@ func TestEnds(t *testing.T) {
 		name   string
 		fault  string // of the origin
 		change func(*pb.FetchRequest)
-		end    func(cancel context.CancelFunc)
+		end    func(s *service, cancel context.CancelFunc)
 		code   codes.Code
 		class  pb.ErrorClass
 	}{
-		{"the caller cancels", stalls, nil, func(cancel context.CancelFunc) { cancel() }, codes.Canceled, 0},
+		{"the caller cancels", stalls, nil, func(_ *service, cancel context.CancelFunc) { cancel() }, codes.Canceled, 0},
 		{"total_timeout", stalls, func(r *pb.FetchRequest) { r.TimeoutPolicy.TotalTimeout = durationpb.New(2 * time.Second) }, nil, codes.OK, pb.ErrorClass_ERROR_CLASS_DEADLINE},
 		{"idle_timeout", stalls, func(r *pb.FetchRequest) {
 			r.TimeoutPolicy.IdleTimeout = durationpb.New(500 * time.Millisecond)
@@ -85,7 +85,7 @@ func TestEnds(t *testing.T) {
 		{"another digest", whole, func(r *pb.FetchRequest) { r.Integrity = &pb.Integrity{Sha256: strings.Repeat("0", 64)} }, nil, codes.OK, pb.ErrorClass_ERROR_CLASS_INTEGRITY},
 		{"another size", whole, func(r *pb.FetchRequest) { r.Integrity = &pb.Integrity{SizeBytes: proto.Int64(1)} }, nil, codes.OK, pb.ErrorClass_ERROR_CLASS_INTEGRITY},
 		{"too large", whole + ",no-length", func(r *pb.FetchRequest) { r.BodyPolicy.MaxSizeBytes = proto.Int64(12 << 20) }, nil, codes.OK, pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
-		{"SIGTERM", stalls, nil, func(context.CancelFunc) { s.Signal(syscall.SIGTERM) }, codes.OK, pb.ErrorClass_ERROR_CLASS_SHUTDOWN}, // the last row
+		{"SIGTERM", stalls, nil, func(s *service, _ context.CancelFunc) { s.Signal(syscall.SIGTERM) }, codes.OK, pb.ErrorClass_ERROR_CLASS_SHUTDOWN}, // the last row
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
@@ -112,7 +112,7 @@ func TestEnds(t *testing.T) {
 			if row.end != nil {
 				p.await(ctx, uploadPart+"2", 1)
 				rig.Until(ctx, t, "a file is written", func() bool { return len(p.folder.unfinished(t)) > 0 })
-				row.end(cancel)
+				row.end(s, cancel)
 			}
 			for range 2 {
 				if problem := <-ended; problem != "" {
