@@ -30,6 +30,13 @@ type recordRig struct {
 	crawls  int
 }
 
+// in returns r for a subtest.
+func (r *recordRig) in(t *testing.T) *recordRig {
+	c := *r
+	c.rig = r.rig.in(t)
+	return &c
+}
+
 func newRecordRig(t *testing.T, cfg site.Config) *recordRig {
 	t.Helper()
 	r := &recordRig{rig: newRig(t, time.Millisecond, cfg), dir: filepath.Join(t.TempDir(), "warc"), records: map[string]warc.Record{}, crawled: map[string]int{}}
@@ -206,6 +213,7 @@ func TestRecordedCrawls(t *testing.T) {
 		{"forbidden", forbidden, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			if got := r.kinds(row.url); !slices.Equal(got, row.want) {
 				t.Errorf("%s: %q, want %q", row.url, got, row.want)
 			}
