@@ -5,8 +5,8 @@
 //   - a subtest that uses the test around it, which it would skip or fail instead of itself. Go then
 //     reports "subtest may have called FailNow on a parent test", and the other subtests do not run.
 //
-// A subtest reaches the test around it by a variable of type [testing.TB], by a closure that
-// uses one, or by a struct that has one in a field.
+// A subtest reaches the test around it by a variable of type [testing.TB], by a struct that has one in a
+// field or in a struct that it embeds, or by a closure that uses one of these.
 package main
 
 import (
@@ -87,7 +87,8 @@ func isTest(t types.Type) bool {
 	return false
 }
 
-// holdsTest reports whether t is a struct, or a pointer to one, with a test in a field.
+// holdsTest reports whether t is a struct, or a pointer to one, with a test in a field or in a struct that
+// it embeds.
 func holdsTest(t types.Type) bool {
 	if p, ok := t.Underlying().(*types.Pointer); ok {
 		t = p.Elem()
@@ -97,7 +98,7 @@ func holdsTest(t types.Type) bool {
 		return false
 	}
 	for field := range fields.Fields() {
-		if isTest(field.Type()) {
+		if isTest(field.Type()) || field.Embedded() && holdsTest(field.Type()) {
 			return true
 		}
 	}
@@ -152,15 +153,18 @@ func allow(pass *analysis.Pass, call *ast.CallExpr, allowed map[*ast.Ident]bool)
 // within reports whether v is declared in f.
 func within(v *types.Var, f ast.Node) bool { return f.Pos() <= v.Pos() && v.Pos() < f.End() }
 
-// checkClosures reports closures that use a test and can be called by a subtest of it: those that a
-// composite literal holds, and those in a variable that a subtest uses.
+// checkClosures reports closures that use a test, or a struct that holds one, and that a subtest of it can
+// call: those that a composite literal holds, and those in a variable that a subtest uses.
 func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
-	parents := parentTests(pass, tree)
+	shared := sharedVars(pass, tree)
 	closures := map[*types.Var]string{} // a variable with a closure, and the test that it uses
 	tree.WithStack([]ast.Node{(*ast.FuncLit)(nil)}, func(n ast.Node, push bool, stack []ast.Node) bool {
 		closure := n.(*ast.FuncLit)
-		test := usedTest(pass, closure)
-		if !push || test == nil || !parents[test] || len(stack) < 2 {
+		if !push || len(stack) < 2 {
+			return true
+		}
+		test := usedTest(pass, closure, shared)
+		if test == nil {
 			return true
 		}
 		switch parent := stack[len(stack)-2].(type) {
@@ -182,11 +186,8 @@ func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
 		if name := testMethod(pass, call); name != "Run" && name != "Fuzz" {
 			return
 		}
-		subtest, ok := call.Args[len(call.Args)-1].(*ast.FuncLit)
-		if !ok {
-			return
-		}
-		ast.Inspect(subtest.Body, func(n ast.Node) bool {
+		subtest := call.Args[len(call.Args)-1]
+		ast.Inspect(subtest, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok {
 				if v, ok := pass.TypesInfo.Uses[id].(*types.Var); ok && closures[v] != "" && !within(v, subtest) {
 					pass.Reportf(id.Pos(), "the subtest uses the closure %s, which uses %s of the test around it: give it a parameter", id.Name, closures[v])
@@ -197,15 +198,16 @@ func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
 	})
 }
 
-// usedTest returns a test that the closure uses and does not declare, so that it could skip or fail it.
-func usedTest(pass *analysis.Pass, closure *ast.FuncLit) (test *types.Var) {
+// usedTest returns a shared variable with a test that the closure uses, so that it could skip or fail it.
+func usedTest(pass *analysis.Pass, closure *ast.FuncLit, shared func(*types.Var) bool) (test *types.Var) {
 	allowed := map[*ast.Ident]bool{}
 	ast.Inspect(closure.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			allow(pass, n, allowed)
 		case *ast.Ident:
-			if v, ok := pass.TypesInfo.Uses[n].(*types.Var); ok && !v.IsField() && isTest(v.Type()) && !allowed[n] && !within(v, closure) {
+			v, ok := pass.TypesInfo.Uses[n].(*types.Var)
+			if ok && !v.IsField() && !allowed[n] && !within(v, closure) && (isTest(v.Type()) || holdsTest(v.Type())) && shared(v) {
 				test = v
 			}
 		}
@@ -214,9 +216,20 @@ func usedTest(pass *analysis.Pass, closure *ast.FuncLit) (test *types.Var) {
 	return test
 }
 
-// parentTests returns the variables of tests that run subtests.
-func parentTests(pass *analysis.Pass, tree *inspector.Inspector) map[*types.Var]bool {
-	found := map[*types.Var]bool{}
+// sharedVars returns a function that reports whether a variable is declared in a function that runs
+// subtests of its own test.
+func sharedVars(pass *analysis.Pass, tree *inspector.Inspector) func(*types.Var) bool {
+	var functions []ast.Node
+	tree.Preorder([]ast.Node{(*ast.FuncDecl)(nil), (*ast.FuncLit)(nil)}, func(n ast.Node) { functions = append(functions, n) })
+	of := func(v *types.Var) (innermost ast.Node) {
+		for _, f := range functions { // an inner function comes after the outer one
+			if within(v, f) {
+				innermost = f
+			}
+		}
+		return innermost
+	}
+	parents := map[ast.Node]bool{}
 	tree.Preorder([]ast.Node{(*ast.CallExpr)(nil)}, func(n ast.Node) {
 		call := n.(*ast.CallExpr)
 		if name := testMethod(pass, call); name != "Run" && name != "Fuzz" {
@@ -224,9 +237,9 @@ func parentTests(pass *analysis.Pass, tree *inspector.Inspector) map[*types.Var]
 		}
 		if id, ok := call.Fun.(*ast.SelectorExpr).X.(*ast.Ident); ok {
 			if v, ok := pass.TypesInfo.Uses[id].(*types.Var); ok {
-				found[v] = true
+				parents[of(v)] = true
 			}
 		}
 	})
-	return found
+	return func(v *types.Var) bool { f := of(v); return f != nil && parents[f] }
 }

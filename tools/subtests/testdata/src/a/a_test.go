@@ -19,6 +19,9 @@ func (r *rig) must() {
 
 func (r *rig) test(t *testing.T) { r.must() }
 
+// suite holds a test, because its rig does.
+type suite struct{ *rig }
+
 func database(t testing.TB) string {
 	t.Helper()
 	t.Skip("none")                 // want `Skip: use a function of fetchd/test/need`
@@ -35,6 +38,14 @@ func TestReported(t *testing.T) {
 	}
 	stop := func() { t.FailNow() }
 	r := newRig(t)
+	s := suite{r}
+	for name, change := range map[string]func(){
+		"closure": func() { r.must() }, // want `the closure uses r, and a subtest may call it`
+	} {
+		t.Run(name, func(*testing.T) { change() })
+	}
+	must := func() { s.must() }
+	run := func(*testing.T) { t.Fatal() }
 	t.Run("itself", func(*testing.T) {
 		t.Fatal() // want `the subtest uses t of the test around it`
 	})
@@ -47,6 +58,13 @@ func TestReported(t *testing.T) {
 	t.Run("a struct", func(*testing.T) {
 		r.must() // want `the subtest uses r, a \*rig, which holds the test around it`
 	})
+	t.Run("a struct that embeds one", func(*testing.T) {
+		s.must() // want `the subtest uses s, a suite, which holds the test around it`
+	})
+	t.Run("a closure that uses a struct", func(*testing.T) {
+		must() // want `the subtest uses the closure must, which uses s`
+	})
+	t.Run("a closure as the subtest", run) // want `the subtest uses the closure run, which uses t`
 	t.Run("deeper", func(t *testing.T) {
 		t.Run("inside", func(*testing.T) {
 			t.Error() // want `the subtest uses t of the test around it`
@@ -64,12 +82,14 @@ func TestNotReported(t *testing.T) {
 	r := newRig(t)
 	stop := func(t *testing.T) { t.FailNow() }
 	alone := func() { t.FailNow() }
+	change := map[string]func(*rig){"closure": func(r *rig) { r.must() }}
 	t.Cleanup(func() { t.Error() })
 	t.Run("its own", func(t *testing.T) {
 		t.Fatal()
 		stop(t)
 		r := r.in(t)
 		r.must()
+		change["closure"](r)
 		handlers := []func(){func() { t.Error() }}
 		handlers[0]()
 	})
@@ -78,6 +98,14 @@ func TestNotReported(t *testing.T) {
 		t.Log()
 	})
 	alone()
+}
+
+// TestWithoutSubtests has closures that no subtest calls.
+func TestWithoutSubtests(t *testing.T) {
+	r := newRig(t)
+	for _, do := range []func(){func() { t.Error() }, func() { r.must() }} {
+		do()
+	}
 }
 
 func FuzzReported(f *testing.F) {
