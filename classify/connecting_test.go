@@ -86,9 +86,7 @@ func connects(o *origin.Origin) []failure {
 			cancel()
 			return headErrorOf(t, newClient(t, o), request(ctx, t, http.MethodGet, o.URL("http", "/s/gone/200"), nil))
 		}},
-		{"connect: reset by who has just accepted", classify.PhaseConnect, classify.ConnectionReset, func(t *testing.T) error {
-			return connectReset(t, o.Addr("tcp-reset"))
-		}},
+		{"connect: reset by who has just accepted", classify.PhaseConnect, classify.ConnectionReset, connectReset},
 		{"connect: no route", classify.PhaseConnect, classify.ConnectFailure, func(t *testing.T) error {
 			return unreachable(t, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL)
 		}},

@@ -149,20 +149,6 @@ func connectError(t *testing.T, d *net.Dialer, addr string) error {
 	return err
 }
 
-// connectReset dials until the peer's reset fails the dial itself, not the first
-// use of the connection.
-func connectReset(t *testing.T, addr string) error {
-	t.Helper()
-	for {
-		var d net.Dialer
-		conn, err := d.DialContext(t.Context(), "tcp", addr)
-		if err != nil {
-			return err
-		}
-		_ = conn.Close()
-	}
-}
-
 // resetError reads from a connection that is reset after the first byte sent.
 func resetError(t *testing.T) error {
 	addr := serveRaw(t, func(conn net.Conn) {
