@@ -257,16 +257,15 @@ for node in ast.walk(ast.parse(sys.stdin.read())):
 func TestCopyAsRuns(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", "it's $HOME")
-	for _, row := range []struct{ id, program, try, events string }{
-		{"as-curl", "curl", "curl --version", `"attempt_finished"`},
-		{"as-grpcurl", "grpcurl", "grpcurl --version", `"attemptFinished"`},
-		{"as-python", "python3", `python3 -c "import grpc"`, `"attempt_finished"`},
-		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, `"attempt_finished"`}, // Debian's own
+	for _, row := range []struct{ id, program, try, remedy, events string }{
+		{"as-curl", "curl", "curl --version", "install the Debian package curl", `"attempt_finished"`},
+		{"as-grpcurl", "grpcurl", "grpcurl --version", "run PATH=$(.ci/tools grpcurl):$PATH", `"attemptFinished"`},
+		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, "install the Debian package python3-grpcio", `"attempt_finished"`},
 	} {
 		t.Run(row.program, func(t *testing.T) {
 			p := p.in(t)
 			if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", row.try).CombinedOutput(); err != nil {
-				need.Request(t, "install "+row.program+" on the PATH", "%v: %s", err, out)
+				need.Missing(t, row.remedy, "%v: %s", err, out)
 			}
 			key := strings.ReplaceAll(row.program, "/", "")
 			p.set("url", p.origin.URL("http", "/s/"+key+"/503/200"))

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ import (
 // Need skips a test if err says that a program is not installed, and fails it if err is another error.
 func Need(t testing.TB, err error) {
 	t.Helper()
-	if missing, ok := errors.AsType[*exec.Error](err); ok {
+	if missing, ok := errors.AsType[*exec.Error](err); ok && (errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)) {
 		pkg := "postgresql"
 		if missing.Name == bouncer {
 			pkg = "pgbouncer"
