@@ -120,7 +120,7 @@ func TestLongBodies(t *testing.T) {
 	kills := sized(3, 1)
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1)
 	c.body = c.site.Origin().Body(longest + 1<<20)
-	pages := c.faulty(2000, sized(4, 1))
+	pages := c.faulty(sized(2000, 700), sized(4, 1))
 	for n := range 20 { // those that a kill interrupts
 		pages = append(pages, c.expect(n, fmt.Sprintf("/s/k%d/200:size=%d,drip=65536@20ms", n, 4<<20+n), 0, int64(4<<20+n)))
 	}
