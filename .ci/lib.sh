@@ -95,13 +95,13 @@ await() {
 
 accepts() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_ports N: prints N ports on which nothing listens.
+# free_ports N: prints N ports on which nothing listens. They are below those that the system gives to
+# connections and to listeners on port 0, so that none of them takes one before the caller does.
 free_ports() {
-  node - "$1" <<'JS'
-const taken = Array.from({ length: process.argv[2] }, () => require('node:net').createServer().listen(0, '127.0.0.1'));
-Promise.all(taken.map((s) => new Promise((done) => s.on('listening', done)))).then(() => {
-  console.log(taken.map((s) => s.address().port).join(' '));
-  taken.forEach((s) => s.close());
-});
-JS
+  local port ports=()
+  while [ "${#ports[@]}" -lt "$1" ]; do
+    port=$((10000 + RANDOM % 22000))
+    if ! accepts "$port" && [[ " ${ports[*]} " != *" $port "* ]]; then ports+=("$port"); fi
+  done
+  echo "${ports[*]}"
 }
