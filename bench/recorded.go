@@ -71,6 +71,8 @@ func (now ratios) compare(recorded ratios) error {
 	for _, name := range now.names() {
 		was, there := recorded[name]
 		switch {
+		case now[name] <= 0:
+			faults = append(faults, fmt.Errorf("%s was not measured", name))
 		case !there:
 			faults = append(faults, fmt.Errorf("%s is not recorded", name))
 		case now[name] > was*allowance:

@@ -24,6 +24,7 @@ func TestRatios(t *testing.T) {
 		{"as much as is allowed", ratios{"unary": 1.72, "many": 1}, ""},
 		{"more", ratios{"unary": 1.74, "many": 1}, "unary: the ratio is 1.74, 1.72 allowed, 1.50 recorded"},
 		{"new", ratios{"unary": 1.5, "many": 1, "stream": 1}, "stream is not recorded"},
+		{"no clock", ratios{"unary": 0, "many": 1}, "unary was not measured"},
 		{"missing", ratios{"unary": 1.5}, "many is recorded and was not measured"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
