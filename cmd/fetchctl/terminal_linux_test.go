@@ -12,7 +12,7 @@ import (
 	"fetchd/internal/cli/clitest"
 )
 
-// onTerminal runs a command of a shell on a terminal of its own: terminal [-type FILE] COMMAND. The file is
+// onTerminal runs a shell command on a separate terminal: terminal [-type FILE] COMMAND. The file is
 // typed before it starts. What the terminal shows becomes the file screen. testscript's own ttyin
 // closes the terminal when the command ends, whether or not its output was read.
 func onTerminal(ts *testscript.TestScript, neg bool, args []string) {

@@ -217,7 +217,7 @@ func usedTest(pass *analysis.Pass, closure *ast.FuncLit, shared func(*types.Var)
 }
 
 // sharedVars returns a function that reports whether a variable is declared in a function that runs
-// subtests of its own test.
+// subtests.
 func sharedVars(pass *analysis.Pass, tree *inspector.Inspector) func(*types.Var) bool {
 	var functions []ast.Node
 	tree.Preorder([]ast.Node{(*ast.FuncDecl)(nil), (*ast.FuncLit)(nil)}, func(n ast.Node) { functions = append(functions, n) })
