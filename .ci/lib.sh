@@ -16,6 +16,16 @@ quietly() {
   return "$status"
 }
 
+# settled COMMAND…: runs a command that looks for programs, while no other step installs packages: a program
+# may be there before what it needs.
+settled() (
+  if [ "$(id -u)" = 0 ]; then exec 9>>/var/lock/fetchd-ci && flock -s 9; fi
+  "$@"
+)
+
+# has NAME: reports whether there is this program.
+has() { settled command -v "$1" >/dev/null; }
+
 # debian installs Debian packages. It fails where it may not or cannot.
 debian() {
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
