@@ -158,7 +158,8 @@ func TestRest(t *testing.T) {
 	if now := heapNow(); now.objects > before.objects+4<<20 {
 		t.Errorf("%d bytes of objects after the collection, want about the %d from before", now.objects, before.objects)
 	}
-	if free, now := read("/memory/classes/heap/free:bytes"), read("/memory/classes/heap/released:bytes"); free > 4<<20 || now < released {
+	// The runtime takes pages for itself meanwhile, for a stack for example.
+	if free, now := read("/memory/classes/heap/free:bytes"), read("/memory/classes/heap/released:bytes"); free > 4<<20 || now+4<<20 < released {
 		t.Errorf("%d bytes are free and not given back, %d are, before the burst %d", free, now, released)
 	}
 	if !r.collect() {
