@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -39,9 +40,31 @@ type Link struct {
 func New(t *testing.T, address string) *Link {
 	t.Helper()
 	l := &Link{T: t, server: address}
-	l.start("127.0.0.1:0")
+	l.start(hold(t))
 	t.Cleanup(func() { l.proxy.Stop() })
 	return l
+}
+
+// hold returns an address that no other process gets until the test ends, not even while
+// [Link.Renew] has no listener there. An open connection of an earlier listener keeps the port.
+func hold(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, end := range []func() (net.Conn, error){
+		func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) },
+		l.Accept,
+	} {
+		conn, err := end()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	return l.Addr().String()
 }
 
 func (l *Link) start(address string) {
