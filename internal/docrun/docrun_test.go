@@ -175,30 +175,32 @@ func TestRun(t *testing.T) {
 	const server = "```sh\nbin/serve &\n```\n"
 	for _, row := range []struct {
 		name, text string
-		ok         bool
+		strict, ok bool
 		say        []string
 	}{
-		{"commands in one shell", "```sh\na=1; cd bin\n```\n```sh\n[ \"$a\" = 1 ] && [ -x serve ]\n```\n", true, []string{"d.md: 2 blocks, 0 with their output"}},
-		{"a command that fails", "```sh\nfalse\ntrue\n```\n", false, []string{"FAILED d.md:1: exit status 1, want 0", "  $ false"}},
-		{"only blocks before it are run", "```sh\nfalse\n```\n```sh\necho second\n```\n", false, []string{"FAILED d.md:1"}},
-		{"an exit status", "<!-- exit 11 -->\n```sh\n(exit 11)\n```\n```sh\ntrue\n```\n", true, nil},
-		{"another exit status", "<!-- exit 11 -->\n```sh\n(exit 12)\n```\n", false, []string{"FAILED d.md:2: exit status 12, want 11"}},
-		{"no failure where one is shown", "<!-- exit 11 -->\n```sh\ntrue\n```\n", false, []string{"FAILED d.md:2: exit status 0, want 11"}},
-		{"output of both streams", "```sh\necho a; echo b >&2\n```\n```text\na\nb\n```\n", true, []string{"1 with their output"}},
-		{"other output", "```sh\necho a\n```\n```text\nb\n```\n", false, []string{"FAILED d.md:1: it prints what is below", "  > b", "  | a"}},
-		{"other output the second time", "```sh\necho x >>log; cat log\n```\n```text\nx\n```\n", false, []string{"FAILED d.md:1: a second run prints something else", "  > x\n  > x"}},
-		{"once", "<!-- once: it grows -->\n```sh\necho x >>log; cat log\n```\n```text\nx\n```\n", true, nil},
-		{"a server", server + "```sh\nbin/ask\n```\n```text\nhello\n```\n", true, nil},
-		{"a server on a port that is taken", server + "```sh\nbin/serve &\n```\n", false, []string{"FAILED d.md:4: exit status 1", "what was started in the background listens nowhere"}},
-		{"what git does not have", "```sh\n[ ! -e ignored ] && git status --short\n```\n```text\n\n```\n", true, nil},
-		{"a file", "<!-- file: java/Main.java -->\n```java\nclass Main {}\n```\n```sh\ncat java/Main.java\n```\n```text\nclass Main {}\n```\n", true, nil},
-		{"no network", "<!-- exit 1 -->\n```sh\nif (exec 3<>/dev/tcp/192.0.2.1/80) 2>/dev/null; then true; else (exit 1); fi\n```\n", true, nil},
-		{"a mark", "<!-- not run: needs a cluster -->\n```sh\nfalse\n```\n", true, []string{"not run:\n  d.md:2: needs a cluster"}},
-		{"a program that is missing", "<!-- needs: sh no-such-program -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: no-such-program is not on the PATH"}},
-		{"a file that is missing", "<!-- needs: sh /no/such/file -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: /no/such/file does not exist"}},
-		{"programs and files that are there", "<!-- needs: sh /bin/sh -->\n```sh\nfalse\n```\n", false, []string{"FAILED d.md:2"}},
-		{"a step of the gate", "```sh\nmake it\n```\n", true, []string{"d.md:1: the step it runs it word for word"}},
-		{"a fault of the document", "```bash\ntrue\n```\n```sh\ntrue\n```\n", false, []string{"d.md:1: a block of bash"}},
+		{"commands in one shell", "```sh\na=1; cd bin\n```\n```sh\n[ \"$a\" = 1 ] && [ -x serve ]\n```\n", false, true, []string{"d.md: 2 blocks, 0 with their output"}},
+		{"a command that fails", "```sh\nfalse\ntrue\n```\n", false, false, []string{"FAILED d.md:1: exit status 1, want 0", "  $ false"}},
+		{"only blocks before it are run", "```sh\nfalse\n```\n```sh\necho second\n```\n", false, false, []string{"FAILED d.md:1"}},
+		{"an exit status", "<!-- exit 11 -->\n```sh\n(exit 11)\n```\n```sh\ntrue\n```\n", false, true, nil},
+		{"another exit status", "<!-- exit 11 -->\n```sh\n(exit 12)\n```\n", false, false, []string{"FAILED d.md:2: exit status 12, want 11"}},
+		{"no failure where one is shown", "<!-- exit 11 -->\n```sh\ntrue\n```\n", false, false, []string{"FAILED d.md:2: exit status 0, want 11"}},
+		{"output of both streams", "```sh\necho a; echo b >&2\n```\n```text\na\nb\n```\n", false, true, []string{"1 with their output"}},
+		{"other output", "```sh\necho a\n```\n```text\nb\n```\n", false, false, []string{"FAILED d.md:1: it prints what is below", "  > b", "  | a"}},
+		{"other output the second time", "```sh\necho x >>log; cat log\n```\n```text\nx\n```\n", false, false, []string{"FAILED d.md:1: a second run prints something else", "  > x\n  > x"}},
+		{"once", "<!-- once: it grows -->\n```sh\necho x >>log; cat log\n```\n```text\nx\n```\n", false, true, nil},
+		{"a server", server + "```sh\nbin/ask\n```\n```text\nhello\n```\n", false, true, nil},
+		{"a server on a port that is taken", server + "```sh\nbin/serve &\n```\n", false, false, []string{"FAILED d.md:4: exit status 1", "what was started in the background listens nowhere"}},
+		{"what git does not have", "```sh\n[ ! -e ignored ] && git status --short\n```\n```text\n\n```\n", false, true, nil},
+		{"a file", "<!-- file: java/Main.java -->\n```java\nclass Main {}\n```\n```sh\ncat java/Main.java\n```\n```text\nclass Main {}\n```\n", false, true, nil},
+		{"no network", "<!-- exit 1 -->\n```sh\nif (exec 3<>/dev/tcp/192.0.2.1/80) 2>/dev/null; then true; else (exit 1); fi\n```\n", false, true, nil},
+		{"a mark", "<!-- not run: needs a cluster -->\n```sh\nfalse\n```\n", false, true, []string{"not run:\n  d.md:2: needs a cluster"}},
+		{"a program that is missing", "<!-- needs: sh no-such-program -->\n```sh\nfalse\n```\n", false, true, []string{"d.md:2: no-such-program is not on the PATH"}},
+		{"a file that is missing", "<!-- needs: sh /no/such/file -->\n```sh\nfalse\n```\n", false, true, []string{"d.md:2: /no/such/file does not exist"}},
+		{"a program that is missing, in the gate", "<!-- needs: sh no-such-program -->\n```sh\nfalse\n```\n", true, false, []string{"d.md:2: no-such-program is not on the PATH"}},
+		{"a mark, in the gate", "<!-- not run: needs a cluster -->\n```sh\nfalse\n```\n", true, true, []string{"not run:\n  d.md:2: needs a cluster"}},
+		{"programs and files that are there", "<!-- needs: sh /bin/sh -->\n```sh\nfalse\n```\n", false, false, []string{"FAILED d.md:2"}},
+		{"a step of the gate", "```sh\nmake it\n```\n", false, true, []string{"d.md:1: the step it runs it word for word"}},
+		{"a fault of the document", "```bash\ntrue\n```\n```sh\ntrue\n```\n", false, false, []string{"d.md:1: a block of bash"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -231,7 +233,7 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			ok, err := run(t.Context(), &out, root, nil)
+			ok, err := run(t.Context(), &out, root, nil, row.strict)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,7 @@ const atOnce = 2
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, os.Stdout, ".", os.Args[1:])
+	ok, err := run(ctx, os.Stdout, ".", os.Args[1:], os.Getenv("CI") == "true")
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "docrun: %v\n", err)
 	}
@@ -51,8 +51,9 @@ func main() {
 }
 
 // run runs the documents of the tree at root, or only the named ones. It reports whether all
-// of them are correct. An error means that they could not be run.
-func run(ctx context.Context, out io.Writer, root string, only []string) (bool, error) {
+// of them are correct. If strict is set, a block whose needs are missing is not correct. An
+// error means that they could not be run.
+func run(ctx context.Context, out io.Writer, root string, only []string, strict bool) (bool, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return false, err
@@ -77,7 +78,7 @@ func run(ctx context.Context, out io.Writer, root string, only []string) (bool, 
 			return false, err
 		}
 		d := parse(file, string(text))
-		skipped = append(skipped, d.skipBlocks(g)...)
+		skipped = append(skipped, d.skipBlocks(g, strict)...)
 		documents = append(documents, d)
 	}
 	if len(documents) == 0 {
@@ -148,14 +149,25 @@ func withOutput(blocks []block) int {
 	return n
 }
 
-// skipBlocks removes the blocks that are not run, and returns the reasons.
-func (d *document) skipBlocks(g *gate) (skipped []string) {
+// skipBlocks removes the blocks that are not run, and returns the reasons. If strict is set,
+// missing needs are faults.
+func (d *document) skipBlocks(g *gate, strict bool) (skipped []string) {
 	d.blocks = slices.DeleteFunc(d.blocks, func(b block) bool {
-		why := b.skipReason(g)
-		if why != "" {
+		if why := b.skipReason(g); why != "" {
 			skipped = append(skipped, fmt.Sprintf("%s: %s", &b, why))
+			return true
 		}
-		return why != ""
+		missing := b.missing()
+		if missing == "" {
+			return false
+		}
+		missing = fmt.Sprintf("%s: %s", &b, missing)
+		if strict {
+			d.faults = append(d.faults, missing)
+		} else {
+			skipped = append(skipped, missing)
+		}
+		return true
 	})
 	return skipped
 }
@@ -168,6 +180,11 @@ func (b *block) skipReason(g *gate) string {
 	if step := g.step(b.commands()); step != "" {
 		return "the step " + step + " runs it word for word"
 	}
+	return ""
+}
+
+// missing names a program or file that the block needs and that is not there, or returns "".
+func (b *block) missing() string {
 	for _, name := range b.needs {
 		if strings.HasPrefix(name, "/") {
 			if _, err := os.Stat(name); err != nil {
