@@ -158,6 +158,11 @@ func within(v *types.Var, f ast.Node) bool { return f.Pos() <= v.Pos() && v.Pos(
 func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
 	shared := sharedVars(pass, tree)
 	closures := map[*types.Var]string{} // a variable with a closure, and the test that it uses
+	hold := func(id *ast.Ident, test *types.Var) {
+		if v, ok := pass.TypesInfo.ObjectOf(id).(*types.Var); ok {
+			closures[v] = test.Name()
+		}
+	}
 	tree.WithStack([]ast.Node{(*ast.FuncLit)(nil)}, func(n ast.Node, push bool, stack []ast.Node) bool {
 		closure := n.(*ast.FuncLit)
 		if !push || len(stack) < 2 {
@@ -173,9 +178,13 @@ func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
 		case *ast.AssignStmt:
 			for i, value := range parent.Rhs {
 				if id, ok := parent.Lhs[min(i, len(parent.Lhs)-1)].(*ast.Ident); ok && value == ast.Expr(closure) {
-					if v, ok := pass.TypesInfo.ObjectOf(id).(*types.Var); ok {
-						closures[v] = test.Name()
-					}
+					hold(id, test)
+				}
+			}
+		case *ast.ValueSpec:
+			for i, value := range parent.Values {
+				if value == ast.Expr(closure) {
+					hold(parent.Names[i], test)
 				}
 			}
 		}

@@ -61,6 +61,10 @@ func TestReported(t *testing.T) {
 	t.Run("a struct that embeds one", func(*testing.T) {
 		s.must() // want `the subtest uses s, a suite, which holds the test around it`
 	})
+	var end = func() { t.FailNow() }
+	t.Run("a declared closure", func(*testing.T) {
+		end() // want `the subtest uses the closure end, which uses t`
+	})
 	t.Run("a closure that uses a struct", func(*testing.T) {
 		must() // want `the subtest uses the closure must, which uses s`
 	})
