@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -238,12 +237,13 @@ func TestNoStart(t *testing.T) {
 	}
 }
 
-// Another implementation of the specification's schema agrees, where Node has it:
-// npm install --prefix DIR har-validator@5.1.5, and HAR_VALIDATOR=DIR.
+// TestOtherReader shows that another implementation of the specification's schema agrees.
+// FETCHD_NODE_MODULES is the folder node_modules of test/browser/package-lock.json.
 func TestOtherReader(t *testing.T) {
-	dir := os.Getenv("HAR_VALIDATOR")
-	if dir == "" {
-		need.Request(t, "set HAR_VALIDATOR to a folder in which npm installed har-validator@5.1.5", "another reader checks the files")
+	need.Long(t)
+	modules := os.Getenv("FETCHD_NODE_MODULES")
+	if modules == "" {
+		need.Missing(t, "run .ci/run console", "FETCHD_NODE_MODULES is not set")
 	}
 	const script = `
 		const validate = require('har-validator');
@@ -257,8 +257,8 @@ func TestOtherReader(t *testing.T) {
 		{"as it is", string(whole), true},
 		{"without a version", strings.Replace(string(whole), `"version": "1.2"`, `"_version": "1.2"`, 1), false},
 	} {
-		cmd := exec.CommandContext(t.Context(), "node", "-e", script)
-		cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(dir, "node_modules"))
+		cmd := exec.CommandContext(t.Context(), need.Program(t, "node", "nodejs"), "-e", script)
+		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
 		cmd.Stdin = strings.NewReader(row.data)
 		if out, err := cmd.CombinedOutput(); (err == nil) != row.good {
 			t.Errorf("%s: har-validator: %v\n%s", row.name, err, out)

@@ -20,14 +20,14 @@ const (
 )
 
 // axe returns a function that checks the page in a state by rules of axe-core, of which at least a
-// number must apply. FETCHD_AXE is the folder in which npm has installed package-lock.json.
+// number must apply. FETCHD_NODE_MODULES is the folder node_modules of package-lock.json.
 func (p *page) axe() func(state, rules string, least int) {
 	p.Helper()
-	folder := os.Getenv("FETCHD_AXE")
+	folder := os.Getenv("FETCHD_NODE_MODULES")
 	if folder == "" {
-		need.Missing(p, "run .ci/run console", "FETCHD_AXE is not set")
+		need.Missing(p, "run .ci/run console", "FETCHD_NODE_MODULES is not set")
 	}
-	source, err := os.ReadFile(filepath.Join(folder, "node_modules/axe-core/axe.min.js"))
+	source, err := os.ReadFile(filepath.Join(folder, "axe-core/axe.min.js"))
 	if err != nil {
 		p.Fatal(err)
 	}
