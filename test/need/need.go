@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Program returns the path of a program. Without it the test is [Missing] a Debian package.
+// Program returns the path of a program. Without it the test is skipped, or fails, as [Missing] says.
 func Program(t testing.TB, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -62,7 +62,7 @@ func Long(t testing.TB) {
 	}
 }
 
-// Request skips a test that runs only on request, and says how to request it. It does so in the gate too.
+// Request skips a test that runs only on request, and says how to request it. It is skipped in the gate too.
 func Request(t testing.TB, remedy, format string, args ...any) {
 	t.Helper()
 	skip(t, remedy, fmt.Sprintf(format, args...))
