@@ -58,7 +58,7 @@ func (p *pace) add(e ending) {
 // form is part of the gate: it allows for chance, and for a machine that stalls.
 func TestIdleConnectionsClose(t *testing.T) {
 	t.Parallel()
-	hosts, fetches, workers, twice, bad := 30, 4, 4, 3, 1 // workers of each host and client
+	hosts, fetches, workers, twice, bad := 30, 8, 2, 3, 1 // workers of each host and client: 480 descriptors of the 1,024 that a user may have
 	if long() {
 		hosts, fetches, workers, twice, bad = 250, 100, 2, 0, 0
 	}
