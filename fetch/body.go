@@ -75,7 +75,8 @@ func (a *attempt) deliver() {
 		a.fail(classify.ContentType, classify.PhaseTransfer, "unwanted_media_type")
 		return
 	}
-	a.body.LengthKnown = lengthKnown(a.resp)
+	a.body.LengthKnown = a.lengthKnown()
+	total := a.readPartial(p)
 	if a.run.req.Delivery == None || a.hop.method == http.MethodHead {
 		return
 	}
@@ -85,7 +86,7 @@ func (a *attempt) deliver() {
 		}
 		return
 	}
-	if err := r.read(); err != nil {
+	if err := r.read(total); err != nil {
 		a.failBody(r, err)
 		return
 	}
@@ -111,9 +112,9 @@ func (a *attempt) wantedType() bool {
 }
 
 // lengthKnown reports whether the end of the body is marked. It always is over HTTP/2, and over
-// HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
-func lengthKnown(resp *http.Response) bool {
-	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")
+// HTTP/1.1 by a length or by chunks (RFC 9112 §6.3). The status line does not decide.
+func (a *attempt) lengthKnown() bool {
+	return a.exchange.HTTP2() || a.resp.ContentLength >= 0 || slices.Contains(a.resp.TransferEncoding, "chunked")
 }
 
 // bodyless reports whether a response has no body, even if its head has a length.
@@ -181,14 +182,19 @@ func (r *idleReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads the body to its end, checks it, and then sends what is still buffered.
-func (r *bodyReader) read() error {
+// read reads the body to its end, checks it, and then sends what is still buffered. total is the
+// number of bytes before decoding that a 206 must have to be whole. Negative means that it is not
+// known.
+func (r *bodyReader) read(total int64) error {
 	name := r.a.coding()
 	if r.progress.size > r.limit {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered earlier exceed the limit
 	}
 	if known := r.a.resp.ContentLength; known > r.limit-r.progress.size && !r.a.run.req.Truncate && name == "" {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "content_length")
+	}
+	if r.a.storesPart() {
+		return errPart
 	}
 	var err error
 	if r.dec, err = coding.NewDecoder(&r.raw, name, r.a.run.req.Memory); err != nil {
@@ -207,6 +213,12 @@ func (r *bodyReader) read() error {
 	}
 	if r.progress == r.a.resuming && !r.a.body.Truncated && r.progress.size != r.progress.end {
 		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
+	}
+	if total >= 0 && r.raw.N != total && !r.a.body.Truncated {
+		r.a.body.PartialContent = true
+	}
+	if r.a.storesPart() {
+		return errPart
 	}
 	if err := r.check(); err != nil {
 		return err

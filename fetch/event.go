@@ -189,6 +189,9 @@ type BodySummary struct {
 	Truncated bool
 	// EncodedSize is the number of bytes received, before content decoding.
 	EncodedSize int64
+	// PartialContent reports whether the body is only a part of the whole: a 206 that does not
+	// contain everything. It is false for a body that was continued to its end.
+	PartialContent bool
 	// LengthKnown reports whether the origin marked the end of the body, by length or
 	// framing.
 	LengthKnown bool

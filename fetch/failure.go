@@ -127,6 +127,8 @@ var remedies = map[string]string{
 	"location_userinfo":             "its Location has a user name or password",
 	"location_scheme":               "its Location is neither http nor https",
 	"answer_before_request":         "the origin had answered before the request was sent",
+	"http_version":                  "its status line has another version of HTTP than the connection",
+	"partial_content":               "it is only a part of the whole, in a 206 response",
 	"unrequested_bytes":             "it sends more than was asked for",
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),

@@ -103,7 +103,7 @@ func (r *run) keepCharges(a *attempt) {
 // chargeWindow charges the fetch for the body that HTTP/2 receives ahead of its reader.
 // It returns the charge, and reports whether it was granted.
 func (a *attempt) chargeWindow() (n int64, ok bool) {
-	if a.resp.ProtoMajor >= 2 {
+	if a.exchange.HTTP2() {
 		n = conns.WindowBytes
 		if known := a.resp.ContentLength; known >= 0 {
 			n = min(n, known)

@@ -226,7 +226,7 @@ func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Esca
 
 // fits reports whether a 206 contains exactly the rest of the body.
 func (p *progress) fits(resp *http.Response) bool {
-	first, last, total, ok := parseContentRange(resp.Header.Get("Content-Range"))
+	first, last, total, ok := contentRange(resp.Header)
 	if !ok || first != p.size || resp.Header.Get("Content-Encoding") != p.coding {
 		return false
 	}
@@ -249,14 +249,53 @@ func (p *progress) fits(resp *http.Response) bool {
 	if total < 0 && p.total < 0 {
 		return false // the end of the range may not be the end of the body
 	}
-	if slices.ContainsFunc(resp.Header["Content-Type"], isParts) {
-		return false
-	}
 	if p.total < 0 {
 		p.total = total
 	}
 	p.end = last + 1
 	return true
+}
+
+// IsPart reports whether the body of a response is only a part of the whole: the response is a 206
+// that does not contain everything (spec B5). total is the number of bytes before decoding that it
+// has if it is whole. It is negative if the body is a part, and if the status is another one.
+func IsPart(status int, h http.Header) (part bool, total int64) {
+	if status != http.StatusPartialContent {
+		return false, -1
+	}
+	first, last, total, ok := contentRange(h)
+	if !ok || first != 0 || total < 0 || last != total-1 {
+		return true, -1
+	}
+	return false, total
+}
+
+// readPartial records whether the body of a 2xx response is only a part. p is the body that it
+// belongs to. It returns the total of [IsPart].
+func (a *attempt) readPartial(p *progress) (total int64) {
+	if p == a.resuming || a.hop.method == http.MethodHead {
+		return -1
+	}
+	a.body.PartialContent, total = IsPart(a.resp.StatusCode, a.resp.Header)
+	return total
+}
+
+// errPart ends a fetch that would store a part (spec B8).
+var errPart = fault.New(classify.Integrity, classify.PhaseTransfer, "partial_content")
+
+// storesPart reports whether the body is a part that the request wants to store.
+func (a *attempt) storesPart() bool {
+	return a.body.PartialContent && a.run.req.Delivery == Store
+}
+
+// contentRange returns the range of a 206 with one range. It is not ok if there is no Content-Range,
+// or several, or if the body consists of parts with their own.
+func contentRange(h http.Header) (first, last, total int64, ok bool) {
+	values := h["Content-Range"]
+	if len(values) != 1 || slices.ContainsFunc(h["Content-Type"], isParts) {
+		return 0, 0, 0, false
+	}
+	return parseContentRange(values[0])
 }
 
 // isParts reports whether a Content-Type is that of several ranges in one body (RFC 9110

@@ -255,6 +255,7 @@ type head struct {
 	chunkFault string
 	closing    bool // Connection: close
 	drip       time.Duration
+	version    string // in the status line; empty: 1.1
 }
 
 // code is the status as a number.

@@ -82,6 +82,8 @@ func statusParams(s *step) []param {
 		{"early-size", "N", "a field of N bytes in each informational response", number(maxMemory, &a.earlySize)},
 
 		{"delay", "DURATION", "pause before the head", duration(&a.delay)},
+		{"version", "N.N", "HTTP/N.N in the status line (HTTP/1.1): 0.9, 1.0, 1.2, 1.9, 2, 2.0, 3.0 or 9.9; the framing stays that of HTTP/1.1",
+			choice(&a.version, "0.9", "1.0", "1.2", "1.9", "2", "2.0", "3.0", "9.9")},
 		{"head-drip", "DURATION", "pause after each byte of the head (HTTP/1.1; h2fault: in CONTINUATION frames)", duration(&a.headDrip)},
 		{"drip", "BYTES@DURATION", "pause after every BYTES of the body", drip(a)},
 		{"stall", "N", "silence after N body bytes, until the client leaves", number(maxNumber, &a.stall)},

@@ -3,6 +3,7 @@ package origin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -244,12 +245,12 @@ const (
 
 func (w *h1wire) interim(status int, fields []Field) error {
 	var b bytes.Buffer
-	writeHead(&b, strconv.Itoa(status), fields)
+	writeHead(&b, "1.1", strconv.Itoa(status), fields)
 	return w.raw(b.Bytes())
 }
 
-func writeHead(b *bytes.Buffer, status string, fields []Field) {
-	fmt.Fprintf(b, "HTTP/1.1 %s %s\r\n", status, reason(status))
+func writeHead(b *bytes.Buffer, version, status string, fields []Field) {
+	fmt.Fprintf(b, "HTTP/%s %s %s\r\n", version, status, reason(status))
 	writeFields(b, fields)
 }
 
@@ -277,7 +278,7 @@ func (w *h1wire) begin(h *head) error {
 		fields = append(fields, Field{"Connection", "close"})
 	}
 	var b bytes.Buffer
-	writeHead(&b, h.status, fields)
+	writeHead(&b, cmp.Or(h.version, "1.1"), h.status, fields)
 	if h.drip > 0 {
 		return w.dripHead(b.Bytes(), h.drip)
 	}

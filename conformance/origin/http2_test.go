@@ -138,7 +138,7 @@ func TestUnsupported(t *testing.T) {
 	for _, tc := range []struct{ listener, step string }{
 		{"http", "h2-rst"}, {"https", "h2-goaway"}, {"https1", "h2-bad-frame"}, {"https", "h2-huge-head"},
 		{"https", "half-head"}, {"h2fault", "bad-header"}, {"h2fault", "bad-status-line"}, {"https", "switch"},
-		{"https", "200:chunk-fault=huge"}, {"https", "099"}, {"https", "200:head-drip=1ms"},
+		{"https", "200:chunk-fault=huge"}, {"https", "200:version=1.0"}, {"https", "099"}, {"https", "200:head-drip=1ms"},
 		{"h2fault", "reset:at=in-head"}, {"https", "101"},
 	} {
 		key := tc.listener + tc.step

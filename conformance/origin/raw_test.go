@@ -25,6 +25,8 @@ func TestBytesOnTheWire(t *testing.T) {
 	}{
 		{step: "099:close", prefix: "HTTP/1.1 099 \r\n"},
 		{step: "999:close", prefix: "HTTP/1.1 999 \r\n"},
+		{step: "200:version=2.0,body=x,close", prefix: "HTTP/2.0 200 OK\r\n", suffix: "\r\n\r\nx"},
+		{step: "200:version=1.0,early=103,close", prefix: "HTTP/1.1 103 Early Hints\r\n", contains: "HTTP/1.0 200 OK\r\n"},
 		{step: "103", prefix: "HTTP/1.1 103 Early Hints\r\n", suffix: "\r\n\r\n"},
 		{step: "200:early=103,early-count=2,close", contains: "HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\nHTTP/1.1 103"},
 		{step: "200:early=102,early-size=4,close", contains: "X-Filler: aaaa\r\n\r\nHTTP/1.1 200"},

@@ -12,7 +12,7 @@ import (
 // runStatus runs a STATUS step.
 func runStatus(x *exchange, s *step) error {
 	a := &s.answer
-	if a.chunkFault != "" && x.wire.major() != 1 {
+	if (a.chunkFault != "" || a.version != "") && x.wire.major() != 1 {
 		return errUnsupported
 	}
 	status := a.statusFor(s.status, x.req.Header)
@@ -90,6 +90,7 @@ func (x *exchange) headFor(a *answer, c *content) *head {
 		chunkFault: a.chunkFault,
 		closing:    a.closing || a.unread || a.noLength && !a.chunked,
 		drip:       a.headDrip,
+		version:    a.version,
 	}
 	switch {
 	case a.length != unset:
@@ -185,6 +186,7 @@ type answer struct {
 	earlyCount   int64
 	earlySize    int64
 
+	version         string
 	delay, headDrip time.Duration
 	dripBytes       int64
 	dripEvery       time.Duration

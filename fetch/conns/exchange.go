@@ -203,6 +203,11 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.unused = false
 	resp, err := c.cc.RoundTrip(req.WithContext(httptrace.WithClientTrace(x, x.hooks(c))))
 	x.Limit.Rest()
+	if err == nil && !c.http2 && resp.ProtoMajor != 1 {
+		x.body = resp.Body
+		x.reject(errVersion)
+		resp, err = nil, errVersion
+	}
 	x.finish(resp)
 	if err != nil {
 		return nil, err
@@ -256,6 +261,13 @@ func (x *Exchange) finish(resp *http.Response) {
 		x.report.Sent = true // over HTTP/2 the response may be read before the hook has run
 	}
 }
+
+// errVersion is the error for a status line of another version than HTTP/1, which net/http accepts
+// (RFC 9110 §2.5).
+var errVersion = fault.New(classify.Protocol, classify.PhaseProcessing, "http_version")
+
+// HTTP2 reports whether the connection uses HTTP/2, which TLS has negotiated. It must be connected.
+func (x *Exchange) HTTP2() bool { return x.conn.http2 }
 
 // Permit allows the origin to send more over HTTP/2. It is called when bytes of a body were
 // read.
@@ -494,7 +506,13 @@ func (x *Exchange) gotFirstByte() {
 	x.report.Processing = time.Since(x.started)
 }
 
-// rejectLocked ends the exchange because of what the origin sent before the head was complete.
+func (x *Exchange) reject(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.rejectLocked(err)
+}
+
+// rejectLocked ends the exchange because of what the origin sent up to the end of the head.
 func (x *Exchange) rejectLocked(err error) {
 	x.rejected = err
 	x.cancel(err)

@@ -1882,10 +1882,11 @@ type BodyPolicy struct {
 	// rejected with any other. A name that this server does not know is rejected.
 	Store string `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
 	// Key of the object in the store, at most 1,024 bytes of UTF-8: segments that are
-	// separated by "/", such as "2026/report.pdf". No segment is empty, "." or "..", or longer
-	// than 255 bytes. An object with that key is replaced. Empty means that the object is named
-	// by its digest: "sha256/", the first two digits, "/", all 64 digits. A store at S3 needs
-	// integrity.sha256 for that. Only for STORE.
+	// separated by "/", such as "2026/report.pdf". No segment is empty, ".", ".." or
+	// ".incoming" (in any case), or longer than 255 bytes. A backslash, control characters,
+	// U+FFFE and U+FFFF are not allowed. An object with that key is replaced. Empty means that
+	// the object is named by its digest: "sha256/", the first two digits, "/", all 64 digits. A
+	// store at S3 needs integrity.sha256 for that. Only for STORE.
 	Key           string `protobuf:"bytes,11,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2062,7 +2063,8 @@ type RecordPolicy struct {
 	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
 	// The record of an earlier response, so that an equal one is not stored again. A response
 	// with the same payload digest, and a 304, are then recorded without their body, as a
-	// revisit. Unset means that every response is recorded whole.
+	// revisit. Only responses of `earlier.url` are, not those of other hops. Unset means that
+	// every response is recorded whole.
 	Earlier       *EarlierRecord `protobuf:"bytes,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2115,9 +2117,10 @@ func (x *RecordPolicy) GetEarlier() *EarlierRecord {
 // EarlierRecord is the record of an earlier response, as an outcome has described it.
 type EarlierRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// WarcRecord.record_id. Required.
+	// WarcRecord.record_id. Required. Whether such a record exists is not checked.
 	RecordId string `protobuf:"bytes,1,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
-	// URL whose response was recorded. Required. At most 8 KiB.
+	// URL whose response was recorded. Required. At most 8 KiB. The response of another URL, such
+	// as that of a redirect, does not become a revisit. A fragment does not count.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// WarcRecord.record_time. Required.
 	RecordTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
@@ -3817,11 +3820,16 @@ type BodySummary struct {
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// Number of bytes received, before content decoding.
 	EncodedSizeBytes int64 `protobuf:"varint,4,opt,name=encoded_size_bytes,json=encodedSizeBytes,proto3" json:"encoded_size_bytes,omitempty"`
-	// Whether the response said where the body ends. If it did not, a truncated body cannot
-	// be distinguished from a complete one.
-	LengthKnown   bool `protobuf:"varint,5,opt,name=length_known,json=lengthKnown,proto3" json:"length_known,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Whether the response marked the end of the body: by Content-Length, by chunks, or by the
+	// framing of HTTP/2. If it did not, a truncated body cannot be distinguished from a complete
+	// one. The protocol is that of the connection, whatever the status line says.
+	LengthKnown bool `protobuf:"varint,5,opt,name=length_known,json=lengthKnown,proto3" json:"length_known,omitempty"`
+	// Whether the body is only a part of the whole: a 206 (RFC 9110 section 15.3.7) that does not
+	// contain everything, asked for or not. Content-Range in response.headers says which part. A
+	// body that was continued to its end is whole. With delivery STORE a part is a failure.
+	PartialContent bool `protobuf:"varint,6,opt,name=partial_content,json=partialContent,proto3" json:"partial_content,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *BodySummary) Reset() {
@@ -3885,6 +3893,13 @@ func (x *BodySummary) GetEncodedSizeBytes() int64 {
 func (x *BodySummary) GetLengthKnown() bool {
 	if x != nil {
 		return x.LengthKnown
+	}
+	return false
+}
+
+func (x *BodySummary) GetPartialContent() bool {
+	if x != nil {
+		return x.PartialContent
 	}
 	return false
 }
@@ -4959,14 +4974,15 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\xb3\x01\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xdc\x01\n" +
 	"\vBodySummary\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12,\n" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
-	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\"\xab\x03\n" +
+	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\x12'\n" +
+	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\"\xab\x03\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +

@@ -2375,6 +2375,16 @@ func (m *BodySummary) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PartialContent {
+		i--
+		if m.PartialContent {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x30
+	}
 	if m.LengthKnown {
 		i--
 		if m.LengthKnown {
@@ -4163,6 +4173,9 @@ func (m *BodySummary) SizeVT() (n int) {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.EncodedSizeBytes))
 	}
 	if m.LengthKnown {
+		n += 2
+	}
+	if m.PartialContent {
 		n += 2
 	}
 	n += len(m.unknownFields)

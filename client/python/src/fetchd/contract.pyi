@@ -324,6 +324,7 @@ class BodySummary(Message):
     truncated: bool
     encoded_size_bytes: int
     length_known: bool
+    partial_content: bool
 
 class FetchError(Message):
     error_class: int
