@@ -238,6 +238,26 @@ func TestFileRefused(t *testing.T) {
 	wantFiles(t, outside)
 }
 
+// TestReservedThroughLink checks that no key leads to .incoming through a link to the root, which the
+// file system would follow.
+func TestReservedThroughLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, stores.Config{URL: "file://" + dir, Prefix: "crawl"})
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "crawl"), 0o755), os.Symlink("..", filepath.Join(dir, "crawl", "up"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"up/.incoming/x", "up/.INCOMING/x", "up/.incoming"} {
+		if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, []byte("body"), 4); err == nil {
+			t.Errorf("%s was written, want it refused", key)
+		}
+	}
+	if _, err := upload(t.Context(), s, stores.Object{Key: "up/other/x", Size: -1}, []byte("body"), 4); err != nil {
+		t.Errorf("another directory behind the link: %v", err)
+	}
+	wantFiles(t, dir, "crawl/up", "other/x")
+}
+
 // TestLeftovers checks that Open removes files of dead processes, and not those that are being
 // written.
 func TestLeftovers(t *testing.T) {

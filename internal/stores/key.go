@@ -33,7 +33,7 @@ func checkKey(key string) error {
 			return fmt.Errorf("contains %q: use no control characters and no backslash", r)
 		}
 	}
-	for i, segment := range strings.Split(key, "/") {
+	for segment := range strings.SplitSeq(key, "/") {
 		switch {
 		case segment == "":
 			return errors.New("has an empty segment: give names separated by single slashes, without a slash at either end")
@@ -41,8 +41,8 @@ func checkKey(key string) error {
 			return fmt.Errorf("has the segment %q, which is not a name", segment)
 		case len(segment) > maxSegment:
 			return fmt.Errorf("has a segment of %d bytes: give at most %d", len(segment), maxSegment)
-		case i == 0 && strings.EqualFold(segment, incoming):
-			return fmt.Errorf("begins with %s, where the store keeps unfinished files", incoming)
+		case strings.EqualFold(segment, incoming): // in any place, because a symbolic link may lead back to the root
+			return fmt.Errorf("has the segment %s, where the store keeps unfinished files", incoming)
 		}
 	}
 	return nil
