@@ -45,10 +45,22 @@ func (s *service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.Explain
 	}
 	out.Kind, out.Decision = pb.OutcomeKind(d.Kind), decision(new(pb.RetryDecision), &d)
 	if d.Class != classify.NoClass {
-		out.Error = failure(&fetch.Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
+		out.Error = failure(&fetch.Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule, Reason: x.reason(d.Class),
 			Retryable: d.Retryable, RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter})
 	}
 	return out, nil
+}
+
+// reason returns the reason that a fetch would give for a failure of a redirect. Explain is not told
+// the reasons of other failures.
+func (x *explanation) reason(c classify.Class) string {
+	switch c {
+	case classify.TooManyRedirects, classify.RedirectLoop:
+		return c.String()
+	case classify.RedirectRejected:
+		return x.step.Reason // empty if the class is in the faults only
+	}
+	return ""
 }
 
 func (x *explanation) readPolicy() {

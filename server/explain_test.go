@@ -101,6 +101,37 @@ func TestExplainEffectivePolicy(t *testing.T) {
 	}
 }
 
+// TestExplainReasons checks that Explain gives the reason that a fetch gives for a failed redirect.
+func TestExplainReasons(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	header := func(to string) []*pb.Header { return []*pb.Header{{Name: "Location", Value: to}} }
+	for _, row := range []struct {
+		name, path string
+		explain    *pb.ExplainRequest
+		want       string
+	}{
+		{"R1", "/s/one/302:to=%2Fs%2Ftwo%2F200", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("/s/two/200")},
+			RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: new(int32)}}, "too_many_redirects"},
+		{"R2", "/s/loop/302:to=%3F", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("/")},
+			Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP}}, "redirect_loop"},
+		{"R3, a scheme", "/s/scheme/302:to=ftp:%2F%2Forigin.example%2F", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("ftp://origin.example/")}}, "location_scheme"},
+		{"R3, userinfo", "/s/user/302:to=http:%2F%2Fa:b@origin.example%2F", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("http://a:b@origin.example/")}}, "location_userinfo"},
+		{"H6", "/s/gone/404", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 404}}, ""},
+	} {
+		in := r.request(row.path)
+		in.RedirectPolicy = row.explain.GetRedirectPolicy()
+		fetched := r.mustFetch(in).outcome.GetError()
+		explained, err := r.Client.Explain(t.Context(), row.explain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := explained.GetError(); fetched.GetReason() != row.want || e.GetReason() != row.want || e.GetErrorClass() != fetched.GetErrorClass() {
+			t.Errorf("%s: fetch %s %q, Explain %s %q, want the reason %q", row.name, fetched.GetErrorClass(), fetched.GetReason(), e.GetErrorClass(), e.GetReason(), row.want)
+		}
+	}
+}
+
 // TestExplainRefuses calls Explain with invalid requests.
 func TestExplainRefuses(t *testing.T) {
 	t.Parallel()

@@ -45,8 +45,10 @@ func (c *conversion) earlierRecord(p *pb.EarlierRecord) *archive.Earlier {
 	if len(e.ID) > maxRecordID || warc.CheckURI(e.ID) != nil {
 		c.Add("record.earlier.record_id", "is not a record id: give record_id of the earlier outcome, such as urn:uuid:…")
 	}
-	if _, err := urls.Parse(e.URL); err != nil {
+	if u, err := urls.Parse(e.URL); err != nil {
 		c.Add("record.earlier.url", "%s", err)
+	} else {
+		e.URL = urls.WithoutUserinfo(u) // as the URLs of hops are written
 	}
 	if t := p.GetRecordTime(); t == nil || t.CheckValid() != nil {
 		c.Add("record.earlier.record_time", "is not a valid time: give record_time of the earlier outcome")

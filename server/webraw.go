@@ -182,7 +182,7 @@ func (w *web) raw(ctx context.Context, in *pb.FetchRequest, out *webAnswer) erro
 }
 
 // rawAnswer writes the body of a fetch as the body of an answer. The status of the answer is that of
-// the outcome. The status of the origin is only in a header.
+// the outcome, or 206 for a part. The status of the origin is only in a header.
 type rawAnswer struct {
 	*webAnswer
 	id     string // of the fetch
@@ -219,7 +219,7 @@ func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
 	short := shortResponse(r)
 	for _, h := range r.GetHeaders() {
 		switch http.CanonicalHeaderKey(h.GetName()) {
-		case "Content-Type", "Content-Encoding":
+		case "Content-Type", "Content-Encoding", "Content-Range":
 			if len(h.GetValue()) <= maxTypeHeader {
 				short.Headers = append(short.Headers, &pb.Header{Name: h.GetName(), Value: strings.Clone(h.GetValue())})
 			}
@@ -238,7 +238,25 @@ func (a *rawAnswer) startBody() {
 	header.Set("Trailer", trailers)
 	header.Set("Fetchd-Id", a.id)
 	a.setResponse(a.latest.GetUrl(), a.latest.GetResponse())
-	a.start(http.StatusOK)
+	a.start(a.okStatus(a.latest.GetResponse(), nil))
+}
+
+// okStatus returns the status of the answer to a success, and sets Content-Range. It is 206 if the
+// body is only a part (spec B5), and if it begins at a resume point. body is nil while it is streamed.
+func (a *rawAnswer) okStatus(r *pb.HttpResponse, body *pb.BodySummary) int {
+	received := make(http.Header)
+	for _, h := range r.GetHeaders() {
+		received.Add(h.GetName(), h.GetValue())
+	}
+	part, _ := fetch.IsPart(int(r.GetStatusCode()), received)
+	if !part && !body.GetPartialContent() || a.head {
+		return http.StatusOK
+	}
+	decoded := !a.coded && len(received["Content-Encoding"]) > 0 // the range is of coded bytes
+	if value := passed(r, "Content-Range"); part && !decoded && len(received["Content-Range"]) == 1 && value != "" {
+		a.rw.Header().Set("Content-Range", value)
+	}
+	return http.StatusPartialContent
 }
 
 // setResponse sets the headers that describe the response of the origin.
@@ -331,7 +349,7 @@ func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
 	if known {
 		a.rw.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	}
-	a.start(http.StatusOK)
+	a.start(a.okStatus(out.GetResponse(), out.GetBodySummary()))
 	return a.writeBytes(out.GetInlineBody(), known)
 }
 

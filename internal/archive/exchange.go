@@ -32,7 +32,8 @@ type Exchange struct {
 	Earlier *Earlier
 }
 
-// Earlier is the record of an earlier response of the same resource.
+// Earlier is the record of an earlier response. A response of another URL is not a revisit of it,
+// because callers name any URL.
 type Earlier struct {
 	ID, URL       string
 	Date          time.Time
@@ -63,10 +64,17 @@ func (e *Exchange) header() warc.Header {
 	return h
 }
 
+// sameURL reports whether two URLs that package urls has parsed are equal, without their fragments.
+func sameURL(a, b string) bool {
+	a, _, _ = strings.Cut(a, "#")
+	b, _, _ = strings.Cut(b, "#")
+	return a == b
+}
+
 // revisit changes the header of a response to that of a revisit of e.Earlier if it is one, and
 // reports whether it did.
 func (e *Exchange) revisit(h *warc.Header, m *message) bool {
-	if e.Earlier == nil || !m.complete {
+	if e.Earlier == nil || !m.complete || !sameURL(e.URL, e.Earlier.URL) {
 		return false
 	}
 	switch {

@@ -198,12 +198,18 @@ func TestRevisits(t *testing.T) {
 		{"304", "HTTP/1.1 304 Not Modified\r\nETag: a\r\n\r\n", hello, func(e *archive.Exchange) { e.Bodyless = true }, warc.ServerNotModified},
 		{"304 without a digest", "HTTP/1.1 304 Not Modified\r\n\r\n", "", func(e *archive.Exchange) { e.Bodyless = true }, warc.ServerNotModified},
 		{"304 without an earlier record", "HTTP/1.1 304 Not Modified\r\n\r\n", "", func(e *archive.Exchange) { e.Bodyless, e.Earlier = true, nil }, ""},
+		{"same payload of another URL", okResponse("hello"), hello, func(e *archive.Exchange) { e.URL = "http://origin.example/f" }, ""},
+		{"same payload of another query", okResponse("hello"), hello, func(e *archive.Exchange) { e.URL = earlier.URL + "?a" }, ""},
+		{"same payload of another scheme", okResponse("hello"), hello, func(e *archive.Exchange) { e.URL = "https://origin.example/före" }, ""},
+		{"same payload, another fragment", okResponse("hello"), hello, func(e *archive.Exchange) { e.URL, e.Earlier.URL = earlier.URL+"#a", earlier.URL+"#b" }, warc.IdenticalPayloadDigest},
+		{"304 of another URL", "HTTP/1.1 304 Not Modified\r\n\r\n", hello, func(e *archive.Exchange) { e.Bodyless, e.URL = true, "http://origin.example/f" }, ""},
 		{"incomplete head of a 304", "HTTP/1.1 304 Not Modified\r\n", "", func(e *archive.Exchange) { e.Whole = false }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			a := openArchive(t, archive.Config{Dir: dir})
 			e := plainExchange(-1)
+			e.URL = earlier.URL
 			e.Earlier = &archive.Earlier{ID: earlier.ID, URL: earlier.URL, Date: earlier.Date, PayloadDigest: tt.digest}
 			if tt.change != nil {
 				tt.change(&e)
@@ -221,7 +227,7 @@ func TestRevisits(t *testing.T) {
 			}
 			head, _, _ := strings.Cut(tt.received, "\r\n\r\n")
 			if r.Type != warc.Revisit || r.Profile != tt.profile || r.block != head+"\r\n\r\n" || r.RefersTo != earlier.ID ||
-				r.RefersToTargetURI != "http://origin.example/f%C3%B6re" || !r.RefersToDate.Equal(earlier.Date) || r.ContentType != warc.HTTPResponse {
+				!strings.HasPrefix(r.RefersToTargetURI, "http://origin.example/f%C3%B6re") || !r.RefersToDate.Equal(earlier.Date) || r.ContentType != warc.HTTPResponse {
 				t.Errorf("%+v", r)
 			}
 			if identical := tt.profile == warc.IdenticalPayloadDigest; (r.PayloadDigest == hello) != identical || (r.Truncated == warc.TruncatedLength) != identical {

@@ -53,7 +53,7 @@ func TestBadExchange(t *testing.T) {
 	dir := t.TempDir()
 	a := openArchive(t, archive.Config{Dir: dir})
 	e := plainExchange(-1)
-	e.Earlier = &archive.Earlier{ID: "no URI", URL: "http://a/", Date: began}
+	e.Earlier = &archive.Earlier{ID: "no URI", URL: e.URL, Date: began}
 	e.Bodyless = true
 	for range 10 {
 		_, err := capture(t, a, getRequest, "HTTP/1.1 304 Not Modified\r\n\r\n").Commit(e)

@@ -30,7 +30,7 @@ func FuzzResponse(f *testing.F) {
 		e := plainExchange(length)
 		e.Chunked, e.Bodyless, e.Whole = flags&1 != 0, flags&2 != 0, flags&4 != 0
 		if flags&8 != 0 {
-			e.Earlier = &archive.Earlier{ID: "urn:a", URL: "http://a/", Date: began, PayloadDigest: "sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N"}
+			e.Earlier = &archive.Earlier{ID: "urn:a", URL: e.URL, Date: began, PayloadDigest: "sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N"}
 		}
 		c := a.Begin(nil)
 		if err := c.Sent([]byte(getRequest)); err != nil {

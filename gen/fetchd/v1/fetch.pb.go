@@ -4587,6 +4587,7 @@ type ExplainResponse struct {
 	// Kind of the outcome if the fetch ended here. Unset if a redirect is followed.
 	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind" json:"kind,omitempty"`
 	// Class, type and retryability of the failure. Unset if the observation is not a failure.
+	// Its reason is that of a fetch for failures of redirects, and empty for others.
 	Error *FetchError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	// What follows. Unset if a redirect is followed.
 	Decision *RetryDecision `protobuf:"bytes,3,opt,name=decision,proto3" json:"decision,omitempty"`
