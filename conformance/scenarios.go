@@ -53,7 +53,7 @@ type Scenario struct {
 // Expectation is what a scenario expects of the outcome and of the requests at the origin.
 type Expectation struct {
 	// Outcome is the compared part of a fetchd.v1.FetchOutcome, in protobuf's JSON form: kind,
-	// rule, response.status_code, body_summary.truncated, and of the error the class, failure
+	// rule, response.status_code, body_summary.truncated and partial_content, and of the error the class, failure
 	// type, retryable, retry_after, stop reason and rule. A field that is absent must be unset.
 	// response.content_length, response_attempt and error.reason are compared only if present.
 	Outcome json.RawMessage `json:"outcome"`
@@ -76,6 +76,10 @@ type Expectation struct {
 	Body     int64 `json:"body"`
 	BodyFrom int64 `json:"body_from"`
 	Digest   int64 `json:"digest"`
+	// Stored is how many bytes the object has that the outcome names. 0 means that it names none.
+	Stored int64 `json:"stored"`
+	// LengthUnknown reports whether a fetch that succeeds does not know where its body ends.
+	LengthUnknown bool `json:"length_unknown"`
 	// Inline reports whether a body with delivery AUTO is in the outcome.
 	Inline bool `json:"inline"`
 	// Seen has the expectations of the first requests, in order. Further requests may be

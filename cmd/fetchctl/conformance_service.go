@@ -6,9 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 
 	"fetchd/conformance/judge"
 	"fetchd/fetch"
+	"fetchd/internal/cli"
+	"fetchd/internal/stores"
 	"fetchd/internal/version"
 	"fetchd/server"
 )
@@ -20,6 +23,29 @@ func serveVenue(v *judge.Venue, names []string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir, err := os.MkdirTemp("", "fetchctl-conformance-")
+	if err != nil {
+		return nil, cli.OutputError(err)
+	}
+	remove := func() { _ = os.RemoveAll(dir) } // a temporary folder
+	bodies, err := judge.Stores(dir)
+	if err != nil {
+		remove()
+		return nil, cli.OutputError(err)
+	}
+	remove = func() { _, _ = bodies.Close(context.Background()), os.RemoveAll(dir) }
+	svc, err := serveStores(v, ports, bodies)
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	stop := svc.close
+	svc.close = func() { stop(); remove() }
+	return svc, nil
+}
+
+// serveStores runs the service of [serveVenue] with stores.
+func serveStores(v *judge.Venue, ports []uint16, bodies *stores.Set) (*service, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("open a port for the service: %w", err)
@@ -28,7 +54,7 @@ func serveVenue(v *judge.Venue, names []string) (*service, error) {
 		RootCAs:   v.CA(),
 		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
 		UserAgent: "fetchd/" + version.String(),
-	}, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l)
+	}, Stores: bodies, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l)
 }
 
 // stalled is an auth provider whose refresh only ends with its context.

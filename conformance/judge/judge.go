@@ -60,6 +60,9 @@ func Server(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scenarios 
 	if reach.provider, err = probeProviders(ctx, svc, v, scenarios); err != nil {
 		return nil, nil, err
 	}
+	if reach.store, err = probeStores(ctx, svc, v, scenarios); err != nil {
+		return nil, nil, err
+	}
 	suite.Skip = reach.skip
 	wire, err := suite.Scenarios(ctx, scenarios)
 	return append(results, wire...), reach.blocked, err
@@ -105,6 +108,7 @@ type reach struct {
 	blocked  error  // why it reaches nothing; nil if it reaches something
 	tls      string // why it reaches no listener with a good certificate; empty if it does
 	provider string // why it lacks an auth provider; empty if it has all
+	store    string // why it lacks a store; empty if it has all
 }
 
 func (r *reach) skip(s *kit.Scenario) string {
@@ -115,6 +119,8 @@ func (r *reach) skip(s *kit.Scenario) string {
 		return r.tls
 	case r.provider != "" && s.AuthProvider() != "":
 		return r.provider
+	case r.store != "" && s.Store() != "":
+		return r.store
 	}
 	return ""
 }
@@ -168,6 +174,24 @@ func probeProviders(ctx context.Context, svc pb.FetchServiceClient, v *Venue, sc
 		case err != nil:
 			return "", err
 		}
+	}
+	return "", nil
+}
+
+// probeStores returns the reason why scenarios with a store cannot run, or "".
+func probeStores(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scenarios []*kit.Scenario) (string, error) {
+	at := slices.IndexFunc(scenarios, func(s *kit.Scenario) bool { return s.Store() != "" })
+	if at < 0 {
+		return "", nil
+	}
+	name := scenarios[at].Store()
+	_, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200"),
+		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: name, Key: "probe"}})
+	switch code := status.Code(err); {
+	case code == codes.InvalidArgument || code == codes.PermissionDenied:
+		return "the target has no store " + name + ": conformance/README.md shows one", nil
+	case err != nil:
+		return "", err
 	}
 	return "", nil
 }

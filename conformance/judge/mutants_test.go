@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/stores"
 	"fetchd/server"
 )
 
@@ -193,7 +195,17 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 		return nil, err
 	}
 	defer func() { _ = v.Close() }() // always nil
-	right, stop, err := startRight(v, judge.Listeners(scenarios))
+	dir, err := os.MkdirTemp("", "judge-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
+	bodies, err := judge.Stores(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = bodies.Close(context.Background()) }()
+	right, stop, err := startRight(v, judge.Listeners(scenarios), bodies)
 	if err != nil {
 		return nil, err
 	}
@@ -221,12 +233,13 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 }
 
 // startRight starts a fetchd that may reach the venue.
-func startRight(v *judge.Venue, listeners []string) (pb.FetchServiceClient, func(), error) {
+func startRight(v *judge.Venue, listeners []string, bodies *stores.Set) (pb.FetchServiceClient, func(), error) {
 	ports, err := v.Ports(listeners)
 	if err != nil {
 		return nil, nil, err
 	}
 	srv, err := server.New(server.Config{
+		Stores: bodies,
 		Fetch: fetch.Config{RootCAs: v.CA(), UserAgent: "fetchd/test",
 			Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports}},
 		AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}})
@@ -394,6 +407,7 @@ func failsBy(field string) func(*kit.Scenario) bool {
 
 var (
 	retryAfter = regexp.MustCompile(`retry-after[a-z-]*=[^,/]*`)
+	foreign    = regexp.MustCompile(`version=(?:0\.9|2\.0|3\.0|9\.9),?`)
 	notFound   = regexp.MustCompile(`^(https?://[^/]+/s/[^/]+)/404`)
 )
 
@@ -447,6 +461,22 @@ func showsTheRest() func(*pb.FetchResponse) {
 	}
 }
 
+// onSuccess returns an alteration of the outcomes of fetches that succeed.
+func onSuccess(change func(*pb.FetchOutcome)) func() func(*pb.FetchResponse) {
+	return func() func(*pb.FetchResponse) {
+		return func(m *pb.FetchResponse) {
+			if out := m.GetOutcome(); out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+				change(out)
+			}
+		}
+	}
+}
+
+// expects returns a filter for the scenarios whose expectation contains a text.
+func expects(text string) func(*kit.Scenario) bool {
+	return func(s *kit.Scenario) bool { return strings.Contains(string(s.Want.Outcome), text) }
+}
+
 // One thing done wrong is caught by the scenarios about it, and by no other.
 func TestMutantsAreCaught(t *testing.T) {
 	// Alone: it would starve the tests that have a deadline to meet.
@@ -488,7 +518,7 @@ func TestMutantsAreCaught(t *testing.T) {
 			only("6 redirects", "no redirect allowed")},
 		{"forwards credentials", mutant{ask: func(r *pb.FetchRequest) { redirects(r).ForwardCredentials = true }}, only("credentials dropped")},
 		{"resumes wrongly", mutant{alter: resumesWrongly}, only(continued...)},
-		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(continued...)},
+		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(append(slices.Clone(continued), "body stored in two attempts")...)},
 		{"streams small bodies", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_STREAM)}, only("auto, a small body", "many, auto, a small body")},
 		{"streams no body", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_INLINE)}, only("auto, more than the hold-back", "auto, started over with a small body")},
 		{"keeps cookies", mutant{ask: func(r *pb.FetchRequest) { r.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH }}, only("no cookies")},
@@ -497,6 +527,19 @@ func TestMutantsAreCaught(t *testing.T) {
 			named(scenarios, func(s *kit.Scenario) bool { return s.BodyBytes > 1<<20 })},
 		{"has clients try again what is too large", mutant{refuse: func(error) error { return status.Error(codes.ResourceExhausted, "too large") }},
 			named(scenarios, func(s *kit.Scenario) bool { return s.Want.Refused != "" })},
+		{"takes a part for the whole", mutant{alter: onSuccess(func(out *pb.FetchOutcome) { out.GetBodySummary().PartialContent = false })}, named(scenarios, func(s *kit.Scenario) bool { return expects("partial_content")(s) && expects("KIND_SUCCESS")(s) })},
+		{"calls every 206 a part", mutant{alter: onSuccess(func(out *pb.FetchOutcome) {
+			out.GetBodySummary().PartialContent = out.GetResponse().GetStatusCode() == 206
+		})}, only("part that is everything", "part that is everything stored", "resume point", "resume point continued")},
+		{"stores parts", mutant{ask: func(r *pb.FetchRequest) {
+			if r.GetBodyPolicy().GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_STORE {
+				r.Url = strings.Replace(r.GetUrl(), "/206:", "/200:", 1)
+			}
+		}}, only("part not stored", "part without Content-Range not stored", "part that is everything stored")},
+		{"believes that every length is known", mutant{alter: onSuccess(func(out *pb.FetchOutcome) { out.GetBodySummary().LengthKnown = true })},
+			named(scenarios, func(s *kit.Scenario) bool { return s.Want.LengthUnknown })},
+		{"takes any version of HTTP", mutant{ask: func(r *pb.FetchRequest) { r.Url = foreign.ReplaceAllString(r.GetUrl(), "") }},
+			named(scenarios, expects("http_version"))},
 		{"checks no content", mutant{ask: func(r *pb.FetchRequest) { r.ContentPolicy = nil }}, named(scenarios, failsBy("content_policy"))},
 	}
 	servers := make([]making, len(rows))
@@ -522,5 +565,35 @@ func TestMutantsAreCaught(t *testing.T) {
 		if diff := cmp.Diff(rows[i].caught, got); diff != "" {
 			t.Errorf("%s: the scenarios that fail differ from the row of the mutant (-want +got). If you added one that must fail here, add its name to the row.\n%s", rows[i].name, diff)
 		}
+	}
+}
+
+// TestExplainWithoutReasons checks that a server whose Explain gives no reasons is caught by the
+// vectors that name one, and by no others.
+func TestExplainWithoutReasons(t *testing.T) {
+	_, vectors := everything(t)
+	var want, got []string
+	for _, v := range vectors {
+		if strings.Contains(string(v.Response), `"reason"`) {
+			want = append(want, v.Name)
+		}
+	}
+	if len(want) < 10 {
+		t.Fatalf("%d vectors name a reason, want at least 10", len(want))
+	}
+	results := judgeAll(t, nil, vectors, []making{func(right pb.FetchServiceClient) pb.FetchServiceServer {
+		return &mutant{inner: right, explained: func(r *pb.ExplainResponse) {
+			if r.GetError() != nil {
+				r.Error.Reason = ""
+			}
+		}}
+	}})
+	for _, r := range results[0] {
+		if r.Verdict == kit.Failed {
+			got = append(got, r.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("vectors that fail (-want +got)\n%s", diff)
 	}
 }

@@ -103,6 +103,20 @@ func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 		j.same("final URL", s.finalURL(o), out.GetFinalUrl())
 	}
 	j.same("body truncated at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
+	j.same("body that is only a part", s.outcome.GetBodySummary().GetPartialContent(), out.GetBodySummary().GetPartialContent())
+	if out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		j.same("length of the body known", !s.Want.LengthUnknown, out.GetBodySummary().GetLengthKnown())
+	}
+	j.same("bytes of the stored object", s.Want.Stored, out.GetStoredObject().GetSizeBytes())
+	j.same("digest of the stored object", storedDigest(out), out.GetStoredObject().GetSha256())
+}
+
+// storedDigest returns the digest that a stored object must have: that of the body.
+func storedDigest(out *pb.FetchOutcome) string {
+	if out.GetStoredObject() == nil {
+		return ""
+	}
+	return out.GetBodySummary().GetSha256()
 }
 
 // failure compares the errors of the outcomes.

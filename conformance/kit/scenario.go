@@ -146,6 +146,9 @@ func (s *Scenario) resolve(o Origin, listener, path string) string {
 // AuthProvider returns the auth provider that the request names, or "".
 func (s *Scenario) AuthProvider() string { return s.request.GetAuthProvider() }
 
+// Store returns the store that the request names, or "".
+func (s *Scenario) Store() string { return s.request.GetBodyPolicy().GetStore() }
+
 // Listeners returns the listeners that the scenario needs. The first is the one of its URL.
 func (s *Scenario) Listeners() []string {
 	names := []string{s.Listener}

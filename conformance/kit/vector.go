@@ -36,7 +36,10 @@ func (j *judgement) explained(want, got *pb.ExplainResponse) {
 	j.same("kind", want.GetKind(), got.GetKind())
 	e := proto.CloneOf(got.GetError())
 	if e != nil {
-		e.Message, e.Detail, e.Reason, e.Phase, e.Url = "", "", "", 0, ""
+		e.Message, e.Detail, e.Phase, e.Url = "", "", 0, ""
+		if want.GetError().GetReason() == "" {
+			e.Reason = ""
+		}
 	}
 	j.message("error", want.GetError(), e)
 	j.message("decision", want.GetDecision(), got.GetDecision())
