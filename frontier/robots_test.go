@@ -27,6 +27,8 @@ func TestRobots(t *testing.T) {
 			return 404, ""
 		case "broken.demo.test":
 			return 500, ""
+		case "part.demo.test":
+			return 206, "User-agent: *\n"
 		}
 		return 200, ""
 	}})
@@ -45,6 +47,7 @@ func TestRobots(t *testing.T) {
 		{"and its line", "named", "/p/2", store.Dead, "robots_disallowed: line 5", 0},
 		{"no file allows", "none", "/p/1", store.Fetched, "", 1},
 		{"a file out of reach defers", "broken", "/p/1", store.Dead, "robots_unreachable: http_server_error", 0},
+		{"a part of a file defers", "part", "/p/1", store.Dead, "robots_unreachable: integrity", 0},
 		{"a redirect leads to a host that forbids", "open", redirectTo(302, "http://closed.demo.test:PORT/p/1"), store.Dead, "robots_disallowed: line 2, Disallow: /p/, of http://closed.demo.test:", 1},
 		{"a redirect leads to a path that is allowed there", "open", redirectTo(302, "http://closed.demo.test:PORT/?x"), store.Fetched, "", 1},
 	} {

@@ -262,7 +262,19 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	if len(outcome.GetRecords()) > 0 {
 		v.w.recording.succeeded()
 	}
-	return outcome, nil
+	return whole(outcome), nil
+}
+
+// whole returns the outcome, or a failure if its body is only a part of the whole. No request asks for
+// a part, so something on the way is broken. The links and rules of a part would be taken for all.
+func whole(outcome *pb.FetchOutcome) *pb.FetchOutcome {
+	if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || !outcome.GetBodySummary().GetPartialContent() {
+		return outcome
+	}
+	outcome.Kind, outcome.InlineBody = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil
+	outcome.Error = &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_INTEGRITY, Reason: "partial_content", FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
+		Retryable: true, Message: "the origin sent only a part of the body, although the request was for all of it"}
+	return outcome
 }
 
 // startBefore returns the latest time to send a fetch that is to end within the lease and the

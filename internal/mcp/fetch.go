@@ -216,6 +216,9 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 			how = fmt.Sprintf("The text is %s, as received: it could not be converted to Markdown, because %v.", media, err)
 		}
 	}
+	if o.GetBodySummary().GetPartialContent() {
+		how += " The origin sent only a part of the page: its rest is missing."
+	}
 	if truncated || !whole {
 		how += fmt.Sprintf(" The page exceeds the limit of %s: its rest is missing.", show.Size(t.MaxPageBytes))
 	}

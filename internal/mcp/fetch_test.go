@@ -201,6 +201,7 @@ func TestRobots(t *testing.T) {
 		{"too many requests", 429, "", Config{}, "", 3},
 		{"not public", 401, "", Config{}, "its robots.txt is not public (status 401 Unauthorized)", 1},
 		{"forbidden itself", 403, "", Config{}, "its robots.txt is not public (status 403 Forbidden)", 1},
+		{"a part", 206, "User-agent: *\n", Config{}, "its robots.txt is unknown: the origin sent only a part of http://", 2},
 		{"a server that is down", 500, "", Config{}, "its robots.txt is unknown", 6},
 		{"ignored", 200, "User-agent: *\nDisallow: /", Config{IgnoreRobots: true}, "", 0},
 	} {
@@ -480,5 +481,31 @@ func TestRestart(t *testing.T) {
 		"url": o.URL("http", fmt.Sprintf("/s/r/200:size=%d,type=text%%2Fplain;charset=iso-8859-1,cut=900000/200:size=%d,type=text%%2Fplain;charset=iso-8859-1", size, size))})
 	if got.IsError || got.data.Attempts != 2 || got.data.Window.Length != size {
 		t.Errorf("attempts %d, window %+v", got.data.Attempts, got.data.Window)
+	}
+}
+
+// TestPart: the text of a part says that it is one.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		status int
+		total  string
+		want   bool
+	}{
+		{"a part", 206, "5000", true},
+		{"everything", 206, "4", false},
+		{"another status", 200, "5000", false},
+	} {
+		o := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.Header().Set("Content-Range", "bytes 0-3/"+row.total)
+			w.WriteHeader(row.status)
+			_, _ = w.Write([]byte("text"))
+		})
+		got := start(t, Config{IgnoreRobots: true}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page"})
+		if got.IsError || strings.Contains(got.all, "only a part of the page") != row.want {
+			t.Errorf("%s: %s; want it to say so: %t", row.name, got.all, row.want)
+		}
 	}
 }

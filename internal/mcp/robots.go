@@ -78,6 +78,9 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 		// The policy forbids the page too, and its own outcome says so.
 		return robotsAnswer{policy: robots.Policy{Unavailable: true}}, nil, nil
 	}
+	if o.GetBodySummary().GetPartialContent() { // a rule that forbids the page may be missing
+		return robotsAnswer{}, failuref("The page was not fetched, because its robots.txt is unknown: the origin sent only a part of %s/robots.txt.", origin), nil
+	}
 	answer := robots.Answer{Status: int(o.GetResponse().GetStatusCode()), Body: o.GetInlineBody()}
 	if o.GetError() != nil {
 		answer.ErrorClass = show.Label(o.GetError().GetErrorClass())
