@@ -53,7 +53,7 @@ var All = []Rule{
 	{"C2", "The body is empty where one is required: permanent, never retried."},
 	{"C3", "The content coding or the charset is broken: permanent, never retried."},
 	{"C4", "The body is larger than a limit: permanent, never retried."},
-	{"C5", "The body does not have the expected digest or size: permanent, never retried."},
+	{"C5", "The body does not have the expected digest or size, or is only a part where the whole is to be stored: permanent, never retried."},
 
 	{"P1", "The egress policy forbids the target, at any hop: permanent, never retried."},
 	{"P2", "The request is malformed: permanent, never retried."},
@@ -91,7 +91,7 @@ var All = []Rule{
 	{"B2", "A body that breaks after bytes were delivered is continued at the first byte not delivered, if it is still the same."},
 	{"B3", "A body that breaks after bytes were delivered, and cannot be continued, ends the fetch; a later fetch may succeed."},
 	{"B4", "A body is streamed, returned in the outcome, returned so only if it is small, only hashed, or not read, as the caller chooses."},
-	{"B5", "The outcome reports the size and the digest of the body, and whether it was truncated at the limit."},
+	{"B5", "The outcome reports the size and the digest of the body, whether it was truncated at the limit, and whether it is only a part of the whole."},
 	{"B6", "Content codings are decoded, unless the caller wants the bytes as sent."},
 	{"B7", "A caller that reads slowly does not use up the attempt's time; without progress for 30 s the call ends with ABORTED."},
 	{"B8", "With delivery STORE the service writes the body to a store; the object is visible only when the fetch has succeeded."},

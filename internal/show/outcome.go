@@ -83,6 +83,9 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	if b.GetTruncated() {
 		text += " (truncated at the limit)"
 	}
+	if b.GetPartialContent() {
+		text += " (only a part of the body)"
+	}
 	if sum := b.GetSha256(); sum != "" && !r.Brief {
 		text += "  sha256 " + cli.Escape(sum)
 	}

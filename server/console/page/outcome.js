@@ -118,6 +118,7 @@ function bodyFact(summary) {
   const parts = [size(Number(summary.size_bytes || 0))];
   if (Number(summary.encoded_size_bytes) > 0 && summary.encoded_size_bytes !== summary.size_bytes) parts.push(`${size(Number(summary.encoded_size_bytes))} as sent`);
   if (summary.truncated) parts.push('truncated at the limit');
+  if (summary.partial_content) parts.push('only a part of the body');
   return parts.join(', ');
 }
 
