@@ -1,0 +1,178 @@
+package conns_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"fetchd/fetch/conns"
+	"fetchd/fetch/egress"
+	"fetchd/internal/wait"
+)
+
+// counted is a connection that counts what is read from it.
+type counted struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+// flood is an origin that speaks HTTP/2 and sends frames without end after each response.
+type flood struct {
+	endStream bool // the head ends the stream; else the client does
+	record    int  // bytes of a TLS record; 0: that of a frame
+	frame     func(*http2.Framer) error
+
+	answered chan struct{} // a head was sent
+	release  chan struct{} // the flood may begin
+	sent     atomic.Int64  // frames
+	over     chan error    // why the flood ended
+}
+
+func (f *flood) serve(l net.Listener) {
+	c, err := l.Accept()
+	if err != nil {
+		return
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	out := bufio.NewWriterSize(c, max(f.record, 16))
+	var to io.Writer = c
+	if f.record > 0 {
+		to = out
+	}
+	framer := http2.NewFramer(to, c)
+	_ = framer.WriteSettings()
+	_ = out.Flush()
+	for {
+		in, err := framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		if _, ok := in.(*http2.HeadersFrame); ok {
+			break
+		}
+	}
+	var head []byte
+	block := writer(func(p []byte) (int, error) { head = append(head, p...); return len(p), nil })
+	_ = hpack.NewEncoder(block).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head, EndStream: f.endStream, EndHeaders: true})
+	_ = out.Flush()
+	close(f.answered)
+	<-f.release
+	go func() { _, _ = io.Copy(io.Discard, c) }() // until the connection ends
+	for {
+		if err := f.frame(framer); err != nil {
+			f.over <- err
+			return
+		}
+		f.sent.Add(1)
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// TestFloodAfterOutcome checks that an HTTP/2 origin that goes on after the response is cut off: at
+// most 256 KiB are read of frames that belong to no request, whatever is in them (spec I6).
+func TestFloodAfterOutcome(t *testing.T) {
+	t.Parallel()
+	const limit = 256 << 10
+	empty := func(f *http2.Framer) error { return f.WriteData(1, false, nil) }
+	for _, row := range []struct {
+		name      string
+		endStream bool
+		record    int
+		frame     func(*http2.Framer) error
+	}{
+		{"empty DATA after the end of the stream", true, 0, empty},
+		{"empty DATA after a reset", false, 0, empty},
+		{"empty DATA in large records", false, 16 << 10, empty},
+		{"DATA of one byte", false, 0, func(f *http2.Framer) error { return f.WriteData(1, false, []byte{1}) }},
+		{"PING", true, 0, func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }},
+		{"WINDOW_UPDATE of the stream", false, 0, func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1) }},
+		{"RST_STREAM", false, 0, func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeNo) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			f := &flood{endStream: row.endStream, record: row.record, frame: row.frame,
+				answered: make(chan struct{}), release: make(chan struct{}), over: make(chan error, 1)}
+			var read atomic.Int64
+			b := newFloodBench(t, f, &read)
+			x, resp, err := b.send(t.Context(), b.target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.endStream {
+				if _, err := io.ReadAll(resp.Body); err != nil {
+					t.Error(err)
+				}
+			}
+			x.End()
+			before := read.Load()
+			close(f.release)
+			if err := <-f.over; err == nil {
+				t.Error("the flood ended by itself")
+			}
+			if err := wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }); err != nil {
+				t.Fatal(err)
+			}
+			// One read may exceed the limit, and crypto/tls reads what is buffered.
+			if got := read.Load() - before; got > limit+32<<10 {
+				t.Errorf("%d bytes, of %d frames that were sent, were read after the outcome; want at most %d", got, f.sent.Load(), limit)
+			}
+		})
+	}
+}
+
+// newFloodBench starts the origin for one connection. read counts what the pool reads from it.
+func newFloodBench(t *testing.T, f *flood, read *atomic.Int64) *bench {
+	t.Helper()
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	certified.Close()
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := tls.NewListener(plain, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}, DynamicRecordSizingDisabled: true})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.serve(l)
+		_ = l.Close()
+	}()
+	roots := x509.NewCertPool()
+	roots.AddCert(certified.Certificate())
+	p := conns.New(conns.Config{
+		Guard: egress.New(egress.Policy{Unrestricted: true}), Resolver: net.DefaultResolver, RootCAs: roots,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return counted{c, read}, nil
+		},
+	})
+	t.Cleanup(func() { p.Close(); _ = l.Close(); <-done })
+	return &bench{T: t, pool: p, target: conns.Target{URL: &url.URL{Scheme: "https", Host: plain.Addr().String(), Path: "/"}}}
+}
