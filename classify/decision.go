@@ -9,7 +9,7 @@ type Kind uint8
 // The kinds of outcome.
 const (
 	NoKind      Kind = iota // No outcome yet: a redirect is followed.
-	Success                 // H0: a complete 2xx response that meets the request's conditions.
+	Success                 // H0: a complete 2xx response that meets the request's conditions; also a 206.
 	NotModified             // H7: a 304 to a conditional request.
 	Redirect                // H9: a 3xx that is not followed.
 	Failed                  // Anything else.

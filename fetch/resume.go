@@ -144,7 +144,11 @@ func (a *attempt) alreadyComplete() bool {
 	if tag := a.resp.Header.Get("Etag"); tag != "" && isTag(p.validator) && tag != p.validator || !p.isFrom(a.hop) {
 		return false
 	}
-	size, ok := strings.CutPrefix(a.resp.Header.Get("Content-Range"), "bytes */")
+	ranges := a.resp.Header["Content-Range"]
+	if len(ranges) != 1 {
+		return false
+	}
+	size, ok := strings.CutPrefix(ranges[0], "bytes */")
 	n, valid := digits(size)
 	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
 }

@@ -147,6 +147,7 @@ func TestLongBodies(t *testing.T) {
 		{"interrupted, then resumed", "/s/k/200:size=3000000,cut=2000000,etag=%22v%22,range/200:size=3000000,etag=%22v%22,range", 0, 0, store.Fetched, 3_000_000, 2},
 		{"interrupted for good", "/s/k/200:size=3000000,cut=2000000", 0, 0, store.Dead, 0, 2},
 		{"interrupted, then a 404", "/s/k/200:size=3000000,cut=2000000/404", 0, 0, store.Dead, 0, 2},
+		{"a part", "/s/k/206:size=3000000,header=Content-Range=bytes%200-2999999%2F9000000", 0, 0, store.Dead, 0, 1},
 		{"it cannot be written", "/s/k/200:size=3000000", 0, 1, store.Fetched, 3_000_000, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -365,7 +365,8 @@ type OutcomeKind int32
 const (
 	// Not known.
 	OutcomeKind_OUTCOME_KIND_UNSPECIFIED OutcomeKind = 0
-	// A 2xx response that is complete and satisfies the policies.
+	// A 2xx response that is complete and satisfies the policies. A 206 is one too; see
+	// BodySummary.partial_content.
 	OutcomeKind_OUTCOME_KIND_SUCCESS OutcomeKind = 1
 	// A 304 to a conditional request.
 	OutcomeKind_OUTCOME_KIND_NOT_MODIFIED OutcomeKind = 2
@@ -560,7 +561,7 @@ const (
 	// The server writes the body to a store that the operator has configured; see
 	// BodyPolicy.store. The object becomes visible when the body is complete and checked. An
 	// attempt that fails leaves nothing visible, and a retry continues the object or starts it
-	// again. Not for HEAD, and not together with a Range header, OVERSIZE_ACTION_TRUNCATE,
+	// again. A 206 whose body is only a part is a failure. Not for HEAD, and not together with a Range header, OVERSIZE_ACTION_TRUNCATE,
 	// BODY_RECOVERY_NONE or a resume point.
 	BodyDelivery_BODY_DELIVERY_STORE BodyDelivery = 6
 )
@@ -982,7 +983,8 @@ const (
 	ErrorClass_ERROR_CLASS_BODY_INTERRUPTED ErrorClass = 11
 	// N9. The target stopped sending the body.
 	ErrorClass_ERROR_CLASS_BODY_TIMEOUT ErrorClass = 12
-	// N10. The peer does not speak HTTP or violates its rules.
+	// N10. The peer does not speak HTTP or violates its rules. With reason http_version, its
+	// status line has another version than HTTP/1 over a connection of HTTP/1.
 	ErrorClass_ERROR_CLASS_PROTOCOL ErrorClass = 13
 	// N11. The time for the attempt ran out, without another failure.
 	ErrorClass_ERROR_CLASS_ATTEMPT_TIMEOUT ErrorClass = 14
@@ -1014,7 +1016,8 @@ const (
 	ErrorClass_ERROR_CLASS_UNDECODABLE ErrorClass = 27
 	// C4. The body exceeds the limit.
 	ErrorClass_ERROR_CLASS_BODY_TOO_LARGE ErrorClass = 28
-	// C5. The digest or the size of the body is not the expected one.
+	// C5. The digest or the size of the body is not the expected one. With reason
+	// partial_content, the body is only a part, which delivery STORE does not store.
 	ErrorClass_ERROR_CLASS_INTEGRITY ErrorClass = 29
 	// P1. The egress policy of the server forbids the target, at any hop.
 	ErrorClass_ERROR_CLASS_TARGET_BLOCKED ErrorClass = 30
