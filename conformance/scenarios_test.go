@@ -1,7 +1,9 @@
 package conformance_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"fetchd/conformance"
@@ -38,6 +40,28 @@ func TestScenariosShowTheRules(t *testing.T) {
 	for _, rule := range classRules {
 		if shown[rule] == slices.Contains(unseen, rule) {
 			t.Errorf("rule %s: shown by a scenario %t, listed as unseen %t", rule, shown[rule], slices.Contains(unseen, rule))
+		}
+	}
+}
+
+// TestPageHasTheNumbers checks that docs/conformance.md, which conformance/compare writes, counts the
+// vectors and scenarios that there are.
+func TestPageHasTheNumbers(t *testing.T) {
+	t.Parallel()
+	scenarios, err := conformance.Scenarios()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, s, clients := len(vectors(t)), len(scenarios), 0
+	for i := range scenarios {
+		if scenarios[i].Client != nil {
+			clients++
+		}
+	}
+	page := string(readFile(t, "../docs/conformance.md"))
+	for _, want := range []string{fmt.Sprintf("| %d of %[1]d | %d of %[2]d |", v, s), fmt.Sprintf("| – | %d of %[1]d |", clients)} {
+		if !strings.Contains(page, want) {
+			t.Errorf("docs/conformance.md does not have %q: run conformance/compare", want)
 		}
 	}
 }
