@@ -244,12 +244,15 @@ func (a *rawAnswer) startBody() {
 // okStatus returns the status of the answer to a success, and sets Content-Range. It is 206 if the
 // body is only a part (spec B5), and if it begins at a resume point. body is nil while it is streamed.
 func (a *rawAnswer) okStatus(r *pb.HttpResponse, body *pb.BodySummary) int {
+	if r.GetStatusCode() != http.StatusPartialContent || a.head {
+		return http.StatusOK
+	}
 	received := make(http.Header)
 	for _, h := range r.GetHeaders() {
 		received.Add(h.GetName(), h.GetValue())
 	}
-	part, _ := fetch.IsPart(int(r.GetStatusCode()), received)
-	if !part && !body.GetPartialContent() || a.head {
+	part, _ := fetch.IsPart(http.StatusPartialContent, received)
+	if !part && !body.GetPartialContent() {
 		return http.StatusOK
 	}
 	decoded := !a.coded && len(received["Content-Encoding"]) > 0 // the range is of coded bytes
