@@ -11,6 +11,7 @@ import (
 // late counts the URLs that a claim could take now and whose hosts are not due.
 const late = `SELECT count(*) FROM urls u JOIN hosts h ON h.id = u.host_id
 	WHERE u.status IN ('pending', 'failed') AND u.ready_at <= {now} AND NOT h.paused AND h.in_flight < h.max_in_flight
+		AND CASE WHEN u.url LIKE 'https:%' THEN h.https_held_until ELSE h.http_held_until END <= {now}
 		AND h.next_at <= {now} AND h.blocked_until <= {now} AND COALESCE(h.due_at > {now}, TRUE)`
 
 // walk does random operations on a few hosts.
@@ -23,6 +24,8 @@ type walk struct {
 }
 
 func (w *walk) host() string { return fmt.Sprintf("h%d.test", w.IntN(4)) }
+
+func (w *walk) origin() string { return []string{"http://", "https://"}[w.IntN(2)] + w.host() }
 
 // take removes some of the claims.
 func (w *walk) take() (some []Claim) {
@@ -43,7 +46,7 @@ func (w *walk) put() error {
 	var entries []Entry
 	for range w.IntN(5) {
 		w.added++
-		entries = append(entries, Entry{URL: fmt.Sprintf("http://%s/%d", w.host(), w.IntN(w.added)), Priority: w.IntN(3), Depth: w.IntN(3), Changed: time.Now()})
+		entries = append(entries, Entry{URL: fmt.Sprintf("%s/%d", w.origin(), w.IntN(w.added)), Priority: w.IntN(3), Depth: w.IntN(3), Changed: time.Now()})
 	}
 	_, err := w.Put(w.t.Context(), entries, limits)
 	return err
@@ -55,7 +58,7 @@ func (w *walk) record() error {
 		f := Fetch{ID: c.ID, Status: []Status{Fetched, Failed, Dead}[w.IntN(3)], RetryIn: time.Duration(w.IntN(20)) * time.Millisecond,
 			FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: w.IntN(2), RecrawlIn: time.Duration(w.IntN(20)) * time.Millisecond}}
 		if w.IntN(3) == 0 {
-			f.FinalURL = fmt.Sprintf("http://%s/%d", w.host(), w.IntN(w.added+1))
+			f.FinalURL = fmt.Sprintf("%s/%d", w.origin(), w.IntN(w.added+1))
 		}
 		fetches = append(fetches, f)
 	}
@@ -79,11 +82,22 @@ func (w *walk) reserve() error {
 	return err
 }
 
+func (w *walk) hold() error {
+	switch w.IntN(4) {
+	case 0:
+		return w.SaveRobots(w.t.Context(), Robots{Origin: w.origin(), Status: 404})
+	case 1:
+		_, err := w.RefreshRobots(w.t.Context(), []string{w.origin(), w.origin()})
+		return err
+	}
+	return w.Hold(w.t.Context(), w.origin(), time.Duration(1+w.IntN(20))*time.Millisecond)
+}
+
 // step does one operation and returns its name.
 func (w *walk) step() (string, error) {
 	ctx := w.t.Context()
 	var err error
-	switch n := w.IntN(20); n {
+	switch n := w.IntN(22); n {
 	case 0, 1, 2:
 		return "put", w.put()
 	case 3, 4, 5, 6:
@@ -119,6 +133,8 @@ func (w *walk) step() (string, error) {
 			return "block", w.Block(ctx, w.host(), time.Duration(1+w.IntN(20))*time.Millisecond)
 		}
 		return "delay", w.DelayHosts(ctx, []string{w.host()})
+	case 20, 21:
+		return "hold", w.hold()
 	case 18:
 		if w.IntN(4) == 0 {
 			return "pause", w.Pause(ctx, w.host())
@@ -145,7 +161,7 @@ func (f *fixture) wantSoundHosts(when string) {
 		"URLs can be claimed and their hosts are not due": late,
 		"hosts have another number of fetches in flight":  `SELECT count(*) FROM hosts h WHERE in_flight <> (SELECT count(*) FROM urls u WHERE u.host_id = h.id AND u.status = 'fetching' AND u.holds = 1)`,
 		"hosts have too many fetches in flight":           `SELECT count(*) FROM hosts WHERE in_flight > 4`,
-		"rows have a URL of another host":                 `SELECT count(*) FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url NOT LIKE 'http://' || h.host || '/%'`,
+		"rows have a URL of another host":                 `SELECT count(*) FROM urls u JOIN hosts h ON h.id = u.host_id WHERE replace(u.url, 'https://', 'http://') NOT LIKE 'http://' || h.host || '/%'`,
 	} {
 		if got := f.number(query); got != 0 {
 			f.t.Fatalf("%s: %d %s", when, got, what)

@@ -81,6 +81,35 @@ type Counts struct {
 	HostsPaused   int64
 	NextDue       time.Duration // until the first of HostsWaiting is due; zero if there is none
 	Paused        bool          // the crawl as a whole
+
+	Waits       Waits
+	OriginsHeld int64     // whose URLs wait for an unreachable robots.txt
+	LastOutcome time.Time // when the last outcome was recorded; zero if there is none
+}
+
+// Waits are the numbers of pending and failed URLs by what they wait for. The first that applies counts, in this
+// order, so the sum is that of all.
+type Waits struct {
+	CrawlPaused       int64
+	HostPaused        int64
+	RobotsUnreachable int64 // for the robots.txt of their origin
+	HostBlocked       int64 // for the end of a pause after a 429 or 503
+	BackingOff        int64 // for the time of their retry
+	HostInFlight      int64 // for the end of fetches of their host
+	HostDelay         int64 // for the delay of their host
+	Turn              int64 // for their turn among the URLs of their host, and for a worker
+}
+
+// Wait is one of Waits, with the reason code of "frontier why".
+type Wait struct {
+	Code string
+	URLs int64
+}
+
+// List returns all numbers in their order.
+func (w Waits) List() []Wait {
+	return []Wait{{"crawl_paused", w.CrawlPaused}, {"host_paused", w.HostPaused}, {"robots_unreachable", w.RobotsUnreachable},
+		{"host_blocked", w.HostBlocked}, {"backing_off", w.BackingOff}, {"host_in_flight", w.HostInFlight}, {"host_delay", w.HostDelay}, {"its_turn", w.Turn}}
 }
 
 const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
@@ -121,10 +150,38 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead, &n.Scheduled,
 			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &next, &n.Paused)
 	n.NextDue = time.Duration(next) * time.Millisecond
+	if err == nil {
+		err = c.countWaits(ctx, &n)
+	}
 	if err != nil {
 		return Counts{}, fmt.Errorf("count: %w", err)
 	}
 	return n, nil
+}
+
+// countWaits counts the URLs that wait by host and origin first, because what they wait for is mostly a property of these.
+func (c *core) countWaits(ctx context.Context, n *Counts) error {
+	var last int64
+	var w Waits
+	err := c.db.QueryRowContext(ctx, c.translate(`SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND held > now THEN n END), 0),
+			COALESCE(sum(CASE WHEN open AND blocked_until > now THEN n END), 0),
+			COALESCE(sum(CASE WHEN open AND blocked_until <= now THEN later END), 0),
+			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight >= max_in_flight THEN n - later END), 0),
+			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight < max_in_flight AND next_at > now THEN n - later END), 0),
+			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight < max_in_flight AND next_at <= now THEN n - later END), 0),
+			(SELECT count(CASE WHEN http_held_until > x.now THEN 1 END) + count(CASE WHEN https_held_until > x.now THEN 1 END) FROM hosts, (SELECT {now} AS now) AS x),
+			COALESCE((SELECT ended_at FROM fetches ORDER BY id DESC LIMIT 1), 0)
+		FROM (SELECT h.*, u.n, u.later, t.now, CASE WHEN u.secure THEN h.https_held_until ELSE h.http_held_until END AS held,
+				NOT h.paused AND CASE WHEN u.secure THEN h.https_held_until ELSE h.http_held_until END <= t.now AS open
+			FROM (SELECT host_id, `+scheme+` = 's' AS secure, count(*) AS n, sum(CASE WHEN ready_at > (SELECT {now}) THEN 1 ELSE 0 END) AS later
+				FROM urls WHERE status IN ('pending', 'failed') GROUP BY host_id, `+scheme+`) AS u
+			JOIN hosts h ON h.id = u.host_id CROSS JOIN (SELECT {now} AS now) AS t) AS w`)).
+		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsHeld, &last)
+	if n.Paused {
+		w = Waits{CrawlPaused: w.HostPaused + w.RobotsUnreachable + w.HostBlocked + w.BackingOff + w.HostInFlight + w.HostDelay + w.Turn}
+	}
+	n.Waits, n.LastOutcome = w, clock(last)
+	return err
 }
 
 // URLs implements [Store].
@@ -185,6 +242,7 @@ func pages[T any](ctx context.Context, db *sql.DB, query string, read func(scan 
 type Explanation struct {
 	URL    URL
 	Host   Host
+	Held   time.Time // until when Hold keeps the URLs of its origin back; zero if it does not
 	Paused bool      // the crawl as a whole
 	Now    time.Time // by the database's clock
 }
@@ -196,12 +254,12 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 		return Explanation{}, err
 	}
 	var e Explanation
-	var next, blocked, delay, now int64
+	var next, blocked, delay, held, now int64
 	row := c.db.QueryRowContext(ctx, c.translate(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
-			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
+			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_held_until ELSE h.http_held_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)
-	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &e.Paused, &now)
+	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &held, &e.Paused, &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL
 	}
@@ -210,5 +268,8 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 	}
 	e.Host.NextAt, e.Host.BlockedUntil, e.Now = clock(next), clock(blocked), clock(now)
 	e.Host.Delay = time.Duration(delay) * time.Millisecond
+	if held > now {
+		e.Held = clock(held)
+	}
 	return e, nil
 }

@@ -554,14 +554,17 @@ func TestCounts(t *testing.T) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://c.test/2", "http://d.test/")
 		c := f.claim(4)
 		f.fetched(c[0])
-		f.mustRecord(Fetch{ID: c[1].ID, FetchedParams: FetchedParams{Token: c[1].Token, Attempts: 1}, Status: Failed, LastError: "x"})
+		f.mustRecord(Fetch{ID: c[1].ID, FetchedParams: FetchedParams{Token: c[1].Token, Attempts: 1}, Status: Failed, LastError: "x", RetryIn: time.Hour})
 		f.mustRecord(Fetch{ID: c[3].ID, FetchedParams: FetchedParams{Token: c[3].Token, Attempts: 1}, Status: Dead, LastError: "x"})
 		got, err := f.Counts(t.Context())
 		if got.NextDue <= 0 || got.NextDue > time.Hour+time.Millisecond { // a delay is never shorter than it should be
 			t.Errorf("the next host is due in %v, want the delay of a host", got.NextDue)
 		}
-		got.NextDue = 0
-		want := Counts{Pending: 1, Fetching: 1, Fetched: 1, Failed: 1, Dead: 1, Hosts: 4, HostsInFlight: 1, HostsWaiting: 3}
+		if got.LastOutcome.IsZero() {
+			t.Error("the time of the last outcome is missing")
+		}
+		got.NextDue, got.LastOutcome = 0, time.Time{}
+		want := Counts{Pending: 1, Fetching: 1, Fetched: 1, Failed: 1, Dead: 1, Hosts: 4, HostsInFlight: 1, HostsWaiting: 3, Waits: Waits{HostInFlight: 1, BackingOff: 1}}
 		if err != nil || got != want {
 			t.Errorf("Counts = %+v, %v, want %+v", got, err, want)
 		}

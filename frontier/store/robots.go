@@ -16,6 +16,7 @@ type Robots struct {
 	Origin      string // scheme://host, and :port unless it is the scheme's default
 	Status      int    // zero if there was no response
 	ErrorClass  string // empty on success
+	ErrorText   string // what fetchd said about the error; only the first 1,000 bytes are kept
 	Unreachable bool   // the fetch brought neither a file nor a refusal: a 5xx, or no response
 	Body        []byte // at most 512 KiB
 	Earlier     Earlier
@@ -29,6 +30,9 @@ type Robots struct {
 	Age            time.Duration // since the last fetch was saved
 	UnreachableFor time.Duration // since the first fetch without an answer; zero if reachable
 }
+
+// maxErrorText limits Robots.ErrorText, in bytes.
+const maxErrorText = 1000
 
 // refreshPage is the maximum number of origins that RobotsToRefresh returns.
 const refreshPage = 10_000
@@ -45,25 +49,73 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 	if r.Body == nil {
 		r.Body = []byte{} // not NULL
 	}
-	doing := "save robots.txt of " + r.Origin
+	doing, text := "save robots.txt of "+r.Origin, clean(r.ErrorText[:min(len(r.ErrorText), maxErrorText)])
 	if r.Unreachable {
-		_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, unreachable_since)
-			SELECT ?, t.now, ?, ?, t.now FROM (SELECT {now} AS now) AS t WHERE TRUE
+		_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, unreachable_since)
+			SELECT ?, t.now, ?, ?, ?, t.now FROM (SELECT {now} AS now) AS t WHERE TRUE
 			ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
-				unreachable_since = CASE WHEN robots.unreachable_since = 0 THEN excluded.unreachable_since ELSE robots.unreachable_since END`,
-			r.Origin, r.Status, clean(r.ErrorClass))
+				error_text = excluded.error_text, unreachable_since = CASE WHEN robots.unreachable_since = 0 THEN excluded.unreachable_since ELSE robots.unreachable_since END`,
+			r.Origin, r.Status, clean(r.ErrorClass), text)
 		return err
 	}
 	e := r.Earlier.clean()
-	_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, has_body, body_status, body,
+	_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, has_body, body_status, body,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest)
-		VALUES (?, {now}, ?, ?, TRUE, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
+		VALUES (?, {now}, ?, ?, ?, TRUE, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class, error_text = excluded.error_text,
 			unreachable_since = 0, has_body = TRUE, body_status = excluded.body_status, body = excluded.body,
 			earlier_record_id = excluded.earlier_record_id, earlier_url = excluded.earlier_url, earlier_date = excluded.earlier_date,
 			earlier_payload_digest = excluded.earlier_payload_digest`,
-		r.Origin, r.Status, clean(r.ErrorClass), r.Status, r.Body, e.RecordID, e.URL, e.Date, e.PayloadDigest)
+		r.Origin, r.Status, clean(r.ErrorClass), text, r.Status, r.Body, e.RecordID, e.URL, e.Date, e.PayloadDigest)
+	if err != nil {
+		return err
+	}
+	return c.endHold(ctx, []string{r.Origin})
+}
+
+// heldColumn returns the host of an origin, and the column that says until when the origin is held back.
+func heldColumn(origin string) (host, column string) {
+	if host, ok := strings.CutPrefix(origin, "https://"); ok {
+		return host, "https_held_until"
+	}
+	return strings.TrimPrefix(origin, "http://"), "http_held_until"
+}
+
+// Hold implements [Store]. It leaves due_at, which may be early.
+func (c *core) Hold(ctx context.Context, origin string, d time.Duration) error {
+	host, column := heldColumn(clean(origin))
+	_, err := c.update(ctx, "hold back "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
 	return err
+}
+
+// endHold undoes Hold for origins that are held back. Each is a separate statement, so locks have no order to keep.
+func (c *core) endHold(ctx context.Context, origins []string) error {
+	hosts := map[string][]string{} // by column
+	for _, origin := range origins {
+		host, column := heldColumn(origin)
+		hosts[column] = append(hosts[column], host)
+	}
+	for column, names := range hosts {
+		list, err := toJSON(names)
+		if err != nil {
+			return err
+		}
+		rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id FROM hosts WHERE host {among} AND `+column+` > {now}`), list)
+		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
+			err = scan(&id)
+			return id, err
+		})
+		if err != nil {
+			return fmt.Errorf("look for origins that are held back: %w", err)
+		}
+		for _, id := range ids {
+			_, err := c.update(ctx, "hold back no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Robots implements [Store].
@@ -86,13 +138,13 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("read robots.txt: %w", err)
 	}
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin, status, error_class, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin, status, error_class, error_text, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
 			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest
 		FROM robots WHERE origin {among}`), list)
 	all, err := collect(rows, err, func(scan func(...any) error) (r Robots, err error) {
 		var age, unreachable int64
-		err = scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable,
+		err = scan(&r.Origin, &r.Status, &r.ErrorClass, &r.ErrorText, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable,
 			&r.Earlier.RecordID, &r.Earlier.URL, &r.Earlier.Date, &r.Earlier.PayloadDigest)
 		r.Age, r.UnreachableFor = time.Duration(age)*time.Millisecond, time.Duration(unreachable)*time.Millisecond
 		return r, err
@@ -108,14 +160,17 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 }
 
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
-// how many rows it changed.
-func (c *core) updateOrigins(ctx context.Context, doing string, origins []string, piece int, query string, args ...any) (changed int64, err error) {
+// how many rows it changed. It calls after for the origins of each, unless that is nil.
+func (c *core) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
 	for some := range slices.Chunk(origins, piece) {
 		list, err := toJSON(some)
 		if err != nil {
 			return changed, fmt.Errorf("%s: %w", doing, err)
 		}
 		n, err := c.update(ctx, doing, query, append([]any{list}, args...)...)
+		if err == nil && after != nil {
+			err = after(ctx, some)
+		}
 		if err != nil {
 			return changed, err
 		}
@@ -127,7 +182,7 @@ func (c *core) updateOrigins(ctx context.Context, doing string, origins []string
 // ForgetRobots implements [Store].
 func (c *core) ForgetRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 16 // rows, with at most 8 MiB of files
-	return c.updateOrigins(ctx, "delete robots.txt", origins, piece, `DELETE FROM robots WHERE origin {among} AND {vacant}`)
+	return c.updateOrigins(ctx, "delete robots.txt", origins, piece, nil, `DELETE FROM robots WHERE origin {among} AND {vacant}`)
 }
 
 // behindRedirect ends the LastError of a URL that the robots.txt of a redirect's target has ended.
@@ -168,7 +223,7 @@ func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) e
 		}
 	}
 	const piece = 500
-	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece,
+	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, c.endHold,
 		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
 	return err
 }
@@ -176,7 +231,7 @@ func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) e
 // RefreshRobots implements [Store].
 func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 500
-	return c.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
+	return c.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, c.endHold, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
 }
 
 // RobotsToRefresh implements [Store].
