@@ -15,8 +15,10 @@ type ending struct {
 	queue    string        // URL to add to the frontier
 	block    string        // host that asked for a pause
 	blockFor time.Duration // zero means that the store doubles the last block
-	action   Action        // AbortHost and AbortCrawl affect more than the URL
-	host     string        // the host of AbortHost
+	hold     string        // origin whose robots.txt is unreachable
+	holdFor  time.Duration
+	action   Action // AbortHost and AbortCrawl affect more than the URL
+	host     string // the host of AbortHost
 }
 
 type disposal int

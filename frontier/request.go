@@ -97,6 +97,9 @@ func (c *Config) robotsRequest(url string, redirects int, earlier store.Earlier)
 	return r
 }
 
+// once limits a request to one attempt.
+func once(r *pb.FetchRequest) { r.RetryPolicy = &pb.RetryPolicy{MaxAttempts: proto.Int32(1)} }
+
 // request returns what both requests have in common. fetchd follows redirects within an origin
 // only, because just the worker knows whether another host is open.
 func (c *Config) request(url string, redirects int, earlier store.Earlier) *pb.FetchRequest {

@@ -18,13 +18,13 @@ func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) 
 	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
 	defer cancel()
 	defer context.AfterFunc(v.w.draining, cancel)()
-	if kind != robotsChain {
+	if !kind.robots() {
 		if e, known := v.askForeign(patience, u); e != nil || !known {
 			return false, e
 		}
 	}
 	host := hostOf(u)
-	if kind == robotsChain && host == v.claim.Host {
+	if kind.robots() && host == v.claim.Host {
 		if e := v.leaveHost(); e != nil { // the request for a robots.txt is not covered by the claim
 			return false, e
 		}

@@ -50,12 +50,12 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	case entry.fresh():
 		return v.verdict(entry, v.claim.URL, path)
 	}
-	return v.fetchOwnRobots(origin, path), true
+	return v.fetchOwnRobots(origin, path, entry.unreachable()), true
 }
 
-// fetchOwnRobots fetches the robots.txt of the claimed URL's origin. A host with many fetches at a time
+// fetchOwnRobots fetches the robots.txt of the claimed URL's origin; again says that it was unreachable. A host with many fetches at a time
 // has many visits that need the file: one of them fetches it, and the others wait.
-func (v *visit) fetchOwnRobots(origin, path string) ending {
+func (v *visit) fetchOwnRobots(origin, path string, again bool) ending {
 	turns := &v.w.robotsTurns
 	if !turns.try(origin) {
 		patience, cancel := context.WithCancel(v.ctx)
@@ -70,7 +70,7 @@ func (v *visit) fetchOwnRobots(origin, path string) ending {
 	if entry, err := v.rules(v.ctx, origin, path); err == nil && entry.fresh() {
 		return ending{how: giveBackDelayed} // the request for the file closes the host for its delay
 	}
-	if e := v.fetchRobots(origin); e != nil {
+	if e := v.fetchRobots(origin, again); e != nil {
 		return *e
 	}
 	return ending{how: giveBackDelayed}
@@ -113,17 +113,18 @@ func (v *visit) ofRedirect(url string) string {
 	return store.BehindRedirect(origin)
 }
 
-// outOfReach ends a visit whose robots.txt is unreachable. The URL waits with its host and nothing
+// outOfReach ends a visit whose robots.txt is unreachable. The URL waits with its origin and nothing
 // is counted, unless this has lasted too long or the cause lies in the URL itself.
 func (v *visit) outOfReach(entry rulebookEntry, url string) ending {
-	cause, again := entry.policy.Cause, time.Until(entry.until)
-	switch {
-	case cause == "dns_not_found" || cause == "invalid_request":
+	if again := time.Until(entry.until); entry.endsURLs() {
+		cause := entry.policy.Cause
 		return v.failed(cause, cause+": of its robots.txt"+v.ofRedirect(url), cause == "dns_not_found", again)
-	case time.Since(entry.away) < v.w.config.RobotsPatience:
-		return ending{how: giveBack, block: hostOf(url), blockFor: max(again, time.Millisecond)}
 	}
-	return v.failed(ClassRobotsUnreachable, ClassRobotsUnreachable+": "+cause+v.ofRedirect(url), false, 0)
+	if d := entry.holds(v.w.config.RobotsPatience, 0); d > 0 {
+		origin, _ := originOf(url)
+		return ending{how: giveBack, hold: origin, holdFor: d}
+	}
+	return v.failed(ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.cause()+v.ofRedirect(url), false, 0)
 }
 
 // failed returns the ending of a URL that may not be fetched, with the requests made so far.
@@ -133,14 +134,18 @@ func (v *visit) failed(class, text string, retryable bool, asked time.Duration) 
 	return e
 }
 
-// fetchRobots fetches and stores the robots.txt of an origin. The visit must hold its host.
-func (v *visit) fetchRobots(origin string) *ending {
+// fetchRobots fetches and stores the robots.txt of an origin. The visit must hold its host. again says that the file
+// was unreachable: then one attempt is enough, because others follow, and the host waits meanwhile.
+func (v *visit) fetchRobots(origin string, again bool) *ending {
 	earlier, e := v.earlierRobots(origin)
 	if e != nil {
 		return e
 	}
-	totals := v.totals
-	outcome, e := v.chain(origin+"/robots.txt", robotsChain, earlier)
+	totals, kind := v.totals, robotsChain
+	if again {
+		kind = robotsAgainChain
+	}
+	outcome, e := v.chain(origin+"/robots.txt", kind, earlier)
 	v.totals = totals // they count requests for the page only
 	if e != nil {
 		return e
@@ -154,7 +159,7 @@ func (v *visit) fetchRobots(origin string) *ending {
 	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
 	v.w.stats.robots.Add(1)
 	v.w.config.Metrics.robots.Inc()
-	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Earlier: earlier}
+	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, ErrorText: robotsError(origin, outcome), Body: answer.Body, Earlier: earlier}
 	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		r.Earlier = earlierOf(outcome, earlier)
 	}
@@ -164,14 +169,31 @@ func (v *visit) fetchRobots(origin string) *ending {
 		}
 	}
 	r.Unreachable = robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, "").Deferred()
-	if err := v.wait(func() error { return v.w.saveAnswer(v.w.storing, r) }); err != nil {
+	// A 503 without Retry-After asks for nothing, and may be a fault of this origin alone.
+	pauses := answer.Status == 429 || answer.Status == 503 && asked > 0
+	if !pauses {
+		asked = 0
+	}
+	if err := v.wait(func() error { return v.w.saveAnswer(v.w.storing, r, asked) }); err != nil {
 		v.w.reportError(v.ctx, "keep a robots.txt", err)
 		return &ending{how: giveBackDelayed}
 	}
-	if status := answer.Status; status == 429 || status == 503 {
+	if pauses {
 		v.w.block(last, asked)
 	}
 	return nil
+}
+
+// robotsError returns what fetchd said about a robots.txt that it could not read, and where a redirect has led.
+func robotsError(origin string, outcome *pb.FetchOutcome) string {
+	f := outcome.GetError()
+	if f == nil {
+		return ""
+	}
+	if last := lastURL(outcome); last != "" && last != origin+"/robots.txt" {
+		return message(f) + ", at " + last
+	}
+	return message(f)
 }
 
 // earlierRobots returns the record of the robots.txt before, which is zero if the crawl is not
@@ -225,10 +247,20 @@ func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 	return a
 }
 
-// saveAnswer stores an answer for all workers, and its delay.
-func (w *Worker) saveAnswer(ctx context.Context, r store.Robots) error {
+// saveAnswer stores an answer for all workers, and its delay. If there is none, it holds the origin back until the
+// file is fetched again. pause is how long the host closes for it.
+func (w *Worker) saveAnswer(ctx context.Context, r store.Robots, pause time.Duration) error {
 	if err := w.save(ctx, r); err != nil {
 		return err
+	}
+	if r.Unreachable {
+		e, err := w.rules(ctx, r.Origin)
+		if err != nil {
+			return err
+		}
+		if d := e.holds(w.config.RobotsPatience, pause); d > 0 && !e.endsURLs() {
+			w.hold(r.Origin, d)
+		}
 	}
 	return w.learnDelay(ctx, hostOf(r.Origin))
 }
@@ -282,7 +314,7 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			}
 		}
 		if v.held == host && v.unused { // no other visit fetches the file now
-			if e := v.fetchRobots(origin); e != nil {
+			if e := v.fetchRobots(origin, entry.unreachable()); e != nil {
 				return e, false
 			}
 			v.release()

@@ -24,8 +24,9 @@ type RobotsState struct {
 	Rules    *robots.Rules
 	Sitemaps []string // that this file names
 	Size     int      // of this file, in bytes
-	// Cause says briefly why there is no file, or why an old one is still used.
-	Cause string
+	// Cause says briefly why there is no file, or why an old one is still used. Text is what fetchd said
+	// about the error; it may be empty.
+	Cause, Text string
 	// Age is the time since the last fetch. Fresh reports whether workers use the answer without
 	// another fetch. The result of a fetch that failed is never fresh.
 	Age   time.Duration
@@ -52,7 +53,7 @@ func AskRobots(ctx context.Context, s store.Store, userAgent, url string) (Robot
 func robotsState(r store.Robots, userAgent, path string) RobotsState {
 	policy := policyOf(r, userAgent)
 	s := RobotsState{
-		Origin: r.Origin, Known: true, Decision: policy.Decide(path), Cause: policy.Cause, Status: r.Status,
+		Origin: r.Origin, Known: true, Decision: policy.Decide(path), Cause: policy.Cause, Text: r.ErrorText, Status: r.Status,
 		Age: r.Age, Fresh: !r.Unreachable && r.Age < robots.FreshFor, UnreachableFor: r.UnreachableFor,
 	}
 	if r.HasBody && r.BodyStatus/100 == 2 {

@@ -179,10 +179,10 @@ func TestRobotsOnceLate(t *testing.T) {
 	}
 	v := &visit{w: w, claim: claims[0], ctx: t.Context()}
 	origin, path := originOf(v.claim.URL)
-	if err := w.saveAnswer(t.Context(), store.Robots{Origin: origin, Status: 404}); err != nil {
+	if err := w.saveAnswer(t.Context(), store.Robots{Origin: origin, Status: 404}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if e := v.fetchOwnRobots(origin, path); e.how != giveBackDelayed {
+	if e := v.fetchOwnRobots(origin, path, false); e.how != giveBackDelayed {
 		t.Errorf("the visit ends with %v, want its URL given back", e.how)
 	}
 	if paths := r.paths(); len(paths) != 0 {

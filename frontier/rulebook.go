@@ -43,6 +43,7 @@ type rulebookEntry struct {
 	policy robots.Policy
 	until  time.Time
 	away   time.Time // since when it has been unreachable, or zero
+	text   string    // what fetchd said about that
 }
 
 // preparation is a robots.txt that is being read from the store and parsed.
@@ -65,7 +66,7 @@ func newEntry(r store.Robots, product string, again time.Duration) rulebookEntry
 	e := rulebookEntry{policy: policyOf(r, product)}
 	fresh := robots.FreshFor
 	if r.Unreachable {
-		e.away = time.Now().Add(-r.UnreachableFor)
+		e.away, e.text = time.Now().Add(-r.UnreachableFor), r.ErrorText
 		fresh = min(max(again, robotsSoonest, r.UnreachableFor-r.Age), robotsLatest)
 	}
 	e.until = time.Now().Add(fresh - r.Age)
@@ -74,9 +75,40 @@ func newEntry(r store.Robots, product string, again time.Duration) rulebookEntry
 
 func (e rulebookEntry) fresh() bool { return time.Now().Before(e.until) }
 
+// unreachable reports whether the file could not be fetched last.
+func (e rulebookEntry) unreachable() bool { return !e.away.IsZero() }
+
+// cause says why the file is unreachable: the error class, and what fetchd said.
+func (e rulebookEntry) cause() string {
+	if e.text == "" {
+		return e.policy.Cause
+	}
+	return e.policy.Cause + ": " + e.text
+}
+
+// endsURLs reports whether the file is unreachable because of a name that does not exist or is not valid. Then its URLs
+// fail in the same way.
+func (e rulebookEntry) endsURLs() bool {
+	return e.policy.Cause == "dns_not_found" || e.policy.Cause == "invalid_request"
+}
+
+// holds returns how long the URLs of an origin wait for its unreachable file: until it is fetched again, which is
+// after a pause of the host, but not beyond patience. It is zero if they wait no longer. Other URLs of the host get their
+// turns after the pause, before the file is fetched again.
+func (e rulebookEntry) holds(patience, pause time.Duration) time.Duration {
+	if !e.policy.Deferred() {
+		return 0
+	}
+	left := patience - time.Since(e.away)
+	if left <= 0 {
+		return 0
+	}
+	return max(min(pause+time.Until(e.until), left), time.Millisecond)
+}
+
 // size is the memory of an entry.
 func (e rulebookEntry) size(origin string) int {
-	n := entryBytes + len(origin)
+	n := entryBytes + len(origin) + len(e.text)
 	if e.policy.Rules != nil {
 		n += e.policy.Rules.Size()
 	}

@@ -153,17 +153,20 @@ func (v *visit) notKept(err error) {
 type chainKind int
 
 const (
-	pageChain   chainKind = iota
-	robotsChain           // does not check robots.txt itself
+	pageChain        chainKind = iota
+	robotsChain                // does not check robots.txt itself
+	robotsAgainChain           // the same, for a file that was unreachable
 	sitemapChain
 )
+
+func (k chainKind) robots() bool { return k == robotsChain || k == robotsAgainChain }
 
 // chain fetches a URL and follows its redirects, with a separate fetch for each origin. It returns
 // the outcome of the last part, or the visit's ending. earlier is the record that the response may
 // refer to.
 func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
 	left := v.w.config.Policy.MaxRedirects
-	if kind == robotsChain {
+	if kind.robots() {
 		left = robotsRedirects
 	}
 	asked := map[string]bool{}
@@ -174,10 +177,10 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 			return nil, e
 		}
 		next := target(outcome)
-		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (kind != robotsChain && !v.follows()) {
+		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (!kind.robots() && !v.follows()) {
 			return outcome, nil
 		}
-		if kind != robotsChain && !v.allows(next) {
+		if !kind.robots() && !v.allows(next) {
 			return nil, v.outOfScope(outcome, next)
 		}
 		left -= len(outcome.GetHops()) // the redirects that fetchd followed, and this one
@@ -218,7 +221,10 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		return nil, e
 	}
 	task := client.Task{Request: v.w.config.robotsRequest(url, redirects, earlier), SendBefore: v.startBefore()}
-	if kind != robotsChain {
+	if kind == robotsAgainChain {
+		once(task.Request)
+	}
+	if !kind.robots() {
 		task.Body = v.newBody()
 		task.Request = v.w.config.pageRequest(url, redirects, v.validators(url), earlier)
 		if v.spool != nil {

@@ -265,11 +265,14 @@ func (w *Worker) finish(v *visit) {
 	}
 }
 
-// settle does what the ending of a visit requires. It blocks hosts first, so that they do not open
-// before the block is stored.
+// settle does what the ending of a visit requires. It blocks hosts and holds back origins first, so that
+// none of their URLs is claimed before that is stored.
 func (w *Worker) settle(v *visit, e ending) {
 	if e.block != "" {
 		w.block(e.block, e.blockFor)
+	}
+	if e.hold != "" {
+		w.hold(e.hold, e.holdFor)
 	}
 	switch e.how {
 	case record:
@@ -385,6 +388,10 @@ func (w *Worker) block(host string, d time.Duration) {
 	}
 	w.config.Metrics.blocks.Inc()
 	w.persist("block a host", func(ctx context.Context) error { return w.store.Block(ctx, host, d) })
+}
+
+func (w *Worker) hold(origin string, d time.Duration) {
+	w.persist("hold back an origin", func(ctx context.Context) error { return w.store.Hold(ctx, origin, d) })
 }
 
 // reportError counts and logs an error.

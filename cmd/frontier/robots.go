@@ -169,7 +169,7 @@ func fileFacts(r *frontier.RobotsState) []fact {
 		facts = append(facts, fact{"status", fmt.Sprint(r.Status)})
 	}
 	if r.UnreachableFor > 0 {
-		facts = append(facts, fact{"unreachable", fmt.Sprintf("for %s: %s", why.Span(r.UnreachableFor), r.Cause)})
+		facts = append(facts, fact{"unreachable", fmt.Sprintf("for %s: %s", why.Span(r.UnreachableFor), why.RobotsCause(r))})
 	}
 	if r.Rules == nil {
 		if r.UnreachableFor == 0 {
@@ -221,6 +221,7 @@ type robotsFile struct {
 	AgeMS         int64    `json:"age_ms"`
 	Status        int      `json:"status"`
 	Cause         string   `json:"cause,omitempty"` // why there is no file
+	Text          string   `json:"text,omitempty"`  // what fetchd said about the error
 	UnreachableMS int64    `json:"unreachable_ms"`
 	Group         string   `json:"group,omitempty"`
 	Rules         int      `json:"rules"`
@@ -238,7 +239,7 @@ func (h *hostRobots) figures() robotsReport {
 	report := robotsReport{Host: h.host}
 	for _, f := range h.files {
 		file := robotsFile{Origin: f.Origin, Known: f.Known, Refresh: f.Refresh, Fresh: f.Fresh, AgeMS: f.Age.Milliseconds(), Status: f.Status,
-			Cause: f.Cause, UnreachableMS: f.UnreachableFor.Milliseconds(), Size: f.Size, Sitemaps: append([]string{}, f.Sitemaps...)}
+			Cause: f.Cause, Text: f.Text, UnreachableMS: f.UnreachableFor.Milliseconds(), Size: f.Size, Sitemaps: append([]string{}, f.Sitemaps...)}
 		if f.Rules != nil {
 			file.Group, file.Rules, file.CrawlDelayMS = f.Rules.Group, f.Rules.Len(), f.Rules.CrawlDelay.Milliseconds()
 		}

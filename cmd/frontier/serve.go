@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"fetchd/frontier"
 	"fetchd/frontier/api"
 	frontierpage "fetchd/frontier/api/page"
 	"fetchd/frontier/store"
@@ -165,7 +166,9 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 		go func() { failed <- serve(l) }() // ends with Shutdown
 	}
 	logger.Info("serving", attrs...)
+	stopCounting := c.count(ctx, s, registry, logger)
 	err = c.follow(ctx, &known, failed, logger)
+	stopCounting()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTime)
 	defer cancel()
 	if late := server.Shutdown(drain); late != nil && err == nil {
@@ -176,6 +179,23 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 	}
 	logger.Info("stopped")
 	return nil
+}
+
+// count sets the metrics of the frontier until the returned function is called. Without an HTTP port nobody can read them.
+func (c *serveCmd) count(ctx context.Context, s store.Store, registry *prometheus.Registry, logger *slog.Logger) (stop func()) {
+	if c.HTTPAddr == "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	metrics, ended := frontier.NewQueueMetrics(registry), make(chan struct{})
+	go func() {
+		defer close(ended)
+		metrics.Count(ctx, s, func(err error) { logger.Error("cannot count the URLs", slog.Any("error", err)) })
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // follow waits until ctx ends or a port fails. It reads the files again on SIGHUP, and the certificates

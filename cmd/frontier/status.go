@@ -30,7 +30,9 @@ type statusCmd struct {
 // counted is the output of status. Its JSON is stable.
 type counted struct {
 	URLs    urlCounts              `json:"urls"`
+	Waiting map[string]int64       `json:"waiting"` // pending and failed URLs, by what they wait for: the reasons of "frontier why"
 	Hosts   hostCounts             `json:"hosts"`
+	Origins originCounts           `json:"origins"`
 	Workers []workerState          `json:"workers"`
 	Paused  bool                   `json:"paused"`            // the whole crawl
 	Budgets string                 `json:"budgets,omitempty"` // what the budgets of "frontier crawl" have left out, and which has ended its last run
@@ -55,6 +57,36 @@ type hostCounts struct {
 	InFlight int64 `json:"in_flight"`
 	Blocked  int64 `json:"blocked"`
 	Paused   int64 `json:"paused"`
+}
+
+// originCounts are the origins whose URLs wait for an unreachable robots.txt.
+type originCounts struct {
+	Held  int64        `json:"held"`
+	First []heldOrigin `json:"first"` // those that have been unreachable for longest
+}
+
+type heldOrigin struct {
+	Origin        string    `json:"origin"`
+	URLs          int64     `json:"urls"` // that wait, counted up to 100,001
+	UnreachableMS int64     `json:"unreachable_ms"`
+	Cause         string    `json:"cause"` // the error class
+	Text          string    `json:"text,omitempty"`
+	NextTryAt     timestamp `json:"next_try_at"`
+}
+
+// maxOrigins is how many origins status lists.
+const maxOrigins = 10
+
+// waits has the sentences of what URLs wait for.
+var waits = []struct{ code, name, note string }{
+	{"its_turn", "turn", "for a worker, or for other URLs of their host"},
+	{"host_delay", "delay", "for the delay of their host"},
+	{"host_in_flight", "in flight", "for the fetches of their host"},
+	{"backing_off", "retry", "for the time of their retry"},
+	{"host_blocked", "blocked", "for a pause that their host asked for (429 or 503)"},
+	{"robots_unreachable", "robots.txt", "for the robots.txt of their origin, which is unreachable"},
+	{"host_paused", "host", "for \"frontier resume\" of their host"},
+	{"crawl_paused", "crawl", "for \"frontier resume\""},
 }
 
 // workerState is a worker that runs, holds URLs, or has vanished.
@@ -168,8 +200,16 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 	out := counted{
 		URLs: urlCounts{n.Pending, n.Fetching, n.Fetched, n.Failed, n.Dead,
 			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead, n.Scheduled},
-		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
-		Paused: n.Paused,
+		Hosts:   hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
+		Waiting: make(map[string]int64), Paused: n.Paused, Origins: originCounts{Held: n.OriginsHeld, First: []heldOrigin{}},
+	}
+	for _, w := range n.Waits.List() {
+		out.Waiting[w.Code] = w.URLs
+	}
+	if n.OriginsHeld > 0 {
+		if out.Origins.First, err = readOrigins(ctx, s); err != nil {
+			return counted{}, err
+		}
 	}
 	ended, err := s.Setting(ctx, endedSetting)
 	if err != nil {
@@ -184,6 +224,33 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 		out.Classes, err = countClasses(ctx, s)
 	}
 	return out, err
+}
+
+func readOrigins(ctx context.Context, s store.Store) ([]heldOrigin, error) {
+	found, err := s.HeldOrigins(ctx, maxOrigins)
+	all := make([]heldOrigin, len(found))
+	for i, o := range found {
+		cause := o.ErrorClass
+		if cause == "" && o.Status > 0 {
+			cause = fmt.Sprintf("status %d", o.Status)
+		}
+		all[i] = heldOrigin{o.Origin, o.URLs, o.UnreachableFor.Milliseconds(), cause, o.ErrorText, timestamp(time.Now().Add(o.For))}
+	}
+	return all, err
+}
+
+// text says in one line why the URLs of an origin wait.
+func (o *heldOrigin) text() string {
+	urls := cli.Count(o.URLs, "URL")
+	if o.URLs > store.MaxHeldURLs {
+		urls = fmt.Sprintf("more than %d URLs", store.MaxHeldURLs)
+	}
+	cause := o.Cause
+	if o.Text != "" {
+		cause += ": " + strings.TrimSuffix(o.Text, ".")
+	}
+	return fmt.Sprintf("%s, unreachable for %s, tried again %s: %.300s", urls, why.Span(time.Duration(o.UnreachableMS)*time.Millisecond),
+		why.Relative(time.Time(o.NextTryAt), time.Now()), cause)
 }
 
 func readWorkers(ctx context.Context, s store.Store) ([]workerState, error) {
@@ -232,6 +299,14 @@ func (n *counted) table() string {
 	row("failed", n.URLs.Failed, "to be tried again later")
 	row("dead", n.URLs.Dead, "Failed: not to be tried again")
 	row("total", n.URLs.Total, "")
+	if n.URLs.Pending+n.URLs.Failed > 0 {
+		b.WriteString("What pending and failed URLs wait for\n")
+	}
+	for _, w := range waits {
+		if urls := n.Waiting[w.code]; urls > 0 {
+			row(w.name, urls, w.note)
+		}
+	}
 	b.WriteString("Hosts\n")
 	row("due", n.Hosts.Due, "a worker looks at them now")
 	row("waiting", n.Hosts.Waiting, "for their delay, or for a block to end")
@@ -239,6 +314,12 @@ func (n *counted) table() string {
 	row("blocked", n.Hosts.Blocked, "after a 429 or 503")
 	row("paused", n.Hosts.Paused, "")
 	row("total", n.Hosts.Total, "")
+	if n.Origins.Held > 0 {
+		fmt.Fprintf(&b, "Origins whose robots.txt is unreachable: %d\n", n.Origins.Held)
+	}
+	for _, o := range n.Origins.First {
+		fmt.Fprintf(&b, "  %s  %s\n", cli.Escape(o.Origin), cli.Escape(o.text()))
+	}
 	if len(n.Workers) > 0 {
 		b.WriteString("Workers\n")
 	}
@@ -265,6 +346,9 @@ func (n *counted) line() string {
 	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
 		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
 		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused)
+	if n.Origins.Held > 0 {
+		text += fmt.Sprintf("; %s of %s without robots.txt", cli.Count(n.Waiting["robots_unreachable"], "URL"), cli.Count(n.Origins.Held, "origin"))
+	}
 	for _, w := range n.Workers {
 		if w.Vanished {
 			text += "; worker " + cli.Escape(w.Name) + " has vanished"

@@ -78,6 +78,56 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusWaits checks that status says what URLs wait for, and names origins whose robots.txt is unreachable.
+func TestStatusWaits(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, "http://a.test/", "https://a.test/1", "https://a.test/2", "https://b.test/")
+	if got := c.must("status"); strings.Contains(got, "unreachable") || !strings.Contains(got, "  turn                4  for a worker, ") {
+		t.Errorf("status of URLs that are due:\n%s", got)
+	}
+	c.store(func(s store.Store) error {
+		for _, r := range []store.Robots{
+			{Origin: "https://a.test", ErrorClass: "connect_refused", ErrorText: "the connection was refused; 127.0.0.1:443\x1b.", Unreachable: true},
+			{Origin: "https://b.test", Status: 503, Unreachable: true},
+			{Origin: "https://c.test", Status: 404},
+		} {
+			if err := s.SaveRobots(t.Context(), r); err != nil {
+				return err
+			}
+			if r.Unreachable {
+				if err := s.Hold(t.Context(), r.Origin, 100*time.Hour); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 7200000 WHERE origin = 'https://a.test'`)
+	text := c.must("status")
+	for _, want := range []string{"  robots.txt          3  for the robots.txt of their origin, which is unreachable\n", "  turn                1  for a worker",
+		"Origins whose robots.txt is unreachable: 2\n  https://a.test  2 URLs, unreachable for 2h0m0s, tried again in 4d3h: connect_refused: the connection was refused; 127.0.0.1:443\\x1b\n" +
+			"  https://b.test  1 URL, unreachable for "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("status lacks %q:\n%s", want, text)
+		}
+	}
+	var got counted
+	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if w, o := got.Waiting, got.Origins; len(w) != len(waits) || w["robots_unreachable"] != 3 || w["its_turn"] != 1 || o.Held != 2 || len(o.First) != 2 || o.First[0].Cause != "connect_refused" || o.First[1].Cause != "status 503" {
+		t.Errorf("status --json: waiting %v, origins %+v, want 3 URLs of 2 origins and one whose turn it is", w, o)
+	}
+	for _, w := range waits {
+		if _, known := got.Waiting[w.code]; !known {
+			t.Errorf("waits has %s, which the store does not count", w.code)
+		}
+	}
+	if line := got.line(); !strings.Contains(line, "; 3 URLs of 2 origins without robots.txt") {
+		t.Errorf("the line of --watch is %q", line)
+	}
+}
+
 // TestStatusWorkers checks that status names workers, and says which have vanished.
 func TestStatusWorkers(t *testing.T) {
 	t.Parallel()
@@ -141,7 +191,7 @@ func TestStatusPaused(t *testing.T) {
 		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
 	}
 	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0,"scheduled":0},`+
-		`"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
+		`"waiting":{"backing_off":0,"crawl_paused":0,"host_blocked":0,"host_delay":0,"host_in_flight":0,"host_paused":0,"its_turn":0,"robots_unreachable":0},"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"origins":{"held":0,"first":[]},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
 }
 
 func TestStatusClasses(t *testing.T) {

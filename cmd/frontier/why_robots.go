@@ -13,6 +13,7 @@ type robotsFigures struct {
 	Line          int    `json:"line,omitempty"`
 	Rule          string `json:"rule,omitempty"`
 	Cause         string `json:"cause,omitempty"` // why there is no file
+	Text          string `json:"text,omitempty"`  // what fetchd said about the error
 	AgeMS         int64  `json:"age_ms"`
 	UnreachableMS int64  `json:"unreachable_ms"`
 }
@@ -23,7 +24,7 @@ func robotsFiguresOf(r *frontier.RobotsState) robotsFigures {
 		return f
 	}
 	f.Allowed, f.Reason = r.Decision.Allowed, r.Decision.Reason.String()
-	f.Line, f.Rule, f.Cause = r.Decision.Line.Number, r.Decision.Line.Text, r.Cause
+	f.Line, f.Rule, f.Cause, f.Text = r.Decision.Line.Number, r.Decision.Line.Text, r.Cause, r.Text
 	f.AgeMS, f.UnreachableMS = r.Age.Milliseconds(), r.UnreachableFor.Milliseconds()
 	return f
 }

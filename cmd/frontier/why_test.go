@@ -77,11 +77,22 @@ func TestWhy(t *testing.T) {
 		{"robots.txt out of reach", func(c *crawl) {
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
 			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 10800000`)
-		}, "robots_unreachable", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m"},
+		}, "robots_unreachable", "The robots.txt of its origin, http://a.test, is unreachable for 3h0m"},
 		{"robots.txt out of reach, and the URL waits", func(c *crawl) {
 			c.fetch(failedIn("robots_unreachable", store.Failed))
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
-		}, "robots_unreachable", "No URL of its origin is fetched while robots.txt is unreachable for "},
+		}, "robots_unreachable", "The robots.txt of its origin, http://a.test, is unreachable for "},
+		{"robots.txt out of reach, and its origin is held back", func(c *crawl) {
+			c.robots(store.Robots{ErrorClass: "connect_refused", ErrorText: "the connection was refused; dial tcp 127.0.0.1:443\x1b.", Unreachable: true})
+			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 60000`)
+			c.store(func(s store.Store) error { return s.Hold(t.Context(), "http://a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
+		}, "robots_unreachable", `The robots.txt of its origin, http://a.test, is unreachable for 1m0s: connect_refused: the connection was refused; dial tcp 127.0.0.1:443\x1b. ` +
+			"No URL of this origin is fetched until it can be read; it is tried again in 4d"},
+		{"the other origin is held back", func(c *crawl) {
+			c.robots(store.Robots{Origin: "https://a.test", ErrorClass: "connect_refused", Unreachable: true})
+			c.store(func(s store.Store) error { return s.Hold(t.Context(), "https://a.test", time.Hour) })
+		}, "its_turn", "It is not delayed"},
 		{"no robots.txt", func(c *crawl) { c.robots(store.Robots{Status: 404}) }, "its_turn", "It is not delayed"},
 		{"robots.txt of another origin", func(c *crawl) {
 			other := forbidding

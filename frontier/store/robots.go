@@ -88,6 +88,39 @@ func (c *core) Hold(ctx context.Context, origin string, d time.Duration) error {
 	return err
 }
 
+// HeldOrigin is an origin whose URLs wait for its unreachable robots.txt.
+type HeldOrigin struct {
+	Origin         string
+	ErrorClass     string // of the last fetch; empty if nothing is stored, or if it had a status only
+	ErrorText      string
+	Status         int
+	UnreachableFor time.Duration
+	For            time.Duration // until the file is fetched again
+	URLs           int64         // that wait; at most MaxHeldURLs + 1
+}
+
+// MaxHeldURLs is how many URLs of an origin HeldOrigins counts.
+const MaxHeldURLs = 100_000
+
+// HeldOrigins implements [Store].
+func (c *core) HeldOrigins(ctx context.Context, limit int) ([]HeldOrigin, error) {
+	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
+			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
+			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
+		FROM (SELECT h.id, s.scheme, CASE WHEN s.scheme = 's' THEN 'https://' ELSE 'http://' END || h.host AS origin, t.now,
+				CASE WHEN s.scheme = 's' THEN h.https_held_until ELSE h.http_held_until END AS until
+			FROM hosts h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
+			WHERE h.http_held_until > t.now OR h.https_held_until > t.now) AS o
+		LEFT JOIN robots r ON r.origin = o.origin
+		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`), MaxHeldURLs+1, limit)
+	return collect(rows, err, func(scan func(...any) error) (h HeldOrigin, err error) {
+		var since, until int64
+		err = scan(&h.Origin, &h.ErrorClass, &h.ErrorText, &h.Status, &since, &until, &h.URLs)
+		h.UnreachableFor, h.For = time.Duration(since)*time.Millisecond, time.Duration(until)*time.Millisecond
+		return h, err
+	})
+}
+
 // endHold undoes Hold for origins that are held back. Each is a separate statement, so locks have no order to keep.
 func (c *core) endHold(ctx context.Context, origins []string) error {
 	hosts := map[string][]string{} // by column

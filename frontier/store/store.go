@@ -80,6 +80,9 @@ type Store interface {
 	// URLs of its host are claimed as before, and a claim costs the same however many URLs are held
 	// back. It never shortens a hold. SaveRobots of an answer, RefreshRobots and RetryFailed end it.
 	Hold(ctx context.Context, origin string, d time.Duration) error
+	// HeldOrigins returns at most limit origins that are held back, those first that have been unreachable for
+	// longest. It reads the rows of all hosts.
+	HeldOrigins(ctx context.Context, limit int) ([]HeldOrigin, error)
 	// SaveRobots stores the result of a fetch of an origin's robots.txt. If the origin was
 	// unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
 	SaveRobots(ctx context.Context, r Robots) error

@@ -2,6 +2,8 @@ package why
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"fetchd/frontier"
 	"fetchd/frontier/robots"
@@ -16,15 +18,26 @@ func robotsReason(e *Evidence) Reason {
 	case !r.Known || r.Decision.Allowed:
 		return Reason{}
 	case r.Decision.Reason == robots.Unreachable:
-		text := fmt.Sprintf("No URL of its origin is fetched while robots.txt is %s", unreachable(r))
-		if e.URL.ReadyAt.After(e.Now) {
-			text += fmt.Sprintf("; it is tried again %s at the earliest", Relative(e.URL.ReadyAt, e.Now))
-		}
-		return Reason{frontier.ClassRobotsUnreachable, text + "."}
+		text := fmt.Sprintf("The robots.txt of its origin, %s, is %s. No URL of this origin is fetched until it can be read", cli.Escape(r.Origin), unreachable(r))
+		return Reason{frontier.ClassRobotsUnreachable, text + nextTry(e) + "."}
 	case r.Fresh, r.UnreachableFor > 0:
 		return Reason{frontier.ClassRobotsDisallowed, fmt.Sprintf("robots.txt forbids it: %s.", RobotsFact(r))}
 	}
 	return Reason{}
+}
+
+// nextTry says when an unreachable robots.txt is fetched again. A host that is closed makes that later.
+func nextTry(e *Evidence) string {
+	at := e.Held
+	for _, later := range []time.Time{e.URL.ReadyAt, e.Host.BlockedUntil} {
+		if later.After(at) {
+			at = later
+		}
+	}
+	if !at.After(e.Now) {
+		return "; it is tried again with the next turn of the host"
+	}
+	return fmt.Sprintf("; it is tried again %s at the earliest", Relative(at, e.Now))
 }
 
 // robotsNow adds what robots.txt says now about a URL that it has ended.
@@ -62,5 +75,13 @@ func RobotsFact(r *frontier.RobotsState) string {
 
 // unreachable returns for how long robots.txt has been unreachable, and why.
 func unreachable(r *frontier.RobotsState) string {
-	return fmt.Sprintf("unreachable for %s: %s", Span(r.UnreachableFor), r.Cause)
+	return fmt.Sprintf("unreachable for %s: %s", Span(r.UnreachableFor), cli.Escape(RobotsCause(r)))
+}
+
+// RobotsCause returns why robots.txt is unreachable: the error class, and what fetchd said. It is not escaped.
+func RobotsCause(r *frontier.RobotsState) string {
+	if r.Text == "" {
+		return r.Cause
+	}
+	return r.Cause + ": " + strings.TrimSuffix(r.Text, ".")
 }

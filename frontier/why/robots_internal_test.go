@@ -41,11 +41,18 @@ func TestRobotsFact(t *testing.T) {
 func TestRobotsReason(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	away := frontier.RobotsState{Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
+	away := frontier.RobotsState{Origin: "https://a.test", Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
 	e := &Evidence{Explanation: store.Explanation{Now: now}, Robots: away}
-	diff(t, "out of reach", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m0s: dns_not_found.", robotsReason(e).Text)
-	e.URL.ReadyAt = now.Add(time.Minute)
-	diff(t, "out of reach, and later", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m0s: dns_not_found; it is tried again in 1m0s at the earliest.", robotsReason(e).Text)
+	const text = "The robots.txt of its origin, https://a.test, is unreachable for 3h0m0s: dns_not_found"
+	const next = ". No URL of this origin is fetched until it can be read; it is tried again "
+	diff(t, "out of reach", text+next+"with the next turn of the host.", robotsReason(e).Text)
+	e.Held = now.Add(time.Minute)
+	diff(t, "held back", text+next+"in 1m0s at the earliest.", robotsReason(e).Text)
+	e.URL.ReadyAt = now.Add(2 * time.Minute)
+	diff(t, "held back, and the URL waits", text+next+"in 2m0s at the earliest.", robotsReason(e).Text)
+	e.Robots.Text = "there is no such \x1bname."
+	diff(t, "with what fetchd said", text+`: there is no such \x1bname`+next+"in 2m0s at the earliest.", robotsReason(e).Text)
+	e.Robots.Text = ""
 	e.Robots.Decision = robots.Decision{Reason: robots.ByRule, Line: robots.Line{Number: 2, Text: "Disallow: /"}}
 	diff(t, "forbidden by what is left", "robots.txt forbids it: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found).", robotsReason(e).Text)
 	e.URL.ErrorClass = frontier.ClassRobotsDisallowed
