@@ -4,7 +4,9 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pressly/goose/v3"
 )
@@ -23,6 +25,62 @@ func TestOlderSchema(t *testing.T) {
 			migrateFrom(t, version, goose.DialectPostgres, "postgres", dsn, dsn)
 		})
 	}
+}
+
+// TestOriginsInMidCrawl checks that a crawl of version 7, whose host an unreachable robots.txt of https has closed, goes
+// on by origins, and that a worker of that version leaves out URLs that are held back.
+func TestOriginsInMidCrawl(t *testing.T) {
+	midCrawl := func(t *testing.T, dialect goose.Dialect, driver, dsn, raw string) *fixture {
+		t.Helper()
+		db, p := unmigrated(t, dialect, driver, raw)
+		if _, err := p.UpTo(t.Context(), 7); err != nil {
+			t.Fatal(err)
+		}
+		now := (&core{words: strings.NewReplacer("{now}", map[string]string{"pgx": "frontier_now()", "sqlite": "CAST(unixepoch('subsec') * 1000 AS INTEGER)"}[driver])})
+		for _, query := range []string{
+			`INSERT INTO hosts (host, due_at, next_at, blocked_until) VALUES ('a.test', {now} + 300000, 1, {now} + 300000)`,
+			`INSERT INTO urls (host_id, url, url_hash, priority) VALUES (1, 'https://a.test/1', '1', 1), (1, 'http://a.test/2', '2', 0), (1, 'http://a.test/3', '3', 0)`,
+			`INSERT INTO robots (origin, saved_at, status, error_class, unreachable_since) VALUES ('https://a.test', {now}, 0, 'connect_refused', {now} - 600000)`,
+			`UPDATE urls SET status = 'fetched', fetched_at = 1 WHERE id = 3`,
+		} {
+			if _, err := db.ExecContext(t.Context(), now.translate(query)); err != nil {
+				t.Fatalf("%s: %v", query, err)
+			}
+		}
+		return open(t, dsn)
+	}
+	check := func(t *testing.T, f *fixture) {
+		t.Helper()
+		if r := f.robots("https://a.test"); !r.Unreachable || r.ErrorText != "" || r.UnreachableFor < 9*time.Minute {
+			t.Errorf("robots.txt = %+v, want it as it was", r)
+		}
+		if got, err := f.Counts(t.Context()); err != nil || got.Waits != (Waits{HostBlocked: 2}) {
+			t.Errorf("Counts = %+v, %v, want two URLs of a closed host", got, err)
+		}
+		f.claim(0)
+		if got := f.claimed(1); got != "s://a.test/1" { // a worker finds out that its robots.txt is unreachable
+			t.Errorf("claimed %q, want the URL of the highest priority", got)
+		}
+		f.hold("https://a.test", time.Hour)
+		if got := f.claimed(10); got != "://a.test/2" {
+			t.Errorf("claimed %q, want only that of http", got)
+		}
+		f.wantSoundHosts("at the end")
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "frontier.db")
+		check(t, midCrawl(t, goose.DialectSQLite3, "sqlite", path, "file:"+path))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		dsn := newPostgres(t)
+		f := midCrawl(t, goose.DialectPostgres, "pgx", dsn, dsn)
+		check(t, f)
+		f.openHosts()
+		var url string
+		if err := f.db().QueryRow(`SELECT url FROM frontier_take(10, 60000, 'of version 7')`).Scan(&url); err != nil || url != "http://a.test/2" {
+			t.Errorf("a worker of version 7 claims %q, %v, want what is not held back", url, err)
+		}
+	})
 }
 
 // unmigrated opens a database without migrating it.
