@@ -15,8 +15,8 @@ type ending struct {
 	queue    string        // URL to add to the frontier
 	block    string        // host that asked for a pause
 	blockFor time.Duration // zero means that the store doubles the last block
-	hold     string        // origin whose robots.txt is unreachable
-	holdFor  time.Duration
+	deferred string        // origin whose robots.txt is unreachable
+	deferFor time.Duration
 	action   Action // AbortHost and AbortCrawl affect more than the URL
 	host     string // the host of AbortHost
 }

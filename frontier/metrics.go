@@ -40,7 +40,7 @@ func NewQueueMetrics(r prometheus.Registerer) *QueueMetrics {
 		urls:    prometheus.NewGaugeVec(gauge("frontier_urls", "URLs in the frontier, by status."), []string{"status"}),
 		waits:   prometheus.NewGaugeVec(gauge("frontier_waiting_urls", "Pending and failed URLs, by the first cause for which they wait."), []string{"cause"}),
 		hosts:   prometheus.NewGaugeVec(gauge("frontier_hosts", "Hosts in the frontier, by state; one host may be in several."), []string{"state"}),
-		origins: prometheus.NewGauge(gauge("frontier_origins_held", "Origins whose URLs wait for an unreachable robots.txt.")),
+		origins: prometheus.NewGauge(gauge("frontier_origins_deferred", "Origins whose URLs wait for an unreachable robots.txt.")),
 		last:    prometheus.NewGauge(gauge("frontier_last_outcome_timestamp_seconds", "When the last outcome was recorded, by the clock of the database; 0 if there is none.")),
 		paused:  prometheus.NewGauge(gauge("frontier_paused", "1 while the whole crawl is paused.")),
 	}
@@ -82,7 +82,7 @@ func (q *QueueMetrics) Set(c store.Counts) {
 	for state, n := range map[string]int64{"all": c.Hosts, "in_flight": c.HostsInFlight, "blocked": c.HostsBlocked, "waiting": c.HostsWaiting, "due": c.HostsDue, "paused": c.HostsPaused} {
 		q.hosts.WithLabelValues(state).Set(float64(n))
 	}
-	q.origins.Set(float64(c.OriginsHeld))
+	q.origins.Set(float64(c.OriginsDeferred))
 	q.last.Set(0)
 	if !c.LastOutcome.IsZero() {
 		q.last.Set(float64(c.LastOutcome.UnixMilli()) / 1000)

@@ -124,7 +124,7 @@ func refused(h *split) func(ctx context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
 }
 
-// TestOriginsOfAHost checks that a fault of https holds back the URLs of https, that all URLs of http are fetched
+// TestOriginsOfAHost checks that a fault of https defers the URLs of https, that all URLs of http are fetched
 // meanwhile, that the cause is stored, and that the others are fetched once the fault is gone. The https URLs come
 // first in the queue, so the host would otherwise be asked for them again and again.
 func TestOriginsOfAHost(t *testing.T) {
@@ -174,7 +174,7 @@ func TestOriginsOfAHost(t *testing.T) {
 				t.Errorf("%d connections to https, want that of the first robots.txt: %q", n, h.paths)
 			}
 			c, err := h.store.Counts(t.Context())
-			if err != nil || c.Pending != secure || c.Waits.RobotsUnreachable != secure || c.OriginsHeld != 1 || c.HostsBlocked != 0 {
+			if err != nil || c.Pending != secure || c.Waits.RobotsUnreachable != secure || c.OriginsDeferred != 1 || c.HostsBlocked != 0 {
 				t.Errorf("Counts = %+v, %v, want %d URLs of one origin to wait, and no host closed", c, err, secure)
 			}
 			state, err := AskRobots(t.Context(), h.store, "frontier", "https://127.0.0.1/s/1")
@@ -182,8 +182,8 @@ func TestOriginsOfAHost(t *testing.T) {
 				t.Errorf("AskRobots = %+v, %v, want %s and %q", state, err, row.class, row.text)
 			}
 			for u, held := range map[string]bool{"https://127.0.0.1/s/1": true, "http://127.0.0.1/p/1": false} {
-				if e, err := h.store.Why(t.Context(), u); err != nil || e.Held.After(e.Now.Add(9*time.Minute)) != held {
-					t.Errorf("%s is held back until %v, %v, now is %v; want ten minutes: %v", u, e.Held, err, e.Now, held)
+				if e, err := h.store.Why(t.Context(), u); err != nil || e.Deferred.After(e.Now.Add(9*time.Minute)) != held {
+					t.Errorf("%s is deferred until %v, %v, now is %v; want ten minutes: %v", u, e.Deferred, err, e.Now, held)
 				}
 			}
 			h.mu.Lock()
@@ -234,19 +234,19 @@ func TestRobotsPauses(t *testing.T) {
 			h.await("the first request", func() bool {
 				state, err := AskRobots(t.Context(), h.store, "frontier", "https://127.0.0.1/s/1")
 				e := why()
-				return err == nil && state.Known && (!e.Held.IsZero() || e.Host.BlockedUntil.After(e.Now) || e.URL.Status != store.Pending && e.URL.Status != store.Fetching)
+				return err == nil && state.Known && (!e.Deferred.IsZero() || e.Host.BlockedUntil.After(e.Now) || e.URL.Status != store.Pending && e.URL.Status != store.Fetching)
 			})
 			end()
 			e := why()
 			if closed := e.Host.BlockedUntil.After(e.Now); closed != row.closed {
 				t.Errorf("the host is closed until %v, now is %v; want closed: %v", e.Host.BlockedUntil, e.Now, row.closed)
 			}
-			if held := !e.Held.IsZero(); held != row.held {
-				t.Errorf("the origin is held back until %v, want held: %v", e.Held, row.held)
+			if held := !e.Deferred.IsZero(); held != row.held {
+				t.Errorf("the origin is deferred until %v, want held: %v", e.Deferred, row.held)
 			}
 			// Otherwise the file would be asked for each time that the host opens, and close it again.
-			if row.closed && row.held && e.Held.Sub(e.Host.BlockedUntil) < 9*time.Minute {
-				t.Errorf("the origin is held back until %v, and the host is closed until %v; want time between", e.Held, e.Host.BlockedUntil)
+			if row.closed && row.held && e.Deferred.Sub(e.Host.BlockedUntil) < 9*time.Minute {
+				t.Errorf("the origin is deferred until %v, and the host is closed until %v; want time between", e.Deferred, e.Host.BlockedUntil)
 			}
 		})
 	}

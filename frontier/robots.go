@@ -120,9 +120,9 @@ func (v *visit) outOfReach(entry rulebookEntry, url string) ending {
 		cause := entry.policy.Cause
 		return v.failed(cause, cause+": of its robots.txt"+v.ofRedirect(url), cause == "dns_not_found", again)
 	}
-	if d := entry.holds(v.w.config.RobotsPatience, 0); d > 0 {
+	if d := entry.defers(v.w.config.RobotsPatience, 0); d > 0 {
 		origin, _ := originOf(url)
-		return ending{how: giveBack, hold: origin, holdFor: d}
+		return ending{how: giveBack, deferred: origin, deferFor: d}
 	}
 	return v.failed(ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.cause()+v.ofRedirect(url), false, 0)
 }
@@ -247,7 +247,7 @@ func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 	return a
 }
 
-// saveAnswer stores an answer for all workers, and its delay. If there is none, it holds the origin back until the
+// saveAnswer stores an answer for all workers, and its delay. If there is none, it defers the origin until the
 // file is fetched again. pause is how long the host closes for it.
 func (w *Worker) saveAnswer(ctx context.Context, r store.Robots, pause time.Duration) error {
 	if err := w.save(ctx, r); err != nil {
@@ -258,8 +258,8 @@ func (w *Worker) saveAnswer(ctx context.Context, r store.Robots, pause time.Dura
 		if err != nil {
 			return err
 		}
-		if d := e.holds(w.config.RobotsPatience, pause); d > 0 && !e.endsURLs() {
-			w.hold(r.Origin, d)
+		if d := e.defers(w.config.RobotsPatience, pause); d > 0 && !e.endsURLs() {
+			w.deferOrigin(r.Origin, d)
 		}
 	}
 	return w.learnDelay(ctx, hostOf(r.Origin))

@@ -92,10 +92,10 @@ func (e rulebookEntry) endsURLs() bool {
 	return e.policy.Cause == "dns_not_found" || e.policy.Cause == "invalid_request"
 }
 
-// holds returns how long the URLs of an origin wait for its unreachable file: until it is fetched again, which is
+// defers returns how long the URLs of an origin wait for its unreachable file: until it is fetched again, which is
 // after a pause of the host, but not beyond patience. It is zero if they wait no longer. Other URLs of the host get their
 // turns after the pause, before the file is fetched again.
-func (e rulebookEntry) holds(patience, pause time.Duration) time.Duration {
+func (e rulebookEntry) defers(patience, pause time.Duration) time.Duration {
 	if !e.policy.Deferred() {
 		return 0
 	}

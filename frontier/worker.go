@@ -265,14 +265,14 @@ func (w *Worker) finish(v *visit) {
 	}
 }
 
-// settle does what the ending of a visit requires. It blocks hosts and holds back origins first, so that
+// settle does what the ending of a visit requires. It blocks hosts and defers origins first, so that
 // none of their URLs is claimed before that is stored.
 func (w *Worker) settle(v *visit, e ending) {
 	if e.block != "" {
 		w.block(e.block, e.blockFor)
 	}
-	if e.hold != "" {
-		w.hold(e.hold, e.holdFor)
+	if e.deferred != "" {
+		w.deferOrigin(e.deferred, e.deferFor)
 	}
 	switch e.how {
 	case record:
@@ -390,8 +390,8 @@ func (w *Worker) block(host string, d time.Duration) {
 	w.persist("block a host", func(ctx context.Context) error { return w.store.Block(ctx, host, d) })
 }
 
-func (w *Worker) hold(origin string, d time.Duration) {
-	w.persist("hold back an origin", func(ctx context.Context) error { return w.store.Hold(ctx, origin, d) })
+func (w *Worker) deferOrigin(origin string, d time.Duration) {
+	w.persist("defer an origin", func(ctx context.Context) error { return w.store.Defer(ctx, origin, d) })
 }
 
 // reportError counts and logs an error.

@@ -61,11 +61,11 @@ type hostCounts struct {
 
 // originCounts are the origins whose URLs wait for an unreachable robots.txt.
 type originCounts struct {
-	Held  int64        `json:"held"`
-	First []heldOrigin `json:"first"` // those that have been unreachable for longest
+	Deferred int64            `json:"deferred"`
+	First    []deferredOrigin `json:"first"` // those that have been unreachable for longest
 }
 
-type heldOrigin struct {
+type deferredOrigin struct {
 	Origin        string    `json:"origin"`
 	URLs          int64     `json:"urls"` // that wait, counted up to 100,001
 	UnreachableMS int64     `json:"unreachable_ms"`
@@ -201,12 +201,12 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 		URLs: urlCounts{n.Pending, n.Fetching, n.Fetched, n.Failed, n.Dead,
 			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead, n.Scheduled},
 		Hosts:   hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
-		Waiting: make(map[string]int64), Paused: n.Paused, Origins: originCounts{Held: n.OriginsHeld, First: []heldOrigin{}},
+		Waiting: make(map[string]int64), Paused: n.Paused, Origins: originCounts{Deferred: n.OriginsDeferred, First: []deferredOrigin{}},
 	}
 	for _, w := range n.Waits.List() {
 		out.Waiting[w.Code] = w.URLs
 	}
-	if n.OriginsHeld > 0 {
+	if n.OriginsDeferred > 0 {
 		if out.Origins.First, err = readOrigins(ctx, s); err != nil {
 			return counted{}, err
 		}
@@ -226,24 +226,24 @@ func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
 	return out, err
 }
 
-func readOrigins(ctx context.Context, s store.Store) ([]heldOrigin, error) {
-	found, err := s.HeldOrigins(ctx, maxOrigins)
-	all := make([]heldOrigin, len(found))
+func readOrigins(ctx context.Context, s store.Store) ([]deferredOrigin, error) {
+	found, err := s.DeferredOrigins(ctx, maxOrigins)
+	all := make([]deferredOrigin, len(found))
 	for i, o := range found {
 		cause := o.ErrorClass
 		if cause == "" && o.Status > 0 {
 			cause = fmt.Sprintf("status %d", o.Status)
 		}
-		all[i] = heldOrigin{o.Origin, o.URLs, o.UnreachableFor.Milliseconds(), cause, o.ErrorText, timestamp(time.Now().Add(o.For))}
+		all[i] = deferredOrigin{o.Origin, o.URLs, o.UnreachableFor.Milliseconds(), cause, o.ErrorText, timestamp(time.Now().Add(o.For))}
 	}
 	return all, err
 }
 
 // text says in one line why the URLs of an origin wait.
-func (o *heldOrigin) text() string {
+func (o *deferredOrigin) text() string {
 	urls := cli.Count(o.URLs, "URL")
-	if o.URLs > store.MaxHeldURLs {
-		urls = fmt.Sprintf("more than %d URLs", store.MaxHeldURLs)
+	if o.URLs > store.MaxDeferredURLs {
+		urls = fmt.Sprintf("more than %d URLs", store.MaxDeferredURLs)
 	}
 	cause := o.Cause
 	if o.Text != "" {
@@ -314,8 +314,8 @@ func (n *counted) table() string {
 	row("blocked", n.Hosts.Blocked, "after a 429 or 503")
 	row("paused", n.Hosts.Paused, "")
 	row("total", n.Hosts.Total, "")
-	if n.Origins.Held > 0 {
-		fmt.Fprintf(&b, "Origins whose robots.txt is unreachable: %d\n", n.Origins.Held)
+	if n.Origins.Deferred > 0 {
+		fmt.Fprintf(&b, "Origins whose robots.txt is unreachable: %d\n", n.Origins.Deferred)
 	}
 	for _, o := range n.Origins.First {
 		fmt.Fprintf(&b, "  %s  %s\n", cli.Escape(o.Origin), cli.Escape(o.text()))
@@ -346,8 +346,8 @@ func (n *counted) line() string {
 	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
 		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
 		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused)
-	if n.Origins.Held > 0 {
-		text += fmt.Sprintf("; %s of %s without robots.txt", cli.Count(n.Waiting["robots_unreachable"], "URL"), cli.Count(n.Origins.Held, "origin"))
+	if n.Origins.Deferred > 0 {
+		text += fmt.Sprintf("; %s of %s without robots.txt", cli.Count(n.Waiting["robots_unreachable"], "URL"), cli.Count(n.Origins.Deferred, "origin"))
 	}
 	for _, w := range n.Workers {
 		if w.Vanished {

@@ -95,7 +95,7 @@ func TestStatusWaits(t *testing.T) {
 				return err
 			}
 			if r.Unreachable {
-				if err := s.Hold(t.Context(), r.Origin, 100*time.Hour); err != nil {
+				if err := s.Defer(t.Context(), r.Origin, 100*time.Hour); err != nil {
 					return err
 				}
 			}
@@ -115,7 +115,7 @@ func TestStatusWaits(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
 		t.Fatal(err)
 	}
-	if w, o := got.Waiting, got.Origins; len(w) != len(waits) || w["robots_unreachable"] != 3 || w["its_turn"] != 1 || o.Held != 2 || len(o.First) != 2 || o.First[0].Cause != "connect_refused" || o.First[1].Cause != "status 503" {
+	if w, o := got.Waiting, got.Origins; len(w) != len(waits) || w["robots_unreachable"] != 3 || w["its_turn"] != 1 || o.Deferred != 2 || len(o.First) != 2 || o.First[0].Cause != "connect_refused" || o.First[1].Cause != "status 503" {
 		t.Errorf("status --json: waiting %v, origins %+v, want 3 URLs of 2 origins and one whose turn it is", w, o)
 	}
 	for _, w := range waits {
@@ -191,7 +191,7 @@ func TestStatusPaused(t *testing.T) {
 		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
 	}
 	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0,"scheduled":0},`+
-		`"waiting":{"backing_off":0,"crawl_paused":0,"host_blocked":0,"host_delay":0,"host_in_flight":0,"host_paused":0,"its_turn":0,"robots_unreachable":0},"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"origins":{"held":0,"first":[]},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
+		`"waiting":{"backing_off":0,"crawl_paused":0,"host_blocked":0,"host_delay":0,"host_in_flight":0,"host_paused":0,"its_turn":0,"robots_unreachable":0},"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"origins":{"deferred":0,"first":[]},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
 }
 
 func TestStatusClasses(t *testing.T) {

@@ -126,7 +126,7 @@ func hostFacts(e *why.Evidence) []fact {
 		{"paused", yes(e.Host.Paused)},
 		{"origin", e.Robots.Origin},
 		{"robots.txt", why.RobotsFact(&e.Robots)},
-		{"held until", when(e.Held, e.Now)},
+		{"deferred until", when(e.Deferred, e.Now)},
 	}
 }
 
@@ -152,9 +152,9 @@ type explanation struct {
 	URL      urlRow        `json:"url"`
 	Host     hostFigures   `json:"host"`
 	Robots   robotsFigures `json:"robots"`
-	Held     timestamp     `json:"held_until"` // until when the URLs of its origin are held back, because robots.txt is unreachable
-	Paused   bool          `json:"paused"`     // the whole crawl
-	Now      timestamp     `json:"now"`        // by the database's clock
+	Deferred timestamp     `json:"deferred_until"` // until when the URLs of its origin are deferred, because robots.txt is unreachable
+	Paused   bool          `json:"paused"`         // the whole crawl
+	Now      timestamp     `json:"now"`            // by the database's clock
 }
 
 type hostFigures struct {
@@ -170,7 +170,7 @@ type hostFigures struct {
 func explained(e *why.Evidence) explanation {
 	r, h := why.ReasonOf(e), &e.Host
 	return explanation{
-		Reason: r.Code, Sentence: r.Text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now), Held: timestamp(e.Held), Robots: robotsFiguresOf(&e.Robots),
+		Reason: r.Code, Sentence: r.Text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now), Deferred: timestamp(e.Deferred), Robots: robotsFiguresOf(&e.Robots),
 		Host: hostFigures{e.URL.Host, timestamp(h.NextAt), timestamp(h.BlockedUntil), h.Delay.Milliseconds(), h.InFlight, h.MaxInFlight, h.Paused},
 	}
 }

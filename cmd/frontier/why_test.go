@@ -82,16 +82,16 @@ func TestWhy(t *testing.T) {
 			c.fetch(failedIn("robots_unreachable", store.Failed))
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
 		}, "robots_unreachable", "The robots.txt of its origin, http://a.test, is unreachable for "},
-		{"robots.txt out of reach, and its origin is held back", func(c *crawl) {
+		{"robots.txt out of reach, and its origin is deferred", func(c *crawl) {
 			c.robots(store.Robots{ErrorClass: "connect_refused", ErrorText: "the connection was refused; dial tcp 127.0.0.1:443\x1b.", Unreachable: true})
 			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 60000`)
-			c.store(func(s store.Store) error { return s.Hold(t.Context(), "http://a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Defer(t.Context(), "http://a.test", 100*time.Hour) })
 			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "robots_unreachable", `The robots.txt of its origin, http://a.test, is unreachable for 1m0s: connect_refused: the connection was refused; dial tcp 127.0.0.1:443\x1b. ` +
 			"No URL of this origin is fetched until it can be read; it is tried again in 4d"},
-		{"the other origin is held back", func(c *crawl) {
+		{"the other origin is deferred", func(c *crawl) {
 			c.robots(store.Robots{Origin: "https://a.test", ErrorClass: "connect_refused", Unreachable: true})
-			c.store(func(s store.Store) error { return s.Hold(t.Context(), "https://a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Defer(t.Context(), "https://a.test", time.Hour) })
 		}, "its_turn", "It is not delayed"},
 		{"no robots.txt", func(c *crawl) { c.robots(store.Robots{Status: 404}) }, "its_turn", "It is not delayed"},
 		{"robots.txt of another origin", func(c *crawl) {

@@ -11,7 +11,7 @@ import (
 // late counts the URLs that a claim could take now and whose hosts are not due.
 const late = `SELECT count(*) FROM urls u JOIN hosts h ON h.id = u.host_id
 	WHERE u.status IN ('pending', 'failed') AND u.ready_at <= {now} AND NOT h.paused AND h.in_flight < h.max_in_flight
-		AND CASE WHEN u.url LIKE 'https:%' THEN h.https_held_until ELSE h.http_held_until END <= {now}
+		AND CASE WHEN u.url LIKE 'https:%' THEN h.https_deferred_until ELSE h.http_deferred_until END <= {now}
 		AND h.next_at <= {now} AND h.blocked_until <= {now} AND COALESCE(h.due_at > {now}, TRUE)`
 
 // walk does random operations on a few hosts.
@@ -82,7 +82,7 @@ func (w *walk) reserve() error {
 	return err
 }
 
-func (w *walk) hold() error {
+func (w *walk) deferSome() error {
 	switch w.IntN(4) {
 	case 0:
 		return w.SaveRobots(w.t.Context(), Robots{Origin: w.origin(), Status: 404})
@@ -90,7 +90,7 @@ func (w *walk) hold() error {
 		_, err := w.RefreshRobots(w.t.Context(), []string{w.origin(), w.origin()})
 		return err
 	}
-	return w.Hold(w.t.Context(), w.origin(), time.Duration(1+w.IntN(20))*time.Millisecond)
+	return w.Defer(w.t.Context(), w.origin(), time.Duration(1+w.IntN(20))*time.Millisecond)
 }
 
 // step does one operation and returns its name.
@@ -134,7 +134,7 @@ func (w *walk) step() (string, error) {
 		}
 		return "delay", w.DelayHosts(ctx, []string{w.host()})
 	case 20, 21:
-		return "hold", w.hold()
+		return "defer", w.deferSome()
 	case 18:
 		if w.IntN(4) == 0 {
 			return "pause", w.Pause(ctx, w.host())

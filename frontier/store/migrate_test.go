@@ -28,7 +28,7 @@ func TestOlderSchema(t *testing.T) {
 }
 
 // TestOriginsInMidCrawl checks that a crawl of version 7, whose host an unreachable robots.txt of https has closed, goes
-// on by origins, and that a worker of that version leaves out URLs that are held back.
+// on by origins, and that a worker of that version leaves out URLs that are deferred.
 func TestOriginsInMidCrawl(t *testing.T) {
 	midCrawl := func(t *testing.T, dialect goose.Dialect, driver, dsn, raw string) *fixture {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestOriginsInMidCrawl(t *testing.T) {
 		if got := f.claimed(1); got != "s://a.test/1" { // a worker finds out that its robots.txt is unreachable
 			t.Errorf("claimed %q, want the URL of the highest priority", got)
 		}
-		f.hold("https://a.test", time.Hour)
+		f.deferOrigin("https://a.test", time.Hour)
 		if got := f.claimed(10); got != "://a.test/2" {
 			t.Errorf("claimed %q, want only that of http", got)
 		}
@@ -78,7 +78,7 @@ func TestOriginsInMidCrawl(t *testing.T) {
 		f.openHosts()
 		var url string
 		if err := f.db().QueryRow(`SELECT url FROM frontier_take(10, 60000, 'of version 7')`).Scan(&url); err != nil || url != "http://a.test/2" {
-			t.Errorf("a worker of version 7 claims %q, %v, want what is not held back", url, err)
+			t.Errorf("a worker of version 7 claims %q, %v, want what is not deferred", url, err)
 		}
 	})
 }

@@ -82,9 +82,9 @@ type Counts struct {
 	NextDue       time.Duration // until the first of HostsWaiting is due; zero if there is none
 	Paused        bool          // the crawl as a whole
 
-	Waits       Waits
-	OriginsHeld int64     // whose URLs wait for an unreachable robots.txt
-	LastOutcome time.Time // when the last outcome was recorded; zero if there is none
+	Waits           Waits
+	OriginsDeferred int64     // whose URLs wait for an unreachable robots.txt
+	LastOutcome     time.Time // when the last outcome was recorded; zero if there is none
 }
 
 // Waits are the numbers of pending and failed URLs by what they wait for. The first that applies counts, in this
@@ -163,20 +163,20 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 func (c *core) countWaits(ctx context.Context, n *Counts) error {
 	var last int64
 	var w Waits
-	err := c.db.QueryRowContext(ctx, c.translate(`SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND held > now THEN n END), 0),
+	err := c.db.QueryRowContext(ctx, c.translate(`SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now THEN later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight >= max_in_flight THEN n - later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight < max_in_flight AND next_at > now THEN n - later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight < max_in_flight AND next_at <= now THEN n - later END), 0),
-			(SELECT count(CASE WHEN http_held_until > x.now THEN 1 END) + count(CASE WHEN https_held_until > x.now THEN 1 END) FROM hosts, (SELECT {now} AS now) AS x),
+			(SELECT count(CASE WHEN http_deferred_until > x.now THEN 1 END) + count(CASE WHEN https_deferred_until > x.now THEN 1 END) FROM hosts, (SELECT {now} AS now) AS x),
 			COALESCE((SELECT ended_at FROM fetches ORDER BY id DESC LIMIT 1), 0)
-		FROM (SELECT h.*, u.n, u.later, t.now, CASE WHEN u.secure THEN h.https_held_until ELSE h.http_held_until END AS held,
-				NOT h.paused AND CASE WHEN u.secure THEN h.https_held_until ELSE h.http_held_until END <= t.now AS open
+		FROM (SELECT h.*, u.n, u.later, t.now, CASE WHEN u.secure THEN h.https_deferred_until ELSE h.http_deferred_until END AS deferred,
+				NOT h.paused AND CASE WHEN u.secure THEN h.https_deferred_until ELSE h.http_deferred_until END <= t.now AS open
 			FROM (SELECT host_id, `+scheme+` = 's' AS secure, count(*) AS n, sum(CASE WHEN ready_at > (SELECT {now}) THEN 1 ELSE 0 END) AS later
 				FROM urls WHERE status IN ('pending', 'failed') GROUP BY host_id, `+scheme+`) AS u
 			JOIN hosts h ON h.id = u.host_id CROSS JOIN (SELECT {now} AS now) AS t) AS w`)).
-		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsHeld, &last)
+		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsDeferred, &last)
 	if n.Paused {
 		w = Waits{CrawlPaused: w.HostPaused + w.RobotsUnreachable + w.HostBlocked + w.BackingOff + w.HostInFlight + w.HostDelay + w.Turn}
 	}
@@ -240,11 +240,11 @@ func pages[T any](ctx context.Context, db *sql.DB, query string, read func(scan 
 
 // Explanation is the state that decides when a URL is fetched next.
 type Explanation struct {
-	URL    URL
-	Host   Host
-	Held   time.Time // until when Hold keeps the URLs of its origin back; zero if it does not
-	Paused bool      // the crawl as a whole
-	Now    time.Time // by the database's clock
+	URL      URL
+	Host     Host
+	Deferred time.Time // until when Defer keeps the URLs of its origin from being claimed; zero if it does not
+	Paused   bool      // the crawl as a whole
+	Now      time.Time // by the database's clock
 }
 
 // Why implements [Store].
@@ -254,12 +254,12 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 		return Explanation{}, err
 	}
 	var e Explanation
-	var next, blocked, delay, held, now int64
+	var next, blocked, delay, deferred, now int64
 	row := c.db.QueryRowContext(ctx, c.translate(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
-			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_held_until ELSE h.http_held_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
+			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)
-	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &held, &e.Paused, &now)
+	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &deferred, &e.Paused, &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL
 	}
@@ -268,8 +268,8 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 	}
 	e.Host.NextAt, e.Host.BlockedUntil, e.Now = clock(next), clock(blocked), clock(now)
 	e.Host.Delay = time.Duration(delay) * time.Millisecond
-	if held > now {
-		e.Held = clock(held)
+	if deferred > now {
+		e.Deferred = clock(deferred)
 	}
 	return e, nil
 }

@@ -70,50 +70,50 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 	if err != nil {
 		return err
 	}
-	return c.endHold(ctx, []string{r.Origin})
+	return c.endDeferral(ctx, []string{r.Origin})
 }
 
-// heldColumn returns the host of an origin, and the column that says until when the origin is held back.
-func heldColumn(origin string) (host, column string) {
+// deferredColumn returns the host of an origin, and the column that says until when the origin is deferred.
+func deferredColumn(origin string) (host, column string) {
 	if host, ok := strings.CutPrefix(origin, "https://"); ok {
-		return host, "https_held_until"
+		return host, "https_deferred_until"
 	}
-	return strings.TrimPrefix(origin, "http://"), "http_held_until"
+	return strings.TrimPrefix(origin, "http://"), "http_deferred_until"
 }
 
-// Hold implements [Store]. It leaves due_at, which may be early.
-func (c *core) Hold(ctx context.Context, origin string, d time.Duration) error {
-	host, column := heldColumn(clean(origin))
-	_, err := c.update(ctx, "hold back "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
+// Defer implements [Store]. It leaves due_at, which may be early.
+func (c *core) Defer(ctx context.Context, origin string, d time.Duration) error {
+	host, column := deferredColumn(clean(origin))
+	_, err := c.update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
 	return err
 }
 
-// HeldOrigin is an origin whose URLs wait for its unreachable robots.txt.
-type HeldOrigin struct {
+// DeferredOrigin is an origin whose URLs wait for its unreachable robots.txt.
+type DeferredOrigin struct {
 	Origin         string
 	ErrorClass     string // of the last fetch; empty if nothing is stored, or if it had a status only
 	ErrorText      string
 	Status         int
 	UnreachableFor time.Duration
 	For            time.Duration // until the file is fetched again
-	URLs           int64         // that wait; at most MaxHeldURLs + 1
+	URLs           int64         // that wait; at most MaxDeferredURLs + 1
 }
 
-// MaxHeldURLs is how many URLs of an origin HeldOrigins counts.
-const MaxHeldURLs = 100_000
+// MaxDeferredURLs is how many URLs of an origin DeferredOrigins counts.
+const MaxDeferredURLs = 100_000
 
-// HeldOrigins implements [Store].
-func (c *core) HeldOrigins(ctx context.Context, limit int) ([]HeldOrigin, error) {
+// DeferredOrigins implements [Store].
+func (c *core) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
 	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
 		FROM (SELECT h.id, s.scheme, CASE WHEN s.scheme = 's' THEN 'https://' ELSE 'http://' END || h.host AS origin, t.now,
-				CASE WHEN s.scheme = 's' THEN h.https_held_until ELSE h.http_held_until END AS until
+				CASE WHEN s.scheme = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END AS until
 			FROM hosts h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
-			WHERE h.http_held_until > t.now OR h.https_held_until > t.now) AS o
+			WHERE h.http_deferred_until > t.now OR h.https_deferred_until > t.now) AS o
 		LEFT JOIN robots r ON r.origin = o.origin
-		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`), MaxHeldURLs+1, limit)
-	return collect(rows, err, func(scan func(...any) error) (h HeldOrigin, err error) {
+		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`), MaxDeferredURLs+1, limit)
+	return collect(rows, err, func(scan func(...any) error) (h DeferredOrigin, err error) {
 		var since, until int64
 		err = scan(&h.Origin, &h.ErrorClass, &h.ErrorText, &h.Status, &since, &until, &h.URLs)
 		h.UnreachableFor, h.For = time.Duration(since)*time.Millisecond, time.Duration(until)*time.Millisecond
@@ -121,11 +121,11 @@ func (c *core) HeldOrigins(ctx context.Context, limit int) ([]HeldOrigin, error)
 	})
 }
 
-// endHold undoes Hold for origins that are held back. Each is a separate statement, so locks have no order to keep.
-func (c *core) endHold(ctx context.Context, origins []string) error {
+// endDeferral undoes Defer for origins that are deferred. Each is a separate statement, so locks have no order to keep.
+func (c *core) endDeferral(ctx context.Context, origins []string) error {
 	hosts := map[string][]string{} // by column
 	for _, origin := range origins {
-		host, column := heldColumn(origin)
+		host, column := deferredColumn(origin)
 		hosts[column] = append(hosts[column], host)
 	}
 	for column, names := range hosts {
@@ -139,10 +139,10 @@ func (c *core) endHold(ctx context.Context, origins []string) error {
 			return id, err
 		})
 		if err != nil {
-			return fmt.Errorf("look for origins that are held back: %w", err)
+			return fmt.Errorf("look for origins that are deferred: %w", err)
 		}
 		for _, id := range ids {
-			_, err := c.update(ctx, "hold back no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
+			_, err := c.update(ctx, "defer no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
 			if err != nil {
 				return err
 			}
@@ -256,7 +256,7 @@ func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) e
 		}
 	}
 	const piece = 500
-	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, c.endHold,
+	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, c.endDeferral,
 		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
 	return err
 }
@@ -264,7 +264,7 @@ func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) e
 // RefreshRobots implements [Store].
 func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 500
-	return c.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, c.endHold, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
+	return c.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, c.endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
 }
 
 // RobotsToRefresh implements [Store].

@@ -10,19 +10,19 @@ import (
 
 // dueHost is a host that a claim looks at, with the first of its URLs that wait, if it is ready.
 type dueHost struct {
-	id, now int64
-	opens   int64 // when its delay and its block end
-	room    int   // how many more fetches it may have; zero if it is paused
-	held    held
-	claim   Claim // with ID 0 if the host is closed, if an origin is held back, or if that URL is not ready
+	id, now  int64
+	opens    int64 // when its delay and its block end
+	room     int   // how many more fetches it may have; zero if it is paused
+	deferred deferrals
+	claim    Claim // with ID 0 if the host is closed, if an origin is deferred, or if that URL is not ready
 }
 
-// held says until when the origins of a host are held back, http and https. The past and 0 mean that they are not.
-type held [2]int64
+// deferrals are until when the origins of a host are deferred, http and https. The past and 0 mean that they are not.
+type deferrals [2]int64
 
-// ends returns when the first origin that is held back at a time is not any more, or 0 if none is.
-func (h held) ends(now int64) (first int64) {
-	for _, until := range h {
+// ends returns when the first origin that is deferred at a time is not any more, or 0 if none is.
+func (d deferrals) ends(now int64) (first int64) {
+	for _, until := range d {
 		if until > now && (first == 0 || until < first) {
 			first = until
 		}
@@ -32,12 +32,12 @@ func (h held) ends(now int64) (first int64) {
 
 // waiting returns the SQL of the URLs of a host, with the id ?1, that wait and belong to an origin that is not held
 // back. One of them must be free.
-func (h held) waiting(now int64) string {
+func (d deferrals) waiting(now int64) string {
 	const among, waits = `host_id = ?1 AND `, `status IN ('pending', 'failed') AND priority `
 	switch {
-	case h[0] > now:
+	case d[0] > now:
 		return ` FROM urls u INDEXED BY urls_origin WHERE ` + among + scheme + ` = 's' AND ` + waits
-	case h[1] > now:
+	case d[1] > now:
 		return ` FROM urls u INDEXED BY urls_origin WHERE ` + among + scheme + ` = ':' AND ` + waits
 	}
 	return ` FROM urls u WHERE ` + among + waits
@@ -90,9 +90,9 @@ func scanClaim(scan func(...any) error, c *Claim, more ...any) error {
 // due reads hosts in the order in which they became due. The planner would prepare the statement
 // again for each new value of LIMIT; the sum hides it.
 func (t tx) due(limit int) ([]dueHost, error) {
-	stmt, err := t.stmt(`SELECT ` + claimColumns + `, h.id, h.host, {now}, max(h.next_at, h.blocked_until), h.http_held_until, h.https_held_until,
+	stmt, err := t.stmt(`SELECT ` + claimColumns + `, h.id, h.host, {now}, max(h.next_at, h.blocked_until), h.http_deferred_until, h.https_deferred_until,
 			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END
-		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until, h.http_held_until, h.https_held_until) <= {now}
+		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until, h.http_deferred_until, h.https_deferred_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1) AND u.ready_at <= {now}
 		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`)
 	if err != nil {
@@ -100,7 +100,7 @@ func (t tx) due(limit int) ([]dueHost, error) {
 	}
 	rows, err := stmt.QueryContext(t.ctx, limit)
 	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
-		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.held[0], &h.held[1], &h.room)
+		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.deferred[0], &h.deferred[1], &h.room)
 	})
 }
 
@@ -117,8 +117,8 @@ func (t tx) take(hosts []dueHost, share int, params ClaimParams) (claims []Claim
 		case limit == 1 && h.claim.ID != 0:
 			claims, once = append(claims, h.claim), append(once, h.id)
 			continue
-		case limit > 0 && min(h.held[0], h.held[1]) > h.now:
-			due = h.held.ends(h.now)
+		case limit > 0 && min(h.deferred[0], h.deferred[1]) > h.now:
+			due = h.deferred.ends(h.now)
 		case limit > 0:
 			if taken, due, err = t.search(h, limit); err != nil {
 				return nil, err
@@ -166,8 +166,8 @@ func (t tx) among(ids []int64, query string, args ...any) (err error) {
 // high one may have to wait. due is when the first URL that it does not return is ready, or when an origin is held
 // back no longer, or nil.
 func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
-	waiting, next := h.held.waiting(h.now), int64(math.MaxInt64)
-	if ends := h.held.ends(h.now); ends > 0 {
+	waiting, next := h.deferred.waiting(h.now), int64(math.MaxInt64)
+	if ends := h.deferred.ends(h.now); ends > 0 {
 		next = ends
 	}
 	for priority := MaxPriority + 1; ; {

@@ -76,13 +76,13 @@ type Store interface {
 	// Resume undoes the Pause with the same argument, and no other.
 	Resume(ctx context.Context, host string) error
 
-	// Hold keeps the URLs of an origin from being claimed for d, because its robots.txt is unreachable. Other
-	// URLs of its host are claimed as before, and a claim costs the same however many URLs are held
-	// back. It never shortens a hold. SaveRobots of an answer, RefreshRobots and RetryFailed end it.
-	Hold(ctx context.Context, origin string, d time.Duration) error
-	// HeldOrigins returns at most limit origins that are held back, those first that have been unreachable for
+	// Defer keeps the URLs of an origin from being claimed for d, because its robots.txt is unreachable. Other
+	// URLs of its host are claimed as before, and a claim costs the same however many URLs are deferred
+	// back. It never shortens a deferral. SaveRobots of an answer, RefreshRobots and RetryFailed end it.
+	Defer(ctx context.Context, origin string, d time.Duration) error
+	// DeferredOrigins returns at most limit origins that are deferred, those first that have been unreachable for
 	// longest. It reads the rows of all hosts.
-	HeldOrigins(ctx context.Context, limit int) ([]HeldOrigin, error)
+	DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error)
 	// SaveRobots stores the result of a fetch of an origin's robots.txt. If the origin was
 	// unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
 	SaveRobots(ctx context.Context, r Robots) error

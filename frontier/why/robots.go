@@ -28,7 +28,7 @@ func robotsReason(e *Evidence) Reason {
 
 // nextTry says when an unreachable robots.txt is fetched again. A host that is closed makes that later.
 func nextTry(e *Evidence) string {
-	at := e.Held
+	at := e.Deferred
 	for _, later := range []time.Time{e.URL.ReadyAt, e.Host.BlockedUntil} {
 		if later.After(at) {
 			at = later

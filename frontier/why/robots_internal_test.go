@@ -46,7 +46,7 @@ func TestRobotsReason(t *testing.T) {
 	const text = "The robots.txt of its origin, https://a.test, is unreachable for 3h0m0s: dns_not_found"
 	const next = ". No URL of this origin is fetched until it can be read; it is tried again "
 	diff(t, "out of reach", text+next+"with the next turn of the host.", robotsReason(e).Text)
-	e.Held = now.Add(time.Minute)
+	e.Deferred = now.Add(time.Minute)
 	diff(t, "held back", text+next+"in 1m0s at the earliest.", robotsReason(e).Text)
 	e.URL.ReadyAt = now.Add(2 * time.Minute)
 	diff(t, "held back, and the URL waits", text+next+"in 2m0s at the earliest.", robotsReason(e).Text)

@@ -1,12 +1,12 @@
--- An unreachable robots.txt holds back the URLs of its origin, and no others of the host.
+-- An unreachable robots.txt defers the URLs of its origin, and no others of the host.
 -- +goose Up
 SELECT frontier_lock_tables();
 
 -- URLs of http://HOST and https://HOST are not claimed before. They are times, or 0.
-ALTER TABLE hosts ADD COLUMN http_held_until BIGINT NOT NULL DEFAULT 0,
-    ADD COLUMN https_held_until BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE hosts ADD COLUMN http_deferred_until BIGINT NOT NULL DEFAULT 0,
+    ADD COLUMN https_deferred_until BIGINT NOT NULL DEFAULT 0;
 
--- For hosts with one origin that is held back. Claims of other hosts use urls_waiting. The conditions of the two indexes
+-- For hosts with one origin that is deferred. Claims of other hosts use urls_waiting. The conditions of the two indexes
 -- have the same meaning and different forms, so the planner cannot use urls_waiting for one origin. It would, where
 -- its statistics say that nearly all URLs have the scheme that it looks for, and then read all of the other origin.
 CREATE INDEX urls_origin ON urls (host_id, (substr(url, 5, 1)), priority DESC, ready_at, id) WHERE status NOT IN ('fetching', 'fetched', 'dead');
@@ -51,8 +51,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- As before, and leaves out the URLs of an origin that is held back. A host with one such origin has a search of its
--- own, so its cost does not depend on how many URLs that origin has. If both are held back, no URL is looked at.
+-- As before, and leaves out the URLs of an origin that is deferred. A host with one such origin has a search of its
+-- own, so its cost does not depend on how many URLs that origin has. If both are deferred, no URL is looked at.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text)
 RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text, body_digest text,
@@ -88,7 +88,7 @@ BEGIN
             SELECT o.id, o.open, o.room, o.due, o.http, o.https, array_agg(f.id) AS ids, count(f.id) AS n, max(f.ready_at) > t AS late
             FROM (SELECT id, room > 0 AND NOT paused AND GREATEST(next_at, blocked_until) <= t AS open, room,
                     CASE WHEN room > 0 AND NOT paused THEN GREATEST(next_at, blocked_until) END AS due,
-                    CASE WHEN http_held_until > t THEN http_held_until END AS http, CASE WHEN https_held_until > t THEN https_held_until END AS https
+                    CASE WHEN http_deferred_until > t THEN http_deferred_until END AS http, CASE WHEN https_deferred_until > t THEN https_deferred_until END AS https
                 FROM (SELECT *, max_in_flight - in_flight AS room FROM hosts WHERE id = ANY (locked)) AS x) AS o
             LEFT JOIN LATERAL (SELECT w.id, w.ready_at FROM urls w
                 WHERE w.host_id = o.id AND w.status IN ('pending', 'failed')

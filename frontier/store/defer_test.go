@@ -31,16 +31,16 @@ func (f *fixture) claimed(limit int) string {
 	return strings.Join(urls, " ")
 }
 
-func (f *fixture) hold(origin string, d time.Duration) {
+func (f *fixture) deferOrigin(origin string, d time.Duration) {
 	f.t.Helper()
-	if err := f.Hold(context.Background(), origin, d); err != nil {
-		f.t.Fatalf("Hold(%s) = %v", origin, err)
+	if err := f.Defer(context.Background(), origin, d); err != nil {
+		f.t.Fatalf("Defer(%s) = %v", origin, err)
 	}
 }
 
-// TestHold checks which URLs of a host a claim returns while an origin is held back, with one fetch at a time and
+// TestDefer checks which URLs of a host a claim returns while an origin is deferred, with one fetch at a time and
 // with many.
-func TestHold(t *testing.T) {
+func TestDefer(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		held     []string
@@ -62,7 +62,7 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, origin := range row.held {
-					f.hold(origin, time.Hour)
+					f.deferOrigin(origin, time.Hour)
 				}
 				if got := f.claimed(100); got != row.one {
 					t.Errorf("one at a time: %q, want %q", got, row.one)
@@ -79,8 +79,8 @@ func TestHold(t *testing.T) {
 				for _, u := range []string{"http://a.test/1", "https://a.test/3"} {
 					held := slices.ContainsFunc(row.held, func(origin string) bool { return strings.HasPrefix(u, origin+"/") })
 					e := f.why(u)
-					if got := e.Held.Sub(e.Now).Round(time.Minute); held && got != time.Hour || !held && !e.Held.IsZero() {
-						t.Errorf("%s is held back until %v, want held: %v", u, e.Held, held)
+					if got := e.Deferred.Sub(e.Now).Round(time.Minute); held && got != time.Hour || !held && !e.Deferred.IsZero() {
+						t.Errorf("%s is deferred until %v, want held: %v", u, e.Deferred, held)
 					}
 				}
 			})
@@ -88,8 +88,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldEnds checks what ends a hold, and that the host is then due.
-func TestHoldEnds(t *testing.T) {
+// TestDeferralEnds checks what ends a deferral, and that the host is then due.
+func TestDeferralEnds(t *testing.T) {
 	const origin = "https://a.test"
 	for _, row := range []struct {
 		name string
@@ -97,7 +97,7 @@ func TestHoldEnds(t *testing.T) {
 		ends bool
 	}{
 		{"its time", func(f *fixture) error {
-			f.exec(`UPDATE hosts SET https_held_until = {now} - 1, due_at = {now} - 1`)
+			f.exec(`UPDATE hosts SET https_deferred_until = {now} - 1, due_at = {now} - 1`)
 			return nil
 		}, true},
 		{"an answer", func(f *fixture) error {
@@ -113,7 +113,7 @@ func TestHoldEnds(t *testing.T) {
 			_, err := f.RefreshRobots(f.t.Context(), []string{"http://b.test", origin})
 			return err
 		}, true},
-		{"a shorter hold", func(f *fixture) error { return f.Hold(f.t.Context(), origin, time.Millisecond) }, false},
+		{"a shorter deferral", func(f *fixture) error { return f.Defer(f.t.Context(), origin, time.Millisecond) }, false},
 		{"a retry of what it has ended", func(f *fixture) error {
 			f.exec(`UPDATE urls SET status = 'dead', error_class = 'robots_unreachable', last_error = 'robots_unreachable: x' WHERE url = 'https://a.test/2'`)
 			_, err := f.RetryFailed(f.t.Context(), "robots_unreachable", "", nil)
@@ -131,7 +131,7 @@ func TestHoldEnds(t *testing.T) {
 				if err := f.SaveRobots(t.Context(), Robots{Origin: origin, ErrorClass: "connect_refused", Unreachable: true}); err != nil {
 					t.Fatal(err)
 				}
-				f.hold(origin, time.Hour)
+				f.deferOrigin(origin, time.Hour)
 				f.claim(1) // that of b.test, after which a.test is not due before the end
 				if err := row.end(f); err != nil {
 					t.Fatal(err)
@@ -141,16 +141,16 @@ func TestHoldEnds(t *testing.T) {
 					want = 1
 				}
 				f.claim(want)
-				if held := !f.why("https://a.test/1").Held.IsZero(); held == row.ends {
-					t.Errorf("held back: %v, want %v", held, !row.ends)
+				if held := !f.why("https://a.test/1").Deferred.IsZero(); held == row.ends {
+					t.Errorf("deferred: %v, want %v", held, !row.ends)
 				}
 			})
 		})
 	}
 }
 
-// TestHoldSetsWhenDue checks that a claim looks at a host once while its URLs are held back, and again at the end.
-func TestHoldSetsWhenDue(t *testing.T) {
+// TestDeferralSetsWhenDue checks that a claim looks at a host once while its URLs are deferred, and again at the end.
+func TestDeferralSetsWhenDue(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		http, https time.Duration
@@ -165,7 +165,7 @@ func TestHoldSetsWhenDue(t *testing.T) {
 				f.put("https://a.test/1", "https://a.test/2")
 				for origin, d := range map[string]time.Duration{"http://a.test": row.http, "https://a.test": row.https} {
 					if d > 0 {
-						f.hold(origin, d)
+						f.deferOrigin(origin, d)
 					}
 				}
 				f.claim(0)
@@ -180,13 +180,13 @@ func TestHoldSetsWhenDue(t *testing.T) {
 	}
 }
 
-// TestHoldCost checks that a claim looks at few rows while an origin has very many that are held back, whatever the
+// TestDeferralCost checks that a claim looks at few rows while an origin has very many that are deferred, whatever the
 // statistics say.
-func TestHoldCost(t *testing.T) {
+func TestDeferralCost(t *testing.T) {
 	const rows = 20_000
 	for _, row := range []struct{ name, many, few, held string }{
-		{"https is held back", "https", "http", "https://a.test"},
-		{"http is held back", "http", "https", "http://a.test"},
+		{"https is deferred", "https", "http", "https://a.test"},
+		{"http is deferred", "http", "https", "http://a.test"},
 	} {
 		for _, few := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, the other origin has URLs: %v", row.name, few), func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestHoldCost(t *testing.T) {
 					if few {
 						f.put(row.few + "://a.test/")
 					}
-					f.hold(row.held, time.Hour)
+					f.deferOrigin(row.held, time.Hour)
 					f.exec(`ANALYZE`)
 					want := ""
 					if few {
@@ -233,7 +233,7 @@ func (f *fixture) looked(claim func()) int64 {
 	f.t.Helper()
 	if f.blob() == "BLOB" {
 		claim()
-		for _, h := range []held{{1 << 62, 0}, {0, 1 << 62}} {
+		for _, h := range []deferrals{{1 << 62, 0}, {0, 1 << 62}} {
 			rows, err := f.db().Query(`EXPLAIN QUERY PLAN SELECT priority, ready_at`+h.waiting(1)+`< ?2 ORDER BY priority DESC, ready_at, id LIMIT 1`, 1, 101)
 			plan, err := collect(rows, err, func(scan func(...any) error) (detail string, err error) {
 				err = scan(new(int), new(int), new(int), &detail)
@@ -269,7 +269,7 @@ func TestWaits(t *testing.T) {
 			}
 		}
 		f.put(append(urls, "http://held.test/")...)
-		f.hold("https://held.test", time.Hour)
+		f.deferOrigin("https://held.test", time.Hour)
 		f.exec(`UPDATE hosts SET blocked_until = {now} + 100000 WHERE host IN ('paused.test', 'held.test', 'blocked.test')`)
 		f.exec(`UPDATE hosts SET paused = TRUE WHERE host = 'paused.test'`)
 		f.exec(`UPDATE hosts SET in_flight = 1 WHERE host IN ('paused.test', 'flying.test')`)
@@ -277,7 +277,7 @@ func TestWaits(t *testing.T) {
 		f.exec(`UPDATE urls SET ready_at = {now} + 100000 WHERE url LIKE '%later%'`)
 		want := Waits{Turn: 1, HostPaused: 2, RobotsUnreachable: 3, HostBlocked: 4 + 1, BackingOff: 5, HostInFlight: 6, HostDelay: 7}
 		got, err := f.Counts(t.Context())
-		if err != nil || got.Waits != want || got.OriginsHeld != 1 {
+		if err != nil || got.Waits != want || got.OriginsDeferred != 1 {
 			t.Errorf("Counts = %+v, %v, want %+v and one origin", got, err, want)
 		}
 		if err := f.Pause(t.Context(), ""); err != nil {
