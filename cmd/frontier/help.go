@@ -86,7 +86,7 @@ func (c *runOrDemoCmd) Help() string {
 
 Service. A fetchd inside this process makes the fetches. It reaches only public addresses on ports 80 and 443, whatever address a name or a redirect leads to. To crawl your own site on another address or port, allow just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, another fetchd makes the fetches, and its own settings apply. With several --server flags, each fetch goes to the service with the fewest fetches in flight. If a service is lost, its fetches are made again.
 
-Politeness. A host gets one request at a time, and the next one --delay after the last fetch has ended. "frontier set" changes this for one host. A longer Crawl-delay in robots.txt applies, up to --max-crawl-delay. robots.txt is obeyed, and fetched again after a day. A redirect to another host waits until that host may be fetched from. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
+Politeness. A host gets one request at a time, and the next one --delay after the last fetch has ended. "frontier set" changes this for one host. A longer Crawl-delay in robots.txt applies, up to --max-crawl-delay. robots.txt is obeyed, and fetched again after a day. While it is unreachable, the URLs of its origin wait, and those of the other scheme of the host do not. A redirect to another host waits until that host may be fetched from. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
 
 Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) replace the defaults of --follow-redirects and --max-redirects.
 
@@ -147,6 +147,8 @@ func (c *serveCmd) Manual() cli.Manual {
 // Help implements kong.HelpProvider.
 func (c *statusCmd) Help() string {
 	return `The last column has the names that other documents use: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
+
+What pending and failed URLs wait for: each is counted once, for the first cause that applies, in the order crawl, host, robots.txt, blocked, retry, in flight, delay, turn. "frontier why URL" says it of one URL. Below are up to ten origins whose robots.txt is unreachable, those first that have been so for longest. With --json, the field waiting has the names that "frontier why --json" uses.
 
 A host may be counted in several lines: a blocked host is also waiting.
 

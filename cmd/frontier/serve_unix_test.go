@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,15 +19,18 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/selfsigned"
+	"fetchd/internal/wait"
 )
 
 // served is a "frontier serve" that runs. Its tests are not parallel, because every serve of the process
@@ -280,6 +284,34 @@ func TestServeUsage(t *testing.T) {
 	} {
 		if got := c.cli(append([]string{"serve"}, strings.Fields(row.args)...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, row.want) {
 			t.Errorf("%s: %+v, want %q", row.args, got, row.want)
+		}
+	}
+}
+
+// TestServeCounts checks that serve has the metrics of the whole frontier.
+func TestServeCounts(t *testing.T) {
+	c := newCrawl(t, "http://a.test/", "https://a.test/", "https://b.test/")
+	c.store(func(s store.Store) error { return s.Defer(t.Context(), "https://a.test", time.Hour) })
+	s := startServe(t, filepath.Dir(c.db))
+	defer s.end()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, want := range []string{`frontier_urls{status="pending"} 3`, `frontier_waiting_urls{cause="robots_unreachable"} 1`, `frontier_waiting_urls{cause="its_turn"} 2`,
+		`frontier_waiting_urls{cause="crawl_paused"} 0`, "frontier_origins_deferred 1", "frontier_last_outcome_timestamp_seconds 0", `frontier_hosts{state="all"} 2`, "frontier_paused 0"} {
+		if err := wait.Poll(ctx, 10*time.Millisecond, func() (bool, error) { // they are counted next to the start
+			response, err := client.Do(request)
+			if err != nil {
+				return false, err
+			}
+			text, err := io.ReadAll(response.Body)
+			return strings.Contains(string(text), "\n"+want+"\n"), errors.Join(err, response.Body.Close())
+		}); err != nil {
+			t.Errorf("/metrics has no %q: %v", want, err)
 		}
 	}
 }
