@@ -269,3 +269,34 @@ func TestRobotsTriedOnce(t *testing.T) {
 		t.Errorf("%d connections more than fetches of robots.txt, of which there were %d; want the two other attempts of the first", more, robots)
 	}
 }
+
+// TestOnceEnough checks how many attempts a robots.txt gets: the host waits meanwhile.
+func TestOnceEnough(t *testing.T) {
+	t.Parallel()
+	h := newSplit(t, refused)
+	w := h.worker()
+	w.storing = t.Context()
+	away := rulebookEntry{away: time.Now()}
+	for _, row := range []struct {
+		name  string
+		known *rulebookEntry // of http
+		entry rulebookEntry  // of https
+		want  bool
+	}{
+		{"nothing is known", nil, rulebookEntry{}, false},
+		{"it was unreachable", nil, away, true},
+		{"http answers", &rulebookEntry{until: time.Now().Add(time.Hour)}, rulebookEntry{}, true},
+		{"http is unreachable", &rulebookEntry{until: time.Now().Add(time.Hour), away: time.Now()}, rulebookEntry{}, false},
+	} {
+		w.rulebook.drop([]string{"http://a.test"})
+		if row.known != nil {
+			w.rulebook.keep("http://a.test", *row.known)
+		}
+		if got := w.onceEnough("https://a.test", row.entry); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+		if w.onceEnough("https://b.test", rulebookEntry{}) {
+			t.Errorf("%s: one attempt is enough for another host", row.name)
+		}
+	}
+}

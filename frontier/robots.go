@@ -3,6 +3,7 @@ package frontier
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"fetchd/frontier/normal"
@@ -50,12 +51,12 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	case entry.fresh():
 		return v.verdict(entry, v.claim.URL, path)
 	}
-	return v.fetchOwnRobots(origin, path, entry.unreachable()), true
+	return v.fetchOwnRobots(origin, path, v.w.onceEnough(origin, entry)), true
 }
 
-// fetchOwnRobots fetches the robots.txt of the claimed URL's origin; again says that it was unreachable. A host with many fetches at a time
+// fetchOwnRobots fetches the robots.txt of the claimed URL's origin. A host with many fetches at a time
 // has many visits that need the file: one of them fetches it, and the others wait.
-func (v *visit) fetchOwnRobots(origin, path string, again bool) ending {
+func (v *visit) fetchOwnRobots(origin, path string, once bool) ending {
 	turns := &v.w.robotsTurns
 	if !turns.try(origin) {
 		patience, cancel := context.WithCancel(v.ctx)
@@ -70,10 +71,18 @@ func (v *visit) fetchOwnRobots(origin, path string, again bool) ending {
 	if entry, err := v.rules(v.ctx, origin, path); err == nil && entry.fresh() {
 		return ending{how: giveBackDelayed} // the request for the file closes the host for its delay
 	}
-	if e := v.fetchRobots(origin, again); e != nil {
+	if e := v.fetchRobots(origin, once); e != nil {
 		return *e
 	}
 	return ending{how: giveBackDelayed}
+}
+
+// onceEnough reports whether one attempt at the robots.txt of an origin is enough: it was unreachable, or the other
+// origin of its host answers. More attempts would cost turns of a host that works.
+func (w *Worker) onceEnough(origin string, entry rulebookEntry) bool {
+	scheme, host, _ := strings.Cut(origin, "://")
+	other, known := w.rulebook.known(map[string]string{"http": "https", "https": "http"}[scheme] + "://" + host)
+	return entry.unreachable() || known && !other.unreachable()
 }
 
 // rules returns the rules of an origin. It may take longer than the lease lasts. If the rules
@@ -134,16 +143,16 @@ func (v *visit) failed(class, text string, retryable bool, asked time.Duration) 
 	return e
 }
 
-// fetchRobots fetches and stores the robots.txt of an origin. The visit must hold its host. again says that the file
-// was unreachable: then one attempt is enough, because others follow, and the host waits meanwhile.
-func (v *visit) fetchRobots(origin string, again bool) *ending {
+// fetchRobots fetches and stores the robots.txt of an origin. The visit must hold its host. once allows one
+// attempt only.
+func (v *visit) fetchRobots(origin string, once bool) *ending {
 	earlier, e := v.earlierRobots(origin)
 	if e != nil {
 		return e
 	}
 	totals, kind := v.totals, robotsChain
-	if again {
-		kind = robotsAgainChain
+	if once {
+		kind = robotsOnceChain
 	}
 	outcome, e := v.chain(origin+"/robots.txt", kind, earlier)
 	v.totals = totals // they count requests for the page only
@@ -314,7 +323,7 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			}
 		}
 		if v.held == host && v.unused { // no other visit fetches the file now
-			if e := v.fetchRobots(origin, entry.unreachable()); e != nil {
+			if e := v.fetchRobots(origin, v.w.onceEnough(origin, entry)); e != nil {
 				return e, false
 			}
 			v.release()

@@ -153,13 +153,13 @@ func (v *visit) notKept(err error) {
 type chainKind int
 
 const (
-	pageChain        chainKind = iota
-	robotsChain                // does not check robots.txt itself
-	robotsAgainChain           // the same, for a file that was unreachable
+	pageChain       chainKind = iota
+	robotsChain               // does not check robots.txt itself
+	robotsOnceChain           // the same, with one attempt
 	sitemapChain
 )
 
-func (k chainKind) robots() bool { return k == robotsChain || k == robotsAgainChain }
+func (k chainKind) robots() bool { return k == robotsChain || k == robotsOnceChain }
 
 // chain fetches a URL and follows its redirects, with a separate fetch for each origin. It returns
 // the outcome of the last part, or the visit's ending. earlier is the record that the response may
@@ -221,7 +221,7 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		return nil, e
 	}
 	task := client.Task{Request: v.w.config.robotsRequest(url, redirects, earlier), SendBefore: v.startBefore()}
-	if kind == robotsAgainChain {
+	if kind == robotsOnceChain {
 		once(task.Request)
 	}
 	if !kind.robots() {
