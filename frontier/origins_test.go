@@ -263,7 +263,7 @@ func TestRobotsTriedOnce(t *testing.T) {
 	ended := h.run(ctx, w)
 	h.await("four fetches of robots.txt", func() bool { return w.Stats().Robots >= 4 })
 	cancel()
-	<-ended
+	_ = <-ended // it was told to stop
 	robots := w.Stats().Robots
 	if more := int64(h.noted("https")) - robots; more != 2 && more != 3 { // one may have been cancelled
 		t.Errorf("%d connections more than fetches of robots.txt, of which there were %d; want the two other attempts of the first", more, robots)

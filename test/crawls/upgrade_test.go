@@ -15,8 +15,8 @@ import (
 	"fetchd/test/rig"
 )
 
-// beforeCrawl is the last commit with version 5 of the schema.
-const beforeCrawl = "97cd7d5"
+// earlier are commits with an earlier version of the schema: the last one with 5, and one with 7.
+var earlier = map[string]int64{"97cd7d5": 5, "1fbccf7607fe": 7}
 
 // TestUpgrade starts a new worker in the middle of a crawl of two older ones. It migrates the database,
 // and the older workers continue until nothing is left.
@@ -25,8 +25,15 @@ func TestUpgrade(t *testing.T) {
 	if !all() {
 		need.Request(t, "run .ci/run crawls-all", "the long form builds an earlier version")
 	}
+	for commit, schema := range earlier {
+		t.Run(fmt.Sprintf("version %d", schema), func(t *testing.T) { upgrade(t, commit, schema) })
+	}
+}
+
+// upgrade upgrades the database of a commit, which has a version of the schema.
+func upgrade(t *testing.T, commit string, schema int64) {
 	older := filepath.Join(t.TempDir(), "frontier")
-	buildOlder(rig.Long(t, limit), t, older)
+	buildOlder(rig.Long(t, limit), t, commit, older)
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
@@ -36,12 +43,12 @@ func TestUpgrade(t *testing.T) {
 			w1, w2 := c.worker(), c.worker()
 			c.requests(1500)
 			version := `SELECT max(version_id) FROM goose_db_version`
-			if got := c.count(version); got != 5 {
-				t.Fatalf("the older workers use version %d of the schema, want 5", got)
+			if got := c.count(version); int64(got) != schema {
+				t.Fatalf("the older workers use version %d of the schema, want %d", got, schema)
 			}
 			c.program = "frontier"
 			w3 := c.worker()
-			rig.Until(ctx, t, "the database is migrated", func() bool { return c.count(version) > 5 })
+			rig.Until(ctx, t, "the database is migrated", func() bool { return int64(c.count(version)) > schema })
 			left := c.count(`SELECT count(*) FROM urls WHERE status <> 'fetched'`)
 			c.finished(w1, w2, w3)
 			c.complete()
@@ -70,22 +77,22 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// buildOlder builds cmd/frontier of beforeCrawl.
-func buildOlder(ctx context.Context, t *testing.T, to string) {
+// buildOlder builds cmd/frontier of a commit.
+func buildOlder(ctx context.Context, t *testing.T, commit, to string) {
 	t.Helper()
-	if out, err := exec.CommandContext(ctx, "git", "cat-file", "-e", beforeCrawl+"^{commit}").CombinedOutput(); err != nil {
-		need.Missing(t, "run git fetch --unshallow", "the repository does not have commit %s: %s", beforeCrawl, out)
+	if out, err := exec.CommandContext(ctx, "git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+		need.Missing(t, "run git fetch --unshallow", "the repository does not have commit %s: %s", commit, out)
 	}
 	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	text := fmt.Sprintf("git -C '%s' archive %s | tar -x && CGO_ENABLED=0 go build -o '%s' ./cmd/frontier", strings.TrimSpace(string(root)), beforeCrawl, to)
+	text := fmt.Sprintf("git -C '%s' archive %s | tar -x && CGO_ENABLED=0 go build -o '%s' ./cmd/frontier", strings.TrimSpace(string(root)), commit, to)
 	build := exec.CommandContext(ctx, "sh", "-c", text)
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", beforeCrawl, err, out)
+		t.Fatalf("build %s: %v\n%s", commit, err, out)
 	}
 }
 
