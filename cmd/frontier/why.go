@@ -70,6 +70,10 @@ func explain(e *why.Evidence) string {
 	for _, f := range hostFacts(e) {
 		fmt.Fprintf(&b, "  %-14s %s\n", f.name, cli.Escape(f.text))
 	}
+	fmt.Fprintf(&b, "Origin %s\n", cli.Escape(e.Robots.Origin))
+	for _, f := range originFacts(e) {
+		fmt.Fprintf(&b, "  %-14s %s\n", f.name, cli.Escape(f.text))
+	}
 	fmt.Fprintf(&b, "Crawl\n  %-14s %s\n  %-14s %s (the database's clock)\n", "paused", yes(e.Paused), "now", stamp(e.Now))
 	return b.String()
 }
@@ -124,7 +128,11 @@ func hostFacts(e *why.Evidence) []fact {
 		{"delay", e.Host.Delay.String()},
 		{"in flight", fmt.Sprintf("%d of at most %d", e.Host.InFlight, e.Host.MaxInFlight)},
 		{"paused", yes(e.Host.Paused)},
-		{"origin", e.Robots.Origin},
+	}
+}
+
+func originFacts(e *why.Evidence) []fact {
+	return []fact{
 		{"robots.txt", why.RobotsFact(&e.Robots)},
 		{"deferred until", when(e.Deferred, e.Now)},
 	}

@@ -174,7 +174,7 @@ func TestExplain(t *testing.T) {
 		},
 		Host: store.Host{NextAt: now.Add(time.Second), Delay: 1500 * time.Millisecond, MaxInFlight: 1},
 		Now:  now,
-	}, Robots: frontier.RobotsState{Known: true, Fresh: true, Age: 2 * time.Hour, Decision: robots.Decision{
+	}, Robots: frontier.RobotsState{Origin: "http://a.test", Known: true, Fresh: true, Age: 2 * time.Hour, Decision: robots.Decision{
 		Allowed: true, Reason: robots.ByRule, Line: robots.Line{Number: 3, Text: "Allow: /p\x1b"},
 	}}}
 	diff(t, "explanation", `It failed (http_server_error), and is tried again in 4m10s at the earliest.
@@ -200,7 +200,9 @@ Host a.test
   delay          1.5s
   in flight      0 of at most 1
   paused         no
+Origin http://a.test
   robots.txt     allowed by line 3, Allow: /p\x1b (read 2h0m0s ago)
+  deferred until none
 Crawl
   paused         no
   now            2026-01-02T03:04:05.678Z (the database's clock)
