@@ -146,7 +146,7 @@ func (p *progress) show(now time.Time) {
 	}
 	text += fmt.Sprintf(", %d in flight", s.Open)
 	if len(p.left) > 0 {
-		text += fmt.Sprintf(", hosts: %d waiting, %d blocked", p.last.HostsWaiting, p.last.HostsBlocked)
+		text += fmt.Sprintf(", hosts: %d waiting, %d blocked", p.last.HostsWaiting, p.last.HostsBlocked) + deferredText(p.last.Waits.RobotsUnreachable, p.last.OriginsDeferred)
 	}
 	if p.last.Paused {
 		text += ", paused"
@@ -156,6 +156,14 @@ func (p *progress) show(now time.Time) {
 		return
 	}
 	p.out.Printf("%s\n", text)
+}
+
+// deferredText says how many URLs wait for an unreachable robots.txt, if any does.
+func deferredText(urls, origins int64) string {
+	if origins == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %s of %s without robots.txt", cli.Count(urls, "URL"), cli.Count(origins, "origin"))
 }
 
 // toGo returns how many URLs are left. That is the last count, which may be minutes old, without those

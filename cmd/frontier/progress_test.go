@@ -46,7 +46,7 @@ func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
 	c.reads++
 	left := c.urls - c.ended()
 	if c.pauses > 0 {
-		return store.Counts{Failed: 1, HostsWaiting: 1, NextDue: c.pauses - time.Since(c.started)}, nil
+		return store.Counts{Failed: 1, HostsWaiting: 1, NextDue: c.pauses - time.Since(c.started), Waits: store.Waits{RobotsUnreachable: 1}, OriginsDeferred: 1}, nil
 	}
 	select {
 	case <-time.After(c.takes):
@@ -86,9 +86,9 @@ func TestProgressLines(t *testing.T) {
 90 completed, 10 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 `, c.watch(&progress{}, 35*time.Second))
 		c = &crawling{pauses: 25 * time.Second}
-		diff(t, "all hosts wait", `9 completed, 0 failed, 1/s, 1 to try again, the next in 15s, 0 in flight, hosts: 1 waiting, 0 blocked
-9 completed, 0 failed, 0/s, 1 to try again, the next in 5s, 0 in flight, hosts: 1 waiting, 0 blocked
-9 completed, 0 failed, 0/s, 1 to try again, 0 in flight, hosts: 1 waiting, 0 blocked
+		diff(t, "all hosts wait", `9 completed, 0 failed, 1/s, 1 to try again, the next in 15s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
+9 completed, 0 failed, 0/s, 1 to try again, the next in 5s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
+9 completed, 0 failed, 0/s, 1 to try again, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
 `, c.watch(&progress{}, 35*time.Second))
 		c = &crawling{urls: 400, fails: errors.New("the database is away")}
 		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&progress{}, 15*time.Second))

@@ -345,10 +345,7 @@ func (n *counted) table() string {
 func (n *counted) line() string {
 	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
 		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
-		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused)
-	if n.Origins.Deferred > 0 {
-		text += fmt.Sprintf("; %s of %s without robots.txt", cli.Count(n.Waiting["robots_unreachable"], "URL"), cli.Count(n.Origins.Deferred, "origin"))
-	}
+		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused) + deferredText(n.Waiting["robots_unreachable"], n.Origins.Deferred)
 	for _, w := range n.Workers {
 		if w.Vanished {
 			text += "; worker " + cli.Escape(w.Name) + " has vanished"

@@ -123,7 +123,7 @@ func TestStatusWaits(t *testing.T) {
 			t.Errorf("waits has %s, which the store does not count", w.code)
 		}
 	}
-	if line := got.line(); !strings.Contains(line, "; 3 URLs of 2 origins without robots.txt") {
+	if line := got.line(); !strings.Contains(line, ", 3 URLs of 2 origins without robots.txt") {
 		t.Errorf("the line of --watch is %q", line)
 	}
 }
