@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log" //nolint:depguard // http.Server.ErrorLog has this type
@@ -263,7 +264,9 @@ func TestRobotsTriedOnce(t *testing.T) {
 	ended := h.run(ctx, w)
 	h.await("four fetches of robots.txt", func() bool { return w.Stats().Robots >= 4 })
 	cancel()
-	_ = <-ended // it was told to stop
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v", err)
+	}
 	robots := w.Stats().Robots
 	if more := int64(h.noted("https")) - robots; more != 2 && more != 3 { // one may have been cancelled
 		t.Errorf("%d connections more than fetches of robots.txt, of which there were %d; want the two other attempts of the first", more, robots)
