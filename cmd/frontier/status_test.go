@@ -102,10 +102,10 @@ func TestStatusWaits(t *testing.T) {
 		}
 		return nil
 	})
-	c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 7200000 WHERE origin = 'https://a.test'`)
+	c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 261000000 WHERE origin = 'https://a.test'`)
 	text := c.must("status")
 	for _, want := range []string{"  robots.txt          3  for the robots.txt of their origin, which is unreachable\n", "  turn                1  for a worker",
-		"Origins whose robots.txt is unreachable: 2\n  https://a.test  2 URLs, unreachable for 2h0m0s, tried again in 4d3h: connect_refused: the connection was refused; 127.0.0.1:443\\x1b\n" +
+		"Origins whose robots.txt is unreachable: 2\n  https://a.test  2 URLs, unreachable for 3d0h, tried again in 4d3h: connect_refused: the connection was refused; 127.0.0.1:443\\x1b\n" +
 			"  https://b.test  1 URL, unreachable for "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("status lacks %q:\n%s", want, text)

@@ -84,10 +84,10 @@ func TestWhy(t *testing.T) {
 		}, "robots_unreachable", "The robots.txt of its origin, http://a.test, is unreachable for "},
 		{"robots.txt out of reach, and its origin is deferred", func(c *crawl) {
 			c.robots(store.Robots{ErrorClass: "connect_refused", ErrorText: "the connection was refused; dial tcp 127.0.0.1:443\x1b.", Unreachable: true})
-			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 60000`)
+			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 261000000`)
 			c.store(func(s store.Store) error { return s.Defer(t.Context(), "http://a.test", 100*time.Hour) })
 			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
-		}, "robots_unreachable", `The robots.txt of its origin, http://a.test, is unreachable for 1m0s: connect_refused: the connection was refused; dial tcp 127.0.0.1:443\x1b. ` +
+		}, "robots_unreachable", `The robots.txt of its origin, http://a.test, is unreachable for 3d0h: connect_refused: the connection was refused; dial tcp 127.0.0.1:443\x1b. ` +
 			"No URL of this origin is fetched until it can be read; it is tried again in 4d"},
 		{"the other origin is deferred", func(c *crawl) {
 			c.robots(store.Robots{Origin: "https://a.test", ErrorClass: "connect_refused", Unreachable: true})
@@ -101,6 +101,11 @@ func TestWhy(t *testing.T) {
 		}, "its_turn", "It is not delayed"},
 		{"dead by robots.txt", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("robots_disallowed", store.Dead)) }, "dead",
 			"It failed for good (robots_disallowed); robots.txt: line 2, Disallow: /p (read "},
+		{"dead without robots.txt", func(c *crawl) {
+			c.robots(store.Robots{ErrorClass: "connect_refused", ErrorText: "the connection was refused.", Unreachable: true})
+			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 261000000`)
+			c.fetch(failedIn("robots_unreachable", store.Dead))
+		}, "dead", "It failed for good (robots_unreachable); the robots.txt of http://a.test: unreachable for 3d0h: connect_refused: the connection was refused (tried "},
 		{"dead otherwise", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("forbidden", store.Dead)) }, "dead", "It failed for good (forbidden): "},
 		{"host blocked", func(c *crawl) {
 			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })

@@ -40,13 +40,17 @@ func nextTry(e *Evidence) string {
 	return fmt.Sprintf("; it is tried again %s at the earliest", Relative(at, e.Now))
 }
 
-// robotsNow adds what robots.txt says now about a URL that it has ended.
+// robotsNow adds what is known now about a robots.txt that has ended a URL.
 func robotsNow(e *Evidence) string {
 	r := &e.Robots
-	if e.URL.ErrorClass != frontier.ClassRobotsDisallowed || !r.Known {
-		return ""
+	switch {
+	case !r.Known:
+	case e.URL.ErrorClass == frontier.ClassRobotsDisallowed:
+		return "; robots.txt: " + RobotsFact(r)
+	case e.URL.ErrorClass == frontier.ClassRobotsUnreachable:
+		return fmt.Sprintf("; the robots.txt of %s: %s", cli.Escape(r.Origin), RobotsFact(r))
 	}
-	return "; robots.txt: " + RobotsFact(r)
+	return ""
 }
 
 // RobotsFact returns in one line what robots.txt says about the URL.
