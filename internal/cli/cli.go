@@ -208,12 +208,20 @@ func WarnVariables(w io.Writer, program string, variables []typo.Variable) {
 // second one ends the process at once.
 func Interruptible() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
+	// A shell starts the background jobs of a script with SIGINT ignored. Stop would ignore it again.
+	ignored := signal.Ignored(os.Interrupt)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // before the program says that a second signal ends it at once
+		if !ignored {
+			signal.Stop(signals) // before the program says that a second signal ends it at once
+		}
 		cancel()
+		if ignored {
+			<-signals
+			os.Exit(ExitInterrupted) //nolint:forbidigo // main may be waiting for the drain
+		}
 	}()
 	return ctx, cancel
 }
