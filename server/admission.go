@@ -22,6 +22,7 @@ import (
 // admission counts the fetches in flight and charges their memory. A call over a limit
 // is refused at once: a queue would hide the overload from the client, which can try
 // another replica. A task of FetchMany waits, because its stream is a queue already.
+// Callers that wait take turns; see [waiter].
 type admission struct {
 	budget  *budget.Budget
 	refused refusals
@@ -32,20 +33,44 @@ type admission struct {
 	limits   *Limits
 	inFlight int
 	callers  map[string]int
-	waiting  map[string]*list.List // of *place, by caller, in order of arrival
-	arrivals uint64                // number of places so far
+	waiting  map[string]*waiter // by caller
+	claims   int                // waiters without tasks
+	arrivals uint64             // number of waiters so far
+	admitted uint64             // number of fetches admitted so far
+	last     string             // the caller that was admitted last
+	wake     *time.Timer        // ends the claims that keep tasks waiting; nil: not running
+}
+
+// waiter is a caller that waits for a slot: with tasks of FetchMany, or with a claim, because a
+// call of it was refused while it had no slot. The slot that it claims is kept for its next call.
+// Otherwise a caller that repeats its calls more often would take every slot that becomes free.
+//
+// Waiters take turns. The first is the one whose last fetch was admitted longest ago. A new
+// waiter comes before the caller that was admitted last, and after all others.
+type waiter struct {
+	tasks  list.List // of *place, in order of arrival
+	until  time.Time // end of the claim; zero: none
+	turn   uint64    // of two waiters, the lower one is first
+	number uint64    // decides between equal turns
 }
 
 // place is a task's position, in the queue or among the fetches in flight.
 type place struct {
 	ticket   *ticket
-	number   uint64        // in the order of arrival
 	at       *list.Element // in its caller's queue; nil: admitted
 	admitted chan struct{}
 }
 
+const (
+	// claimTime is how long a slot is kept for a refused call to be repeated. It is longer than the
+	// time that the refusal advises, which is a second over HTTP.
+	claimTime = 1500 * time.Millisecond
+	// maxClaims limits the claims, because anyone may make one.
+	maxClaims = 64
+)
+
 func newAdmission(b *budget.Budget, limits *Limits, reason, things string, refused refusals) *admission {
-	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*list.List), refused: refused, reason: reason, things: things}
+	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*waiter), refused: refused, reason: reason, things: things}
 }
 
 // set changes the limits, and admits waiting tasks that they allow.
@@ -86,14 +111,84 @@ type charge struct {
 func (a *admission) count(ctx context.Context, t *ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	free := a.limits.MaxFetches - a.inFlight
 	switch {
-	case a.inFlight >= a.limits.MaxFetches:
-		return a.refused.refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
-	case !a.mayLocked(t.caller):
+	case free > 0 && !a.mayLocked(t.caller):
 		return a.refused.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
+	case free <= 0 || free <= a.aheadLocked(a.waiting[t.caller]):
+		a.claimLocked(t.caller)
+		return a.refused.refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
 	}
 	a.countLocked(t.caller)
 	return nil
+}
+
+// claimLocked records that a call was refused, if its caller has no slot.
+func (a *admission) claimLocked(caller string) {
+	if a.callers[caller] > 0 {
+		return
+	}
+	w := a.waiting[caller]
+	if w == nil {
+		if a.claims >= maxClaims {
+			a.dropClaimsLocked(time.Now())
+		}
+		if a.claims >= maxClaims {
+			return
+		}
+		w = a.addLocked(caller)
+		a.claims++
+	}
+	if w.tasks.Len() == 0 {
+		w.until = time.Now().Add(claimTime)
+	}
+}
+
+// dropClaimsLocked removes the claims that have ended.
+func (a *admission) dropClaimsLocked(now time.Time) {
+	for caller, w := range a.waiting {
+		if w.tasks.Len() == 0 && !w.until.After(now) {
+			a.claims--
+			delete(a.waiting, caller)
+		}
+	}
+}
+
+func (a *admission) addLocked(caller string) *waiter {
+	a.arrivals++
+	w := &waiter{number: a.arrivals, turn: a.admitted}
+	if caller != a.last && a.admitted > 0 {
+		w.turn--
+	}
+	a.waiting[caller] = w
+	return w
+}
+
+// aheadLocked returns how many free slots are kept for waiters that come before w, which is nil for
+// a caller that does not wait. It is at most an eighth of the slots, or one.
+func (a *admission) aheadLocked(w *waiter) int {
+	if len(a.waiting) == 0 {
+		return 0
+	}
+	if a.claims > 0 {
+		a.dropClaimsLocked(time.Now())
+	}
+	ahead := 0
+	for caller, other := range a.waiting {
+		if other != w && a.beforeLocked(other, w) && a.mayLocked(caller) {
+			ahead++
+		}
+	}
+	return min(ahead, max(a.limits.MaxFetches/reservedPart, 1))
+}
+
+// beforeLocked reports whether the waiter w comes before another one, or before a new one if other
+// is nil.
+func (a *admission) beforeLocked(w, other *waiter) bool {
+	if other == nil {
+		return w.turn < a.admitted || a.admitted == 0
+	}
+	return w.turn < other.turn || w.turn == other.turn && w.number < other.number
 }
 
 // queue adds a task that has its memory to the queue. [place.leave] removes it from the
@@ -102,17 +197,21 @@ func (a *admission) queue(t *ticket) *place {
 	p := &place{ticket: t, admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inFlight < a.limits.MaxFetches && a.mayLocked(t.caller) { // no waiting task could be admitted
+	if len(a.waiting) == 0 && a.inFlight < a.limits.MaxFetches && a.mayLocked(t.caller) {
 		a.countLocked(t.caller)
 		close(p.admitted)
 		return p
 	}
-	a.arrivals++
-	p.number = a.arrivals
-	if a.waiting[t.caller] == nil {
-		a.waiting[t.caller] = list.New()
+	w := a.waiting[t.caller]
+	switch {
+	case w == nil:
+		w = a.addLocked(t.caller)
+	case w.tasks.Len() == 0: // the task replaces the claim
+		a.claims--
 	}
-	p.at = a.waiting[t.caller].PushBack(p)
+	w.until = time.Time{}
+	p.at = w.tasks.PushBack(p)
+	a.admitLocked()
 	return p
 }
 
@@ -132,56 +231,102 @@ func (p *place) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.at != nil {
-		a.removeLocked(p)
+		w := a.waiting[p.ticket.caller]
+		if w.tasks.Remove(p.at); w.tasks.Len() == 0 {
+			delete(a.waiting, p.ticket.caller)
+		}
 		p.at = nil
-		a.countLocked(p.ticket.caller) // the ticket will release it
+		a.inFlight++ // the ticket will release it
+		a.callers[p.ticket.caller]++
 	}
 }
 
-// admitLocked admits waiting tasks while there are free slots: of the first tasks of all
-// callers that may have one, the oldest. It scans callers and not places, of which one
-// caller may have thousands.
+// admitLocked admits waiting tasks while there are free slots. It scans callers and not places, of
+// which one caller may have thousands.
 func (a *admission) admitLocked() {
-	for a.inFlight < a.limits.MaxFetches {
-		var next *place
-		for caller, queue := range a.waiting {
-			if p, ok := queue.Front().Value.(*place); ok && a.mayLocked(caller) && (next == nil || p.number < next.number) {
-				next = p
+	for len(a.waiting) > a.claims && a.inFlight < a.limits.MaxFetches {
+		var next *waiter
+		var nextCaller string
+		for caller, w := range a.waiting {
+			if w.tasks.Len() > 0 && a.mayLocked(caller) && (next == nil || a.beforeLocked(w, next)) {
+				next, nextCaller = w, caller
 			}
 		}
 		if next == nil {
 			return
 		}
-		a.removeLocked(next)
-		next.at = nil
-		a.countLocked(next.ticket.caller)
-		close(next.admitted)
+		if a.limits.MaxFetches-a.inFlight <= a.aheadLocked(next) { // only claims are ahead
+			a.wakeLocked()
+			return
+		}
+		p, _ := next.tasks.Remove(next.tasks.Front()).(*place)
+		p.at = nil
+		a.countLocked(nextCaller)
+		close(p.admitted)
 	}
 }
 
-// mayLocked reports whether a caller may have another slot, if there is one. If there are
-// many slots, the last eighth is for callers with few, as in the memory budget. So a few
-// large callers leave some to new ones. A single caller may have them all.
+// wakeLocked admits tasks later, when a claim has ended that they wait for.
+func (a *admission) wakeLocked() {
+	if a.wake != nil {
+		return
+	}
+	now, first := time.Now(), claimTime
+	for _, w := range a.waiting {
+		if w.tasks.Len() == 0 {
+			first = min(first, w.until.Sub(now))
+		}
+	}
+	a.wake = time.AfterFunc(first, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.wake = nil
+		a.admitLocked()
+	})
+}
+
+// mayLocked reports whether a caller may have one of the free slots.
 func (a *admission) mayLocked(caller string) bool {
-	const many, few = 64, 64
 	own, limit := a.callers[caller], a.limits.MaxFetches
-	if own >= a.limits.maxFetchesOf(caller) {
-		return false
-	}
-	alone := own == a.inFlight
-	return alone || limit < many || own < limit/few || a.inFlight < limit-limit/8
+	return own < a.limits.maxFetchesOf(caller) && limit-a.inFlight > reservedSlots(limit, own)
 }
 
-func (a *admission) removeLocked(p *place) {
-	queue := a.waiting[p.ticket.caller]
-	if queue.Remove(p.at); queue.Len() == 0 {
-		delete(a.waiting, p.ticket.caller)
+// reservedPart is the divisor of the slots that gives the part which is reserved for callers that
+// have less than it.
+const reservedPart = 8
+
+// reservedSlots returns how many free slots a caller must leave that has own of limit slots. So the first
+// caller leaves the second an eighth, and several callers with many slots leave some to a new one.
+// With fewer than eight slots nothing is reserved, and callers take turns only.
+func reservedSlots(limit, own int) int {
+	const last, few = 64, 512
+	switch part := limit / reservedPart; {
+	case own < max(limit/few, 1):
+		return 0
+	case own < part:
+		return limit / last
+	default:
+		return part + limit/last
 	}
 }
 
+// countLocked records that a fetch is admitted. That ends a claim of its caller.
 func (a *admission) countLocked(caller string) {
 	a.inFlight++
 	a.callers[caller]++
+	a.admitted++
+	a.last = caller
+	w := a.waiting[caller]
+	switch {
+	case w == nil:
+	case w.tasks.Len() > 0:
+		w.turn = a.admitted
+	default:
+		if !w.until.IsZero() { // else this was its last task
+			a.claims--
+		}
+		delete(a.waiting, caller)
+	}
 }
 
 func (a *admission) freeLocked(caller string) {

@@ -26,10 +26,11 @@ type Limits struct {
 	// MaxFetches limits the fetches in flight. Zero means as many as the memory budget has
 	// capacity for, but no more than 10,000. MaxFetchesPerCaller limits the fetches of one
 	// caller, which is the name that an [Authenticator] returns, or else an address. Zero
-	// means no separate limit. If MaxFetches is 64 or more, the last eighth of the slots is
-	// reserved for callers with few fetches, unless there is only one caller. A fetch over a
-	// limit is refused with RESOURCE_EXHAUSTED before its first event. Tasks of FetchMany
-	// wait instead.
+	// means no separate limit. If MaxFetches is 8 or more, an eighth of the slots is reserved
+	// for callers that have less than it, and another 64th for callers that have almost none.
+	// So a single caller may have MaxFetches less these two. With fewer slots it may have all
+	// of them, and callers take turns. A fetch over a limit is refused with RESOURCE_EXHAUSTED
+	// before its first event. Tasks of FetchMany wait instead.
 	MaxFetches, MaxFetchesPerCaller int
 	// NonIdempotentRetries selects whether requests may set allow_non_idempotent (spec I2).
 	// Zero means [NonIdempotentByRequest].
