@@ -35,12 +35,15 @@ func (r *run) logEnd(out *Outcome) {
 	if !r.logEnabled(slog.LevelInfo) {
 		return
 	}
-	var room [20]slog.Attr // on the stack; the record copies them
+	var room [21]slog.Attr // on the stack; the record copies them
 	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", r.redactedURL()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
 		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
 		slog.Int64("body_bytes", out.Body.Size), slog.Float64("duration_seconds", out.Total.Round(time.Microsecond).Seconds()))
+	if r.req.Caller != "" {
+		attrs = append(attrs, slog.String("caller", r.req.Caller))
+	}
 	if out.Response != nil {
 		attrs = append(attrs, slog.Int("status", out.Response.StatusCode))
 	}

@@ -70,7 +70,8 @@ type Request struct {
 	// ID and Labels identify the fetch in logs. They are not sent to the origin.
 	ID     string
 	Labels map[string]string
-	// Caller is the caller's name; see [OriginTLS].Callers. It is not sent.
+	// Caller is the caller's name, or else its address; see [OriginTLS].Callers. It is logged, and not
+	// sent.
 	Caller string
 	// Hops is the number of fetches that led to this one; see [HopsHeader].
 	Hops int

@@ -15,6 +15,8 @@ import (
 type Gauges struct {
 	// Fetches returns the number of fetches in flight and its limit.
 	Fetches func() (inFlight, limit int)
+	// Callers returns the number of fetches in flight of each caller that has some.
+	Callers func() map[string]int
 	// Memory returns the bytes held for callers, by kind, and the memory budget.
 	Memory func() (byKind map[string]int64, budget int64)
 	// Draining reports whether the server is shutting down.
@@ -57,6 +59,9 @@ type ArchiveStats struct {
 func (m *Metrics) Gauges(g Gauges) {
 	if g.Fetches == nil {
 		g.Fetches = func() (int, int) { return 0, 0 }
+	}
+	if g.Callers == nil {
+		g.Callers = func() map[string]int { return nil }
 	}
 	if g.Memory == nil {
 		g.Memory = func() (map[string]int64, int64) { return nil, 0 }
@@ -104,7 +109,7 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 		series.NewGaugeFunc(prometheus.GaugeOpts{Name: row.name, Help: row.help},
 			func() float64 { return row.value(m.gauges.Load()) })
 	}
-	m.registry.MustRegister(&memoryCollector{m}, &connectionCollector{m}, &storeCollector{m}, &archiveCollector{m})
+	m.registry.MustRegister(&memoryCollector{m}, &callerCollector{m}, &connectionCollector{m}, &storeCollector{m}, &archiveCollector{m})
 }
 
 // memoryCollector collects the bytes of all kinds at the same instant.

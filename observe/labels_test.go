@@ -3,6 +3,7 @@ package observe_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -31,7 +32,7 @@ func closed() map[string][]string {
 		"error_class": {"none"}, "verdict": {"none"}, "version": {"v0", "devel"},
 		"phase": {"resolve", "connect", "tls", "processing", "transfer"},
 		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller",
-			"memory", "other"},
+			"memory", "other"}, "caller": {"other"},
 	}
 	for n := range uint8(64) {
 		values["outcome"] = append(values["outcome"], classify.Kind(n).String())
@@ -65,6 +66,65 @@ func (r *rig) checkLabels() {
 			}
 		}
 	}
+}
+
+// TestCallers checks that the callers that are set have their own series, and all others one.
+func TestCallers(t *testing.T) {
+	t.Parallel()
+	r := counted(t)
+	req, e, out := told(t)
+	count := func() {
+		for i, name := range []string{"nightly", "batch", "192.0.2.7", "2001:db8::/64", ""} {
+			r.metrics.Refused(name, "MEMORY")
+			for range i + 1 {
+				req.Caller = name
+				r.metrics.Attempted(r.context, req, e)
+				r.metrics.Fetched(r.context, req, out)
+			}
+		}
+	}
+	r.metrics.Gauges(observe.Gauges{Callers: func() map[string]int { return map[string]int{"nightly": 3, "192.0.2.7": 2, "192.0.2.8": 1} }})
+	want := func(step string, series map[string]float64) {
+		t.Helper()
+		all := r.series()
+		for name, want := range series {
+			got, ok := all[name]
+			if !ok && want >= 0 || ok && got != want {
+				t.Errorf("%s: %s is %v, %t, want %v (negative: absent)", step, name, got, ok, want)
+			}
+		}
+	}
+	r.metrics.SetCallers([]string{"nightly", "batch", "nightly", "\xff"})
+	count()
+	want("two callers", map[string]float64{
+		"fetchd_caller_fetches_total{caller=nightly,outcome=success}": 1, "fetchd_caller_fetches_total{caller=batch,outcome=success}": 2,
+		"fetchd_caller_fetches_total{caller=other,outcome=success}": 12, "fetchd_caller_attempts_total{caller=other}": 12,
+		"fetchd_caller_body_bytes_total{caller=batch}": 8192, "fetchd_caller_refused_total{caller=nightly,reason=memory}": 1,
+		"fetchd_caller_refused_total{caller=other,reason=memory}": 3, "fetchd_caller_fetches_in_flight{caller=nightly}": 3,
+		"fetchd_caller_fetches_in_flight{caller=batch}": 0, "fetchd_caller_fetches_in_flight{caller=other}": 3,
+	})
+	r.metrics.SetCallers([]string{"batch", "other"})
+	count()
+	want("one caller, and one with the name of all others", map[string]float64{
+		"fetchd_caller_fetches_total{caller=nightly,outcome=success}": -1, "fetchd_caller_fetches_total{caller=batch,outcome=success}": 4,
+		"fetchd_caller_fetches_total{caller=other,outcome=success}": 25, "fetchd_caller_fetches_in_flight{caller=other}": 6,
+	})
+	var many []string
+	for i := range 10_000 {
+		many = append(many, fmt.Sprint("team ", i))
+	}
+	r.metrics.SetCallers(many)
+	n := 0
+	for name := range r.series() {
+		if strings.HasPrefix(name, "fetchd_caller_attempts_total") {
+			n++
+		}
+	}
+	if n != 257 {
+		t.Errorf("10,000 callers have %d series of attempts, want 256 and one for the others", n)
+	}
+	r.metrics.SetCallers(nil)
+	want("none", map[string]float64{"fetchd_caller_attempts_total{caller=batch}": -1, "fetchd_caller_attempts_total{caller=other}": 25})
 }
 
 // answers are hostile status lines and headers.
@@ -121,9 +181,10 @@ func TestLabelsAreClosed(t *testing.T) {
 		r.metrics.Attempted(r.context, req, e)
 		e.Decision.Verdict = classify.Retry
 		r.metrics.Attempted(r.context, req, e)
+		req.Caller = secret + strconv.Itoa(int(n))
 		out.Kind, out.Failure, out.Body.Size = classify.Kind(n), &fetch.Failure{Class: classify.Class(n)}, -int64(n)
 		r.metrics.Fetched(r.context, req, out)
-		r.metrics.Refused(secret + strconv.Itoa(int(n)))
+		r.metrics.Refused(secret, secret+strconv.Itoa(int(n)))
 	}
 	out.Kind, out.Failure = classify.Failed, nil
 	r.metrics.Fetched(r.context, req, out)
@@ -201,7 +262,7 @@ func TestNames(t *testing.T) {
 	pb.RegisterFetchServiceServer(s, pb.UnimplementedFetchServiceServer{})
 	r.observer.Serving(s, observe.Gauges{})
 	r.hostile()
-	r.observer.Refused("TOO_MANY_FETCHES")
+	r.observer.Refused("", "TOO_MANY_FETCHES")
 	problems, err := testutil.GatherAndLint(r.metrics.Gatherer())
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +341,7 @@ func TestNothing(t *testing.T) {
 	if ctx != t.Context() || parent != "" {
 		t.Errorf("Start = %v, %q; want the same context and nothing", ctx, parent)
 	}
-	o.Refused("TOO_MANY_FETCHES")
+	o.Refused("", "TOO_MANY_FETCHES")
 	o.Serving(grpc.NewServer(o.ServerOptions()...), observe.Gauges{})
 	if h := o.Handler(); h != nil {
 		t.Errorf("Handler = %v, want nil", h)

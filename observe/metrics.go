@@ -58,6 +58,7 @@ type Metrics struct {
 	phases   [phaseCount]prometheus.Observer
 	refused  map[string]prometheus.Counter
 	other    prometheus.Counter // rejected for another reason
+	callers  *callers
 
 	bodyBytes, encodedBytes prometheus.Counter
 }
@@ -95,6 +96,7 @@ func newMetrics(version string, logger *slog.Logger, dropped func() uint64) *Met
 	m.makeFetches(series)
 	m.makeAttempts(series)
 	m.makeRefused(series)
+	m.callers = newCallers(series)
 	m.makeGauges(series)
 	series.NewCounterFunc(prometheus.CounterOpts{Name: "fetchd_log_lines_dropped_total",
 		Help: "Log lines that were dropped because standard error was blocked or failed."}, func() float64 { return float64(dropped()) })
@@ -155,8 +157,9 @@ func (m *Metrics) makeRefused(series promauto.Factory) {
 }
 
 // Attempted implements [fetch.Observer].
-func (m *Metrics) Attempted(_ context.Context, _ *fetch.Request, e *fetch.AttemptFinished) {
+func (m *Metrics) Attempted(_ context.Context, req *fetch.Request, e *fetch.AttemptFinished) {
 	d := &e.Decision
+	m.callers.of(req.Caller).attempts.Inc()
 	m.attempts.counter(d.Class, d.Verdict).Inc()
 	if delay := at(m.delays, d.DelaySource); delay != nil { // there is a source only if another attempt follows
 		delay.Observe(d.Delay.Seconds())
@@ -171,7 +174,7 @@ func (m *Metrics) Attempted(_ context.Context, _ *fetch.Request, e *fetch.Attemp
 }
 
 // Fetched implements [fetch.Observer].
-func (m *Metrics) Fetched(_ context.Context, _ *fetch.Request, out *fetch.Outcome) {
+func (m *Metrics) Fetched(_ context.Context, req *fetch.Request, out *fetch.Outcome) {
 	kind := out.Kind
 	if at(m.ended, kind) == nil {
 		kind = classify.Failed // also for an unknown kind
@@ -186,11 +189,13 @@ func (m *Metrics) Fetched(_ context.Context, _ *fetch.Request, out *fetch.Outcom
 	m.seconds[kind].Observe(out.Total.Seconds())
 	add(m.bodyBytes, out.Body.Size)
 	add(m.encodedBytes, out.Body.EncodedSize)
+	m.callers.fetched(req, kind, out.Body.Size)
 }
 
 // Refused counts a rejected call. reason is the ErrorInfo reason that the caller
 // receives, such as TOO_MANY_FETCHES.
-func (m *Metrics) Refused(reason string) {
+func (m *Metrics) Refused(caller, reason string) {
+	m.callers.of(caller).reject(reason)
 	if c, known := m.refused[reason]; known {
 		c.Inc()
 		return

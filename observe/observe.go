@@ -100,9 +100,9 @@ func (o *Observer) Start(ctx context.Context, since time.Time) (_ context.Contex
 
 // Refused counts a rejected call. reason is the ErrorInfo reason that the caller
 // receives, such as TOO_MANY_FETCHES.
-func (o *Observer) Refused(reason string) {
+func (o *Observer) Refused(caller, reason string) {
 	if o != nil {
-		o.metrics.Refused(reason)
+		o.metrics.Refused(caller, reason)
 	}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"container/list"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -335,6 +336,13 @@ func (a *admission) freeLocked(caller string) {
 	a.admitLocked()
 }
 
+// loads returns how many fetches of each caller are in flight.
+func (a *admission) loads() map[string]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.callers)
+}
+
 // load returns how many fetches are in flight, and how many may be.
 func (a *admission) load() (inFlight, limit int) {
 	a.mu.Lock()
@@ -342,13 +350,13 @@ func (a *admission) load() (inFlight, limit int) {
 	return a.inFlight, a.limits.MaxFetches
 }
 
-// refusals counts refused calls, by reason. Its method refuse returns their errors.
-type refusals func(reason string)
+// refusals counts refused calls, by caller and reason. Its method refuse returns their errors.
+type refusals func(caller, reason string)
 
 // refuse returns RESOURCE_EXHAUSTED with the reason and with the time after which to retry. It sets
 // the metadata that gRPC's own retries use (gRFC A6).
 func (count refusals) refuse(ctx context.Context, reason, text string) error {
-	count(reason)
+	count(callerOf(ctx), reason)
 	wait := pushback()
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
 	return refusal(reason, text, wait)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime/debug"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -17,6 +19,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/rejections"
 )
 
 const (
@@ -42,7 +45,7 @@ func (s *Server) interception(cfg *Config) []grpc.ServerOption {
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		return logPanic(ctx, cfg.Logger, "panic in a call", p)
 	})
-	g := &gate{logger: cfg.Logger, receiving: &s.receiving, begin: s.begin, auth: s.service.callers, budget: s.budget,
+	g := &gate{calls: s.service.finished, receiving: &s.receiving, begin: s.begin, auth: s.service.callers, budget: s.budget,
 		streams: newAdmission(s.budget, &Limits{MaxFetches: maxLongStreams, MaxFetchesPerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", cfg.Observe.Refused)}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
@@ -61,7 +64,7 @@ func logPanic(ctx context.Context, logger *slog.Logger, text string, p any) erro
 // logs a line. It is one interceptor instead of five, because 10,000 calls may wait, each with the
 // stack of its interceptors.
 type gate struct {
-	logger    *slog.Logger
+	calls     *callLog
 	receiving *receiving
 	begin     func(ctx context.Context) (over func(), err error) // [Server.begin]
 	auth      *authentication
@@ -233,26 +236,59 @@ func (g *gate) logCall(ctx context.Context, method string, began time.Time, err 
 	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
 		level = slog.LevelDebug
 	}
-	logCall(ctx, g.logger, level, slog.String("grpc.method", method), began, st, st.Message())
+	g.calls.finished(ctx, level, slog.String("grpc.method", method), nameOf(ctx), began, st, st.Message())
 }
 
-// logCall logs the end of a call. name is its method or path, and text the text of its error.
-func logCall(ctx context.Context, logger *slog.Logger, level slog.Level, name slog.Attr, began time.Time, st *status.Status, text string) {
-	if !logger.Enabled(ctx, level) {
+// callLog logs the ends of calls.
+type callLog struct {
+	logger   *slog.Logger
+	rejected *rejections.Log
+}
+
+// finished logs the end of a call. caller is its name, or empty, and text the text of its error. A call
+// that was rejected has its own line at DEBUG only, because a caller can make thousands a second.
+func (l *callLog) finished(ctx context.Context, level slog.Level, method slog.Attr, caller string, began time.Time, st *status.Status, text string) {
+	if level == slog.LevelInfo && isRejection(st.Code()) {
+		if l.logger.Enabled(ctx, level) {
+			l.rejected.Add(rejections.Call{Caller: cmp.Or(caller, callerOf(ctx)), Reason: reasonOf(st), Method: method.Value.String(), Error: text})
+		}
+		level = slog.LevelDebug
+	}
+	if !l.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{name, slog.String("grpc.code", st.Code().String()),
+	attrs := []slog.Attr{method, slog.String("grpc.code", st.Code().String()),
 		slog.Float64("duration_seconds", time.Since(began).Round(time.Microsecond).Seconds())}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		attrs = append(attrs, slog.String("peer.address", p.Addr.String()))
 	}
-	if c := callerContextOf(ctx); c != nil {
-		attrs = append(attrs, slog.String("caller", c.name))
+	if caller != "" {
+		attrs = append(attrs, slog.String("caller", caller))
 	}
 	if text != "" {
 		attrs = append(attrs, slog.String("grpc.error", text))
 	}
-	logger.LogAttrs(ctx, level, "finished call", attrs...)
+	l.logger.LogAttrs(ctx, level, "finished call", attrs...)
+}
+
+// isRejection reports whether a call with this status was rejected before it fetched anything.
+func isRejection(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.ResourceExhausted,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.Unavailable:
+		return true
+	}
+	return false
+}
+
+// reasonOf returns the ErrorInfo reason of a status, or else its code.
+func reasonOf(st *status.Status) string {
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return st.Code().String()
 }
 
 // callLevel returns the level of the line of a call. A successful call has a line from its fetch

@@ -20,7 +20,7 @@ var (
 	retryKeys  = []string{"attempt", "delay_seconds", "error", "error_address", "error_url", "fetch_id", "max_attempts", "reason", "url"}
 	waitKeys   = []string{"delay_seconds", "fetch_id"}
 	stopKeys   = []string{"attempt", "fetch_id", "rule", "stop_reason"}
-	endKeys    = []string{"attempts", "body_bytes", "duration_seconds", "exchanges", "fetch_id", "method", "outcome", "rule", "url"}
+	endKeys    = []string{"attempts", "body_bytes", "caller", "duration_seconds", "exchanges", "fetch_id", "method", "outcome", "rule", "url"}
 	statusKeys = []string{"status"}
 	failKeys   = []string{"error_class", "error", "error_address", "error_url", "failure_type", "reason", "retryable", "stop_reason"}
 )
@@ -123,7 +123,7 @@ func (r *rig) fetchLines(id, url string) []map[string]any {
 		if failed := line["error_url"]; failed != nil && failed != url {
 			r.Errorf("line %v, want error_url %q", line, url)
 		}
-		for _, known := range []string{"time", "fetch_id", "url", "error_url", "error_address"} {
+		for _, known := range []string{"time", "fetch_id", "url", "error_url", "error_address", "caller"} {
 			delete(line, known)
 		}
 		lines = append(lines, line)

@@ -211,7 +211,7 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 		if held == 0 || draining { // a draining server does not start the task anyway
 			t.memory.Close()
 			if !draining {
-				a.refused(reasonMemory)
+				a.refused(t.caller, reasonMemory)
 			}
 			return nil, nil
 		}

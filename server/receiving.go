@@ -191,7 +191,7 @@ func (r *receiving) evictLocked(caller string) bool {
 
 // endLocked ends a call with the error that there was no memory for its request.
 func (r *receiving) endLocked(c *call) {
-	r.refused(reasonMemory)
+	r.refused(c.caller, reasonMemory)
 	err := refusal(reasonMemory, "the request took long to arrive, and the memory for such requests is used up", pushback())
 	if c.stream != nil {
 		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended

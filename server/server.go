@@ -19,6 +19,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/internal/reflection"
+	"fetchd/internal/rejections"
 	"fetchd/internal/stores"
 	"fetchd/observe"
 )
@@ -151,6 +152,7 @@ func New(cfg Config) (*Server, error) {
 		draining:  draining,
 		ending:    ending,
 		logger:    cfg.Logger,
+		finished:  &callLog{cfg.Logger, rejections.New(cfg.Logger)},
 	}
 	s.service.limits.Store(limits)
 	s.service.providers.Store(&cfg.AuthProviders)
@@ -164,7 +166,7 @@ func New(cfg Config) (*Server, error) {
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
 		return nil, err
 	}
-	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Memory: s.memory,
+	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Callers: s.service.admission.loads, Memory: s.memory,
 		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections, Stores: s.service.storeStats, Archives: s.service.archiveStats})
 	return s, nil
 }

@@ -44,6 +44,7 @@ type service struct {
 	ending    context.Context // done when the time of the drain is nearly over
 	calls     atomic.Int64    // calls in flight, except health
 	logger    *slog.Logger
+	finished  *callLog
 }
 
 // prepared is a valid request.

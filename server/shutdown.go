@@ -36,6 +36,7 @@ const (
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
 	s.drain()
+	defer s.service.finished.rejected.Flush()
 	defer s.client.Close()
 	defer s.service.workers.Close()
 	defer s.watch()

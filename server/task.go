@@ -74,7 +74,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 		if p := recover(); p != nil {
 			s := t.many.service
 			_ = logPanic(t.ctx, s.logger, "panic in a task", p) // the outcome has the error
-			req = fetch.NewRequest(classify.Standard)
+			req = t.placeholder()
 			out = s.client.Refuse(t.ctx, req, classify.Internal, "")
 		}
 	}()
@@ -85,6 +85,13 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	return out, req
 }
 
+// placeholder returns the request of a task that has no valid one.
+func (t *openTask) placeholder() *fetch.Request {
+	req := fetch.NewRequest(classify.Standard)
+	req.ID, req.Caller = rand.Text(), callerOf(t.many.stream.Context())
+	return req
+}
+
 // begin validates, admits and announces the fetch. It returns an outcome if the task must not
 // fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
@@ -93,8 +100,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {
-		req := fetch.NewRequest(classify.Standard)
-		req.ID = rand.Text()
+		req := t.placeholder()
 		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
 	}
 	if quiet {

@@ -103,7 +103,7 @@ func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFun
 		if w.service.callers.ask != nil && !out.admitted && level < slog.LevelError {
 			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
-		logCall(r.Context(), w.logger, level, slog.String("http.path", r.URL.Path), began, st, text)
+		w.service.finished.finished(r.Context(), level, slog.String("http.path", r.URL.Path), out.caller, began, st, text)
 		out.abort()
 	}
 }
@@ -119,7 +119,7 @@ func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Req
 	if err != nil {
 		return err
 	}
-	out.admitted = true
+	out.admitted, out.caller = true, nameOf(ctx)
 	ctx, release := cancellable(ctx)
 	defer release(nil)
 	defer w.service.callers.leave(ctx, &err)

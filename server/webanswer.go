@@ -32,6 +32,7 @@ type webAnswer struct {
 	quotes      bool                      // an error may quote the request, including secrets
 	started     bool                      // the head is written
 	admitted    bool                      // the caller is authenticated
+	caller      string                    // its name; empty without one
 	raw         bool                      // the answer is a body as bytes
 	broken      bool                      // the answer must end abnormally
 	stalled     bool                      // the caller read nothing for stall

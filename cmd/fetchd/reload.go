@@ -12,6 +12,7 @@ import (
 
 	"fetchd/internal/secure"
 	"fetchd/internal/stores"
+	"fetchd/observe"
 	"fetchd/server"
 )
 
@@ -29,6 +30,7 @@ type live struct {
 	retired  []*retired
 	longest  time.Duration // of --max-total-timeout, since the start
 	server   *server.Server
+	observer *observe.Observer
 	logger   *slog.Logger
 	level    *slog.LevelVar
 	broken   string // the error of the last check of the files
@@ -118,6 +120,7 @@ func (l *live) reload() {
 // force replaces the identity. Calls of callers that it does not allow end.
 func (l *live) force(id *secure.Identity, changed []string) {
 	l.known.Store(id)
+	l.observer.SetCallers(id.Callers.Names())
 	attrs := []any{slog.Any("changed", changed)}
 	if ended := l.server.Reauthenticate(); ended > 0 {
 		attrs = append(attrs, slog.Int("calls_ended", ended))

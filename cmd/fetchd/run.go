@@ -166,8 +166,9 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.ports)
-	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
+	l := &live{program: p, settings: s, observer: observer, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
 	l.known.Store(r.identity)
+	observer.SetCallers(r.identity.Callers.Names())
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
 		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Logger: logger, Observe: observer,
 		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: budget,

@@ -55,6 +55,27 @@ func (c *Callers) Name(token string, state *tls.ConnectionState) (string, error)
 	return name, nil
 }
 
+// Names returns the names of the callers that the files and flags name. It is empty if callers are
+// named by certificates and every signed certificate is allowed. A nil *Callers has none.
+func (c *Callers) Names() []string {
+	var names []string
+	switch {
+	case c == nil:
+	case c.Tokens != nil:
+		for _, e := range c.Tokens.entries {
+			names = append(names, e.name)
+		}
+	default:
+		for _, san := range c.SANs {
+			names = append(names, sanPrefix+san)
+		}
+	}
+	return names
+}
+
+// sanPrefix begins the name of a caller that a certificate names.
+const sanPrefix = "san:"
+
 // allowed returns the caller of a certificate, and whether it is allowed.
 func (c *Callers) allowed(cert *x509.Certificate) (string, bool) {
 	uris := make([]string, 0, len(cert.URIs))
@@ -70,14 +91,14 @@ func (c *Callers) allowed(cert *x509.Certificate) (string, bool) {
 			names = cert.EmailAddresses
 		}
 		if slices.Contains(names, want) {
-			return "san:" + want, true
+			return sanPrefix + want, true
 		}
 	}
 	if len(c.SANs) > 0 {
 		return "", false
 	}
 	if names := slices.Concat(uris, cert.DNSNames, cert.EmailAddresses); len(names) > 0 {
-		return "san:" + names[0], true
+		return sanPrefix + names[0], true
 	}
 	return fmt.Sprintf("cert:%x", sha256.Sum256(cert.Raw)), true
 }
