@@ -158,6 +158,7 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 	if err != nil {
 		return errors.Join(err, ports.Close(listeners))
 	}
+	server.SetCallers(id.Callers.Names())
 	attrs := []any{slog.String("version", version.String()), slog.Bool("tls", id.Certificates != nil), slog.Bool("callers_authenticate", id.Callers != nil)}
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
@@ -167,7 +168,7 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 	}
 	logger.Info("serving", attrs...)
 	stopCounting := c.count(ctx, s, registry, logger)
-	err = c.follow(ctx, &known, failed, logger)
+	err = c.follow(ctx, server, &known, failed, logger)
 	stopCounting()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTime)
 	defer cancel()
@@ -200,7 +201,7 @@ func (c *serveCmd) count(ctx context.Context, s store.Store, registry *prometheu
 
 // follow waits until ctx ends or a port fails. It reads the files again on SIGHUP, and the certificates
 // every minute too.
-func (c *serveCmd) follow(ctx context.Context, known *secure.Known, failed <-chan error, logger *slog.Logger) error {
+func (c *serveCmd) follow(ctx context.Context, server *api.Server, known *secure.Known, failed <-chan error, logger *slog.Logger) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -230,6 +231,7 @@ func (c *serveCmd) follow(ctx context.Context, known *secure.Known, failed <-cha
 		broken = ""
 		if changed := next.Changed(known.Load()); len(changed) > 0 {
 			known.Store(next)
+			server.SetCallers(next.Callers.Names())
 			logger.Info("reloaded", slog.Any("changed", changed))
 		}
 	}

@@ -39,6 +39,7 @@ type rig struct {
 	web   string // address of the HTTP port
 	http  *http.Client
 
+	server  *api.Server
 	metrics *prometheus.Registry
 	grpc    string
 }
@@ -65,7 +66,7 @@ func newRig(t *testing.T, change func(*api.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, store: s, metrics: registry, http: &http.Client{Transport: new(http.Transport)}}
+	r := &rig{T: t, store: s, server: server, metrics: registry, http: &http.Client{Transport: new(http.Transport)}}
 	ended := make(chan error, 2)
 	listen := func(serve func(net.Listener) error) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

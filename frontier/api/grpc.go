@@ -11,7 +11,6 @@ import (
 	"time"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -59,10 +58,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: time.Minute, Timeout: arrivalTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(
-			logging.StreamServerInterceptor(logging.LoggerFunc(func(ctx context.Context, level logging.Level, text string, fields ...any) {
-				s.logger.Log(ctx, slog.Level(level), text, fields...)
-			}), logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(levelOf)),
-			s.count,
+			s.logged,
 			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked)),
 			s.admit),
 	}
@@ -70,26 +66,6 @@ func (s *Server) options() []grpc.ServerOption {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.config.TLS)))
 	}
 	return options
-}
-
-// count is the interceptor that counts the calls of the contract.
-func (s *Server) count(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	began := time.Now()
-	err := handler(srv, stream)
-	if name, own := strings.CutPrefix(info.FullMethod, "/"+pb.FrontierService_ServiceDesc.ServiceName+"/"); own {
-		s.metrics.ended(name, status.Code(err), time.Since(began))
-	}
-	return err
-}
-
-func levelOf(code codes.Code) logging.Level {
-	switch code {
-	case codes.OK, codes.Canceled, codes.Unauthenticated: // unauthenticated clients must not fill the log
-		return logging.LevelDebug
-	case codes.Internal, codes.Unknown, codes.DataLoss:
-		return logging.LevelError
-	}
-	return logging.LevelInfo
 }
 
 // panicked logs a panic. It ends only its call, which does not get the value.
@@ -144,6 +120,7 @@ func (s *Server) enter(ctx context.Context, method string) (c *caller, leave fun
 	if err != nil {
 		return nil, nil, err
 	}
+	setCaller(ctx, name)
 	if strings.HasPrefix(method, "/grpc.reflection.") {
 		return s.gate.enter(name, reflectionLimit)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"fetchd/frontier/store"
 	"fetchd/internal/reflection"
+	"fetchd/internal/rejections"
 )
 
 // descriptor is the contract as .ci/generate compiles it, with the comments, which the generated code
@@ -53,17 +54,18 @@ type Config struct {
 
 // Server serves a frontier. Its methods are safe for concurrent use.
 type Server struct {
-	service *service
-	gate    *gate
-	public  *gate // for health, which needs no credentials
-	config  Config
-	logger  *slog.Logger
-	grpc    *grpc.Server
-	web     *http.Server
-	health  *health.Server
-	metrics *Metrics
-	stop    context.CancelFunc // ends waits, streams and the loops
-	loops   sync.WaitGroup
+	service  *service
+	gate     *gate
+	public   *gate // for health, which needs no credentials
+	config   Config
+	logger   *slog.Logger
+	grpc     *grpc.Server
+	web      *http.Server
+	health   *health.Server
+	metrics  *Metrics
+	rejected *rejections.Log
+	stop     context.CancelFunc // ends waits, streams and the loops
+	loops    sync.WaitGroup
 }
 
 // reapEvery is the time between two looks for expired leases and for pages to fetch again.
@@ -76,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Stall = cmp.Or(cfg.Stall, 30*time.Second)
 	stopping, stop := context.WithCancel(context.Background())
-	s := &Server{config: cfg, logger: cfg.Logger, gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
+	s := &Server{config: cfg, logger: cfg.Logger, rejected: rejections.New(cfg.Logger), gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
 		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping,
 			polls: map[bool]chan struct{}{false: make(chan struct{}, 1), true: make(chan struct{}, 1)}, stats: make(chan cachedStats, 1)}}
 	s.service.stats <- cachedStats{}
@@ -137,9 +139,14 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	return nil
 }
 
+// SetCallers sets the names of the callers that have their own label value in the metric by caller. All
+// others count as "other", and so do names beyond the first 256 in alphabetical order.
+func (s *Server) SetCallers(names []string) { s.metrics.setCallers(names) }
+
 // Shutdown stops the server: health turns NOT_SERVING, claims stop waiting, streams of Watch end, and
 // other calls may finish until ctx ends. What its callers have claimed stays claimed.
 func (s *Server) Shutdown(ctx context.Context) error {
+	defer s.rejected.Flush()
 	s.health.Shutdown()
 	s.stop()
 	ended := make(chan struct{})

@@ -64,16 +64,14 @@ func (s *Server) serveMethod(m method, guard *webapi.Guard) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		webapi.Protect(rw.Header())
 		out := &webAnswer{server: s, rw: rw, control: http.NewResponseController(rw), stream: m.stream}
-		began := time.Now()
+		c := &endedCall{method: slog.String("http.path", m.path), name: m.name, began: time.Now()}
+		r = r.WithContext(context.WithValue(r.Context(), endedCallKey{}, c))
 		err := s.guarded(m, guard, r, out)
 		st := status.Convert(err)
 		if err != nil {
 			out.fail(st)
 		}
-		s.metrics.ended(m.name, st.Code(), time.Since(began))
-		level := slog.Level(levelOf(st.Code()))
-		s.logger.Log(r.Context(), level, "finished call", slog.String("http.path", m.path), slog.String("grpc.code", st.Code().String()),
-			slog.Float64("duration_seconds", time.Since(began).Seconds()), slog.String("peer.address", r.RemoteAddr))
+		s.ended(r.Context(), c, r.RemoteAddr, st)
 	}
 }
 
@@ -91,6 +89,7 @@ func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *we
 	if err != nil {
 		return err
 	}
+	setCaller(r.Context(), name)
 	c, leave, err := s.gate.enter(name, callLimit)
 	if err != nil {
 		return err

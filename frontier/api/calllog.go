@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/rejections"
+)
+
+// endedCall is a call for the log and the metrics.
+type endedCall struct {
+	method slog.Attr // or path
+	name   string    // of a method of the contract; empty: another one
+	caller string    // empty until it is known
+	began  time.Time
+}
+
+type endedCallKey struct{}
+
+// setCaller records the caller of the call of ctx.
+func setCaller(ctx context.Context, name string) {
+	if c, ok := ctx.Value(endedCallKey{}).(*endedCall); ok {
+		c.caller = name
+	}
+}
+
+// logged is the interceptor that logs and counts the ends of calls.
+func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	name, own := strings.CutPrefix(info.FullMethod, "/"+pb.FrontierService_ServiceDesc.ServiceName+"/")
+	if !own {
+		name = ""
+	}
+	c := &endedCall{method: slog.String("grpc.method", info.FullMethod), name: name, began: time.Now()}
+	ctx := context.WithValue(stream.Context(), endedCallKey{}, c)
+	wrapped := middleware.WrapServerStream(stream)
+	wrapped.WrappedContext = ctx
+	err := handler(srv, wrapped)
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	s.ended(ctx, c, address, status.Convert(err))
+	return err
+}
+
+// ended logs and counts the end of a call. A call that was rejected has its own line at DEBUG only,
+// because a caller can make thousands a second.
+func (s *Server) ended(ctx context.Context, c *endedCall, address string, st *status.Status) {
+	if c.name != "" {
+		s.metrics.ended(c.name, c.caller, st.Code(), time.Since(c.began))
+	}
+	level := levelOf(st.Code())
+	if level == slog.LevelInfo && isRejection(st.Code()) && c.caller != "" {
+		if s.logger.Enabled(ctx, level) {
+			s.rejected.Add(rejections.Call{Caller: c.caller, Reason: st.Code().String(), Method: c.method.Value.String(), Error: st.Message()})
+		}
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{c.method, slog.String("grpc.code", st.Code().String()),
+		slog.Float64("duration_seconds", time.Since(c.began).Round(time.Microsecond).Seconds()), slog.String("peer.address", address)}
+	if c.caller != "" {
+		attrs = append(attrs, slog.String("caller", c.caller))
+	}
+	if st.Message() != "" {
+		attrs = append(attrs, slog.String("grpc.error", st.Message()))
+	}
+	s.logger.LogAttrs(ctx, level, "finished call", attrs...)
+}
+
+func levelOf(code codes.Code) slog.Level {
+	switch code {
+	case codes.OK, codes.Canceled, codes.Unauthenticated: // unauthenticated clients must not fill the log
+		return slog.LevelDebug
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+
+// isRejection reports whether a call with this status did nothing.
+func isRejection(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.ResourceExhausted,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.Unavailable:
+		return true
+	}
+	return false
+}
