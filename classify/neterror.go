@@ -47,17 +47,19 @@ type Classified interface {
 // sentinel values, never the text. The first of these that applies decides:
 //
 //  1. A [Classified] error has its own class.
-//  2. [context.Canceled] is Cancelled.
-//  3. An error of the lookup, or a *[net.DNSError], is DNSNotFound if IsNotFound
+//  2. EMFILE and ENFILE are Internal: this process or machine has no file descriptor left,
+//     which says nothing about the origin.
+//  3. [context.Canceled] is Cancelled.
+//  4. An error of the lookup, or a *[net.DNSError], is DNSNotFound if IsNotFound
 //     is set and DNSFailure otherwise.
-//  4. A timeout has the timeout class of its phase.
-//  5. A certificate that does not verify is TLSCertificate, and any other TLS
+//  5. A timeout has the timeout class of its phase.
+//  6. A certificate that does not verify is TLSCertificate, and any other TLS
 //     failure TLSHandshake.
-//  6. While connecting, a refused connection is ConnectRefused, and a reset is
+//  7. While connecting, a refused connection is ConnectRefused, and a reset is
 //     ConnectionReset.
-//  7. In HTTP/2, a protocol error is Protocol. Any other stream error or GOAWAY
+//  8. In HTTP/2, a protocol error is Protocol. Any other stream error or GOAWAY
 //     is ConnectionReset.
-//  8. Any other error has the default class of its phase (spec §3).
+//  9. Any other error has the default class of its phase (spec §3).
 //
 // A caller that sets its own time limits should check [context.Cause] first:
 // HTTP/1 and HTTP/2 report a cancelled context with different errors.
@@ -67,6 +69,9 @@ func Error(phase Phase, err error) Class {
 	}
 	if known, ok := errors.AsType[Classified](err); ok {
 		return known.ErrorClass()
+	}
+	if NoDescriptor(err) {
+		return Internal
 	}
 	if errors.Is(err, context.Canceled) {
 		return Cancelled
@@ -87,6 +92,12 @@ func Error(phase Phase, err error) Class {
 		return c
 	}
 	return untyped(phase, err)
+}
+
+// NoDescriptor reports whether an error means that this process or machine may open no more files and
+// sockets (P6).
+func NoDescriptor(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 func resolveError(phase Phase, err error) Class {

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +125,12 @@ func TestErrorInEveryPhase(t *testing.T) {
 			_, err := io.ReadFull(strings.NewReader("a"), make([]byte, 2))
 			return err
 		}, [9]classify.Class{internal, internal, failure, connect, handshake, reset, reset, body, internal}},
+		{"no descriptor for a socket", func(*testing.T) error {
+			return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}
+		}, [9]classify.Class{internal, internal, internal, internal, internal, internal, internal, internal, internal}},
+		{"no descriptor in the whole system, for a lookup", func(*testing.T) error {
+			return &net.DNSError{Name: "origin.example", UnwrapErr: os.NewSyscallError("socket", syscall.ENFILE)}
+		}, [9]classify.Class{internal, internal, internal, internal, internal, internal, internal, internal, internal}},
 		{"a pipe that is closed", func(*testing.T) error {
 			r, w := io.Pipe()
 			_ = r.Close()

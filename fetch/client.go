@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
@@ -49,6 +50,8 @@ type Config struct {
 	// Dial replaces the resolver, the egress check of addresses, and TCP. It is for
 	// in-memory connections in tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// MaxIdle limits the idle connections to origins. Zero means [DefaultMaxIdle].
+	MaxIdle int
 	// UserAgent is sent if the caller sets none. Empty means "fetchd".
 	UserAgent string
 	// OmitHops omits [HopsHeader]. The service then cannot detect that it fetches
@@ -66,6 +69,9 @@ type Config struct {
 	// never.
 	Shutdown context.Context
 }
+
+// DefaultMaxIdle is the default of [Config].MaxIdle.
+const DefaultMaxIdle = conns.DefaultMaxIdle
 
 // OriginTLS holds the TLS settings of one origin.
 type OriginTLS = conns.OriginTLS
@@ -96,8 +102,8 @@ type Client struct {
 
 // New returns a client. The error names the field that is invalid.
 func New(cfg Config) (*Client, error) {
-	if cfg.MaxTotalTimeout < 0 {
-		return nil, errors.New("fetch: MaxTotalTimeout must not be negative")
+	if cfg.MaxTotalTimeout < 0 || cfg.MaxIdle < 0 {
+		return nil, errors.New("fetch: MaxTotalTimeout and MaxIdle must not be negative")
 	}
 	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func New(cfg Config) (*Client, error) {
 	if c.resolver == nil {
 		c.resolver = Resolver(cfg.NameServer)
 	}
-	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs})
+	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle})
 	if err := c.SetOrigins(cfg.Origins); err != nil {
 		return nil, err
 	}
@@ -260,6 +266,9 @@ func Resolver(address string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, network, orDefault(address, server))
+		if classify.NoDescriptor(err) {
+			return nil, &noDescriptor{err}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -270,6 +279,16 @@ func Resolver(address string) *net.Resolver {
 		return conn, nil
 	}}
 }
+
+// noDescriptor is an error of a lookup for which there was no descriptor. [net.DNSError] has the text
+// of most errors only, and unwraps to those that match the error of a context.
+type noDescriptor struct{ error }
+
+// Is makes the error match context.Canceled.
+func (*noDescriptor) Is(target error) bool { return target == context.Canceled }
+
+// Unwrap returns the cause.
+func (e *noDescriptor) Unwrap() error { return e.error }
 
 // maxDNSBytes is the maximum length of an answer of a name server over TCP. DNS allows 64 KiB.
 // Go would open a socket for each of up to 4,000 addresses to sort them, but a dial tries only 8.

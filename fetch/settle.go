@@ -93,6 +93,9 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		URL: a.hop.urlText(), Retryable: d.Retryable,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
 		Phase: a.phase, Reason: a.reason}
+	if d.Class == classify.Internal && a.reason == fault.NoDescriptor { // a later fetch may find one (P6)
+		f.Retryable = a.run.req.Policy.Repeatable(a.run.req.Method)
+	}
 	switch {
 	case d.Class == classify.TooManyRedirects:
 		f.Phase, f.Reason = classify.PhasePolicy, "too_many_redirects"

@@ -66,10 +66,10 @@ type flags struct {
 	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Maximum max_size_bytes of a request. Larger values are reduced to it." default:"1099511627776"`
 	MemoryBudget            int64         `help:"Maximum memory in bytes for fetches in flight, requests, bodies and unread responses. Beyond it, calls are refused. 0: half of the memory limit, minus 16 MiB. The memory limit is GOMEMLIMIT, or else 90 % of the cgroup's limit." default:"0"`
-	MaxFetches              int           `live:"" help:"Maximum number of fetches in flight. More are refused. 0: as many as fit into the memory budget, at most 10000." default:"0"`
+	MaxFetches              int           `live:"" help:"Maximum number of fetches in flight. More are refused. 0: as many as fit into the memory budget and the limit of open files, at most 10000." default:"0"`
 	MaxFetchesPerCaller     int           `live:"" help:"Maximum number of fetches in flight for one caller. A caller is a name, or else an address. 0: no separate limit." default:"0"`
 	NonIdempotentRetries    string        `live:"" complete:"by-request,forbid" help:"Retries of POST and PATCH. by-request allows them if the request has an idempotency key and sets allow_non_idempotent. forbid refuses requests that set it." default:"by-request"`
-	MaxConnections          int           `help:"Maximum number of connections on each port. More wait. If callers must authenticate, a quarter of it is for connections without an authenticated call. 0: one for each 192 KiB of the memory budget, at most 4096." default:"0"`
+	MaxConnections          int           `help:"Maximum number of connections on each port. More wait. If callers must authenticate, a quarter of it is for connections without an authenticated call. 0: one for each 192 KiB of the memory budget, at most 4096, and as many as fit into the limit of open files." default:"0"`
 	MaxConnectionsPerCaller int           `help:"Maximum number of connections from one address. More are closed. 0: half of --max-connections, at most 512." default:"0"`
 	DrainTime               time.Duration `help:"How long attempts may continue after SIGTERM." default:"30s"`
 	UserAgent               string        `help:"User-Agent for requests that set none. Default: fetchd/VERSION." placeholder:"TEXT"`

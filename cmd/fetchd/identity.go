@@ -11,10 +11,10 @@ func (s *settings) identityFiles() secure.IdentityFiles {
 		Tokens: s.TokenFile, SANs: s.TLSAllowSAN}
 }
 
-// limits returns the limits in the settings and the token file.
-func (s *settings) limits(id *secure.Identity) server.Limits {
+// limits returns the limits in the settings and the token file, and the capacity.
+func (s *settings) limits(id *secure.Identity, has *capacity) server.Limits {
 	l := server.Limits{MaxTotalTimeout: s.MaxTotalTimeout, MaxBodyBytes: s.MaxBodyBytes,
-		MaxFetches: s.MaxFetches, MaxFetchesPerCaller: s.MaxFetchesPerCaller}
+		MaxFetches: has.fetches, MaxFetchesPerCaller: s.MaxFetchesPerCaller}
 	if s.NonIdempotentRetries == nonIdempotentForbid {
 		l.NonIdempotentRetries = server.NonIdempotentForbidden
 	}

@@ -24,6 +24,8 @@ const lookEvery = time.Minute
 type live struct {
 	program
 	settings *settings // current
+	has      capacity  // at the start
+	listens  int       // number of ports
 	known    secure.Known
 	origins  *origins
 	stores   *stores.Set
@@ -93,12 +95,13 @@ func (l *live) reload() {
 	if err == nil {
 		found, err = next.readOrigins(l.origins)
 	}
+	now := next.capacity(l.has.files, l.has.budget)
 	var bodies *stores.Set
 	if err == nil {
 		bodies, err = next.readStores(l.stores)
 	}
 	if err == nil {
-		if err = l.server.SetLimits(next.limits(id)); err != nil { // the last thing that can fail
+		if err = l.server.SetLimits(next.limits(id, &now)); err != nil { // the last thing that can fail
 			bodies.Without(l.stores).Drop()
 		}
 	}
@@ -113,6 +116,9 @@ func (l *live) reload() {
 	l.settings, l.broken, l.longest = next, "", max(l.longest, next.MaxTotalTimeout)
 	if len(waiting) > 0 {
 		l.logger.Warn("settings that need a restart have changed: they stay as they were", slog.Any("settings", waiting))
+	}
+	for _, e := range next.exceeding(&now, l.listens) {
+		l.logger.Warn("a setting needs more files than the process may have open", slog.String("setting", e[0]), slog.String("remedy", e[1]))
 	}
 	l.force(id, changed)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"fetchd/internal/healthcheck"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/openfiles"
 	"fetchd/internal/ports"
 	"fetchd/internal/secure"
 	"fetchd/internal/stores"
@@ -88,7 +91,9 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 	defer ready.stores.Drop() // serve closes them, unless it fails early
 	if s.command == "config" {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
-		return p.print(s)
+		has := s.capacity(openfiles.Read(), cmp.Or(s.MemoryBudget, heap.Limit().Budget()))
+		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
+		return p.print(s, &has)
 	}
 	return serve(ctx, *p, s, ready, lines, logger, level)
 }
@@ -141,7 +146,9 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueue.Queue, logger *slog.Logger, level *slog.LevelVar) error {
 	heap.Hold()
 	memory := heap.Limit()
-	budget := cmp.Or(s.MemoryBudget, memory.Budget())
+	has := s.capacity(openfiles.Read(), cmp.Or(s.MemoryBudget, memory.Budget()))
+	r.engine.MaxIdle = has.idle
+	readEarly(ctx)
 	lines.Notice(droppedLine(s, level))
 	log.SetOutput(io.Discard) // net/http logs bytes of origins, which may be secrets
 	listeners, err := ports.Listen(r.ports)
@@ -166,18 +173,20 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.ports)
-	l := &live{program: p, settings: s, observer: observer, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
+	l := &live{program: p, settings: s, observer: observer, has: has, listens: len(r.ports), logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
 	l.known.Store(r.identity)
 	observer.SetCallers(r.identity.Callers.Names())
-	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
+	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity, &has),
 		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Logger: logger, Observe: observer,
-		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: budget,
-		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
+		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: has.budget,
+		MaxConnections: has.connections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
 		return errors.Join(err, ports.Close(listeners))
 	}
-	logger.Info("serving", append(s.serving(r.ports), slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source),
-		slog.Int64("memory_budget", budget), slog.Int("max_fetches", cmp.Or(s.MaxFetches, server.DefaultMaxFetches(budget))))...)
+	logger.Info("serving", slices.Concat(s.serving(r.ports), []any{slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source)}, has.attrs())...)
+	for _, e := range s.exceeding(&has, len(r.ports)) {
+		logger.Warn("a setting needs more files than the process may have open", slog.String("setting", e[0]), slog.String("remedy", e[1]))
+	}
 	for _, stray := range s.strays {
 		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
 	}
@@ -210,6 +219,16 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		logger.Info("stopped")
 	}
 	return err
+}
+
+// readEarly reads the files of the system that Go would read at the first fetch. If there were no
+// descriptor at that time, Go would trust no authority, and use the wrong name server. Errors are those
+// of the fetches.
+func readEarly(ctx context.Context) {
+	_, _ = x509.SystemCertPool()
+	ctx, cancel := context.WithCancel(ctx)
+	cancel() // the lookup itself is not needed
+	_, _ = fetch.Resolver("").LookupNetIP(ctx, "ip", "localhost.")
 }
 
 // console returns nil if the console is off. open are the open ports.

@@ -1,6 +1,7 @@
 package conns
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,7 +19,8 @@ import (
 // Limits of idle connections. Connections in use have no limit, because a fetch would have to
 // wait for it.
 const (
-	maxIdle        = 1024
+	// DefaultMaxIdle is the default of [Config].MaxIdle.
+	DefaultMaxIdle = 1024
 	maxIdlePerHost = 512 // connecting costs more than a fetch (decision 16)
 	// idleLimit is how long a connection may be idle, unless the origin says less.
 	idleLimit = 60 * time.Second
@@ -41,6 +43,8 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// RootCAs verifies the certificates of origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
+	// MaxIdle limits the idle connections. Zero means [DefaultMaxIdle].
+	MaxIdle int
 	// Origins holds the TLS settings of single origins, by "host:port"; see
 	// [Pool.SetOrigins].
 	Origins map[string]*OriginTLS
@@ -61,6 +65,7 @@ type Pool struct {
 	resolver *net.Resolver
 	proxy    *url.URL
 	override func(ctx context.Context, network, address string) (net.Conn, error)
+	maxIdle  int
 	tls      *tls.Config
 	origins  atomic.Pointer[map[string]*OriginTLS]
 	// The transports only make connections. Those of alone and tapped use HTTP/1.1, and those of
@@ -95,7 +100,7 @@ type host struct {
 
 // New returns a pool without connections.
 func New(cfg Config) *Pool {
-	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, hosts: make(map[key]*host)}
+	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle), hosts: make(map[key]*host)}
 	p.origins.Store(&cfg.Origins)
 	p.tls = &tls.Config{
 		RootCAs:            cfg.RootCAs,
@@ -283,7 +288,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 	if p.sweeps == nil {
 		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
 	}
-	if p.idle.n <= maxIdle {
+	if p.idle.n <= p.maxIdle {
 		return nil
 	}
 	longest := p.idle.oldest

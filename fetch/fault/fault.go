@@ -19,6 +19,9 @@ type Error struct {
 // OutOfMemory is the error of a fetch for which the memory budget has nothing left.
 var OutOfMemory = New(classify.OutOfMemory, classify.NoPhase, "memory")
 
+// NoDescriptor is the reason of INTERNAL if this process or machine may open no more files and sockets.
+const NoDescriptor = "too_many_open_files"
+
 // New returns an error of a class.
 func New(class classify.Class, phase classify.Phase, reason string) *Error {
 	return &Error{Class: class, Phase: phase, Reason: reason}
@@ -60,6 +63,9 @@ func (e *PhaseError) Unwrap() error { return e.err }
 func ReasonOf(err error) string {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Reason
+	}
+	if classify.NoDescriptor(err) {
+		return NoDescriptor
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired {

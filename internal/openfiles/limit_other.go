@@ -1,0 +1,6 @@
+//go:build !unix
+
+package openfiles
+
+// Read returns [Unlimited].
+func Read() Limit { return Unlimited }

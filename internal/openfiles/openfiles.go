@@ -1,0 +1,34 @@
+// Package openfiles divides the files and sockets that a process may have open among those who need
+// them.
+package openfiles
+
+import "math"
+
+// Limit is the maximum number of files and sockets that a process may have open: its descriptors.
+type Limit int
+
+// Unlimited stands for a limit that is not known.
+const Unlimited = Limit(math.MaxInt32)
+
+const (
+	// reserve is for listeners, the log, certificates, files that are read again, and the runtime.
+	reserve = 64
+	// ofFetch is what a fetch uses: a connection, and a lookup, a second address or a file.
+	ofFetch = 2
+)
+
+// free returns what is left to divide.
+func (l Limit) free() int { return max(int(l)-reserve, 8) }
+
+// Fetches returns the maximum number of fetches in flight. They use half of what is free.
+func (l Limit) Fetches() int { return l.free() / 2 / ofFetch }
+
+// Connections returns the maximum number of connections of each of two ports. They use a quarter.
+func (l Limit) Connections() int { return l.free() / 4 / 2 }
+
+// Idle returns the maximum number of idle connections to origins. They use a quarter.
+func (l Limit) Idle() int { return l.free() / 4 }
+
+// Need returns the limit that so many fetches, connections of callers on all ports and idle connections
+// need.
+func Need(fetches, connections, idle int) int { return reserve + ofFetch*fetches + connections + idle }

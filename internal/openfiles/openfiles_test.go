@@ -1,0 +1,43 @@
+package openfiles_test
+
+import (
+	"testing"
+
+	"fetchd/internal/openfiles"
+)
+
+// TestShares checks that the shares of a limit fit into it, and that the usual limit of a service does
+// not reduce the defaults of fetchd.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		limit                      openfiles.Limit
+		fetches, connections, idle int // -1: at least the default
+	}{
+		{0, 2, 1, 2},
+		{64, 2, 1, 2},
+		{256, 48, 24, 48},
+		{1024, 240, 120, 240},
+		{4096, 1008, 504, 1008},
+		{65_536, -1, -1, -1},
+		{openfiles.Unlimited, -1, -1, -1},
+	} {
+		got := [3]int{row.limit.Fetches(), row.limit.Connections(), row.limit.Idle()}
+		want := [3]int{row.fetches, row.connections, row.idle}
+		if row.fetches < 0 {
+			if got[0] < 10_000 || got[1] < 4096 || got[2] < 1024 {
+				t.Errorf("%d files: %v, want at least the defaults", row.limit, got)
+			}
+			continue
+		}
+		if got != want {
+			t.Errorf("%d files: %v, want %v", row.limit, got, want)
+		}
+		if need := openfiles.Need(got[0], 2*got[1], got[2]); need > max(int(row.limit), 72) {
+			t.Errorf("%d files: the shares need %d", row.limit, need)
+		}
+	}
+	if openfiles.Read() < 16 {
+		t.Errorf("this process may have %d files open", openfiles.Read())
+	}
+}
