@@ -16,6 +16,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/heap"
+	"fetchd/internal/openfiles"
 	"fetchd/internal/stores"
 	"fetchd/server"
 	"fetchd/server/embed"
@@ -34,10 +35,13 @@ type services struct {
 // The caller calls stop.
 func (c services) connect(logger *slog.Logger, open int, longest time.Duration, records *stores.Set) (_ []frontier.Service, stop func(), err error) {
 	if len(c.Server) == 0 {
+		files := openfiles.Read()
+		idle := min(fetch.DefaultMaxIdle, files.Idle())
+		warnFiles(logger, files, open, idle)
 		return startInside(server.Config{
 			Fetch: fetch.Config{
 				Egress:    fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort},
-				UserAgent: agent(),
+				UserAgent: agent(), MaxIdle: idle,
 			},
 			Limits:       server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
 			MemoryBudget: heap.Limit().Budget(),

@@ -24,6 +24,7 @@ import (
 	"fetchd/internal/healthcheck"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/openfiles"
 	"fetchd/internal/ports"
 	"fetchd/internal/secure"
 	"fetchd/internal/version"
@@ -150,6 +151,8 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 			return known.Load().Callers.Name(token, state)
 		}
 	}
+	files := openfiles.Read()
+	config.MaxConnections = maxConnections(files, c.Connections)
 	listeners, err := ports.Listen(at)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Err: err}
@@ -165,6 +168,10 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 		attrs = append(attrs, slog.String(strings.ReplaceAll(at[i].Flag, "-", "_"), l.Addr().String()))
 		serve := []func(net.Listener) error{server.Serve, server.ServeWeb}[i]
 		go func() { failed <- serve(l) }() // ends with Shutdown
+	}
+	attrs = append(attrs, slog.Int("max_connections", config.MaxConnections))
+	if files < openfiles.Unlimited {
+		attrs = append(attrs, slog.Int("max_open_files", int(files)))
 	}
 	logger.Info("serving", attrs...)
 	stopCounting := c.count(ctx, s, registry, logger)

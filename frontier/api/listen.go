@@ -9,7 +9,11 @@ import (
 
 // Maximum numbers of open connections of a port. Over the total, the next one waits. Over that of its
 // address, it is closed.
-const maxConns, maxConnsOfAddress = 1024, 256
+const (
+	// DefaultMaxConnections is the default of [Config].MaxConnections.
+	DefaultMaxConnections = 1024
+	maxConnsOfAddress     = 256
+)
 
 // listener limits connections.
 type listener struct {
@@ -19,7 +23,7 @@ type listener struct {
 	from map[string]int
 }
 
-func newListener(l net.Listener) *listener {
+func newListener(l net.Listener, maxConns int) *listener {
 	return &listener{Listener: netutil.LimitListener(l, maxConns), from: make(map[string]int)}
 }
 

@@ -44,6 +44,8 @@ type Config struct {
 	Hosts []string
 	// Page serves GET / and GET /console/ of the HTTP port. Nil means no page.
 	Page http.Handler
+	// MaxConnections limits the open connections of each port. Zero means [DefaultMaxConnections].
+	MaxConnections int
 	// Stall is how long a caller may read nothing before its call ends. Zero means 30 seconds.
 	Stall time.Duration
 	// Metrics gets the metrics of the server, and serves /metrics. Nil means no metrics.
@@ -76,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	cfg.Stall = cmp.Or(cfg.Stall, 30*time.Second)
+	cfg.Stall, cfg.MaxConnections = cmp.Or(cfg.Stall, 30*time.Second), cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
 	stopping, stop := context.WithCancel(context.Background())
 	s := &Server{config: cfg, logger: cfg.Logger, rejected: rejections.New(cfg.Logger), gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
 		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping,
@@ -120,7 +122,7 @@ func (s *Server) reap(ctx context.Context) {
 
 // Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(newListener(l)); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+	if err := s.grpc.Serve(newListener(l, s.config.MaxConnections)); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
@@ -133,7 +135,7 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	if s.web.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
 	}
-	if err := serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(newListener(l, s.config.MaxConnections)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
