@@ -183,7 +183,8 @@ func (r *rig) pprof(s *service) []string {
 	return []string{pprofSocket + "=" + s.socket}
 }
 
-// startFetchd starts fetchd with its defaults, plus access to the origin on loopback and stores in
+// startFetchd starts fetchd with its defaults, plus slots of which one caller gets 10,000, access to the
+// origin on loopback, and stores in
 // the working folder. Its log goes into a file.
 func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error) {
 	stores := filepath.Join(r.work, "stores.yaml")
@@ -191,7 +192,7 @@ func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error)
 		return nil, err
 	}
 	args := append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
-		"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", r.authority, "--stores-file", stores}, more...)
+		"--egress-allow-cidr", "127.0.0.0/8", "--max-fetches", "11635", "--egress-ca-file", r.authority, "--stores-file", stores}, more...)
 	for _, name := range []string{"http", "https", "h2"} {
 		_, port, err := net.SplitHostPort(r.addrs[name])
 		if err != nil {

@@ -38,7 +38,7 @@ func start(ctx context.Context, t *testing.T, env ...string) *process {
 		t.Fatal(err)
 	}
 	args := []string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "", "--egress-allow-cidr", "127.0.0.0/8",
-		"--egress-ca-file", authority, "--max-fetches", "10000", "--memory-budget", "1073741824",
+		"--egress-ca-file", authority, "--max-fetches", "11635", "--memory-budget", "1073741824", // of these slots a single caller gets 10,000
 		"--max-connections-per-caller", "2000", "--drain-time", "2s"}
 	for _, name := range []string{"http", "https", "h2fault"} {
 		_, port, err := net.SplitHostPort(p.origin.Addr(name))

@@ -23,6 +23,7 @@ const (
 	// Capacity is 64 fetches of 200 ms, 320 a second, which any machine can serve. The
 	// test measures how the service handles more.
 	places    = 64
+	slots     = 74 // of which a single caller gets as many as places
 	takes     = 200 * time.Millisecond
 	overTimes = 4
 	peakFor   = 3 * time.Second
@@ -48,7 +49,7 @@ type offered struct {
 func TestOverload(t *testing.T) {
 	ctx := rig.Long(t, 3*time.Minute)
 	o := rig.Origin(t)
-	p := newService(t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(places))
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(slots))
 	var clients []pb.FetchServiceClient
 	for range 4 {
 		clients = append(clients, pb.NewFetchServiceClient(rig.Dial(t, p.addr)))
