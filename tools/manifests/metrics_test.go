@@ -38,6 +38,12 @@ var metrics = map[string][]string{
 	"process_resident_memory_bytes": nil,
 	"process_start_time_seconds":    nil,
 
+	"fetchd_caller_fetches_total":     {"caller", "outcome"},
+	"fetchd_caller_attempts_total":    {"caller"},
+	"fetchd_caller_body_bytes_total":  {"caller"},
+	"fetchd_caller_refused_total":     {"caller", "reason"},
+	"fetchd_caller_fetches_in_flight": {"caller"},
+
 	"fetchd_connections_open":          nil,
 	"fetchd_connections_idle":          nil,
 	"fetchd_connections_dialled_total": nil,
