@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		ctx, stop := cli.Interruptible()
 		defer stop()
-		fmt.Println("serving")
+		_, _ = fmt.Fprintln(os.Stdout, "serving")
 		<-ctx.Done()
-		fmt.Println("draining")
+		_, _ = fmt.Fprintln(os.Stdout, "draining")
 		select {}
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // TestInterruptible checks that the first signal cancels the context and the second one ends the
