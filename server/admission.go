@@ -36,6 +36,7 @@ type admission struct {
 	callers  map[string]int
 	waiting  map[string]*waiter // by caller
 	claims   int                // waiters without tasks
+	dropped  time.Time          // when claims were last looked at
 	arrivals uint64             // number of waiters so far
 	admitted uint64             // number of fetches admitted so far
 	last     string             // the caller that was admitted last
@@ -129,10 +130,10 @@ func (a *admission) claimLocked(caller string) {
 	if a.callers[caller] > 0 {
 		return
 	}
-	w := a.waiting[caller]
+	w, now := a.waiting[caller], time.Now()
 	if w == nil {
-		if a.claims >= maxClaims {
-			a.dropClaimsLocked(time.Now())
+		if a.claims >= maxClaims && now.Sub(a.dropped) > claimTime/10 { // not for each of thousands of calls
+			a.dropClaimsLocked(now)
 		}
 		if a.claims >= maxClaims {
 			return
@@ -141,12 +142,13 @@ func (a *admission) claimLocked(caller string) {
 		a.claims++
 	}
 	if w.tasks.Len() == 0 {
-		w.until = time.Now().Add(claimTime)
+		w.until = now.Add(claimTime)
 	}
 }
 
 // dropClaimsLocked removes the claims that have ended.
 func (a *admission) dropClaimsLocked(now time.Time) {
+	a.dropped = now
 	for caller, w := range a.waiting {
 		if w.tasks.Len() == 0 && !w.until.After(now) {
 			a.claims--
