@@ -20,5 +20,5 @@ func warnFiles(logger *slog.Logger, files openfiles.Limit, open, idle int) {
 // maxConnections returns the maximum number of connections of each of the two ports of "frontier
 // serve", with that many connections to the database.
 func maxConnections(files openfiles.Limit, database int) int {
-	return min(max(int(files)-openfiles.Need(0, database, 0), 2)/2, api.DefaultMaxConnections)
+	return min(max(int(files)-openfiles.Need(0, database, 0), 32)/2, api.DefaultMaxConnections)
 }

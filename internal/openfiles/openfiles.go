@@ -17,8 +17,9 @@ const (
 	ofFetch = 2
 )
 
-// free returns what is left to divide.
-func (l Limit) free() int { return max(int(l)-reserve, 8) }
+// free returns what is left to divide. Below 128 files it is more than there is, because a service with
+// one connection is of no use.
+func (l Limit) free() int { return max(int(l)-reserve, 64) }
 
 // Fetches returns the maximum number of fetches in flight. They use half of what is free.
 func (l Limit) Fetches() int { return l.free() / 2 / ofFetch }

@@ -14,8 +14,9 @@ func TestShares(t *testing.T) {
 		limit                      openfiles.Limit
 		fetches, connections, idle int // -1: at least the default
 	}{
-		{0, 2, 1, 2},
-		{64, 2, 1, 2},
+		{0, 16, 8, 16},
+		{64, 16, 8, 16},
+		{128, 16, 8, 16},
 		{256, 48, 24, 48},
 		{1024, 240, 120, 240},
 		{4096, 1008, 504, 1008},
@@ -33,7 +34,7 @@ func TestShares(t *testing.T) {
 		if got != want {
 			t.Errorf("%d files: %v, want %v", row.limit, got, want)
 		}
-		if need := openfiles.Need(got[0], 2*got[1], got[2]); need > max(int(row.limit), 72) {
+		if need := openfiles.Need(got[0], 2*got[1], got[2]); need > max(int(row.limit), 128) {
 			t.Errorf("%d files: the shares need %d", row.limit, need)
 		}
 	}
