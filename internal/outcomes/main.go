@@ -68,6 +68,8 @@ from ` + "`standard`" + `, both are shown.
 `
 
 const tail = `
+An error of class internal with the reason too_many_open_files is retryable: the server had no file descriptor left, and the target is not at fault.
+
 Classes may be added. If you do not know one, use the failure type and ` + "`retryable`" + `.
 
 ## Messages for people
