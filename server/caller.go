@@ -78,14 +78,6 @@ func callerOf(ctx context.Context) string {
 	return callerAt(p.Addr)
 }
 
-// nameOf returns the name of the caller of a call, or "" if it has none.
-func nameOf(ctx context.Context) string {
-	if c := callerContextOf(ctx); c != nil {
-		return c.name
-	}
-	return ""
-}
-
 // callerAt returns the caller at an address: the IP without the port. For IPv6 it is the network
 // of 64 bits, because one host usually has a whole one.
 func callerAt(addr net.Addr) string {

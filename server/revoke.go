@@ -90,6 +90,14 @@ func callerContextOf(ctx context.Context) *callerContext {
 	return c
 }
 
+// nameOf returns the name of the caller of a call, or "" if it has none.
+func nameOf(ctx context.Context) string {
+	if c := callerContextOf(ctx); c != nil {
+		return c.name
+	}
+	return ""
+}
+
 // enter records that a call is in flight, until leave. It must be called after the request
 // has arrived: gRPC answers CANCELLED if a stream's context ends before that.
 func (a *authentication) enter(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/openfiles"
 	"fetchd/server"
 )
@@ -45,6 +46,14 @@ func (c *capacity) String() string {
 	}
 	return fmt.Sprintf("max-fetches %d, max-connections %d, idle connections to origins %d; memory budget %d bytes, open files %s",
 		c.fetches, c.connections, c.idle, c.budget, files)
+}
+
+// printCapacity writes the capacity as a comment below the settings.
+func (p *program) printCapacity(has *capacity) error {
+	if _, err := fmt.Fprintf(p.stdout, "# in effect: %s\n", has); err != nil {
+		return cli.OutputError(err)
+	}
+	return nil
 }
 
 // exceeding returns the settings that need more files than there are, each with its source and value, and

@@ -14,9 +14,8 @@ import (
 	"fetchd/internal/secure"
 )
 
-// print writes the settings as a file that can be read again, each with its source. The last line is a
-// comment with the capacity.
-func (p *program) print(s *settings, has *capacity) error {
+// print writes the settings as a file that can be read again, each with its source.
+func (p *program) print(s *settings) error {
 	var out strings.Builder
 	for _, o := range s.options {
 		text, err := o.yaml()
@@ -29,7 +28,6 @@ func (p *program) print(s *settings, has *capacity) error {
 		}
 		_, _ = fmt.Fprintf(&out, "%s: %s # %s%s\n", o.name, text, o.from, note)
 	}
-	_, _ = fmt.Fprintf(&out, "# in effect: %s\n", has)
 	if _, err := fmt.Fprint(p.stdout, out.String()); err != nil {
 		return cli.OutputError(err)
 	}

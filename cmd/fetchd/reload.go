@@ -24,15 +24,15 @@ const lookEvery = time.Minute
 type live struct {
 	program
 	settings *settings // current
-	has      capacity  // at the start
-	listens  int       // number of ports
 	known    secure.Known
 	origins  *origins
 	stores   *stores.Set
 	retired  []*retired
 	longest  time.Duration // of --max-total-timeout, since the start
-	server   *server.Server
+	has      capacity      // at the start
+	listens  int           // number of ports
 	observer *observe.Observer
+	server   *server.Server
 	logger   *slog.Logger
 	level    *slog.LevelVar
 	broken   string // the error of the last check of the files
@@ -125,8 +125,8 @@ func (l *live) reload() {
 
 // force replaces the identity. Calls of callers that it does not allow end.
 func (l *live) force(id *secure.Identity, changed []string) {
-	l.known.Store(id)
 	l.observer.SetCallers(id.Callers.Names())
+	l.known.Store(id)
 	attrs := []any{slog.Any("changed", changed)}
 	if ended := l.server.Reauthenticate(); ended > 0 {
 		attrs = append(attrs, slog.Int("calls_ended", ended))

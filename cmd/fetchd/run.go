@@ -93,7 +93,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		has := s.capacity(openfiles.Read(), cmp.Or(s.MemoryBudget, heap.Limit().Budget()))
 		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
-		return p.print(s, &has)
+		return errors.Join(p.print(s), p.printCapacity(&has))
 	}
 	return serve(ctx, *p, s, ready, lines, logger, level)
 }
@@ -173,9 +173,8 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.ports)
-	l := &live{program: p, settings: s, observer: observer, has: has, listens: len(r.ports), logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
+	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
 	l.known.Store(r.identity)
-	observer.SetCallers(r.identity.Callers.Names())
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity, &has),
 		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Logger: logger, Observe: observer,
 		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: has.budget,
@@ -183,6 +182,8 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	if err != nil {
 		return errors.Join(err, ports.Close(listeners))
 	}
+	l.has, l.listens, l.observer = has, len(r.ports), observer
+	observer.SetCallers(r.identity.Callers.Names())
 	logger.Info("serving", slices.Concat(s.serving(r.ports), []any{slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source)}, has.attrs())...)
 	for _, e := range s.exceeding(&has, len(r.ports)) {
 		logger.Warn("a setting needs more files than the process may have open", slog.String("setting", e[0]), slog.String("remedy", e[1]))
