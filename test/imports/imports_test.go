@@ -71,6 +71,10 @@ var rules = []rule{
 		why: "a budget adds up what its users report and does not know them",
 	},
 	{
+		pkg: "internal/door", not: append([]string{"fetchd/server", "fetchd/frontier", "fetchd/gen", "fetchd/fetch", "fetchd/internal", "fetchd/observe"}, testLibraries...),
+		why: "both programs use it, and it knows neither the calls nor who may make them",
+	},
+	{
 		pkg: "internal/archive", only: []string{"fetchd/internal/budget", "fetchd/internal/flock", "fetchd/warc", "github.com/klauspost/compress"},
 		why: "an archive does not know who records, and where files are uploaded to",
 	},
