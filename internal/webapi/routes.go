@@ -50,11 +50,11 @@ func (r *Routes) AddHealth(draining context.Context) {
 
 // AddDescriptor serves the contract to clients that generate stubs at run time.
 func (r *Routes) AddDescriptor(filename string, descriptor []byte) {
-	r.Add("GET", "/v1/descriptor", func(rw http.ResponseWriter, _ *http.Request) {
+	r.Add("GET", "/v1/descriptor", Cached(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/x-protobuf")
 		Attach(rw.Header(), filename)
 		_, _ = rw.Write(descriptor) // an error means that the client is gone
-	})
+	})))
 }
 
 // Rest answers requests for all other paths.
