@@ -15,6 +15,7 @@ import (
 
 	"fetchd/bench/origin"
 	"fetchd/bench/process"
+	"fetchd/internal/wait"
 )
 
 // errMissing means that a program or something it needs is not installed.
@@ -191,6 +192,7 @@ func (s *service) memory(ctx context.Context) (heap, error) {
 	if _, h.peak, err = process.Resident(s.PID()); err != nil || s.Metrics == "" {
 		return h, err
 	}
+	wait.For(ctx, time.Second) // the page may be a second old
 	text, err := origin.Get(ctx, new(http.Transport), "http://"+s.Metrics+"/metrics")
 	if err != nil {
 		return h, err

@@ -204,11 +204,12 @@ func (m *Metrics) Refused(caller, reason string) {
 }
 
 // Handler returns the handler of GET /metrics. Metrics that cannot be collected, such
-// as those of the process without access to /proc, are omitted, and the error is logged.
+// as those of the process without access to /proc, are omitted, and the error is logged. It makes the
+// page for each request; its user must limit how often.
 func (m *Metrics) Handler() http.Handler {
 	scrape := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{m.logger},
-		MaxRequestsInFlight: 8, // more get 503
+		DisableCompression: true, // its user compresses the page
 	})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(ignoreWriteErrors{rw}, r) })
 }

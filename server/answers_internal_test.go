@@ -36,7 +36,7 @@ func TestAnswerIsCharged(t *testing.T) {
 				t.Parallel()
 				there, here := net.Pipe()
 				t.Cleanup(func() { _ = there.Close() })
-				c := &conn{Conn: here, release: func() {}}
+				c := accepted(t, here)
 				tick := newTicket(t)
 				m := wrapperspb.Bytes(make([]byte, size))
 				tick.becomeAnswer(proto.Size(m))
@@ -87,7 +87,7 @@ func TestOldestAnswer(t *testing.T) {
 		there, here := net.Pipe()
 		defer func() { _ = there.Close() }()
 		closed := make(chan time.Time, 1)
-		c := &conn{Conn: here, release: func() { closed <- time.Now() }}
+		c := accepted(t, closing{here, func() { closed <- time.Now() }})
 		began := time.Now()
 		add := func() *answer {
 			a := &answer{conn: c, since: time.Now()}
@@ -109,6 +109,7 @@ func TestOldestAnswer(t *testing.T) {
 		if at, want := <-closed, began.Add(3*time.Minute); !at.Equal(want) {
 			t.Errorf("closed at %s, want %s", at, want)
 		}
+		synctest.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.oldest != nil || c.newest != nil {
@@ -154,28 +155,5 @@ func TestRequestOfTooManyElements(t *testing.T) {
 				t.Errorf("%v, want INVALID_ARGUMENT at %s", err, row.at)
 			}
 		})
-	}
-}
-
-// TestCallerAt checks the caller of each kind of address.
-func TestCallerAt(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ addr, want string }{
-		{"192.0.2.1:5", "192.0.2.1"},
-		{"[::ffff:192.0.2.1]:5", "192.0.2.1"},
-		{"[2001:db8:1:2::3]:5", "2001:db8:1:2::/64"},
-		{"[2001:db8:1:2:ffff::]:6", "2001:db8:1:2::/64"},
-		{"[2001:db8:1:3::3]:5", "2001:db8:1:3::/64"},
-	} {
-		addr, err := net.ResolveTCPAddr("tcp", row.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := callerAt(addr); got != row.want {
-			t.Errorf("callerAt(%s) = %s, want %s", row.addr, got, row.want)
-		}
-	}
-	if got := callerAt(&net.UnixAddr{Name: "/run/x", Net: "unix"}); got != "/run/x" {
-		t.Errorf("a socket of this machine: %q", got)
 	}
 }

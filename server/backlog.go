@@ -30,9 +30,8 @@ const (
 	refusedTime = 500 * time.Millisecond
 	// writeTime is how long one write may take before the connection is closed.
 	writeTime = 30 * time.Second
-	// strangerCalls is the number of calls that an unauthenticated connection may make.
-	// It may make one more for each second that it is open.
-	strangerCalls = 64
+	// fewCalls is how many charges [conn.written] releases together.
+	fewCalls = 64
 )
 
 // errNoCalls is returned to unauthenticated clients that make too many calls.
@@ -59,19 +58,6 @@ func fieldBytes(fields map[string][]string, overhead int) (n int64) {
 		}
 	}
 	return n
-}
-
-// mayCall reports whether a connection may make another call. Only unauthenticated
-// connections are limited.
-func (c *conn) mayCall() bool {
-	if c == nil || !c.stranger.Load() {
-		return true
-	}
-	if c.made.Add(1) <= strangerCalls+int64(time.Since(c.opened).Seconds()) {
-		return true
-	}
-	go c.drop() // gRPC holds a lock here
-	return false
 }
 
 // callOver releases the charge of a call, or keeps it while the connection is blocked.
@@ -131,7 +117,7 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) written(n int) {
 	c.mu.Lock()
 	ended := min(len(c.over), n/endBytes)
-	if len(c.over)-ended <= strangerCalls {
+	if len(c.over)-ended <= fewCalls {
 		ended = len(c.over)
 	}
 	over := c.over[:ended]

@@ -3,11 +3,14 @@ package server
 import (
 	"io"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"fetchd/internal/budget"
+	"fetchd/internal/door"
 )
 
 // TestCallsOfAClientThatDoesNotRead checks that calls stay charged until their ends can
@@ -19,7 +22,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 		there, here := net.Pipe()
 		b := budget.New(1 << 20)
 		closed := make(chan struct{})
-		c := &conn{Conn: here, release: func() { close(closed) }}
+		c := accepted(t, closing{here, sync.OnceFunc(func() { close(closed) })})
 		call := func() (over func()) {
 			t.Helper()
 			memory := b.Lease("caller")
@@ -84,36 +87,11 @@ func TestWriteThatMakesNoProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there, here := net.Pipe()
 		defer func() { _ = there.Close() }()
-		c := &conn{Conn: here, release: func() {}}
+		c := accepted(t, here)
 		began := time.Now()
 		if _, err := c.Write([]byte("x")); err == nil || time.Since(began) != writeTime {
 			t.Errorf("Write = %v after %s, want an error after %s", err, time.Since(began), writeTime)
 		}
-	})
-}
-
-// TestUnauthenticatedCalls checks that an unauthenticated connection may make only a few calls.
-func TestUnauthenticatedCalls(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		there, here := net.Pipe()
-		defer func() { _ = there.Close() }()
-		c := &conn{Conn: here, release: func() {}, opened: time.Now()}
-		for range 2 * strangerCalls {
-			if !c.mayCall() {
-				t.Fatal("a caller is refused")
-			}
-		}
-		c.stranger.Store(true)
-		<-time.After(10 * time.Second)
-		n := 0
-		for c.mayCall() {
-			n++
-		}
-		if n != strangerCalls+10 {
-			t.Errorf("%d unauthenticated calls in 10 s, want %d", n, strangerCalls+10)
-		}
-		synctest.Wait()
 	})
 }
 
@@ -125,7 +103,7 @@ func TestCallsAfterABlockedWrite(t *testing.T) {
 		there, here := net.Pipe()
 		defer func() { _ = there.Close() }()
 		b := budget.New(4 << 20)
-		c := &conn{Conn: here, release: func() {}}
+		c := accepted(t, here)
 		go func() { _, _ = c.Write(make([]byte, 10*endBytes)) }()
 		<-time.After(blockedAfter + 1)
 		for range 200 {
@@ -146,4 +124,63 @@ func TestCallsAfterABlockedWrite(t *testing.T) {
 			t.Errorf("%d bytes are charged for calls whose ends have been read", got)
 		}
 	})
+}
+
+// one is a listener that accepts one connection.
+type one struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (l one) Accept() (net.Conn, error) {
+	if c, open := <-l.conns; open {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l one) Close() error {
+	close(l.conns)
+	return nil
+}
+
+// started is a connection that has sent a byte.
+type started struct {
+	net.Conn
+	read atomic.Bool
+}
+
+// Read implements net.Conn.
+func (s *started) Read(p []byte) (int, error) {
+	if !s.read.Swap(true) {
+		return 1, nil
+	}
+	return s.Conn.Read(p)
+}
+
+// accepted returns a connection of a caller.
+func accepted(t *testing.T, raw net.Conn) *conn {
+	t.Helper()
+	conns := make(chan net.Conn, 1)
+	conns <- &started{Conn: raw}
+	l := door.Listen(one{conns: conns}, door.Limits{Total: 1, PerAddress: 1, Strangers: 1})
+	t.Cleanup(func() { _ = l.Close() })
+	c, err := l.AcceptConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Authenticated()
+	return newConn(c)
+}
+
+// closing calls a function when the connection is closed for the first time.
+type closing struct {
+	net.Conn
+	closed func()
+}
+
+// Close implements net.Conn.
+func (c closing) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }

@@ -3,10 +3,9 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"net"
-	"net/netip"
 	"strings"
 
+	"fetchd/internal/door"
 	"fetchd/internal/secure"
 
 	"google.golang.org/grpc/credentials"
@@ -75,27 +74,5 @@ func callerOf(ctx context.Context) string {
 	if !ok || p.Addr == nil {
 		return ""
 	}
-	return callerAt(p.Addr)
-}
-
-// callerAt returns the caller at an address: the IP without the port. For IPv6 it is the network
-// of 64 bits, because one host usually has a whole one.
-func callerAt(addr net.Addr) string {
-	if at, ok := addr.(*remote); ok {
-		return at.caller
-	}
-	var at netip.AddrPort
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		at = tcp.AddrPort()
-	} else if parsed, err := netip.ParseAddrPort(addr.String()); err == nil {
-		at = parsed
-	}
-	if !at.IsValid() {
-		return addr.String()
-	}
-	ip := at.Addr().Unmap()
-	if ip.Is6() {
-		return netip.PrefixFrom(ip, 64).Masked().String()
-	}
-	return ip.String()
+	return door.Address(p.Addr)
 }

@@ -19,9 +19,19 @@ import (
 	"fetchd/server"
 )
 
-// served reports whether the server accepts a connection: the server sends first.
+// served reports whether the server accepts a connection of gRPC.
 func served(conn net.Conn) bool {
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // a failed read means the same
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // a failed read means the same
+	_, err := io.WriteString(conn, http2.ClientPreface)
+	if err == nil {
+		err = http2.NewFramer(conn, nil).WriteSettings()
+	}
+	return err == nil && answers(conn)
+}
+
+// answers reports whether the server sends something.
+func answers(conn net.Conn) bool {
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // as above
 	_, err := io.ReadFull(conn, make([]byte, 9))
 	return err == nil
 }
@@ -51,7 +61,7 @@ func TestUnauthenticatedConnections(t *testing.T) {
 	m.until(1) // its connection is authenticated
 	var idle []net.Conn
 	for i := range 100 {
-		conn := r.dialFrom(byte(4 + i%20))
+		conn := r.dialFrom(byte(4 + i%2))
 		if !served(conn) {
 			t.Fatalf("unauthenticated connection %d is not accepted", i+1)
 		}
@@ -60,11 +70,6 @@ func TestUnauthenticatedConnections(t *testing.T) {
 	for i, conn := range idle[:len(idle)-8] {
 		if err := over(conn); err != nil {
 			t.Fatalf("connection %d of %d: %v, want it closed for a newer one", i+1, len(idle), err)
-		}
-	}
-	for i := range 10 {
-		if !served(r.dialFrom(30)) {
-			t.Errorf("connection %d of one address is not accepted, want its idlest one closed", i+1)
 		}
 	}
 	for i := range 3 {
@@ -100,7 +105,7 @@ func TestUnauthenticatedConnectionsOverHTTP(t *testing.T) {
 	first := call()
 	for range 20 {
 		conn := r.dial(r.DialHTTP)
-		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || !served(conn) {
+		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || !answers(conn) {
 			t.Fatalf("an unauthenticated request: %v, or no answer", err)
 		}
 	}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 	"fetchd/observe"
 	"fetchd/server"
 )
@@ -72,14 +74,23 @@ func (o *observed) series() map[string]float64 {
 	return all
 }
 
-// want checks the values of series.
+// want checks the values of series. The page may be a second old, so it looks until they are right.
 func (o *observed) want(want map[string]float64) {
 	o.Helper()
-	all := o.series()
-	for name, v := range want {
-		if got, there := all[name]; !there || got != v {
-			o.Errorf("%s = %v, there: %v; want %v", name, got, there, v)
+	wrong := func() (all []string) {
+		now := o.series()
+		for name, v := range want {
+			if got, there := now[name]; !there || got != v {
+				all = append(all, fmt.Sprintf("%s = %v, there: %v; want %v", name, got, there, v))
+			}
 		}
+		return all
+	}
+	ctx, cancel := context.WithTimeout(o.Context(), 20*time.Second)
+	defer cancel()
+	var last []string
+	if wait.Until(ctx, 50*time.Millisecond, func() bool { last = wrong(); return len(last) == 0 }) != nil {
+		o.Errorf("%s", strings.Join(last, "\n"))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"fetchd/internal/door"
 )
 
 const (
@@ -24,16 +26,17 @@ const (
 // able to make it; if there are too many, the oldest unauthenticated call ends.
 type publicCalls struct {
 	most    int
+	names   bool // callers authenticate
 	refused refusals
 
 	mu    sync.Mutex
 	calls []*publicCall // oldest first
-	conns map[*conn]int
+	conns map[*door.Conn]int
 }
 
 // publicCall is a call without credentials.
 type publicCall struct {
-	conn   *conn
+	conn   *door.Conn
 	caller string
 	ctx    context.Context // done when the call must end for a newer one
 	cancel context.CancelFunc
@@ -44,19 +47,19 @@ func maxPublicWith(budget int64) int {
 	return int(min(max(budget/publicOfBudget/streamWindow, maxPublicOfConn), maxPublic))
 }
 
-func newPublicCalls(most int, refused refusals) *publicCalls {
-	return &publicCalls{most: most, refused: refused, conns: make(map[*conn]int)}
+func newPublicCalls(most int, names bool, refused refusals) *publicCalls {
+	return &publicCalls{most: most, names: names, refused: refused, conns: make(map[*door.Conn]int)}
 }
 
 // enter admits a call, or refuses it with RESOURCE_EXHAUSTED. A watch may end only a call
 // of an address that has more than its own. Clients reopen a watch that has ended, and
 // would otherwise end each other's forever.
 func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error) {
-	call := &publicCall{conn: connOf(ctx), caller: callerOf(ctx)}
+	call := &publicCall{conn: door.FromContext(ctx), caller: callerOf(ctx)}
 	call.ctx, call.cancel = context.WithCancel(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.conns[call.conn] >= maxPublicOfConn && (watch || call.mayEnd()) {
+	if p.conns[call.conn] >= maxPublicOfConn && (watch || p.mayEnd(call)) {
 		return nil, p.refused.refuse(ctx, "TOO_MANY_STREAMS_OF_CALLER", "this connection has as many health calls in flight as it may")
 	}
 	if len(p.calls) >= p.most {
@@ -67,17 +70,15 @@ func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error
 		p.endOldestLocked(busiest)
 	}
 	p.conns[call.conn]++
-	if call.conn != nil {
-		call.conn.calls.Add(1)
-	}
+	call.conn.Enter()
 	p.calls = append(p.calls, call)
 	return call, nil
 }
 
 // mayEnd reports whether the call may be ended for another one. Callers that have
 // authenticated must not be disturbed.
-func (c *publicCall) mayEnd() bool {
-	return c.conn == nil || c.conn.listener.strangers == 0 || c.conn.stranger.Load()
+func (p *publicCalls) mayEnd(c *publicCall) bool {
+	return !p.names || c.conn == nil || c.conn.IsStranger()
 }
 
 // busiestLocked returns the caller with the most calls that may be ended, and how many more it
@@ -85,7 +86,7 @@ func (c *publicCall) mayEnd() bool {
 func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
 	counts := make(map[string]int)
 	for _, c := range p.calls {
-		if c.mayEnd() {
+		if p.mayEnd(c) {
 			if counts[c.caller]++; counts[c.caller] > counts[caller] {
 				caller = c.caller
 			}
@@ -97,7 +98,7 @@ func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
 // endOldestLocked ends the caller's oldest call that may be ended.
 func (p *publicCalls) endOldestLocked(caller string) {
 	for _, c := range p.calls {
-		if c.caller == caller && c.mayEnd() {
+		if c.caller == caller && p.mayEnd(c) {
 			c.cancel()
 			p.removeLocked(c)
 			return
@@ -121,9 +122,7 @@ func (p *publicCalls) removeLocked(c *publicCall) {
 	}
 	p.calls = slices.Delete(p.calls, at, at+1)
 	decrement(p.conns, c.conn)
-	if c.conn != nil {
-		c.conn.calls.Add(-1)
-	}
+	c.conn.Leave()
 }
 
 // decrement decrements a count, and deletes it at zero.

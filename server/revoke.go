@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"fetchd/internal/door"
 )
 
 const (
@@ -64,6 +67,7 @@ func newAuthentication(ask Authenticator) *authentication {
 // is then authenticated.
 func (a *authentication) identify(ctx context.Context, shown Credentials) (context.Context, error) {
 	if a.ask == nil {
+		door.FromContext(ctx).Authenticated()
 		return ctx, nil
 	}
 	round := a.rounds.Load() // before asking: enter notices a later change
@@ -71,8 +75,17 @@ func (a *authentication) identify(ctx context.Context, shown Credentials) (conte
 	if err != nil {
 		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
 	}
-	connOf(ctx).authenticated()
+	door.FromContext(ctx).Authenticated()
 	return &callerContext{Context: ctx, name: name, shown: shown, round: round}, nil
+}
+
+// byCertificate reports whether a client certificate alone identifies a caller.
+func (a *authentication) byCertificate(state *tls.ConnectionState) bool {
+	if a.ask == nil {
+		return false
+	}
+	_, err := a.ask(Credentials{TLS: state})
+	return err == nil
 }
 
 // cancellable returns a context that ends when the caller is revoked. It must be called

@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/door"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
 	"fetchd/internal/stores"
@@ -77,9 +78,9 @@ type Config struct {
 	// 192 KiB of the memory budget, but no more than 4,096. Connections over the limit wait to
 	// be accepted. MaxConnectionsPerCaller limits those from one address (for IPv6: one
 	// network of 64 bits). Zero means half of MaxConnections, but no more than 512.
-	// Connections over that limit are closed. With an Authenticator, connections without an
-	// authenticated call get a quarter of MaxConnections, and the one that has been idle
-	// longest is closed to accept another.
+	// Over that limit, one without a call is closed, or else the new one. With an Authenticator,
+	// connections without an authenticated call get a quarter of MaxConnections, which
+	// addresses share equally: see package internal/door.
 	MaxConnections, MaxConnectionsPerCaller int
 	// Observe records metrics and traces of calls and fetches, and serves /metrics. It
 	// replaces Fetch.Observer. The server does not shut it down. Nil records nothing.
@@ -95,9 +96,9 @@ type Server struct {
 	grpc                *grpc.Server
 	web                 *http.Server
 	health              *health.Server
-	grpcConns, webConns bounds
-	listening           atomic.Pointer[listener] // of gRPC
-	listeningWeb        atomic.Pointer[listener]
+	grpcConns, webConns door.Limits
+	listening           atomic.Pointer[door.Listener] // of gRPC
+	listeningWeb        atomic.Pointer[door.Listener]
 	service             *service
 	budget              *budget.Budget
 	receiving           receiving
@@ -137,10 +138,10 @@ func New(cfg Config) (*Server, error) {
 	memory := budget.New(cmp.Or(cfg.MemoryBudget, int64(defaultMemoryBudget)))
 	cfg.Limits.memory = memory.Limit()
 	limits := cfg.Limits.withDefaults()
-	s := &Server{client: client, drain: drain, end: end, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.bounds(memory.Limit()),
+	s := &Server{client: client, drain: drain, end: end, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.connectionLimits(memory.Limit()),
 		receiving: receiving{budget: memory, refused: cfg.Observe.Refused, callers: make(map[string]int)}}
 	s.grpcConns = s.webConns
-	s.grpcConns.strangerBytes = strangerBytes
+	s.grpcConns.StrangerBytes = door.StrangerBytes
 	s.service = &service{
 		client:    client,
 		heartbeat: cmp.Or(cfg.Heartbeat, defaultHeartbeat),
@@ -160,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
 	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
 	s.grpc.RegisterService(s.description(), s.service)
-	healthCalls := &healthService{states: s.health, calls: newPublicCalls(maxPublicWith(memory.Limit()), cfg.Observe.Refused), watching: watching, hangUp: hangUp}
+	healthCalls := &healthService{states: s.health, calls: newPublicCalls(maxPublicWith(memory.Limit()), cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching, hangUp: hangUp}
 	s.grpc.RegisterService(healthCalls.desc(), healthCalls)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
@@ -180,9 +181,9 @@ func (s *Server) memory() (byKind map[string]int64, limit int64) {
 
 // Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	bounded := newListener(l, s.grpcConns)
+	bounded := door.Listen(l, s.grpcConns)
 	s.listening.Store(bounded)
-	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+	if err := s.grpc.Serve(listener{bounded}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
@@ -191,13 +192,13 @@ func (s *Server) Serve(l net.Listener) error {
 // ServeWeb serves the HTTP API on l until [Server.Shutdown], and closes l. It returns nil after a
 // shutdown.
 func (s *Server) ServeWeb(l net.Listener) error {
-	bounded := newListener(l, s.webConns)
+	bounded := door.Listen(l, s.webConns)
 	s.listeningWeb.Store(bounded)
 	serve := s.web.Serve
 	if s.web.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
 	}
-	if err := serve(bounded); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(listener{bounded}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -240,12 +241,13 @@ func DefaultMaxConnections(budget int64) int {
 	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/connectionBytes, 64), maxDefaultConns))
 }
 
-// bounds returns the connection limits of a port.
-func (c *Config) bounds(memory int64) bounds {
-	b := bounds{total: cmp.Or(c.MaxConnections, DefaultMaxConnections(memory))}
-	b.perCaller = cmp.Or(c.MaxConnectionsPerCaller, min(max(b.total/2, 1), maxDefaultCallerConns))
+// connectionLimits returns the limits of a port.
+func (c *Config) connectionLimits(memory int64) door.Limits {
+	l := door.Limits{Total: cmp.Or(c.MaxConnections, DefaultMaxConnections(memory))}
+	l.PerAddress = cmp.Or(c.MaxConnectionsPerCaller, min(max(l.Total/2, 1), maxDefaultCallerConns))
+	l.Strangers = l.Total
 	if c.Authenticate != nil {
-		b.strangers = max(b.total/strangerShare, 1)
+		l.Strangers = max(l.Total/strangerShare, 1)
 	}
-	return b
+	return l
 }

@@ -92,8 +92,8 @@ func (s *Server) finish(ctx context.Context, drop func(), done <-chan struct{}) 
 		}
 		if dropping = dropping || idle >= grace; dropping {
 			drop()
-			s.listening.Load().dropAll()
-			s.listeningWeb.Load().dropAll()
+			s.listening.Load().DropAll()
+			s.listeningWeb.Load().DropAll()
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/door"
 )
 
 // Limits on the connections of callers. They limit memory and time, and do not affect callers that
@@ -49,7 +49,7 @@ func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 		}),
 	}
 	if secure != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
+		options = append(options, grpc.Creds(door.Credentials(secure, s.service.callers.byCertificate)))
 	}
 	return options
 }
@@ -58,7 +58,8 @@ func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 // the handler. Callers that are not allowed are refused here, before the request is read.
 func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from := connOf(ctx)
-	if !from.mayCall() {
+	if !door.FromContext(ctx).MayCall() {
+		go from.drop() // gRPC holds a lock here
 		return ctx, errNoCalls
 	}
 	named, err := s.service.callers.identify(ctx, shownIn(ctx, info.Header))

@@ -6,18 +6,17 @@ import (
 	"log" //nolint:depguard // http.Server.ErrorLog has this type
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/door"
 	"fetchd/internal/webapi"
 	"fetchd/observe"
 )
@@ -50,10 +49,10 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	routes.Add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
 	routes.Add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
 	routes.AddDescriptor("fetchd.binpb", descriptor)
-	routes.Add("GET", "/openapi.json", serveOpenAPI)
+	routes.Add("GET", "/openapi.json", webapi.Cached(http.HandlerFunc(serveOpenAPI)))
 	routes.AddHealth(s.draining)
 	if metrics != nil {
-		routes.Add("GET", "/metrics", metrics.ServeHTTP)
+		routes.Add("GET", "/metrics", webapi.Cached(metrics))
 	}
 	if cfg.Console != nil {
 		routes.Add("GET", "/{$}", w.guard.Page(cfg.Console))
@@ -61,16 +60,14 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	}
 	routes.Rest()
 	return &http.Server{
-		Handler: w.bounded(routes), TLSConfig: cfg.TLS.Clone(), HTTP2: &http.HTTP2Config{
+		Handler: w.bounded(routes), TLSConfig: door.TLS(cfg.TLS), HTTP2: &http.HTTP2Config{
 			MaxReadFrameSize:              16 << 10, // the default, 1 MiB, is kept as a buffer by each connection
 			MaxReceiveBufferPerConnection: streamWindow, MaxReceiveBufferPerStream: streamWindow,
 			MaxConcurrentStreams: maxWebStreams,
 		},
 		ReadHeaderTimeout: handshakeTime, ReadTimeout: firstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxWebHead,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr()})
-		},
-		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
+		ConnContext: door.ConnContext,
+		ErrorLog:    log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
 }
 

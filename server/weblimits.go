@@ -3,29 +3,22 @@ package server
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/status"
 
 	"fetchd/internal/budget"
+	"fetchd/internal/door"
 	"fetchd/internal/secure"
 	"fetchd/internal/webapi"
 )
 
-const (
-	// maxWebOfConn is the number of requests in flight on an unauthenticated connection. A
-	// page of the console requests 15 files.
-	maxWebOfConn = 16
-	// maxFreeOfConn is the number of uncharged requests in flight on a connection.
-	maxFreeOfConn = 4
-	// pageTime is how long a client may take to read a page, the descriptor or the metrics, and
-	// an unauthenticated client any answer.
-	pageTime = 10 * time.Second
-)
+// maxFreeOfConn is the number of uncharged requests in flight on a connection.
+const maxFreeOfConn = 4
 
 // bounded charges the memory of a request from its start, except health and metrics, and limits the
 // requests of unauthenticated clients.
-func (w *web) bounded(next http.Handler) http.Handler {
+func (w *web) bounded(routes http.Handler) http.Handler {
+	next := door.Limit(routes, w.identifies)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
 			webapi.Protect(rw.Header())
@@ -38,7 +31,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
 				}
 			}
-			endInTime(rw, r, func() { w.strangers(next, rw, r) })
+			door.EndInTime(rw, r, func() { next.ServeHTTP(rw, r) })
 			return
 		}
 		memory := w.service.budget.Lease(callerOf(r.Context()))
@@ -48,44 +41,18 @@ func (w *web) bounded(next http.Handler) http.Handler {
 			return
 		}
 		if r.URL.Path != rawPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			endInTime(rw, r, func() { w.strangers(next, rw, r) })
+			door.EndInTime(rw, r, func() { next.ServeHTTP(rw, r) })
 			return
 		}
-		w.strangers(next, rw, r)    // a fetch has a limit for each write
-		endInTime(rw, r, func() {}) // for the bytes that are still buffered
+		next.ServeHTTP(rw, r)            // a fetch has a limit for each write
+		door.EndInTime(rw, r, func() {}) // for the bytes that are still buffered
 	})
 }
 
-// endInTime limits the time in which a client may read an answer. Over HTTP/2 the end of an answer
-// may be buffered until the handler returns, and no deadline applies after that. So it is written
-// here, while the request is counted and its memory is charged.
-func endInTime(rw http.ResponseWriter, r *http.Request, answer func()) {
-	control := http.NewResponseController(rw)
-	_ = control.SetWriteDeadline(time.Now().Add(pageTime)) // an error here is harmless: other limits apply
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
-	answer()
-	if r.ProtoMajor == 2 {
-		_ = control.Flush() // the client may be gone
-	}
-}
-
-// strangers limits the requests of unauthenticated connections. Over HTTP/2, requests of a
-// client that leaves no window for the answers would never end.
-func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Request) {
-	c := connOf(r.Context())
-	if c == nil || !c.stranger.Load() {
-		next.ServeHTTP(rw, r)
-		return
-	}
-	if _, err := w.service.callers.identify(r.Context(), shownBy(r)); err == nil {
-		next.ServeHTTP(rw, r)
-		return
-	}
-	defer c.calls.Add(-1)
-	if c.calls.Add(1) > maxWebOfConn {
-		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
-	}
-	endInTime(rw, r, func() { next.ServeHTTP(rw, r) })
+// identifies reports whether a request has valid credentials.
+func (w *web) identifies(r *http.Request) bool {
+	_, err := w.service.callers.identify(r.Context(), shownBy(r))
+	return err == nil
 }
 
 // shownBy returns the credentials of a request.

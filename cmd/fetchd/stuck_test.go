@@ -17,6 +17,7 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/internal/wait"
 	"fetchd/test/rig"
 )
 
@@ -230,6 +231,7 @@ func TestLogReadAgain(t *testing.T) {
 	o := rig.Origin(t)
 	p := startProcess(t, open(o)...)
 	p.fill(o)
+	wait.For(t.Context(), time.Second) // the page of the metrics may be a second old
 	dropped := p.dropped()
 	var line struct {
 		Level string  `json:"level"`

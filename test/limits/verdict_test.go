@@ -42,6 +42,7 @@ func (l *lane) run(t *testing.T, r row) {
 	if err := l.measureHeads(ctx, s); err != nil {
 		t.Fatalf("measure the largest head: %v", err)
 	}
+	wait.For(ctx, time.Second) // the page of the metrics may be a second old
 	before, err := s.metrics(ctx)
 	if err != nil {
 		t.Fatalf("read the metrics: %v", err)
@@ -147,6 +148,7 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 		}
 		return fmt.Errorf("%s is %.0f %s after the last call, want 0", metric, last[metric], within)
 	}
+	wait.For(ctx, time.Second) // as above
 	if err := read(10*time.Second, inFlight); err != nil {
 		return last, err
 	}

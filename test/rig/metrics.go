@@ -8,12 +8,24 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
+
+	"fetchd/internal/wait"
 )
 
 var scraper = &http.Transport{MaxIdleConnsPerHost: 2}
 
-// Metrics reads the metrics of the service whose HTTP API is at address. A metric is found
-// by its series, such as a{b="c"}, and the sum of its series by its name.
+// metricsAge is how old the page of the metrics may be.
+const metricsAge = time.Second
+
+// FreshMetrics is Metrics for values that are no older than the call. It waits for a second.
+func FreshMetrics(ctx context.Context, address string) (map[string]float64, error) {
+	wait.For(ctx, metricsAge)
+	return Metrics(ctx, address)
+}
+
+// Metrics reads the metrics of the service whose HTTP API is at address, as they were at most a second
+// ago. A metric is found by its series, such as a{b="c"}, and the sum of its series by its name.
 func Metrics(ctx context.Context, address string) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {

@@ -117,10 +117,10 @@ func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, o
 	return s
 }
 
-// metrics reads the metrics.
+// metrics reads the metrics, as they are now.
 func (s *service) metrics(ctx context.Context) map[string]float64 {
 	s.Helper()
-	values, err := rig.Metrics(ctx, s.http)
+	values, err := rig.FreshMetrics(ctx, s.http)
 	if err != nil {
 		s.Fatalf("read the metrics: %v", err)
 	}
