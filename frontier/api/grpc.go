@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/internal/door"
 	"fetchd/internal/secure"
 )
 
@@ -52,7 +52,7 @@ const (
 func (s *Server) options() []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(encodingproto.Name)}),
-		grpc.InTapHandle(cancellable),
+		grpc.InTapHandle(s.tapped),
 		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHead),
 		grpc.ConnectionTimeout(arrivalTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: time.Minute, Timeout: arrivalTime}),
@@ -63,7 +63,7 @@ func (s *Server) options() []grpc.ServerOption {
 			s.admit),
 	}
 	if s.config.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(s.config.TLS)))
+		options = append(options, grpc.Creds(door.Credentials(s.config.TLS, s.byCertificate)))
 	}
 	return options
 }
@@ -76,9 +76,17 @@ func (s *Server) panicked(ctx context.Context, p any) error {
 
 type cancelKey struct{}
 
-// cancellable makes the context of a call cancellable. That ends reads and writes which wait for the
-// client.
-func cancellable(ctx context.Context, _ *tap.Info) (context.Context, error) {
+// tapped limits the calls of unauthenticated clients, and makes the context of a call cancellable. That
+// ends reads and writes which wait for the client.
+func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
+	c := door.FromContext(ctx)
+	if c.IsStranger() {
+		_, _ = s.identify(ctx, info.Header.Get("authorization"), tlsOf(ctx)) // only for the connection: enter reports the error
+	}
+	if !c.MayCall() {
+		go func() { _ = c.Close() }() // gRPC holds a lock here
+		return ctx, status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
+	}
 	ctx, cancel := context.WithCancel(ctx) // it ends with the stream
 	return context.WithValue(ctx, cancelKey{}, cancel), nil
 }
@@ -105,18 +113,10 @@ func (s *Server) admit(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 }
 
 func (s *Server) enter(ctx context.Context, method string) (c *caller, leave func(), err error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return nil, nil, status.Error(codes.Internal, "internal error")
-	}
 	if strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") { // orchestrators have no credentials
-		return s.public.enter(addressOf(p.Addr.String()), callLimit)
+		return s.public.enter(addressOf(ctx), callLimit)
 	}
-	var state *tls.ConnectionState
-	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-		state = &info.State
-	}
-	name, err := s.identify(metadata.ValueFromIncomingContext(ctx, "authorization"), state, p.Addr.String())
+	name, err := s.identify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), tlsOf(ctx))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,30 +127,43 @@ func (s *Server) enter(ctx context.Context, method string) (c *caller, leave fun
 	return s.gate.enter(name, callLimit)
 }
 
-// identify returns the name of the caller with these Authorization headers, or the IP address in address.
-func (s *Server) identify(authorization []string, state *tls.ConnectionState, address string) (string, error) {
+// identify returns the name of the caller with these Authorization headers, or its IP address. Its
+// connection is then authenticated.
+func (s *Server) identify(ctx context.Context, authorization []string, state *tls.ConnectionState) (name string, err error) {
 	if s.config.Authenticate == nil {
-		return addressOf(address), nil
-	}
-	name, err := s.config.Authenticate(secure.Bearer(authorization), state)
-	if err != nil {
+		name = addressOf(ctx)
+	} else if name, err = s.config.Authenticate(secure.Bearer(authorization), state); err != nil {
 		return "", status.Error(codes.Unauthenticated, fmt.Sprint(err))
 	}
+	door.FromContext(ctx).Authenticated()
 	return name, nil
 }
 
-// addressOf returns the IP address of a caller, without its port. For IPv6 it is the network of 64 bits, because one host
-// usually has a whole one.
-func addressOf(address string) string {
-	parsed, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return address
+// tlsOf returns the TLS state of the connection of a call, or nil.
+func tlsOf(ctx context.Context) *tls.ConnectionState {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			return &info.State
+		}
 	}
-	ip := parsed.Addr().Unmap()
-	if ip.Is6() {
-		return netip.PrefixFrom(ip, 64).Masked().String()
+	return nil
+}
+
+// byCertificate reports whether a client certificate alone identifies a caller.
+func (s *Server) byCertificate(state *tls.ConnectionState) bool {
+	if s.config.Authenticate == nil {
+		return false
 	}
-	return ip.String()
+	_, err := s.config.Authenticate("", state)
+	return err == nil
+}
+
+// addressOf returns the IP address of a caller; see [door.Address].
+func addressOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return door.Address(p.Addr)
+	}
+	return ""
 }
 
 // description returns the methods as streams, whatever they are in the contract. gRPC would read the

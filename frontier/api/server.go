@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/door"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
 )
@@ -44,7 +45,10 @@ type Config struct {
 	Hosts []string
 	// Page serves GET / and GET /console/ of the HTTP port. Nil means no page.
 	Page http.Handler
-	// MaxConnections limits the open connections of each port. Zero means [DefaultMaxConnections].
+	// MaxConnections limits the open connections of each port. Zero means [DefaultMaxConnections]. At most half of them
+	// may be without an authenticated call, and a quarter of one address (for IPv6: one network of 64
+	// bits). Connections over the limit wait to be accepted, or replace one without an authenticated
+	// call.
 	MaxConnections int
 	// Stall is how long a caller may read nothing before its call ends. Zero means 30 seconds.
 	Stall time.Duration
@@ -68,6 +72,24 @@ type Server struct {
 	rejected *rejections.Log
 	stop     context.CancelFunc // ends waits, streams and the loops
 	loops    sync.WaitGroup
+}
+
+const (
+	// DefaultMaxConnections is the maximum of open connections of each port, if Config names none.
+	DefaultMaxConnections = 2048
+	// strangerShare and addressShare are the divisors of the connections that give the maximum of
+	// those without an authenticated call, and of one address.
+	strangerShare, addressShare = 2, 4
+)
+
+// connectionLimits returns the limits of a port.
+func (c *Config) connectionLimits() door.Limits {
+	l := door.Limits{Total: cmp.Or(c.MaxConnections, DefaultMaxConnections)}
+	l.PerAddress, l.Strangers = max(l.Total/addressShare, 1), l.Total
+	if c.Authenticate != nil {
+		l.Strangers = max(l.Total/strangerShare, 1)
+	}
+	return l
 }
 
 // reapEvery is the time between two looks for expired leases and for pages to fetch again.
@@ -122,7 +144,9 @@ func (s *Server) reap(ctx context.Context) {
 
 // Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(newListener(l, s.config.MaxConnections)); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+	limits := s.config.connectionLimits()
+	limits.StrangerBytes = door.StrangerBytes
+	if err := s.grpc.Serve(door.Listen(l, limits)); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
@@ -135,7 +159,7 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	if s.web.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
 	}
-	if err := serve(newListener(l, s.config.MaxConnections)); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(door.Listen(l, s.config.connectionLimits())); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/internal/door"
 	"fetchd/internal/messagejson"
 	"fetchd/internal/webapi"
 )
@@ -44,7 +45,7 @@ func (s *Server) newWeb() *http.Server {
 	routes.AddDescriptor("frontier.binpb", descriptor)
 	routes.AddHealth(s.service.stopping)
 	if s.config.Metrics != nil {
-		routes.Add("GET", "/metrics", promhttp.HandlerFor(s.config.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: arrivalTime}).ServeHTTP)
+		routes.Add("GET", "/metrics", webapi.Cached(promhttp.HandlerFor(s.config.Metrics, promhttp.HandlerOpts{DisableCompression: true})))
 	}
 	if s.config.Page != nil {
 		routes.Add("GET", "/{$}", guard.Page(s.config.Page))
@@ -52,11 +53,17 @@ func (s *Server) newWeb() *http.Server {
 	}
 	routes.Rest()
 	return &http.Server{
-		Handler: routes, TLSConfig: s.config.TLS.Clone(), HTTP2: &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxConcurrentStreams: maxWebStreams,
+		Handler: door.Limit(routes, s.identifies), ConnContext: door.ConnContext, TLSConfig: door.TLS(s.config.TLS), HTTP2: &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxConcurrentStreams: maxWebStreams,
 			MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
 		ReadHeaderTimeout: arrivalTime, ReadTimeout: arrivalTime, WriteTimeout: maxWait + storeTime + s.config.Stall, IdleTimeout: idleTime, MaxHeaderBytes: maxWebHead,
 		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
+}
+
+// identifies reports whether a request has valid credentials.
+func (s *Server) identifies(r *http.Request) bool {
+	_, err := s.identify(r.Context(), r.Header.Values("Authorization"), r.TLS)
+	return err == nil
 }
 
 // serveMethod returns the handler of a method.
@@ -85,7 +92,7 @@ func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *we
 	if err := guard.Check(r); err != nil {
 		return err
 	}
-	name, err := s.identify(r.Header.Values("Authorization"), r.TLS, r.RemoteAddr)
+	name, err := s.identify(r.Context(), r.Header.Values("Authorization"), r.TLS)
 	if err != nil {
 		return err
 	}
