@@ -2,13 +2,16 @@ package api
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// Limits of one server, and of one caller of it.
+// Limits of one server, and of one caller of it. A caller may have no more calls than are free, so that
+// the first ones leave something for others. If there are as many waits or watches as there may be, the
+// caller with most of them loses its oldest for one of a caller that has fewer.
 const (
 	maxCalls, maxCallsOfCaller         = 2048, 1024 // in flight, waiting claims and watches included
 	maxWaits, maxWaitsOfCaller         = 1024, 512  // claims that wait
@@ -35,6 +38,14 @@ type caller struct {
 	gate      *gate
 	name      string
 	receiving chan struct{}
+	holds     []*hold // oldest first
+}
+
+// hold is a wait or a watch. It may be ended for one of another caller.
+type hold struct {
+	things string
+	end    context.CancelFunc
+	undo   func()
 }
 
 func newGate() *gate {
@@ -46,14 +57,15 @@ type limit struct {
 	things      string
 	of          func(*load) *int
 	all, caller int
+	held        bool // see [caller.hold]
 }
 
 var (
-	callLimit  = limit{"calls", func(l *load) *int { return &l.calls }, maxCalls, maxCallsOfCaller}
-	waitLimit  = limit{"waiting claims", func(l *load) *int { return &l.waits }, maxWaits, maxWaitsOfCaller}
-	watchLimit = limit{"watches", func(l *load) *int { return &l.watches }, maxWatches, maxWatchesOfCaller}
+	callLimit  = limit{"calls", func(l *load) *int { return &l.calls }, maxCalls, maxCallsOfCaller, false}
+	waitLimit  = limit{"waiting claims", func(l *load) *int { return &l.waits }, maxWaits, maxWaitsOfCaller, true}
+	watchLimit = limit{"watches", func(l *load) *int { return &l.watches }, maxWatches, maxWatchesOfCaller, true}
 
-	reflectionLimit = limit{"calls of reflection", func(l *load) *int { return &l.reflections }, maxReflections, maxReflections}
+	reflectionLimit = limit{"calls of reflection", func(l *load) *int { return &l.reflections }, maxReflections, maxReflections, false}
 )
 
 // enter admits a call. leave must be called when it ends.
@@ -64,31 +76,76 @@ func (g *gate) enter(name string, l limit) (c *caller, leave func(), err error) 
 	if c == nil {
 		c = &caller{gate: g, name: name, receiving: make(chan struct{}, maxReceivingOfCaller)}
 	}
-	leave, err = c.addLocked(l)
-	if err == nil {
-		g.callers[name] = c
+	undo, err := c.addLocked(l)
+	if err != nil {
+		return c, nil, err
 	}
-	return c, leave, err
+	g.callers[name] = c
+	return c, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		undo()
+	}, nil
 }
 
-// add admits a part of a call, such as a wait.
-func (c *caller) add(l limit) (leave func(), err error) {
-	c.gate.mu.Lock()
-	defer c.gate.mu.Unlock()
-	return c.addLocked(l)
+// hold admits a part of a call that may take long. Its context also ends when the part must end for one
+// of another caller. leave must be called when it has ended.
+func (c *caller) hold(ctx context.Context, l limit) (held context.Context, leave func(), err error) {
+	g := c.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if *l.of(&g.all) >= l.all {
+		g.endOldestLocked(l, *l.of(&c.load)+1)
+	}
+	undo, err := c.addLocked(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	held, cancel := context.WithCancel(ctx)
+	h := &hold{l.things, cancel, undo}
+	c.holds = append(c.holds, h)
+	return held, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		c.endLocked(h)
+	}, nil
 }
 
-func (c *caller) addLocked(l limit) (leave func(), err error) {
+// endOldestLocked ends the oldest part of the caller with most of them, if these are more than than.
+func (g *gate) endOldestLocked(l limit, than int) {
+	var most *caller
+	for _, c := range g.callers {
+		if n := *l.of(&c.load); n > than {
+			most, than = c, n
+		}
+	}
+	if most == nil {
+		return
+	}
+	if i := slices.IndexFunc(most.holds, func(h *hold) bool { return h.things == l.things }); i >= 0 {
+		most.endLocked(most.holds[i])
+	}
+}
+
+// endLocked ends a part of a call, unless it has ended.
+func (c *caller) endLocked(h *hold) {
+	if i := slices.Index(c.holds, h); i >= 0 {
+		c.holds = slices.Delete(c.holds, i, i+1)
+		h.end()
+		h.undo()
+	}
+}
+
+// addLocked counts something, unless there is too much of it. undo must be called with the lock.
+func (c *caller) addLocked(l limit) (undo func(), err error) {
 	g := c.gate
 	all, own := l.of(&g.all), l.of(&c.load)
-	if *all >= l.all || *own >= l.caller {
+	if *all >= l.all || *own >= l.caller || !l.held && *own >= l.all-*all {
 		return nil, status.Errorf(codes.ResourceExhausted, "too many %s are in flight: at most %d, %d of one caller; retry later", l.things, l.all, l.caller)
 	}
 	*all++
 	*own++
 	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
 		*all--
 		*own--
 		if c.load == (load{}) {

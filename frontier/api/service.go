@@ -201,15 +201,16 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 	}
 }
 
-// claimLater looks for URLs until there are some, or for d. After the server has begun to stop, or the
+// claimLater looks for URLs until there are some, or for d, or until the wait must end for one of another
+// caller. After the server has begun to stop, or the
 // caller has gone, it claims nothing.
 func (s *service) claimLater(ctx context.Context, params claimParams, d time.Duration) (claims []store.Claim, done bool, err error) {
-	leave, err := callerOf(ctx).add(waitLimit)
+	held, leave, err := callerOf(ctx).hold(ctx, waitLimit)
 	if err != nil {
 		return nil, false, err
 	}
 	defer leave()
-	waiting, cancel := context.WithTimeout(ctx, d)
+	waiting, cancel := context.WithTimeout(held, d)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 	turn := s.polls[params.sitemaps]

@@ -30,7 +30,7 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 	if err := v.Err(); err != nil {
 		return err
 	}
-	leave, err := callerOf(ctx).add(watchLimit)
+	held, leave, err := callerOf(ctx).hold(ctx, watchLimit)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,11 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-held.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return status.Errorf(codes.ResourceExhausted, "too many watches are in flight: this one was ended for one of another caller: continue with after_id %d", after)
 		case <-s.stopping.Done():
 			return status.Errorf(codes.Unavailable, "the server stops: continue with after_id %d", after)
 		}
