@@ -4,6 +4,10 @@
 // cgroup's limit, keep answering other callers, end every fetch that it admitted, and
 // return to its idle size.
 //
+// TestDoor crowds the ports of fetchd and of frontier serve with connections of
+// strangers, from one core, next to callers with a token and health checks on the other. It runs
+// in a network namespace of its own. The long form has all numbers of addresses.
+//
 // The rows need Linux, root and a writable memory controller (cgroup v1 or v2),
 // and run only where FETCHD_LONG is 1. They reach loopback only. .ci/run limits
 // runs each row once, within 256 MiB; .ci/run limits-all runs every row within

@@ -91,7 +91,13 @@ func (s setting) callers() []int {
 	return chunks(n, s.perCaller)
 }
 
-func TestMain(m *testing.M) { rig.Main(m, "fetchd") }
+func TestMain(m *testing.M) {
+	if config := os.Getenv(crowdVariable); config != "" {
+		runCrowd(config)
+		return
+	}
+	rig.Main(m, "fetchd", "frontier")
+}
 
 // TestLimits runs the requested rows, columns and settings.
 func TestLimits(t *testing.T) {
