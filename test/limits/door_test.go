@@ -43,7 +43,8 @@ import (
 const (
 	silent    = "silent"    // it sends nothing, and resets them
 	paced     = "paced"     // the same, 10,000 times a second
-	tlsSilent = "tls"       // the same on a port with TLS
+	partial   = "partial"   // it sends the first byte of a request or a preface
+	tlsSilent = "tls"       // it sends nothing to a port with TLS
 	handshake = "handshake" // it makes TLS handshakes, and then resets them
 	idle      = "idle"      // no connections: a loop that uses as much of its core
 )
@@ -144,6 +145,9 @@ func (f crowd) connections(pace func(int) bool, made *atomic.Int64) error {
 			return fmt.Errorf("bind to %s: %w", f.from(n), err)
 		}
 		_ = unix.Connect(fd, remote) // it is in progress
+		if f.Kind == partial {
+			_, _ = unix.Write(fd, []byte("P")) // it fails if the queue of the service is full
+		}
 		end(open[n%openConnections])
 		open[n%openConnections] = fd
 	}
@@ -433,7 +437,7 @@ func TestDoor(t *testing.T) {
 	}
 	calls, sources, kinds := 20, []int{2}, []string{silent, handshake}
 	if all {
-		calls, sources, kinds = 100, []int{1, 2, 64, 1000, -1000}, []string{silent, paced, tlsSilent, handshake} // -1000: of IPv6
+		calls, sources, kinds = 100, []int{1, 2, 64, 1000, -1000}, []string{silent, paced, partial, tlsSilent, handshake} // -1000: of IPv6
 	}
 	_, _ = fmt.Fprintf(os.Stdout, "\n| program | port | strangers | addresses | connections/s | calls answered at 0, 50, 150, 300, 900 ms | p50 | p50 without | health |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, program := range []string{"fetchd", "frontier"} {
