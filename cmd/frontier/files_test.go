@@ -19,8 +19,8 @@ func TestFiles(t *testing.T) {
 		connections int
 		warning     string // empty: none
 	}{
-		{"no limit", openfiles.Unlimited, 100_000, 1024, ""},
-		{"that of the shipped unit", 65_536, 256, 1024, ""},
+		{"no limit", openfiles.Unlimited, 100_000, 2048, ""},
+		{"that of the shipped unit", 65_536, 256, 2048, ""},
 		{"1,024 files", 1024, 256, 476, ""},
 		{"1,024 files, and many fetches", 1024, 500, 476, "setting=\"--open=500\" remedy=\"raise the limit of 1024 files and sockets to 1304 (ulimit -n, LimitNOFILE of systemd), or give at most 360\""},
 		{"256 files", 256, 256, 92, "or give at most 72"},

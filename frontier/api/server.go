@@ -45,10 +45,10 @@ type Config struct {
 	Hosts []string
 	// Page serves GET / and GET /console/ of the HTTP port. Nil means no page.
 	Page http.Handler
-	// MaxConnections limits the open connections of each port. Zero means [DefaultMaxConnections]. At most half of them
-	// may be without an authenticated call, and a quarter of one address (for IPv6: one network of 64
-	// bits). Connections over the limit wait to be accepted, or replace one without an authenticated
-	// call.
+	// MaxConnections limits the open connections of each port. Zero means [DefaultMaxConnections].
+	// At most half of them may be without an authenticated call, and a quarter of one address (for
+	// IPv6: one network of 64 bits). Connections over the limit wait to be accepted, or replace one
+	// without an authenticated call.
 	MaxConnections int
 	// Stall is how long a caller may read nothing before its call ends. Zero means 30 seconds.
 	Stall time.Duration
@@ -84,7 +84,7 @@ const (
 
 // connectionLimits returns the limits of a port.
 func (c *Config) connectionLimits() door.Limits {
-	l := door.Limits{Total: cmp.Or(c.MaxConnections, DefaultMaxConnections)}
+	l := door.Limits{Total: c.MaxConnections}
 	l.PerAddress, l.Strangers = max(l.Total/addressShare, 1), l.Total
 	if c.Authenticate != nil {
 		l.Strangers = max(l.Total/strangerShare, 1)
