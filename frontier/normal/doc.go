@@ -1,7 +1,8 @@
 // Package normal defines when two URLs are the same: URLs are stored, hashed and compared in their
 // normal form.
 //
-// The parser implements the WHATWG URL standard, so a URL means the same as in a browser. In
+// URLs are read as the WHATWG URL standard says, so a URL means the same as in a browser. The package
+// reads paths and queries itself, in linear time. A library reads hosts that are not plain ASCII. In
 // addition:
 //
 //   - Only http and https are allowed. The fragment, user information and an empty query are
@@ -18,8 +19,9 @@
 //   - Bytes that are not UTF-8 are escaped.
 //   - The normal form of a normal form is the same, and net/url parses and writes it unchanged.
 //
-// The package does not resolve references, and does not check whether a host exists or may be
-// fetched from.
+// The package does not check whether a host exists or may be fetched from.
 //
-// Call [NormalizeURL] first. [URLHash] and [ExtractHost] take its result.
+// Call [NormalizeURL] first. [URLHash] and [ExtractHost] take its result. [Base] resolves the
+// references of a document. Callers that read what strangers wrote add up [Cost] or [Base.Cost], and
+// stop at a limit.
 package normal

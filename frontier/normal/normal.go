@@ -2,15 +2,9 @@ package normal
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
-
-	whatwg "github.com/nlnwa/whatwg-url/url"
-	"golang.org/x/text/unicode/norm"
 )
 
 // Version is the version of the rules. It is stored with normal forms. Increase it when a normal form
@@ -22,193 +16,117 @@ const Version = 1
 const MaxURLBytes = 8 << 10
 
 // NormalizeURL returns the normal form of raw. An error wraps one of the errors of this package, and
-// does not contain raw.
+// does not contain raw. Its time is linear, see [Cost].
 func NormalizeURL(raw string) (string, error) {
-	if len(raw) > MaxURLBytes {
-		return "", fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLong, len(raw), MaxURLBytes)
-	}
-	if err := checkAuthority(raw); err != nil {
+	if err := checkLength(raw); err != nil {
 		return "", err
 	}
-	if err := checkSegments(raw); err != nil {
-		return "", err
-	}
-	first, err := pass(raw)
-	if err != nil {
-		return "", err
-	}
-	normal, err := pass(first)
-	if err != nil {
-		return "", err
-	}
-	if normal != first {
-		// The second pass parsed what the first one had decoded. It must not change again.
-		again, err := pass(normal)
-		if err != nil {
-			return "", err
-		}
-		if again != normal {
-			return "", fmt.Errorf("%w: the normal form of its normal form is different", ErrAmbiguous)
-		}
-	}
-	if err := readsUnchanged(normal); err != nil {
-		return "", err
-	}
-	return normal, nil
-}
-
-// pass applies every rule once.
-func pass(raw string) (string, error) {
-	u, err := parser.Parse(escapeInvalidUTF8(raw))
-	if err != nil {
-		return "", syntaxError(err)
-	}
-	if u.Scheme() != "http" && u.Scheme() != "https" {
+	scheme, rest, ok := cutScheme(strip(raw))
+	switch {
+	case !ok:
+		return "", fmt.Errorf("%w: it has none", ErrScheme)
+	case !isWeb(scheme):
 		return "", fmt.Errorf("%w: it is neither http nor https", ErrScheme)
 	}
-	if err := checkReading(raw, u.Hostname()); err != nil {
+	return normalize(scheme, rest, nil)
+}
+
+func isWeb(scheme string) bool { return scheme == "http" || scheme == "https" }
+
+// Costs, in bytes. A byte is read and written in a few nanoseconds.
+const (
+	perURL = 256
+	// A host that IDNA has to read costs perOddHost and oddHostFactor times its length.
+	perOddHost    = 2 << 10
+	oddHostFactor = 32
+)
+
+// Cost returns what [NormalizeURL] costs, in bytes that are read and written, about. Most of it is
+// the length of the URL. A host that is not plain ASCII costs more.
+func Cost(raw string) int {
+	if len(raw) > MaxURLBytes {
+		return perURL
+	}
+	cost := perURL + 2*len(raw)
+	scheme, rest, ok := cutScheme(strip(raw))
+	if !ok || !isWeb(scheme) {
+		return cost
+	}
+	authority, _ := splitAuthority(rest)
+	return cost + (*Base)(nil).hostCost(scheme, authority)
+}
+
+func (b *Base) hostCost(scheme, authority string) int {
+	raw := authority[strings.LastIndexByte(authority, '@')+1:]
+	if _, plain := plainHost(scheme, raw); plain || tooLong(raw) || b.memo(scheme, raw) != nil {
+		return 0
+	}
+	return perOddHost + oddHostFactor*len(raw)
+}
+
+func checkLength(raw string) error {
+	if len(raw) > MaxURLBytes {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLong, len(raw), MaxURLBytes)
+	}
+	return nil
+}
+
+// normalize returns the normal form of a URL. rest is what follows the colon of its scheme, without
+// what strip removes. base may be nil; it may know the host.
+func normalize(scheme, rest string, base *Base) (string, error) {
+	if err := checkSegments(rest); err != nil {
 		return "", err
 	}
-	host, err := trimDot(u.Hostname())
+	authority, rest := splitAuthority(rest)
+	host, err := base.readAuthority(scheme, authority)
 	if err != nil {
 		return "", err
 	}
-	if err := checkLengths(host); err != nil {
-		return "", err
-	}
-	if u.Port() != "" {
-		host += ":" + u.Port()
-	}
-	path, query := tidyEscapes(u.Pathname()), tidyEscapes(u.Query())
+	rest, _, _ = strings.Cut(rest, "#")
+	path, query, _ := strings.Cut(rest, "?")
+	out := make([]byte, 0, len(scheme)+len("://")+len(host)+len("/")+len(rest))
+	out = append(append(append(out, scheme...), "://"...), host...)
+	out = appendPath(out, len(out), path)
+	return finish(out, query)
+}
+
+// finish appends a query to a URL without one, and checks the result.
+func finish(out []byte, query string) (string, error) {
 	if query != "" {
-		query = "?" + query
+		out = appendQuery(append(out, '?'), query)
 	}
-	normal := u.Scheme() + "://" + host + path + query
-	if len(normal) > MaxURLBytes {
-		return "", fmt.Errorf("%w: %d bytes once escaped, the limit is %d", ErrTooLong, len(normal), MaxURLBytes)
+	if len(out) > MaxURLBytes {
+		return "", fmt.Errorf("%w: %d bytes once escaped, the limit is %d", ErrTooLong, len(out), MaxURLBytes)
+	}
+	normal := string(out)
+	if err := checkSegments(normal); err != nil {
+		return "", err
 	}
 	return normal, nil
 }
 
-// parser has only options, so it is safe for concurrent use.
-//
-// net/url keeps an escaped path only if it would escape nothing in it. The standard leaves ^ and |
-// unescaped, so we escape them.
-var parser = whatwg.NewParser(whatwg.WithPathPercentEncodeSet(whatwg.PathPercentEncodeSet.Set('^', '|')),
-	whatwg.WithPreParseHostFunc(func(_ *whatwg.Url, host string) string { return capitalSharpS.ReplaceAllString(host, "ß") }))
+// splitAuthority splits what follows the colon of a scheme: URL standard, special authority ignore
+// slashes state and authority state.
+func splitAuthority(rest string) (authority, path string) {
+	return cutAny(strings.TrimLeft(rest, `/\`), `/\?#`)
+}
 
-// capitalSharpS is ẞ, which UTS 46 has mapped to ß since its version 15.1. The tables of idna have ss
-// before Go 1.27.
-var capitalSharpS = regexp.MustCompile(`ẞ|%[Ee]1%[Bb][Aa]%9[Ee]`)
-
-// The time and the memory of the parser grow with the square of these. With the limits, no URL takes
-// more than 5 ms; 8 KiB of @ take 110 ms, and 8 KiB of a/ take 85 ms and 50 MiB.
-const (
-	maxUserBytes = 256
-	maxSegments  = 512
-)
-
-// checkSegments rejects paths with too many segments. It counts them before dot segments are removed.
-func checkSegments(raw string) error {
-	if end := strings.IndexAny(raw, "?#"); end >= 0 {
-		raw = raw[:end]
+// cutAny splits s before the first of some characters.
+func cutAny(s, characters string) (before, after string) {
+	if i := strings.IndexAny(s, characters); i >= 0 {
+		return s[:i], s[i:]
 	}
-	if n := strings.Count(raw, "/") + strings.Count(raw, `\`); n > maxSegments {
+	return s, ""
+}
+
+// maxSegments limits the slashes before the query, with those before the host.
+const maxSegments = 512
+
+// checkSegments rejects a reference or URL with too many segments.
+func checkSegments(reference string) error {
+	path, _ := cutAny(reference, "?#")
+	if n := strings.Count(path, "/") + strings.Count(path, `\`); n > maxSegments {
 		return fmt.Errorf("%w: it has %d slashes, the limit is %d", ErrTooLong, n, maxSegments)
-	}
-	return nil
-}
-
-// checkAuthority rejects user information that is too long for the parser, and brackets that it
-// accepts by mistake, such as [[::1]] for [::1]. The parser drops tabs and line ends, which does
-// not affect the counts.
-func checkAuthority(raw string) error {
-	user, host := authority(raw)
-	if user > maxUserBytes {
-		return fmt.Errorf("%w: its user information has %d bytes, the limit is %d", ErrTooLong, user-1, maxUserBytes-1)
-	}
-	if strings.Count(host, "[") > 1 || strings.Count(host, "]") > 1 {
-		return fmt.Errorf("%w: it has more brackets than an IPv6 address", ErrHost)
-	}
-	return nil
-}
-
-// authority returns the length of the user information with its @, and the host with its port.
-func authority(raw string) (user int, host string) {
-	_, rest, _ := strings.Cut(raw, ":")
-	rest = strings.TrimLeft(rest, "/\\\t\r\n")
-	if end := strings.IndexAny(rest, `/\?#`); end >= 0 {
-		rest = rest[:end]
-	}
-	user = strings.LastIndexByte(rest, '@') + 1
-	return user, rest[user:]
-}
-
-// ignored are characters that the parser drops in a host, as far as they can follow a label.
-var ignored = strings.NewReplacer("\t", "", "\r", "", "\n", "", "\u00ad", "", "\u200b", "", "\u2060", "", "\ufeff", "")
-
-// checkReading rejects hosts that the parser accepts by mistake. It reads a sign in a number, such as
-// 127.0.0.1 in +127.0.0.1, and drops a label xn-- at the end. read is what it made of the host.
-func checkReading(raw, read string) error {
-	_, host := authority(raw)
-	if strings.HasPrefix(read, "[") {
-		return nil
-	}
-	host, _, _ = strings.Cut(host, ":")
-	if text, err := url.PathUnescape(host); err == nil {
-		host = text
-	}
-	host = ignored.Replace(norm.NFKC.String(host))
-	if _, err := netip.ParseAddr(strings.TrimSuffix(read, ".")); err == nil && strings.ContainsAny(host, "+-") {
-		return fmt.Errorf("%w: it has a sign in a number", ErrHost)
-	}
-	if strings.HasSuffix(read, ".") && strings.HasSuffix(host, "-") {
-		return fmt.Errorf("%w: its last label is Punycode of nothing", ErrHost)
-	}
-	return nil
-}
-
-// trimDot removes the trailing dot. No DNS name has an empty label, and the second pass would
-// remove another dot.
-func trimDot(host string) (string, error) {
-	host = strings.TrimSuffix(host, ".")
-	if host == "" || host[0] == '.' || strings.HasSuffix(host, ".") || strings.Contains(host, "..") {
-		return "", fmt.Errorf("%w: a label is empty", ErrHost)
-	}
-	return host, nil
-}
-
-// maxHostBytes is the maximum length of a host name without the trailing dot, and maxLabelBytes
-// that of a label: RFC 1035 §2.3.4. Addresses are shorter.
-const (
-	maxHostBytes  = 253
-	maxLabelBytes = 63
-)
-
-// checkLengths rejects names that no resolver looks up.
-func checkLengths(host string) error {
-	if len(host) > maxHostBytes {
-		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrHost, len(host), maxHostBytes)
-	}
-	for label := range strings.SplitSeq(host, ".") {
-		if len(label) > maxLabelBytes {
-			return fmt.Errorf("%w: a label has %d bytes, the limit is %d", ErrHost, len(label), maxLabelBytes)
-		}
-	}
-	return nil
-}
-
-// readsUnchanged checks that net/url, which fetches the URL, parses it and writes it unchanged.
-func readsUnchanged(normal string) error {
-	u, err := url.Parse(normal)
-	if err != nil {
-		if _, ok := errors.AsType[url.InvalidHostError](err); ok {
-			return fmt.Errorf("%w: it has a character that is not allowed in a host name", ErrHost)
-		}
-		return fmt.Errorf("%w: net/url cannot parse it", ErrAmbiguous)
-	}
-	if u.String() != normal {
-		return fmt.Errorf("%w: net/url writes it differently", ErrAmbiguous)
 	}
 	return nil
 }

@@ -3,58 +3,94 @@ package normal
 import (
 	"fmt"
 	"strings"
-
-	whatwg "github.com/nlnwa/whatwg-url/url"
+	"sync/atomic"
 )
 
-// Base is the URL that the references of a document are relative to. It is immutable and safe for
-// concurrent use.
+// Base is the URL that the references of a document are relative to. It is safe for concurrent use.
 type Base struct {
-	url    *whatwg.Url
+	url    string // normal form
 	scheme string
+	host   int // end of the host in url
+	folder int // end of the path without its last segment and the slash before it
+	path   int // end of the path
+	last   atomic.Pointer[hostMemo]
 }
 
 // NewBase returns the base for references in the document at a URL, which need not be in its normal
 // form.
 func NewBase(raw string) (*Base, error) {
-	normal, err := NormalizeURL(raw)
+	u, err := NormalizeURL(raw)
 	if err != nil {
 		return nil, err
 	}
-	u, err := parser.Parse(normal)
-	if err != nil {
-		return nil, syntaxError(err)
+	b := &Base{url: u, path: len(u)}
+	var rest string
+	b.scheme, rest, _ = strings.Cut(u, "://") // every normal form has these, and a path
+	b.host = len(u) - len(rest) + strings.IndexByte(rest, '/')
+	if i := strings.IndexByte(u, '?'); i >= 0 {
+		b.path = i
 	}
-	return &Base{url: u, scheme: u.Scheme()}, nil
+	b.folder = strings.LastIndexByte(u[:b.path], '/')
+	return b, nil
 }
 
 // String returns the URL in its normal form.
-func (b *Base) String() string { return b.url.Href(true) }
+func (b *Base) String() string { return b.url }
+
+// Cost returns what [Base.Resolve] costs, in bytes that are read and written, about: see [Cost].
+func (b *Base) Cost(reference string) int {
+	if len(reference) > MaxURLBytes {
+		return perURL
+	}
+	cost := perURL + 2*len(reference) + len(b.url)
+	scheme, rest := b.scheme, strip(reference)
+	if s, after, ok := cutScheme(rest); ok {
+		scheme, rest = s, after
+	}
+	if !isWeb(scheme) || scheme == b.scheme && !startsAuthority(rest) {
+		return cost
+	}
+	authority, _ := splitAuthority(rest)
+	return cost + b.hostCost(scheme, authority)
+}
 
 // Resolve returns the normal form of a reference, as the URL standard resolves it. An error wraps
-// one of the errors of this package, and does not contain the reference.
+// one of the errors of this package, and does not contain the reference. Its time is linear, see
+// [Base.Cost].
 func (b *Base) Resolve(reference string) (string, error) {
-	if len(reference) > MaxURLBytes {
-		return "", fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLong, len(reference), MaxURLBytes)
+	if err := checkLength(reference); err != nil {
+		return "", err
 	}
 	ref := strip(reference)
 	if scheme, rest, ok := cutScheme(ref); ok {
 		if scheme != b.scheme || startsAuthority(rest) {
-			return NormalizeURL(ref)
+			if !isWeb(scheme) {
+				return "", fmt.Errorf("%w: it is neither http nor https", ErrScheme)
+			}
+			return normalize(scheme, rest, b)
 		}
 		ref = rest // "http:page" is relative to a base with the same scheme
 	}
 	if startsAuthority(ref) {
-		return NormalizeURL(b.scheme + ":" + ref)
+		return normalize(b.scheme, ref, b)
 	}
-	if err := checkSegments(ref); err != nil {
+	ref, _, _ = strings.Cut(ref, "#")
+	path, query, hasQuery := strings.Cut(ref, "?")
+	out := make([]byte, 0, len(b.url)+len(ref)+1)
+	switch {
+	case ref == "":
+		return b.url, nil
+	case path == "" && hasQuery:
+		return finish(append(out, b.url[:b.path]...), query)
+	case isSlash(path[0]):
+		out = append(out, b.url[:b.host]...)
+	default:
+		out = append(out, b.url[:b.folder]...)
+	}
+	if err := checkSegments(path); err != nil {
 		return "", err
 	}
-	u, err := b.url.Parse(escapeInvalidUTF8(ref))
-	if err != nil {
-		return "", syntaxError(err)
-	}
-	return NormalizeURL(u.Href(true))
+	return finish(appendPath(out, b.host, path), query)
 }
 
 // strip removes what the URL standard removes before it parses: controls and spaces around a
@@ -85,5 +121,5 @@ func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 
 // startsAuthority reports whether s starts with two slashes. A backslash is one too.
 func startsAuthority(s string) bool {
-	return len(s) > 1 && (s[0] == '/' || s[0] == '\\') && (s[1] == '/' || s[1] == '\\')
+	return len(s) > 1 && isSlash(s[0]) && isSlash(s[1])
 }

@@ -12,6 +12,11 @@ func Escape(out *strings.Builder, c byte) {
 	out.WriteByte(upperHex[c&15])
 }
 
+// Append appends the escape of c, in upper case.
+func Append(out []byte, c byte) []byte {
+	return append(out, '%', upperHex[c>>4], upperHex[c&15])
+}
+
 // Unescape decodes the escape at the start of s. It returns false if s starts with none.
 func Unescape(s string) (c byte, ok bool) {
 	if len(s) < 3 || s[0] != '%' {

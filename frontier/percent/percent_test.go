@@ -14,6 +14,9 @@ func TestEscape(t *testing.T) {
 		if percent.Escape(&out, c); out.String() != want {
 			t.Errorf("Escape(%#x) = %s, want %s", c, out.String(), want)
 		}
+		if got := string(percent.Append([]byte("x"), c)); got != "x"+want {
+			t.Errorf("Append(x, %#x) = %s, want x%s", c, got, want)
+		}
 	}
 }
 
