@@ -10,7 +10,10 @@
 //
 // Links in noscript count. Those in comments, scripts, styles, templates and texts such as textarea
 // and title do not. The first base element with an href counts. References are resolved as the URL
-// standard says, except that a query is always encoded as UTF-8.
+// standard says; equal ones once. A query is encoded in the charset of the document.
+//
+// The work of a search is counted as package work says. It has a limit, after which the links found so
+// far are returned, and a caller can end it.
 //
 // A page can ask crawlers not to follow its links: with meta robots, with the header X-Robots-Tag,
 // or for one link with rel=nofollow.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/text/transform"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/work"
 )
 
 // Limits of a document. Zero means the default.
@@ -22,21 +22,29 @@ type Limits struct {
 	Bytes     int64 // of the document: 16 MiB
 	Links     int   // distinct links: 10,000
 	LinkBytes int   // of all links in their normal form: 1 MiB
+	Work      int   // of the search, as package work counts it: 64 Mi
 }
 
 const (
 	defaultBytes     = 16 << 20
 	defaultLinks     = 10_000
 	defaultLinkBytes = 1 << 20
+	defaultWork      = 64 << 20
 	// maxToken limits a tag, a text or a script.
 	maxToken = 2 << 20
-	// maxWork limits the bytes that are resolved: each reference with its base. It limits the time of
-	// a document whose references are equal or not valid, which the other limits do not count.
-	maxWork = 32 << 20
-	// perReference is what a reference costs in addition, in bytes.
-	perReference = 64
 	// peek is how much of a document is read to find its charset: HTML standard, prescan.
 	peek = 1024
+)
+
+// Costs in the unit of package work, in addition to the bytes of the document and of references.
+const (
+	perToken     = 32
+	perTagByte   = 2  // of a tag with attributes
+	perSpace     = 16 // in a tag
+	perAttribute = 32 // of an element that may have a link
+	perReference = 64
+	// perDecoded is what a byte costs whose charset is not UTF-8, including its search.
+	perDecoded = 4
 )
 
 // Config configures [Read].
@@ -50,6 +58,9 @@ type Config struct {
 	// FollowNoFollow ignores rel=nofollow, meta robots and X-Robots-Tag.
 	FollowNoFollow bool
 	Limits         Limits
+	// Pause is called after each [work.Quantum] with the work since the last call. Its error ends the
+	// search. It may be nil.
+	Pause func(spent int) error
 }
 
 // Page is what a document links to.
@@ -62,7 +73,10 @@ type Page struct {
 	Closed   bool
 	// TooLong is the number of links of more than [normal.MaxURLBytes], and Bad that of other links
 	// without a normal form, such as javascript: and mailto:.
+	// Equal references count once.
 	TooLong, Bad int
+	// Work is what the search has cost, as package work counts it.
+	Work int
 	// Cut says which limit ended the search; empty if none did.
 	Cut string
 }
@@ -73,34 +87,35 @@ const (
 	CutToken     = "a tag or a text is longer than 2 MiB"
 	CutLinks     = "the page has more links than the limit"
 	CutLinkBytes = "the links of the page are longer than the limit"
-	CutWork      = "the references of the page with their base are longer than 32 MiB"
+	CutWork      = "the search of the page needs more work than the limit"
 )
 
-// Read returns the links of a document. The error is that of r.
+// Read returns the links of a document. The error is that of r or of c.Pause.
 func Read(r io.Reader, c Config) (Page, error) {
 	c.Limits = c.Limits.withDefaults()
-	s := &search{config: c, seen: make(map[string]struct{})}
-	s.url = c.URL
+	s := &search{config: c, url: c.URL, meter: &work.Meter{Limit: c.Limits.Work, Pause: c.Pause},
+		seen: make(map[string]struct{}), references: make(map[string]struct{})}
 	if !c.FollowNoFollow {
 		s.page.Closed = headerCloses(c.RobotsTags, c.Agent)
 	}
 	bounded := &io.LimitedReader{R: r, N: c.Limits.Bytes + 1}
-	text, err := decoded(bounded, c.ContentType)
+	text, err := s.decoded(bounded)
 	if err != nil {
 		return Page{}, err
 	}
-	err = s.run(text)
+	s.run(text)
 	if bounded.N <= 0 && s.page.Cut == "" {
 		s.page.Cut = CutBytes
 	}
 	if s.page.Closed {
 		s.page.Links = nil
 	}
-	return s.page, err
+	s.page.Work = s.meter.Spent()
+	return s.page, s.err
 }
 
 func (l Limits) withDefaults() Limits {
-	return Limits{cmp.Or(l.Bytes, defaultBytes), cmp.Or(l.Links, defaultLinks), cmp.Or(l.LinkBytes, defaultLinkBytes)}
+	return Limits{cmp.Or(l.Bytes, defaultBytes), cmp.Or(l.Links, defaultLinks), cmp.Or(l.LinkBytes, defaultLinkBytes), cmp.Or(l.Work, defaultWork)}
 }
 
 // DocumentBytes returns how much of a document is read.
@@ -108,23 +123,29 @@ func (l Limits) DocumentBytes() int64 { return l.withDefaults().Bytes }
 
 // decoded returns the document in UTF-8. If its charset is unknown, its bytes stay: those of a
 // reference that are not UTF-8 are escaped.
-func decoded(r io.Reader, contentType string) (io.Reader, error) {
+func (s *search) decoded(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(r)
 	head, err := in.Peek(peek)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	encoding, name, certain := charset.DetermineEncoding(head, contentType)
+	found, name, certain := charset.DetermineEncoding(head, s.config.ContentType)
 	known := certain || bytes.Contains(bytes.ToLower(head), []byte("charset")) // otherwise the encoding is a guess
 	if name == "utf-8" || !known {
+		s.perByte = 1
 		return in, nil
 	}
-	return transform.NewReader(in, encoding.NewDecoder()), nil
+	s.perByte = perDecoded
+	s.queries = newQueryEncoding(name)
+	return transform.NewReader(in, found.NewDecoder()), nil
 }
 
 // search is the state of one document.
 type search struct {
 	config    Config
+	meter     *work.Meter
+	perByte   int            // what a byte of the document costs
+	queries   *queryEncoding // nil for UTF-8
 	page      Page
 	url       string // that references are relative to
 	base      *normal.Base
@@ -132,39 +153,102 @@ type search struct {
 	templates int  // open template elements
 	seen      map[string]struct{}
 	bytes     int // of page.Links
-	work      int // bytes that were resolved
 	queue     []string
+	// references are those that were resolved, to resolve equal ones once: the first ones, up to
+	// maxRemembered.
+	references map[string]struct{}
+	remembered int
+	err        error // ends the search
+}
+
+// ended reports whether the rest of the document is not read.
+func (s *search) ended() bool { return s.page.Cut != "" || s.page.Closed || s.err != nil }
+
+// spend adds work, and reports whether the search goes on.
+func (s *search) spend(n int) bool {
+	err := s.meter.Spend(n)
+	switch {
+	case errors.Is(err, work.ErrLimit):
+		s.page.Cut = CutWork
+	case err != nil:
+		s.err = err
+	}
+	return err == nil
 }
 
 // run reads the document to its end or to a limit.
-func (s *search) run(r io.Reader) error {
-	z := html.NewTokenizer(r)
-	z.SetMaxBuf(maxToken)
-	for s.page.Cut == "" && !s.page.Closed {
-		switch z.Next() {
+func (s *search) run(r io.Reader) {
+	z := newTokenizer(r)
+	for !s.ended() {
+		kind := z.Next()
+		size := len(z.Raw())
+		if !s.spend(s.tokenCost(kind, z.Raw())) {
+			break
+		}
+		switch kind {
 		case html.ErrorToken:
 			s.flush()
-			return s.end(z.Err())
+			s.end(z.Err())
+			return
 		case html.EndTagToken:
 			if name, _ := z.TagName(); string(name) == "template" && s.templates > 0 {
 				s.templates--
 			}
 		case html.StartTagToken, html.SelfClosingTagToken:
-			s.tag(z)
+			if name := s.tag(z); size > longTag {
+				r = rest(z, name, r)
+				z = newTokenizer(r)
+				z.Next() // the start tag
+				if name == "noscript" {
+					z.NextIsNotRawText()
+				}
+			}
 		}
 	}
-	return nil
+	s.flush()
 }
 
-func (s *search) end(err error) error {
+func newTokenizer(r io.Reader) *html.Tokenizer {
+	z := html.NewTokenizer(r)
+	z.SetMaxBuf(maxToken)
+	return z
+}
+
+// longTag is the length of a tag after which there is a new tokenizer. A tokenizer keeps the names of
+// the attributes of a tag in a map, which does not shrink, and clears it for each tag: after one tag
+// of 200,000 attributes, each other tag takes 0.1 ms.
+const longTag = 1 << 10
+
+// rest returns what follows the start tag that z has just read from r. It begins with the tag without
+// its attributes, because the content of some elements is text.
+func rest(z *html.Tokenizer, name string, r io.Reader) io.Reader {
+	if len(name) > len("plaintext") {
+		name = "p"
+	}
+	return io.MultiReader(strings.NewReader("<"+name+">"), bytes.NewReader(bytes.Clone(z.Buffered())), r)
+}
+
+// tokenCost returns the work for a token.
+func (s *search) tokenCost(kind html.TokenType, raw []byte) int {
+	cost := perToken + s.perByte*len(raw)
+	if kind == html.StartTagToken || kind == html.SelfClosingTagToken {
+		cost += perTagByte * len(raw)
+		for _, c := range []byte(" \t\r\n\f") { // between attributes
+			cost += perSpace * bytes.Count(raw, []byte{c})
+		}
+	}
+	return cost
+}
+
+// end ends the search where the tokenizer has ended.
+func (s *search) end(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil
 	case errors.Is(err, html.ErrBufferExceeded):
 		s.page.Cut = CutToken
-		return nil
+	default:
+		s.err = fmt.Errorf("read the document: %w", err)
 	}
-	return fmt.Errorf("read the document: %w", err)
 }
 
 // attributes are those of a tag that matter here.
@@ -173,24 +257,24 @@ type attributes struct {
 	hasHref                                     bool
 }
 
-func (s *search) tag(z *html.Tokenizer) {
+// tag reads a start tag, and returns the name of its element.
+func (s *search) tag(z *html.Tokenizer) (name string) {
 	raw, more := z.TagName()
-	name := string(raw)
-	switch name {
+	switch name = string(raw); name {
 	case "template":
 		s.templates++
-		return
+		return name
 	case "noscript":
 		z.NextIsNotRawText()
-		return
+		return name
 	case "a", "area", "link", "iframe", "frame", "meta", "base":
 	default:
-		return
+		return name
 	}
 	if s.templates > 0 {
-		return
+		return name
 	}
-	a := read(z, more)
+	a := s.read(z, more)
 	switch name {
 	case "base":
 		s.setBase(a)
@@ -209,11 +293,12 @@ func (s *search) tag(z *html.Tokenizer) {
 			s.add(a.href, a.rel)
 		}
 	}
+	return name
 }
 
 // read reads the attributes of a tag. Of one that comes twice, the first counts.
-func read(z *html.Tokenizer, more bool) (a attributes) {
-	for more {
+func (s *search) read(z *html.Tokenizer, more bool) (a attributes) {
+	for more && s.spend(perAttribute) {
 		var key, value []byte
 		key, value, more = z.TagAttr()
 		switch string(key) {
@@ -253,8 +338,9 @@ func (a *attributes) isLink() bool {
 	case hasWord(a.rel, "canonical"), hasWord(a.rel, "next"), hasWord(a.rel, "prev"):
 		return true
 	case hasWord(a.rel, "alternate") && !hasWord(a.rel, "stylesheet"):
-		media, _, _ := mime.ParseMediaType(a.media) // an invalid type is none of these
-		return a.media == "" || media == "text/html" || media == "application/xhtml+xml"
+		media, _, _ := strings.Cut(a.media, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+		return media == "" || media == "text/html" || media == "application/xhtml+xml"
 	}
 	return false
 }
@@ -276,10 +362,10 @@ func (s *search) setBase(a attributes) {
 	}
 	s.based = true
 	b, err := normal.NewBase(s.config.URL)
-	if err != nil {
+	if err != nil || !s.spend(b.Cost(a.href)) {
 		return
 	}
-	if u, err := b.Resolve(a.href); err == nil { // otherwise the base is the document's URL
+	if u, err := b.Resolve(s.queries.inReference(a.href)); err == nil { // otherwise the base is the document's URL
 		s.url = u
 	}
 }
@@ -327,20 +413,37 @@ func (s *search) flush() {
 		s.base = b
 	}
 	for _, reference := range s.queue {
+		if s.page.Cut == CutLinks || s.page.Cut == CutLinkBytes || s.err != nil {
+			break
+		}
 		s.resolve(reference)
 	}
 	s.queue = nil
 }
 
+// maxRemembered limits the memory for references, in bytes with perReference each.
+const maxRemembered = 1 << 20
+
+// remember reports whether a reference was resolved before.
+func (s *search) remember(reference string) (twice bool) {
+	if _, twice = s.references[reference]; twice {
+		return true
+	}
+	if s.remembered += len(reference) + perReference; s.remembered <= maxRemembered {
+		s.references[reference] = struct{}{}
+	}
+	return false
+}
+
 func (s *search) resolve(reference string) {
-	if s.base == nil || s.page.Cut != "" {
+	if s.base == nil || s.remember(reference) {
 		return
 	}
-	if s.work += len(s.url) + len(reference) + perReference; s.work > maxWork {
-		s.page.Cut = CutWork
+	encoded := s.queries.inReference(reference)
+	if !s.spend(perReference+s.base.Cost(encoded)) && len(s.queue) == 0 { // few references wait for a base
 		return
 	}
-	u, err := s.base.Resolve(reference)
+	u, err := s.base.Resolve(encoded)
 	switch {
 	case errors.Is(err, normal.ErrTooLong):
 		s.page.TooLong++

@@ -9,9 +9,11 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/encoding/htmlindex"
 
 	"fetchd/frontier/links"
 	"fetchd/frontier/normal"
+	"fetchd/frontier/work"
 )
 
 // page is the URL of the documents.
@@ -80,7 +82,7 @@ func TestCharset(t *testing.T) {
 	for _, row := range []struct{ name, contentType, document, want string }{
 		{"UTF-8", "text/html; charset=utf-8", "<a href=/ü>", "/%C3%BC"},
 		{"Latin 1 in the header", "text/html; charset=iso-8859-1", "<a href=/\xfc>", "/%C3%BC"},
-		{"Latin 1 in meta", "text/html", "<meta charset=iso-8859-1><a href='/?\xfc'>", "/?%C3%BC"},
+		{"Latin 1 in meta", "text/html", "<meta charset=iso-8859-1><a href='/?\xfc'>", "/?%FC"},
 		{"http-equiv", "", `<meta http-equiv=content-type content="text/html; charset=windows-1251"><a href='/` + "\xe4" + `'>`, "/%D0%B4"},
 		{"Shift_JIS", "text/html; charset=shift_jis", "<a href='/\x83\x5c'>", "/%E3%82%BD"},
 		{"a byte order mark", "text/html; charset=iso-8859-1", "\xef\xbb\xbf<a href=/ü>", "/%C3%BC"},
@@ -96,6 +98,69 @@ func TestCharset(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]string{"http://a.test" + row.want}, got.Links); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestQueryEncoding has the rows of the URL standard's tests about percent-encoding after encoding, and
+// others.
+func TestQueryEncoding(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ charset, reference, want string }{
+		{"utf-8", "/ü?\u2020", "/%C3%BC?%E2%80%A0"},
+		{"big5", "?\u2020", "/dir/page?%26%238224%3B"},
+		{"euc-kr", "?\u2020", "/dir/page?%A2%D3"},
+		{"windows-1252", "?\u2020", "/dir/page?%86"},
+		{"iso-8859-1", "?q=é€", "/dir/page?q=%E9%80"},
+		{"iso-8859-1", "/é?q=é&r=1#é", "/%C3%A9?q=%E9&r=1"},
+		{"iso-8859-1", "http://ü.test/?é", "http://xn--tda.test/?%E9"},
+		{"iso-8859-1", "#?é", "/dir/page"},
+		{"iso-8859-1", "/é", "/%C3%A9"},
+		{"iso-8859-1", "?é?é", "/dir/page?%E9?%E9"},
+		{"iso-8859-1", "?%e9'\"<>", "/dir/page?%E9%27%22%3C%3E"},
+		{"iso-8859-1", " ?\té ", "/dir/page?%E9"},
+		{"iso-8859-1", "?☃&é", "/dir/page?%26%239731%3B&%E9"},
+		{"koi8-r", "?д", "/dir/page?%C4"},
+		{"windows-1251", "?д☃", "/dir/page?%E4%26%239731%3B"},
+		{"gbk", "?€𠀀", "/dir/page?%80%26%23131072%3B"},
+		{"gb18030", "?𠀀", "/dir/page?%952%826"},
+		{"shift_jis", "?\u2212", "/dir/page?%81|"},
+		{"shift_jis", "?ソ\u00a5\u203e", "/dir/page?%83\\\\~"},
+		{"euc-jp", "?あ\u2212", "/dir/page?%A4%A2%A1%DD"},
+		{"iso-2022-jp", "?\u000e A", "/dir/page?%26%2365533%3B%20A"},
+		{"iso-2022-jp", "?あa", "/dir/page?%1B$B$%22%1B(Ba"},
+		{"iso-2022-jp", "?あ☃い", "/dir/page?%1B$B$%22%1B(B%26%239731%3B%1B$B$$%1B(B"},
+		{"utf-16le", "?é", "/dir/page?%C3%A9"},
+		{"utf-16be", "?é", "/dir/page?%C3%A9"},
+		{"windows-1252", "?" + strings.Repeat("é", 600), "/dir/page?" + strings.Repeat("%E9", 600)},
+	} {
+		t.Run(row.charset+" "+row.reference[:min(len(row.reference), 20)], func(t *testing.T) {
+			t.Parallel()
+			encoded, err := htmlindex.Get(row.charset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Numeric references, so that the document can have any character.
+			var document strings.Builder
+			document.WriteString(`<a href="`)
+			for _, r := range row.reference {
+				fmt.Fprintf(&document, "&#%d;", r)
+			}
+			text, err := encoded.NewEncoder().String(document.String() + `">`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := links.Read(strings.NewReader(text), links.Config{URL: page, ContentType: "text/html; charset=" + row.charset})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := row.want
+			if strings.HasPrefix(want, "/") {
+				want = "http://a.test" + want
+			}
+			if diff := cmp.Diff([]string{want}, got.Links); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -145,6 +210,13 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	const first = `<a href=/1>`
 	long := strings.Repeat("x", 500<<10)
+	parts := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "<a href=?#%d>", i)
+		}
+		return b.String()
+	}
 	many := func(n int) string {
 		var b strings.Builder
 		for i := range n {
@@ -169,7 +241,10 @@ func TestLimits(t *testing.T) {
 		{"a document as long as the limit", first + "<p>", links.Limits{Bytes: int64(len(first) + 3)}, links.Page{}, 1},
 		{"a long tag", first + `<p x="` + strings.Repeat("x", 3<<20) + `">` + first, links.Limits{}, links.Page{Cut: links.CutToken}, 1},
 		{"a long script", first + `<script>` + strings.Repeat("x", 1<<20) + `</script><a href=/2>`, links.Limits{}, links.Page{}, 2},
-		{"equal links of a long base", "<base href=/" + long[:8000] + ">" + strings.Repeat(first, 100_000), links.Limits{}, links.Page{Cut: links.CutWork}, 1},
+		{"equal links of a long base", "<base href=/" + long[:8000] + ">" + strings.Repeat(first, 100_000), links.Limits{}, links.Page{}, 1},
+		{"links to parts of a page with a long base", "<base href=/" + long[:8000] + ">" + parts(100_000), links.Limits{}, links.Page{Cut: links.CutWork}, 1},
+		{"less work than the limit", first + `<a href=/2>`, links.Limits{Work: 5000}, links.Page{}, 2},
+		{"more work than the limit", first + `<a href=/2>` + strings.Repeat("<p>", 1000) + `<a href=/3>`, links.Limits{Work: 5000}, links.Page{Cut: links.CutWork}, 2},
 		{"equal links", strings.Repeat(first, 100_000) + "<a href=/2>", links.Limits{}, links.Page{}, 2},
 		{"no URLs", `<a href="javascript:x"><a href="mailto:a@b.test"><a href="http://[">` + first, links.Limits{}, links.Page{Bad: 3}, 1},
 	} {
@@ -182,9 +257,93 @@ func TestLimits(t *testing.T) {
 			if len(got.Links) != row.links {
 				t.Errorf("%d links, want %d", len(got.Links), row.links)
 			}
-			got.Links = nil
+			got.Links, got.Work = nil, 0
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestWork checks what documents cost that repeat something, so that a limit of the work limits the
+// time: each of them takes a few nanoseconds for each unit.
+func TestWork(t *testing.T) {
+	t.Parallel()
+	numbered := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	deep := `<base href="` + strings.Repeat("/bbbbbbbbbbbbbb", 500) + `/">`
+	for _, row := range []struct {
+		name, contentType, document string
+		least, most                 int // thousands
+	}{
+		{"4,300 equal references with a base of 500 segments", "", deep + strings.Repeat(`<a href=?>`, 4300), 200, 600},
+		{"4,300 references with a base of 500 segments", "", deep + numbered(`<a href=?#%d>`, 4300), 30_000, 40_000},
+		{"10,000 links", "", numbered(`<li><a href="/wiki/Article_about_%d" class="link">x</a></li>`, 10_000), 5_000, 12_000},
+		{"10,000 hosts outside ASCII", "", numbered(`<a href=//ü%d.test/>`, 10_000), 25_000, 40_000},
+		{"10,000 links of a host outside ASCII", "", numbered(`<a href=//ü.test/%d>`, 10_000), 3_000, 6_000},
+		{"200,000 attributes", "", "<a " + numbered("a%d ", 200_000) + ">", 10_000, 20_000},
+		{"200,000 attributes of another element", "", "<p " + numbered("a%d ", 200_000) + ">", 5_000, 10_000},
+		{"100,000 tags", "", strings.Repeat("<p>", 100_000), 3_000, 6_000},
+		{"1 MB of another charset", "text/html; charset=gb18030", strings.Repeat("<p>°¡", 200_000), 15_000, 25_000},
+		{"a short page", "", "<title>x</title>" + numbered("<a href=/%d>x</a>", 10), 4, 8},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, ContentType: row.contentType})
+			if err != nil || got.Cut != "" && got.Cut != links.CutLinkBytes {
+				t.Errorf("%d links, cut %q, %v", len(got.Links), got.Cut, err)
+			}
+			if thousands := got.Work / 1000; thousands < row.least || thousands > row.most {
+				t.Errorf("work %d thousand, want %d to %d", thousands, row.least, row.most)
+			}
+		})
+	}
+}
+
+// TestPause checks that a search calls Pause in time, and that its error ends the search.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	document := "<a href=/1>" + strings.Repeat("<p>", 1<<20)
+	ended := errors.New("ended")
+	pauses, sum := 0, 0
+	got, err := links.Read(strings.NewReader(document), links.Config{URL: page, Pause: func(spent int) error {
+		pauses++
+		if sum += spent; pauses == 3 {
+			return ended
+		}
+		return nil
+	}})
+	if !errors.Is(err, ended) || sum != got.Work || sum > 4*work.Quantum {
+		t.Errorf("Read = %v after %d pauses and %d of %d work", err, pauses, sum, got.Work)
+	}
+}
+
+// TestLongTags checks that a document is read on after a long tag, whatever its element contains.
+func TestLongTags(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, rest, want string }{
+		{"a", `>x</a><a href=/1>`, "/1"},
+		{"p", `/><a href=/1>`, "/1"},
+		{"noscript", `><a href=/1></noscript>`, "/1"},
+		{"template", `><a href=/no></template><a href=/1>`, "/1"},
+		{"script", `>"<a href=/no>"</script><a href=/1>`, "/1"},
+		{"textarea", `><a href=/no></textarea><a href=/1>`, "/1"},
+		{"iframe", `></iframe><a href=/1>`, "/1"},
+		{"plaintext", `><a href=/no>`, ""},
+		{"an-element-of-a-script", `><a href=/1>`, "/1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			document := "<a href=/0>" + strings.Repeat("<"+row.name+` x="`+strings.Repeat("x", 70_000)+`"`+row.rest+"<b "+strings.Repeat("y ", 1000)+">", 3)
+			got, err := links.Read(iotest.HalfReader(strings.NewReader(document)), links.Config{URL: page})
+			want := strings.TrimSpace("/0 " + row.want)
+			if text := strings.ReplaceAll(strings.Join(got.Links, " "), "http://a.test", ""); err != nil || got.Cut != "" || text != want {
+				t.Errorf("links %q, want %q; %+v, %v", text, want, got, err)
 			}
 		})
 	}
