@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"fetchd/frontier/scope"
 	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
+	"fetchd/frontier/work"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -22,9 +24,15 @@ const (
 	putBatch = 1000
 	// maxSitemapDepth limits how deep sitemap indexes are nested.
 	maxSitemapDepth = 3
-	// maxReaders is how many bodies a worker reads for links at once: as many as fit into memory with
-	// all their links, and more than the processors need.
-	maxReaders = 16
+	// maxPages is how many pages have their links in memory at once, and maxSitemaps how many sitemaps
+	// are being read. One of either holds 1 MiB of URLs.
+	maxPages    = 16
+	maxSitemaps = 32
+	// putBytes is how many bytes of a sitemap's URLs are collected for one Put.
+	putBytes = 1 << 20
+	// maxRobotsWork limits the work for the Sitemap lines of a robots.txt, as package work counts it:
+	// enough for 1,000 long ones.
+	maxRobotsWork = 32 << 20
 )
 
 // Discovery makes a worker add what pages link to.
@@ -116,11 +124,7 @@ func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
 	}
 	var stop *ending
 	err := v.wait(func() error {
-		if err := v.w.readers.Acquire(v.ctx, 1); err != nil {
-			stop = v.stopped()
-			return nil
-		}
-		defer v.w.readers.Release(1)
+		defer v.w.searches()()
 		body, err := v.spool.reader(outcome.GetInlineBody())
 		if err != nil {
 			return err
@@ -128,7 +132,7 @@ func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
 		if v.claim.Kind == store.Sitemap {
 			stop, err = v.readSitemap(body, outcome.GetFinalUrl(), e)
 		} else {
-			stop, err = v.readPage(body, outcome, e.fetch.ContentType)
+			stop, err = v.readPage(body, outcome, e)
 		}
 		return err
 	})
@@ -143,10 +147,36 @@ func isHTML(mediaType string) bool {
 	return mediaType == "" || mediaType == "text/html" || mediaType == "application/xhtml+xml"
 }
 
-// readPage adds the links of a page.
-func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, contentType string) (*ending, error) {
+// errEnded means that a visit has ended, and [visit.stopped] returns its ending.
+var errEnded = errors.New("the visit has ended")
+
+// searchPage returns the links of a page when it is its host's turn. Until release is called, the
+// links count for maxPages. The error is that of body, or errEnded.
+func (v *visit) searchPage(body io.Reader, c links.Config) (page links.Page, release func(), err error) {
+	t, err := v.w.turns.enter(v.ctx, hostOf(c.URL))
+	if err != nil {
+		return page, nil, errEnded
+	}
+	defer func() { v.w.turns.leave(t, page.Work) }()
+	if err := v.w.pages.Acquire(v.ctx, 1); err != nil {
+		return page, nil, errEnded
+	}
+	release = func() { v.w.pages.Release(1) }
+	c.Pause = func(int) error { return context.Cause(v.ctx) } // it keeps its turn, because it holds memory
+	page, err = links.Read(body, c)
+	if err != nil {
+		release()
+		if v.ctx.Err() != nil {
+			err = errEnded
+		}
+	}
+	return page, release, err
+}
+
+// readPage adds the links of a page. If a limit has left out some, it says so in e.
+func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*ending, error) {
 	w, d := v.w, v.w.config.Discovery
-	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: contentType, Agent: w.config.UserAgent, FollowNoFollow: d.FollowNoFollow, Limits: d.Links}
+	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: e.fetch.ContentType, Agent: w.config.UserAgent, FollowNoFollow: d.FollowNoFollow, Limits: d.Links}
 	for _, h := range outcome.GetResponse().GetHeaders() {
 		switch h.GetName() {
 		case "Content-Type":
@@ -155,12 +185,18 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, contentType s
 			c.RobotsTags = append(c.RobotsTags, h.GetValue())
 		}
 	}
-	page, err := links.Read(body, c)
-	if err != nil {
+	page, release, err := v.searchPage(body, c)
+	switch {
+	case errors.Is(err, errEnded):
+		return v.stopped(), nil
+	case err != nil:
 		return nil, err
 	}
+	defer release()
 	if page.Cut != "" {
 		w.config.Logger.InfoContext(v.ctx, "links left out", slog.String("url", v.claim.URL), slog.String("reason", page.Cut))
+		w.config.Metrics.cut.WithLabelValues(links.CutName(page.Cut)).Inc()
+		e.fetch.LastError = leftOutOf + page.Cut
 	}
 	var entries []store.Entry
 	for _, u := range page.Links {
@@ -185,6 +221,9 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, contentType s
 	})
 	return v.put(entries, d.Limits), nil
 }
+
+// leftOutOf starts the LastError of a fetched page of which a limit has left out links.
+const leftOutOf = "links left out: "
 
 func (v *visit) entry(url string, kind store.Kind, depth int) store.Entry {
 	return store.Entry{URL: url, Kind: kind, Depth: depth, Parent: v.claim.ID, Priority: v.claim.Priority}
@@ -226,27 +265,49 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 		v.badSitemap(e, err)
 		return nil, nil
 	}
-	var entries []store.Entry
+	if err := v.w.sitemaps.Acquire(v.ctx, 1); err != nil {
+		return v.stopped(), nil
+	}
+	defer v.w.sitemaps.Release(1)
 	v.w.count(func(f *Found) { f.Sitemaps++ })
-	n, fault := 0, error(nil)
-	for listed := range sitemap.Read(body) {
+	turn, err := v.w.turns.enter(v.ctx, hostOf(url))
+	count := &work.Meter{Limit: sitemap.MaxWork, Pause: func(spent int) error { return v.w.turns.pause(v.ctx, turn, spent) }}
+	defer func() { v.w.turns.leave(turn, count.Take()) }()
+	var entries []store.Entry
+	size, n, fault := 0, 0, error(nil)
+	for listed := range sitemap.Read(body, count) {
 		if n++; n > sitemap.MaxEntries {
 			fault = fmt.Errorf("it lists more than %d URLs; the rest was not read", sitemap.MaxEntries)
 			break
 		}
-		if listed.Fatal {
+		if err == nil {
+			err = count.Spend(base.Cost(listed.URL))
+		}
+		switch {
+		case listed.Fatal:
 			fault = fmt.Errorf("line %d: %w", listed.Line, listed.Err)
+		case errors.Is(err, work.ErrLimit):
+			fault = fmt.Errorf("line %d: %w; the rest was not read", listed.Line, err)
+		}
+		if fault != nil || err != nil {
 			break
 		}
 		if entry, ok := v.listed(base, listed, l); ok {
 			entries = append(entries, entry)
+			size += len(entry.URL)
 		}
-		if len(entries) == putBatch {
+		if len(entries) == putBatch || size >= putBytes {
+			v.w.turns.leave(turn, count.Take())
 			if stop := v.put(entries, l.limits); stop != nil {
 				return stop, nil
 			}
-			entries = entries[:0]
+			entries, size = entries[:0], 0
+			turn, err = v.w.turns.enter(v.ctx, hostOf(url))
 		}
+	}
+	v.w.turns.leave(turn, count.Take())
+	if stop := v.stopped(); stop != nil {
+		return stop, nil
 	}
 	if fault != nil {
 		v.badSitemap(e, fault)
@@ -272,8 +333,16 @@ func (v *visit) putSitemaps(origin string, body []byte) *ending {
 	if err != nil {
 		return nil // it was fetched, so it has a normal form
 	}
+	turn, err := v.w.turns.enter(v.ctx, hostOf(origin))
+	count := &work.Meter{Limit: maxRobotsWork, Pause: func(spent int) error { return v.w.turns.pause(v.ctx, turn, spent) }}
 	var entries []store.Entry
 	for _, reference := range robots.Sitemaps(body) {
+		if err == nil {
+			err = count.Spend(base.Cost(reference))
+		}
+		if err != nil {
+			break // beyond the limit, lines are left out
+		}
 		u, err := base.Resolve(reference)
 		if err != nil {
 			continue
@@ -284,6 +353,10 @@ func (v *visit) putSitemaps(origin string, body []byte) *ending {
 			continue
 		}
 		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
+	}
+	v.w.turns.leave(turn, count.Take())
+	if stop := v.stopped(); stop != nil {
+		return stop
 	}
 	return v.put(entries, d.Limits)
 }

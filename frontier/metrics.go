@@ -18,6 +18,7 @@ type Metrics struct {
 	stale     prometheus.Counter
 	blocks    prometheus.Counter
 	robots    prometheus.Counter
+	cut       *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	storeTime *prometheus.HistogramVec
 	queue     *QueueMetrics
@@ -104,11 +105,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		stale:     prometheus.NewCounter(counter("frontier_stale_outcomes_total", "Outcomes not recorded because their lease was lost.")),
 		blocks:    prometheus.NewCounter(counter("frontier_blocks_total", "Times that a host was closed because it answered 429 or 503.")),
 		robots:    prometheus.NewCounter(counter("frontier_robots_total", "Fetches of a robots.txt, successful or not.")),
+		cut:       prometheus.NewCounterVec(counter("frontier_cut_pages_total", "Pages of which a limit has left out links, by the limit."), []string{"limit"}),
 		errors:    prometheus.NewCounterVec(counter("frontier_troubles_total", "Errors of the store, or of the place of bodies, by operation."), []string{"doing"}),
 		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}, []string{"call", "result"}),
 		queue:     NewQueueMetrics(r),
 	}
-	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.errors, m.storeTime, m.robots)
+	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.errors, m.storeTime, m.robots, m.cut)
 	return m
 }
 

@@ -55,7 +55,10 @@ type Worker struct {
 	foundMu     sync.Mutex
 	found       Found
 	othersBytes atomic.Int64        // what the crawl has used without this worker
-	readers     *semaphore.Weighted // of bodies that are read for links
+	turns       *turns              // of searches for links
+	searching   atomic.Int64        // visits that search or wait for their turn
+	pages       *semaphore.Weighted // whose links are in memory
+	sitemaps    *semaphore.Weighted // that are being read
 	parked      []parked            // used by the claim loop; at most claimLimit
 
 	draining context.Context // no new request is started
@@ -82,7 +85,7 @@ func New(s store.Store, services []Service, config Config) (*Worker, error) {
 		return nil, errors.New("frontier: no service to fetch through")
 	}
 	w := &Worker{config: config, store: s, services: services, pool: client.NewPool(), rulebook: newRulebook(), queues: newQueues(), robotsTurns: newQueues(),
-		readers: semaphore.NewWeighted(maxReaders), held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
+		turns: newTurns(searchSlots()), pages: semaphore.NewWeighted(maxPages), sitemaps: semaphore.NewWeighted(maxSitemaps), held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
 	w.recorder = newRecorder(w)
 	return w, nil
 }
@@ -187,7 +190,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 func (w *Worker) waitForCapacity(ctx context.Context) error {
 	for {
 		capacity, changed := w.pool.Capacity()
-		if w.open() < min(capacity, w.config.Open) {
+		if w.busy() < min(capacity, w.config.Open) {
 			return nil
 		}
 		select {
@@ -205,10 +208,23 @@ func (w *Worker) open() int {
 	return len(w.held)
 }
 
+// busy returns the number of visits that count for Config.Open. Visits that wait to be searched do not,
+// up to half of Open: they need no connection, and hosts with pages that take long to search would
+// otherwise leave no capacity to others.
+func (w *Worker) busy() int { return w.open() - min(int(w.searching.Load()), w.config.Open/2) }
+
+// searches counts a visit that searches a body or waits for its turn, until the function that it
+// returns is called.
+func (w *Worker) searches() (done func()) {
+	w.searching.Add(1)
+	w.freed()
+	return func() { w.searching.Add(-1) }
+}
+
 // claim claims URLs and starts their visits, as many as there is capacity for.
 func (w *Worker) claim() (int, error) {
 	capacity, _ := w.pool.Capacity()
-	n := w.slowStart.allowed(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit-len(w.parked)))
+	n := w.slowStart.allowed(time.Now(), min(min(capacity, w.config.Open)-w.busy(), claimLimit-len(w.parked)))
 	if n <= 0 {
 		return 0, nil
 	}
@@ -259,6 +275,11 @@ func (w *Worker) finish(v *visit) {
 	delete(w.held, v)
 	w.mu.Unlock()
 	w.stats.open.Add(-1)
+	w.freed()
+}
+
+// freed wakes the claim loop.
+func (w *Worker) freed() {
 	select {
 	case w.free <- struct{}{}:
 	default: // a value is pending already

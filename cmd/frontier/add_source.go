@@ -54,7 +54,8 @@ func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 		}
 		return nil
 	}
-	if err := errors.Join(files("--input", c.Input, sitemap.ReadList), files("--sitemap", c.Sitemap, sitemap.Read)); err != nil {
+	readSitemap := func(r io.Reader) iter.Seq[sitemap.Entry] { return sitemap.Read(r, nil) }
+	if err := errors.Join(files("--input", c.Input, sitemap.ReadList), files("--sitemap", c.Sitemap, readSitemap)); err != nil {
 		return nil, err
 	}
 	switch {

@@ -3,13 +3,20 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
+	"fetchd/frontier/work"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
 )
+
+// maxPutWork limits the work for the URLs of a call, as package work counts it: enough for 1,000 URLs
+// of 8 KiB, and 0.3 s of a processor at most.
+const maxPutWork = 64 << 20
 
 func (s *service) put(ctx context.Context, in *pb.PutRequest) (*pb.PutResponse, error) {
 	var v badrequest.Violations
@@ -42,7 +49,17 @@ func (s *service) put(ctx context.Context, in *pb.PutRequest) (*pb.PutResponse, 
 // readEntries adds what is wrong to out.Bad, and returns the other entries with their places.
 func (s *service) readEntries(ctx context.Context, sent []*pb.Entry, out *pb.PutResponse) (entries []store.Entry, places []int32, err error) {
 	var parents []string
-	for _, e := range sent {
+	count := &work.Meter{Limit: maxPutWork, Pause: func(int) error { return context.Cause(ctx) }}
+	for i, e := range sent {
+		err := count.Spend(normal.Cost(e.GetUrl()) + normal.Cost(e.GetParentUrl()))
+		if errors.Is(err, work.ErrLimit) {
+			var v badrequest.Violations
+			v.Add(fmt.Sprintf("entries[%d]", i), "and those before it have URLs that take too long to read: send fewer in a call")
+			return nil, nil, v.Err()
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 		if e.GetParentUrl() != "" && !slices.Contains(parents[max(0, len(parents)-1):], e.GetParentUrl()) { // links of a page follow each other
 			parents = append(parents, e.GetParentUrl())
 		}

@@ -90,6 +90,11 @@ const (
 	CutWork      = "the search of the page needs more work than the limit"
 )
 
+// CutName returns the name of a limit that ended a search, for metrics.
+func CutName(cut string) string {
+	return map[string]string{CutBytes: "bytes", CutToken: "token", CutLinks: "links", CutLinkBytes: "link_bytes", CutWork: "work"}[cut]
+}
+
 // Read returns the links of a document. The error is that of r or of c.Pause.
 func Read(r io.Reader, c Config) (Page, error) {
 	c.Limits = c.Limits.withDefaults()

@@ -308,7 +308,7 @@ func TestWork(t *testing.T) {
 // TestPause checks that a search calls Pause in time, and that its error ends the search.
 func TestPause(t *testing.T) {
 	t.Parallel()
-	document := "<a href=/1>" + strings.Repeat("<p>", 1<<20)
+	document := "<a href=/1>" + strings.Repeat("<p>", 1<<17)
 	ended := errors.New("ended")
 	pauses, sum := 0, 0
 	got, err := links.Read(strings.NewReader(document), links.Config{URL: page, Pause: func(spent int) error {

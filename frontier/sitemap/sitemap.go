@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/work"
 )
 
 const (
@@ -22,6 +23,9 @@ const (
 	// MaxEntries is the maximum number of URLs of a sitemap, or of sitemaps of an index, by the
 	// protocol.
 	MaxEntries = 50_000
+	// MaxWork limits the work for a sitemap, with that for its URLs, as package work counts it. One of
+	// MaxBytes needs less, unless thousands of its URLs have long hosts outside ASCII.
+	MaxWork = 1 << 30
 	// maxLine is the maximum length of a line of a list, with its line end.
 	maxLine = 64 << 10
 )
@@ -45,10 +49,11 @@ func fatal(line int, err error) Entry {
 	return Entry{Line: line, Err: fmt.Errorf("%w; the rest was not read", err), Fatal: true}
 }
 
-// Read yields the entries of a sitemap, XML or text, up to [MaxBytes].
-func Read(r io.Reader) iter.Seq[Entry] { return readUpTo(MaxBytes, r) }
+// Read yields the entries of a sitemap, XML or text, up to [MaxBytes]. It adds its work to count, which
+// may be nil; an error of count is the error of the last entry.
+func Read(r io.Reader, count *work.Meter) iter.Seq[Entry] { return readUpTo(MaxBytes, r, count) }
 
-func readUpTo(limit int, r io.Reader) iter.Seq[Entry] {
+func readUpTo(limit int, r io.Reader, count *work.Meter) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		in, err := unzipped(r)
 		if err != nil {
@@ -59,12 +64,14 @@ func readUpTo(limit int, r io.Reader) iter.Seq[Entry] {
 		if bytes.HasPrefix(head, byteOrder) {
 			_, _ = in.Discard(len(byteOrder)) // Peek has read it
 		}
-		m := &meter{in: in, left: limit}
+		m := &meter{in: in, left: limit, count: count}
 		if !bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(head, byteOrder)), []byte("<")) {
 			m.token = limit // lines have their own limit
+			m.perByte = perTextByte
 			lines(m, yield)
 			return
 		}
+		m.perByte = perXMLByte
 		d := newDocument(m)
 		if err := d.entries(yield); err != nil {
 			line, _ := d.xml.InputPos()

@@ -25,7 +25,7 @@ func TestSitemapLimit(t *testing.T) {
 			len(text) - 1: "http://a.test/1 the sitemap is longer than 50 MiB, the limit of its protocol; the rest was not read",
 		} {
 			var got []string
-			for e := range readUpTo(limit, strings.NewReader(text)) {
+			for e := range readUpTo(limit, strings.NewReader(text), nil) {
 				if e.Err != nil {
 					e.URL = fmt.Sprint(e.Err)
 				}
@@ -47,7 +47,7 @@ func FuzzSitemap(f *testing.F) {
 	f.Add([]byte("<urlset><url><loc></loc >"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		last := 0
-		for e := range Read(bytes.NewReader(text)) {
+		for e := range Read(bytes.NewReader(text), nil) {
 			if e.Line < last || e.Line > bytes.Count(text, []byte("\n"))+1 {
 				t.Errorf("line %d after line %d of %q", e.Line, last, text)
 			}
@@ -56,7 +56,7 @@ func FuzzSitemap(f *testing.F) {
 			}
 			last = e.Line
 		}
-		for range Read(bytes.NewReader(text)) {
+		for range Read(bytes.NewReader(text), nil) {
 			break // a reader may stop at once
 		}
 	})
@@ -82,7 +82,7 @@ func TestStop(t *testing.T) {
 			t.Parallel()
 			for stop := 1; stop <= row.entries+1; stop++ {
 				n := 0
-				for range Read(strings.NewReader(row.text)) {
+				for range Read(strings.NewReader(row.text), nil) {
 					if n++; n == stop {
 						break
 					}
@@ -117,7 +117,7 @@ func TestBomb(t *testing.T) {
 			}
 			for _, r := range []io.Reader{all(), &zipped} {
 				var last Entry
-				for e := range readUpTo(limit, r) {
+				for e := range readUpTo(limit, r, nil) {
 					last = e
 				}
 				if !last.Fatal || last.Err == nil {
@@ -164,7 +164,7 @@ func TestRead(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var got []Entry
-			for e := range Read(strings.NewReader(row.text)) {
+			for e := range Read(strings.NewReader(row.text), nil) {
 				if e.Fatal != (e.Err != nil) {
 					t.Errorf("fatal %t, error %v", e.Fatal, e.Err)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/work"
 )
 
 const (
@@ -35,10 +36,18 @@ var (
 // meter limits how much is read of the sitemap and of one token. Because it has ReadByte, the
 // decoder reads no further than its token.
 type meter struct {
-	in    *bufio.Reader
-	left  int // bytes left of the sitemap
-	token int // bytes left of the token
+	in      *bufio.Reader
+	left    int // bytes left of the sitemap
+	token   int // bytes left of the token
+	count   *work.Meter
+	perByte int // what a byte costs
 }
+
+// Costs of a byte in the unit of package work.
+const (
+	perTextByte = 2
+	perXMLByte  = 16
+)
 
 // ReadByte implements io.ByteReader.
 func (m *meter) ReadByte() (byte, error) {
@@ -67,7 +76,7 @@ func (m *meter) spend(n int) error {
 	case m.token < 0:
 		return errToken
 	}
-	return nil
+	return m.count.Spend(n * m.perByte)
 }
 
 // document reads an XML sitemap, a token at a time.

@@ -355,8 +355,8 @@ type Fetch struct {
 	FetchedParams
 	Status     Status // Fetched, Failed or Dead
 	FinalURL   string // where a Fetched URL ended; empty means at the URL itself
-	LastError  string // empty if Fetched
-	ErrorClass string // likewise
+	LastError  string // if Fetched, what a limit has left out of a page, or empty
+	ErrorClass string // empty if Fetched
 	RetryIn    time.Duration
 }
 

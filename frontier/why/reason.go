@@ -36,7 +36,7 @@ func statusReason(e *Evidence) Reason {
 	u := &e.URL
 	switch u.Status {
 	case store.Fetched:
-		return Reason{"fetched", fmt.Sprintf("It was fetched already, %s%s.", Relative(u.FetchedAt, e.Now), dueAgain(e))}
+		return Reason{"fetched", fmt.Sprintf("It was fetched already, %s%s%s.", Relative(u.FetchedAt, e.Now), leftOut(u), dueAgain(e))}
 	case store.Dead:
 		return Reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), Remedy(u.ErrorClass))}
 	case store.Fetching:
@@ -46,6 +46,14 @@ func statusReason(e *Evidence) Reason {
 		return Reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: the next worker takes it back.`, ByWorker(u), Relative(u.LeaseUntil, e.Now))}
 	}
 	return Reason{}
+}
+
+// leftOut says what a limit has left out of a page.
+func leftOut(u *store.URL) string {
+	if u.LastError == "" {
+		return ""
+	}
+	return " (" + cli.Escape(u.LastError) + ")"
 }
 
 // dueAgain says when a fetched URL is fetched again, if it is.

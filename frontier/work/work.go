@@ -10,8 +10,9 @@ import "errors"
 // ErrLimit means that a document needs more work than its limit.
 var ErrLimit = errors.New("it needs more work than the limit")
 
-// Quantum is how much is counted between two calls of Pause: one to five milliseconds of a processor.
-const Quantum = 1 << 20
+// Quantum is how much is counted between two calls of Pause: less than a millisecond of a processor,
+// if no single step costs more.
+const Quantum = 128 << 10
 
 // Meter counts the work for one document. A nil Meter counts nothing. It is not safe for concurrent use.
 type Meter struct {
@@ -21,8 +22,8 @@ type Meter struct {
 	// block, so that other documents have their turn. Its error ends the search.
 	Pause func(spent int) error
 
-	spent  int
-	paused int // spent at the last call of Pause
+	spent int
+	taken int // of spent
 }
 
 // Spend adds n. The error is [ErrLimit] once there is more than the limit, or that of Pause.
@@ -34,12 +35,17 @@ func (m *Meter) Spend(n int) error {
 	if m.Limit > 0 && m.spent > m.Limit {
 		return ErrLimit
 	}
-	if m.Pause == nil || m.spent-m.paused < Quantum {
+	if m.Pause == nil || m.spent-m.taken < Quantum {
 		return nil
 	}
-	since := m.spent - m.paused
-	m.paused = m.spent
-	return m.Pause(since)
+	return m.Pause(m.Take())
+}
+
+// Take returns the work since the last call of Take or of Pause.
+func (m *Meter) Take() int {
+	since := m.spent - m.taken
+	m.taken = m.spent
+	return since
 }
 
 // Spent returns the sum.

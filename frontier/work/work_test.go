@@ -27,6 +27,9 @@ func TestMeter(t *testing.T) {
 			t.Errorf("beyond the limit: %v", err)
 		}
 	}
+	if got := m.Take(); got != work.Quantum-3 {
+		t.Errorf("Take = %d, want what was spent since the last pause", got)
+	}
 	if got := m.Spent(); got != 5*work.Quantum+2 {
 		t.Errorf("spent %d", got)
 	}
