@@ -1,6 +1,7 @@
 package frontier
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -12,11 +13,12 @@ import (
 // turns lets a few searches run at once, and hosts take turns by the work that they cause. So a host
 // that sends pages that take long to search waits for itself, and the others get their share.
 //
-// It is weighted fair queueing (Demers, Keshav, Shenker: Analysis and Simulation of a Fair Queueing
-// Algorithm, 1989) with equal weights, in a virtual time that counts the work of one host if all
-// hosts that search had the same share. A search starts when the one of its host before it would
-// have ended, or now, and the one that would end first runs next. Its work is not known before. It is
-// expected to be that of the host's last search. It is safe for concurrent use.
+// It is fair queueing (Demers, Keshav, Shenker: Analysis and Simulation of a Fair Queueing Algorithm,
+// 1989) in a virtual time that counts the work of one host. A search starts when the one of its host
+// before it would have ended, or now, and the one that would end first runs next. The time is the
+// start of the latest search that has run, as in start-time fair queueing; it also moves as if all
+// known hosts had the same share, so that new hosts cannot stop it. The work of a search is not known
+// before. It is expected to be that of the host's last search. It is safe for concurrent use.
 type turns struct {
 	mu      sync.Mutex
 	slots   int // searches that may run at once
@@ -29,7 +31,7 @@ type turns struct {
 // share is what is known about a host.
 type share struct {
 	next int // the start of its next search, in virtual time
-	last int // the work of its last search
+	last int // the work of its last search; zero if there was none
 }
 
 // turn is a search that runs or waits.
@@ -41,15 +43,16 @@ type turn struct {
 	ended    bool          // it neither runs nor waits
 }
 
+// credit is how much of its share a host keeps while it has nothing to search, such as during its
+// delay: a few large pages.
+const credit = 4 << 20
+
 func newTurns(n int) *turns { return &turns{slots: n, free: n, shares: make(map[string]share)} }
 
 // enter waits until a search of a host may start. The error is that of ctx.
 func (q *turns) enter(ctx context.Context, host string) (*turn, error) {
 	q.mu.Lock()
-	t := &turn{host: host, expected: work.Quantum}
-	if s, known := q.shares[host]; known {
-		t.expected = s.last
-	}
+	t := &turn{host: host, expected: cmp.Or(q.shares[host].last, work.Quantum)}
 	q.waitLocked(t)
 	q.mu.Unlock()
 	return t, q.await(ctx, t)
@@ -103,7 +106,7 @@ func (q *turns) await(ctx context.Context, t *turn) error {
 // waitLocked adds a search.
 func (q *turns) waitLocked(t *turn) {
 	s := q.shares[t.host]
-	t.end = max(q.now, s.next) + t.expected
+	t.end = max(q.now-credit, s.next) + t.expected
 	s.next = t.end
 	q.shares[t.host] = s
 	t.granted = make(chan struct{})
@@ -113,7 +116,7 @@ func (q *turns) waitLocked(t *turn) {
 
 // endLocked frees the slot of a search, and moves the virtual time.
 func (q *turns) endLocked(t *turn, spent int) {
-	q.now += spent / (q.slots - q.free + len(q.waiting))
+	q.now += spent / max(1, len(q.shares))
 	q.free++
 	q.correctLocked(t, spent)
 }
@@ -122,11 +125,17 @@ func (q *turns) endLocked(t *turn, spent int) {
 // worker, which fetches and stores, does not wait for searches, however many there are.
 func searchSlots() int { return (runtime.GOMAXPROCS(0) + 1) / 2 }
 
-// correctLocked replaces the work that was expected by what it was.
+// correctLocked replaces the work that was expected by what it was, also for the searches of the host
+// that wait.
 func (q *turns) correctLocked(t *turn, spent int) {
 	s := q.shares[t.host]
 	s.next += spent - t.expected
-	s.last = spent
+	for _, w := range q.waiting {
+		if w.host == t.host {
+			w.end += spent - t.expected
+		}
+	}
+	s.last = cmp.Or(spent, s.last)
 	q.shares[t.host] = s
 }
 
@@ -142,6 +151,7 @@ func (q *turns) grantLocked() {
 		t := q.waiting[first]
 		q.waiting = slices.Delete(q.waiting, first, first+1)
 		q.free--
+		q.now = max(q.now, t.end-t.expected)
 		close(t.granted)
 	}
 }
