@@ -28,6 +28,9 @@ const (
 	maxPrefixes = 500_000 // of lines in lists and quotations
 	maxCells    = 100_000 // of tables
 	maxSpans    = 10_000  // cells that another one covers
+	// maxCleared limits the attributes of the widest tag so far, added for each tag. A tokenizer keeps
+	// their names in a map that does not shrink, and clears it for each tag.
+	maxCleared = 100_000_000
 )
 
 // ErrComplex means that a page has more elements than are converted.
@@ -65,9 +68,11 @@ func From(source, base string) (text string, err error) {
 var formatting = map[atom.Atom]bool{atom.A: true, atom.B: true, atom.Big: true, atom.Code: true, atom.Em: true, atom.Font: true, atom.I: true,
 	atom.Nobr: true, atom.S: true, atom.Small: true, atom.Strike: true, atom.Strong: true, atom.Tt: true, atom.U: true}
 
-// countNodes returns how many nodes the parser makes of a source at most, about.
+// countNodes returns how many nodes the parser makes of a source at most, about, or more than maxNodes
+// if its attributes exceed maxCleared.
 func countNodes(source string) int {
 	open, all, nodes := make(map[atom.Atom]int), 0, 0 // all: elements of formatting that are open
+	widest, cleared := 0, 0
 	z := html.NewTokenizer(strings.NewReader(source))
 	for nodes <= maxNodes {
 		kind := z.Next()
@@ -77,11 +82,19 @@ func countNodes(source string) int {
 		if kind != html.EndTagToken {
 			nodes++
 		}
-		if kind != html.StartTagToken && kind != html.EndTagToken {
+		if kind != html.StartTagToken && kind != html.EndTagToken && kind != html.SelfClosingTagToken {
 			continue
 		}
-		name, _ := z.TagName()
-		switch a := atom.Lookup(name); {
+		name, more := z.TagName()
+		a := atom.Lookup(name)
+		if len(z.Raw()) > 1<<10 { // others have few attributes
+			widest = max(widest, countAttributes(z, more))
+		}
+		if cleared += widest; cleared > maxCleared {
+			return maxNodes + 1
+		}
+		switch {
+		case kind == html.SelfClosingTagToken:
 		case !formatting[a]: // it may end a block, and the next one repeats all formatting
 			nodes += all
 		case kind == html.EndTagToken:
@@ -94,6 +107,13 @@ func countNodes(source string) int {
 		}
 	}
 	return nodes
+}
+
+func countAttributes(z *html.Tokenizer, more bool) (n int) {
+	for ; more; n++ {
+		_, _, more = z.TagAttr()
+	}
+	return n
 }
 
 // maxClones is how often the parser repeats elements at an end tag between others.

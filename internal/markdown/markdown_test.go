@@ -80,13 +80,9 @@ func TestHostile(t *testing.T) {
 		{"a link around everything", fill(`<a href=/b>`, "<p>xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), false},
 		{"nested links", fill("", "<a href=/x>yyyyyyyyyyyyyyyy"), false},
 		{"attributes", "<p " + fill("", "a=b ") + ">", false},
-		{"many attributes", "<p " + func() string {
-			var s strings.Builder
-			for i := range 400_000 {
-				fmt.Fprintf(&s, "a%d ", i)
-			}
-			return s.String()
-		}() + ">", false},
+		{"many attributes", "<p " + numbered("a%d ", 400_000) + ">", false},
+		{"many attributes, and other tags", "<p " + numbered("a%d ", 50_000) + ">" + fill("", "<p a>"), true},
+		{"some attributes, and other tags", "<p " + numbered("a%d ", 300) + ">" + strings.Repeat("<p a>xxxxxxxxxxxxx", 20_000), false},
 		{"list items", fill("<ol>", "<li>xxxxxxxxxxxxxxxxxxxxxxxxxxxx"), false},
 		{"bold in bold", fill("", "<b>xxxxxxxxxxxxxxxxxxxxxxxxxxxx<i>yyyyyyyyyyy</i></b>"), false},
 		{"headings", fill("", "<h1>xxxxxxxxxxxxxxxxxxxxxxxxxxx</h1>"), false},
@@ -108,4 +104,13 @@ func TestHostile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// numbered returns a format with the numbers up to n.
+func numbered(format string, n int) string {
+	var s strings.Builder
+	for i := range n {
+		fmt.Fprintf(&s, format, i)
+	}
+	return s.String()
 }
