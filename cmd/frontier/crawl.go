@@ -191,7 +191,7 @@ func foundText(f frontier.Found, bytes int64) string {
 	writeLimits(&b, []limit{
 		{"--max-links", f.Cut[links.CutLinks], "page"},
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
-		{"64 Mi of work for a page", f.Cut[links.CutWork], "page"},
+		{"128 Mi of work for a page", f.Cut[links.CutWork], "page"},
 		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
 		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
 	})

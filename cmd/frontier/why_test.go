@@ -43,6 +43,10 @@ func TestWhy(t *testing.T) {
 		{"fetched", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
 		}, "fetched", "It was fetched already, "},
+		{"fetched, with links left out", func(c *crawl) {
+			c.fetch(store.Fetch{Status: store.Fetched, LastError: "links left out: of many", FetchedParams: store.FetchedParams{HTTPStatus: 200}})
+			c.exec(`UPDATE urls SET fetched_at = fetched_at - 180000000`)
+		}, "fetched", "It was fetched already, 2d2h ago (links left out: of many)."},
 		{"fetched, and due later", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, RecrawlIn: 150 * time.Hour}})
 		}, "fetched", `It was fetched already, `},

@@ -25,6 +25,30 @@ import (
 	testrig "fetchd/test/rig"
 )
 
+// TestExpensiveURLs checks that a call is rejected whose URLs take too long to read, and that as many
+// long ones are not.
+func TestExpensiveURLs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	put := func(format string) error {
+		in := new(pb.PutRequest)
+		for i := range 1000 {
+			in.Entries = append(in.Entries, &pb.Entry{Url: fmt.Sprintf(format, i)})
+		}
+		_, err := r.Put(t.Context(), in)
+		return err
+	}
+	if err := put("http://a.test/%d/" + strings.Repeat("ü", 1900)); err != nil {
+		t.Errorf("long paths: %v", err)
+	}
+	if err := put("http://ü%d.test/"); err != nil {
+		t.Errorf("hosts outside ASCII: %v", err)
+	}
+	if err := put("http://%d." + strings.Repeat("ü", 500) + "/"); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("long hosts outside ASCII: %v, want INVALID_ARGUMENT", err)
+	}
+}
+
 // TestManyWaits sends 10,000 claims that wait. Those over the limit are refused, and the others end
 // with their calls.
 func TestManyWaits(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"fetchd/internal/badrequest"
 )
 
-// maxPutWork limits the work for the URLs of a call, as package work counts it: enough for 1,000 URLs
-// of 8 KiB, and 0.3 s of a processor at most.
-const maxPutWork = 64 << 20
+// maxPutWork limits the work for the URLs of a call, as package work counts it. A request of 4 MiB needs
+// less, unless hundreds of its URLs have long hosts outside ASCII.
+const maxPutWork = 16 << 20
 
 func (s *service) put(ctx context.Context, in *pb.PutRequest) (*pb.PutResponse, error) {
 	var v badrequest.Violations

@@ -22,14 +22,14 @@ type Limits struct {
 	Bytes     int64 // of the document: 16 MiB
 	Links     int   // distinct links: 10,000
 	LinkBytes int   // of all links in their normal form: 1 MiB
-	Work      int   // of the search, as package work counts it: 64 Mi
+	Work      int   // of the search, as package work counts it: 128 Mi
 }
 
 const (
 	defaultBytes     = 16 << 20
 	defaultLinks     = 10_000
 	defaultLinkBytes = 1 << 20
-	defaultWork      = 64 << 20
+	defaultWork      = 128 << 20
 	// maxToken limits a tag, a text or a script.
 	maxToken = 2 << 20
 	// peek is how much of a document is read to find its charset: HTML standard, prescan.
@@ -44,7 +44,7 @@ const (
 	perAttribute = 32 // of an element that may have a link
 	perReference = 64
 	// perDecoded is what a byte costs whose charset is not UTF-8, including its search.
-	perDecoded = 4
+	perDecoded = 3
 )
 
 // Config configures [Read].
@@ -441,6 +441,7 @@ func (s *search) remember(reference string) (twice bool) {
 }
 
 func (s *search) resolve(reference string) {
+	reference, _, _ = strings.Cut(reference, "#") // a page has one link, whatever its parts are
 	if s.base == nil || s.remember(reference) {
 		return
 	}

@@ -3,6 +3,7 @@ package sitemap
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"fetchd/frontier/work"
 )
 
 // The limit counts the bytes read, to the byte.
@@ -199,4 +202,46 @@ func attributes(n int) string {
 		fmt.Fprintf(&b, " xmlns:a%d='x'", i)
 	}
 	return b.String()
+}
+
+// TestWork checks that the work for a sitemap is counted, compressed or not, and that an error of the
+// count ends it.
+func TestWork(t *testing.T) {
+	t.Parallel()
+	entries := strings.Repeat("<url><loc>http://a.test/</loc></url>", 1000)
+	document := "<urlset>" + entries + "</urlset>"
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write([]byte(document))
+	_ = z.Close()
+	ended := errors.New("ended")
+	for _, row := range []struct {
+		name, text string
+		count      work.Meter
+		spent      int // at least
+		err        error
+	}{
+		{"XML", document, work.Meter{}, 16 * len(document), nil},
+		{"compressed", zipped.String(), work.Meter{}, 16 * len(document), nil},
+		{"text", strings.Repeat("http://a.test/\n", 1000), work.Meter{}, 2 * 15_000, nil},
+		{"beyond the limit", document, work.Meter{Limit: 100_000}, 100_000, work.ErrLimit},
+		{"ended", document, work.Meter{Pause: func(int) error { return ended }}, work.Quantum, ended},
+		{"text, ended", strings.Repeat("http://a.test/\n", 10_000), work.Meter{Pause: func(int) error { return ended }}, work.Quantum, ended},
+		{"at the limit", document, work.Meter{Limit: 16 * len(document)}, 16 * len(document), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var last Entry
+			n := 0
+			for last = range Read(strings.NewReader(row.text), &row.count) {
+				n++
+			}
+			if !errors.Is(last.Err, row.err) || last.Fatal != (row.err != nil) || row.count.Spent() < row.spent || row.count.Spent() > row.spent+row.spent/2 {
+				t.Errorf("%d entries, the last is %+v; work %d, want %d", n, last, row.count.Spent(), row.spent)
+			}
+			if row.err == nil && n != 1000 {
+				t.Errorf("%d entries, want 1000", n)
+			}
+		})
+	}
 }

@@ -1,0 +1,151 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fetchd/frontier/links"
+	"fetchd/frontier/scope"
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+// TestPageBeyondLimits checks where a page of which a limit has left out links says so.
+func TestPageBeyondLimits(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat("<p>", 1000)
+	for _, row := range []struct {
+		name, page, cut, label string
+		limits                 links.Limits
+	}{
+		{"links", "<a href=/x/2><a href=/x/3>", links.CutLinks, "links", links.Limits{Links: 1}},
+		{"bytes of links", "<a href=/x/2><a href=/x/33333333333333333333333333333333333>", links.CutLinkBytes, "link_bytes", links.Limits{LinkBytes: 60}},
+		{"work", "<a href=/x/2>" + many + "<a href=/x/3>", links.CutWork, "work", links.Limits{Work: 10_000}},
+		{"bytes", "<a href=/x/2>" + many + "<a href=/x/3>", links.CutBytes, "bytes", links.Limits{Bytes: 1000}},
+		{"a long tag", "<a href=/x/2><p " + strings.Repeat("x", 3<<20) + "><a href=/x/3>", links.CutToken, "token", links.Limits{}},
+		{"no limit", "<a href=/x/2>", "", "", links.Limits{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			registry := prometheus.NewRegistry()
+			r := discoverRig(t, site.Config{Page: pagesOf(map[string]string{"/x/1": row.page, "/x/2": "x"})}, scope.Host, "a/x/1")
+			r.config.Metrics, r.config.Discovery.Links = NewMetrics(registry), row.limits
+			r.crawl()
+			if got := r.requests(); got != "/x/1 /x/2" {
+				t.Errorf("requests %s, want the links up to the limit", got)
+			}
+			want, metric := "", ""
+			if row.cut != "" {
+				want = "links left out: " + row.cut
+				metric = fmt.Sprintf("# HELP frontier_cut_pages_total Pages of which a limit has left out links, by the limit.\n"+
+					"# TYPE frontier_cut_pages_total counter\nfrontier_cut_pages_total{limit=%q} 1\n", row.label)
+			}
+			u := r.row(r.site.URL("a", "/x/1"))
+			if u.Status != store.Fetched || u.LastError != want || u.ErrorClass != "" || u.FailureCount != 0 {
+				t.Errorf("%s, last error %q, class %q; want fetched and %q", u.Status, u.LastError, u.ErrorClass, want)
+			}
+			if rec := r.records[0]; rec.LastError != want {
+				t.Errorf("record %+v, want %q", rec, want)
+			}
+			if err := testutil.GatherAndCompare(registry, strings.NewReader(metric), "frontier_cut_pages_total"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestDrainEndsSearches checks that a visit that waits to be searched gives its URL back in the end
+// of the drain time, and that nothing that it found or would find is lost.
+func TestDrainEndsSearches(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, robots string
+		kind         store.Kind
+	}{
+		{"a page", "", store.Page},
+		{"a sitemap", "", store.Sitemap},
+		{"a robots.txt", "Sitemap: /x/map", store.Page},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, time.Millisecond, site.Config{
+				Robots: func(string) (int, string) { return 200, row.robots },
+				Page:   func(string, string) site.Page { return site.Page{Type: html, Body: urlset("/x/2") + "<a href=/x/2>"} },
+			})
+			r.config.Discovery = &Discovery{MaxDepth: -1}
+			r.config.IgnoreRobots, r.config.DrainTime = row.robots == "", time.Millisecond
+			u := r.site.URL("a", "/x/1")
+			if _, err := r.store.Put(t.Context(), []store.Entry{{URL: u, Kind: row.kind}}, store.Limits{}); err != nil {
+				t.Fatal(err)
+			}
+			w := r.worker()
+			for range searchSlots() { // of others
+				if _, err := w.turns.enter(t.Context(), "other"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			ended := r.run(ctx, w)
+			r.await("a search", func() bool {
+				w.turns.mu.Lock()
+				defer w.turns.mu.Unlock()
+				return len(w.turns.waiting) > 0
+			})
+			cancel(errEnough)
+			if err := <-ended; !errors.Is(err, errEnough) {
+				t.Errorf("Run = %v, want what ended it", err)
+			}
+			e, err := r.store.Why(t.Context(), u)
+			if err != nil || e.URL.Status != store.Pending || e.URL.CrashCount+e.URL.FailureCount != 0 || e.Host.InFlight != 0 {
+				t.Errorf("%+v, %v; want it pending and nothing counted", e, err)
+			}
+			if stats := w.Stats(); stats.Errors != 0 || stats.Open != 0 {
+				t.Errorf("%+v, want no errors", stats)
+			}
+			again := r.worker()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended = r.run(ctx, again)
+			r.await("the link", func() bool { return strings.Contains(strings.Join(r.paths(), " "), "/x/2") })
+			stop()
+			<-ended
+		})
+	}
+}
+
+// TestWaitingSearches checks that visits that wait to be searched leave capacity to others, up to
+// half of Open.
+func TestWaitingSearches(t *testing.T) {
+	t.Parallel()
+	r := discoverRig(t, site.Config{}, scope.All, "a/p/1", "b/p/1", "c/p/1", "d/p/1", "e/p/1", "f/p/1", "g/p/1", "h/p/1")
+	r.config.Open = 4
+	w := r.worker()
+	var others []*turn
+	for range searchSlots() {
+		held, err := w.turns.enter(t.Context(), "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, held)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := r.run(ctx, w)
+	r.await("six searches", func() bool { return w.searching.Load() == 6 })
+	if w.open() != 6 || w.busy() != 4 || r.site.Count() != 6 {
+		t.Errorf("%d visits, %d of them count, %d requests; want 6, 4 and 6", w.open(), w.busy(), r.site.Count())
+	}
+	for _, held := range others {
+		w.turns.leave(held, 1)
+	}
+	r.await("the other visits", func() bool { return r.site.Count() >= 8 })
+	cancel()
+	<-ended
+}
