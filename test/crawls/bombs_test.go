@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,4 +92,78 @@ func TestDiscoveryBombs(t *testing.T) {
 		t.Errorf("peak of %d KiB, want at most %d", memory, peak)
 	}
 	t.Logf("%d requests in %.1f s, peak %d KiB:\n%s", s.Count(), time.Since(started).Seconds(), memory, text)
+}
+
+// searchBombs serves pages that are expensive to search for links, on hosts bombN, and short ones.
+func searchBombs() func(host, target string) site.Page {
+	numbered := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			write(&b, format, i)
+		}
+		return b.String()
+	}
+	deep := `<base href="` + strings.Repeat("/bbbbbbbbbbbbbb", 500) + `/">`
+	bombs := []string{
+		deep + strings.Repeat(`<a href=?>`, 4300),
+		deep + numbered(`<a href=?%%%04x>`, 4300),
+		"<p " + numbered("a%d ", 20_000) + ">" + strings.Repeat("<p a>", 20_000),
+		numbered("<a href=//%d."+strings.Repeat("ü", 400)+"/>", 500),
+	}
+	return func(host, target string) site.Page {
+		path, number, _ := strings.Cut(strings.TrimPrefix(target, "/x/"), "/")
+		n, _ := strconv.Atoi(number)
+		body := fmt.Sprintf("<a href=/x/%s/%d><a href=/x/%s/%d>", path, 2*n+1, path, 2*n+2)
+		if strings.HasPrefix(host, "bomb") {
+			body += bombs[n%len(bombs)]
+		}
+		return site.Page{Type: "text/html", Body: body}
+	}
+}
+
+// TestSearchBombs checks that hosts with pages that are expensive to search leave the others their
+// share, and do not delay the end of the worker. The CPU time of the worker is compared, because the
+// machine may be busy.
+func TestSearchBombs(t *testing.T) {
+	t.Parallel()
+	ctx := rig.Long(t, limit)
+	const hosts, pages, bombs = 8, 25, 64
+	most := time.Minute // of CPU time; one such page took 10 s
+	c := newCrawlOf(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1, site.Config{Page: searchBombs(), Robots: func(string) (int, string) { return 404, "" }})
+	s := c.site
+	args := []string{"--drain-time", "1s", "--scope", "host"}
+	for n := range hosts {
+		args = append(args, s.URL(fmt.Sprintf("good%d", n), "/x/p/0"))
+	}
+	for n := range bombs {
+		args = append(args, s.URL(fmt.Sprintf("bomb%d", n), "/x/p/0"))
+	}
+	w := c.workerOf("crawl", args...)
+	rig.Until(ctx, t, "the good hosts have their pages", func() bool {
+		visits := make(map[string]int)
+		for _, v := range s.Visits() {
+			if strings.HasPrefix(v.Host, "good") {
+				visits[v.Host]++
+			}
+		}
+		done := 0
+		for _, n := range visits {
+			if n >= pages {
+				done++
+			}
+		}
+		return done == hosts
+	})
+	w.Signal(syscall.SIGTERM)
+	w.exits(ctx, 130)
+	used := w.State.UserTime() + w.State.SystemTime()
+	t.Logf("%d requests, %v of CPU time", s.Count(), used)
+	if used > most {
+		t.Errorf("%v of CPU time, want at most %v", used, most)
+	}
+	for _, query := range []string{`SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched', 'dead')`, `SELECT count(*) FROM hosts WHERE in_flight <> 0`} {
+		if n := c.count(query); n != 0 {
+			t.Errorf("%s: %d, want none", query, n)
+		}
+	}
 }

@@ -98,7 +98,7 @@ var rules = []rule{
 		why: "tests of any package, and benchmarks, use it",
 	},
 	{
-		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "fetchd/frontier/work", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
 		why: "finding links is text processing",
 	},
 	{
@@ -106,8 +106,12 @@ var rules = []rule{
 		why: "a scope decides by the URL alone",
 	},
 	{
-		pkg: "frontier/sitemap", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		pkg: "frontier/sitemap", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/work", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
 		why: "a sitemap is read from any place, and put by its caller",
+	},
+	{
+		pkg: "frontier/work", onlyStandard: true,
+		why: "counting is arithmetic",
 	},
 	{
 		pkg: "frontier/percent", onlyStandard: true,
