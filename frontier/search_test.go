@@ -115,7 +115,9 @@ func TestDrainEndsSearches(t *testing.T) {
 			ended = r.run(ctx, again)
 			r.await("the link", func() bool { return strings.Contains(strings.Join(r.paths(), " "), "/x/2") })
 			stop()
-			<-ended
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Run = %v", err)
+			}
 		})
 	}
 }
@@ -147,5 +149,7 @@ func TestWaitingSearches(t *testing.T) {
 	}
 	r.await("the other visits", func() bool { return r.site.Count() >= 8 })
 	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v", err)
+	}
 }

@@ -23,7 +23,7 @@ func searchFor(ctx context.Context, q *turns, host string, size int, idle time.D
 		if err != nil {
 			return n
 		}
-		time.Sleep(time.Duration(size))
+		sleep(context.WithoutCancel(ctx), time.Duration(size))
 		q.leave(t, size)
 		n++
 		sleep(ctx, idle)
@@ -170,8 +170,11 @@ func TestTurnsEnded(t *testing.T) {
 			waits <- err
 		}()
 		synctest.Wait() // the pause lets b run, which leaves, and goes on
-		<-waits
-		<-waits
+		for range 2 {
+			if err := <-waits; err != nil {
+				t.Errorf("a turn: %v", err)
+			}
+		}
 		held, err := q.enter(t.Context(), "c")
 		if err != nil {
 			t.Fatal(err)

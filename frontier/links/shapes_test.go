@@ -121,7 +121,7 @@ func (b *builder) repeat(n int, format string) {
 		for j := range args {
 			args[j] = i
 		}
-		fmt.Fprintf(b, format+"\n", args...)
+		b.text(fmt.Sprintf(format+"\n", args...))
 	}
 }
 
