@@ -91,7 +91,7 @@ func (w *Worker) onceEnough(origin string, entry rulebookEntry) bool {
 func (v *visit) rules(ctx context.Context, origin, path string) (e rulebookEntry, err error) {
 	err = v.wait(func() error {
 		e, err = v.w.rules(ctx, origin)
-		if err == nil && e.fresh() && !e.policy.Decide(path).Allowed {
+		if err == nil && e.fresh() && !v.decide(e.policy, path).Allowed {
 			e, err = v.w.confirmed(ctx, origin, e)
 		}
 		return err
@@ -101,7 +101,7 @@ func (v *visit) rules(ctx context.Context, origin, path string) (e rulebookEntry
 
 // verdict reports whether the rules stop the visit, and how it ends then.
 func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop bool) {
-	d := entry.policy.Decide(path)
+	d := v.decide(entry.policy, path)
 	switch {
 	case d.Allowed:
 		return ending{}, false

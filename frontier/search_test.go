@@ -153,3 +153,42 @@ func TestWaitingSearches(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 }
+
+// TestRulesTakeTurns checks that a decision by many rules about a long URL waits for the turn of its
+// host, and that others do not.
+func TestRulesTakeTurns(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 4000)
+	r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
+		return 200, "User-agent: *\n" + strings.Repeat("Disallow: /*b\n", 1000)
+	}})
+	r.config.IgnoreRobots = false
+	r.add(r.site.URL("a", "/p/1?"+long), r.site.URL("b", "/p/1"))
+	w := r.worker()
+	var others []*turn
+	for range searchSlots() {
+		held, err := w.turns.enter(t.Context(), "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, held)
+	}
+	ended := r.run(t.Context(), w)
+	r.await("a short URL, and a long one that waits", func() bool {
+		w.turns.mu.Lock()
+		defer w.turns.mu.Unlock()
+		return len(w.turns.waiting) == 1 && strings.Contains(strings.Join(r.paths(), " "), "b.demo.test/p/1")
+	})
+	if strings.Contains(strings.Join(r.paths(), " "), long) {
+		t.Error("the long URL was fetched before its turn")
+	}
+	for _, held := range others {
+		w.turns.leave(held, 1)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if !strings.Contains(strings.Join(r.paths(), " "), long) {
+		t.Error("the long URL was not fetched")
+	}
+}

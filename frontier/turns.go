@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"fetchd/frontier/robots"
 	"fetchd/frontier/work"
 )
 
@@ -165,4 +166,22 @@ func (q *turns) forgetLocked() {
 	if q.free == q.slots && len(q.waiting) == 0 || len(q.shares) > maxShares {
 		clear(q.shares)
 	}
+}
+
+// decide applies rules of robots.txt to a path. If that takes long, it waits for the turn of the
+// visit's host: 10,000 rules and a long URL take as long as the search of a page.
+func (v *visit) decide(p robots.Policy, path string) (d robots.Decision) {
+	cost := p.Cost(path)
+	if cost < 2*work.Quantum {
+		return p.Decide(path)
+	}
+	_ = v.wait(func() error {
+		// If the visit has ended, its ending needs a decision all the same.
+		if t, err := v.w.turns.enter(v.ctx, v.claim.Host); err == nil {
+			defer v.w.turns.leave(t, cost)
+		}
+		d = p.Decide(path)
+		return nil
+	})
+	return d
 }

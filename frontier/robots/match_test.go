@@ -1,6 +1,7 @@
 package robots_test
 
 import (
+	"strings"
 	"testing"
 
 	"fetchd/frontier/robots"
@@ -134,5 +135,36 @@ func TestMatch(t *testing.T) {
 				t.Errorf("pattern %q, target %q: match %t, want %t", row.pattern, row.target, !got.Allowed, row.want)
 			}
 		})
+	}
+}
+
+// TestCost checks that the cost of a decision has a bound in bytes: rules with a * are compared with the
+// whole URL.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	file := func(rule string, n int) []byte {
+		return []byte("User-agent: *\n" + strings.Repeat("Disallow: "+rule+"\n", n))
+	}
+	long := "/" + strings.Repeat("a", 7999)
+	for _, row := range []struct {
+		name        string
+		file        []byte
+		path        string
+		least, most int
+	}{
+		{"no rules", nil, long, 8_000, 8_000},
+		{"prefixes", file("/x", 1000), long, 20_000, 30_000},
+		{"wildcards", file("/*x", 1000), "/page", 20_000, 30_000},
+		{"wildcards and a long URL", file("/*x", 1000), long, 15_000_000, 17_000_000},
+		{"an escaped star", file("/%2Ax", 1000), long, 20_000, 30_000},
+		{"a star at the end", file("/x*", 10), long, 100_000, 200_000},
+	} {
+		p := robots.Judge(robots.Answer{Status: 200, Body: row.file}, "x")
+		if got := p.Cost(row.path); got < row.least || got > row.most {
+			t.Errorf("%s: cost %d, want %d to %d", row.name, got, row.least, row.most)
+		}
+	}
+	if got := (robots.Policy{Unavailable: true}).Cost(long); got != 0 {
+		t.Errorf("cost %d without a file", got)
 	}
 }

@@ -79,6 +79,14 @@ func (p Policy) After(unreachable time.Duration, stale *Rules) Policy {
 	return Policy{Rules: stale, Unavailable: stale == nil, Cause: p.Cause}
 }
 
+// Cost returns what [Policy.Decide] costs. See [Rules.Cost].
+func (p Policy) Cost(pathAndQuery string) int {
+	if p.Rules == nil {
+		return 0
+	}
+	return p.Rules.Cost(pathAndQuery)
+}
+
 // Decide applies the rules of the file, or the policy if there is none. See [Rules.Decide].
 func (p Policy) Decide(pathAndQuery string) Decision {
 	switch {

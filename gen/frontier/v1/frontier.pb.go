@@ -1724,7 +1724,7 @@ type WhyResponse struct {
 	Metadata string `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// Class of the last failure. Empty means that it did not fail.
 	ErrorClass string `protobuf:"bytes,10,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
-	// Text of the last failure.
+	// Text of the last failure. If it was fetched, which links of the page a limit has left out.
 	LastError string `protobuf:"bytes,11,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Status of the last response.
 	HttpStatus int32 `protobuf:"varint,12,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
@@ -2526,7 +2526,7 @@ type RecordedOutcome struct {
 	HttpStatus int32 `protobuf:"varint,5,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
 	// Class of the failure.
 	ErrorClass string `protobuf:"bytes,6,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
-	// Text of the failure.
+	// Text of the failure. If it was fetched, which links of the page a limit has left out.
 	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Number of requests that were sent.
 	Attempts int32 `protobuf:"varint,8,opt,name=attempts,proto3" json:"attempts,omitempty"`
