@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/reflection"
@@ -38,6 +39,9 @@ type Config struct {
 	// DroppedLogLines returns how many log lines have been dropped so far. Nil means
 	// none.
 	DroppedLogLines func() uint64
+	// Collectors are metrics of other parts of the program, which /metrics has too. Their
+	// names must not be those of an Observer.
+	Collectors []prometheus.Collector
 }
 
 // Observer is a [fetch.Observer] that provides metrics and, if configured, traces.
@@ -65,7 +69,9 @@ func New(cfg Config) (*Observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Observer{newMetrics(cfg.Version, cfg.Logger, cfg.DroppedLogLines), traces}, nil
+	metrics := newMetrics(cfg.Version, cfg.Logger, cfg.DroppedLogLines)
+	metrics.registry.MustRegister(cfg.Collectors...)
+	return &Observer{metrics, traces}, nil
 }
 
 // Attempted implements [fetch.Observer].

@@ -37,7 +37,7 @@ const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 // options returns the interceptors, outermost first, and the limits.
 func (s *Server) options(cfg *Config) []grpc.ServerOption {
 	receive := grpc.ChainStreamInterceptor(s.receiving.stream) // outermost, so that messages are counted
-	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), s.interception(cfg), s.transportOptions(cfg.TLS))
+	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), s.interception(cfg), s.transportOptions(cfg))
 }
 
 func (s *Server) interception(cfg *Config) []grpc.ServerOption {

@@ -22,6 +22,7 @@ import (
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
 	"fetchd/internal/stores"
+	"fetchd/internal/tlswatch"
 	"fetchd/observe"
 )
 
@@ -55,6 +56,8 @@ type Config struct {
 	Stores *stores.Set
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
+	// Handshakes counts the TLS handshakes that fail. Nil counts none.
+	Handshakes *tlswatch.Handshakes
 	// Console serves GET / and GET /console/ of the HTTP API. Requests with a Host that does
 	// not belong to the service do not reach it. Nil means no console.
 	Console http.Handler

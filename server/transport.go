@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"strings"
 	"time"
 
@@ -33,7 +32,7 @@ const (
 )
 
 // transportOptions returns the limits as options of gRPC.
-func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
+func (s *Server) transportOptions(cfg *Config) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequestBytes), // of calls that [receiving] does not receive
 		grpc.MaxHeaderListSize(maxMetadataBytes),
@@ -48,8 +47,8 @@ func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 			return s.tapped(ctx, info)
 		}),
 	}
-	if secure != nil {
-		options = append(options, grpc.Creds(door.Credentials(secure, s.service.callers.byCertificate)))
+	if cfg.TLS != nil {
+		options = append(options, grpc.Creds(cfg.Handshakes.Credentials(door.Credentials(cfg.TLS, s.service.callers.byCertificate))))
 	}
 	return options
 }

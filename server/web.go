@@ -67,6 +67,7 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 		},
 		ReadHeaderTimeout: handshakeTime, ReadTimeout: firstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxWebHead,
 		ConnContext: door.ConnContext,
+		ConnState:   cfg.Handshakes.ConnState,
 		ErrorLog:    log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
 }

@@ -13,11 +13,13 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
+	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
 )
 
-// fetchConfig returns the configuration of the fetch engine.
-func (s *settings) fetchConfig() (fetch.Config, error) {
+// fetchConfig returns the configuration of the fetch engine, and the authorities of --egress-ca-file.
+func (s *settings) fetchConfig() (fetch.Config, []tlswatch.Certificate, error) {
+	var known []tlswatch.Certificate
 	cfg := fetch.Config{
 		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
 			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
@@ -31,34 +33,35 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 	if s.EgressProxy != "" {
 		proxy, err := url.Parse(s.EgressProxy)
 		if err != nil { // the error would contain the password
-			return cfg, errors.New("--egress-proxy: is not a URL")
+			return cfg, nil, errors.New("--egress-proxy: is not a URL")
 		}
 		cfg.Proxy = proxy
 	}
 	if s.EgressCAFile != "" {
-		roots, err := authorities(s.EgressCAFile, os.ReadFile)
+		roots, added, err := authorities(s.EgressCAFile, os.ReadFile)
 		if err != nil {
-			return cfg, fmt.Errorf("--egress-ca-file: %w", err)
+			return cfg, nil, fmt.Errorf("--egress-ca-file: %w", err)
 		}
-		cfg.RootCAs = roots
+		cfg.RootCAs, known = roots, tlswatch.Describe(tlswatch.EgressAuthority, "", added...)
 	}
-	return cfg, nil
+	return cfg, known, nil
 }
 
-// authorities returns the certificate authorities of the system and in the file.
-func authorities(file string, read func(string) ([]byte, error)) (*x509.CertPool, error) {
+// authorities returns the certificate authorities of the system and in the file, and those in the file
+// alone.
+func authorities(file string, read func(string) ([]byte, error)) (*x509.CertPool, []*x509.Certificate, error) {
 	pem, err := read(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, errors.New(file + " has no certificate in PEM")
+		return nil, nil, errors.New(file + " has no certificate in PEM")
 	}
-	return roots, nil
+	return roots, tlswatch.Parse(pem), nil
 }
 
 // egressCheck prints whether the settings allow a URL. The error is nil if they do.
@@ -96,7 +99,7 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 // judge checks a URL with the client that would fetch it.
 func judge(ctx context.Context, s *settings, u *url.URL) ([]fetch.Judgement, error) {
 	const limit = 10 * time.Second
-	cfg, err := s.fetchConfig()
+	cfg, _, err := s.fetchConfig()
 	if err != nil {
 		return nil, err
 	}

@@ -233,7 +233,11 @@ func TestHealthcheck(t *testing.T) {
 	}{
 		{"tokens", func(*folder, *authority) []string { return []string{"--token-file", tokens} }, cli.ExitOK, ""},
 		{"TLS", func(f *folder, a *authority) []string { return f.certify(a, wish{}) }, cli.ExitOK, ""},
-		{"TLS for another name, expired", func(f *folder, a *authority) []string { return f.certify(a, wish{dns: "x.example", expired: true}) }, cli.ExitOK, ""},
+		{"TLS for another name", func(f *folder, a *authority) []string { return f.certify(a, wish{dns: "x.example"}) }, cli.ExitOK, ""},
+		{"TLS, expired", func(f *folder, a *authority) []string { return f.certify(a, wish{expired: true}) }, cli.ExitFailed, "presents a certificate that expired at "},
+		{"mutual TLS, expired", func(f *folder, a *authority) []string {
+			return append(f.certify(a, wish{expired: true}), "--tls-client-ca-file", f.write("ca.pem", a.pem))
+		}, cli.ExitFailed, "which refuses it: replace it"},
 		{"TLS and tokens", func(f *folder, a *authority) []string { return append(f.certify(a, wish{}), "--token-file", tokens) }, cli.ExitOK, ""},
 		{"mutual TLS", func(f *folder, a *authority) []string {
 			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem))

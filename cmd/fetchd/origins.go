@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
 	"fetchd/internal/secure"
+	"fetchd/internal/tlswatch"
 	"fetchd/server"
 )
 
@@ -60,6 +62,7 @@ type origins struct {
 	providers map[string]server.AuthProvider
 	sources   map[string]originProvider // what each provider was made of, except its callers
 	files     map[string][]byte         // every file as it was read
+	watched   []tlswatch.Certificate    // of the profiles
 }
 
 // readOrigins reads the file. The error says what is wrong, without secrets. Providers that
@@ -165,10 +168,13 @@ func (o *origins) profile(origin string, p originProfile) (address string, own f
 	if p.CAFile == "" && p.CertFile == "" {
 		return "", own, errors.New("is empty: give a ca-file, or a cert-file and key-file")
 	}
+	address = net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 	if p.CAFile != "" {
-		if own.RootCAs, err = authorities(p.CAFile, o.file); err != nil {
+		var added []*x509.Certificate
+		if own.RootCAs, added, err = authorities(p.CAFile, o.file); err != nil {
 			return "", own, fmt.Errorf("ca-file: %w", err)
 		}
+		o.watched = append(o.watched, tlswatch.Describe(tlswatch.OriginAuthority, address, added...)...)
 	}
 	if (p.CertFile == "") != (p.KeyFile == "") {
 		return "", own, errors.New("cert-file and key-file go together: give both or none")
@@ -181,7 +187,10 @@ func (o *origins) profile(origin string, p originProfile) (address string, own f
 			return "", own, err
 		}
 	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port), own, nil
+	if own.Certificate != nil {
+		o.watched = append(o.watched, tlswatch.Describe(tlswatch.OriginClient, address, own.Certificate.Leaf)...)
+	}
+	return address, own, nil
 }
 
 // everybody is the callers of a profile whose certificate is for every caller, even if

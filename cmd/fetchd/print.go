@@ -12,10 +12,12 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/internal/secure"
+	"fetchd/internal/tlswatch"
 )
 
-// print writes the settings as a file that can be read again, each with its source.
-func (p *program) print(s *settings) error {
+// print writes the settings as a file that can be read again, each with its source. Comments at its
+// end have the certificates in the files. What is wrong with one goes to standard error, too.
+func (p *program) print(s *settings, certificates []tlswatch.Certificate) error {
 	var out strings.Builder
 	for _, o := range s.options {
 		text, err := o.yaml()
@@ -27,6 +29,16 @@ func (p *program) print(s *settings) error {
 			note = "; user and password are not printed: add them again"
 		}
 		_, _ = fmt.Fprintf(&out, "%s: %s # %s%s\n", o.name, text, o.from, note)
+	}
+	now := time.Now()
+	for i := range certificates {
+		c := &certificates[i]
+		note := ""
+		if fault := c.Fault(now); fault != "" {
+			note = ": " + fault
+			_, _ = fmt.Fprintf(p.stderr, "fetchd: certificate %s: %s\n", c, fault) // a failed write cannot be reported
+		}
+		_, _ = fmt.Fprintf(&out, "# certificate %s: not after %s%s\n", c, c.NotAfter.UTC().Format(time.RFC3339), note)
 	}
 	if _, err := fmt.Fprint(p.stdout, out.String()); err != nil {
 		return cli.OutputError(err)

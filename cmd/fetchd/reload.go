@@ -12,6 +12,7 @@ import (
 
 	"fetchd/internal/secure"
 	"fetchd/internal/stores"
+	"fetchd/internal/tlswatch"
 	"fetchd/observe"
 	"fetchd/server"
 )
@@ -25,6 +26,7 @@ type live struct {
 	program
 	settings *settings // current
 	known    secure.Known
+	egress   []tlswatch.Certificate // authorities, since the start
 	origins  *origins
 	stores   *stores.Set
 	retired  []*retired
@@ -36,6 +38,8 @@ type live struct {
 	logger   *slog.Logger
 	level    *slog.LevelVar
 	broken   string // the error of the last check of the files
+
+	certificates *tlswatch.Watch
 }
 
 // retired are stores that were replaced. They stay open until due, because fetches that began before
@@ -127,11 +131,17 @@ func (l *live) reload() {
 func (l *live) force(id *secure.Identity, changed []string) {
 	l.observer.SetCallers(id.Callers.Names())
 	l.known.Store(id)
+	l.watchCertificates()
 	attrs := []any{slog.Any("changed", changed)}
 	if ended := l.server.Reauthenticate(); ended > 0 {
 		attrs = append(attrs, slog.Int("calls_ended", ended))
 	}
 	l.logger.Info("reloaded", attrs...)
+}
+
+// watchCertificates watches the certificates in use. It logs what is wrong with them.
+func (l *live) watchCertificates() {
+	l.certificates.Set(slices.Concat(tlswatch.Of(l.known.Load().Certificates), l.egress, l.origins.watched))
 }
 
 // refuse logs why nothing was changed.

@@ -256,6 +256,7 @@ type wish struct {
 	dns, uri, email string
 	expired         bool
 	serverOnly      bool
+	ends            time.Time // zero: in an hour
 	serial          int64
 }
 
@@ -283,6 +284,9 @@ func (a *authority) sign(w wish) (cert, key []byte) {
 	}
 	if w.expired {
 		template.NotAfter = time.Now().Add(-time.Minute)
+	}
+	if !w.ends.IsZero() {
+		template.NotAfter = w.ends
 	}
 	if w.serverOnly {
 		template.ExtKeyUsage = template.ExtKeyUsage[:1]

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/internal/healthcheck"
@@ -27,6 +29,7 @@ import (
 	"fetchd/internal/ports"
 	"fetchd/internal/secure"
 	"fetchd/internal/stores"
+	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
 	"fetchd/observe"
 	"fetchd/server"
@@ -93,7 +96,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		has := s.capacity(openfiles.Read(), cmp.Or(s.MemoryBudget, heap.Limit().Budget()))
 		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
-		return errors.Join(p.print(s), p.printCapacity(&has))
+		return errors.Join(p.print(s, ready.certificates()), p.printCapacity(&has))
 	}
 	return serve(ctx, *p, s, ready, lines, logger, level)
 }
@@ -102,10 +105,16 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 // ports are open.
 type ready struct {
 	engine   fetch.Config
+	egress   []tlswatch.Certificate // authorities of engine
 	origins  *origins
 	stores   *stores.Set
 	ports    []ports.Port
 	identity *secure.Identity
+}
+
+// certificates returns the certificates that were read.
+func (r *ready) certificates() []tlswatch.Certificate {
+	return slices.Concat(tlswatch.Of(r.identity.Certificates), r.egress, r.origins.watched)
 }
 
 // prepare reads every file that the settings name. An error keeps the service from starting.
@@ -117,7 +126,7 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := s.fetchConfig()
+	engine, egress, err := s.fetchConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +148,7 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ready{engine, found, bodies, at, id}, nil
+	return &ready{engine, egress, found, bodies, at, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -155,8 +164,14 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	if err != nil {
 		return err
 	}
+	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout,
+		certificates: tlswatch.NewWatch(logger)}
+	defer l.certificates.Stop()
+	l.known.Store(r.identity)
+	handshakes := tlswatch.NewHandshakes(logger, l.known.Expired)
 	observer, err := observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
-		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped})
+		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped,
+		Collectors: []prometheus.Collector{tlswatch.NewCollector("fetchd", l.certificates, handshakes)}})
 	if err != nil {
 		return errors.Join(err, ports.Close(listeners))
 	}
@@ -173,10 +188,8 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.ports)
-	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
-	l.known.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity, &has),
-		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Logger: logger, Observe: observer,
+		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Handshakes: handshakes, Logger: logger, Observe: observer,
 		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: has.budget,
 		MaxConnections: has.connections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
@@ -191,6 +204,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	for _, stray := range s.strays {
 		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
 	}
+	l.watchCertificates()
 	// The functions that serve the ports, in the order of settings.ports.
 	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
 	failed := make(chan error, len(listeners))

@@ -71,7 +71,7 @@ func frame(stdout, stderr io.Writer) *cli.Program {
 	return &cli.Program{Name: "fetchd", Description: description, Streams: cli.Streams{Out: stdout, Err: stderr},
 		Manual: cli.Manual{Examples: examples, Exits: map[int]string{
 			cli.ExitOK:     "stopped by SIGTERM or SIGINT; --healthcheck: serving; --egress-check: allowed",
-			cli.ExitFailed: "failed to start; fetches outlasted --drain-time; --healthcheck: not serving; --egress-check: forbidden, or the lookup failed",
+			cli.ExitFailed: "failed to start; fetches outlasted --drain-time; --healthcheck: not serving, or with an expired certificate; --egress-check: forbidden, or the lookup failed",
 			cli.ExitUsage:  "usage: a flag, a variable, a settings file or the URL of --egress-check is not usable",
 			cli.ExitOutput: "",
 		}}}

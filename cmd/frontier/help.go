@@ -141,7 +141,7 @@ func (c *serveCmd) Manual() cli.Manual {
   frontier serve --db crawl.db
   frontier serve --db postgres://crawler@db.internal/frontier --grpc-addr :8090 --http-addr :8091 --tls-cert-file cert.pem --tls-key-file key.pem --token-file callers.yaml
   curl -s http://127.0.0.1:8091/v1/stats
-`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT; --healthcheck: serving", cli.ExitFailed: "a port failed, or calls outlasted --drain-time; --healthcheck: not serving", cli.ExitUsage: "", cli.ExitDatabase: ""}}
+`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT; --healthcheck: serving", cli.ExitFailed: "a port failed, or calls outlasted --drain-time; --healthcheck: not serving, or with an expired certificate", cli.ExitUsage: "", cli.ExitDatabase: ""}}
 }
 
 // Help implements kong.HelpProvider.

@@ -27,6 +27,7 @@ import (
 	"fetchd/internal/openfiles"
 	"fetchd/internal/ports"
 	"fetchd/internal/secure"
+	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
 )
 
@@ -143,8 +144,11 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 	var known secure.Known
 	known.Store(id)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	config := api.Config{Store: s, UserAgent: c.UserAgent, TLS: known.TLS(), Hosts: c.ConsoleHost, Metrics: registry, Logger: logger,
+	certificates, handshakes := tlswatch.NewWatch(logger), tlswatch.NewHandshakes(logger, known.Expired)
+	defer certificates.Stop()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		tlswatch.NewCollector("frontier_api", certificates, handshakes))
+	config := api.Config{Store: s, UserAgent: c.UserAgent, TLS: known.TLS(), Handshakes: handshakes, Hosts: c.ConsoleHost, Metrics: registry, Logger: logger,
 		Page: frontierpage.Handler(frontierpage.Config{Token: c.TokenFile != "", Version: version.String()})}
 	if id.Callers != nil {
 		config.Authenticate = func(token string, state *tls.ConnectionState) (string, error) {
@@ -174,8 +178,9 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 		attrs = append(attrs, slog.Int("max_open_files", int(files)))
 	}
 	logger.Info("serving", attrs...)
+	certificates.Set(tlswatch.Of(id.Certificates))
 	stopCounting := c.count(ctx, s, registry, logger)
-	err = c.follow(ctx, server, &known, failed, logger)
+	err = c.follow(ctx, server, &known, certificates, failed, logger)
 	stopCounting()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTime)
 	defer cancel()
@@ -208,7 +213,7 @@ func (c *serveCmd) count(ctx context.Context, s store.Store, registry *prometheu
 
 // follow waits until ctx ends or a port fails. It reads the files again on SIGHUP, and the certificates
 // every minute too.
-func (c *serveCmd) follow(ctx context.Context, server *api.Server, known *secure.Known, failed <-chan error, logger *slog.Logger) error {
+func (c *serveCmd) follow(ctx context.Context, server *api.Server, known *secure.Known, certificates *tlswatch.Watch, failed <-chan error, logger *slog.Logger) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -239,6 +244,7 @@ func (c *serveCmd) follow(ctx context.Context, server *api.Server, known *secure
 		if changed := next.Changed(known.Load()); len(changed) > 0 {
 			known.Store(next)
 			server.SetCallers(next.Callers.Names())
+			certificates.Set(tlswatch.Of(next.Certificates))
 			logger.Info("reloaded", slog.Any("changed", changed))
 		}
 	}

@@ -226,6 +226,47 @@ func TestServeCertificates(t *testing.T) {
 	s.end()
 }
 
+// TestServeWatchesCertificates checks that a certificate that ends soon, and a client that refuses it,
+// are in the log and the metrics.
+func TestServeWatchesCertificates(t *testing.T) {
+	dir := t.TempDir()
+	pair, cert, key, err := selfsigned.Until(time.Now().Add(15 * time.Minute)) // of 75
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, stranger := identity{pair, cert, key}, newIdentity(t)
+	s := startServe(t, dir, "--tls-cert-file", write(t, dir, "cert.pem", string(server.cert)), "--tls-key-file", write(t, dir, "key.pem", string(server.key)))
+	if line := s.until("certificate expires soon"); line["level"] != "WARN" || line["use"] != "service" || line["name"] != "127.0.0.1" {
+		t.Errorf("log line %v, want a warning about the certificate", line)
+	}
+	if got := s.call(stranger.trusts()); got != codes.Unavailable {
+		t.Errorf("a client that does not trust the service: %s, want Unavailable", got)
+	}
+	if line := s.until("TLS handshakes failed"); line["last_cause"] != "service_certificate_refused" {
+		t.Errorf("log line %v, want the cause", line)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.http+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: server.trusts(), DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`frontier_api_certificate_not_after_timestamp_seconds{name="127.0.0.1",serial="1",use="service"} `,
+		`frontier_api_tls_handshake_failures_total{cause="service_certificate_refused"} `, `frontier_api_tls_handshake_failures_total{cause="client_certificate_expired"} 0`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
+	s.end()
+}
+
 // checkHealth runs --healthcheck with a certificate.
 func (s *served) checkHealth(i identity, want int) {
 	s.Helper()

@@ -63,7 +63,7 @@ func (s *Server) options() []grpc.ServerOption {
 			s.admit),
 	}
 	if s.config.TLS != nil {
-		options = append(options, grpc.Creds(door.Credentials(s.config.TLS, s.byCertificate)))
+		options = append(options, grpc.Creds(s.config.Handshakes.Credentials(door.Credentials(s.config.TLS, s.byCertificate))))
 	}
 	return options
 }

@@ -20,6 +20,7 @@ import (
 	"fetchd/internal/door"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
+	"fetchd/internal/tlswatch"
 )
 
 // descriptor is the contract as .ci/generate compiles it, with the comments, which the generated code
@@ -40,6 +41,8 @@ type Config struct {
 	Authenticate func(token string, state *tls.ConnectionState) (string, error)
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
+	// Handshakes counts the TLS handshakes that fail. Nil counts none.
+	Handshakes *tlswatch.Handshakes
 	// Hosts are names of the service, without ports, that browsers may use. They are checked on
 	// loopback and in plaintext, to prevent DNS rebinding.
 	Hosts []string

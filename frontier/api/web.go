@@ -56,7 +56,8 @@ func (s *Server) newWeb() *http.Server {
 		Handler: door.Limit(routes, s.identifies), ConnContext: door.ConnContext, TLSConfig: door.TLS(s.config.TLS), HTTP2: &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxConcurrentStreams: maxWebStreams,
 			MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
 		ReadHeaderTimeout: arrivalTime, ReadTimeout: arrivalTime, WriteTimeout: maxWait + storeTime + s.config.Stall, IdleTimeout: idleTime, MaxHeaderBytes: maxWebHead,
-		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
+		ConnState: s.config.Handshakes.ConnState,
+		ErrorLog:  log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
 }
 

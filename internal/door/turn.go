@@ -3,7 +3,7 @@ package door
 import (
 	"context"
 	"crypto/tls"
-	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"slices"
@@ -15,7 +15,7 @@ import (
 // turnTime is how long a handshake may wait for its turn.
 const turnTime = 5 * time.Second
 
-var errBusy = errors.New("too many handshakes are waiting")
+var errBusy = fmt.Errorf("too many handshakes are waiting: %w", net.ErrClosed)
 
 // turns limits the TLS handshakes that compute at the same time, so that calls get the other cores, or
 // on a single core their part of it. Addresses take turns. Its fields are guarded by Listener.mu.
@@ -52,13 +52,11 @@ func TLS(config *tls.Config) *tls.Config {
 
 // connOf returns the connection that a program may have embedded in its own, or nil.
 func connOf(c net.Conn) *Conn {
-	if in, ok := c.(interface{ self() *Conn }); ok {
-		return in.self()
+	if at, ok := c.RemoteAddr().(*remote); ok {
+		return at.conn
 	}
 	return nil
 }
-
-func (c *Conn) self() *Conn { return c }
 
 // endHandshake records that the handshake of a connection is over, if it has one.
 func (c *Conn) endHandshake() {

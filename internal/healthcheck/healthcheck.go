@@ -4,8 +4,12 @@ package healthcheck
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,11 +24,13 @@ import (
 const limit = 3 * time.Second
 
 // Check asks the service at a listen address whether it is serving. certificates are those of the
-// service, or nil without TLS.
+// service, or nil without TLS. A service that presents a certificate that has expired is an error,
+// because callers refuse it.
 func Check(ctx context.Context, address string, certificates *secure.Certificates) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	secured, err := asClient(certificates)
+	var shown atomic.Pointer[x509.Certificate] // what the service presents
+	secured, err := asClient(certificates, &shown)
 	if err != nil {
 		return err
 	}
@@ -40,18 +46,30 @@ func Check(ctx context.Context, address string, certificates *secure.Certificate
 	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		return fmt.Errorf("the service at %s is %s", address, resp.GetStatus())
 	}
+	if cert := shown.Load(); cert != nil && time.Now().After(cert.NotAfter) {
+		return fmt.Errorf("the service at %s presents a certificate that expired at %s, so callers refuse it: replace --tls-cert-file and --tls-key-file",
+			address, cert.NotAfter.UTC().Format(time.RFC3339))
+	}
 	return nil
 }
 
-// asClient returns the credentials with which a service can be called on its own port.
-func asClient(certificates *secure.Certificates) (credentials.TransportCredentials, error) {
+// asClient returns the credentials with which a service can be called on its own port. They store the
+// certificate that the service presents.
+func asClient(certificates *secure.Certificates, shown *atomic.Pointer[x509.Certificate]) (credentials.TransportCredentials, error) {
 	if certificates == nil {
 		return insecure.NewCredentials(), nil
 	}
 	cfg, err := certificates.AsClient()
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return nil, fmt.Errorf("--healthcheck presents --tls-cert-file to the service, which refuses it: replace it and --tls-key-file: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--healthcheck presents --tls-cert-file to the service, and --tls-client-ca-file does not accept it: "+
 			"have that authority sign it for client authentication too: %w", err)
+	}
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		shown.Store(state.PeerCertificates[0])
+		return nil
 	}
 	return credentials.NewTLS(cfg), nil
 }

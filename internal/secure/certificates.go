@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Files holds the names of the PEM files for TLS.
@@ -27,9 +28,10 @@ type Files struct {
 // Certificates holds the contents of [Files].
 type Certificates struct {
 	pair      tls.Certificate
-	callersCA *x509.CertPool  // nil if callers need no certificate
-	trusted   map[string]bool // the raw certificates of callersCA
-	verified  sync.Map        // results for certificates that no authority signed directly, by raw bytes
+	inCA      []*x509.Certificate // authorities of callers; nil if callers need no certificate
+	callersCA *x509.CertPool      // the same
+	trusted   map[string]bool     // the raw certificates of callersCA
+	verified  sync.Map            // results for certificates that no authority signed directly, by raw bytes
 	read      Digests
 	server    *tls.Config
 }
@@ -59,8 +61,13 @@ func ReadCertificates(f Files) (*Certificates, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.callersCA, c.trusted, err = authorities(text); err != nil {
+		if c.inCA, err = authorities(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.ClientCA, err)
+		}
+		c.callersCA, c.trusted = x509.NewCertPool(), make(map[string]bool)
+		for _, authority := range c.inCA {
+			c.callersCA.AddCert(authority)
+			c.trusted[string(authority.Raw)] = true
 		}
 		c.read.ClientCA = sha256.Sum256(text)
 	}
@@ -69,27 +76,26 @@ func ReadCertificates(f Files) (*Certificates, error) {
 }
 
 // authorities parses all certificates of a file. It skips none, because the operator may rely on it.
-func authorities(text []byte) (*x509.CertPool, map[string]bool, error) {
-	pool, trusted := x509.NewCertPool(), make(map[string]bool)
+func authorities(text []byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, nil, fmt.Errorf("contains a %s: keep only certificates in this file", block.Type)
+			return nil, fmt.Errorf("contains a %s: keep only certificates in this file", block.Type)
 		}
 		authority, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		pool.AddCert(authority)
-		trusted[string(authority.Raw)] = true
+		all = append(all, authority)
 	}
-	if len(trusted) == 0 || len(bytes.TrimSpace(text)) > 0 {
-		return nil, nil, errors.New("must contain only certificates in PEM, and at least one")
+	if len(all) == 0 || len(bytes.TrimSpace(text)) > 0 {
+		return nil, errors.New("must contain only certificates in PEM, and at least one")
 	}
-	return pool, trusted, nil
+	return all, nil
 }
 
 // signed reports whether the authorities have signed the certificate of a connection. The
@@ -144,6 +150,23 @@ func (c *Certificates) config() *tls.Config {
 // Digests returns the digests of the files as they were read.
 func (c *Certificates) Digests() Digests { return c.read }
 
+// Chain returns the certificate of the service, and the intermediate certificates that it sends with it.
+func (c *Certificates) Chain() []*x509.Certificate {
+	chain := []*x509.Certificate{c.pair.Leaf}
+	for _, der := range c.pair.Certificate[1:] {
+		if more, err := x509.ParseCertificate(der); err == nil {
+			chain = append(chain, more)
+		}
+	}
+	return chain
+}
+
+// Authorities returns the authorities of client certificates.
+func (c *Certificates) Authorities() []*x509.Certificate { return c.inCA }
+
+// Expired reports whether the certificate of the service has expired.
+func (c *Certificates) Expired() bool { return time.Now().After(c.pair.Leaf.NotAfter) }
+
 // AsClient returns the configuration with which the service calls itself, for health checks. It does
 // not verify the server. If callers need a certificate, it uses the one of the service. It returns
 // an error if the authorities would not accept that certificate.
@@ -152,13 +175,8 @@ func (c *Certificates) AsClient() (*tls.Config, error) {
 	if c.callersCA == nil {
 		return cfg, nil
 	}
-	var between []*x509.Certificate
-	for _, der := range c.pair.Certificate[1:] {
-		if more, err := x509.ParseCertificate(der); err == nil {
-			between = append(between, more)
-		}
-	}
-	if err := c.verify(c.pair.Leaf, between); err != nil {
+	chain := c.Chain()
+	if err := c.verify(chain[0], chain[1:]); err != nil {
 		return nil, err
 	}
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &c.pair, nil }

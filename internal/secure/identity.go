@@ -105,6 +105,9 @@ func (k *Known) Load() *Identity { return k.now.Load() }
 // Store replaces the identity.
 func (k *Known) Store(id *Identity) { k.now.Store(id) }
 
+// Expired reports whether the certificate of the service has expired.
+func (k *Known) Expired() bool { return k.Load().Certificates.Expired() }
+
 // TLS returns nil for plaintext.
 func (k *Known) TLS() *tls.Config {
 	if k.Load().Certificates == nil {

@@ -13,8 +13,13 @@ import (
 	"time"
 )
 
-// New returns a certificate for 127.0.0.1 that is its own authority, also as PEM.
+// New returns a certificate for 127.0.0.1 that is its own authority, also as PEM. It is valid for a day.
 func New() (_ tls.Certificate, certPEM, keyPEM []byte, err error) {
+	return Until(time.Now().Add(24 * time.Hour))
+}
+
+// Until is like New, and the certificate is valid until end.
+func Until(end time.Time) (_ tls.Certificate, certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, nil, nil, err
@@ -22,7 +27,7 @@ func New() (_ tls.Certificate, certPEM, keyPEM []byte, err error) {
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(24 * time.Hour),
+		NotAfter:              end,
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA:                  true,
 		BasicConstraintsValid: true,

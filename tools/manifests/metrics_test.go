@@ -51,6 +51,10 @@ var metrics = map[string][]string{
 	"fetchd_connections_stale_total":   nil,
 	"fetchd_log_lines_dropped_total":   nil,
 
+	"fetchd_certificate_not_before_timestamp_seconds": {"use", "name", "serial"},
+	"fetchd_certificate_not_after_timestamp_seconds":  {"use", "name", "serial"},
+	"fetchd_tls_handshake_failures_total":             {"cause"},
+
 	"fetchd_store_up":                   {"store"},
 	"fetchd_store_uploads_in_flight":    {"store"},
 	"fetchd_store_uploads_total":        {"store", "result"},
@@ -186,6 +190,7 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 		"phase":       {"resolve", "connect", "tls", "processing", "transfer"},
 		"kind":        {"answer", "body", "decoder", "fetch", "head", "hold_back", "receiving", "request"},
 		"reason":      {"memory", "other", "too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller"},
+		"use":         {"service", "service_chain", "client_authority", "egress_authority", "origin_client", "origin_authority"},
 		"grpc_method": {"Fetch", "FetchUnary", "FetchMany", "Explain"},
 		"grpc_code":   grpcCodes,
 	}}

@@ -105,13 +105,16 @@ func (c *cluster) checkProbe(what string, probe *corev1.Probe) {
 	switch {
 	case probe == nil:
 		c.fault("container: no %s probe", what)
-	case probe.GRPC != nil && probe.Exec == nil:
+	case probe.GRPC != nil && probe.Exec == nil && probe.TCPSocket == nil:
 		c.port(what+" probe", intstr.FromInt32(probe.GRPC.Port))
-	case probe.Exec != nil && probe.GRPC == nil:
+	case probe.TCPSocket != nil && probe.GRPC == nil && probe.Exec == nil:
+		c.port(what+" probe", probe.TCPSocket.Port)
+		c.expect(what != "readiness", "%s probe: it does not ask for health", what)
+	case probe.Exec != nil && probe.GRPC == nil && probe.TCPSocket == nil:
 		c.expect(slices.Contains(probe.Exec.Command, "--healthcheck"), "%s probe: it does not ask for health", what)
 		c.expect(probe.TimeoutSeconds > 3 || what != "readiness", "%s probe: --healthcheck takes up to 3 s", what)
 	default:
-		c.fault("%s probe: want either grpc or exec", what)
+		c.fault("%s probe: want either grpc, exec or tcpSocket", what)
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/api"
 	"fetchd/frontier/store"
+	"fetchd/internal/tlswatch"
 )
 
 // vocabulary is what an expression may name.
@@ -92,6 +94,11 @@ func run() error {
 	v := vocabulary{map[string][]string{}, map[string][]string{"error_class": frontier.Classes()}}
 	frontier.NewMetrics(r).Counted(store.Counts{})
 	api.NewMetrics(r)
+	watch := tlswatch.NewWatch(slog.New(slog.DiscardHandler))
+	r.MustRegister(tlswatch.NewCollector("frontier_api", watch, tlswatch.NewHandshakes(slog.New(slog.DiscardHandler), func() bool { return false })))
+	for _, use := range []tlswatch.Use{tlswatch.Service, tlswatch.ServiceChain, tlswatch.ClientAuthority} {
+		v.Values["use"] = append(v.Values["use"], string(use))
+	}
 	if err := v.describe(r.descriptions); err != nil {
 		return err
 	}
