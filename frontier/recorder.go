@@ -49,7 +49,7 @@ func (r *recorder) run() {
 		batch := []*pending{first}
 		patience := time.NewTimer(recordTime)
 	more:
-		for len(batch) < recordBatch {
+		for len(batch) < min(recordBatch, r.w.open()) { // without other visits there is nothing to wait for
 			select {
 			case p, open := <-r.queue:
 				if !open {
@@ -156,6 +156,10 @@ func (r *recorder) try(ctx context.Context, batch []*pending) error {
 	for i, p := range batch {
 		r.recorded(ctx, p, each[i])
 		close(p.done)
+	}
+	select {
+	case r.w.recorded <- struct{}{}:
+	default: // a value is pending already
 	}
 	return nil
 }

@@ -85,6 +85,9 @@ func TestRecorder(t *testing.T) {
 				w.storing, cancel = context.WithTimeout(t.Context(), row.last)
 				defer cancel()
 				w.others.Go(w.recorder.run)
+				for range row.outcomes {
+					w.held[new(visit)] = struct{}{}
+				}
 				for id := range int64(row.outcomes) {
 					w.visits.Go(func() {
 						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
@@ -99,6 +102,83 @@ func TestRecorder(t *testing.T) {
 				}
 				if stats := w.Stats(); stats.Completed != int64(row.taken) {
 					t.Errorf("%+v, want %d told", stats, row.taken)
+				}
+			})
+		})
+	}
+}
+
+// TestRecorderWaits checks that an outcome waits for those of other visits, and not if there are none: a
+// crawl of one host would wait for each page.
+func TestRecorderWaits(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name           string
+		held, outcomes int
+		want           time.Duration
+	}{
+		{"the only visit", 1, 1, 0},
+		{"each of several visits", 3, 3, 0},
+		{"another visit is in flight", 2, 1, recordTime},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, err := New(new(pickyStore), []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.storing = t.Context()
+				for range row.held {
+					w.held[new(visit)] = struct{}{}
+				}
+				w.others.Go(w.recorder.run)
+				started := time.Now()
+				for id := range int64(row.outcomes) {
+					w.visits.Go(func() {
+						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+					})
+				}
+				w.visits.Wait()
+				if took := time.Since(started); took != row.want {
+					t.Errorf("recorded after %v, want %v", took, row.want)
+				}
+				w.recorder.close()
+				w.others.Wait()
+			})
+		})
+	}
+}
+
+// TestRest checks when the next claim follows.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name         string
+		pause        time.Duration
+		recordedAt   time.Duration // negative: never
+		want         time.Duration
+		wantRecorded bool
+	}{
+		{"nothing happens", 3 * time.Millisecond, -1, lastPoll, false},
+		{"an outcome, and the host is due soon", 3 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, true},
+		{"an outcome before the wait", 3 * time.Millisecond, 0, 3 * time.Millisecond, true},
+		{"an outcome, and the host is due in a second", time.Second, 2 * time.Millisecond, lastPoll, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, err := New(new(pickyStore), []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if row.recordedAt >= 0 {
+					time.AfterFunc(row.recordedAt, func() { w.recorded <- struct{}{} })
+				}
+				started := time.Now()
+				recorded := w.rest(t.Context(), lastPoll, row.pause)
+				if took := time.Since(started); took != row.want || recorded != row.wantRecorded {
+					t.Errorf("%v, %t, want %v, %t", took, recorded, row.want, row.wantRecorded)
 				}
 			})
 		})

@@ -411,13 +411,23 @@ func (w *Worker) unpark() {
 	w.parked = left
 }
 
-// rest waits for d, or until a robots.txt has been prepared.
-func (w *Worker) rest(ctx context.Context, d time.Duration) {
+// rest waits for d, or until a robots.txt has been prepared. If hosts are due again before the next claim
+// after an outcome, because their pause is shorter than lastPoll, it waits for an outcome and the pause
+// instead, and returns true.
+func (w *Worker) rest(ctx context.Context, d, pause time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
+	recorded := w.recorded
+	if pause >= lastPoll {
+		recorded = nil
+	}
 	select {
 	case <-t.C:
 	case <-w.rulebook.ready:
 	case <-ctx.Done():
+	case <-recorded:
+		sleep(ctx, pause)
+		return true
 	}
+	return false
 }

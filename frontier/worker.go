@@ -22,6 +22,9 @@ const (
 	// there were none.
 	firstPoll = 5 * time.Millisecond
 	lastPoll  = 50 * time.Millisecond
+	// afterDelay is how long after its delay a host is due at the latest: the store counts in whole
+	// milliseconds.
+	afterDelay = 2 * time.Millisecond
 	// leftEvery is how often an idle worker checks whether any URL is left.
 	leftEvery = time.Second
 	reapEvery = 10 * time.Second
@@ -72,6 +75,8 @@ type Worker struct {
 	mu   sync.Mutex
 	held map[*visit]struct{}
 	free chan struct{} // receives a value when a visit ends
+	// recorded receives a value when outcomes are in the store.
+	recorded chan struct{}
 }
 
 // New returns a worker that fetches the URLs of s through services, which must not be empty. The
@@ -85,7 +90,7 @@ func New(s store.Store, services []Service, config Config) (*Worker, error) {
 		return nil, errors.New("frontier: no service to fetch through")
 	}
 	w := &Worker{config: config, store: s, services: services, pool: client.NewPool(), rulebook: newRulebook(), queues: newQueues(), robotsTurns: newQueues(),
-		turns: newTurns(searchSlots()), pages: semaphore.NewWeighted(maxPages), sitemaps: semaphore.NewWeighted(maxSitemaps), held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
+		turns: newTurns(searchSlots()), pages: semaphore.NewWeighted(maxPages), sitemaps: semaphore.NewWeighted(maxSitemaps), held: make(map[*visit]struct{}), free: make(chan struct{}, 1), recorded: make(chan struct{}, 1)}
 	w.recorder = newRecorder(w)
 	return w, nil
 }
@@ -143,8 +148,10 @@ func (w *Worker) Run(ctx context.Context) error {
 // claimLoop starts visits until nothing is left or ctx ends.
 func (w *Worker) claimLoop(ctx context.Context) error {
 	wait, asked := firstPoll, time.Time{}
+	pause := lastPoll
 	if hosts, delay, err := w.store.Due(ctx); err == nil { // otherwise the first claim reports the error
 		w.slowStart = newSlowStart(time.Now(), hosts, delay, w.config.Open)
+		pause = delay + afterDelay
 	}
 	for {
 		if err := w.waitForCapacity(ctx); err != nil {
@@ -180,8 +187,11 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			asked = time.Now()
 		}
 		if n < claimLimit { // otherwise there are more
-			w.rest(ctx, wait)
-			wait = min(2*wait, lastPoll)
+			if w.rest(ctx, wait, pause) {
+				wait = firstPoll
+			} else {
+				wait = min(2*wait, lastPoll)
+			}
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (c *crawlCmd) work(ctx context.Context, a *app) error {
 		err = c.start(ctx, s, plan)
 	}
 	if err == nil {
-		err = c.ended(ctx, s, c.workOn(ctx, a, s, config))
+		err = c.ended(ctx, s, plan, c.workOn(ctx, a, s, config))
 	}
 	return errors.Join(err, s.Close())
 }
@@ -150,18 +150,29 @@ const endedSetting = "crawl_ended"
 
 // ended reports which budget has ended a run, and stores it for "frontier status", with the sums of what
 // the other budgets have left out.
-func (c *crawlCmd) ended(ctx context.Context, s store.Store, err error) error {
+func (c *crawlCmd) ended(ctx context.Context, s store.Store, p *plan, err error) error {
 	ctx = context.WithoutCancel(ctx)
 	var adding error
 	if c.found != nil {
 		adding = addLeftOut(ctx, s, c.found())
 	}
 	if errors.Is(err, frontier.ErrBudget) {
-		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" continues, with a larger --max-bytes if that is used up.\n", err)
+		line := fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" continues%s.\n", err, p.remedy())
 		c.console.Printf("%s", line)
 		err = s.SetSetting(ctx, endedSetting, line)
 	}
 	return errors.Join(err, adding)
+}
+
+// remedy returns what the next run needs. --max-time is for one run, and --max-bytes for all.
+func (p *plan) remedy() string {
+	switch {
+	case p.MaxBytes == 0:
+		return fmt.Sprintf(" for as long again, or for longer with a larger --max-time than %v", p.MaxTime)
+	case p.MaxTime == 0:
+		return fmt.Sprintf(" with a larger --max-bytes than %d", p.MaxBytes)
+	}
+	return fmt.Sprintf(" for as long again, and with a larger --max-bytes than %d if that is used up", p.MaxBytes)
 }
 
 // configure sets what a worker needs for the crawl.

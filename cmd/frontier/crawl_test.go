@@ -71,9 +71,12 @@ func TestRunRefusesACrawl(t *testing.T) {
 	t.Parallel()
 	s := linked(t, 5)
 	c := newCrawl(t)
-	c.crawl(s, "-q", "--max-time", "1ms", at(s, "/x/0"))
+	got := c.crawl(s, "-q", "--max-time", "1ms", at(s, "/x/0"))
+	if want := "\"frontier crawl\" continues for as long again, or for longer with a larger --max-time than 1ms.\n"; !strings.Contains(got.err, want) || strings.Contains(got.err, "--max-bytes") {
+		t.Errorf("%q, want %q", got.err, want)
+	}
 	before := c.statuses()
-	if got := c.cli(append([]string{"run", "-q"}, inside(s.Port())...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, "continue it with \"frontier crawl\"") {
+	if got = c.cli(append([]string{"run", "-q"}, inside(s.Port())...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, "continue it with \"frontier crawl\"") {
 		t.Errorf("%+v", got)
 	}
 	diff(t, "statuses", fmt.Sprint(before), fmt.Sprint(c.statuses()))
@@ -116,7 +119,7 @@ func TestCrawlBytes(t *testing.T) {
 	s := linked(t, 50)
 	c := newCrawl(t)
 	got := c.crawl(s, "-q", "--max-bytes", "5000", "--open", "1", at(s, "/x/0"))
-	if got.code != cli.ExitOK || !strings.Contains(got.err, "a budget is used up: 5000 bytes") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "a budget is used up: 5000 bytes. The URLs that are left stay pending: \"frontier crawl\" continues with a larger --max-bytes than 5000.\n") {
 		t.Fatalf("%+v", got)
 	}
 	if n := c.statuses()["fetched"]; n != 5 {
