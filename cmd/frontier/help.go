@@ -60,7 +60,7 @@ func (c *addCmd) Manual() cli.Manual {
 func (c *crawlCmd) Help() string {
 	return `Fetches the URLs, adds what they link to, and continues until nothing is left or a budget is used up. The database is created if it does not exist. The flags of "frontier run" apply; its help describes service, politeness, redirects, results and signals.
 
-Discovery. Links are those of a, area, iframe, frame, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
+Discovery. Links are those of a, area, iframe, frame, embed, object, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
 
 Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag of these that you give again changes the crawl, and the command says so. Give the other flags to each run, such as --user-agent, --bodies and --warc.
 

@@ -258,8 +258,8 @@ func (s *search) end(err error) {
 
 // attributes are those of a tag that matter here.
 type attributes struct {
-	href, src, rel, media, name, equiv, content string
-	hasHref                                     bool
+	href, src, data, rel, media, name, equiv, content string
+	hasHref                                           bool
 }
 
 // tag reads a start tag, and returns the name of its element.
@@ -272,7 +272,7 @@ func (s *search) tag(z *html.Tokenizer) (name string) {
 	case "noscript":
 		z.NextIsNotRawText()
 		return name
-	case "a", "area", "link", "iframe", "frame", "meta", "base":
+	case "a", "area", "link", "iframe", "frame", "embed", "object", "meta", "base":
 	default:
 		return name
 	}
@@ -292,6 +292,14 @@ func (s *search) tag(z *html.Tokenizer) (name string) {
 	case "iframe", "frame":
 		if a.src != "" {
 			s.add(a.src, "")
+		}
+	case "embed":
+		if a.src != "" && a.isHTML() {
+			s.add(a.src, "")
+		}
+	case "object":
+		if a.data != "" && a.isHTML() {
+			s.add(a.data, "")
 		}
 	default:
 		if a.hasHref {
@@ -313,6 +321,8 @@ func (s *search) read(z *html.Tokenizer, more bool) (a attributes) {
 			}
 		case "src":
 			set(&a.src, value)
+		case "data":
+			set(&a.data, value)
 		case "rel":
 			set(&a.rel, value)
 		case "type":
@@ -343,11 +353,15 @@ func (a *attributes) isLink() bool {
 	case hasWord(a.rel, "canonical"), hasWord(a.rel, "next"), hasWord(a.rel, "prev"):
 		return true
 	case hasWord(a.rel, "alternate") && !hasWord(a.rel, "stylesheet"):
-		media, _, _ := strings.Cut(a.media, ";")
-		media = strings.ToLower(strings.TrimSpace(media))
-		return media == "" || media == "text/html" || media == "application/xhtml+xml"
+		return a.isHTML()
 	}
 	return false
+}
+
+// isHTML reports whether the type of what a tag refers to is that of a page, or is not given.
+func (a *attributes) isHTML() bool {
+	media, _, _ := mime.ParseMediaType(a.media) // an invalid type is none of these
+	return a.media == "" || media == "text/html" || media == "application/xhtml+xml"
 }
 
 // hasWord reports whether one of the words of text is word, in any case.
