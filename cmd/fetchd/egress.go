@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"time"
 
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
+	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
 )
@@ -38,7 +38,7 @@ func (s *settings) fetchConfig() (fetch.Config, []tlswatch.Certificate, error) {
 		cfg.Proxy = proxy
 	}
 	if s.EgressCAFile != "" {
-		roots, added, err := authorities(s.EgressCAFile, os.ReadFile)
+		roots, added, err := authorities(s.EgressCAFile, secure.ReadFile)
 		if err != nil {
 			return cfg, nil, fmt.Errorf("--egress-ca-file: %w", err)
 		}

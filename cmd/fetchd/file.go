@@ -14,6 +14,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"fetchd/internal/secure"
 )
 
 // configFile resolves flags from the file that --config names. The file is read at the first
@@ -75,7 +77,7 @@ func (c *configFile) load(ctx *kong.Context) error {
 	if c.path == "" {
 		return nil
 	}
-	text, err := os.ReadFile(c.path)
+	text, err := secure.ReadFile(c.path)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}

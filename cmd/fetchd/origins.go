@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -126,7 +125,7 @@ func (o *origins) file(path string) ([]byte, error) {
 	if raw, ok := o.files[path]; ok {
 		return raw, nil
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := secure.ReadFile(path)
 	if err == nil {
 		o.files[path] = raw
 	}

@@ -154,6 +154,7 @@ func TestNewRefuses(t *testing.T) {
 		{"two things to send", auth.Config{Origins: some, Static: "hush", File: "x"}, "give exactly one of"},
 		{"a token of two lines", auth.Config{Origins: some, Static: "hush\nhush"}, "control character"},
 		{"no such file", auth.Config{Origins: some, File: filepath.Join(t.TempDir(), "nothing")}, "nothing"},
+		{"a device", auth.Config{Origins: some, File: "/dev/zero"}, "is no regular file"},
 		{"a file that is no token", auth.Config{Origins: some, File: long}, "20480"},
 		{"a header that is none", auth.Config{Origins: some, Static: "hush", Header: "a b"}, "header"},
 		{"a token URL in plaintext", auth.Config{Origins: some, Client: client(func(c *auth.ClientCredentials) { c.TokenURL = "http://t.example/" })}, "https"},

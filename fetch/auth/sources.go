@@ -54,6 +54,9 @@ func (f *file) Token(context.Context, Secret) (Secret, error) {
 	if err != nil {
 		return "", fmt.Errorf("auth: token file: %w", err)
 	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("auth: token file %s is no regular file", f.path) // a pipe could block each fetch
+	}
 	if info.Size() > maxTokenBytes {
 		return "", fmt.Errorf("auth: token file %s has %d bytes, and the maximum is %d", f.path, info.Size(), maxTokenBytes)
 	}

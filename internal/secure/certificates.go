@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -39,16 +38,19 @@ type Certificates struct {
 // Digests holds the SHA-256 of each file, to detect changes. It is zero for a file that is not set.
 type Digests struct{ Cert, Key, ClientCA [sha256.Size]byte }
 
+// maxChainBytes is the maximum size of the certificates that are sent to clients. OpenSSL reads 100 KiB.
+const maxChainBytes = 64 << 10
+
 // protocols are the ALPN protocols of both ports. gRPC accepts only the first.
 var protocols = []string{"h2", "http/1.1"}
 
 // ReadCertificates reads the files. An error names the file that is unusable.
 func ReadCertificates(f Files) (*Certificates, error) {
-	cert, err := os.ReadFile(f.Cert)
+	cert, err := ReadFile(f.Cert)
 	if err != nil {
 		return nil, err
 	}
-	key, err := os.ReadFile(f.Key)
+	key, err := ReadFile(f.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +58,15 @@ func ReadCertificates(f Files) (*Certificates, error) {
 	if c.pair, err = tls.X509KeyPair(cert, key); err != nil {
 		return nil, fmt.Errorf("%s with the key %s: %w", f.Cert, f.Key, err)
 	}
+	size := 0
+	for _, der := range c.pair.Certificate {
+		size += len(der)
+	}
+	if size > maxChainBytes {
+		return nil, fmt.Errorf("%s: its %d certificates are more than clients read: keep that of the service and its intermediate certificates", f.Cert, len(c.pair.Certificate))
+	}
 	if f.ClientCA != "" {
-		text, err := os.ReadFile(f.ClientCA)
+		text, err := ReadFile(f.ClientCA)
 		if err != nil {
 			return nil, err
 		}

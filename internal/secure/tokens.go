@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"unicode"
@@ -81,7 +80,7 @@ func isAddress(name string) bool {
 // ReadTokens reads a token file. An error names the file and the line, but no value, because it could
 // be a token.
 func ReadTokens(file string) (*Tokens, error) {
-	text, err := os.ReadFile(file)
+	text, err := ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -159,7 +158,7 @@ func (s *Set) file(path string) ([]byte, error) {
 	if raw, ok := s.files[path]; ok {
 		return raw, nil
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := secure.ReadFile(path)
 	if err == nil {
 		s.files[path] = raw
 	}
