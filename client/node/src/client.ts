@@ -5,7 +5,7 @@ import {
   type FetchResponse,
 } from "./contract.js";
 import { FetchError, ServiceError } from "./errors.js";
-import { Many, maxSends, returned, Task } from "./many.js";
+import { defaultBodyBytes, Many, maxSends, returned, Task } from "./many.js";
 import { encode, onAbort, parse, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
 import { broken, hasResponse, responseOf, Sequence, type ClientResponse } from "./response.js";
 import { Result } from "./result.js";
@@ -74,7 +74,7 @@ export class Client {
     request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...(policy?.delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
     const fetching = new Fetching(request.url, signal, resolve, reject);
     if (policy?.delivery === "inline" && deadline === undefined) {
-      const task = new Task(encode(request), (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
+      const task = new Task(encode(request), defaultBodyBytes, (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
       fetching.cancel = () => this.#many.cancel(task);
       this.#many.send(task);
       return;
@@ -169,14 +169,17 @@ export class Client {
     };
     const start = (request: R): void => {
       let message: Buffer;
+      let limit: number;
       try {
-        message = encode(whole(this.#withPolicies(request)));
+        const asked = whole(this.#withPolicies(request));
+        limit = Number(asked.body_policy?.max_size_bytes ?? defaultBodyBytes);
+        message = encode(asked);
       } catch (error) {
         results.push(Result.invalid(request, error as TypeError));
         wake();
         return;
       }
-      const task = new Task(message, (outcome, error) => {
+      const task = new Task(message, limit, (outcome, error) => {
         tasks.delete(task);
         if (outcome) results.push(Result.of(request, outcome));
         else if (error?.sent === false) return fail(error);
@@ -277,10 +280,12 @@ const isUrl = (request: ManyRequest): request is string | URL => typeof request 
 /** isThenable reports whether a value is a promise, also one that is not the platform's. */
 const isThenable = <T>(value: T | PromiseLike<T>): value is PromiseLike<T> => typeof (value as { then?: unknown }).then === "function";
 
-/** whole asks for a body of any size, small ones with the outcome. */
+/** whole asks for a body of any size that fits into memory, small ones with the outcome. */
 function whole(request: FetchRequestInit): FetchRequestInit {
-  const { body_policy } = request;
-  return { ...request, body_policy: typeof (body_policy ?? {}) === "object" ? { delivery: "auto", ...body_policy } : body_policy };
+  const { body_policy, retry_policy } = request;
+  // This profile has no limit of its own.
+  const limit = retry_policy?.profile === "download" ? { max_size_bytes: defaultBodyBytes } : {};
+  return { ...request, body_policy: typeof (body_policy ?? {}) === "object" ? { delivery: "auto", ...limit, ...body_policy } : body_policy };
 }
 
 /** Controller is a ReadableByteStreamController. Its byobRequest has the type undefined in the types of Node 18. */

@@ -8,6 +8,8 @@ import { Reader, Writer } from "./wire.js";
 const maxOpen = 256; // tasks in flight on one stream: the service reads no more
 const maxTasks = 16; // in one message
 const maxMessage = 1 << 20; // of tasks; a single task may be larger
+/** defaultBodyBytes is the largest body that is kept in memory, unless the request has max_size_bytes. */
+export const defaultBodyBytes = 16 << 20;
 /** maxSends is how often a fetch is sent that services return because they shut down. */
 export const maxSends = 3;
 const idleTime = 1000; // ms after which a stream without tasks is closed
@@ -27,11 +29,13 @@ export class Task {
   sends = 0;
   over = false;
   #sequence = new Sequence();
-  #pieces: Uint8Array[] = []; // of a body that is streamed
+  readonly #limit: number; // of a body that is streamed
+  #pieces: Uint8Array[] = [];
   #size = 0;
 
-  constructor(request: Buffer, done: Task["done"]) {
+  constructor(request: Buffer, limit: number, done: Task["done"]) {
     this.request = request;
+    this.#limit = limit;
     this.done = done;
   }
 
@@ -44,8 +48,12 @@ export class Task {
         this.#pieces = [Buffer.concat(this.#pieces).subarray(0, offset_bytes)]; // the body started again
         this.#size = offset_bytes;
       }
-      this.#pieces.push(data);
       this.#size += data.length;
+      if (this.#size > this.#limit) {
+        this.#pieces = [];
+        throw broken(`the body has more than ${this.#limit} bytes, the limit of the request`);
+      }
+      this.#pieces.push(data);
     } else if (m.outcome?.kind === "success" && this.#size > 0) m.outcome.inline_body = Buffer.concat(this.#pieces, this.#size);
   }
 

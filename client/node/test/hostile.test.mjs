@@ -214,6 +214,19 @@ test("FetchMany: a task whose events break the contract fails alone", soon, asyn
   assert.ok(cancelled || (await new Promise((resolve) => setTimeout(() => resolve(cancelled), 500))), "the task was not cancelled");
 });
 
+test("FetchMany: a body without an end fails alone, and is not kept", soon, async (t) => {
+  const client = clientOf(t, await grpc((s) => {
+    s.respond(head, { waitForTrailers: true });
+    s.once("data", () => s.write(frame(Buffer.concat([response("1", started), response("1", chunk(0, "abc")), response("2", success)]))));
+  }));
+  const results = [];
+  const requests = [{ url: "http://a.example/", body_policy: { max_size_bytes: 2 } }, "http://b.example/"];
+  for await (const r of client.fetchMany(requests)) results.push(r);
+  const bad = results.find((r) => r.request === requests[0]);
+  assert.match(bad.error.message, /INTERNAL: .*more than 2 bytes, the limit of the request/);
+  assert.equal(results.find((r) => r !== bad).text(), "x");
+});
+
 test("an outcome of a kind that this version does not know is no response", soon, async (t) => {
   const later = Buffer.from([0x52, 2, 0x08, 99]);
   const client = clientOf(t, await grpc((s, n, headers) => {
