@@ -109,6 +109,7 @@ type Server struct {
 	drain               context.CancelFunc // starts the drain: ends the waits between attempts
 	end                 context.CancelFunc // ends the streams of FetchMany once their tasks are answered
 	watch               context.CancelFunc // ends the health watches
+	handshakes          *tlswatch.Handshakes
 }
 
 // New returns a server that does not serve yet. An error names the invalid field of cfg.
@@ -141,7 +142,7 @@ func New(cfg Config) (*Server, error) {
 	memory := budget.New(cmp.Or(cfg.MemoryBudget, int64(defaultMemoryBudget)))
 	cfg.Limits.memory = memory.Limit()
 	limits := cfg.Limits.withDefaults()
-	s := &Server{client: client, drain: drain, end: end, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.connectionLimits(memory.Limit()),
+	s := &Server{client: client, drain: drain, end: end, watch: watch, handshakes: cfg.Handshakes, health: health.NewServer(), budget: memory, webConns: cfg.connectionLimits(memory.Limit()),
 		receiving: receiving{budget: memory, refused: cfg.Observe.Refused, callers: make(map[string]int)}}
 	s.grpcConns = s.webConns
 	s.grpcConns.StrangerBytes = door.StrangerBytes
@@ -199,7 +200,7 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	s.listeningWeb.Store(bounded)
 	serve := s.web.Serve
 	if s.web.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
+		serve = func(l net.Listener) error { return s.web.ServeTLS(s.handshakes.Listener(l), "", "") }
 	}
 	if err := serve(listener{bounded}); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -160,7 +160,7 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) ServeWeb(l net.Listener) error {
 	serve := s.web.Serve
 	if s.web.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
+		serve = func(l net.Listener) error { return s.web.ServeTLS(s.config.Handshakes.Listener(l), "", "") }
 	}
 	if err := serve(door.Listen(l, s.config.connectionLimits())); !errors.Is(err, http.ErrServerClosed) {
 		return err

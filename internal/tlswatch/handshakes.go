@@ -1,6 +1,7 @@
 package tlswatch
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -90,9 +91,10 @@ type counted struct {
 
 // ServerHandshake implements [credentials.TransportCredentials].
 func (c *counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	peeked := &peek{Conn: raw}
+	conn, info, err := c.TransportCredentials.ServerHandshake(peeked)
 	if err != nil {
-		c.handshakes.count(raw.RemoteAddr(), err)
+		c.handshakes.count(raw.RemoteAddr(), peeked.alert(err))
 	}
 	return conn, info, err
 }
@@ -100,6 +102,56 @@ func (c *counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 // Clone implements [credentials.TransportCredentials].
 func (c *counted) Clone() credentials.TransportCredentials {
 	return &counted{c.TransportCredentials.Clone(), c.handshakes}
+}
+
+// Listener returns the listener of an HTTP server with TLS: with it [Handshakes.ConnState] finds the alerts
+// of all clients.
+func (h *Handshakes) Listener(l net.Listener) net.Listener {
+	if h == nil {
+		return l
+	}
+	return &peeking{l}
+}
+
+type peeking struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l *peeking) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &peek{Conn: conn}, nil
+}
+
+// peek is a connection that knows the last bytes that were read. With TLS 1.3, OpenSSL refuses the
+// certificate of a server by an alert in plaintext, which crypto/tls takes for a record that it cannot
+// decrypt.
+type peek struct {
+	net.Conn
+	last [alertRecord]byte // used by the reading goroutine
+}
+
+// alertRecord is the length of an alert in plaintext: 5 bytes are the head of the record (RFC 8446 §5.1).
+const alertRecord = 7
+
+// Read implements [net.Conn].
+func (p *peek) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	got := b[max(0, n-alertRecord):n]
+	copy(p.last[:], p.last[len(got):])
+	copy(p.last[alertRecord-len(got):], got)
+	return n, err
+}
+
+// alert returns the alert in plaintext that has ended a handshake, or else its error.
+func (p *peek) alert(err error) error {
+	const badRecordMAC = 20
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "local error" || alertOf(op.Err) != badRecordMAC || !bytes.Equal(p.last[:5], []byte{21, 3, 3, 0, 2}) {
+		return err
+	}
+	return tls.AlertError(p.last[6])
 }
 
 // ConnState counts the handshakes of an HTTP server: set it as [http.Server].ConnState.
@@ -110,6 +162,9 @@ func (h *Handshakes) ConnState(conn net.Conn, state http.ConnState) {
 	}
 	// The connection keeps the error of its handshake. It is closed, so no handshake begins here.
 	if err := secured.HandshakeContext(context.Background()); err != nil {
+		if p, ok := secured.NetConn().(*peek); ok {
+			err = p.alert(err)
+		}
 		h.count(conn.RemoteAddr(), err)
 	}
 }
@@ -168,11 +223,17 @@ func (h *Handshakes) causeOf(err error) Cause {
 			return Closed
 		}
 	}
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		return h.causeOfAlert(alert)
+	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
-		if op.Op != "remote error" { // crypto/tls has this name for an alert from the client
-			return Other
+		switch op.Op { // crypto/tls has names for alerts
+		case "remote error":
+			return h.causeOfAlert(alertOf(op.Err))
+		case "local error":
+			return ProtocolMismatch
 		}
-		return h.causeOfAlert(alertOf(op.Err))
+		return Other
 	}
 	if err.Error() == noCertificate { //nolint:forbidigo // crypto/tls has no type for it, and a test checks the text
 		return ClientMissing
@@ -194,7 +255,7 @@ func causeOfRefusal(err error) Cause {
 	return ClientInvalid
 }
 
-// alertOf returns the number of an alert from the client. Its type in crypto/tls is a uint8 without an
+// alertOf returns the number of an alert. Its type in crypto/tls is a uint8 without an
 // exported name.
 func alertOf(err error) tls.AlertError {
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Uint8 {

@@ -105,6 +105,20 @@ func alerts(number byte) peer {
 	}
 }
 
+// alertsInPlaintext returns a client that refuses the certificate of the server as OpenSSL does in TLS 1.3.
+func alertsInPlaintext(number byte) peer {
+	return func(t *testing.T, conn net.Conn) {
+		t.Helper()
+		handshake(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, VerifyPeerCertificate: func([][]byte, [][]*x509.Certificate) error {
+			_, _ = conn.Write([]byte{20, 3, 3, 0, 1, 1, 21, 3, 3, 0, 2, 2, number})
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite() // crypto/tls would send its own alert too
+			}
+			return errors.New("refused")
+		}})(t, conn)
+	}
+}
+
 // ports are the two ways in which a service makes handshakes. Each returns when it is closed.
 var ports = []struct {
 	name  string
@@ -127,7 +141,7 @@ var ports = []struct {
 	{"HTTP", func(h *tlswatch.Handshakes, cfg *tls.Config, l net.Listener) {
 		server := &http.Server{TLSConfig: cfg, ConnState: h.ConnState, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 			Handler: http.NotFoundHandler()}
-		_ = server.ServeTLS(l, "", "")
+		_ = server.ServeTLS(h.Listener(l), "", "")
 	}},
 }
 
@@ -168,6 +182,9 @@ func TestCauses(t *testing.T) {
 		{"a client that mistrusts, TLS 1.2", mistrusts(tls.VersionTLS12), false, tlswatch.ServiceRefused},
 		{"a client that refuses an expired certificate without saying why", mistrusts(tls.VersionTLS13), true, tlswatch.ServiceExpired},
 		{"alert certificate_expired", alerts(45), false, tlswatch.ServiceExpired},
+		{"alert certificate_expired in plaintext", alertsInPlaintext(45), false, tlswatch.ServiceExpired},
+		{"alert unknown_ca in plaintext", alertsInPlaintext(48), true, tlswatch.ServiceUnknown},
+		{"alert bad_certificate in plaintext", alertsInPlaintext(42), false, tlswatch.ServiceRefused},
 		{"alert unknown_ca", alerts(48), false, tlswatch.ServiceUnknown},
 		{"alert unknown_ca for an expired one", alerts(48), true, tlswatch.ServiceUnknown},
 		{"alert certificate_unknown", alerts(46), false, tlswatch.ServiceRefused},
