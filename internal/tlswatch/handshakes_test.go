@@ -1,7 +1,6 @@
 package tlswatch_test
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -343,7 +342,7 @@ func TestSummary(t *testing.T) {
 	service := newSigner(t)
 	pair := service.sign(t, service, &x509.Certificate{})
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logText
 		h := tlswatch.NewHandshakes(slog.New(slog.NewJSONHandler(&log, nil)), func() bool { return false })
 		server := h.Credentials(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair}}))
 		fails := func(peer peer) {
@@ -373,7 +372,7 @@ func TestSummary(t *testing.T) {
 			wait.For(t.Context(), step.then)
 			synctest.Wait()
 			var got []string
-			for line := range strings.Lines(log.String()) {
+			for line := range strings.Lines(log.take()) {
 				var l struct {
 					Level, Msg string
 					Causes     json.RawMessage
@@ -384,7 +383,6 @@ func TestSummary(t *testing.T) {
 				}
 				got = append(got, string(l.Causes))
 			}
-			log.Reset()
 			if fmt.Sprint(got) != fmt.Sprint(step.want) {
 				t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 			}

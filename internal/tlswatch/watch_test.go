@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,11 +23,31 @@ const (
 	year = 365 * day
 )
 
+// logText is a log that can be read while it is written.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// take returns the text since the last call.
+func (l *logText) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
 // logged returns what the log has, each line as "LEVEL MESSAGE NAME".
-func logged(t *testing.T, log *bytes.Buffer) []string {
+func logged(t *testing.T, log *logText) []string {
 	t.Helper()
 	var lines []string
-	for line := range strings.Lines(log.String()) {
+	for line := range strings.Lines(log.take()) {
 		var l struct {
 			Level, Msg, Name string
 			DaysLeft         int `json:"days_left"`
@@ -36,7 +57,6 @@ func logged(t *testing.T, log *bytes.Buffer) []string {
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s %d", l.Level, l.Msg, l.Name, l.DaysLeft))
 	}
-	log.Reset()
 	return lines
 }
 
@@ -74,7 +94,7 @@ func TestWatch(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
+				var log logText
 				w := tlswatch.NewWatch(slog.New(slog.NewJSONHandler(&log, nil)))
 				defer w.Stop()
 				w.Set([]tlswatch.Certificate{ending("a", row.in)})
@@ -92,7 +112,7 @@ func TestWatch(t *testing.T) {
 // late, and not all day.
 func TestWatchShortLived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logText
 		w := tlswatch.NewWatch(slog.New(slog.NewJSONHandler(&log, nil)))
 		defer w.Stop()
 		c := ending("a", day)
@@ -114,13 +134,14 @@ func TestWatchShortLived(t *testing.T) {
 // TestWatchNotValidYet checks a certificate whose time has not begun.
 func TestWatchNotValidYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logText
 		w := tlswatch.NewWatch(slog.New(slog.NewJSONHandler(&log, nil)))
 		defer w.Stop()
 		c := ending("a", 90*day)
 		c.NotBefore = time.Now().Add(time.Hour)
 		w.Set([]tlswatch.Certificate{c})
 		wait.For(t.Context(), 2*day)
+		synctest.Wait()
 		if got, want := logged(t, &log), []string{"ERROR certificate is not valid yet a 90"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -130,7 +151,7 @@ func TestWatchNotValidYet(t *testing.T) {
 // TestWatchReload checks what a reload logs.
 func TestWatchReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logText
 		w := tlswatch.NewWatch(slog.New(slog.NewJSONHandler(&log, nil)))
 		old, other, renewed := ending("a", time.Minute), ending("b", 2*day), ending("a", 90*day)
 		renewed.Serial = "2"
@@ -155,11 +176,11 @@ func TestWatchReload(t *testing.T) {
 			}
 		}
 		w.Set([]tlswatch.Certificate{other})
-		log.Reset()
+		log.take()
 		w.Stop()
 		wait.For(t.Context(), 9*day)
-		if log.Len() > 0 {
-			t.Errorf("after Stop: %s", &log)
+		if text := log.take(); text != "" {
+			t.Errorf("after Stop: %s", text)
 		}
 	})
 }
