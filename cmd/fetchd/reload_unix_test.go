@@ -28,7 +28,7 @@ func TestReloadOfBrokenFiles(t *testing.T) {
 		{"more certificates than a client reads", "cert.pem", "many", "more than clients read"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s, f := s.in(t), f.in(t)
+			s, f, a := s.in(t), f.in(t), a.in(t)
 			good, err := os.ReadFile(f.path(row.file))
 			if err != nil {
 				t.Fatal(err)
