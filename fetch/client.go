@@ -87,7 +87,9 @@ type Client struct {
 	nameServer string
 	omitHops   bool
 	hasProxy   bool
-	userAgent  []string // the value that is sent
+	// proxySecrets are the forms in which a proxy that gets a password may repeat it.
+	proxySecrets []string
+	userAgent    []string // the value that is sent
 	// The headers of requests whose callers set none. They are shared and never changed.
 	defaultHeader, defaultHeaderUncoded http.Header
 	maxTotal                            time.Duration
@@ -120,6 +122,9 @@ func New(cfg Config) (*Client, error) {
 		observer:   cfg.Observer,
 		shutdown:   cfg.Shutdown,
 		engine:     newEngine(),
+	}
+	if cfg.Proxy != nil {
+		c.proxySecrets = secretsOf(cfg.Proxy.User)
 	}
 	c.defaultHeader, c.defaultHeaderUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
 	if c.logger == nil {

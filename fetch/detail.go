@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
@@ -166,14 +167,29 @@ func (a *attempt) withoutSecrets(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text) // in one pass: a secret may occur in the replacement
 }
 
-// secrets returns the values of the last request that may grant access or identify someone, and
-// the words of each.
+// secretsOf returns the password for a proxy, plain and as it is sent (RFC 7617 §2). Nil means
+// that there is none.
+func secretsOf(user *url.Userinfo) []string {
+	password, ok := user.Password()
+	if !ok {
+		return nil
+	}
+	return []string{password, base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))}
+}
+
+// secrets returns the values of the last request that may grant access or identify someone, the
+// words of each, and those that only a proxy gets.
 func (a *attempt) secrets() iter.Seq[string] {
 	sent := a.hop
 	if n := len(a.sent); n > 0 {
 		sent = a.sent[n-1] // with its cookies
 	}
 	return func(yield func(string) bool) {
+		for _, secret := range a.run.client.proxySecrets {
+			if !yield(secret) {
+				return
+			}
+		}
 		if !yieldParts(a.credential, yield) {
 			return
 		}

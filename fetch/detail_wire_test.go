@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -252,6 +253,46 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 				t.Errorf("the log contains a secret: %s", r.lines)
 			}
 		})
+	}
+}
+
+// TestDetailOfHostileProxies checks that a proxy cannot make its password appear in the log or at
+// the caller.
+func TestDetailOfHostileProxies(t *testing.T) {
+	t.Parallel()
+	const password = "hush-pass/word"
+	sent := base64.StdEncoding.EncodeToString([]byte("name:" + password))
+	for _, row := range []struct{ name, answer, want string }{
+		{"a status with the field that was sent", "HTTP/1.1 407 not Basic " + sent + "\r\n\r\n", "not Basic [hidden]"},
+		{"a status with the password", "HTTP/1.1 407 not name:" + password + "\r\n\r\n", "not name:[hidden]"},
+		{"a line that is not a header", "HTTP/1.1 200 OK\r\nechoed " + sent + "\r\n\r\n", "echoed [hidden]"},
+		{"a part of the password stays", "HTTP/1.1 200 OK\r\nechoed pass\r\n\r\n", "echoed pass"},
+	} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(row.name+", "+scheme, func(t *testing.T) {
+				t.Parallel()
+				r := newDetailRig(t)
+				proxy := mustParse(t, fmt.Sprintf("http://127.0.0.1:%d", canned(t, row.answer)))
+				proxy.User = url.UserPassword("name", password)
+				r.use(fetch.Config{Proxy: proxy}, 80, 443)
+				req := fetch.NewRequest(classify.Standard)
+				req.URL, req.Policy.MaxAttempts = mustParse(t, scheme+"://origin.test/"), 1
+				out := r.client.Fetch(t.Context(), req, nil)
+				if out.Failure == nil {
+					t.Fatal("no failure")
+				}
+				line := r.line("fetch finished")
+				// To a tunnel the text of a status is an error; as the answer of an origin it is ignored.
+				if logged, _ := line["error"].(string); !strings.Contains(logged, row.want) && !(scheme == "http" && strings.Contains(row.answer, "407")) {
+					t.Errorf("log %q, want %q in it", logged, row.want)
+				}
+				for _, secret := range []string{password, sent} {
+					if strings.Contains(out.Failure.Detail, secret) || strings.Contains(r.lines.String(), secret) {
+						t.Errorf("detail %q or the log contains %q: %s", out.Failure.Detail, secret, r.lines)
+					}
+				}
+			})
+		}
 	}
 }
 
