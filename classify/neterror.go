@@ -184,18 +184,6 @@ func isTLSAlert(err error) bool {
 	return ok && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// http2Stream has the fields of net/http's unexported stream error. That error
-// supports errors.As with any struct of the same fields (golang.org/issue/53896),
-// so golang.org/x/net/http2 is not needed.
-type http2Stream struct {
-	StreamID uint32
-	Code     http2Code
-	Cause    error
-}
-
-// Error makes http2Stream an error, which errors.As requires.
-func (e http2Stream) Error() string { return "http2 stream error" }
-
 // http2Code is an error code of RFC 9113 §7.
 type http2Code uint32
 
@@ -215,36 +203,37 @@ func http2Error(phase Phase, err error) Class {
 	if phase > PhaseProcessing {
 		return NoClass
 	}
-	if stream, ok := errors.AsType[http2Stream](err); ok {
-		if stream.Code.protocolError() {
+	if stream := withFields(err, "StreamID", "Code", "Cause"); stream.IsValid() {
+		if code := stream.FieldByName("Code"); code.CanUint() && http2Code(code.Uint()).protocolError() {
 			return Protocol
 		}
 		return ConnectionReset
 	}
-	if isGoAway(err) {
+	if withFields(err, "LastStreamID", "ErrCode", "DebugData").IsValid() { // a GOAWAY
 		return ConnectionReset
 	}
 	return NoClass
 }
 
-// isGoAway reports whether the chain of err contains net/http's error for a
-// GOAWAY. That type is not exported, so its exported fields identify it.
-func isGoAway(err error) bool {
+// withFields returns the first error in the chain of err that is a struct with these fields, or the
+// zero Value. So the errors of an HTTP/2 implementation are known without its package, whether it
+// is golang.org/x/net/http2 or the one inside net/http, which does not export their types.
+func withFields(err error, names ...string) reflect.Value {
 	if err == nil {
-		return false
+		return reflect.Value{}
 	}
-	if t := reflect.TypeOf(err); t.Kind() == reflect.Struct {
-		_, last := t.FieldByName("LastStreamID")
-		_, code := t.FieldByName("ErrCode")
-		_, debug := t.FieldByName("DebugData")
-		if last && code && debug {
-			return true
-		}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Struct && !slices.ContainsFunc(names, func(name string) bool { return !v.FieldByName(name).IsValid() }) {
+		return v
 	}
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.ContainsFunc(many.Unwrap(), isGoAway)
+		for _, err := range many.Unwrap() {
+			if v := withFields(err, names...); v.IsValid() {
+				return v
+			}
+		}
+		return reflect.Value{}
 	}
-	return isGoAway(errors.Unwrap(err))
+	return withFields(errors.Unwrap(err), names...)
 }
 
 // untyped returns the class of an error whose type says nothing (spec §3).

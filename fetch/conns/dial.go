@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"fetchd/classify"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
@@ -39,6 +41,18 @@ func (p *Pool) transport(config *tls.Config) *http.Transport {
 			WriteByteTimeout: 5 * time.Second, // how long a peer that does not read can block a write, even that of a fetch that has ended
 		},
 	}
+}
+
+// withHTTP2 makes a new transport use the HTTP/2 of golang.org/x/net. The one inside net/http locks
+// itself before Go 1.26.9 if an origin makes the window of a stream too large: the fetch and all
+// that ask the connection for a stream would wait forever (decision 2).
+func withHTTP2(t *http.Transport) *http.Transport {
+	h2, err := http2.ConfigureTransports(t) //nolint:staticcheck // deprecated in favor of net/http's: see above
+	if err != nil {
+		panic(err) // it has HTTP/2 already
+	}
+	h2.MaxHeaderListSize = MaxHeadBytes
+	return t
 }
 
 // dialling is a connection that is being made for an exchange. It is the context in which

@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,6 +144,30 @@ func TestFloodAfterOutcome(t *testing.T) {
 				t.Errorf("%d bytes, of %d frames that were sent, were read after the outcome; want at most %d", got, f.sent.Load(), limit)
 			}
 		})
+	}
+}
+
+// TestWindowOverflow checks that an HTTP/2 origin that makes the window of a stream larger than 2^31-1
+// ends that exchange and no other (RFC 9113 §6.9.1). Before Go 1.26.9 the connection of net/http locked
+// itself, and with it every fetch that looked for a connection: this test would not end.
+func TestWindowOverflow(t *testing.T) {
+	t.Parallel()
+	f := &flood{frame: func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1<<31-1) },
+		answered: make(chan struct{}), release: make(chan struct{}), over: make(chan error, 1)}
+	var read atomic.Int64
+	b := newFloodBench(t, f, &read)
+	x, resp, err := b.send(t.Context(), b.target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(f.release)
+	if _, err := io.ReadAll(resp.Body); !strings.Contains(fmt.Sprint(err), "FLOW_CONTROL_ERROR") {
+		t.Errorf("the body ended with %v, want a flow control error", err)
+	}
+	x.End()
+	<-f.over
+	if err := wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -108,8 +108,7 @@ func New(cfg Config) *Pool {
 		NextProtos:         []string{"h2", "http/1.1"},
 		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
 	}
-	p.shared = p.transport(p.tls)
-	p.shared.ForceAttemptHTTP2 = true
+	p.shared = withHTTP2(p.transport(p.tls))
 	p.alone = p.transport(withoutHTTP2(p.tls))
 	p.alone.DisableKeepAlives = true
 	p.tapped = p.transport(p.alone.TLSClientConfig)
