@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -413,6 +414,40 @@ func TestWebRequestThatDoesNotCome(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	})
+}
+
+// TestWebBodyThatIsBroken checks that a malformed body is the caller's fault: it is not reported as late,
+// which a caller would repeat.
+func TestWebBodyThatIsBroken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	host := strings.TrimPrefix(r.URL, "http://")
+	for _, row := range []struct{ name, framing string }{
+		{"a negative chunk", "Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n"},
+		{"a chunk with a long extension", "Transfer-Encoding: chunked\r\n\r\n2;" + repeat(8<<10) + "\r\n{}\r\n0\r\n\r\n"},
+		{"a body that is cut off", "Content-Length: 9\r\n\r\n{}"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
+			conn, err := net.Dial("tcp", host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := io.WriteString(conn, "POST /v1/fetch:unary HTTP/1.1\r\nHost: "+host+"\r\nContent-Type: application/json\r\n"+row.framing); err != nil {
+				t.Fatal(err)
+			}
+			if half, ok := conn.(*net.TCPConn); ok {
+				_ = half.CloseWrite()
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			r.wantStatus(resp, 400, codes.InvalidArgument, "malformed")
+		})
+	}
 }
 
 // TestWebLogs checks that each call writes one line, like calls over gRPC.

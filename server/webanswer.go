@@ -81,8 +81,10 @@ func (a *webAnswer) readBody(r *http.Request, memory *budget.Lease, limit int64,
 	}
 	if long := new(http.MaxBytesError); errors.As(err, &long) {
 		return nil, tooLong()
-	} else if err != nil {
+	} else if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return nil, status.Error(codes.DeadlineExceeded, "the request did not arrive in time")
+	} else if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "the body of the request is cut off, or its chunks are malformed")
 	}
 	_ = a.control.SetReadDeadline(time.Time{}) // from here on net/http reads only to notice that the caller is gone
 	return body, nil

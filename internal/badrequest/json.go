@@ -48,9 +48,10 @@ var wholeExamples = map[protoreflect.Name]string{
 	"ExplainRequest": `{"response": {"status_code": 503}}`,
 }
 
-// syntaxFault returns the text of a protojson error without its random spaces and its prefix.
+// syntaxFault returns the text of a protojson error without its random spaces and its prefix. The
+// text quotes the request, which may not be UTF-8 as a status must be.
 func syntaxFault(err error) string {
-	text := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ")
+	text := strings.ReplaceAll(strings.ToValidUTF8(fmt.Sprint(err), "\ufffd"), "\u00a0", " ")
 	return fmt.Sprintf("%.200s", strings.TrimPrefix(strings.TrimPrefix(text, "proto:"), " "))
 }
 

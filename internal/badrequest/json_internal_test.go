@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
@@ -84,9 +85,12 @@ func TestReadJSON(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{``, `{"url": "https://example.com/"}`}, {`[]`, `{"url": "https://example.com/"}`}, {`"a"`, "send an object"}, {`{`, "unexpected"},
 		{`{"url":"a"} x`, "invalid value x"}, {`{"url":"a",}`, "unexpected"}, {"{\"url\":\"\xff\"}", "UTF-8"}, {`{"uri":1,`, "unknown field"},
+		{"\xff\xfe{\x00", "invalid value \ufffd"}, {"{\xff", "\ufffd"},
 	} {
 		if err := ReadJSON([]byte(row.text), new(pb.FetchRequest), "the request"); err == nil || !strings.Contains(fmt.Sprint(err), row.want) || !strings.Contains(fmt.Sprint(err), "not a FetchRequest in JSON") {
 			t.Errorf("%q: %v, want %q", row.text, err, row.want)
+		} else if !utf8.ValidString(fmt.Sprint(err)) {
+			t.Errorf("%q: %v is not UTF-8", row.text, err)
 		}
 	}
 	if err := ReadJSON([]byte(`{`), new(pb.FetchRequest), "the header Fetchd-Request"); !strings.Contains(fmt.Sprint(err), "the header Fetchd-Request is not a FetchRequest") {
@@ -127,6 +131,9 @@ func FuzzReadJSON(f *testing.F) {
 		}
 		if want != nil && len(faultsOf(err)) == 0 && !strings.Contains(fmt.Sprint(err), "not a FetchRequest in JSON") {
 			t.Errorf("%q: %v", text, err)
+		}
+		if !utf8.ValidString(fmt.Sprint(err)) {
+			t.Errorf("%q: %v is not UTF-8", text, err)
 		}
 		if len(fmt.Sprint(err)) > 2*MaxBytes {
 			t.Errorf("%q: an error of %d bytes", text, len(fmt.Sprint(err)))
