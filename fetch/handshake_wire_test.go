@@ -40,17 +40,26 @@ func TestCertificatesThatTakeMemory(t *testing.T) {
 		{"too large in memory", 25 << 10, 1 << 20, classify.TLSHandshake, "certificates_too_large", false},
 		{"too long", 50 << 10, 1 << 20, classify.TLSHandshake, "handshake_too_large", false},
 	} {
-		for _, http2 := range []bool{false, true} {
-			t.Run(row.name+map[bool]string{false: " over HTTP/1.1", true: " over HTTP/2"}[http2], func(t *testing.T) {
+		for _, over := range []struct {
+			name           string
+			http2, proxied bool
+		}{{"HTTP/1.1", false, false}, {"HTTP/2", true, false}, {"HTTP/1.1 and a proxy", false, true}, {"HTTP/2 and a proxy", true, true}} {
+			t.Run(row.name+" over "+over.name, func(t *testing.T) {
 				t.Parallel()
 				s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-				s.EnableHTTP2 = http2
+				s.EnableHTTP2 = over.http2
 				s.StartTLS()
 				t.Cleanup(s.Close)
 				s.TLS.Certificates[0].Certificate = append(s.TLS.Certificates[0].Certificate[:1:1], largeCertificate(t, row.extra))
 				roots := x509.NewCertPool()
 				roots.AddCert(s.Certificate())
-				c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots})
+				cfg := fetch.Config{Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots}
+				if over.proxied {
+					proxy := httptest.NewServer(&connectProxy{target: s.Listener.Addr().String()})
+					t.Cleanup(proxy.Close)
+					cfg.Proxy = mustParse(t, proxy.URL)
+				}
+				c, err := fetch.New(cfg)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -94,12 +94,16 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused 
 	case k.tapped:
 		transport, d.config = p.tapped, p.tapped.TLSClientConfig
 	}
+	var tunnel error    // what is wrong with a handshake that was completed
 	if p.proxy != nil { // then the transport does the TLS handshake with the origin
 		ctx = httptrace.WithClientTrace(d, &httptrace.ClientTrace{
-			TLSHandshakeStart: func() { x.enter(classify.PhaseTLS, &x.tlsStart) },
+			TLSHandshakeStart: func() {
+				x.enter(classify.PhaseTLS, &x.tlsStart)
+				d.socket.meter = &handshakeMeter{x: x}
+			},
 			TLSHandshakeDone: func(state tls.ConnectionState, err error) {
 				if err == nil {
-					x.secured(state)
+					tunnel = d.tunnelled(state)
 				}
 			},
 		})
@@ -108,6 +112,10 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused 
 	if d.unbind != nil && !d.unbind() && err == nil { // the exchange has ended, which has closed the socket
 		_ = cc.Close()
 		err = context.Cause(x)
+	}
+	if tunnel != nil && err == nil {
+		go func() { _ = cc.Close() }()
+		err = tunnel
 	}
 	if d.instead != nil {
 		x.certificateAsked.Store(false) // by the connection that was given up
@@ -183,6 +191,18 @@ func (p *Pool) dialTLS(ctx context.Context, network, address string) (net.Conn, 
 	}
 	d.reader = &headReader{Conn: secure}
 	return d.reader, nil
+}
+
+// tunnelled ends the handshake with an origin behind a proxy.
+func (d *dialling) tunnelled(state tls.ConnectionState) error {
+	d.secured(state)
+	meter := d.socket.meter
+	d.socket.meter = nil
+	err := meter.verify(state)
+	if d.heavy = meter.heavy; state.NegotiatedProtocol == "h2" {
+		d.socket.permit(streamBytes)
+	}
+	return err
 }
 
 // noteCertificateRequest notes if the origin asks for a client certificate that this side
