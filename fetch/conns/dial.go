@@ -47,11 +47,7 @@ func (p *Pool) transport(config *tls.Config) *http.Transport {
 // itself before Go 1.26.9 if an origin makes the window of a stream too large: the fetch and all
 // that ask the connection for a stream would wait forever (decision 2).
 func withHTTP2(t *http.Transport) *http.Transport {
-	h2, err := http2.ConfigureTransports(t) //nolint:staticcheck // deprecated in favor of net/http's: see above
-	if err != nil {
-		panic(err) // it has HTTP/2 already
-	}
-	h2.MaxHeaderListSize = MaxHeadBytes
+	_ = http2.ConfigureTransport(t) //nolint:staticcheck // deprecated in favor of net/http's, see above; it fails only if t has HTTP/2 already
 	return t
 }
 

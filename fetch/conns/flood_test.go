@@ -165,7 +165,9 @@ func TestWindowOverflow(t *testing.T) {
 		t.Errorf("the body ended with %v, want a flow control error", err)
 	}
 	x.End()
-	<-f.over
+	if err := <-f.over; err == nil {
+		t.Error("the flood ended by itself")
+	}
 	if err := wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }); err != nil {
 		t.Fatal(err)
 	}
