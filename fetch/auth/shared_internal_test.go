@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -62,5 +63,20 @@ func TestSharedRefresh(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestTokenEndpointHTTP checks that tokens are requested over HTTP/1.1, where no frame of the endpoint
+// can stop the request beyond its time limit.
+func TestTokenEndpointHTTP(t *testing.T) {
+	t.Parallel()
+	source, err := (&ClientCredentials{TokenURL: "https://login.example/token", ID: "a", Secret: "b"}).source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := source.(*client)
+	transport, ok := c.http.Transport.(*http.Transport)
+	if !ok || !transport.Protocols.HTTP1() || transport.Protocols.HTTP2() {
+		t.Errorf("the transport is %T with %v, want HTTP/1.1 alone", c.http.Transport, transport.Protocols)
 	}
 }
