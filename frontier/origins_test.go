@@ -152,7 +152,8 @@ func TestOriginsOfAHost(t *testing.T) {
 			return h.serve(&tls.Config{Certificates: []tls.Certificate{other}}, http.StatusOK)
 		}, "tls_certificate", "certificate"},
 		{"503", func(h *split) func(context.Context) (net.Conn, error) {
-			return h.serve(&tls.Config{Certificates: []tls.Certificate{h.certificate}}, http.StatusServiceUnavailable)
+			// It closes each connection: the next request must reach the server that works.
+			return h.serve(&tls.Config{Certificates: []tls.Certificate{h.certificate}}, http.StatusServiceUnavailable, "Connection", "close")
 		}, "http_server_error", "503"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

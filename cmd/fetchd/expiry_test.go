@@ -12,11 +12,15 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"fetchd/internal/cli"
+	"fetchd/internal/wait"
 )
 
 // metric returns the lines of a metric.
+//
+// They are no older than the call: the page is made at most once a second.
 func (s *service) metric(a *authority, name string) string {
 	s.Helper()
+	wait.For(s.Context(), time.Second)
 	client := a.client(nil)
 	client.InsecureSkipVerify = true // as Prometheus does that still reads the metrics
 	code, text, err := ask(s.Context(), client, s.http, "/metrics", "")
