@@ -6,7 +6,7 @@
 //
 // TestDoor crowds the ports of fetchd and of frontier serve with connections of
 // strangers, from one core, next to callers with a token and health checks on the other. It runs
-// in a network namespace of its own. The long form has all numbers of addresses.
+// in its own network namespace. The long form has all numbers of addresses.
 //
 // The rows need Linux, root and a writable memory controller (cgroup v1 or v2),
 // and run only where FETCHD_LONG is 1. They reach loopback only. .ci/run limits

@@ -49,7 +49,7 @@ const (
 	idle      = "idle"      // no connections: a loop that uses as much of its core
 )
 
-// crowd is a run of the attacker. The test program runs itself as the attacker, on a core of its own.
+// crowd is a run of the attacker. The test program runs itself as the attacker, on its own core.
 type crowd struct {
 	Kind, Target string
 	Addresses    int
