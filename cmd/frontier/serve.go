@@ -194,7 +194,7 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 	return nil
 }
 
-// count sets the metrics of the frontier until the returned function is called. Without an HTTP port nobody can read them.
+// count sets the metrics of the frontier until the returned function is called. Without an HTTP port they cannot be read.
 func (c *serveCmd) count(ctx context.Context, s store.Store, registry *prometheus.Registry, logger *slog.Logger) (stop func()) {
 	if c.HTTPAddr == "" {
 		return func() {}

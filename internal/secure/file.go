@@ -17,7 +17,7 @@ const (
 )
 
 // ReadFile is [os.ReadFile] for files that a running service reads again. It returns an error for one of
-// more than [MaxFileBytes], such as a device, and does not wait for a pipe that nobody writes to.
+// more than [MaxFileBytes], such as a device, and does not wait for a pipe without a writer.
 func ReadFile(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

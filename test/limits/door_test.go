@@ -386,7 +386,7 @@ type answers struct {
 	last            error
 }
 
-// laneKey is the context key of the number of a caller, which has an address of its own.
+// laneKey is the context key of the number of a caller, each of which has its own address.
 type laneKey struct{}
 
 // ask makes n calls, one after the other in each of a few lanes. The lanes are numbered from first.
@@ -424,7 +424,7 @@ func TestDoor(t *testing.T) {
 	rig.Long(t, time.Hour)
 	all := os.Getenv("FETCHD_LIMITS") == "all"
 	if os.Getuid() != 0 {
-		need.Missing(t, "run it as root", "a network of its own needs root")
+		need.Missing(t, "run it as root", "a separate network needs root")
 	}
 	if os.Getenv("FETCHD_DOOR_NETWORK") == "" {
 		inOwnNetwork(t)
