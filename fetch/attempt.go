@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"maps"
@@ -256,7 +255,7 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 // exchangeCause returns why the exchange was cancelled, or nil. If several limits pass at the same
 // instant, that of the hop comes first (spec §3), then that of the fetch.
 func (a *attempt) exchangeCause() error {
-	cause := context.Cause(a.exchange)
+	cause := a.exchange.Cause()
 	if cause == nil {
 		return nil
 	}

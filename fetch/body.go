@@ -133,7 +133,7 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
 		return
 	}
-	if r.raw.Err != nil || a.exchange.Err() != nil {
+	if r.raw.Err != nil || a.exchange.Cause() != nil {
 		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 )
 
 // Credentials provides a credential for some origins (spec §8). Package auth implements
@@ -24,13 +25,13 @@ type Credentials interface {
 
 // authorize adds the credential to a request to an origin that it covers. It asks for it at each
 // hop. The header of the hop does not get it, so no redirect forwards it (A1).
-func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
+func (a *attempt) authorize(x *conns.Exchange, req *http.Request) error {
 	a.credential, a.credentialField = "", ""
 	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
 		return nil
 	}
-	name, value, err := a.field(ctx, c)
+	name, value, err := a.field(x.Context(), c)
 	if err != nil {
 		a.noCredential = true
 		return err

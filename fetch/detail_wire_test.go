@@ -122,7 +122,7 @@ func TestDetails(t *testing.T) {
 			"origin.test:{port} (127.0.0.1:{port}): tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test",
 			"tls: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test", 0},
 		{"no HTTP", "http", "origin.test", "/s/k/bad-header", classify.Protocol,
-			"origin.test:{port} (127.0.0.1:{port}): net/http: HTTP/1.x transport connection broken: malformed MIME header", "net/http: HTTP/1.x transport connection broken: malformed MIME header", 0},
+			"origin.test:{port} (127.0.0.1:{port}): malformed MIME header", "malformed MIME header", 0},
 		{"a 500", "http", "origin.test", "/s/k/500", classify.HTTPServerError,
 			"origin.test:{port} (127.0.0.1:{port}): status 500 Internal Server Error", "status 500 Internal Server Error", 500},
 		{"a status without a name", "http", "origin.test", "/s/k/599", classify.HTTPServerError,

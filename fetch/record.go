@@ -89,21 +89,13 @@ const (
 // recordBytes is the memory of a Record, with its copies in the outcome.
 const recordBytes = 1 << 10
 
-// errProxy ends a fetch that should be recorded through a proxy, which makes the TLS connection
-// inside net/http.
-var errProxy = errors.New("a service with a proxy cannot record")
-
 // recorderReady reports whether the fetch may start. If the records could not be written, the fetch
 // has failed.
 func (r *run) recorderReady() bool {
 	if r.req.Recorder == nil {
 		return true
 	}
-	err := errProxy
-	if !r.client.hasProxy {
-		err = r.req.Recorder.Ready()
-	}
-	return r.isReady(err)
+	return r.isReady(r.req.Recorder.Ready())
 }
 
 // tap is the [conns.Tap] of a recording. Its errors know their class.
@@ -241,7 +233,7 @@ func (a *attempt) recordedExchange(resp *http.Response) *RecordedExchange {
 // truncation returns why the exchange's response was not read to its end.
 func (a *attempt) truncation() Truncation {
 	b := a.recorded
-	switch cause := context.Cause(a.exchange); {
+	switch cause := a.exchange.Cause(); {
 	case b != nil && errors.Is(b.err, io.EOF):
 		return Whole
 	case a.tooLong() || b != nil && b.err == nil && b.n >= a.run.req.bodyLimit():

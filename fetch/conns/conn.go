@@ -1,30 +1,27 @@
 package conns
 
 import (
-	"context"
+	"errors"
+	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
 	"sync/atomic"
 	"time"
 )
 
-// conn is a connection to an origin. The fields from users on are guarded by the
-// lock of the pool.
+// conn is a connection to an origin. Over HTTP/1.1 it belongs to one exchange, or is idle. The fields
+// from users on are guarded by the lock of the pool.
 type conn struct {
-	cc      *http.ClientConn
 	socket  *socket
-	reader  *headReader // of HTTP/1 without a proxy; otherwise nil
+	nc      net.Conn         // of HTTP/1.1: the socket, or TLS above it
+	h2      *http.ClientConn // of HTTP/2; otherwise nil
+	through *httpProxy       // which forwards requests for http URLs; nil: none
 	key     key
 	address string // host:port, as it was dialled
-	http2   bool
-	alone   bool         // for one request only
-	tls     string       // the version, such as "TLS 1.3"; empty: no TLS
-	open    atomic.Int32 // requests in flight
-	payers  headPayers   // of HTTP/2
-	// hooks and current are of HTTP/1. A hook may run late, when current is nil.
-	hooks   *httptrace.ClientTrace
-	current atomic.Pointer[Exchange]
+	alone   bool   // for one request only
+	tls     string // the version, such as "TLS 1.3"; empty: no TLS
+
+	open   atomic.Int32 // requests in flight over HTTP/2
+	payers headPayers   // of HTTP/2
 
 	users        int           // requests that have a slot, in flight or not
 	shared       bool          // over HTTP/2: other requests may use it
@@ -43,38 +40,64 @@ func (c *conn) isOld(now time.Time, recent bool) bool {
 	return now.Sub(c.last) >= c.limit || recent && now.Sub(c.began) >= recentUse
 }
 
-// trace returns hooks for HTTP/1, which serve all exchanges of the connection: it carries
-// one at a time.
-func (c *conn) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		WroteHeaders: func() {
-			if x := c.current.Load(); x != nil {
-				x.wroteHeaders()
-			}
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if x := c.current.Load(); x != nil {
-				x.wroteRequest(info)
-			}
-		},
-		GotFirstResponseByte: func() {
-			if x := c.current.Load(); x != nil {
-				x.gotFirstByte()
-			}
-		},
-		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-			if x := c.current.Load(); x != nil {
-				return x.gotInformational(code, h)
-			}
-			return context.Canceled
-		},
+// hasRoom reports whether the connection can take another request, now or later.
+func (c *conn) hasRoom() bool { return c.h2 == nil || c.h2.Err() == nil && c.h2.Available() > 0 } // after a GOAWAY there is no error
+
+// idleState is what an idle connection of HTTP/1.1 does.
+type idleState uint8
+
+const (
+	quiet      idleState = iota // The peer has said nothing.
+	spoke                       // It has sent bytes that nobody asked for.
+	gone                        // It has closed the connection.
+	cannotTell                  // The kernel cannot be asked.
+)
+
+// state asks what a connection does that was idle until now.
+func (c *conn) state() idleState {
+	switch {
+	case c.h2 != nil && (c.h2.Err() != nil || c.socket.hungUp()):
+		return gone
+	case c.h2 != nil:
+		return quiet
 	}
+	s := c.socket.peek()
+	if c.tls == "" && s != cannotTell {
+		return s
+	}
+	// TLS may hold bytes that it has read already, and records without data say nothing.
+	until := time.Unix(1, 0) // in the past: nothing is read from the socket
+	if s != quiet && c.socket.raw != nil {
+		until = time.Now().Add(time.Millisecond)
+	}
+	return c.tryRead(until)
+}
+
+// tryRead reads a byte, if one comes before a deadline.
+func (c *conn) tryRead(deadline time.Time) idleState {
+	if c.nc.SetReadDeadline(deadline) != nil {
+		return gone
+	}
+	var b [1]byte
+	n, err := c.nc.Read(b[:])
+	switch {
+	case n > 0:
+		return spoke
+	case !timedOut(err) || c.nc.SetReadDeadline(time.Time{}) != nil:
+		return gone
+	}
+	return quiet
+}
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
 // permit sets over HTTP/2 how much the origin may send from now on. Requests begin and end at
 // any time, so it looks again whether their number has changed.
 func (c *conn) permit() {
-	for c.http2 {
+	for c.h2 != nil {
 		open := c.open.Load()
 		c.socket.permit(max(idleBytes, streamBytes*int64(open)))
 		if c.open.Load() == open {
@@ -83,8 +106,12 @@ func (c *conn) permit() {
 	}
 }
 
-// close closes the connection. It may block for seconds.
+// close closes the connection. With TLS it may block for five seconds, if the peer does not read.
 func (c *conn) close() {
-	_ = c.cc.Close()
+	if c.h2 != nil {
+		_ = c.h2.Close()
+	} else {
+		_ = c.nc.Close()
+	}
 	_ = c.socket.Close()
 }

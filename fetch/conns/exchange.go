@@ -1,10 +1,9 @@
 package conns
 
 import (
+	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"fetchd/classify"
@@ -26,8 +24,8 @@ import (
 
 // Settings are the limits of an exchange.
 type Settings struct {
-	// ConnectTimeout limits the lookup, TCP and TLS together. HeaderTimeout limits sending
-	// the request, and then separately the wait for the response head. Zero means no limit.
+	// ConnectTimeout limits the lookup, TCP, the proxy and TLS together. HeaderTimeout limits
+	// sending the request, and then separately the wait for the response head. Zero means no limit.
 	ConnectTimeout, HeaderTimeout time.Duration
 	// Memory is charged for a new connection and for a head that is being read. Nil means
 	// no limit.
@@ -37,9 +35,10 @@ type Settings struct {
 	Tap Tap
 }
 
-// Tap takes what an exchange sends and receives, above TLS and before any byte of it is used. Its
-// methods are called on goroutines of net/http, both at once, and possibly when [Exchange.End] has
-// returned. They must not keep p. An error ends the exchange.
+// Tap takes what an exchange sends and receives, above TLS and before any byte of it is used. What
+// goes through a proxy is given as the origin gets it. Sent is called on another goroutine than
+// Received if the request has a long body. Neither is called when [Exchange.End] has returned.
+// They must not keep p. An error ends the exchange.
 type Tap interface {
 	Sent(p []byte) error
 	Received(p []byte) error
@@ -73,25 +72,41 @@ type Report struct {
 	Resolve, Connect, TLS, Processing, Transfer, Backpressure time.Duration
 }
 
-// Exchange is one request on one connection, and the context of that request. Its methods
-// are called one after the other, except Cancel.
+// Exchange is one request on one connection. Its methods are called one after the other, except
+// Cancel.
 type Exchange struct {
-	context.Context
 	// Limit is the time limit of the current phase. The exchange arms it for connecting,
 	// sending and the response head. It cancels the exchange.
 	Limit timers.Limit
 
-	cancel   context.CancelCauseFunc
+	parent   context.Context
 	pool     *Pool
 	settings Settings
 	conn     *conn
-	body     io.Closer // of the response
-	unused   bool      // a slot on conn is reserved, and no request has taken it
-	began    bool      // the request is counted on conn
+	stop     func() bool // ends the watch of the parent
+	unused   bool        // a slot on conn is reserved, and no request has taken it
+	began    bool        // the request is counted on conn
+	surplus  bool        // bytes followed the response
 
-	certificateAsked atomic.Bool // the origin asked for a client certificate, and there is none
+	certificateAsked bool // the origin asked for a client certificate, and there is none
 
-	// The hooks below run on goroutines of net/http, some after the head was read.
+	// Of HTTP/1.1. All of it is used on the goroutine of the exchange.
+	in        *bufio.Reader // nil: nothing was read
+	head      partialHead
+	body      body
+	writing   chan error // gets the result of the goroutine that writes a long request; nil: there is none
+	wroteLine bool       // the request line was written
+	mayReuse  bool       // nothing forbids another request on the connection
+	whole     bool       // the response was read to its end
+
+	// How the exchange ends early.
+	ending    sync.Mutex
+	cause     error                   // the first one
+	ctx       context.Context         // for what needs a context; nil: nothing has needed it
+	cancelCtx context.CancelCauseFunc // of ctx
+	closes    *socket                 // is closed when the exchange is cancelled; nil: none
+
+	// Over HTTP/2 these are used on goroutines of net/http too, some of them after the head was read.
 	mu            sync.Mutex
 	phase         classify.Phase
 	over          bool  // there is a head or an error; hooks that run later change nothing
@@ -101,10 +116,8 @@ type Exchange struct {
 	rejected      error // why the response must not be used, or nil
 	ended         bool  // End was called: nothing more is charged
 	charged       int64
-	head          partialHead // over HTTP/1
-	peer          string      // address that was dialled last, or empty
+	peer          string // address that was dialled last, or empty
 	report        Report
-	http2         bool // TLS has negotiated HTTP/2
 
 	resolveStart, connectStart, tlsStart, started, wrote time.Time
 }
@@ -112,22 +125,71 @@ type Exchange struct {
 // NewExchange returns an exchange that has not begun. ctx ends it, and so does its Limit,
 // which uses the clock. The caller must call [Exchange.End].
 func (p *Pool) NewExchange(ctx context.Context, clock *timers.Clock, settings Settings) *Exchange {
-	x := &Exchange{pool: p, settings: settings, phase: classify.PhasePolicy}
-	x.Context, x.cancel = context.WithCancelCause(ctx)
-	x.Limit.Init(clock, x.cancel)
+	x := &Exchange{parent: ctx, pool: p, settings: settings, phase: classify.PhasePolicy}
+	x.Limit.Init(clock, x.Cancel)
 	return x
 }
 
-// Cancel ends the exchange for a cause, which [context.Cause] then returns. It may be called
-// at any time.
-func (x *Exchange) Cancel(cause error) { x.cancel(cause) }
+// Cancel ends the exchange for a cause, which [Exchange.Cause] then returns. It may be called
+// at any time. Over HTTP/1 it closes the connection.
+func (x *Exchange) Cancel(cause error) {
+	x.ending.Lock()
+	if x.cause == nil {
+		x.cause = cause
+	}
+	cancel, s := x.cancelCtx, x.closes
+	x.closes = nil
+	x.ending.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+	if s != nil {
+		_ = s.Close()
+	}
+}
+
+// Cause returns why the exchange was cancelled, or nil.
+func (x *Exchange) Cause() error {
+	x.ending.Lock()
+	defer x.ending.Unlock()
+	if x.cause != nil {
+		return x.cause
+	}
+	return context.Cause(x.parent)
+}
+
+// Context returns a context that ends with the exchange.
+func (x *Exchange) Context() context.Context {
+	x.ending.Lock()
+	defer x.ending.Unlock()
+	if x.ctx == nil {
+		x.ctx, x.cancelCtx = context.WithCancelCause(x.parent)
+		if x.cause != nil {
+			x.cancelCtx(x.cause)
+		}
+	}
+	return x.ctx
+}
+
+// closeWith makes a cancellation close s, from now on and instead of another one. Nil means that it
+// closes nothing. It returns why the exchange was cancelled already, or nil.
+func (x *Exchange) closeWith(s *socket) error {
+	x.ending.Lock()
+	defer x.ending.Unlock()
+	x.closes = nil
+	if x.cause == nil {
+		x.closes = s
+	}
+	return x.cause
+}
 
 // Connect takes an idle connection to the origin, or makes one. After an error
 // [Exchange.Phase] returns the phase that failed.
 func (x *Exchange) Connect(t Target) error {
-	if err := context.Cause(x); err != nil {
+	if err := x.Cause(); err != nil {
 		return err
 	}
+	x.stop = context.AfterFunc(x.parent, func() { x.Cancel(context.Cause(x.parent)) })
 	k, alone := x.pool.keyOf(&t, x.settings.Tap != nil)
 	var err error
 	if !alone {
@@ -171,55 +233,36 @@ func (p *Pool) originOf(u *url.URL) *OriginTLS {
 // address is the host and port of a URL, as they are dialled.
 func address(u *url.URL) string { return net.JoinHostPort(u.Hostname(), urls.Port(u)) }
 
-// hooks returns the hooks that follow the request.
-func (x *Exchange) hooks(c *conn) *httptrace.ClientTrace {
-	if !c.http2 {
-		c.current.Store(x)
-		return c.hooks
-	}
-	return &httptrace.ClientTrace{
-		WroteHeaders:         x.wroteHeaders,
-		WroteRequest:         x.wroteRequest,
-		GotFirstResponseByte: x.gotFirstByte,
-		Got1xxResponse:       x.gotInformational,
-	}
-}
-
 // RoundTrip sends the request over the connection, at most once, and reads the response
-// head. The exchange is the context of the request. The body of the response is closed by
-// [Exchange.End].
+// head. The body of the response is closed by [Exchange.End].
 func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := x.conn
 	if req.URL.Scheme != c.key.scheme || c.key.host != "" && req.URL.Host != c.key.host {
 		return nil, fault.New(classify.Internal, classify.PhaseRequest, "wrong_connection")
 	}
-	c.open.Add(1)
-	c.permit()
 	x.begin(c)
-	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
+	if err := x.Cause(); err != nil {
 		x.finish(nil)
 		return nil, err
 	}
 	x.unused = false
-	resp, err := c.cc.RoundTrip(req.WithContext(httptrace.WithClientTrace(x, x.hooks(c))))
-	x.Limit.Rest()
-	if err == nil && !c.http2 && resp.ProtoMajor != 1 {
-		x.body = resp.Body
-		x.reject(errVersion)
-		resp, err = nil, errVersion
+	send := x.send1
+	if c.h2 != nil {
+		send = x.send2
 	}
+	resp, err := send(req)
+	x.Limit.Rest()
 	x.finish(resp)
 	if err != nil {
 		return nil, err
 	}
-	x.body = resp.Body
 	if x.rejected != nil { // net/http may return the response nevertheless
 		return nil, x.rejected
 	}
 	switch {
 	case offersBinding(resp.Header):
 		x.Retire()
-	case c.http2:
+	case c.h2 != nil:
 		x.pool.share(c, headBytes(resp.Header) > keptHeadBytes)
 	default:
 		c.limit = keepAlive(resp.Header)
@@ -232,19 +275,8 @@ func (x *Exchange) begin(c *conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.began, x.started, x.phase = true, time.Now(), classify.PhaseRequest
-	if c.http2 {
-		x.awaiting = true
-		c.payers.add(x)
-	} else {
-		c.socket.turns.begin()
-	}
-	if c.reader != nil {
-		c.reader.turns.begin()
-		x.head.memory, x.head.end = x.settings.Memory, x.cancel
-		c.reader.head.Store(&x.head)
-		if x.settings.Tap != nil {
-			c.reader.tapped.Store(x)
-		}
+	if c.h2 != nil {
+		x.begin2Locked(c)
 	}
 	x.Limit.ArmAt(x.started, x.settings.HeaderTimeout, classify.WriteTimeout)
 }
@@ -262,12 +294,13 @@ func (x *Exchange) finish(resp *http.Response) {
 	}
 }
 
-// errVersion is the error for a status line of another version than HTTP/1, which net/http accepts
-// (RFC 9110 §2.5).
-var errVersion = fault.New(classify.Protocol, classify.PhaseProcessing, "http_version")
-
 // HTTP2 reports whether the connection uses HTTP/2, which TLS has negotiated. It must be connected.
-func (x *Exchange) HTTP2() bool { return x.conn.http2 }
+func (x *Exchange) HTTP2() bool { return x.conn.h2 != nil }
+
+// Surplus reports whether the origin has sent more than the response, over a connection that had
+// carried an earlier request. Then the response may be the answer to that one. It is known when the
+// response was read to its end.
+func (x *Exchange) Surplus() bool { return x.surplus && x.report.Reused }
 
 // Permit allows the origin to send more over HTTP/2. It is called when bytes of a body were
 // read.
@@ -285,79 +318,29 @@ func (x *Exchange) Retire() {
 // than once.
 func (x *Exchange) End() {
 	x.Limit.Stop()
-	if x.body != nil {
-		_ = x.body.Close()
-		x.body = nil
+	if x.stop != nil {
+		x.stop()
+		x.stop = nil
 	}
 	if c := x.conn; c != nil {
-		if x.wentSilent() {
-			x.pool.retire(c)
-		}
-		if x.unused {
-			c.cc.Release()
-		}
-		if x.began && c.open.Add(-1) == 0 {
-			c.permit()
-		}
-		c.current.Store(nil)
-		if x.settings.Tap != nil && c.reader != nil {
-			c.reader.tapped.Store(nil)
-		}
-		if closing := x.pool.release(c, x.started); closing && c.http2 {
-			x.chargeClosed(c)
+		if c.h2 != nil {
+			x.end2(c)
+		} else {
+			x.end1(c)
 		}
 	}
-	x.cancel(nil)
+	x.ending.Lock()
+	cancel := x.cancelCtx
+	x.ending.Unlock()
+	if cancel != nil {
+		cancel(nil)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.headCameLocked()
 	x.conn = nil
 	x.settings.Memory.Shrink(budget.Receiving, x.charged)
 	x.charged, x.ended = 0, true
-}
-
-// closedTime is how long net/http keeps an HTTP/2 connection in memory that is closed soon
-// after a request on it.
-const closedTime = 5 * time.Second
-
-// chargeClosed keeps a closed HTTP/2 connection charged while it is in memory: its buffers,
-// which hold what was received of a head, and more. An origin could otherwise make this side
-// open and close connections faster than they are freed.
-func (x *Exchange) chargeClosed(c *conn) {
-	n := secureBytes + 2*min(c.socket.bytes.Load(), MaxHeadBytes)
-	kept := x.settings.Memory.Another()
-	x.mu.Lock()
-	mine := min(n, x.charged)
-	if x.settings.Memory.Pay(kept, budget.Receiving, budget.Receiving, mine) {
-		x.charged -= mine
-		n -= mine
-	}
-	x.mu.Unlock()
-	n -= c.payers.pay(x, kept, n)
-	_ = kept.Grow(budget.Receiving, n) // if it is refused, nothing else can be done
-	time.AfterFunc(closedTime, kept.Close)
-}
-
-// wentSilent reports whether a time limit passed during which nothing was received, not even
-// for another request. The limit may be the deadline of the caller.
-func (x *Exchange) wentSilent() bool {
-	cause := context.Cause(x)
-	if x.unused || !errors.Is(cause, context.DeadlineExceeded) {
-		return false
-	}
-	since := x.started
-	if !x.wrote.IsZero() {
-		since = x.wrote
-	}
-	if limit, ok := errors.AsType[*timers.Error](cause); ok {
-		if limit.Class == classify.NoClass { // the body of a redirect, which is only read to keep the connection
-			return false
-		}
-		if began := time.Now().Add(-limit.Limit); began.After(since) {
-			since = began
-		}
-	}
-	return !x.conn.socket.readSince(since)
 }
 
 // Report returns what is known of the exchange.
@@ -390,7 +373,7 @@ func (x *Exchange) ClassOf(phase classify.Phase, err error) classify.Class {
 	if class == classify.Protocol && x.brokeOffLocked(err) {
 		class = classify.ConnectionReset
 	}
-	if class == classify.ConnectionReset && phase != classify.PhaseTransfer && x.certificateAsked.Load() && !x.answered {
+	if class == classify.ConnectionReset && phase != classify.PhaseTransfer && x.certificateAsked && !x.answered {
 		class = classify.TLSHandshake // the reset has overtaken the alert (spec N5)
 	}
 	return class
@@ -461,74 +444,46 @@ func (x *Exchange) reached(address string) {
 	x.peer = address
 }
 
-// secured ends the TLS handshake with the origin.
-func (x *Exchange) secured(state tls.ConnectionState) {
-	x.leave(&x.tlsStart, &x.report.TLS)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.http2 = state.NegotiatedProtocol == "h2"
-	x.report.TLSVersion = tls.VersionName(state.Version)
-}
-
-// protocol returns what TLS negotiated.
-func (x *Exchange) protocol() (http2 bool, version string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.http2, x.report.TLSVersion
-}
-
-func (x *Exchange) wroteHeaders() {
+// sending records that the origin may see the request from now on.
+func (x *Exchange) sending() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.report.Sent = true
 }
 
-func (x *Exchange) wroteRequest(info httptrace.WroteRequestInfo) {
+// sent starts the limit for the response head: the whole request is written.
+func (x *Exchange) sent() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if info.Err != nil || x.over || x.phase != classify.PhaseRequest {
+	if x.over || x.phase != classify.PhaseRequest {
 		return
 	}
 	x.wrote, x.phase = time.Now(), classify.PhaseProcessing
 	x.Limit.ArmAt(x.wrote, x.settings.HeaderTimeout, classify.ResponseTimeout)
 }
 
-func (x *Exchange) gotFirstByte() {
+// firstByte records that a response has begun.
+func (x *Exchange) firstByte() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.over {
 		return
 	}
-	if c := x.conn; !c.http2 && (!c.socket.turns.answered() || c.reader != nil && !c.reader.turns.answered()) {
-		x.unaskedLocked()
-	}
 	x.answered = true
 	x.report.Processing = time.Since(x.started)
 }
 
+// reject ends the exchange because of what the origin sent up to the end of the head.
 func (x *Exchange) reject(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rejectLocked(err)
 }
 
-// rejectLocked ends the exchange because of what the origin sent up to the end of the head.
 func (x *Exchange) rejectLocked(err error) {
 	x.rejected = err
-	x.cancel(err)
+	x.Cancel(err)
 	x.Retire()
-}
-
-// unaskedLocked ends an exchange whose answer was received before the request was sent. On a new
-// connection the origin does not speak HTTP. On a reused one the answer belongs to the
-// request before, as a second answer or as the 408 of an origin that waited too long: the
-// connection is broken like any that was closed while it was idle.
-func (x *Exchange) unaskedLocked() {
-	class := classify.Protocol
-	if x.report.Reused {
-		class = classify.ConnectionReset
-	}
-	x.rejectLocked(fault.New(class, classify.PhaseProcessing, "answer_before_request"))
 }
 
 // MaxInformational is how many 1xx responses may come before the one that counts.
@@ -558,14 +513,6 @@ func (x *Exchange) gotInformational(_ int, h textproto.MIMEHeader) error {
 	}
 	x.rejectLocked(err)
 	return err
-}
-
-// headCameLocked records that the exchange no longer awaits a head over HTTP/2.
-func (x *Exchange) headCameLocked() {
-	if x.awaiting {
-		x.conn.payers.remove(x)
-		x.awaiting = false
-	}
 }
 
 // keepAlive returns how long an HTTP/1.1 connection may be idle: less than the origin says

@@ -2,10 +2,7 @@ package conns
 
 import (
 	"bytes"
-	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
 
 	"fetchd/classify"
 	"fetchd/fetch/fault"
@@ -57,75 +54,21 @@ func Fields[H ~map[string][]string](h H) (n int) {
 	return n
 }
 
-// headReader is an HTTP/1 connection, above TLS, that inspects response heads as they are
-// read. net/http keeps a head in memory from its first line, and waits for its end as long
-// as the fetch lasts. So headReader counts the lines, and charges the fetch for an
-// incomplete head.
-type headReader struct {
-	net.Conn
-	head  atomic.Pointer[partialHead] // of the exchange that uses the connection, or nil
-	turns turns
-
-	tapped atomic.Pointer[Exchange] // the exchange that uses the connection, if it has a tap; otherwise nil
-}
-
-// Read implements net.Conn.
-func (r *headReader) Read(p []byte) (int, error) {
-	n, err := r.Conn.Read(p)
-	if n <= 0 {
-		return n, err
-	}
-	r.turns.read()
-	if x := r.tapped.Load(); x != nil {
-		if err := x.settings.Tap.Received(p[:n]); err != nil {
-			x.cancel(err)
-			return 0, err
-		}
-	}
-	if head := r.head.Load(); head != nil {
-		complete, fault := head.read(p[:n])
-		if complete {
-			r.head.CompareAndSwap(head, nil)
-		}
-		if fault != nil {
-			head.end(fault) // net/http would wrap it in an error without its type
-			return 0, fault
-		}
-	}
-	return n, err
-}
-
-// Write implements net.Conn.
-func (r *headReader) Write(p []byte) (int, error) {
-	r.turns.write()
-	if x := r.tapped.Load(); x != nil { // before the write, because the exchange may be over when Write returns
-		if err := x.settings.Tap.Sent(p); err != nil {
-			x.cancel(err)
-			return 0, err
-		}
-	}
-	return r.Conn.Write(p)
-}
-
-// partialHead tracks one response head and the 1xx heads before it.
+// partialHead limits one response head over HTTP/1 and the 1xx heads before it, and charges the fetch
+// while they are not complete: a head is kept in memory from its first line, as long as the origin
+// takes to send the rest.
 type partialHead struct {
-	memory *budget.Lease
-	end    func(error) // ends the exchange
-
-	mu       sync.Mutex // the exchange may end while its connection is read
-	complete bool       // nothing that follows is inspected
-	inLine   bool       // part of the current line has been read
-	lines    int        // complete lines, including the status line
+	memory   *budget.Lease
+	complete bool // nothing that follows is inspected
+	inLine   bool // part of the current line has been read
+	lines    int  // complete lines, including the status line
 	status   statusLine
 	bytes    int // of the head that is read
 	held     int64
 }
 
-// read processes the bytes of a read, and reports whether the head is complete. A
-// non-nil error means that no more of the head may be read.
-func (h *partialHead) read(p []byte) (complete bool, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// read processes the bytes of a read. An error means that no more of the head may be read.
+func (h *partialHead) read(p []byte) error {
 	n := int64(0)
 	for len(p) > 0 && !h.complete {
 		line, rest, ended := bytes.Cut(p, newline)
@@ -133,30 +76,30 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 		h.bytes += len(p) - len(rest)
 		p = rest
 		switch {
-		case h.readLineLocked(line, ended):
-			h.releaseLocked()
+		case h.readLine(line, ended):
+			h.release()
 			n = 0
 		case ended:
 			n += HeaderLineBytes
 		}
 		if h.lines > MaxHeaderFields+1 {
-			return false, ErrFields
+			return ErrFields
 		}
 		if h.bytes >= MaxHeadBytes { // net/http reads no more of a head that has not ended by then
-			return false, errHeadBytes
+			return errHeadBytes
 		}
 	}
 	if !h.memory.Grow(budget.Receiving, n) {
-		return false, fault.OutOfMemory
+		return fault.OutOfMemory
 	}
 	h.held += n
-	return h.complete, nil
+	return nil
 }
 
 var newline, carriageReturn = []byte{'\n'}, []byte{'\r'}
 
-// readLineLocked processes a line, or part of one, and reports whether it ends a head.
-func (h *partialHead) readLineLocked(piece []byte, ended bool) bool {
+// readLine processes a line, or part of one, and reports whether it ends a head.
+func (h *partialHead) readLine(piece []byte, ended bool) bool {
 	if h.lines == 0 {
 		h.status.read(piece)
 	}
@@ -175,13 +118,11 @@ func (h *partialHead) readLineLocked(piece []byte, ended bool) bool {
 
 // drop releases the charge. Nothing is charged afterwards.
 func (h *partialHead) drop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.complete = true
-	h.releaseLocked()
+	h.release()
 }
 
-func (h *partialHead) releaseLocked() {
+func (h *partialHead) release() {
 	h.memory.Shrink(budget.Receiving, h.held)
 	h.held = 0
 }

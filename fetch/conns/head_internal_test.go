@@ -85,7 +85,8 @@ func checkPartialHead(t *testing.T, sent []string, head int, want error) {
 	h := &partialHead{memory: lease}
 	came := ""
 	for _, piece := range sent {
-		complete, err := h.read([]byte(piece))
+		err := h.read([]byte(piece))
+		complete := h.complete
 		came += piece
 		if err != nil {
 			if !errors.Is(err, want) || want == nil {
@@ -115,8 +116,8 @@ func checkPartialHead(t *testing.T, sent []string, head int, want error) {
 	if held := lease.Total(); held != 0 {
 		t.Errorf("%d bytes are still charged", held)
 	}
-	if complete, err := h.read([]byte("more\n")); !complete || err != nil || lease.Total() != 0 {
-		t.Errorf("read after drop = %t, %v, with %d bytes charged", complete, err, lease.Total())
+	if err := h.read([]byte("more\n")); !h.complete || err != nil || lease.Total() != 0 {
+		t.Errorf("read after drop = %t, %v, with %d bytes charged", h.complete, err, lease.Total())
 	}
 }
 
@@ -126,7 +127,7 @@ func TestPartialHeadWithoutMemory(t *testing.T) {
 	lease := budget.New(1600).Lease("a") // 1,200 for one
 	h := &partialHead{memory: lease}
 	for i, want := range []error{nil, nil, fault.OutOfMemory} {
-		if _, err := h.read([]byte(strings.Repeat("x", 500))); !errors.Is(err, want) {
+		if err := h.read([]byte(strings.Repeat("x", 500))); !errors.Is(err, want) {
 			t.Errorf("read %d = %v, want %v", i+1, err, want)
 		}
 	}
@@ -153,7 +154,8 @@ func FuzzPartialHead(f *testing.F) {
 		h := &partialHead{memory: lease}
 		n := 0
 		for piece := range slices.Chunk(sent, int(size)+1) {
-			complete, err := h.read(piece)
+			err := h.read(piece)
+			complete := h.complete
 			if errors.Is(err, ErrFields) {
 				if lines := bytes.Count(sent[:n+len(piece)], newline); lines <= MaxHeaderFields+1 {
 					t.Errorf("refused after %d lines", lines)

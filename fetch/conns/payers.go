@@ -60,6 +60,6 @@ func (p *headPayers) chargeLocked() {
 			return
 		}
 		delete(p.waiting, x)
-		x.cancel(fault.OutOfMemory)
+		x.Cancel(fault.OutOfMemory)
 	}
 }

@@ -48,15 +48,19 @@ type Config struct {
 	// Origins holds the TLS settings of single origins, by "host:port"; see
 	// [Pool.SetOrigins].
 	Origins map[string]*OriginTLS
+	// OnDistrust is called when an origin has sent bytes over HTTP/1.1 that nobody asked for,
+	// unless that was known. Its connections are not used again for a minute. Nil means none.
+	OnDistrust func(scheme, address string)
 }
 
 // Stats are the numbers of a pool's connections.
 type Stats struct {
 	// Open and Idle are the current numbers of connections. Open includes Idle.
 	Open, Idle int
-	// Dialled, Reused and Stale count since the start: connections made, requests on a
-	// connection that had carried another one, and connections found dead while idle.
-	Dialled, Reused, Stale int64
+	// Dialled, Reused, Stale and Surplus count since the start: connections made, requests on a
+	// connection that had carried another one, connections found dead while idle, and connections
+	// closed because the origin sent bytes over HTTP/1.1 that nobody asked for.
+	Dialled, Reused, Stale, Surplus int64
 }
 
 // Pool holds connections to origins. It is safe for concurrent use.
@@ -67,18 +71,21 @@ type Pool struct {
 	override func(ctx context.Context, network, address string) (net.Conn, error)
 	maxIdle  int
 	tls      *tls.Config
+	tlsHTTP1 *tls.Config     // for connections that must use HTTP/1.1
+	http2    *http.Transport // makes no connection itself, see newHTTP2
 	origins  atomic.Pointer[map[string]*OriginTLS]
-	// The transports only make connections. Those of alone and tapped use HTTP/1.1, and those of
-	// alone tell the origin to close them after one request.
-	shared, alone, tapped *http.Transport
 
-	open, dialled, reused, stale atomic.Int64
+	onDistrust func(scheme, address string)
+
+	open, dialled, reused, stale, surpluses atomic.Int64
 
 	mu     sync.Mutex
 	hosts  map[key]*host
 	idle   idleList
 	sweeps *time.Timer // runs while a connection is idle
 	closed bool
+	// distrusted are the origins whose HTTP/1.1 connections are not used again, until then.
+	distrusted map[key]time.Time
 }
 
 // key identifies the connections that a request may use.
@@ -100,7 +107,7 @@ type host struct {
 
 // New returns a pool without connections.
 func New(cfg Config) *Pool {
-	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle), hosts: make(map[key]*host)}
+	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle), onDistrust: cfg.OnDistrust, hosts: make(map[key]*host)}
 	p.origins.Store(&cfg.Origins)
 	p.tls = &tls.Config{
 		RootCAs:            cfg.RootCAs,
@@ -108,17 +115,10 @@ func New(cfg Config) *Pool {
 		NextProtos:         []string{"h2", "http/1.1"},
 		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
 	}
-	p.shared = withHTTP2(p.transport(p.tls))
-	p.alone = p.transport(withoutHTTP2(p.tls))
-	p.alone.DisableKeepAlives = true
-	p.tapped = p.transport(p.alone.TLSClientConfig)
+	p.tlsHTTP1 = p.tls.Clone()
+	p.tlsHTTP1.NextProtos = []string{"http/1.1"}
+	p.http2 = newHTTP2()
 	return p
-}
-
-func withoutHTTP2(config *tls.Config) *tls.Config {
-	config = config.Clone()
-	config.NextProtos = []string{"http/1.1"}
-	return config
 }
 
 // SetOrigins replaces the TLS settings of single origins. Connections made with settings
@@ -156,7 +156,7 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	idle := p.idle.n
 	p.mu.Unlock()
-	return Stats{Open: int(p.open.Load()), Idle: idle, Dialled: p.dialled.Load(), Reused: p.reused.Load(), Stale: p.stale.Load()}
+	return Stats{Open: int(p.open.Load()), Idle: idle, Dialled: p.dialled.Load(), Reused: p.reused.Load(), Stale: p.stale.Load(), Surplus: p.surpluses.Load()}
 }
 
 // take returns a connection with a slot reserved for one request, or nil if none is free.
@@ -168,15 +168,31 @@ func (p *Pool) take(k key, recent bool) *conn {
 		if c == nil {
 			return nil
 		}
-		if c.cc.Err() == nil && (!wasIdle || !c.socket.hungUp(!c.http2)) { // the origin may close it at the next moment
+		state := quiet
+		if wasIdle {
+			state = c.state() // the origin may close it at the next moment
+		} else if c.h2.Err() != nil {
+			state = gone
+		}
+		if state == quiet {
 			p.reused.Add(1)
 			return c
 		}
-		p.stale.Add(1)
-		p.retire(c)
-		c.cc.Release()
-		p.release(c, time.Time{})
+		p.drop(c, state)
 	}
+}
+
+// drop closes a connection that was taken but not used, because of its state.
+func (p *Pool) drop(c *conn, s idleState) {
+	if s == spoke {
+		p.distrust(c)
+	}
+	p.stale.Add(1)
+	p.retire(c)
+	if c.h2 != nil {
+		c.h2.Release()
+	}
+	p.release(c, time.Time{})
 }
 
 // pickLocked reserves a slot on a connection that may be alive, and reports whether it was
@@ -191,7 +207,7 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 		if c.retired || c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
 			continue
 		}
-		if c.cc.Available() == 0 || c.cc.Reserve() != nil {
+		if c.h2.Available() == 0 || c.h2.Reserve() != nil {
 			h.shared = slices.Delete(h.shared, i, i+1)
 			h.full = append(h.full, c)
 			continue
@@ -203,19 +219,15 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 		}
 		return c, false
 	}
+	if p.isDistrustedLocked(k, now) {
+		return nil, false
+	}
 	for i := len(h.idle) - 1; i >= 0; i-- {
-		c := h.idle[i]
-		if c.isOld(now, recent) { // one that was used before it may have a longer limit
-			continue
-		}
-		if c.cc.Reserve() == nil {
+		if c := h.idle[i]; !c.isOld(now, recent) { // one that was used before it may have a longer limit
 			p.unlistLocked(h, c)
 			c.users = 1
 			return c, true
 		}
-		p.removeLocked(c)
-		p.stale.Add(1)
-		go c.close()
 	}
 	return nil, false
 }
@@ -251,23 +263,34 @@ func (p *Pool) release(c *conn, began time.Time) (closes bool) {
 	c.users--
 	closing := p.putLocked(c, time.Now())
 	p.mu.Unlock()
-	if closing != nil {
-		go closing.close() // TLS may wait five seconds for a peer that does not read
-	}
+	closeAll(closing)
 	return closing == c
+}
+
+// closeAll closes connections that are in no list any more.
+func closeAll(closing ...*conn) {
+	for _, c := range closing {
+		switch {
+		case c == nil:
+		case c.tls == "":
+			c.close()
+		default:
+			go c.close()
+		}
+	}
 }
 
 // putLocked keeps a connection for later requests if it can. It returns the connection
 // that must be closed instead: this one, another one, or nil.
 func (p *Pool) putLocked(c *conn, now time.Time) *conn {
-	fit := !c.alone && !c.retired && !p.closed && p.isCurrent(c) && c.cc.Available() > 0
-	if c.http2 && c.users > 0 {
+	fit := !c.alone && !c.retired && !p.closed && p.isCurrent(c) && c.hasRoom()
+	if c.h2 != nil && c.users > 0 {
 		if fit && c.shared {
 			p.refillLocked(c)
 		}
 		return nil
 	}
-	if !fit || c.http2 && !c.shared || c.large {
+	if !fit || c.h2 != nil && !c.shared || c.h2 == nil && p.isDistrustedLocked(c.key, now) || c.large {
 		p.removeLocked(c)
 		return c
 	}
@@ -276,7 +299,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 		p.removeLocked(c)
 		return c
 	}
-	if c.http2 {
+	if c.h2 != nil {
 		p.refillLocked(c)
 		h.idle2++
 	} else {
@@ -328,7 +351,7 @@ func (p *Pool) removeLocked(c *conn) {
 // unlistLocked removes a connection from all lists.
 func (p *Pool) unlistLocked(h *host, c *conn) {
 	wasIdle := p.idle.remove(c)
-	if c.http2 {
+	if c.h2 != nil {
 		if wasIdle {
 			h.idle2--
 		}
@@ -359,21 +382,28 @@ func (p *Pool) hostLocked(k key) *host {
 
 // sweep closes the idle connections that are old, dead or retired.
 func (p *Pool) sweep() {
-	var closing []*conn
+	var closing, idle []*conn
 	p.mu.Lock()
 	now := time.Now()
 	for c := p.idle.oldest; c != nil; c = c.newer {
-		dead := c.cc.Err() != nil || c.cc.Available() == 0 // after a GOAWAY there is no error
-		if !dead && !c.retired && !c.isOld(now, false) && !p.closed && p.isCurrent(c) {
-			continue
+		dead := !c.hasRoom()
+		switch {
+		case dead || c.retired || c.isOld(now, false) || p.closed || !p.isCurrent(c):
+			closing = append(closing, c)
+			if dead {
+				p.stale.Add(1)
+			}
+		case c.h2 == nil:
+			idle = append(idle, c)
 		}
-		if dead {
-			p.stale.Add(1)
-		}
-		closing = append(closing, c)
 	}
 	for _, c := range closing {
 		p.removeLocked(c)
+	}
+	found := waiting(idle) // no connection that is listed is closed meanwhile
+	for _, c := range found {
+		p.unlistLocked(p.hosts[c.key], c)
+		c.users = 1
 	}
 	if p.sweeps != nil {
 		p.sweeps.Stop()
@@ -383,9 +413,23 @@ func (p *Pool) sweep() {
 		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
 	}
 	p.mu.Unlock()
-	for _, c := range closing {
-		go c.close()
+	closeAll(closing...)
+	for _, c := range found {
+		if s := c.state(); s != quiet {
+			p.drop(c, s)
+		} else {
+			p.keep(c)
+		}
 	}
+}
+
+// keep gives an idle connection back that was looked at. It has been idle as long as before.
+func (p *Pool) keep(c *conn) {
+	p.mu.Lock()
+	c.users = 0
+	closing := p.putLocked(c, c.last)
+	p.mu.Unlock()
+	closeAll(closing)
 }
 
 // idleList lists idle connections in the order in which they became idle.

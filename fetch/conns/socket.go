@@ -32,24 +32,26 @@ var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unreque
 type socket struct {
 	net.Conn
 	raw    syscall.RawConn // nil: not of the operating system
-	poll   *poll
+	fd     int             // of raw; it is not used when the socket may be closed
+	kernel *kernel
 	pool   *Pool
 	remote string // address of the peer; empty if it is a proxy
 	// failed is the error that ended reading. net/http reports some of them without a
 	// type, for example within a response head.
 	failed atomic.Pointer[error]
 	meter  *handshakeMeter // of the TLS handshake in progress
-	turns  turns
-	lastly atomic.Int64 // time of the last read, in nanoseconds since 1970
-	bytes  atomic.Int64 // received
-	most   atomic.Int64 // limit of bytes; zero: none
+	lastly atomic.Int64    // time of the last read, in nanoseconds since 1970
+	bytes  atomic.Int64    // received
+	most   atomic.Int64    // limit of bytes; zero: none
 	close  sync.Once
 }
 
 func (p *Pool) newSocket(raw net.Conn, toProxy bool) *socket {
 	s := &socket{Conn: raw, pool: p}
 	if system, ok := raw.(syscall.Conn); ok {
-		s.raw, _ = system.SyscallConn()
+		if s.raw, _ = system.SyscallConn(); s.raw != nil {
+			_ = s.raw.Control(func(fd uintptr) { s.fd = int(fd) }) //nolint:gosec // a descriptor is small
+		}
 	}
 	if addr := raw.RemoteAddr(); addr != nil && !toProxy {
 		s.remote = addr.String()
@@ -62,7 +64,6 @@ func (p *Pool) newSocket(raw net.Conn, toProxy bool) *socket {
 func (s *socket) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	if n > 0 {
-		s.turns.read()
 		s.lastly.Store(time.Now().UnixNano())
 		if most := s.most.Load(); s.bytes.Add(int64(n)) > most && most > 0 {
 			_ = s.Close()
@@ -74,17 +75,11 @@ func (s *socket) Read(p []byte) (int, error) {
 			return 0, fault
 		}
 	}
-	if err != nil && !errors.Is(err, net.ErrClosed) { // ErrClosed: this side closed it
+	if err != nil && !errors.Is(err, net.ErrClosed) && !timedOut(err) { // ErrClosed: this side closed it
 		first := err // otherwise each read would allocate err
 		s.failed.CompareAndSwap(nil, &first)
 	}
 	return n, err
-}
-
-// Write implements net.Conn.
-func (s *socket) Write(p []byte) (int, error) {
-	s.turns.write()
-	return s.Conn.Write(p)
 }
 
 // Close implements net.Conn.
@@ -106,26 +101,3 @@ func (s *socket) readError() error {
 
 // readSince reports whether anything was received after t.
 func (s *socket) readSince(t time.Time) bool { return s.lastly.Load() > t.UnixNano() }
-
-// turns distinguishes an answer from bytes that were received before the request was sent.
-// Such bytes belong to an earlier request, to which the origin sent more than one answer.
-type turns struct {
-	reads   atomic.Uint32 // that returned bytes
-	atWrite atomic.Uint32 // value of reads when the request was first written
-	unsent  atomic.Bool   // nothing of the request is written
-}
-
-// begin starts a request.
-func (t *turns) begin() { t.unsent.Store(true) }
-
-func (t *turns) read() { t.reads.Add(1) }
-
-func (t *turns) write() {
-	if t.unsent.Load() {
-		t.atWrite.Store(t.reads.Load())
-		t.unsent.Store(false)
-	}
-}
-
-// answered reports whether bytes were received after the request was first written.
-func (t *turns) answered() bool { return !t.unsent.Load() && t.reads.Load() != t.atWrite.Load() }

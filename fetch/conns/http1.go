@@ -1,0 +1,302 @@
+package conns
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"fetchd/classify"
+	"fetchd/fetch/fault"
+)
+
+// HTTP/1.1 needs no goroutine beside that of the exchange: it writes the request, and then reads the
+// response. What is sent and what a response may be is decided by http.Request.Write and
+// http.ReadResponse, which http.Transport uses too.
+
+const (
+	// longRequest is the length from which a request is written by a goroutine of its own, because
+	// the origin may answer, and then wait, before it has read it all. The kernel takes less than
+	// that at once.
+	longRequest = 16 << 10
+	// writerTime is how long an exchange waits at its end for that goroutine, to keep the connection.
+	writerTime = 50 * time.Millisecond
+	// readBytes is the size of the buffer that a response is read through. http.ReadResponse
+	// accepts no longer trailer.
+	readBytes = 4 << 10
+)
+
+// Buffers of exchanges. An idle connection has none.
+var (
+	readers  = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBytes) }}
+	requests = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+)
+
+// errAnswered is the error for an answer that was there before the request. The origin does not speak
+// HTTP. A connection that is reused is not taken in this state.
+var errAnswered = fault.New(classify.Protocol, classify.PhaseProcessing, "answer_before_request")
+
+// errVersion is the error for a status line of another version than HTTP/1, which net/http accepts
+// (RFC 9110 §2.5).
+var errVersion = fault.New(classify.Protocol, classify.PhaseProcessing, "http_version")
+
+// errSurplus is the error for a response without a body that more bytes follow, on a connection that
+// had carried another request: the response may belong to that one.
+var errSurplus = fault.New(classify.ConnectionReset, classify.PhaseProcessing, "unrequested_bytes")
+
+// send1 sends a request over HTTP/1.1, and reads the head.
+func (x *Exchange) send1(req *http.Request) (*http.Response, error) {
+	if err := checkRequest(req); err != nil {
+		return nil, err
+	}
+	if err := x.closeWith(x.conn.socket); err != nil {
+		return nil, err
+	}
+	resp, err := x.exchange1(req)
+	if cause := x.Cause(); err != nil && x.rejected == nil && cause != nil {
+		err = cause // the closed socket has only a text
+	}
+	return resp, err
+}
+
+func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
+	if !x.report.Reused && x.conn.tls == "" && x.conn.socket.peek() == spoke {
+		x.reject(errAnswered)
+		return nil, errAnswered
+	}
+	x.head = partialHead{memory: x.settings.Memory}
+	x.in, _ = readers.Get().(*bufio.Reader)
+	x.in.Reset((*incoming)(x))
+	req.Close = x.conn.alone
+	wrote := x.write(req)
+	// An origin may answer and close before it has read the request. Then the answer counts.
+	_, err := x.in.Peek(1)
+	switch {
+	case err != nil && wrote != nil && !isAlert(err):
+		return nil, wrote
+	case err != nil:
+		return nil, err
+	}
+	x.firstByte()
+	resp, err := x.readHead(req)
+	switch {
+	case x.rejected != nil:
+		return nil, x.rejected
+	case err != nil:
+		return nil, err
+	case resp.ProtoMajor != 1:
+		x.reject(errVersion)
+		return nil, errVersion
+	}
+	x.mayReuse = !resp.Close && !req.Close && resp.StatusCode > 199 // after a 101 it is another protocol
+	if resp.Body == http.NoBody {
+		x.complete()
+		if x.Surplus() {
+			return nil, errSurplus
+		}
+		return resp, nil
+	}
+	x.body = body{x, resp.Body}
+	resp.Body = &x.body
+	return resp, nil
+}
+
+// isAlert reports whether a read has failed for a reason that the origin gave.
+func isAlert(err error) bool {
+	return classify.Error(classify.PhaseProcessing, err) == classify.TLSHandshake
+}
+
+// readHead reads a response head, and those with 1xx before it.
+func (x *Exchange) readHead(req *http.Request) (*http.Response, error) {
+	for {
+		resp, err := http.ReadResponse(x.in, req) //nolint:bodyclose // Exchange.End does
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode < 100 || resp.StatusCode > 199 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, nil
+		}
+		if err := x.gotInformational(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// checkRequest checks what http.Request.Write does not, and http.Transport does.
+func checkRequest(req *http.Request) error {
+	for name, values := range req.Header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return fmt.Errorf("invalid header field name %q", name)
+		}
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldValue(value) {
+				return fmt.Errorf("invalid value of header field %s", name)
+			}
+		}
+	}
+	if !httpguts.ValidHeaderFieldName(req.Method) { // a method is a token, too
+		return fmt.Errorf("invalid method %q", req.Method)
+	}
+	return nil
+}
+
+// write writes the request. It returns early if the request is long.
+func (x *Exchange) write(req *http.Request) error {
+	x.sending()
+	if req.ContentLength >= longRequest {
+		x.writing = make(chan error, 1)
+		go func() {
+			w := bufio.NewWriterSize((*outgoing)(x), 2*longRequest)
+			err := req.Write(w)
+			if err == nil {
+				err = w.Flush()
+			}
+			if err == nil {
+				x.sent()
+			}
+			x.writing <- err
+		}()
+		return nil
+	}
+	buf, _ := requests.Get().(*bytes.Buffer)
+	buf.Reset()
+	err := req.Write(buf)
+	if err == nil {
+		_, err = (*outgoing)(x).Write(buf.Bytes())
+	}
+	if buf.Cap() <= 2*longRequest {
+		requests.Put(buf)
+	}
+	if err == nil {
+		x.sent()
+	}
+	return err
+}
+
+// outgoing writes the request of an exchange.
+type outgoing Exchange
+
+// Write implements io.Writer.
+func (out *outgoing) Write(p []byte) (int, error) {
+	x := (*Exchange)(out)
+	if tap := x.settings.Tap; tap != nil {
+		if err := tap.Sent(p); err != nil {
+			x.Cancel(err)
+			return 0, err
+		}
+	}
+	if through := x.conn.through; through != nil && x.startsRequest() {
+		return len(p), through.write(x.conn.nc, p)
+	}
+	return x.conn.nc.Write(p)
+}
+
+// startsRequest reports whether nothing of the request was written before. It is true once.
+func (x *Exchange) startsRequest() bool {
+	first := !x.wroteLine
+	x.wroteLine = true
+	return first
+}
+
+// incoming reads the response of an exchange.
+type incoming Exchange
+
+// Read implements io.Reader. It limits and charges the head, which http.ReadResponse keeps in memory
+// from its first line.
+func (in *incoming) Read(p []byte) (int, error) {
+	x := (*Exchange)(in)
+	n, err := x.conn.nc.Read(p)
+	if n <= 0 {
+		return n, err
+	}
+	if tap := x.settings.Tap; tap != nil {
+		if err := tap.Received(p[:n]); err != nil {
+			x.Cancel(err)
+			return 0, err
+		}
+	}
+	if !x.head.complete {
+		if err := x.head.read(p[:n]); err != nil {
+			x.reject(err) // http.ReadResponse would wrap it in an error without its type
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// body is the body of a response. Its reader uses a buffer that is another exchange's after End.
+type body struct {
+	x    *Exchange
+	from io.ReadCloser // nil: the exchange has ended
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.from == nil {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.from.Read(p)
+	switch {
+	case errors.Is(err, io.EOF) && !b.x.whole:
+		b.x.complete()
+	case err != nil && !b.x.whole:
+		if cause := b.x.Cause(); cause != nil {
+			err = cause
+		}
+	}
+	return n, err
+}
+
+// Close implements io.Closer. The exchange closes the body.
+func (b *body) Close() error { return nil }
+
+// complete records that the response was read to its end.
+func (x *Exchange) complete() {
+	x.whole = true
+	if x.mayReuse && x.in.Buffered() > 0 {
+		x.surplus, x.mayReuse = true, false
+		x.pool.distrust(x.conn)
+	}
+}
+
+// end1 gives a connection of HTTP/1.1 back, or closes it if it carries anything that is not over.
+func (x *Exchange) end1(c *conn) {
+	x.body.from = nil
+	if x.began && !x.unused {
+		if !x.whole || !x.wroteAll() || x.closeWith(nil) != nil {
+			_ = c.socket.Close()
+			x.mayReuse = false
+		}
+		if x.writing != nil {
+			<-x.writing // at once, because it has written all or the socket is closed
+		}
+		if !x.mayReuse {
+			x.pool.retire(c)
+		}
+	}
+	if x.in != nil {
+		x.in.Reset(nil)
+		readers.Put(x.in)
+		x.in = nil
+	}
+	x.pool.release(c, x.started)
+}
+
+// wroteAll reports whether the whole request was written. It waits a moment, because an origin answers
+// as soon as it has the last byte.
+func (x *Exchange) wroteAll() bool {
+	if x.writing == nil {
+		return true
+	}
+	late := time.AfterFunc(writerTime, func() { _ = x.conn.socket.Close() })
+	err := <-x.writing
+	x.writing = nil
+	return late.Stop() && err == nil
+}

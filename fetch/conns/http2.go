@@ -1,0 +1,145 @@
+package conns
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"fetchd/classify"
+	"fetchd/fetch/timers"
+	"fetchd/internal/budget"
+)
+
+// newHTTP2 returns the transport whose connections speak HTTP/2. It makes no connection itself: the
+// context of NewClientConn has one that TLS has negotiated HTTP/2 on.
+//
+// The HTTP/2 is that of golang.org/x/net. The one inside net/http locks itself before Go 1.26.9 if an
+// origin makes the window of a stream too large: the fetch and all that ask the connection for a
+// stream would wait forever (decision 2).
+func newHTTP2() *http.Transport {
+	t := &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			secure, _ := ctx.Value(readyKey{}).(*tls.Conn)
+			return secure, nil
+		},
+		DisableCompression:     true, // bodies are decoded above a counter
+		MaxResponseHeaderBytes: MaxHeadBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: WindowBytes,
+			// There are no PINGs: the timer for them would hold the memory of a closed
+			// connection until it fires. A dead connection is noticed when a request on it
+			// times out (see Exchange.wentSilent).
+			WriteByteTimeout: 5 * time.Second, // how long a peer that does not read can block a write, even that of a fetch that has ended
+		},
+	}
+	_ = http2.ConfigureTransport(t) //nolint:staticcheck // deprecated in favor of net/http's, see above; it fails only if t has HTTP/2 already
+	return t
+}
+
+// readyKey is the context key of a connection for newHTTP2.
+type readyKey struct{}
+
+// begin2Locked counts the request, and charges the exchange for the head that it awaits.
+func (x *Exchange) begin2Locked(c *conn) {
+	c.open.Add(1)
+	c.permit()
+	x.awaiting = true
+	c.payers.add(x)
+}
+
+// send2 sends a request over HTTP/2, and reads the head.
+func (x *Exchange) send2(req *http.Request) (*http.Response, error) {
+	resp, err := x.conn.h2.RoundTrip(req.WithContext(httptrace.WithClientTrace(x.Context(), &httptrace.ClientTrace{
+		WroteHeaders: x.sending,
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				x.sent()
+			}
+		},
+		GotFirstResponseByte: x.firstByte,
+		Got1xxResponse:       x.gotInformational,
+	})))
+	if err != nil {
+		return nil, err
+	}
+	x.body.from = resp.Body
+	return resp, nil
+}
+
+// headCameLocked records that the exchange no longer awaits a head over HTTP/2.
+func (x *Exchange) headCameLocked() {
+	if x.awaiting {
+		x.conn.payers.remove(x)
+		x.awaiting = false
+	}
+}
+
+// end2 gives a connection of HTTP/2 back.
+func (x *Exchange) end2(c *conn) {
+	if x.body.from != nil {
+		_ = x.body.from.Close()
+		x.body.from = nil
+	}
+	if x.wentSilent() {
+		x.pool.retire(c)
+	}
+	if x.unused {
+		c.h2.Release()
+	}
+	if x.began && c.open.Add(-1) == 0 {
+		c.permit()
+	}
+	if x.pool.release(c, x.started) {
+		x.chargeClosed(c)
+	}
+}
+
+// closedTime is how long net/http keeps an HTTP/2 connection in memory that is closed soon
+// after a request on it.
+const closedTime = 5 * time.Second
+
+// chargeClosed keeps a closed HTTP/2 connection charged while it is in memory: its buffers,
+// which hold what was received of a head, and more. An origin could otherwise make this side
+// open and close connections faster than they are freed.
+func (x *Exchange) chargeClosed(c *conn) {
+	n := secureBytes + 2*min(c.socket.bytes.Load(), MaxHeadBytes)
+	kept := x.settings.Memory.Another()
+	x.mu.Lock()
+	mine := min(n, x.charged)
+	if x.settings.Memory.Pay(kept, budget.Receiving, budget.Receiving, mine) {
+		x.charged -= mine
+		n -= mine
+	}
+	x.mu.Unlock()
+	n -= c.payers.pay(x, kept, n)
+	_ = kept.Grow(budget.Receiving, n) // if it is refused, nothing else can be done
+	time.AfterFunc(closedTime, kept.Close)
+}
+
+// wentSilent reports whether a time limit passed during which nothing was received, not even
+// for another request. The limit may be the deadline of the caller.
+func (x *Exchange) wentSilent() bool {
+	cause := x.Cause()
+	if x.unused || !errors.Is(cause, context.DeadlineExceeded) {
+		return false
+	}
+	since := x.started
+	if !x.wrote.IsZero() {
+		since = x.wrote
+	}
+	if limit, ok := errors.AsType[*timers.Error](cause); ok {
+		if limit.Class == classify.NoClass { // the body of a redirect, which is only read to keep the connection
+			return false
+		}
+		if began := time.Now().Add(-limit.Limit); began.After(since) {
+			since = began
+		}
+	}
+	return !x.conn.socket.readSince(since)
+}

@@ -1,0 +1,168 @@
+package conns
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/proxy"
+
+	"fetchd/classify"
+	"fetchd/fetch/fault"
+)
+
+// ProxyError is the answer of a proxy that did not connect to the origin.
+type ProxyError struct {
+	Status int    // of the answer to CONNECT
+	Text   string // what the proxy says beside the status; not for callers
+}
+
+// Error returns the whole answer.
+func (e *ProxyError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("the proxy answers CONNECT with status %d %s", e.Status, e.Text))
+}
+
+// errProxyBytes is the error for a proxy that speaks behind its answer to CONNECT: the origin does not
+// before TLS.
+var errProxyBytes = fault.New(classify.ConnectFailure, classify.PhaseConnect, "proxy_bytes")
+
+// httpProxy is a proxy that forwards requests for http URLs.
+type httpProxy struct {
+	authorization string // of Proxy-Authorization; empty: none
+}
+
+// write sends the first bytes of a request, with at least its first line, in the form for a proxy: with
+// the whole URL (RFC 9112 §3.2.2) and the authorization.
+func (h *httpProxy) write(to net.Conn, p []byte) error {
+	line, rest, _ := bytes.Cut(p, []byte("\r\n"))
+	method, target, _ := bytes.Cut(line, []byte(" "))
+	host, _, _ := bytes.Cut(bytes.TrimPrefix(rest, []byte("Host: ")), []byte("\r\n")) // the first field of http.Request.Write
+	buf := fmt.Appendf(make([]byte, 0, len(p)+512), "%s http://%s%s\r\n", method, host, target)
+	if h.authorization != "" {
+		buf = fmt.Appendf(buf, "Proxy-Authorization: %s\r\n", h.authorization)
+	}
+	_, err := to.Write(append(buf, rest...))
+	return err
+}
+
+// proxyAuthorization is the value of Proxy-Authorization for the userinfo of a proxy's URL (RFC 7617).
+func proxyAuthorization(user *url.Userinfo) string {
+	if user == nil {
+		return ""
+	}
+	password, _ := user.Password()
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
+}
+
+// toProxy reports whether an address is the proxy's. The operator chose it, so the guard
+// does not judge it.
+func (p *Pool) toProxy(address string) bool { return p.proxy != nil && address == p.proxy.Host }
+
+// plainProxied reports whether requests for http URLs go to an HTTP proxy, all of them over
+// the same connections.
+func (p *Pool) plainProxied() bool {
+	return p.proxy != nil && strings.HasPrefix(p.proxy.Scheme, "http")
+}
+
+// reach makes the proxy on the other side of the socket connect to the origin. It returns the
+// connection to the origin, or to the proxy if that forwards requests.
+func (d *dialling) reach() (net.Conn, error) {
+	at, nc := d.pool.proxy, net.Conn(d.socket)
+	switch {
+	case at == nil:
+		return nc, nil
+	case at.Scheme == "socks5":
+		return nc, d.socks(at)
+	case at.Scheme == "https":
+		config := d.config.Clone()
+		config.ServerName, config.NextProtos = at.Hostname(), []string{"http/1.1"}
+		secure := tls.Client(d.socket, config)
+		if err := secure.HandshakeContext(context.Background()); err != nil { // a part of connecting: the TLS phase is that of the origin
+			return nil, fault.InPhase(classify.PhaseTLS, err)
+		}
+		nc = secure
+	}
+	if d.key.scheme == "http" {
+		d.through = &httpProxy{proxyAuthorization(at.User)}
+		return nc, nil
+	}
+	return nc, d.tunnel(nc, at)
+}
+
+// socks asks a SOCKS5 proxy to connect (RFC 1928).
+func (d *dialling) socks(at *url.URL) error {
+	var auth *proxy.Auth
+	if at.User != nil {
+		password, _ := at.User.Password()
+		auth = &proxy.Auth{User: at.User.Username(), Password: password}
+	}
+	dialer, err := proxy.SOCKS5("tcp", at.Host, auth, made{d.socket})
+	if err == nil {
+		_, err = dialer.Dial("tcp", d.address)
+	}
+	return err
+}
+
+// made is a dialer that returns a connection which is made already.
+type made struct{ net.Conn }
+
+// Dial implements proxy.Dialer.
+func (m made) Dial(string, string) (net.Conn, error) { return m.Conn, nil }
+
+// tunnel asks an HTTP proxy to connect (RFC 9110 §9.3.6).
+func (d *dialling) tunnel(nc net.Conn, at *url.URL) error {
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: d.address}, Host: d.address,
+		Header: http.Header{"User-Agent": nil}}
+	if authorization := proxyAuthorization(at.User); authorization != "" {
+		req.Header["Proxy-Authorization"] = []string{authorization}
+	}
+	var buf bytes.Buffer
+	if err := req.Write(&buf); err != nil {
+		return err
+	}
+	if _, err := nc.Write(buf.Bytes()); err != nil {
+		return err
+	}
+	answer := &tunnelAnswer{Conn: nc, head: partialHead{memory: d.settings.Memory}}
+	defer answer.head.drop()
+	in := bufio.NewReaderSize(answer, readBytes)
+	resp, err := http.ReadResponse(in, req) //nolint:bodyclose // the body is the connection
+	switch {
+	case answer.err != nil:
+		return answer.err
+	case err != nil:
+		return err
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		_, text, _ := strings.Cut(resp.Status, " ")
+		return &ProxyError{resp.StatusCode, text}
+	case in.Buffered() > 0:
+		return errProxyBytes
+	}
+	return nil
+}
+
+// tunnelAnswer reads the answer to CONNECT, with the limits of a head.
+type tunnelAnswer struct {
+	net.Conn
+	head partialHead
+	err  error // of the head
+}
+
+// Read implements io.Reader.
+func (t *tunnelAnswer) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if n > 0 && t.err == nil {
+		t.err = t.head.read(p[:n])
+	}
+	if t.err != nil {
+		return 0, t.err
+	}
+	return n, err
+}
