@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -46,7 +45,7 @@ const otherReason = "other"
 // and do not allocate.
 type Metrics struct {
 	registry *prometheus.Registry
-	calls    *grpcprom.ServerMetrics
+	calls    *calls
 	gauges   atomic.Pointer[Gauges]
 	logger   *slog.Logger
 
@@ -86,11 +85,11 @@ func NewMetrics(version string) *Metrics {
 }
 
 func newMetrics(version string, logger *slog.Logger, dropped func() uint64) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), logger: logger,
-		calls: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram(grpcprom.WithHistogramBuckets(buckets)))}
-	m.registry.MustRegister(m.calls, collectors.NewGoCollector(),
+	m := &Metrics{registry: prometheus.NewRegistry(), logger: logger}
+	m.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	series := promauto.With(m.registry)
+	m.calls = newCalls(series)
 	series.NewGaugeVec(prometheus.GaugeOpts{Name: "fetchd_build_info", Help: "1, with the version of the program."},
 		[]string{"version"}).WithLabelValues(version).Set(1)
 	m.makeFetches(series)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
@@ -116,7 +117,7 @@ func (o *Observer) Refused(caller, reason string) {
 // method of s with the value zero. Call it after all services are registered.
 func (o *Observer) Serving(s reflection.ServiceInfoProvider, g Gauges) {
 	if o != nil {
-		o.metrics.calls.InitializeMetrics(s)
+		o.metrics.calls.initialize(s)
 		o.metrics.Gauges(g)
 	}
 }
@@ -136,8 +137,8 @@ func (o *Observer) ServerOptions() []grpc.ServerOption {
 		return nil
 	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(o.metrics.calls.UnaryServerInterceptor()),
-		grpc.ChainStreamInterceptor(o.metrics.calls.StreamServerInterceptor()),
+		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(o.metrics.calls)),
+		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(o.metrics.calls)),
 	}
 }
 

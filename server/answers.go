@@ -48,21 +48,35 @@ func answerBytes(size int) int64 {
 	return int64(room) + answerOverhead
 }
 
-// outgoing is a message to be sent to its caller, with its charges.
+// outgoing is a message to be sent to its caller, with its charges. When it is encoded it becomes an
+// unread answer, in the same memory.
 type outgoing struct {
-	message proto.Message
+	answer
+	message proto.Message // nil once it is encoded
 	size    int
-	caller  *conn           // nil: unknown
-	memory  []*budget.Lease // charged for the message
-	tickets []*ticket       // of the fetches whose outcomes it has
-	encoded bool            // its buffer owns the charges
+	encoded bool // its buffer owns the charges
+	// Room for the charge of most messages.
+	lease1  [1]*budget.Lease
+	ticket1 [1]*ticket
 }
 
 // release releases the charges, unless the message was encoded.
 func (o *outgoing) release() {
 	if !o.encoded {
-		(&answer{memory: o.memory, tickets: o.tickets}).release()
+		o.answer.release()
 	}
+}
+
+// charge makes l the charge of the message.
+func (o *outgoing) charge(l *budget.Lease) {
+	o.lease1[0] = l
+	o.memory = o.lease1[:]
+}
+
+// owns makes t the ticket of the message, which has its outcome.
+func (o *outgoing) owns(t *ticket) {
+	o.ticket1[0] = t
+	o.tickets = o.ticket1[:]
 }
 
 // lease returns the lease that the message is charged to.
@@ -86,27 +100,27 @@ func (o *outgoing) encode(buf []byte) error {
 // marshal encodes the message into a buffer that owns the charges of o until gRPC has
 // written it to the connection or dropped it.
 func (o *outgoing) marshal() (mem.BufferSlice, error) {
-	o.encoded = true
-	a := &answer{memory: o.memory, tickets: o.tickets, conn: o.caller, since: time.Now()}
+	o.encoded, o.since = true, time.Now()
 	b := newAnswerBuffer(o.size)
-	b.lost.Store(a)
+	b.lost.Store(&o.answer)
 	if err := o.encode(b.data); err != nil {
 		b.Put(nil)
 		return nil, err
 	}
-	a.conn.add(a)
+	o.message = nil
+	o.conn.add(&o.answer)
 	return mem.BufferSlice{mem.NewBuffer(&b.data, b)}, nil
 }
 
-// answer is an encoded message that is unread: gRPC has not written it to the connection.
+// answer is an [outgoing] message that is encoded and unread: gRPC has not written it to the connection.
 // Flow control makes gRPC wait until the caller reads. The connection lists the answer, and
 // releases it when it closes, because gRPC then drops buffers without releasing them.
 type answer struct {
-	memory  []*budget.Lease
-	tickets []*ticket
+	memory  []*budget.Lease // charged for the message
+	tickets []*ticket       // of the fetches whose outcomes it has
 	since   time.Time
 
-	conn       *conn
+	conn       *conn   // nil: unknown
 	prev, next *answer // under the lock of conn
 	listed     bool
 	once       sync.Once

@@ -40,7 +40,7 @@ func TestAnswerIsCharged(t *testing.T) {
 				tick := newTicket(t)
 				m := wrapperspb.Bytes(make([]byte, size))
 				tick.becomeAnswer(proto.Size(m))
-				o := &outgoing{message: m, size: proto.Size(m), caller: c, tickets: []*ticket{tick}}
+				o := &outgoing{answer: answer{tickets: []*ticket{tick}, conn: c}, message: m, size: proto.Size(m)}
 				out, err := newCodec().Marshal(o)
 				if err != nil || out.Len() != o.size {
 					t.Fatalf("Marshal = %d bytes, %v; want %d", out.Len(), err, o.size)
@@ -73,7 +73,7 @@ func TestAnswerIsCharged(t *testing.T) {
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
-	(&outgoing{tickets: []*ticket{tick}}).release()
+	(&outgoing{answer: answer{tickets: []*ticket{tick}}}).release()
 	if n := tick.admission.budget.Usage().Total(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}

@@ -114,9 +114,9 @@ func (g *gate) outgoing(ctx context.Context, message any) (*outgoing, error) {
 	if !ok {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	o := &outgoing{message: m, size: sizeOf(m), caller: connOf(ctx)}
+	o := &outgoing{answer: answer{conn: connOf(ctx)}, message: m, size: sizeOf(m)}
 	if c := callOf(ctx); c != nil && c.ticket != nil {
-		o.tickets = []*ticket{c.ticket}
+		o.owns(c.ticket)
 		return o, nil
 	}
 	l := g.budget.Lease(callerOf(ctx))
@@ -124,7 +124,7 @@ func (g *gate) outgoing(ctx context.Context, message any) (*outgoing, error) {
 		l.Close()
 		return nil, g.streams.noMemory(ctx, "answers")
 	}
-	o.memory = []*budget.Lease{l}
+	o.charge(l)
 	return o, nil
 }
 
@@ -223,7 +223,7 @@ func (s *callStream) SendMsg(m any) error {
 			return err
 		}
 	}
-	o.caller = connOf(s.Context())
+	o.conn = connOf(s.Context())
 	defer o.release() // if it was not encoded
 	return s.ServerStream.SendMsg(o)
 }

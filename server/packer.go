@@ -146,7 +146,7 @@ func (p *packer) flush() error {
 	if len(p.message.Responses) == 0 && !p.message.Draining {
 		return nil
 	}
-	o := &outgoing{message: p.message, size: sizeOf(p.message), memory: p.memory, tickets: p.tickets}
+	o := &outgoing{answer: answer{memory: p.memory, tickets: p.tickets}, message: p.message, size: sizeOf(p.message)}
 	p.message, p.bytes, p.memory, p.tickets = new(pb.FetchManyResponse), 0, nil, nil
 	defer time.AfterFunc(p.limit, p.stall).Stop()
 	return p.send(o)

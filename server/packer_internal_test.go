@@ -112,7 +112,7 @@ func TestPackerChunks(t *testing.T) {
 					}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := &taskChunk{ctx: ctx, ticket: &ticket{admission: &admission{budget: memory}}, sent: make(chan error, 1)}
+				c := &taskChunk{ctx: ctx, ticket: &ticket{admission: &admission{budget: memory}, memory: memory.Lease("")}, sent: make(chan error, 1)}
 				c.task.Tag, c.task.Response = "chunk", &c.response
 				c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
 				if row.over {
@@ -170,7 +170,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 			}}
 		memory := budget.New(1 << 20)
 		for _, tag := range []string{"one", "two"} { // chunks of two large tasks
-			c := &taskChunk{ctx: t.Context(), ticket: &ticket{admission: &admission{budget: memory}}, sent: make(chan error, 1)}
+			c := &taskChunk{ctx: t.Context(), ticket: &ticket{admission: &admission{budget: memory}, memory: memory.Lease("")}, sent: make(chan error, 1)}
 			c.task.Tag, c.task.Response = tag, &c.response
 			c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
 			go func() {

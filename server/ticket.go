@@ -78,15 +78,18 @@ func (t *ticket) pay(ctx context.Context, resp *pb.FetchResponse, copies int64) 
 				return nil, t.admission.noMemory(ctx, "answers")
 			}
 		}
-		o.tickets = []*ticket{t}
+		o.owns(t)
 		return o, nil
 	}
-	l := t.admission.budget.Lease(t.caller)
-	if !l.Grow(budget.Answer, copies*answerBytes(o.size)) && !t.payShort(l, o, resp, copies) {
-		l.Close()
-		return nil, fetch.ErrOutOfMemory
+	l, granted := t.memory.AnotherWith(budget.Answer, copies*answerBytes(o.size))
+	if !granted {
+		l = t.memory.Another()
+		if !t.payShort(l, o, resp, copies) {
+			l.Close()
+			return nil, fetch.ErrOutOfMemory
+		}
 	}
-	o.memory = []*budget.Lease{l}
+	o.charge(l)
 	return o, nil
 }
 

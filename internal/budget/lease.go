@@ -144,6 +144,23 @@ func (l *Lease) Another() *Lease {
 	return &Lease{budget: l.budget, account: l.account}
 }
 
+// AnotherWith returns a new lease of the same caller that holds n bytes, and whether they were granted.
+// It must be closed too.
+func (l *Lease) AnotherWith(k Kind, n int64) (*Lease, bool) {
+	if l == nil {
+		return nil, true
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil || !l.budget.fitsLocked(l.account, n) {
+		return nil, false
+	}
+	l.account.leases++
+	other := &Lease{budget: l.budget, account: l.account}
+	other.addLocked(k, n)
+	return other, true
+}
+
 // Close releases everything. It may be called again.
 func (l *Lease) Close() {
 	if l == nil || l.budget == nil {
