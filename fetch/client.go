@@ -22,6 +22,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
+	"fetchd/internal/budget"
 )
 
 // Egress is the policy that controls which targets are allowed.
@@ -52,6 +53,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxIdle limits the idle connections to origins. Zero means [DefaultMaxIdle].
 	MaxIdle int
+	// Memory is charged for idle connections, which have at most an eighth of it. They are closed
+	// before anything else is refused memory. Nil means no limit.
+	Memory *budget.Budget
 	// UserAgent is sent if the caller sets none. Empty means "fetchd".
 	UserAgent string
 	// OmitHops omits [HopsHeader]. The service then cannot detect that it fetches
@@ -136,7 +140,7 @@ func New(cfg Config) (*Client, error) {
 	if c.resolver == nil {
 		c.resolver = Resolver(cfg.NameServer)
 	}
-	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle})
+	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory})
 	if err := c.SetOrigins(cfg.Origins); err != nil {
 		return nil, err
 	}

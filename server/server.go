@@ -132,6 +132,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Observe != nil { // a nil *Observer in the interface would not be nil
 		cfg.Fetch.Observer = cfg.Observe
 	}
+	memory := budget.New(cmp.Or(cfg.MemoryBudget, int64(defaultMemoryBudget)))
+	cfg.Fetch.Memory = memory
 	client, err := fetch.New(cfg.Fetch)
 	if err != nil {
 		drain()
@@ -139,7 +141,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	ending, end := context.WithCancel(context.Background())
 	watching, watch := context.WithCancel(context.Background())
-	memory := budget.New(cmp.Or(cfg.MemoryBudget, int64(defaultMemoryBudget)))
 	cfg.Limits.memory = memory.Limit()
 	limits := cfg.Limits.withDefaults()
 	s := &Server{client: client, drain: drain, end: end, watch: watch, handshakes: cfg.Handshakes, health: health.NewServer(), budget: memory, webConns: cfg.connectionLimits(memory.Limit()),

@@ -19,8 +19,8 @@ func TestCapacity(t *testing.T) {
 		fetches, connections, idle int
 		exceeding                  []string // parts of each warning
 	}{
-		{"no limit", nil, openfiles.Unlimited, 10_000, 4096, 1024, nil},
-		{"that of the shipped files", nil, 65_536, 10_000, 4096, 1024, nil},
+		{"no limit", nil, openfiles.Unlimited, 10_000, 4096, 4096, nil},
+		{"that of the shipped files", nil, 65_536, 10_000, 4096, 4096, nil},
 		{"1,024 files", nil, 1024, 240, 120, 240, nil},
 		{"settings within it", []string{"--max-fetches=100", "--max-connections=50"}, 1024, 100, 50, 240, nil},
 		{"more fetches, fewer connections", []string{"--max-fetches=300", "--max-connections=10"}, 1024, 300, 10, 240, nil},

@@ -40,6 +40,17 @@ func (c *conn) isOld(now time.Time, recent bool) bool {
 	return now.Sub(c.last) >= c.limit || recent && now.Sub(c.began) >= recentUse
 }
 
+// idleBytes is the memory of the connection while it is idle.
+func (c *conn) idleBytes() int64 {
+	switch {
+	case c.h2 != nil:
+		return idleHTTP2Bytes
+	case c.tls != "":
+		return idleTLSBytes
+	}
+	return idlePlainBytes
+}
+
 // hasRoom reports whether the connection can take another request, now or later.
 func (c *conn) hasRoom() bool { return c.h2 == nil || c.h2.Err() == nil && c.h2.Available() > 0 } // after a GOAWAY there is no error
 

@@ -14,14 +14,18 @@ import (
 	"time"
 
 	"fetchd/fetch/egress"
+	"fetchd/internal/budget"
 )
 
 // Limits of idle connections. Connections in use have no limit, because a fetch would have to
 // wait for it.
 const (
-	// DefaultMaxIdle is the default of [Config].MaxIdle.
-	DefaultMaxIdle = 1024
-	maxIdlePerHost = 512 // connecting costs more than a fetch (decision 16)
+	// DefaultMaxIdle is the default of [Config].MaxIdle. A host has at most half of it, because
+	// connecting costs more than a fetch (decision 16).
+	DefaultMaxIdle = 4096
+	// The memory of an idle connection, without TLS, with it, and over HTTP/2 (measured, with that
+	// of the kernel left out).
+	idlePlainBytes, idleTLSBytes, idleHTTP2Bytes = 4 << 10, 16 << 10, 48 << 10
 	// idleLimit is how long a connection may be idle, unless the origin says less.
 	idleLimit = 60 * time.Second
 	// The last permitted attempt takes only a connection that was used within recentUse.
@@ -45,6 +49,9 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// MaxIdle limits the idle connections. Zero means [DefaultMaxIdle].
 	MaxIdle int
+	// Memory is charged for the idle connections. It may close them, the longest idle first. Nil
+	// means no limit.
+	Memory *budget.Budget
 	// Origins holds the TLS settings of single origins, by "host:port"; see
 	// [Pool.SetOrigins].
 	Origins map[string]*OriginTLS
@@ -70,6 +77,7 @@ type Pool struct {
 	proxy    *url.URL
 	override func(ctx context.Context, network, address string) (net.Conn, error)
 	maxIdle  int
+	memory   *budget.Budget
 	tls      *tls.Config
 	tlsHTTP1 *tls.Config     // for connections that must use HTTP/1.1
 	http2    *http.Transport // makes no connection itself, see newHTTP2
@@ -107,7 +115,7 @@ type host struct {
 
 // New returns a pool without connections.
 func New(cfg Config) *Pool {
-	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle), onDistrust: cfg.OnDistrust, hosts: make(map[key]*host)}
+	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle), memory: cfg.Memory, onDistrust: cfg.OnDistrust, hosts: make(map[key]*host)}
 	p.origins.Store(&cfg.Origins)
 	p.tls = &tls.Config{
 		RootCAs:            cfg.RootCAs,
@@ -118,6 +126,7 @@ func New(cfg Config) *Pool {
 	p.tlsHTTP1 = p.tls.Clone()
 	p.tlsHTTP1.NextProtos = []string{"http/1.1"}
 	p.http2 = newHTTP2()
+	p.memory.FreeIdleWith(p.shed)
 	return p
 }
 
@@ -213,7 +222,7 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 			continue
 		}
 		if c.users++; c.users == 1 {
-			p.idle.remove(c)
+			p.notIdleLocked(c)
 			h.idle2--
 			return c, true
 		}
@@ -263,8 +272,26 @@ func (p *Pool) release(c *conn, began time.Time) (closes bool) {
 	c.users--
 	closing := p.putLocked(c, time.Now())
 	p.mu.Unlock()
-	closeAll(closing)
-	return closing == c
+	closeAll(closing...)
+	return slices.Contains(closing, c)
+}
+
+// shed closes idle connections whose memory is n bytes or more, the longest idle first.
+func (p *Pool) shed(n int64) {
+	p.mu.Lock()
+	closing := p.shedLocked(n)
+	p.mu.Unlock()
+	closeAll(closing...)
+}
+
+func (p *Pool) shedLocked(n int64) (closing []*conn) {
+	for n > 0 && p.idle.oldest != nil {
+		c := p.idle.oldest
+		n -= c.idleBytes()
+		p.removeLocked(c)
+		closing = append(closing, c)
+	}
+	return closing
 }
 
 // closeAll closes connections that are in no list any more.
@@ -280,9 +307,9 @@ func closeAll(closing ...*conn) {
 	}
 }
 
-// putLocked keeps a connection for later requests if it can. It returns the connection
-// that must be closed instead: this one, another one, or nil.
-func (p *Pool) putLocked(c *conn, now time.Time) *conn {
+// putLocked keeps a connection for later requests if it can. It returns the connections
+// that must be closed instead: this one, or others.
+func (p *Pool) putLocked(c *conn, now time.Time) []*conn {
 	fit := !c.alone && !c.retired && !p.closed && p.isCurrent(c) && c.hasRoom()
 	if c.h2 != nil && c.users > 0 {
 		if fit && c.shared {
@@ -292,12 +319,13 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 	}
 	if !fit || c.h2 != nil && !c.shared || c.h2 == nil && p.isDistrustedLocked(c.key, now) || c.large {
 		p.removeLocked(c)
-		return c
+		return []*conn{c}
 	}
 	h := p.hostLocked(c.key)
-	if len(h.idle)+h.idle2 >= maxIdlePerHost {
+	closing, ok := p.roomLocked(h, c.idleBytes())
+	if !ok {
 		p.removeLocked(c)
-		return c
+		return append(closing, c)
 	}
 	if c.h2 != nil {
 		p.refillLocked(c)
@@ -310,12 +338,23 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 	if p.sweeps == nil {
 		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
 	}
-	if p.idle.n <= p.maxIdle {
-		return nil
+	return closing
+}
+
+// roomLocked charges n bytes for another idle connection of a host, and reports whether there is room. It
+// returns those that must be closed for it.
+func (p *Pool) roomLocked(h *host, n int64) (closing []*conn, ok bool) {
+	if len(h.idle)+h.idle2 >= max(p.maxIdle/2, 1) {
+		return nil, false
 	}
-	longest := p.idle.oldest
-	p.removeLocked(longest)
-	return longest
+	if p.idle.n >= p.maxIdle {
+		closing = p.shedLocked(1)
+	}
+	if p.memory.GrowIdle(n) {
+		return closing, true
+	}
+	closing = append(closing, p.shedLocked(n)...)
+	return closing, p.memory.GrowIdle(n)
 }
 
 // refillLocked lets requests try an HTTP/2 connection again that had no stream left.
@@ -350,7 +389,7 @@ func (p *Pool) removeLocked(c *conn) {
 
 // unlistLocked removes a connection from all lists.
 func (p *Pool) unlistLocked(h *host, c *conn) {
-	wasIdle := p.idle.remove(c)
+	wasIdle := p.notIdleLocked(c)
 	if c.h2 != nil {
 		if wasIdle {
 			h.idle2--
@@ -359,6 +398,15 @@ func (p *Pool) unlistLocked(h *host, c *conn) {
 	} else {
 		h.idle = without(h.idle, c)
 	}
+}
+
+// notIdleLocked reports whether a connection was idle, which it is no longer.
+func (p *Pool) notIdleLocked(c *conn) bool {
+	wasIdle := p.idle.remove(c)
+	if wasIdle {
+		p.memory.ShrinkIdle(c.idleBytes())
+	}
+	return wasIdle
 }
 
 // without returns list without c, which is usually the last element.
@@ -429,7 +477,7 @@ func (p *Pool) keep(c *conn) {
 	c.users = 0
 	closing := p.putLocked(c, c.last)
 	p.mu.Unlock()
-	closeAll(closing)
+	closeAll(closing...)
 }
 
 // idleList lists idle connections in the order in which they became idle.

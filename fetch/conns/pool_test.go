@@ -22,6 +22,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
+	"fetchd/internal/budget"
 	"fetchd/internal/wait"
 )
 
@@ -32,6 +33,7 @@ type bench struct {
 	*testing.T
 	pool   *conns.Pool
 	target conns.Target
+	dial   func(ctx context.Context, network, address string) (net.Conn, error) // to the origin in memory
 }
 
 // answer sends one request, reads the answer, and returns it.
@@ -86,17 +88,19 @@ func newBench(t *testing.T, origins map[string]*conns.OriginTLS) *bench {
 	l := bufconn.Listen(64 << 10)
 	srv := &http.Server{Handler: http.HandlerFunc(tellNumber), ConnContext: numbered(&accepted)}
 	go func() { _ = srv.Serve(l) }()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }
 	p := conns.New(conns.Config{
 		Guard:   egress.New(egress.Policy{Unrestricted: true}),
+		MaxIdle: 1024,
 		Origins: origins,
-		Dial:    func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		Dial:    dial,
 	})
 	t.Cleanup(func() {
 		p.Close()
 		_ = srv.Close()
 		_ = l.Close()
 	})
-	return &bench{T: t, pool: p, target: conns.Target{URL: &url.URL{Scheme: "http", Host: "origin.example", Path: "/"}}}
+	return &bench{T: t, pool: p, dial: dial, target: conns.Target{URL: &url.URL{Scheme: "http", Host: "origin.example", Path: "/"}}}
 }
 
 // TestReuse checks which connection the second request takes after a pause.
@@ -301,6 +305,63 @@ func TestIdleLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestIdleMemory checks that idle connections are charged, have an eighth of the budget, and are closed
+// before a lease is refused memory, the longest idle first.
+func TestIdleMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		const each = 4 << 10
+		memory := budget.New(8 * 10 * each) // room for ten
+		b.pool = conns.New(conns.Config{Guard: egress.New(egress.Policy{Unrestricted: true}), Memory: memory, Dial: b.dial})
+		defer b.pool.Close()
+		var open []*conns.Exchange
+		for range 15 {
+			x, resp, err := b.send(t.Context(), b.target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.ReadAll(resp.Body)
+			open = append(open, x)
+		}
+		idle := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if s, held := b.pool.Stats(), memory.Usage()[budget.Idle]; s.Idle != want || s.Open != want || held != int64(want)*each {
+				t.Errorf("idle %d, open %d, %d bytes are charged, want %d and %d", s.Idle, s.Open, held, want, want*each)
+			}
+		}
+		for _, x := range open {
+			x.End()
+		}
+		idle(10)
+		x, _, err := b.send(t.Context(), b.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, held := b.pool.Stats(), memory.Usage()[budget.Idle]; s.Idle != 9 || held != 9*each {
+			t.Errorf("idle %d, %d bytes are charged while one is in use, want 9", s.Idle, held)
+		}
+		x.End() // which closes it, because the body is not read
+		idle(9)
+		one, other, third := memory.Lease("a"), memory.Lease("b"), memory.Lease("c")
+		defer one.Close()
+		defer other.Close()
+		defer third.Close()
+		if !one.Grow(budget.Body, 60*each) || !other.Grow(budget.Body, 10*each) {
+			t.Fatal("what is not idle was refused")
+		}
+		idle(9)
+		if !third.Grow(budget.Fetch, each/2) || !third.Grow(budget.Fetch, each/2) || !third.Grow(budget.Fetch, each/4) {
+			t.Error("a lease was refused memory while connections are idle")
+		}
+		idle(8)
+		if got, _ := b.answer(b.target); got != "14" {
+			t.Errorf("the newest connection is %s, want 14: the longest idle ones are closed first", got)
+		}
+	})
 }
 
 // TestHTTP2 checks that requests share a connection only after a head has come over it,

@@ -5,6 +5,9 @@
 // hold more, and fail if it refuses. Nothing ever waits here, and a grant is never taken
 // back.
 //
+// [Budget.GrowIdle] charges what is held for no caller and can be freed at any time. A grant frees
+// it first, if there is no room otherwise.
+//
 // The package measures nothing: it adds up what its users report.
 package budget
 
@@ -23,10 +26,11 @@ const (
 	HoldBack              // Bodies buffered for a retry.
 	Decoder               // Windows of content codings.
 	Answer                // Messages to callers, until they are written.
+	Idle                  // Idle connections, which are held for no caller.
 	kinds
 )
 
-var names = [kinds]string{"fetch", "request", "receiving", "head", "body", "hold_back", "decoder", "answer"}
+var names = [kinds]string{"fetch", "request", "receiving", "head", "body", "hold_back", "decoder", "answer", "idle"}
 
 // String returns the name in lower_snake_case, as in metrics.
 func (k Kind) String() string { return names[k] }
@@ -39,8 +43,9 @@ const optionalShare = 16
 type Budget struct {
 	limit int64
 
-	mu      sync.Mutex // innermost: no function is called while it is held
-	used    int64
+	mu      sync.Mutex    // innermost: no function is called while it is held
+	free    func(n int64) // see [Budget.FreeIdleWith]
+	used    int64         // without what is idle
 	kinds   [kinds]int64
 	callers map[string]*account
 	active  int // callers with bytes
@@ -86,7 +91,7 @@ func (b *Budget) Usage() Usage {
 	return b.kinds
 }
 
-// fitsLocked reports whether the caller may hold n more bytes. A single caller may use three
+// fitsLocked reports whether the caller may hold n more bytes, if what is idle is freed. A single caller may use three
 // quarters of the budget. Once more than half is used, a caller may not exceed its share,
 // the budget divided by the number of callers that hold something. The last eighth is for
 // callers that hold little, so that a few large callers leave it to new ones.
@@ -95,6 +100,65 @@ func (b *Budget) fitsLocked(a *account, n int64) bool {
 	return used <= b.limit && own <= b.limit/4*3 &&
 		(used <= b.limit/2 || own <= b.shareLocked(a)) &&
 		(used <= b.limit/8*7 || own <= b.limit/littlePart)
+}
+
+// grantLocked reports whether the lease may hold n more bytes. It frees idle memory for them if it has
+// to, and does not hold the lock meanwhile.
+func (l *Lease) grantLocked(n int64) bool {
+	b := l.budget
+	if l.account == nil || !b.fitsLocked(l.account, n) {
+		return false
+	}
+	short := b.shortLocked(n)
+	if short <= 0 {
+		return true
+	}
+	if free := b.free; free != nil {
+		b.mu.Unlock()
+		free(short)
+		b.mu.Lock()
+	}
+	return l.account != nil && b.fitsLocked(l.account, n) && b.shortLocked(n) <= 0
+}
+
+// shortLocked returns how many idle bytes are in the way of n more.
+func (b *Budget) shortLocked(n int64) int64 { return b.used + n + b.kinds[Idle] - b.limit }
+
+// idlePart is the divisor of the budget that gives the limit of what is idle.
+const idlePart = 8
+
+// GrowIdle charges n bytes that are held for no caller, and reports whether they were granted: there is
+// room, and all of them together have at most an eighth of the budget. A nil Budget grants everything.
+func (b *Budget) GrowIdle(n int64) bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kinds[Idle]+n > b.limit/idlePart || b.shortLocked(n) > 0 {
+		return false
+	}
+	b.kinds[Idle] += n
+	return true
+}
+
+// ShrinkIdle releases n bytes of what is idle.
+func (b *Budget) ShrinkIdle(n int64) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kinds[Idle] -= n
+}
+
+// FreeIdleWith sets the function that frees at least n bytes of what is idle, if there are as many. It is
+// called by whoever grows a lease, must not wait, and calls ShrinkIdle. It must be set before the
+// budget is used.
+func (b *Budget) FreeIdleWith(free func(n int64)) {
+	if b != nil {
+		b.free = free
+	}
 }
 
 // littlePart is the divisor of the budget below which a caller holds little.
@@ -110,7 +174,7 @@ func (b *Budget) shareLocked(a *account) int64 {
 
 // availableLocked returns the largest n that fits.
 func (b *Budget) availableLocked(a *account) int64 {
-	most := min(b.limit-b.used, b.limit/4*3-a.used)
+	most := min(b.limit-b.used-b.kinds[Idle], b.limit/4*3-a.used)
 	most = min(most, max(b.limit/2-b.used, b.shareLocked(a)-a.used))
 	return max(min(most, max(b.limit/8*7-b.used, b.limit/littlePart-a.used)), 0)
 }

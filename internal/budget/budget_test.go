@@ -117,6 +117,47 @@ func TestLease(t *testing.T) {
 	}
 }
 
+// TestIdle checks that what is idle has its limit, counts for nobody, and makes room for a lease.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	b := budget.New(800)
+	var freed []int64
+	b.FreeIdleWith(func(n int64) {
+		freed = append(freed, n)
+		b.ShrinkIdle(50)
+	})
+	for _, row := range []struct {
+		grow int64
+		want bool
+	}{{60, true}, {41, false}, {40, true}, {1, false}} {
+		if got := b.GrowIdle(row.grow); got != row.want {
+			t.Errorf("GrowIdle(%d) = %t, want %t", row.grow, got, row.want)
+		}
+	}
+	one, other, third := b.Lease("a"), b.Lease("b"), b.Lease("c")
+	if !one.Grow(budget.Body, 600) || len(freed) != 0 {
+		t.Errorf("600 of 700: idle bytes %v were freed, want none", freed)
+	}
+	if !other.Grow(budget.Body, 100) || len(freed) != 0 {
+		t.Errorf("the last 100: idle bytes %v were freed, want none", freed)
+	}
+	if !third.Grow(budget.Body, 10) || len(freed) != 1 || freed[0] != 10 {
+		t.Errorf("10 more: idle bytes %v were freed, want 10", freed)
+	}
+	if got := b.Usage(); got[budget.Idle] != 50 || got.Total() != 760 {
+		t.Errorf("%d bytes are idle of %d, want 50 of 760", got[budget.Idle], got.Total())
+	}
+	if b.GrowIdle(41) {
+		t.Error("idle bytes took the room that is left for leases")
+	}
+	if third.Grow(budget.Body, 200) || len(freed) != 1 {
+		t.Error("a lease was granted more than its caller may have, or idle bytes were freed for it")
+	}
+	one.Close()
+	other.Close()
+	third.Close()
+}
+
 // TestNoBudget checks that a nil lease grants everything.
 func TestNoBudget(t *testing.T) {
 	t.Parallel()

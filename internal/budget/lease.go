@@ -36,7 +36,7 @@ func (l *Lease) Grow(k Kind, n int64) bool {
 	}
 	l.budget.mu.Lock()
 	defer l.budget.mu.Unlock()
-	if l.account == nil || !l.budget.fitsLocked(l.account, n) {
+	if !l.grantLocked(n) {
 		return false
 	}
 	l.addLocked(k, n)
@@ -102,7 +102,7 @@ func (l *Lease) Become(k Kind, n int64) bool {
 	if l.account == nil {
 		return false
 	}
-	if more := n - Usage(l.held).Total(); more > 0 && !l.budget.fitsLocked(l.account, more) {
+	if more := n - Usage(l.held).Total(); more > 0 && !l.grantLocked(more) {
 		return false
 	}
 	held := l.held
@@ -152,7 +152,7 @@ func (l *Lease) AnotherWith(k Kind, n int64) (*Lease, bool) {
 	}
 	l.budget.mu.Lock()
 	defer l.budget.mu.Unlock()
-	if l.account == nil || !l.budget.fitsLocked(l.account, n) {
+	if !l.grantLocked(n) {
 		return nil, false
 	}
 	l.account.leases++
