@@ -109,7 +109,7 @@ func (c *ClientCredentials) source() (Source, error) {
 	}
 	httpClient := c.HTTP
 	if httpClient == nil {
-		// HTTP/1.1: a few requests an hour gain nothing from HTTP/2, and that of net/http can be made to wait forever (decision 2).
+		// HTTP/1.1: a few requests an hour gain nothing from HTTP/2, and that of net/http can be made to wait forever (decision 25).
 		transport := &http.Transport{Proxy: nil, TLSHandshakeTimeout: endpointTime, IdleConnTimeout: time.Minute, Protocols: new(http.Protocols)}
 		transport.Protocols.SetHTTP1(true)
 		httpClient = &http.Client{Transport: transport, Timeout: endpointTime,

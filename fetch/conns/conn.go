@@ -59,7 +59,7 @@ type idleState uint8
 
 const (
 	quiet      idleState = iota // The peer has said nothing.
-	spoke                       // It has sent bytes that nobody asked for.
+	spoke                       // It has sent bytes that no request asked for.
 	gone                        // It has closed the connection.
 	cannotTell                  // The kernel cannot be asked.
 )

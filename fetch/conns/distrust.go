@@ -12,7 +12,7 @@ const (
 	maxDistrusted = 4096
 )
 
-// distrust records that bytes came on a connection that nobody asked for.
+// distrust records that bytes came on a connection that no request asked for.
 func (p *Pool) distrust(c *conn) {
 	now := time.Now()
 	p.mu.Lock()

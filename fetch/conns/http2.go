@@ -21,7 +21,7 @@ import (
 //
 // The HTTP/2 is that of golang.org/x/net. The one inside net/http locks itself before Go 1.26.9 if an
 // origin makes the window of a stream too large: the fetch and all that ask the connection for a
-// stream would wait forever (decision 2).
+// stream would wait forever (decision 25).
 func newHTTP2() *http.Transport {
 	t := &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

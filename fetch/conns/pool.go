@@ -21,7 +21,7 @@ import (
 // wait for it.
 const (
 	// DefaultMaxIdle is the default of [Config].MaxIdle. A host has at most half of it, because
-	// connecting costs more than a fetch (decision 16).
+	// connecting costs more than a fetch (decision 25).
 	DefaultMaxIdle = 4096
 	// The memory of an idle connection, without TLS, with it, and over HTTP/2 (measured, with that
 	// of the kernel left out).
@@ -55,7 +55,7 @@ type Config struct {
 	// Origins holds the TLS settings of single origins, by "host:port"; see
 	// [Pool.SetOrigins].
 	Origins map[string]*OriginTLS
-	// OnDistrust is called when an origin has sent bytes over HTTP/1.1 that nobody asked for,
+	// OnDistrust is called when an origin has sent bytes over HTTP/1.1 that no request asked for,
 	// unless that was known. Its connections are not used again for a minute. Nil means none.
 	OnDistrust func(scheme, address string)
 }
@@ -66,7 +66,7 @@ type Stats struct {
 	Open, Idle int
 	// Dialled, Reused, Stale and Surplus count since the start: connections made, requests on a
 	// connection that had carried another one, connections found dead while idle, and connections
-	// closed because the origin sent bytes over HTTP/1.1 that nobody asked for.
+	// closed because the origin sent bytes over HTTP/1.1 that no request asked for.
 	Dialled, Reused, Stale, Surplus int64
 }
 
