@@ -115,7 +115,7 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 // memoryCollector collects the bytes of all kinds at the same instant.
 type memoryCollector struct{ metrics *Metrics }
 
-var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes held for callers, by kind.", []string{"kind"}, nil)
+var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes held for callers, by kind, and for idle connections to origins.", []string{"kind"}, nil)
 
 // Describe implements prometheus.Collector.
 func (c *memoryCollector) Describe(to chan<- *prometheus.Desc) { to <- memoryBytes }

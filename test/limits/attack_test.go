@@ -108,6 +108,25 @@ func atOnce(secure bool, fields int) func(*trial) error {
 	}
 }
 
+// leaveIdle leaves as many connections with TLS idle as there are fetches, and then makes as many fetches again
+// that need the memory of those connections: they go to another origin, and hold their heads.
+func leaveIdle(tr *trial) error {
+	if err := tr.fetch(fetchUnary, request(tr.origin.URL("https1", "/s/idle/200:delay=5s"), 1)); err != nil {
+		return err
+	}
+	metrics, err := tr.service.metrics(tr.ctx)
+	if err != nil {
+		return err
+	}
+	if n := metrics["fetchd_connections_idle"]; n < min(float64(tr.fetches), leastIdle) {
+		return fmt.Errorf("%v connections are idle after %d fetches at once, want %d", n, tr.fetches, leastIdle)
+	}
+	return waits(fetchUnary, h1, fullHead)(tr)
+}
+
+// leastIdle is how many connections with TLS are idle at least, in the smallest memory that rows run in.
+const leastIdle = 300
+
 // decodes makes fetches hold a decoder with a full window.
 func decodes(coding string) func(*trial) error {
 	return func(tr *trial) error {

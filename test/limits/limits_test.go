@@ -173,7 +173,7 @@ func newLane(t *testing.T, c column, s setting, r *report) *lane {
 	}
 	l.args = append(l.args, s.args...)
 	l.args = append(l.args, "--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", authorities)
-	for _, addr := range []string{l.origin.Addr("http"), l.origin.Addr("https"),
+	for _, addr := range []string{l.origin.Addr("http"), l.origin.Addr("https"), l.origin.Addr("https1"),
 		l.hostile.plain.Addr().String(), l.hostile.secure.Addr().String()} {
 		_, port, _ := strings.Cut(addr, ":")
 		l.args = append(l.args, "--egress-allow-port", port)

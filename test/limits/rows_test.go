@@ -46,6 +46,9 @@ var rows = []row{
 	{name: "full-heads-at-once-http1", gate: shipped, attack: atOnce(h1, fullHead)},
 	{name: "full-heads-at-once-http2", gate: none, attack: atOnce(h2, fullHead)},
 
+	// Connections that all become idle, and then memory that is needed for something else.
+	{name: "idle-tls", gate: shipped, attack: leaveIdle},
+
 	// Calls that do not end.
 	{name: "unfinished-unary", gate: none, attack: unfinished(unaryMethod)},
 	{name: "unfinished-many", gate: shipped, attack: unfinished(manyMethod)},

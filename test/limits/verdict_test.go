@@ -20,6 +20,7 @@ import (
 // The metrics that rows read.
 const (
 	memoryBytes  = "fetchd_memory_bytes"
+	idleBytes    = `fetchd_memory_bytes{kind="idle"}` // of connections, which are kept
 	memoryBudget = "fetchd_memory_budget_bytes"
 	inFlight     = "fetchd_fetches_in_flight"
 	finished     = "fetchd_fetches_total"
@@ -130,7 +131,7 @@ func (v *verdict) refused() int { return int(v.after[refusals] - v.before[refusa
 // quiet waits until no fetch is in flight, and then until nothing is charged. It returns the
 // last metrics.
 func (s *service) quiet(ctx context.Context) (last map[string]float64, err error) {
-	read := func(within time.Duration, metric string) error {
+	read := func(within time.Duration, metric string, except ...string) error {
 		waiting, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		var failed error
@@ -139,7 +140,11 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 			if now, failed = s.metrics(ctx); failed == nil {
 				last = now
 			}
-			return failed == nil && last[metric] == 0
+			left := last[metric]
+			for _, other := range except {
+				left -= last[other]
+			}
+			return failed == nil && left == 0
 		}) == nil {
 			return nil
 		}
@@ -156,7 +161,7 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 		return last, fmt.Errorf("the service has no metric %s, so that what is charged cannot be checked", memoryBytes)
 	}
 	// net/http holds a closed HTTP/2 connection for five seconds, which is charged as long.
-	return last, read(10*time.Second, memoryBytes)
+	return last, read(10*time.Second, memoryBytes, idleBytes)
 }
 
 // String formats the counts.
