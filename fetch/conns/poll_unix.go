@@ -29,7 +29,7 @@ func (s *socket) hungUp() bool {
 	return s.raw.Control(s.calls().poll) != nil || s.kernel.n > 0
 }
 
-// kernel has the memory of two system calls that do not wait.
+// kernel has the memory of system calls that do not wait.
 type kernel struct {
 	peek, poll func(uintptr)
 	byte       [1]byte
@@ -48,6 +48,10 @@ func (s *socket) calls() *kernel {
 }
 
 func (k *kernel) doPeek(fd uintptr) {
+	if k.look(fd, unix.POLLIN|hungUpEvents()); k.n == 0 { // the usual case, which allocates nothing
+		k.state = quiet
+		return
+	}
 	n, _, err := unix.Recvfrom(int(fd), k.byte[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	switch {
 	case n > 0:
@@ -59,14 +63,22 @@ func (k *kernel) doPeek(fd uintptr) {
 	}
 }
 
-func (k *kernel) doPoll(fd uintptr) {
-	k.fds[0] = unix.PollFd{Fd: int32(fd), Events: hungUpEvents} //nolint:gosec // a descriptor is small
+func (k *kernel) doPoll(fd uintptr) { k.look(fd, hungUpEvents()) }
+
+// look asks for events, and does not wait for them.
+func (k *kernel) look(fd uintptr, events int16) {
+	k.fds[0] = unix.PollFd{Fd: int32(fd), Events: events} //nolint:gosec // a descriptor is small
 	k.n, _ = unix.Poll(k.fds[:], 0)
 }
 
-// hungUpEvents is POLLRDHUP, which only Linux has. Elsewhere poll reports POLLHUP alone, when both
+// hungUpEvents returns POLLRDHUP, which only Linux has. Elsewhere poll reports POLLHUP alone, when both
 // sides have closed.
-var hungUpEvents = map[bool]int16{true: 0x2000}[runtime.GOOS == "linux"]
+func hungUpEvents() int16 {
+	if runtime.GOOS == "linux" {
+		return 0x2000
+	}
+	return 0
+}
 
 // waiting returns which of the sockets have something to read or are closed, in one call for all. Their
 // connections must be idle, and stay so.
@@ -75,7 +87,7 @@ func waiting(idle []*conn) (found []*conn) {
 	of := make([]*conn, 0, len(idle))
 	for _, c := range idle {
 		if c.socket.raw != nil {
-			fds = append(fds, unix.PollFd{Fd: int32(c.socket.fd), Events: unix.POLLIN | hungUpEvents}) //nolint:gosec // a descriptor is small
+			fds = append(fds, unix.PollFd{Fd: int32(c.socket.fd), Events: unix.POLLIN | hungUpEvents()}) //nolint:gosec // a descriptor is small
 			of = append(of, c)
 		}
 	}
