@@ -75,6 +75,9 @@ func (h *partialHead) read(p []byte) error {
 		n += int64(len(p) - len(rest))
 		h.bytes += len(p) - len(rest)
 		p = rest
+		if h.bytes > MaxHeadBytes {
+			return errHeadBytes
+		}
 		switch {
 		case h.readLine(line, ended):
 			h.release()

@@ -121,6 +121,39 @@ func checkPartialHead(t *testing.T, sent []string, head int, want error) {
 	}
 }
 
+// TestHeadBytes checks that a head has at most MaxHeadBytes, however it is split.
+func TestHeadBytes(t *testing.T) {
+	t.Parallel()
+	const start, end = "HTTP/1.1 200 OK\r\nA: ", "\r\n\r\n"
+	for _, row := range []struct {
+		name, before string
+		bytes        int
+		err          error
+	}{
+		{"64 KiB", "", MaxHeadBytes, nil},
+		{"one byte more", "", MaxHeadBytes + 1, errHeadBytes},
+		{"64 KiB after an informational head", manyFields("103 Early Hints", 1), MaxHeadBytes, nil},
+		{"one byte more after an informational head", manyFields("103 Early Hints", 1), MaxHeadBytes + 1, errHeadBytes},
+	} {
+		sent := row.before + start + strings.Repeat("x", row.bytes-len(start)-len(end)) + end
+		for split, of := range splits {
+			t.Run(row.name+", "+split, func(t *testing.T) {
+				t.Parallel()
+				var h partialHead
+				var err error
+				for _, piece := range of(sent) {
+					if err = h.read([]byte(piece)); err != nil {
+						break
+					}
+				}
+				if !errors.Is(err, row.err) || (err == nil) != h.complete {
+					t.Errorf("%v, complete: %t, want %v", err, h.complete, row.err)
+				}
+			})
+		}
+	}
+}
+
 // TestPartialHeadWithoutMemory expects an error from the read that exceeds the lease.
 func TestPartialHeadWithoutMemory(t *testing.T) {
 	t.Parallel()
