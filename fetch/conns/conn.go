@@ -81,7 +81,11 @@ func (c *conn) state() idleState {
 	if s != quiet && c.socket.raw != nil {
 		until = time.Now().Add(time.Millisecond)
 	}
-	return c.tryRead(until)
+	state := c.tryRead(until)
+	if state == quiet && (s == spoke || s == gone) && c.socket.peek() != quiet {
+		return gone // the time has passed before it was read, on a busy machine
+	}
+	return state
 }
 
 // tryRead reads a byte, if one comes before a deadline.

@@ -1,0 +1,296 @@
+package conns
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"fetchd/fetch/egress"
+	"fetchd/fetch/timers"
+)
+
+// testOrigin is an origin whose connections a test reads and writes itself.
+type testOrigin struct {
+	*testing.T
+	ctx      context.Context
+	pool     *Pool
+	target   Target
+	accepted chan net.Conn
+	all      []net.Conn     // that were accepted
+	scripts  sync.WaitGroup // what the origin does
+}
+
+// newTestOrigin starts an origin on loopback. wrap, if it is not nil, wraps the connections of the pool.
+func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
+	t.Cleanup(cancel)
+	s, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &testOrigin{T: t, ctx: ctx, accepted: make(chan net.Conn, 8), target: Target{URL: &url.URL{Scheme: "http", Host: s.Addr().String(), Path: "/"}}}
+	_, roots := testCertificate()
+	o.pool = New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), RootCAs: roots,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dialSmall(ctx, network, address)
+			if tcp, ok := c.(*net.TCPConn); ok && wrap != nil {
+				return wrap(tcp), err
+			}
+			return c, err
+		}})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := s.Accept()
+			if err != nil {
+				close(o.accepted)
+				return
+			}
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetReadBuffer(16 << 10)
+			}
+			o.all = append(o.all, c)
+			o.accepted <- c
+		}
+	}()
+	t.Cleanup(func() {
+		o.pool.Close()
+		_ = s.Close()
+		<-done
+		for _, c := range o.all {
+			_ = c.Close()
+		}
+		o.scripts.Wait()
+	})
+	return o
+}
+
+// accept returns the next connection with a reader. It is closed when the test ends, or already if none
+// comes until then.
+func (o *testOrigin) accept() (net.Conn, *bufio.Reader) {
+	c, ok := <-o.accepted
+	if !ok {
+		c, _ = net.Pipe()
+		_ = c.Close()
+	}
+	return c, bufio.NewReader(c)
+}
+
+// readHead reads the head of a request.
+func readHead(in *bufio.Reader) {
+	for {
+		if line, err := in.ReadString('\n'); err != nil || line == "\r\n" {
+			return
+		}
+	}
+}
+
+// open returns a connected exchange that is not over before the test.
+func (o *testOrigin) open(s Settings) *Exchange {
+	o.Helper()
+	x := o.pool.NewExchange(o.ctx, new(timers.Clock), s)
+	o.Cleanup(x.End)
+	if err := x.Connect(o.target); err != nil {
+		o.Fatal(err)
+	}
+	return x
+}
+
+// requestBody is a body whose reader notes in plain memory that it was read.
+type requestBody struct {
+	io.Reader
+	reads int
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.reads++
+	return b.Reader.Read(p)
+}
+
+func (b *requestBody) Close() error { return nil }
+
+func (o *testOrigin) put(b io.ReadCloser, n int) *http.Request {
+	r := shape{method: http.MethodPut}.request(o.target.URL, "/")
+	r.Body, r.ContentLength = b, int64(n)
+	return r
+}
+
+var errTest = errors.New("the test ends it")
+
+// TestCancel checks that the end of an exchange, for whatever cause, closes its socket, whether the
+// request is being written, or the response is read.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	const long = 1 << 20
+	for _, row := range []struct {
+		name   string
+		body   int
+		answer string // sent before the exchange is cancelled
+	}{
+		{"no answer", 0, ""},
+		{"no answer, a short body", 5, ""},
+		{"no answer, a long body", long, ""},
+		{"half a head", 0, "HTTP/1.1 200 OK\r\n"},
+		{"half a head, a long body", long, "HTTP/1.1 200 OK\r\n"},
+		{"half a body", 0, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"},
+		{"half a body, a long body", long, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"},
+		{"half a chunk", 0, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello"},
+		{"a 103", long, "HTTP/1.1 103 Early Hints\r\n\r\n"},
+	} {
+		for name, cancel := range map[string]func(*Exchange, context.CancelCauseFunc){
+			"by Cancel":     func(x *Exchange, _ context.CancelCauseFunc) { x.Cancel(errTest) },
+			"by its parent": func(_ *Exchange, cancel context.CancelCauseFunc) { cancel(errTest) },
+		} {
+			t.Run(row.name+", "+name, func(t *testing.T) {
+				t.Parallel()
+				o := newTestOrigin(t, nil)
+				ctx, cancelParent := context.WithCancelCause(o.ctx)
+				defer cancelParent(nil)
+				x := o.pool.NewExchange(ctx, new(timers.Clock), Settings{})
+				if err := x.Connect(o.target); err != nil {
+					t.Fatal(err)
+				}
+				c, in := o.accept()
+				body := &requestBody{Reader: strings.NewReader(strings.Repeat("x", row.body))}
+				got := make(chan error)
+				go func() {
+					resp, err := x.RoundTrip(o.put(body, row.body))
+					if err == nil {
+						_, err = io.ReadAll(resp.Body)
+					}
+					got <- err
+				}()
+				readHead(in)
+				_, _ = io.WriteString(c, row.answer)
+				cancel(x, cancelParent)
+				if err := <-got; !errors.Is(err, errTest) {
+					t.Errorf("%v, want the cause", err)
+				}
+				if n := o.pool.Stats().Open; n != 0 {
+					t.Errorf("%d sockets are open before End", n)
+				}
+				x.End()
+				body.reads++ // a race if the writer goes on
+				_, _ = io.Copy(io.Discard, in)
+				if s := o.pool.Stats(); s.Idle != 0 || s.Open != 0 {
+					t.Errorf("%+v, want no connection", s)
+				}
+			})
+		}
+	}
+}
+
+// slowTap is a tap whose Sent goes on only when the socket of its exchange is closed.
+type slowTap struct {
+	*testOrigin
+	called chan struct{}
+	over   bool // Sent has returned
+}
+
+func (s *slowTap) Sent([]byte) error {
+	close(s.called)
+	until(s.T, s.ctx, "the socket is closed", func() bool { return s.pool.open.Load() == 0 })
+	s.over = true
+	return nil
+}
+
+func (s *slowTap) Received([]byte) error { return nil }
+
+// TestEndWaitsForWriter checks that the goroutine that writes a long request has ended when End returns,
+// and that its connection is not used again.
+func TestEndWaitsForWriter(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, answer string
+		read         bool // the response is read to its end
+	}{
+		{"a response without a body", "HTTP/1.1 204 No Content\r\n\r\n", true},
+		{"a body that is read", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", true},
+		{"a body that is not read", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			o := newTestOrigin(t, nil)
+			tap := &slowTap{testOrigin: o, called: make(chan struct{})}
+			x := o.open(Settings{Tap: tap})
+			c, _ := o.accept()
+			o.scripts.Go(func() {
+				<-tap.called
+				_, _ = io.WriteString(c, row.answer)
+			})
+			resp, err := x.RoundTrip(o.put(io.NopCloser(strings.NewReader(strings.Repeat("x", longRequest))), longRequest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.read {
+				if _, err := io.ReadAll(resp.Body); err != nil {
+					t.Error(err)
+				}
+			}
+			x.End()
+			if !tap.over {
+				t.Error("the request is still being written")
+			}
+			if s := o.pool.Stats(); s.Idle != 0 {
+				t.Errorf("%+v, want no idle connection", s)
+			}
+		})
+	}
+}
+
+// TestBodyAfterEnd checks that the body of a response gives nothing when its exchange is over, although
+// another exchange reads with the same buffer.
+func TestBodyAfterEnd(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		n    int // bytes of the first body that are read before its end; negative: all, and the end
+	}{{"before the first byte", 0}, {"in the middle", 2}, {"behind the last byte", 5}, {"behind the end", -1}} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			o := newTestOrigin(t, nil)
+			var bodies []io.Reader
+			exchange := func(body string) *Exchange {
+				x := o.open(Settings{})
+				o.scripts.Go(func() {
+					c, in := o.accept()
+					readHead(in)
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"+body)
+				})
+				resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/")) //nolint:bodyclose // End does
+				if err != nil {
+					t.Fatal(err)
+				}
+				bodies = append(bodies, resp.Body)
+				return x
+			}
+			x := exchange("first")
+			if row.n < 0 {
+				_, _ = io.ReadAll(bodies[0])
+			} else {
+				_, _ = io.ReadFull(bodies[0], make([]byte, row.n))
+			}
+			x.End()
+			for range 4 { // one of them has the buffer
+				exchange("other")
+			}
+			if got, err := io.ReadAll(bodies[0]); len(got) > 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
+				t.Errorf("%q, %v, want nothing, %v", got, err, http.ErrBodyReadAfterClose)
+			}
+			for _, other := range bodies[1:] {
+				if got, err := io.ReadAll(other); string(got) != "other" || err != nil {
+					t.Errorf("%q, %v", got, err)
+				}
+			}
+		})
+	}
+}
