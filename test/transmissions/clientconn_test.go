@@ -16,6 +16,10 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"fetchd/fetch/conns"
+	"fetchd/fetch/egress"
+	"fetchd/fetch/timers"
 )
 
 // shape describes an error without its text: the types of the chain and the errors it matches. Types
@@ -42,37 +46,27 @@ func shape(err error) string {
 			text += " is " + known.name
 		}
 	}
-	if s, ok := errors.AsType[http2Error](err); ok {
-		text += " is " + http2.ErrCode(s.Code).String()
+	if s, ok := errors.AsType[http2.StreamError](err); ok {
+		text += " is " + s.Code.String()
 	}
 	return text
 }
 
-// http2Error has the shape of the stream errors of net/http, which fill in a struct of another package
-// that has the same fields.
-type http2Error struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e http2Error) Error() string { return fmt.Sprint(e.StreamID) }
-
-// Shapes of errors that have no type of their own.
+// Shapes of errors.
 const (
 	untyped   = "errors.errorString"
-	wrapped   = "fmt.wrapError > errors.errorString"
-	endOfFile = "http.transportReadFromServerError > errors.errorString is EOF"
-	resetRead = "http.transportReadFromServerError > net.OpError > os.SyscallError > syscall.Errno is ECONNRESET"
-	reset2nd  = "net.OpError > os.SyscallError > syscall.Errno is ECONNRESET"
-	badHead   = "fmt.wrapError > textproto.ProtocolError"
+	endOfFile = "errors.errorString is EOF"
+	resetRead = "net.OpError > os.SyscallError > syscall.Errno is ECONNRESET"
+	badHead   = "textproto.ProtocolError"
+	limited   = "fault.Error"
 	truncated = "errors.errorString is unexpected EOF"
 	timedOut  = "context.deadlineExceededError is DeadlineExceeded"
 )
 
-func streamError(code http2.ErrCode) string { return "http.http2StreamError is " + code.String() }
+func streamError(code http2.ErrCode) string { return "http2.StreamError is " + code.String() }
 
-// connFault is a fault and what http.ClientConn makes of it.
+// connFault is a fault, and what a connection makes of it: over HTTP/1.1 that of [conns.Exchange], over
+// HTTP/2 an http.ClientConn.
 type connFault struct {
 	name  string
 	http1 func(net.Conn) bool
@@ -81,8 +75,8 @@ type connFault struct {
 	secure bool
 	// cold sends the request on a new connection, and otherwise on one that has carried a request.
 	cold bool
-	// idle commits the fault behind the answer to the first request, and the connection is used when
-	// its error is set.
+	// idle commits the fault behind the answer to the first request, and the next request is sent when
+	// the connection is found dead. Over HTTP/1.1 it is sent over a new one.
 	idle  bool
 	limit time.Duration // of the request; zero means none
 
@@ -124,13 +118,13 @@ var connFaults = []connFault{
 	{name: "close before the head, new", http1: close1, cold: true, received: 1, shape: endOfFile},
 	{name: "close before the head, reused, TLS", http1: close1, secure: true, received: 1, shape: endOfFile},
 	{name: "close in the head", http1: raw("HTTP/1.1 200 OK\r\nContent-Le", close1), received: 1, shape: badHead},
-	{name: "408 and close of an idle connection", http1: late408, idle: true, received: 0, shape: untyped},
-	{name: "close of an idle connection", http1: leave, idle: true, received: 0, shape: untyped},
-	{name: "garbage", http1: raw("SSH-2.0-x\r\n\r\n", close1), received: 1, shape: wrapped},
-	{name: "head too large", http1: raw("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 100_000), leave), received: 1, shape: wrapped},
+	{name: "408 and close of an idle connection", http1: late408, idle: true, received: 1, shape: "none"},
+	{name: "close of an idle connection", http1: leave, idle: true, received: 1, shape: "none"},
+	{name: "garbage", http1: raw("SSH-2.0-x\r\n\r\n", close1), received: 1, shape: untyped},
+	{name: "head too large", http1: raw("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 100_000), leave), received: 1, shape: limited},
 	{name: "silence", http1: silent1, limit: 100 * time.Millisecond, received: 1, shape: timedOut},
 
-	{name: "reset of the connection, reused", http2: reset2, received: 1, shape: reset2nd},
+	{name: "reset of the connection, reused", http2: reset2, received: 1, shape: resetRead},
 	{name: "close before the head, reused", http2: close2, received: 1, shape: truncated},
 	{name: "close before the head, new", http2: close2, cold: true, received: 1, shape: truncated},
 	{name: "close in HEADERS", http2: halfHead, received: 1, shape: truncated},
@@ -139,7 +133,7 @@ var connFaults = []connFault{
 	{name: "GOAWAY with an error, reused", http2: goAway(http2.ErrCodeEnhanceYourCalm), received: 1, shape: untyped},
 	{name: "GOAWAY with an error, new", http2: goAway(http2.ErrCodeEnhanceYourCalm), cold: true, received: 1, shape: untyped},
 	{name: "GOAWAY, then the answer", http2: lastStream(answer2), received: 1, shape: "none"},
-	{name: "GOAWAY, then close", http2: lastStream(close2), received: 1, shape: "http.http2GoAwayError"},
+	{name: "GOAWAY, then close", http2: lastStream(close2), received: 1, shape: "http2.GoAwayError"},
 	{name: "REFUSED_STREAM, reused", http2: refuse, received: 1, shape: streamError(http2.ErrCodeRefusedStream)},
 	{name: "REFUSED_STREAM, new", http2: refuse, cold: true, received: 1, shape: streamError(http2.ErrCodeRefusedStream)},
 	{name: "RST_STREAM INTERNAL_ERROR", http2: resetStream(http2.ErrCodeInternal), received: 1, shape: streamError(http2.ErrCodeInternal)},
@@ -151,9 +145,9 @@ var connFaults = []connFault{
 	{name: "GOAWAY on an idle connection", http2: dismiss, idle: true, received: 0, shape: untyped},
 }
 
-// TestClientConn records what the rest of this project relies on: http.ClientConn sends a request once
-// or not at all, whatever happens to the connection, and the shapes of its errors. If a new version of
-// Go fails here, read the pool and the classification of failures before you change the table.
+// TestClientConn records what the rest of this project relies on: a connection sends a request once or
+// not at all, whatever happens to it, and the shapes of its errors. If a new version of Go fails here, read
+// the pool and the classification of failures before you change the table.
 func TestClientConn(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func() *http.Request{
@@ -199,10 +193,10 @@ func newHTTPRequest(method, body string, again, key bool) *http.Request {
 func (f connFault) origin(t *testing.T) *origin {
 	s := script{http1: func(c net.Conn, r request) bool {
 		switch {
+		case f.idle:
+			return answer1(c, r) && (r.path != "/warm" || f.http1(c))
 		case r.path != "/warm":
 			return f.http1(c)
-		case f.idle:
-			return answer1(c, r) && f.http1(c)
 		}
 		return answer1(c, r)
 	}}
@@ -223,47 +217,105 @@ func (f connFault) origin(t *testing.T) *origin {
 	return start(t, s)
 }
 
-func (f connFault) check(t *testing.T, r *http.Request) {
-	o := f.origin(t)
+// sender sends requests to an origin, over one connection as long as that is alive.
+type sender interface {
+	// send sends a request and reads the response to its end.
+	send(*http.Request) error
+	// isDead reports whether the first connection takes no further request.
+	isDead() bool
+	close()
+}
+
+// exchanges sends over HTTP/1.1.
+type exchanges struct{ pool *conns.Pool }
+
+func newExchanges() exchanges {
 	_, roots := certificate()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
+	return exchanges{conns.New(conns.Config{Guard: egress.New(egress.Policy{Unrestricted: true}), Resolver: net.DefaultResolver, RootCAs: roots})}
+}
+
+func (e exchanges) send(r *http.Request) error {
+	x := e.pool.NewExchange(r.Context(), new(timers.Clock), conns.Settings{})
+	defer x.End()
+	if err := x.Connect(conns.Target{URL: r.URL}); err != nil {
+		return err
+	}
+	response, err := x.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+func (e exchanges) isDead() bool { return e.pool.Stats().Open == 0 }
+func (e exchanges) close()       { e.pool.Close() }
+
+// clientConn sends over HTTP/2, as package conns does.
+type clientConn struct{ *http.ClientConn }
+
+func newClientConn(t *testing.T, o *origin) clientConn {
+	_, roots := certificate()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true, MaxResponseHeaderBytes: conns.MaxHeadBytes}
+	if err := http2.ConfigureTransport(transport); err != nil { //nolint:staticcheck // deprecated, but conns uses it
+		t.Fatal(err)
+	}
 	scheme, address, _ := strings.Cut(o.url, "://")
-	conn, err := transport.NewClientConn(t.Context(), scheme, address)
+	c, err := transport.NewClientConn(t.Context(), scheme, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	send := func(r *http.Request, path string) error {
+	return clientConn{c}
+}
+
+func (c clientConn) send(r *http.Request) error {
+	response, err := c.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+func (c clientConn) isDead() bool { return c.Err() != nil || c.Available() == 0 }
+func (c clientConn) close()       { _ = c.Close() }
+
+func (f connFault) check(t *testing.T, r *http.Request) {
+	o := f.origin(t)
+	var s sender
+	if f.http2 != nil {
+		s = newClientConn(t, o)
+	} else {
+		s = newExchanges()
+	}
+	defer s.close()
+	send := func(r *http.Request, path string, limit time.Duration) error {
 		ctx := t.Context()
-		if f.limit != 0 && path != "/warm" {
+		if limit != 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, f.limit)
+			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
-		if r, err = cloneTo(ctx, r, o.url+path); err != nil {
-			return err
-		}
-		response, err := conn.RoundTrip(r)
+		r, err := cloneTo(ctx, r, o.url+path)
 		if err != nil {
 			return err
 		}
-		defer response.Body.Close()
-		_, err = io.Copy(io.Discard, response.Body)
-		return err
+		return s.send(r)
 	}
 	if !f.cold {
-		if err := send(newHTTPRequest("GET", "", true, false), "/warm"); err != nil {
+		if err := send(newHTTPRequest("GET", "", true, false), "/warm", 0); err != nil {
 			t.Fatalf("the first request: %v", err)
 		}
 	}
 	if f.idle {
-		until(t, "the connection is no longer usable", func() bool { return conn.Err() != nil || conn.Available() == 0 })
+		until(t, "the connection is no longer usable", s.isDead)
 	}
-	err = send(r, "/fault")
+	err := send(r, "/fault", f.limit)
 	if got := shape(err); got != f.shape {
 		t.Errorf("%v\nhas the shape %s\nwant            %s", err, got, f.shape)
 	}
-	_ = conn.Close()
+	s.close()
 	until(t, "the origin has read the connection to its end", func() bool { return !o.isOpen(1) })
 	received := o.requests("/fault")
 	if len(received) != f.received {
