@@ -95,7 +95,7 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 		x.reject(errVersion)
 		return nil, errVersion
 	}
-	x.mayReuse = !resp.Close && !req.Close && resp.StatusCode > 199 // after a 101 it is another protocol
+	x.mayReuse = wrote == nil && !resp.Close && !req.Close && resp.StatusCode > 199 // after a 101 it is another protocol
 	if resp.Body == http.NoBody {
 		x.complete()
 		if x.Surplus() {

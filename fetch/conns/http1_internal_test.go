@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"fetchd/classify"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
 )
@@ -292,5 +294,53 @@ func TestBodyAfterEnd(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// lossyConn is a connection whose writes report an error, although the peer gets the bytes.
+type lossyConn struct{ *net.TCPConn }
+
+func (c lossyConn) Write(p []byte) (int, error) {
+	_, _ = c.TCPConn.Write(p)
+	return 0, errTest
+}
+
+// TestAnswerAfterWriteError checks that an answer counts although the request could not be written, and
+// that the connection is not used again. Without an answer the error is that of writing.
+func TestAnswerAfterWriteError(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 5, longRequest} {
+		for _, answer := range []string{"HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", ""} {
+			t.Run(fmt.Sprintf("%d bytes, %.35q", n, answer), func(t *testing.T) {
+				t.Parallel()
+				o := newTestOrigin(t, func(c *net.TCPConn) net.Conn { return lossyConn{c} })
+				o.scripts.Go(func() {
+					c, in := o.accept()
+					readHead(in)
+					_, _ = io.WriteString(c, answer)
+					if answer == "" {
+						_ = c.Close()
+					}
+				})
+				x := o.open(Settings{})
+				resp, err := x.RoundTrip(o.put(io.NopCloser(strings.NewReader(strings.Repeat("x", n))), n))
+				switch {
+				case answer == "":
+					if class := x.ClassOf(x.Phase(), err); n < longRequest && !errors.Is(err, errTest) || n == longRequest && class != classify.ConnectionReset {
+						t.Errorf("%v, %s, want that of writing", err, class)
+					}
+				case err != nil:
+					t.Errorf("%v, want the answer", err)
+				default:
+					if _, err := io.ReadAll(resp.Body); err != nil {
+						t.Error(err)
+					}
+				}
+				x.End()
+				if s := o.pool.Stats(); s.Idle != 0 {
+					t.Errorf("%+v, want no idle connection", s)
+				}
+			})
+		}
 	}
 }
