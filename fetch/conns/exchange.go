@@ -251,8 +251,8 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		send = x.send2
 	}
 	resp, err := send(req)
-	x.Limit.Rest()
 	x.finish(resp)
+	x.Limit.Rest() // later, because the end of a long request arms it until the exchange is finished
 	if err != nil {
 		return nil, err
 	}
