@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,15 +20,18 @@ var errEnough = errors.New("enough")
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const hosts = 10
-	r := newRig(t, time.Millisecond, site.Config{})
+	page, release := heldPage()
+	defer release()
+	r := newRig(t, time.Millisecond, site.Config{Page: page})
 	for h := range hosts {
-		r.add(r.site.URL(fmt.Sprintf("h%d", h), "/slow/700/1"), r.site.URL(fmt.Sprintf("h%d", h), "/p/2"))
+		r.add(r.site.URL(fmt.Sprintf("h%d", h), "/x/1"), r.site.URL(fmt.Sprintf("h%d", h), "/p/2"))
 	}
 	w := r.worker()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := r.run(ctx, w)
 	r.awaitVisits(hosts)
 	cancel(errEnough)
+	release()
 	if err := <-ended; !errors.Is(err, errEnough) {
 		t.Errorf("Run = %v, want what ended it", err)
 	}
@@ -38,6 +42,16 @@ func TestDrain(t *testing.T) {
 	if stats := w.Stats(); stats.Completed != hosts || stats.Open != 0 || stats.Lost+stats.Stale+stats.Errors != 0 || r.site.Count() != hosts {
 		t.Errorf("%+v, %d requests; want those in flight to end, and no other", stats, r.site.Count())
 	}
+}
+
+// heldPage returns a page whose requests are answered after release is called.
+func heldPage() (page func(host, target string) site.Page, release func()) {
+	held := make(chan struct{})
+	page = func(string, string) site.Page {
+		<-held
+		return site.Page{Type: html, Body: "page"}
+	}
+	return page, sync.OnceFunc(func() { close(held) })
 }
 
 // TestDrainCancels checks that fetches are cancelled after DrainTime.
