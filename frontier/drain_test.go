@@ -201,6 +201,7 @@ func TestCleanStopIsSilent(t *testing.T) {
 			var log bytes.Buffer
 			r.config.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			r.config.IgnoreRobots, r.config.Bodies, r.config.DrainTime = false, &shelf{empty: true}, row.drain
+			r.config.Endless = true // it may have fetched everything before the stop
 			for h := range hosts {
 				host, next := fmt.Sprintf("h%d", h), fmt.Sprintf("h%d", (h+1)%hosts)
 				r.add(r.site.URL(host, fmt.Sprintf("/s/long%d/200:size=1500000,drip=100000@10ms", h)),
