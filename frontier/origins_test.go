@@ -23,6 +23,7 @@ import (
 	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	testrig "fetchd/test/rig"
 )
 
 // split is the host 127.0.0.1, whose port 80 answers pages and whose port 443 is at fault.
@@ -114,14 +115,7 @@ func (h *split) noted(what string) (n int) {
 
 // refused connects to a port where nothing listens.
 func refused(h *split) func(ctx context.Context) (net.Conn, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		h.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		h.Fatal(err)
-	}
+	address := testrig.FreeAddress(h.T, "127.0.0.1")
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
 }
 

@@ -18,6 +18,7 @@ import (
 	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 )
 
 // startServer returns the address of a fetchd that reaches the site by its names, and ends with the
@@ -37,25 +38,12 @@ func startServer(t *testing.T, s *site.Site, used *atomic.Bool, more func(*serve
 	}}).Addr
 }
 
-// closedPort returns an address where nothing listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
-}
-
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
 	var used atomic.Bool
 	address := startServer(t, s, &used, nil)
-	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {closedPort(t), address}} {
+	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {rig.FreeAddress(t, "127.0.0.1"), address}} {
 		c := newCrawl(t, s.URL("a", "/p/1"), s.URL("b", "/p/1"))
 		got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--server", strings.Join(servers, ","))
 		if want := "2 completed, 0 failed, 0 retries in "; got.code != cli.ExitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
@@ -162,7 +150,7 @@ func certificate(t *testing.T, file string) tls.Certificate {
 func TestNoService(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t, page)
-	one, two := closedPort(t), closedPort(t)
+	one, two := rig.FreeAddress(t, "127.0.0.1"), rig.FreeAddress(t, "127.0.0.1")
 	got := c.cli("run", "--server", one, "--server", two)
 	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  No URL was fetched. Is the service running, and are --server"} {
 		if got.code != cli.ExitService || !strings.Contains(got.err, want) || strings.Contains(got.err, "completed") {

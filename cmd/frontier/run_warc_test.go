@@ -20,6 +20,7 @@ import (
 	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 	"fetchd/warc"
 )
 
@@ -141,7 +142,7 @@ func TestRecordsOfAnotherService(t *testing.T) {
 			c := newCrawl(t, at(s, "/p/1"))
 			before := s.Count()
 			// A service that does not answer is not checked.
-			got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--outcomes", "-", "--server", closedPort(t), "--server", service.Addr, "--warc", tt.warc)
+			got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--outcomes", "-", "--server", rig.FreeAddress(t, "127.0.0.1"), "--server", service.Addr, "--warc", tt.warc)
 			if tt.told != "" {
 				if got.code != cli.ExitUsage || !strings.Contains(got.err, tt.told) || s.Count() != before {
 					t.Errorf("exit status %d, %q; want %d and %q before any request", got.code, got.err, cli.ExitUsage, tt.told)
