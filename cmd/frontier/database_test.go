@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // commands returns the shortest command line of each command that works on a database.
@@ -101,12 +102,7 @@ func TestBadDatabase(t *testing.T) {
 // The error about a server that refuses contains everything but the password.
 func TestPostgresRefuses(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := rig.FreeAddress(t, "127.0.0.1")
 	for name, args := range commands() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
