@@ -28,6 +28,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/stores"
 	"fetchd/test/need"
+	"fetchd/test/rig"
 )
 
 const (
@@ -57,13 +58,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-func startGateway(program string) (err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	gateway.address = l.Addr().String()
-	l.Close()
+func startGateway(t testing.TB, program string) (err error) {
+	gateway.address = rig.FreeAddress(t, "127.0.0.1")
 	if gateway.dir, err = os.MkdirTemp("", "fetchd-stores"); err != nil {
 		return err
 	}
@@ -111,7 +107,7 @@ func (b *s3Bucket) in(t testing.TB) *s3Bucket {
 func newBucket(t testing.TB) *s3Bucket {
 	t.Helper()
 	program := need.Tool(t, "versitygw")
-	gateway.once.Do(func() { gateway.why = startGateway(program) })
+	gateway.once.Do(func() { gateway.why = startGateway(t, program) })
 	if gateway.why != nil {
 		t.Fatal(gateway.why)
 	}
