@@ -71,7 +71,10 @@ func (r *detailRig) get(listener, host, path string) *fetch.Outcome {
 	if _, port, err := net.SplitHostPort(req.URL.Host); err == nil && host != "" {
 		req.URL.Host = net.JoinHostPort(host, port)
 	}
-	req.Policy.MaxAttempts, req.ConnectTimeout, req.HeaderTimeout = 1, 2*time.Second, 300*time.Millisecond
+	req.Policy.MaxAttempts, req.ConnectTimeout = 1, 2*time.Second
+	if listener == "tcp-noread" || strings.Contains(listener+path, "silent") || strings.HasSuffix(path, "half-head") {
+		req.HeaderTimeout = 300 * time.Millisecond
+	}
 	return r.client.Fetch(r.Context(), req, nil)
 }
 
