@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { connect } from "node:net";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -107,6 +107,24 @@ export async function service(origin, ...args) {
       if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
     },
   };
+}
+
+/**
+ * freeAddress returns an address on which nothing listens. Its port is below those that the system gives to
+ * connections and to listeners on port 0, so that none of them takes it while a service restarts.
+ */
+export async function freeAddress() {
+  for (;;) {
+    const port = 10000 + Math.floor(Math.random() * 22000);
+    const server = createServer().listen(port, "127.0.0.1");
+    try {
+      await once(server, "listening");
+    } catch {
+      continue;
+    }
+    await new Promise((resolve) => server.close(resolve));
+    return `127.0.0.1:${port}`;
+  }
 }
 
 /** accepts waits until something listens at HOST:PORT. */

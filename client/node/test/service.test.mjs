@@ -9,7 +9,7 @@ import { inspect } from "node:util";
 
 import { Client, FetchError, ServiceError } from "fetchd";
 
-import { accepts, failure, folder, key, Origin, service } from "./rig.mjs";
+import { accepts, failure, folder, freeAddress, key, Origin, service } from "./rig.mjs";
 
 let origin;
 before(async () => (origin = await Origin.start()));
@@ -19,7 +19,8 @@ const ways = { Fetch: {}, inline: { body_policy: { delivery: "inline" } } };
 for (const [way, policies] of Object.entries(ways)) {
   describe(way, () => {
     test("a rolling restart of two replicas fails no fetch, and each request is sent once", async () => {
-      const replicas = [await service(origin), await service(origin)];
+      const replicas = [];
+      for (let i = 0; i < 2; i++) replicas.push(await service(origin, "--grpc-addr", await freeAddress()));
       const client = new Client(replicas.map((r) => r.url), { fetchd: policies });
       const k = key();
       let going = true;
@@ -132,7 +133,7 @@ for (const [way, policies] of Object.entries(ways)) {
     });
 
     test("a service that starts later is reached", async () => {
-      const first = await service(origin);
+      const first = await service(origin, "--grpc-addr", await freeAddress());
       const client = new Client(first.url, { fetchd: policies });
       assert.equal((await client.fetch(origin.url(`/s/${key()}/200`))).status, 200);
       await first.signal("SIGKILL");
