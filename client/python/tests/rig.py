@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import pathlib
+import random
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -45,6 +47,19 @@ class Origin:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+
+
+def free_address():
+    """Returns an address on which nothing listens. Its port is below those that the system gives to
+    connections and to listeners on port 0, so that none of them takes it while a service restarts."""
+    while True:
+        address = ("127.0.0.1", random.randrange(10000, 32000))
+        with socket.socket() as s:
+            try:
+                s.bind(address)
+            except OSError:
+                continue
+        return "%s:%d" % address
 
 
 class Service:

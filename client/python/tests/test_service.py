@@ -12,7 +12,7 @@ import unittest
 import grpc
 
 import fetchd
-from rig import AT_ONCE, BIN, Blocking, Case, Service
+from rig import AT_ONCE, BIN, Blocking, Case, Service, free_address
 
 
 class Faults(Case):
@@ -85,7 +85,7 @@ class Faults(Case):
 
     def test_kill_and_restart(self):
         """A client goes on when the service is back."""
-        service = self.service_of()
+        service = self.service_of(grpc_addr=free_address())
         client = self.client_of(service.target)
         self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
         service.process.kill()
