@@ -80,8 +80,9 @@ class RequestsTest(Adapters):
 
     def test_timeout(self):
         with self.assertRaises(requests.exceptions.ReadTimeout):
-            self.session.get(self.url("a", "silent"), timeout=0.2)
+            self.session.get(self.url("a", "silent"), timeout=(30, 0.2))  # only the answer is late
         self.assertEqual(len(self.seen("a")), 3)
+        self.assertEqual(self.session.get(self.url("b", "200"), timeout=30).status_code, 200)
 
     def test_post(self):
         for name, options, size in [
@@ -210,7 +211,7 @@ class HttpxTest(Adapters):
                 request("GET", self.url(name, "silent"))
             self.assertEqual(len(self.seen(name)), 3)
 
-        self.run_both(work, timeout=0.2)
+        self.run_both(work, timeout=httpx.Timeout(30, read=0.2))  # only the answer is late
 
     def test_post(self):
         def work(request, name):
