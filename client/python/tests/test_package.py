@@ -79,7 +79,10 @@ class EndTest(Case):
             async def main():
                 await fetchd.AsyncClient(sys.argv[1]).get(sys.argv[2])
                 gc.collect()
-                await asyncio.sleep(0.2)
+                for _ in range(400):
+                    if len(asyncio.all_tasks()) == 1:
+                        break
+                    await asyncio.sleep(0.05)
                 print(len(asyncio.all_tasks()))
 
             asyncio.run(main())
