@@ -59,7 +59,7 @@ func TestResume(t *testing.T) {
 		{"no validator", cut(",range", 300_000) + "/" + whole(""), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 		{"a date of the same second", cut(",last-modified=Thu%2C 01 Jan 2026 00:00:00 GMT,date=Thu%2C 01 Jan 2026 00:00:00 GMT,range", 300_000), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 		{"an origin without ranges", cut(tag+",header=Accept-Ranges=none", 300_000), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
-		{"coded", cut(tag+",range,coding=gzip", 300_000), nil, "body_interrupted cut body_committed", -1, []string{""}, nil},
+		{"coded", cut(tag+",range,coding=gzip", 300_000), patient, "body_interrupted cut body_committed", -1, []string{""}, nil},
 		{"no recovery", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.Recovery = fetch.NoRecovery }, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 
 		{"another tag", cut(tag+",range", 300_000) + "/" + whole(",etag=%22v2%22,range"), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
@@ -69,7 +69,7 @@ func TestResume(t *testing.T) {
 		{"a 206 of a part", cut(tag+",range", 300_000) + "/206:size=1000,offset=300000,header=Content-Range=bytes 300000-300999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 with another tag", cut(tag+",range", 300_000) + "/206:size=700000,offset=300000,etag=%22v2%22,header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 without a range", cut(tag+",range", 300_000) + "/206:size=700000,offset=300000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
-		{"a 206 that is coded", cut(tag+",range", 300_000) + "/206:size=700000,coding=gzip,header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
+		{"a 206 that is coded", cut(tag+",range", 300_000) + "/206:size=700000,coding=gzip,header=Content-Range=bytes 300000-999999%2F1000000", patient, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 without a tag", cut(tag+",range", 300_000) + "/206:size=700000,offset=300000,header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 shorter than its range", cut(tag+",range", 300_000) + "/206:size=1000,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=301000-"}, nil},
 		{"a 206 longer than its range", cut(tag+",range", 300_000) + "/206:size=700001,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", -1, []string{"", "bytes=300000-"}, nil},

@@ -113,7 +113,7 @@ func TestStore(t *testing.T) {
 	}{
 		{"a body", whole(""), nil, "ok", size, ok, once},
 		{"an empty body", "200:size=0", nil, "ok", 0, ok, once},
-		{"a coded body", whole(",coding=gzip"), nil, "ok", size, ok, once},
+		{"a coded body", whole(",coding=gzip"), patient, "ok", size, ok, once},
 		{"a 204", "204", nil, "ok", -1, nil, once},
 		{"a 404", "404:size=10", nil, "http_client_error  not_retryable", -1, nil, once},
 		{"a 503, then a body", "503/" + whole(""), nil, "ok", size, ok, []string{"", ""}},

@@ -189,6 +189,12 @@ func soon(r *fetch.Request) {
 	r.HeaderTimeout, r.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond
 }
 
+// patient lengthens the time limits, for rows in which the origin codes a long body before it answers:
+// with the race detector that takes most of a second of CPU.
+func patient(r *fetch.Request) {
+	r.HeaderTimeout, r.AttemptTimeout, r.TotalTimeout = 5*time.Minute, 5*time.Minute, 10*time.Minute
+}
+
 // TestErrorClasses commits every fault and checks its class: faults of the status and faults of the
 // connection.
 func TestErrorClasses(t *testing.T) {
