@@ -81,15 +81,15 @@ func TestCallerSideBroken(t *testing.T) {
 		{"reset_peer upstream", toxic{"reset_peer", up, ms("timeout", 0), afterRequest}, talks, 0, false, codes.Unavailable},
 		{"timeout, then closed", toxic{"timeout", down, ms("timeout", 20), afterRequest}, silent, 0, false, codes.Unavailable},
 		{"timeout upstream, then closed", toxic{"timeout", up, ms("timeout", 300), afterRequest}, silent, 0, false, codes.Unavailable},
-		{"timeout for ever", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, time.Second, false, codes.DeadlineExceeded},
-		{"timeout for ever in the body", toxic{"timeout", down, ms("timeout", 0), afterRequest}, talks, time.Second, false, codes.DeadlineExceeded},
-		{"timeout upstream for ever", toxic{"timeout", up, ms("timeout", 0), afterRequest}, silent, time.Second, false, codes.OK},
+		{"timeout for ever", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, 5 * time.Second, false, codes.DeadlineExceeded},
+		{"timeout for ever in the body", toxic{"timeout", down, ms("timeout", 0), afterRequest}, talks, 5 * time.Second, false, codes.DeadlineExceeded},
+		{"timeout upstream for ever", toxic{"timeout", up, ms("timeout", 0), afterRequest}, silent, 5 * time.Second, false, codes.OK},
 		{"timeout for ever, cancelled", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, 0, true, codes.Canceled},
 		{"limit_data", toxic{"limit_data", down, ms("bytes", 20), afterRequest}, silent, 0, false, codes.Unavailable},
 		{"limit_data in the body", toxic{"limit_data", down, ms("bytes", 5000), afterRequest}, talks, 0, false, codes.Unavailable},
 		{"limit_data upstream", toxic{"limit_data", up, ms("bytes", 0), afterRequest}, talks, 0, false, codes.Unavailable},
-		{"latency over the deadline", toxic{"latency", down, ms("latency", 2000), afterRequest}, silent, time.Second, false, codes.DeadlineExceeded},
-		{"bandwidth over the deadline", toxic{"bandwidth", down, ms("rate", 1), afterRequest}, talks, time.Second, false, codes.DeadlineExceeded},
+		{"latency over the deadline", toxic{"latency", down, ms("latency", 10_000), afterRequest}, silent, 5 * time.Second, false, codes.DeadlineExceeded},
+		{"bandwidth over the deadline", toxic{"bandwidth", down, ms("rate", 1), afterRequest}, talks, 5 * time.Second, false, codes.DeadlineExceeded},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -102,10 +102,14 @@ func TestCallerSideBroken(t *testing.T) {
 				defer cancel()
 			}
 			ended := make(chan *answer, 1)
-			go func() { ended <- r.fetch(ctx, r.toxic, row.path) }()
-			seen, err := r.origin.Await(t.Context(), "k", 1)
+			running, over := context.WithCancel(t.Context())
+			go func() {
+				defer over()
+				ended <- r.fetch(ctx, r.toxic, row.path)
+			}()
+			seen, err := r.origin.Await(running, "k", 1)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("the call ended before its request was at the origin: %v", (<-ended).err)
 			}
 			r.add(row.toxic)
 			if row.cancel {
