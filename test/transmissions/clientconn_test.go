@@ -20,6 +20,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
+	"fetchd/internal/wait"
 )
 
 // shape describes an error without its text: the types of the chain and the errors it matches. Types
@@ -77,8 +78,9 @@ type connFault struct {
 	cold bool
 	// idle commits the fault behind the answer to the first request, and the next request is sent when
 	// the connection is found dead. Over HTTP/1.1 it is sent over a new one.
-	idle  bool
-	limit time.Duration // of the request; zero means none
+	idle bool
+	// late ends the time of the request when the origin has received it.
+	late bool
 
 	received int    // requests that the origin receives
 	shape    string // of the error
@@ -122,7 +124,7 @@ var connFaults = []connFault{
 	{name: "close of an idle connection", http1: leave, idle: true, received: 1, shape: "none"},
 	{name: "garbage", http1: raw("SSH-2.0-x\r\n\r\n", close1), received: 1, shape: untyped},
 	{name: "head too large", http1: raw("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 100_000), leave), received: 1, shape: limited},
-	{name: "silence", http1: silent1, limit: 100 * time.Millisecond, received: 1, shape: timedOut},
+	{name: "silence", http1: silent1, late: true, received: 1, shape: timedOut},
 
 	{name: "reset of the connection, reused", http2: reset2, received: 1, shape: resetRead},
 	{name: "close before the head, reused", http2: close2, received: 1, shape: truncated},
@@ -140,7 +142,7 @@ var connFaults = []connFault{
 	{name: "RST_STREAM PROTOCOL_ERROR", http2: resetStream(http2.ErrCodeProtocol), received: 1, shape: streamError(http2.ErrCodeProtocol)},
 	{name: "RST_STREAM HTTP_1_1_REQUIRED", http2: resetStream(http2.ErrCodeHTTP11Required), received: 1, shape: streamError(http2.ErrCodeHTTP11Required)},
 	{name: "RST_STREAM NO_ERROR", http2: resetStream(http2.ErrCodeNo), received: 1, shape: streamError(http2.ErrCodeNo)},
-	{name: "silence", http2: silent2, limit: 100 * time.Millisecond, received: 1, shape: timedOut},
+	{name: "silence", http2: silent2, late: true, received: 1, shape: timedOut},
 	{name: "close of an idle connection", http2: func(f *frames, _ request) bool { return leave(f) }, idle: true, received: 0, shape: untyped},
 	{name: "GOAWAY on an idle connection", http2: dismiss, idle: true, received: 0, shape: untyped},
 }
@@ -290,12 +292,16 @@ func (f connFault) check(t *testing.T, r *http.Request) {
 		s = newExchanges()
 	}
 	defer s.close()
-	send := func(r *http.Request, path string, limit time.Duration) error {
+	send := func(r *http.Request, path string) error {
 		ctx := t.Context()
-		if limit != 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, limit)
-			defer cancel()
+		if f.late && path != "/warm" {
+			limited, end := context.WithCancelCause(ctx)
+			defer end(nil)
+			go func() {
+				_ = wait.Until(limited, time.Millisecond, func() bool { return len(o.requests(path)) > 0 })
+				end(context.DeadlineExceeded)
+			}()
+			ctx = lateContext{limited}
 		}
 		r, err := cloneTo(ctx, r, o.url+path)
 		if err != nil {
@@ -304,14 +310,14 @@ func (f connFault) check(t *testing.T, r *http.Request) {
 		return s.send(r)
 	}
 	if !f.cold {
-		if err := send(newHTTPRequest("GET", "", true, false), "/warm", 0); err != nil {
+		if err := send(newHTTPRequest("GET", "", true, false), "/warm"); err != nil {
 			t.Fatalf("the first request: %v", err)
 		}
 	}
 	if f.idle {
 		until(t, "the connection is no longer usable", s.isDead)
 	}
-	err := send(r, "/fault", f.limit)
+	err := send(r, "/fault")
 	if got := shape(err); got != f.shape {
 		t.Errorf("%v\nhas the shape %s\nwant            %s", err, got, f.shape)
 	}
@@ -324,6 +330,16 @@ func (f connFault) check(t *testing.T, r *http.Request) {
 	if slices.ContainsFunc(received, func(r request) bool { return (r.protocol == 2) != (f.http2 != nil) }) {
 		t.Errorf("the origin received %+v over another protocol", received)
 	}
+}
+
+// lateContext is a context that ends like one whose deadline has passed.
+type lateContext struct{ context.Context }
+
+func (c lateContext) Err() error {
+	if c.Context.Err() == nil {
+		return nil
+	}
+	return context.DeadlineExceeded
 }
 
 // cloneTo returns the request with a context and a URL.
