@@ -1,6 +1,7 @@
 package transmissions
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"fetchd/classify"
+	"fetchd/internal/wait"
 )
 
 // always is more transmissions than any fetch makes.
@@ -151,10 +153,14 @@ func (c cell) check(t *testing.T) {
 	r := newRequest(t, c.profile, c.method, o.url+"/fault")
 	r.Policy.MaxAttempts = c.max
 	if c.class == classify.ResponseTimeout {
-		r.HeaderTimeout = 2 * time.Second
+		r.HeaderTimeout = 5 * time.Second // all cells send at the same time
 	}
 	e := run(t.Context(), client, r)
 	recent := time.Since(began) < 800*time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	// The origin may read a request after the fetch has given it up. What it never reads is reported below.
+	_ = wait.Until(ctx, time.Millisecond, func() bool { return len(o.requests("/fault")) >= e.sent() })
 
 	received := o.requests("/fault")
 	failing := c.failing(received, recent)
