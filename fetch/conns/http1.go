@@ -76,6 +76,9 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 	x.in.Reset((*incoming)(x))
 	req.Close = x.conn.alone
 	wrote := x.write(req)
+	if wrote != nil && !x.report.Sent {
+		return nil, wrote
+	}
 	// An origin may answer and close before it has read the request. Then the answer counts.
 	_, err := x.in.Peek(1)
 	switch {
@@ -149,8 +152,8 @@ func checkRequest(req *http.Request) error {
 
 // write writes the request. It returns early if the request is long.
 func (x *Exchange) write(req *http.Request) error {
-	x.sending()
 	if req.ContentLength >= longRequest {
+		x.sending()
 		x.writing = make(chan error, 1)
 		go func() {
 			w := bufio.NewWriterSize((*outgoing)(x), 2*longRequest)
@@ -169,6 +172,7 @@ func (x *Exchange) write(req *http.Request) error {
 	buf.Reset()
 	err := req.Write(buf)
 	if err == nil {
+		x.sending()
 		_, err = (*outgoing)(x).Write(buf.Bytes())
 	}
 	if buf.Cap() <= 2*longRequest {

@@ -4,10 +4,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -23,16 +25,18 @@ func TestInvalidRequests(t *testing.T) {
 		name, method string
 		header       http.Header
 		valid        bool
+		length       int64 // of the body, which is empty
 	}{
-		{"valid", "GET", http.Header{"X-A": {"b c"}, "X-B": {""}}, true},
-		{"a valid method of no standard", "PROPFIND", nil, true},
-		{"a line end in a value", "GET", http.Header{"X-A": {"b\r\nX-C: d"}}, false},
-		{"a control in the second value", "GET", http.Header{"X-A": {"b", "c\x00"}}, false},
-		{"a blank in a name", "GET", http.Header{"X A": {"b"}}, false},
-		{"a line end in a name", "GET", http.Header{"X-A\r\nX-B": {"b"}}, false},
-		{"an empty name", "GET", http.Header{"": {"b"}}, false},
-		{"a blank in the method", "GET /x HTTP/1.1\r\nA: b", nil, false},
-		{"no method", "", nil, false},
+		{"valid", "GET", http.Header{"X-A": {"b c"}, "X-B": {""}}, true, 0},
+		{"a valid method of no standard", "PROPFIND", nil, true, 0},
+		{"a line end in a value", "GET", http.Header{"X-A": {"b\r\nX-C: d"}}, false, 0},
+		{"a control in the second value", "GET", http.Header{"X-A": {"b", "c\x00"}}, false, 0},
+		{"a blank in a name", "GET", http.Header{"X A": {"b"}}, false, 0},
+		{"a line end in a name", "GET", http.Header{"X-A\r\nX-B": {"b"}}, false, 0},
+		{"an empty name", "GET", http.Header{"": {"b"}}, false, 0},
+		{"a blank in the method", "GET /x HTTP/1.1\r\nA: b", nil, false, 0},
+		{"no method", "", nil, false, 0},
+		{"a body that is shorter than its length", "PUT", nil, false, 5},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +47,11 @@ func TestInvalidRequests(t *testing.T) {
 				if err := x.Connect(b.target); err != nil {
 					t.Fatal(err)
 				}
-				_, err := x.RoundTrip(&http.Request{Method: row.method, URL: b.target.URL, Host: b.target.URL.Host, Header: row.header})
+				req := &http.Request{Method: row.method, URL: b.target.URL, Host: b.target.URL.Host, Header: row.header}
+				if row.length > 0 {
+					req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), row.length
+				}
+				_, err := x.RoundTrip(req)
 				if (err == nil) != row.valid || x.Report().Sent != row.valid {
 					t.Errorf("sent %t, %v, want it sent: %t", x.Report().Sent, err, row.valid)
 				}
