@@ -12,6 +12,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // pace is a count of fetches and of what became of them.
@@ -62,6 +63,7 @@ func TestIdleConnectionsClose(t *testing.T) {
 	if long() {
 		hosts, fetches, workers, twice, bad = 250, 100, 2, 0, 0
 	}
+	clock := rig.StartClock(t)
 	idle := func() time.Duration { return time.Second + rand.N(2*time.Second) }
 	var origins []*origin
 	for range hosts {
@@ -118,7 +120,8 @@ func TestIdleConnectionsClose(t *testing.T) {
 	if limit := three.fetches/1000 + twice; three.bad > 0 || three.twice > limit {
 		t.Errorf("with three attempts %d fetches failed and %d took a second attempt, want 0 and at most %d", three.bad, three.twice, limit)
 	}
-	if reused := one.reused + three.reused; reused < (one.fetches+three.fetches)/10 {
+	// If fetches take long, the origins have closed most connections before the next one.
+	if reused := one.reused + three.reused; reused < (one.fetches+three.fetches)/10 && !clock.Busy() {
 		t.Errorf("%d requests went over used connections, which are too few for this test", reused)
 	}
 }
