@@ -109,6 +109,10 @@ func (a *attempt) follow() {
 			return
 		}
 		recorded := a.discard(resp)
+		if a.isDoubtful() {
+			a.disown()
+			return
+		}
 		if a.run.req.Events == All {
 			a.emitRedirect(resp)
 		}
@@ -348,17 +352,24 @@ func sameRequest(a, b *hopRequest) bool {
 }
 
 // discard ends the exchange of a redirect response. It reads a short body first, because HTTP/1
-// can use the connection again only then, but it hardly waits for it. It reports whether the
-// exchange is recorded, if it is to be.
+// can use the connection again only then. It reports whether the exchange is recorded, if it is to be.
 func (a *attempt) discard(resp *http.Response) bool {
+	a.drain(resp)
+	return a.endExchange(resp)
+}
+
+// drain reads a short body, but hardly waits for it. One that is recorded is read as far as it is
+// recorded.
+func (a *attempt) drain(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
-	if a.recorded == nil && resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
+	if a.recorded != nil {
+		a.readRest(resp)
+	} else if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
 		a.exchange.Limit.ArmAt(began, drainTime, classify.NoClass)
 		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
 		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}
-	return a.endExchange(resp)
 }
 
 func (a *attempt) emitRedirect(resp *http.Response) {

@@ -43,6 +43,9 @@ func (a *attempt) consume() {
 	}
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	a.endExchange(a.resp)
+	if a.isDoubtful() {
+		a.disown()
+	}
 }
 
 // deliverNothing completes a resumed body of which no bytes were missing.
@@ -50,6 +53,10 @@ func (a *attempt) deliverNothing() {
 	r := newBodyReader(a, a.resuming)
 	defer r.close()
 	a.body.LengthKnown = true
+	a.drain(a.resp)
+	if a.isDoubtful() {
+		return
+	}
 	err := r.check()
 	if err == nil && a.run.req.Delivery == Store {
 		err = r.out.commit(r.sum())
@@ -207,6 +214,10 @@ func (r *bodyReader) read(total int64) error {
 		if r.dec.Drain(); r.raw.Err != nil {
 			return r.raw.Err
 		}
+	}
+	if r.a.isDoubtful() {
+		r.progress.mismatch = true // an upload may have bytes of it
+		return errSurplus
 	}
 	if conns.Fields(r.a.resp.Trailer) > conns.MaxHeaderFields {
 		return conns.ErrFields

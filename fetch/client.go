@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -51,6 +52,12 @@ type Config struct {
 	// Dial replaces the resolver, the egress check of addresses, and TCP. It is for
 	// in-memory connections in tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// NeverReuse lists hosts to which every request goes on a new connection of its own, over
+	// HTTP/1.1. An entry is a name, an IP address, in brackets if it is IPv6, either of them with
+	// ":port" for that port only, or "*" for all hosts. Names are as in URLs. A response can
+	// then never be the answer to an earlier request. It costs a connection for each request,
+	// and a host that speaks only HTTP/2 cannot be reached.
+	NeverReuse []string
 	// MaxIdle limits the idle connections to origins. Zero means [DefaultMaxIdle].
 	MaxIdle int
 	// Memory is charged for idle connections, which have at most an eighth of it. They are closed
@@ -63,7 +70,8 @@ type Config struct {
 	OmitHops bool
 	// MaxTotalTimeout is the maximum duration of every fetch. Zero means 15 min.
 	MaxTotalTimeout time.Duration
-	// Logger receives a line for each retry and each end of a fetch. Nil means no log.
+	// Logger receives a line for each retry, each end of a fetch, and each origin whose
+	// connections are not reused for a minute. Nil means no log.
 	Logger *slog.Logger
 	// Observer receives every attempt and every fetch, regardless of [Request].Events.
 	// Nil means none.
@@ -114,6 +122,10 @@ func New(cfg Config) (*Client, error) {
 	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
+	alone, err := newHostSet(cfg.NeverReuse)
+	if err != nil {
+		return nil, fmt.Errorf("fetch: NeverReuse: %w", err)
+	}
 	c := &Client{
 		guard:      egress.New(cfg.Egress),
 		resolver:   cfg.Resolver,
@@ -140,7 +152,12 @@ func New(cfg Config) (*Client, error) {
 	if c.resolver == nil {
 		c.resolver = Resolver(cfg.NameServer)
 	}
-	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory})
+	pool := conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
+		OnDistrust: c.logDistrust}
+	if len(alone) > 0 {
+		pool.NeverReuse = alone.has
+	}
+	c.pool = conns.New(pool)
 	if err := c.SetOrigins(cfg.Origins); err != nil {
 		return nil, err
 	}

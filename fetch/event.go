@@ -192,6 +192,10 @@ type BodySummary struct {
 	// PartialContent reports whether the body is only a part of the whole: a 206 that does not
 	// contain everything. It is false for a body that was continued to its end.
 	PartialContent bool
+	// UnrequestedBytes reports whether more bytes followed the body, on a connection of HTTP/1.1
+	// that had carried another request. The body, of which bytes were delivered before that was
+	// known, may be that of another response (spec B5).
+	UnrequestedBytes bool
 	// LengthKnown reports whether the origin marked the end of the body, by length or
 	// framing.
 	LengthKnown bool

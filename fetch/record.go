@@ -166,7 +166,7 @@ func (a *attempt) endExchange(resp *http.Response) bool {
 	e := a.recordedExchange(resp)
 	a.exchange.End()
 	a.run.recording = nil
-	if !a.hops[len(a.hops)-1].Exchange.Sent {
+	if !a.hops[len(a.hops)-1].Exchange.Sent || a.exchange.Surplus() { // the response may be the answer to another request
 		recording.Discard()
 		return true
 	}

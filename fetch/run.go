@@ -38,6 +38,7 @@ package fetch
 //	              attempt.readRest                        of a recorded response
 //	              Exchange.End           conns/exchange.go  gives the connection back
 //	              attempt.keepRecords    record.go          if the fetch is recorded
+//	            attempt.disown           surplus.go         if the response may be the answer to another request
 //	          run.settle                 settle.go
 //	            attempt.observe
 //	            classify.Decide          classify/decide.go

@@ -72,6 +72,9 @@ func (u *shelved) Commit(sha256 string) (fetch.StoredObject, error) {
 	if u.shelf.commit != nil {
 		return fetch.StoredObject{}, u.shelf.commit
 	}
+	if u.state != "" {
+		return fetch.StoredObject{}, fmt.Errorf("the upload is %s", u.state)
+	}
 	if sha256 != digest(u.body) {
 		return fetch.StoredObject{}, fmt.Errorf("digest %s of %d bytes", sha256, len(u.body))
 	}

@@ -26,9 +26,14 @@ func (p *Pool) distrust(c *conn) {
 	p.distrusted[c.key] = now.Add(distrustTime)
 	p.mu.Unlock()
 	p.surpluses.Add(1)
-	if !known && p.onDistrust != nil {
-		p.onDistrust(c.key.scheme, c.address)
+	if known || p.onDistrust == nil {
+		return
 	}
+	address := c.address
+	if c.key.host == "" {
+		address = "" // the connection is to a proxy, and its first request was for that address
+	}
+	p.onDistrust(c.key.scheme, address)
 }
 
 // forgetLocked makes room: it forgets the origins whose time is over, or else the first one to be.

@@ -218,7 +218,7 @@ func (p *Pool) keyOf(t *Target, tapped bool) (k key, alone bool) {
 	if o := k.origin; o != nil && !o.allows(t.Caller) {
 		return k, true
 	}
-	return k, t.Alone
+	return k, t.Alone || p.neverReuse != nil && p.neverReuse(t.URL)
 }
 
 // originOf returns the TLS settings for a URL, or nil.

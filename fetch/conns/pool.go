@@ -55,8 +55,12 @@ type Config struct {
 	// Origins holds the TLS settings of single origins, by "host:port"; see
 	// [Pool.SetOrigins].
 	Origins map[string]*OriginTLS
+	// NeverReuse reports whether every request to a URL is to be sent as with [Target].Alone. Nil
+	// means none.
+	NeverReuse func(*url.URL) bool
 	// OnDistrust is called when an origin has sent bytes over HTTP/1.1 that no request asked for,
-	// unless that was known. Its connections are not used again for a minute. Nil means none.
+	// unless that was known. Its connections are not used again for a minute. The address is
+	// empty if it was an HTTP proxy, over a connection for http URLs. Nil means none.
 	OnDistrust func(scheme, address string)
 }
 
@@ -83,6 +87,7 @@ type Pool struct {
 	http2    *http.Transport // makes no connection itself, see newHTTP2
 	origins  atomic.Pointer[map[string]*OriginTLS]
 
+	neverReuse func(*url.URL) bool
 	onDistrust func(scheme, address string)
 
 	open, dialled, reused, stale, surpluses atomic.Int64
@@ -115,7 +120,8 @@ type host struct {
 
 // New returns a pool without connections.
 func New(cfg Config) *Pool {
-	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle), memory: cfg.Memory, onDistrust: cfg.OnDistrust, hosts: make(map[key]*host)}
+	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle),
+		memory: cfg.Memory, neverReuse: cfg.NeverReuse, onDistrust: cfg.OnDistrust, hosts: make(map[key]*host)}
 	p.origins.Store(&cfg.Origins)
 	p.tls = &tls.Config{
 		RootCAs:            cfg.RootCAs,
