@@ -261,6 +261,7 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		v.notKept(err)
 		return nil, &ending{how: giveBackDelayed}
 	}
+	outcome = whole(outcome)
 	if err := v.w.config.recordError(outcome); err != nil {
 		v.w.cannotStore(v.ctx, &v.w.recording, "write WARC records", err)
 		return nil, &ending{how: giveBackDelayed}
@@ -268,18 +269,27 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	if len(outcome.GetRecords()) > 0 {
 		v.w.recording.succeeded()
 	}
-	return whole(outcome), nil
+	return outcome, nil
 }
 
-// whole returns the outcome, or a failure if its body is only a part of the whole. No request asks for
-// a part, so something on the way is broken. The links and rules of a part would be taken for all.
+// whole returns the outcome, or a failure if its body is only a part of the whole or may be that of
+// another response. No request asks for a part, so something on the way is broken. The links and rules
+// of a part would be taken for all.
 func whole(outcome *pb.FetchOutcome) *pb.FetchOutcome {
-	if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || !outcome.GetBodySummary().GetPartialContent() {
+	body, e := outcome.GetBodySummary(), &pb.FetchError{FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT, Retryable: true}
+	switch {
+	case outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
+		return outcome
+	case body.GetUnrequestedBytes():
+		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET, "unrequested_bytes"
+		e.Message = "the origin sent more than was requested, so the response may be the answer to an earlier request"
+	case body.GetPartialContent():
+		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_INTEGRITY, "partial_content"
+		e.Message = "the origin sent only a part of the body, although the request was for all of it"
+	default:
 		return outcome
 	}
-	outcome.Kind, outcome.InlineBody = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil
-	outcome.Error = &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_INTEGRITY, Reason: "partial_content", FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
-		Retryable: true, Message: "the origin sent only a part of the body, although the request was for all of it"}
+	outcome.Kind, outcome.InlineBody, outcome.Error = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil, e
 	return outcome
 }
 

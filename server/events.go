@@ -215,7 +215,8 @@ func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 			InlineBody: o.InlineBody, ErrorBody: o.ErrorBody,
 			IdempotencyKey: r.IdempotencyKey, FetchId: r.ID, Rule: string(o.Rule)},
 		body: pb.BodySummary{SizeBytes: o.Body.Size, Sha256: o.Body.SHA256, Truncated: o.Body.Truncated,
-			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown, PartialContent: o.Body.PartialContent},
+			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown, PartialContent: o.Body.PartialContent,
+			UnrequestedBytes: o.Body.UnrequestedBytes},
 	}
 	m, total := &all.outcome, durations(all.total[:])
 	m.StoredObject, m.Records = storedObject(o, r), records(o.Records)

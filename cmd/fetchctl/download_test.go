@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +21,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/download"
 	"fetchd/test/need"
+	"fetchd/test/rig"
 )
 
 // listed runs a download of a list that is given as standard input; {O} in it is
@@ -380,4 +384,40 @@ func TestDownloadNoService(t *testing.T) {
 		t.Errorf("through a service elsewhere: exit status %d\n%s", got.code, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
+}
+
+// TestAnsweredTwice checks that a file that may be another response is not kept, unless its digest is
+// known, and that get says so.
+func TestAnsweredTwice(t *testing.T) {
+	t.Parallel()
+	text := bytes.Repeat([]byte("text\n"), 200_000)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/second" {
+			_ = rig.AnswerTwice(w, text)
+			return
+		}
+		_, _ = w.Write([]byte("text"))
+	}))
+	defer srv.Close()
+	sums := filepath.Join(t.TempDir(), "sums")
+	if err := os.WriteFile(sums, []byte(sumOf([]byte("text"))+"  first\n"+sumOf(text)+"  second\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name string
+		args []string
+		code int
+		left []string
+		says string
+	}{
+		{"no digest", nil, cli.ExitTransient, []string{"first"}, "may be the body of another response"},
+		{"the right digest", []string{"--sha256sums", sums}, cli.ExitOK, []string{"first", "second"}, "done"},
+	} {
+		dir := t.TempDir()
+		got := runWith(t.Context(), "", nil, append([]string{"download", "-j", "1", "-d", dir, srv.URL + "/first", srv.URL + "/second"}, row.args...)...)
+		if got.code != row.code || !strings.Contains(got.err, row.says) {
+			t.Errorf("%s: exit status %d, want %d and %q\n%s", row.name, got.code, row.code, row.says, got.err)
+		}
+		only(t, dir, row.left...)
+	}
 }

@@ -346,6 +346,11 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		if t.result.SHA256 = got; got != want {
 			return t.wrong("does not have the digest in the list, but " + got)
 		}
+	} else if o.GetBodySummary().GetUnrequestedBytes() {
+		if err := t.part.drop(); err != nil {
+			return cli.OutputError(err)
+		}
+		return &refusal{"connection_reset", "may be the body of another response: the origin sent more than was requested; fetch it again", cli.ExitTransient}
 	}
 	t.result.SizeBytes = p.written
 	if err := p.finish(t.config.Force); err != nil {

@@ -219,6 +219,9 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 	if o.GetBodySummary().GetPartialContent() {
 		how += " The origin sent only a part of the page: its rest is missing."
 	}
+	if o.GetBodySummary().GetUnrequestedBytes() {
+		how += " The text may be that of another page of the same site: the origin sent more than was requested."
+	}
 	if truncated || !whole {
 		how += fmt.Sprintf(" The page exceeds the limit of %s: its rest is missing.", show.Size(t.MaxPageBytes))
 	}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -506,6 +507,29 @@ func TestPart(t *testing.T) {
 		got := start(t, Config{IgnoreRobots: true}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page"})
 		if got.IsError || strings.Contains(got.all, "only a part of the page") != row.want {
 			t.Errorf("%s: %s; want it to say so: %t", row.name, got.all, row.want)
+		}
+	}
+}
+
+// TestAnsweredTwice: the text of a page that may be another one says so.
+func TestAnsweredTwice(t *testing.T) {
+	t.Parallel()
+	text := bytes.Repeat([]byte("text\n"), 200_000)
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/second" {
+			_ = testrig.AnswerTwice(w, text)
+			return
+		}
+		_, _ = w.Write([]byte("text"))
+	})
+	m := start(t, Config{IgnoreRobots: true}, nil)
+	for _, row := range []struct {
+		path string
+		want bool
+	}{{"/first", false}, {"/second", true}} {
+		got := m.call(t, "fetch", map[string]any{"url": o.URL + row.path})
+		if got.IsError || strings.Contains(got.all, "may be that of another page") != row.want {
+			t.Errorf("%s: %.300s; want it to say so: %t", row.path, got.all, row.want)
 		}
 	}
 }

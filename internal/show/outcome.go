@@ -86,6 +86,9 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	if b.GetPartialContent() {
 		text += " (only a part of the body)"
 	}
+	if b.GetUnrequestedBytes() {
+		text += " (may be the body of another response: bytes followed it on a reused connection)"
+	}
 	if sum := b.GetSha256(); sum != "" && !r.Brief {
 		text += "  sha256 " + cli.Escape(sum)
 	}

@@ -969,7 +969,9 @@ const (
 	ErrorClass_ERROR_CLASS_CONNECT_TIMEOUT ErrorClass = 4
 	// N3. There is no route to the target, or connecting failed for another reason.
 	ErrorClass_ERROR_CLASS_CONNECT_FAILURE ErrorClass = 5
-	// N4. The connection broke before the response headers were complete.
+	// N4. The connection broke before the response headers were complete. With reason
+	// unrequested_bytes, more bytes followed the response on a connection that had carried another
+	// request: it may be the answer to that one.
 	ErrorClass_ERROR_CLASS_CONNECTION_RESET ErrorClass = 6
 	// N5. The TLS handshake failed for another reason than the certificate.
 	ErrorClass_ERROR_CLASS_TLS_HANDSHAKE ErrorClass = 7
@@ -3831,8 +3833,14 @@ type BodySummary struct {
 	// contain everything, asked for or not. Content-Range in response.headers says which part. A
 	// body that was continued to its end is whole. With delivery STORE a part is a failure.
 	PartialContent bool `protobuf:"varint,6,opt,name=partial_content,json=partialContent,proto3" json:"partial_content,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whether more bytes followed the body over HTTP/1.1, on a connection that had carried another
+	// request. The body may then be that of another response of the same origin. It is set only if
+	// bytes of the body were delivered before that was known; otherwise the attempt fails, as
+	// ERROR_CLASS_CONNECTION_RESET with the reason unrequested_bytes. Such a response is neither
+	// stored nor recorded.
+	UnrequestedBytes bool `protobuf:"varint,7,opt,name=unrequested_bytes,json=unrequestedBytes,proto3" json:"unrequested_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *BodySummary) Reset() {
@@ -3903,6 +3911,13 @@ func (x *BodySummary) GetLengthKnown() bool {
 func (x *BodySummary) GetPartialContent() bool {
 	if x != nil {
 		return x.PartialContent
+	}
+	return false
+}
+
+func (x *BodySummary) GetUnrequestedBytes() bool {
+	if x != nil {
+		return x.UnrequestedBytes
 	}
 	return false
 }
@@ -4978,7 +4993,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\xdc\x01\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\x89\x02\n" +
 	"\vBodySummary\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x03R\tsizeBytes\x12\x16\n" +
@@ -4986,7 +5001,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12,\n" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
 	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\x12'\n" +
-	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\"\xab\x03\n" +
+	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\x12+\n" +
+	"\x11unrequested_bytes\x18\a \x01(\bR\x10unrequestedBytes\"\xab\x03\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +

@@ -2375,6 +2375,16 @@ func (m *BodySummary) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.UnrequestedBytes {
+		i--
+		if m.UnrequestedBytes {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.PartialContent {
 		i--
 		if m.PartialContent {
@@ -4176,6 +4186,9 @@ func (m *BodySummary) SizeVT() (n int) {
 		n += 2
 	}
 	if m.PartialContent {
+		n += 2
+	}
+	if m.UnrequestedBytes {
 		n += 2
 	}
 	n += len(m.unknownFields)

@@ -119,6 +119,7 @@ function bodyFact(summary) {
   if (Number(summary.encoded_size_bytes) > 0 && summary.encoded_size_bytes !== summary.size_bytes) parts.push(`${size(Number(summary.encoded_size_bytes))} as sent`);
   if (summary.truncated) parts.push('truncated at the limit');
   if (summary.partial_content) parts.push('only a part of the body');
+  if (summary.unrequested_bytes) parts.push('may be the body of another response: bytes followed it on a reused connection');
   return parts.join(', ');
 }
 

@@ -325,6 +325,7 @@ class BodySummary(Message):
     encoded_size_bytes: int
     length_known: bool
     partial_content: bool
+    unrequested_bytes: bool
 
 class FetchError(Message):
     error_class: int

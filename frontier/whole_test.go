@@ -1,0 +1,33 @@
+package frontier
+
+import (
+	"testing"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestWhole checks which successes count as failures, because their body is not that of the URL.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		body   *pb.BodySummary
+		reason string // empty: it stays a success
+	}{
+		{"a body", &pb.BodySummary{}, ""},
+		{"no summary", nil, ""},
+		{"a part", &pb.BodySummary{PartialContent: true}, "partial_content"},
+		{"followed by more bytes", &pb.BodySummary{UnrequestedBytes: true}, "unrequested_bytes"},
+		{"both", &pb.BodySummary{PartialContent: true, UnrequestedBytes: true}, "unrequested_bytes"},
+	} {
+		o := whole(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: row.body})
+		failed := o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED
+		if o.GetError().GetReason() != row.reason || failed != (row.reason != "") || o.GetError().GetRetryable() != failed {
+			t.Errorf("%s: %s, %+v; want reason %q", row.name, o.GetKind(), o.GetError(), row.reason)
+		}
+	}
+	o := whole(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, BodySummary: &pb.BodySummary{UnrequestedBytes: true}})
+	if o.GetError() != nil {
+		t.Errorf("a failure got the error %+v", o.GetError())
+	}
+}
