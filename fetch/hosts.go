@@ -31,6 +31,13 @@ func newHostSet(list []string) (hostSet, error) {
 	return set, nil
 }
 
+// CheckNeverReuse returns what is wrong with a value of [Config].NeverReuse. The error quotes the host and
+// says what to give instead.
+func CheckNeverReuse(hosts []string) error {
+	_, err := newHostSet(hosts)
+	return err
+}
+
 // has reports whether the host of a URL is in the set, with any port or with the URL's.
 func (s hostSet) has(u *url.URL) bool {
 	return s["*"] || s[hostKey(u.Hostname(), "")] || s[hostKey(u.Hostname(), urls.Port(u))]

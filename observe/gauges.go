@@ -139,11 +139,13 @@ var (
 		"Requests that used a connection that had carried another request.", nil, nil)
 	connectionsStale = prometheus.NewDesc("fetchd_connections_stale_total",
 		"Idle connections to origins that were found dead. No request was sent on them.", nil, nil)
+	connectionsSurplus = prometheus.NewDesc("fetchd_connections_surplus_total",
+		"Connections that were closed because the origin sent bytes over HTTP/1.1 that were not requested. Connections to it are not reused for a minute.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *connectionCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connectionsOpen, connectionsIdle, connectionsDialled, connectionsReused, connectionsStale} {
+	for _, d := range []*prometheus.Desc{connectionsOpen, connectionsIdle, connectionsDialled, connectionsReused, connectionsStale, connectionsSurplus} {
 		to <- d
 	}
 }
@@ -156,6 +158,7 @@ func (c *connectionCollector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(connectionsDialled, prometheus.CounterValue, float64(n.Dialled))
 	to <- prometheus.MustNewConstMetric(connectionsReused, prometheus.CounterValue, float64(n.Reused))
 	to <- prometheus.MustNewConstMetric(connectionsStale, prometheus.CounterValue, float64(n.Stale))
+	to <- prometheus.MustNewConstMetric(connectionsSurplus, prometheus.CounterValue, float64(n.Surplus))
 }
 
 // storeCollector collects the numbers of each store at the same instant.

@@ -222,7 +222,8 @@ func TestGauges(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
 	names := []string{"fetchd_fetches_in_flight", "fetchd_fetches_limit", "fetchd_memory_budget_bytes", "fetchd_draining",
-		"fetchd_connections_open", "fetchd_connections_idle", "fetchd_connections_dialled_total", "fetchd_connections_reused_total", "fetchd_connections_stale_total"}
+		"fetchd_connections_open", "fetchd_connections_idle", "fetchd_connections_dialled_total", "fetchd_connections_reused_total", "fetchd_connections_stale_total",
+		"fetchd_connections_surplus_total"}
 	want := func(values ...float64) {
 		t.Helper()
 		all := r.series()
@@ -241,12 +242,12 @@ func TestGauges(t *testing.T) {
 		},
 		Draining: func() bool { return draining },
 		Connections: func() fetch.ConnectionStats {
-			return fetch.ConnectionStats{Open: 6 * n, Idle: 5 * n, Dialled: int64(4 * n), Reused: int64(3 * n), Stale: int64(2 * n)}
+			return fetch.ConnectionStats{Open: 6 * n, Idle: 5 * n, Dialled: int64(4 * n), Reused: int64(3 * n), Stale: int64(2 * n), Surplus: int64(7 * n)}
 		},
 	})
-	want(1, 10, 20, 0, 6, 5, 4, 3, 2)
+	want(1, 10, 20, 0, 6, 5, 4, 3, 2, 7)
 	n, draining = 5, true
-	want(5, 50, 100, 1, 30, 25, 20, 15, 10)
+	want(5, 50, 100, 1, 30, 25, 20, 15, 10, 35)
 	if all := r.series(); all["fetchd_memory_bytes{kind=head}"] != 10 || all["fetchd_memory_bytes{kind=body}"] != 0 {
 		t.Errorf("by kind: %v, want 10 of heads and 0 of bodies", all)
 	}

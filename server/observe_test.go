@@ -154,7 +154,7 @@ func TestMetrics(t *testing.T) {
 	o.want(map[string]float64{
 		`fetchd_fetches_total{error_class="none",outcome="success"}`: 6, `fetchd_attempts_total{error_class="none",verdict="done"}`: 6,
 		`fetchd_fetch_seconds_count{outcome="success"}`: 6, "fetchd_body_bytes_total": 60, "fetchd_encoded_bytes_total": 60,
-		"fetchd_connections_open": 1, "fetchd_connections_idle": 1, "fetchd_connections_dialled_total": 1, "fetchd_connections_reused_total": 5, "fetchd_connections_stale_total": 0,
+		"fetchd_connections_open": 1, "fetchd_connections_idle": 1, "fetchd_connections_dialled_total": 1, "fetchd_connections_reused_total": 5, "fetchd_connections_stale_total": 0, "fetchd_connections_surplus_total": 0,
 		`grpc_server_started_total{grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:                  1,
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:   1,
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`:      1,

@@ -23,6 +23,7 @@ func (s *settings) fetchConfig() (fetch.Config, []tlswatch.Certificate, error) {
 	cfg := fetch.Config{
 		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
 			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
+		NeverReuse: s.EgressNoReuse,
 		NameServer: s.EgressResolver,
 		UserAgent:  s.UserAgent,
 		OmitHops:   s.OmitHopsHeader,

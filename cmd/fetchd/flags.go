@@ -61,6 +61,7 @@ type flags struct {
 	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). Changes need no restart. See docs/operating.md." placeholder:"FILE"`
 	StoresFile     string         `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, or records as WARC files, and the credentials for them. Changes need no restart. See docs/stores.md and docs/warc.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
+	EgressNoReuse  []string       `name:"egress-no-reuse" help:"Send every request to a host over a new HTTP/1.1 connection that no other request uses, so that no response can be the answer to another request. * means all hosts. Costs time and connections. Repeatable." placeholder:"HOST[:PORT]"`
 	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/ports"
@@ -223,6 +224,9 @@ func (s *settings) check() error {
 		if p.Addr().Is4In6() {
 			return fmt.Errorf("--egress-allow-cidr, --egress-deny-cidr: %s is an IPv4-mapped prefix, which has no effect: give the IPv4 prefix", p)
 		}
+	}
+	if err := fetch.CheckNeverReuse(s.EgressNoReuse); err != nil {
+		return s.wrong("egress-no-reuse", err.Error())
 	}
 	if os.Getenv("SSLKEYLOGFILE") != "" {
 		return errors.New("SSLKEYLOGFILE is set: it makes programs write the keys of their TLS connections to a file; unset it")

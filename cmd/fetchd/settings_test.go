@@ -51,6 +51,8 @@ func TestPrecedence(t *testing.T) {
 			read: map[string]string{"10.0.0.0/8": "[10.0.0.0/8]", "10.1.0.0/16,::1/128": "[10.1.0.0/16, '::1/128']"}},
 		{key: "egress-deny-host", variable: "FETCHD_EGRESS_DENY_HOST", flag: "a.example", environment: "b.example", file: `["*.example"]`, byDefault: "[]",
 			read: map[string]string{"a.example": "[a.example]", "b.example": "[b.example]", `["*.example"]`: "['*.example']"}},
+		{key: "egress-no-reuse", variable: "FETCHD_EGRESS_NO_REUSE", flag: "*", environment: "b.example:81", file: `["Bücher.example", "[2001:db8::1]:443"]`, byDefault: "[]",
+			read: map[string]string{"*": "['*']", "b.example:81": "['b.example:81']", `["Bücher.example", "[2001:db8::1]:443"]`: "[Bücher.example, '[2001:db8::1]:443']"}},
 	} {
 		for _, row := range []struct {
 			name                    string
@@ -212,6 +214,9 @@ func TestWrongSettings(t *testing.T) {
 		{name: "no ratio at all", file: "trace-ratio: .nan\n", want: []string{"trace-ratio: "}},
 		{name: "no endpoint", args: []string{"--trace-endpoint", "collector"}, want: []string{"--trace-endpoint=collector: is not an address, give HOST:PORT"}},
 		{name: "a host that is none", file: "egress-deny-host: [Upper]\n", want: []string{`"Upper"`}},
+		{name: "a host to reuse nothing of that is a URL", file: "egress-no-reuse: [a.example, 'http://b.example']\n",
+			want: []string{`fetchd.yaml:1: egress-no-reuse: [a.example http://b.example]: "http://b.example" is not a host: give *, NAME, NAME:PORT, or an IP address`}},
+		{name: "the same by a flag", args: []string{"--egress-no-reuse", "*.example"}, want: []string{`--egress-no-reuse=[*.example]: "*.example" is not a host: give *`}},
 		{name: "no YAML", file: "max-fetches: [\n", want: []string{"fetchd.yaml: yaml: line"}},
 		{name: "no mapping", file: "- max-fetches\n", want: []string{"fetchd.yaml:1: want settings such as"}},
 		{name: "two documents", file: "max-fetches: 1\n---\nmax-fetches: 2\n", want: []string{"fetchd.yaml: has more than one YAML document"}},

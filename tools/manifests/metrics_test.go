@@ -49,6 +49,7 @@ var metrics = map[string][]string{
 	"fetchd_connections_dialled_total": nil,
 	"fetchd_connections_reused_total":  nil,
 	"fetchd_connections_stale_total":   nil,
+	"fetchd_connections_surplus_total": nil,
 	"fetchd_log_lines_dropped_total":   nil,
 
 	"fetchd_certificate_not_before_timestamp_seconds": {"use", "name", "serial"},
