@@ -134,6 +134,7 @@ var remedies = map[string]string{
 	"answer_before_request":         "the origin had answered before the request was sent",
 	"http_version":                  "its status line has another version of HTTP than the connection",
 	"partial_content":               "it is only a part of the whole, in a 206 response",
+	"unrequested_bytes":             "it sends more than was asked for",
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
 	"store_unavailable":             "it failed several times in a row, and is tried again within seconds",
