@@ -22,10 +22,14 @@ var profiles = []struct {
 }{{"STANDARD", classify.Standard}, {"DOWNLOAD", classify.Download}}
 
 // newClient returns a client with an empty pool.
-func newClient(t testing.TB) *fetch.Client {
+func newClient(t testing.TB, change ...func(*fetch.Config)) *fetch.Client {
 	t.Helper()
 	_, roots := certificate()
-	c, err := fetch.New(fetch.Config{RootCAs: roots, Egress: fetch.Egress{Unrestricted: true}})
+	cfg := fetch.Config{RootCAs: roots, Egress: fetch.Egress{Unrestricted: true}}
+	for _, change := range change {
+		change(&cfg)
+	}
+	c, err := fetch.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

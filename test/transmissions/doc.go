@@ -3,6 +3,6 @@
 // count requests and break connections on real sockets, over HTTP/1.1, TLS and HTTP/2.
 //
 // The tests are part of go test ./... and take 15 s. FETCHD_LONG=1 runs the long forms of
-// TestIdleConnectionsClose and TestSmuggledAnswers, which take four minutes and need an otherwise idle
-// machine.
+// TestIdleConnectionsClose, TestSmuggledAnswers and TestLateAnswers, which take five minutes and need an
+// otherwise idle machine.
 package transmissions
