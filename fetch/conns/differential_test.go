@@ -1,22 +1,17 @@
 package conns
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // only to silence it
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,132 +105,6 @@ type differential struct {
 	either bool
 }
 
-// scripted is an origin that runs the script of a row.
-type scripted struct {
-	*differential
-	net.Listener
-	url      *url.URL
-	over     chan struct{} // the client has ended
-	ended    sync.WaitGroup
-	received atomic.Pointer[string]
-}
-
-// testCertificate returns a certificate for 127.0.0.1, and the pool that trusts it.
-var testCertificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
-	s := httptest.NewTLSServer(http.NotFoundHandler())
-	s.Close()
-	roots := x509.NewCertPool()
-	roots.AddCert(s.Certificate())
-	return s.TLS.Certificates[0], roots
-})
-
-func newScripted(t testing.TB, d *differential) *scripted {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &scripted{differential: d, Listener: l, url: &url.URL{Scheme: "http", Host: l.Addr().String()}, over: make(chan struct{})}
-	if d.secure {
-		o.url.Scheme = "https"
-	}
-	o.ended.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if tcp, ok := c.(*net.TCPConn); ok && d.early {
-				_ = tcp.SetReadBuffer(16 << 10)
-			}
-			o.ended.Go(func() { o.serve(c) })
-		}
-	})
-	return o
-}
-
-// dialSmall makes a connection whose socket has room for less than a long body.
-func dialSmall(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, network, address)
-	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(16 << 10)
-	}
-	return c, err
-}
-
-// end ends the origin. The client must have closed its connections.
-func (o *scripted) end() {
-	close(o.over)
-	_ = o.Close()
-	o.ended.Wait()
-}
-
-func (o *scripted) serve(raw net.Conn) {
-	defer raw.Close()
-	c := raw
-	if o.secure {
-		certificate, _ := testCertificate()
-		// Without tickets an idle connection is readable only if it is over.
-		c = tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{certificate}, SessionTicketsDisabled: true})
-	}
-	var all bytes.Buffer
-	in := bufio.NewReader(io.TeeReader(c, &all))
-	for {
-		r, err := http.ReadRequest(in)
-		if err != nil {
-			return
-		}
-		if r.URL.Path == "/next" {
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")
-			continue
-		}
-		if !o.early {
-			if _, err := io.Copy(io.Discard, r.Body); err != nil {
-				return
-			}
-			text := strings.ReplaceAll(all.String(), o.url.Host, "origin")
-			o.received.Store(&text)
-		}
-		if !o.answer(raw, c) {
-			return
-		}
-	}
-}
-
-// answer reports whether the origin reads the next request.
-func (o *scripted) answer(raw, c net.Conn) bool {
-	text := o.head
-	if o.shape.method != http.MethodHead {
-		text += o.body
-	}
-	_, _ = io.WriteString(c, text)
-	switch o.then {
-	case keep:
-		return true
-	case shut:
-		_ = c.Close()
-	case snap:
-		if tcp, ok := raw.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-	case stay:
-		<-o.over
-	case drain:
-		if tcp, ok := raw.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite()
-		}
-		_, _ = io.Copy(io.Discard, raw)
-	}
-	return false
-}
-
-func (o *scripted) request() string {
-	if text := o.received.Load(); text != nil {
-		return *text
-	}
-	return ""
-}
-
 // ends reports whether the origin does something behind the response that clients notice.
 func (d *differential) ends() bool { return d.surplus || d.then != keep }
 
@@ -255,7 +124,7 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 		t.Fatal(err)
 	}
 	c := x.conn
-	resp, err := x.RoundTrip(d.shape.request(o.url, "/")) //nolint:bodyclose // End does
+	resp, err := x.RoundTrip(d.shape.request(o.url, "/"))
 	out.read(resp, err, func(inBody bool, err error) classify.Class {
 		if inBody {
 			return x.ClassOf(classify.PhaseTransfer, err)
@@ -280,14 +149,14 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 		t.Fatal(err)
 	}
 	out.Reused = x.Report().Reused
-	resp, err = x.RoundTrip(shape{method: http.MethodGet}.request(o.url, "/next")) //nolint:bodyclose // End does
+	resp, err = x.RoundTrip(shape{method: http.MethodGet}.request(o.url, "/next"))
 	var next outcome
 	next.read(resp, err, func(bool, error) classify.Class { return x.ClassOf(x.Phase(), err) })
 	out.Next = next.Body
 	return out
 }
 
-func until(t testing.TB, ctx context.Context, what string, done func() bool) { //nolint:revive // t comes first in tests
+func until(t testing.TB, ctx context.Context, what string, done func() bool) {
 	t.Helper()
 	if err := wait.Until(ctx, 100*time.Microsecond, done); err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -315,8 +184,12 @@ func (w *watched) Close() error {
 	return w.Conn.Close()
 }
 
+// silence stops the log of Transport, which logs unrequested bytes.
+var silence = sync.OnceFunc(func() { log.SetOutput(io.Discard) })
+
 // newTransport returns a Transport with the limits of a Pool.
 func newTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	silence()
 	_, roots := testCertificate()
 	return &http.Transport{
 		DialContext:            dial,
@@ -424,8 +297,6 @@ func (d *differential) check(t testing.TB) {
 // is around it: limits, the end of a response, early answers, broken connections, and reuse.
 func TestAgainstTransport(t *testing.T) {
 	t.Parallel()
-	log.SetOutput(io.Discard) // Transport logs unrequested bytes
-	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	names := make(map[string]bool)
 	for _, d := range differentials() {
 		name := fmt.Sprintf("%s, %s", d.shape.name, d.name)

@@ -126,7 +126,7 @@ func (o *testOrigin) get() (string, *conn, Report) {
 	x := o.open(Settings{})
 	c := x.conn
 	defer x.End()
-	resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/")) //nolint:bodyclose // End does
+	resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/"))
 	if err != nil {
 		o.Error(err)
 		return "", c, x.Report()
