@@ -210,14 +210,8 @@ func (r *bodyReader) read(total int64) error {
 	if err := r.copy(); err != nil {
 		return err
 	}
-	if !r.a.body.Truncated {
-		if r.dec.Drain(); r.raw.Err != nil {
-			return r.raw.Err
-		}
-	}
-	if r.a.isDoubtful() {
-		r.progress.mismatch = true // an upload may have bytes of it
-		return errSurplus
+	if err := r.drain(); err != nil {
+		return err
 	}
 	if conns.Fields(r.a.resp.Trailer) > conns.MaxHeaderFields {
 		return conns.ErrFields
@@ -238,6 +232,20 @@ func (r *bodyReader) read(total int64) error {
 		return r.out.commit(r.sum())
 	}
 	return r.out.finish()
+}
+
+// drain reads what may follow the coded body, and checks that the body is the answer to this request.
+func (r *bodyReader) drain() error {
+	if !r.a.body.Truncated {
+		if r.dec.Drain(); r.raw.Err != nil {
+			return r.raw.Err
+		}
+	}
+	if r.a.isDoubtful() {
+		r.progress.mismatch = true // an upload may have bytes of it
+		return errSurplus
+	}
+	return nil
 }
 
 // coding returns the content coding to undo, or "".

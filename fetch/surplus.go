@@ -33,7 +33,7 @@ func (a *attempt) disown() {
 	a.fail(errSurplus.Class, errSurplus.Phase, errSurplus.Reason)
 }
 
-// logDistrust logs that an origin has sent bytes that nobody asked for; see [conns.Config].OnDistrust.
+// logDistrust logs that an origin has sent bytes that were not requested; see [conns.Config].OnDistrust.
 func (c *Client) logDistrust(scheme, address string) {
 	origin := scheme + "://" + address
 	if address == "" {

@@ -226,7 +226,7 @@ func (s *settings) check() error {
 		}
 	}
 	if err := fetch.CheckNeverReuse(s.EgressNoReuse); err != nil {
-		return s.wrong("egress-no-reuse", err.Error())
+		return s.wrong("egress-no-reuse", fmt.Sprint(err))
 	}
 	if os.Getenv("SSLKEYLOGFILE") != "" {
 		return errors.New("SSLKEYLOGFILE is set: it makes programs write the keys of their TLS connections to a file; unset it")

@@ -53,7 +53,7 @@ func TestLateAnswers(t *testing.T) {
 					if !ok || !strings.HasPrefix(r.path, "/late/") {
 						return ok
 					}
-					time.Sleep(delay)
+					<-time.After(delay)
 					return say(c, body(r, "/second"))
 				}})
 				client := newClient(t, func(cfg *fetch.Config) { cfg.NeverReuse = row.never })
