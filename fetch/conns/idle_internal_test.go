@@ -1,3 +1,5 @@
+//go:build unix
+
 package conns
 
 import (
@@ -9,15 +11,19 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Types of TLS records.
@@ -275,24 +281,40 @@ func (f idleFault) check(t *testing.T, how string) {
 	}
 }
 
-// slowConn is a connection whose reads begin late, as on a machine that is busy: a short deadline has
-// passed by then.
+// slowConn is a connection whose deadlines do not depend on the machine. With a deadline a read gets what
+// the kernel has and does not wait, or if slow is set, it comes too late for that.
 type slowConn struct {
 	*net.TCPConn
 	slow     *atomic.Bool
 	deadline time.Time
 }
 
-func (c *slowConn) SetReadDeadline(t time.Time) error {
-	c.deadline = t
-	return c.TCPConn.SetReadDeadline(t)
-}
+func (c *slowConn) SetReadDeadline(t time.Time) error { c.deadline = t; return nil }
 
-func (c *slowConn) Read(p []byte) (int, error) {
-	if c.slow.Load() && !c.deadline.IsZero() {
-		<-time.After(time.Until(c.deadline))
+func (c *slowConn) Read(p []byte) (n int, err error) {
+	switch {
+	case c.deadline.IsZero():
+		return c.TCPConn.Read(p)
+	case c.slow.Load():
+		return 0, os.ErrDeadlineExceeded
 	}
-	return c.TCPConn.Read(p)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var got error
+	if err := raw.Read(func(fd uintptr) bool { n, got = unix.Read(int(fd), p); return true }); err != nil { //nolint:gosec // a descriptor is small
+		return 0, err
+	}
+	switch {
+	case errors.Is(got, unix.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case got != nil:
+		return 0, got
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // TestOneRecord checks that what follows a response in the same TLS record is never the answer to the
