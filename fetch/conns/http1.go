@@ -119,7 +119,7 @@ func isAlert(err error) bool {
 // readHead reads a response head, and those with 1xx before it.
 func (x *Exchange) readHead(req *http.Request) (*http.Response, error) {
 	for {
-		resp, err := http.ReadResponse(x.in, req) //nolint:bodyclose // Exchange.End does
+		resp, err := http.ReadResponse(x.in, req)
 		if err != nil {
 			return nil, err
 		}
@@ -264,7 +264,7 @@ func (b *body) Close() error { return nil }
 // complete records that the response was read to its end.
 func (x *Exchange) complete() {
 	x.whole = true
-	if x.mayReuse && x.in.Buffered() > 0 {
+	if (x.mayReuse || x.report.Reused) && x.in.Buffered() > 0 {
 		x.surplus, x.mayReuse = true, false
 		x.pool.distrust(x.conn)
 	}
@@ -279,7 +279,7 @@ func (x *Exchange) end1(c *conn) {
 			x.mayReuse = false
 		}
 		if x.writing != nil {
-			<-x.writing // at once, because it has written all or the socket is closed
+			x.mayReuse = <-x.writing == nil && x.mayReuse // at once, because the socket is closed
 		}
 		if !x.mayReuse {
 			x.pool.retire(c)

@@ -3,6 +3,7 @@
 package conns
 
 import (
+	"errors"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +57,7 @@ func (k *kernel) doPeek(fd uintptr) {
 	switch {
 	case n > 0:
 		k.state = spoke
-	case err == unix.EAGAIN: //nolint:errorlint // it is never wrapped
+	case errors.Is(err, unix.EAGAIN):
 		k.state = quiet
 	default:
 		k.state = gone

@@ -61,10 +61,6 @@ func proxyAuthorization(user *url.Userinfo) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// toProxy reports whether an address is the proxy's. The operator chose it, so the guard
-// does not judge it.
-func (p *Pool) toProxy(address string) bool { return p.proxy != nil && address == p.proxy.Host }
-
 // plainProxied reports whether requests for http URLs go to an HTTP proxy, all of them over
 // the same connections.
 func (p *Pool) plainProxied() bool {
