@@ -8,6 +8,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
+	"fetchd/fetch/fault"
 )
 
 // Credentials provides a credential for some origins (spec §8). Package auth implements
@@ -77,7 +78,7 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.setWaiting(true)
 	defer r.setWaiting(false)
 	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential); err != nil {
-		a.refreshError = printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)
+		a.refreshError = fault.Printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)
 		return classify.RefreshFailed
 	}
 	return classify.Refreshed

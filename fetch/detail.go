@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/urls"
 )
@@ -66,11 +67,11 @@ func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cau
 			logged += ": " + a.run.client.errorText(err)
 		}
 	}
-	a.note.logText = printable(a.withoutSecrets(logged), maxLoggedBytes)
-	a.note.callerText = printable(a.callerText(phase, shown), MaxDetailBytes)
+	a.note.logText = fault.Printable(a.withoutSecrets(logged), maxLoggedBytes)
+	a.note.callerText = fault.Printable(a.callerText(phase, shown), MaxDetailBytes)
 	if class == classify.StoreFailure {
 		detail, _ := storeText(shown)
-		a.note.callerText, a.note.ofStore = printable(detail, MaxDetailBytes), true
+		a.note.callerText, a.note.ofStore = fault.Printable(detail, MaxDetailBytes), true
 	}
 }
 
@@ -104,6 +105,9 @@ func (a *attempt) callerText(phase classify.Phase, err error) string {
 	}
 	if limit, ok := errors.AsType[*TimeoutError](err); ok {
 		return fmt.Sprint(limit)
+	}
+	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
+		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
 	}
 	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it
@@ -247,7 +251,7 @@ func (a *attempt) detail(d *classify.Decision) string {
 	if a.note.callerText != "" && a.note.class == d.Class {
 		text = append(append(text, ": "...), a.note.callerText...)
 	}
-	return printable(string(text), MaxDetailBytes)
+	return fault.Printable(string(text), MaxDetailBytes)
 }
 
 // address returns the address of the last hop, whether it was reached or not.
@@ -281,7 +285,7 @@ func (a *attempt) hopError() hopError {
 		e.text = a.note.logText
 	}
 	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
-		e.text = printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
+		e.text = fault.Printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
 	}
 	if a.refreshError != "" {
 		e.text += ": refresh of the credential: " + a.refreshError
@@ -311,35 +315,4 @@ func appendStatus(to []byte, code int) []byte {
 		to = append(append(to, ' '), name...)
 	}
 	return to
-}
-
-// printable returns s as one line of at most limit bytes. Control characters, direction overrides
-// and bytes that are not UTF-8 are escaped as in a Go string.
-func printable(s string, limit int) string {
-	const ellipsis = "…"
-	if len(s) <= limit && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return s
-	}
-	out := make([]byte, 0, min(len(s), limit))
-	end := 0 // where to truncate
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			out = fmt.Appendf(out, `\x%02x`, s[i])
-		case strconv.IsPrint(r):
-			out = append(out, s[i:i+n]...)
-		default:
-			quoted := strconv.QuoteRune(r)
-			out = append(out, quoted[1:len(quoted)-1]...)
-		}
-		if len(out) > limit {
-			return string(out[:end]) + ellipsis
-		}
-		if len(out) <= limit-len(ellipsis) {
-			end = len(out)
-		}
-		i += n
-	}
-	return string(out)
 }

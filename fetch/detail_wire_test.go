@@ -120,10 +120,10 @@ func TestDetails(t *testing.T) {
 			"connect_failure: permitted_addresses_failed: dial tcp 127.0.0.9:{port}: target_blocked: address_not_allowed", 0},
 		{"a TLS alert", "tls-old", "origin.test", "/s/k/200", classify.TLSHandshake,
 			"origin.test:{port} (127.0.0.1:{port}): remote error: tls: protocol version not supported",
-			"tls: remote error: tls: protocol version not supported", 0},
+			"remote error: tls: protocol version not supported", 0},
 		{"a certificate of another name", "tls-wrong-name", "origin.test", "/s/k/200", classify.TLSCertificate,
 			"origin.test:{port} (127.0.0.1:{port}): tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test",
-			"tls: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test", 0},
+			"tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test", 0},
 		{"no HTTP", "http", "origin.test", "/s/k/bad-header", classify.Protocol,
 			"origin.test:{port} (127.0.0.1:{port}): malformed MIME header", "malformed MIME header", 0},
 		{"a 500", "http", "origin.test", "/s/k/500", classify.HTTPServerError,
@@ -370,12 +370,13 @@ func TestDetailsNameOnlyTheOrigin(t *testing.T) {
 	}
 }
 
-// TestDetailThroughAProxy checks that details contain neither the proxy's address nor its text.
+// TestDetailThroughAProxy checks that details contain the status of a proxy that refuses to connect, but
+// neither its address nor its text.
 func TestDetailThroughAProxy(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, scheme, want string }{
-		{"that refuses a connection", "http", "origin.test:{port}"},
-		{"that refuses a connection, with TLS", "https", "origin.test:{port}"},
+		{"that refuses a connection", "http", "origin.test:{port}: the proxy answers CONNECT with status 502 Bad Gateway"},
+		{"that refuses a connection, with TLS", "https", "origin.test:{port}: the proxy answers CONNECT with status 502 Bad Gateway"},
 		{"that does not exist", "", "origin.test:{port}"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -144,14 +144,18 @@ func socksProxy(t *testing.T, target string) string {
 // carry is SOCKS 5 as far as a client without a password takes it (RFC 1928).
 func carry(here net.Conn, target string) {
 	defer here.Close()
-	head := make([]byte, 5) // version, command, reserved, type of address, its length
+	head := make([]byte, 5) // version, command, reserved, type of address, the length of a name
 	_, greeted := io.ReadFull(here, head[:3])
 	_, answered := here.Write([]byte{5, 0})
 	_, asked := io.ReadFull(here, head)
 	if errors.Join(greeted, answered, asked) != nil {
 		return
 	}
-	if _, err := io.CopyN(io.Discard, here, int64(head[4])+2); err != nil {
+	rest := int64(head[4]) + 2 // with the port
+	if head[3] == 1 {          // an IPv4 address
+		rest = 3 + 2
+	}
+	if _, err := io.CopyN(io.Discard, here, rest); err != nil {
 		return
 	}
 	there, err := net.Dial("tcp", target)

@@ -2,6 +2,7 @@ package fetch_test
 
 import (
 	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -20,9 +21,10 @@ import (
 // connectProxy is a proxy on loopback. It forwards CONNECT and other requests to one address,
 // whatever their target is.
 type connectProxy struct {
-	target  string
-	carried atomic.Int64
-	refuse  bool
+	target   string
+	carried  atomic.Int64
+	refuse   bool
+	password string // of the user "name"; empty: none is needed
 }
 
 // ServeHTTP implements http.Handler.
@@ -32,10 +34,17 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no", http.StatusBadGateway)
 		return
 	}
+	if p.password != "" && r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("name:"+p.password)) {
+		http.Error(w, "who are you?", http.StatusProxyAuthRequired)
+		return
+	}
 	there, err := net.Dial("tcp", p.target)
 	if err != nil {
 		http.Error(w, "unreachable", http.StatusBadGateway)
 		return
+	}
+	if r.Method != http.MethodConnect {
+		_ = r.Write(there)
 	}
 	here, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -44,8 +53,6 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method == http.MethodConnect {
 		_, _ = io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n")
-	} else {
-		_ = r.Write(there)
 	}
 	go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
 	_, _ = io.Copy(here, there)
@@ -66,7 +73,11 @@ func (p *connectProxy) serve(t *testing.T, w *wire, scheme string) *fetch.Client
 		server.Start()
 	}
 	t.Cleanup(server.Close)
-	return throughProxy(t, w, scheme+"://"+server.Listener.Addr().String(), roots)
+	user := ""
+	if p.password != "" {
+		user = "name:" + p.password + "@"
+	}
+	return throughProxy(t, w, scheme+"://"+user+server.Listener.Addr().String(), roots)
 }
 
 func throughProxy(t *testing.T, w *wire, proxy string, roots *x509.CertPool) *fetch.Client {
@@ -128,6 +139,48 @@ func TestProxy(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestProxyAnswers checks that no answer of a proxy to CONNECT is taken for that of the origin. Callers get
+// its status, and nothing that the proxy wrote.
+func TestProxyAnswers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, answer string
+		class        classify.Class
+		reason       string
+		detail       string // after the host
+	}{
+		{"407", "HTTP/1.1 407 hush\r\nProxy-Authenticate: Basic realm=hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "",
+			": the proxy answers CONNECT with status 407 Proxy Authentication Required"},
+		{"403 with a body", "HTTP/1.1 403 hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 403 Forbidden"},
+		{"502 in chunks", "HTTP/1.1 502 hush\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhush\r\n0\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 502 Bad Gateway"},
+		{"a status without a name", "HTTP/1.1 999 hush\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 999"},
+		{"a redirect", "HTTP/1.1 302 hush\r\nLocation: http://hush.example/\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 302 Found"},
+		{"200 with a body", "HTTP/1.1 200 hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "proxy_bytes", ""},
+		{"200 and bytes behind it", "HTTP/1.1 200 hush\r\n\r\nHTTP/1.1 200 hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "proxy_bytes", ""},
+		{"no HTTP", "hush hush hush\r\n\r\n", classify.ConnectFailure, "", ""},
+		{"half a head", "HTTP/1.1 200 hush\r\nX: hush", classify.ConnectFailure, "", ""},
+		{"nothing", "", classify.ConnectFailure, "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			w.client = throughProxy(t, w, fmt.Sprintf("http://127.0.0.1:%d", canned(t, row.answer)), w.origin.CA())
+			r := w.request("https", "/s/proxied/200")
+			r.Policy.MaxAttempts = 1
+			res := w.run(t.Context(), r)
+			if res.Failure == nil {
+				t.Fatalf("kind %s, want a failure", res.Kind)
+			}
+			if f := res.Failure; f.Class != row.class || f.Phase != classify.PhaseConnect || f.Reason != row.reason || f.Detail != r.URL.Host+row.detail {
+				t.Errorf("%s in %s, reason %q, detail %q; want %s in connect, %q, %q", f.Class, f.Phase, f.Reason, f.Detail, row.class, row.reason, r.URL.Host+row.detail)
+			}
+			if res.Response != nil || len(res.ErrorBody) > 0 || res.Exchanges != 0 || strings.Contains(fmt.Sprintf("%+v", *res.Failure), "hush") {
+				t.Errorf("response %+v, error body %q, %d exchanges, %+v: want nothing from the proxy", res.Response, res.ErrorBody, res.Exchanges, res.Failure)
+			}
+		})
 	}
 }
 

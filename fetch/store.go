@@ -81,7 +81,7 @@ func (r *run) isReady(err error) bool {
 	}
 	shown, reason := storeText(err)
 	r.settleAs(classify.StoreFailure, reason, "")
-	r.failure.Detail = printable(shown, MaxDetailBytes)
+	r.failure.Detail = fault.Printable(shown, MaxDetailBytes)
 	return false
 }
 

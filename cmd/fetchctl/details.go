@@ -116,11 +116,14 @@ func (d *details) complete(key attemptKey, e *pb.FetchError) {
 	defer d.mu.Unlock()
 	text := d.errors[key]
 	delete(d.errors, key)
-	if text == "" || d.proxy == "" && e.GetPhase() != pb.Phase_PHASE_RESOLVE || strings.Contains(e.GetDetail(), text) {
+	if text == "" || d.proxy == "" && e.GetPhase() != pb.Phase_PHASE_RESOLVE {
 		return
 	}
 	if d.proxy != "" && e.GetPhase() == pb.Phase_PHASE_CONNECT && !strings.Contains(text, d.proxy) {
 		text = "proxy " + d.proxy + ": " + text // the text of a CONNECT that the proxy refused does not name it
+	}
+	if strings.Contains(e.GetDetail(), text) {
+		return
 	}
 	host, rest, _ := strings.Cut(e.GetDetail(), ": ")
 	if status, _, ok := strings.Cut(rest, ": "); ok && strings.HasPrefix(status, "status ") {

@@ -123,7 +123,10 @@ func (d *dialling) connect() error {
 		ConnectDone:  func(string, string, error) { d.leave(&d.connectStart, &d.report.Connect) },
 	})
 	raw, err := dial(ctx, "tcp", address)
-	if err != nil {
+	switch {
+	case err != nil && p.proxy != nil:
+		return fmt.Errorf("proxyconnect tcp: %w", err)
+	case err != nil:
 		return err
 	}
 	d.socket = p.newSocket(raw, p.proxy != nil)
@@ -180,10 +183,7 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 	secure := tls.Client(nc, config)
 	err := secure.HandshakeContext(context.Background()) // the closed socket ends it
 	d.socket.meter, d.heavy = nil, meter.heavy
-	switch {
-	case err != nil && d.pool.proxy == nil: // behind a proxy such an error is that of the handshake with the proxy
-		return nil, fault.InPhase(classify.PhaseTLS, err)
-	case err != nil:
+	if err != nil {
 		return nil, err
 	}
 	d.leave(&d.tlsStart, &d.report.TLS)

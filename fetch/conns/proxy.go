@@ -21,7 +21,7 @@ import (
 // ProxyError is the answer of a proxy that did not connect to the origin.
 type ProxyError struct {
 	Status int    // of the answer to CONNECT
-	Text   string // what the proxy says beside the status; not for callers
+	Text   string // what the proxy says next to the status; not for callers
 }
 
 // Error returns the whole answer.
@@ -81,7 +81,7 @@ func (d *dialling) reach() (net.Conn, error) {
 		config.ServerName, config.NextProtos = at.Hostname(), []string{"http/1.1"}
 		secure := tls.Client(d.socket, config)
 		if err := secure.HandshakeContext(context.Background()); err != nil { // a part of connecting: the TLS phase is that of the origin
-			return nil, fault.InPhase(classify.PhaseTLS, err)
+			return nil, fault.InPhase(classify.PhaseTLS, fmt.Errorf("proxyconnect tcp: %w", err))
 		}
 		nc = secure
 	}
