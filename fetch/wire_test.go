@@ -307,13 +307,24 @@ func TestErrorClasses(t *testing.T) {
 // certificate. It refuses after the client has finished its handshake, so its alert may be lost.
 func TestClientCertificateWanted(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	res := w.run(t.Context(), w.request("mtls", "/s/mtls/200"))
-	if res.Failure == nil || res.Failure.Class != classify.TLSHandshake {
-		t.Errorf("failure %+v, want TLS_HANDSHAKE", res.Failure)
-	}
-	if n := len(w.origin.Requests("mtls")); n != 0 {
-		t.Errorf("the origin saw %d requests, want none", n)
+	for _, proxy := range []string{"no", "http", "https", "socks5"} {
+		t.Run(proxy+" proxy", func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			switch proxy {
+			case "http", "https":
+				w.client = (&connectProxy{target: w.origin.Addr("mtls")}).serve(t, w, proxy)
+			case "socks5":
+				w.client = throughProxy(t, w, "socks5://"+socksProxy(t, w.origin.Addr("mtls")), w.origin.CA())
+			}
+			res := w.run(t.Context(), w.request("mtls", "/s/mtls/200"))
+			if res.Failure == nil || res.Failure.Class != classify.TLSHandshake {
+				t.Errorf("failure %+v, want TLS_HANDSHAKE", res.Failure)
+			}
+			if n := len(w.origin.Requests("mtls")); n != 0 {
+				t.Errorf("the origin saw %d requests, want none", n)
+			}
+		})
 	}
 }
 

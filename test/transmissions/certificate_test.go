@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"fetchd/classify"
+	"fetchd/fetch"
 )
 
 // TestCertificateDemanded fetches from an origin that demands a client certificate, which the client
 // does not have. In TLS 1.3 the client has finished its side of the handshake before the origin refuses
 // it, and may have sent its request by then. Every fetch must end in the same way, also if a reset
-// destroys the alert of the origin.
+// destroys the alert of the origin, and also through a proxy, which passes the reset on.
 func TestCertificateDemanded(t *testing.T) {
 	t.Parallel()
 	const runs = 12
@@ -23,9 +25,16 @@ func TestCertificateDemanded(t *testing.T) {
 			refused func(net.Conn) bool
 		}{{"close in order", leave}, {"close", nil}, {"reset", reset1}} {
 			for _, p := range profiles {
-				for _, method := range []string{http.MethodGet, http.MethodPut} {
-					t.Run(fmt.Sprintf("%s, %s, %s, %s", version, after.name, p.name, method), func(t *testing.T) {
+				for _, row := range []struct {
+					method  string
+					proxied bool
+				}{{http.MethodGet, false}, {http.MethodPut, false}, {http.MethodGet, true}} {
+					t.Run(fmt.Sprintf("%s, %s, %s, %s, proxied %t", version, after.name, p.name, row.method, row.proxied), func(t *testing.T) {
 						t.Parallel()
+						var proxy *url.URL
+						if row.proxied {
+							proxy = startProxy(t)
+						}
 						s := script{http1: answer1, refused: after.refused, secure: &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}}
 						if version == "HTTP/2" {
 							s.http2 = answer2
@@ -37,7 +46,7 @@ func TestCertificateDemanded(t *testing.T) {
 							want = "tls_handshake after 1 attempts, N5, retryable false"
 						}
 						for i := range runs {
-							e := run(t.Context(), newClient(t), newRequest(t, p.profile, method, o.url+"/certificate"))
+							e := run(t.Context(), newClient(t, func(c *fetch.Config) { c.Proxy = proxy }), newRequest(t, p.profile, row.method, o.url+"/certificate"))
 							got := "success"
 							if e.Failure != nil {
 								got = fmt.Sprintf("%s after %d attempts, %s, retryable %t", e.class(), e.Attempts, e.Rule, e.Failure.Retryable)

@@ -32,11 +32,16 @@ func leave(c net.Conn) bool {
 	if f, ok := c.(*frames); ok {
 		c = f.Conn
 	}
+	closeWrite(c)
+	_, _ = io.Copy(io.Discard, c)
+	return false
+}
+
+// closeWrite ends this side of a connection.
+func closeWrite(c net.Conn) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
-	_, _ = io.Copy(io.Discard, c)
-	return false
 }
 
 // late408 answers a request that the client has not sent.
