@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +140,65 @@ func TestRecord(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordThroughProxy checks that a proxy changes nothing in what is recorded, except that the address
+// of the origin is not known.
+func TestRecordThroughProxy(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"http", "https", "socks5"} {
+		for _, listener := range []string{"http", "https"} {
+			for _, row := range []struct {
+				name, method, script string
+				body                 int // bytes
+			}{
+				{"a 503, then a body", http.MethodGet, "503:size=100/200:size=100000", 0},
+				{"a long request", http.MethodPut, "200:size=100", 100_000},
+			} {
+				t.Run(fmt.Sprintf("%s, %s by %s", row.name, listener, scheme), func(t *testing.T) {
+					t.Parallel()
+					w := newWire(t)
+					record := func() []*taped {
+						r, to := w.request(listener, "/cycle/k/"+row.script), new(tape)
+						r.Method, r.Recorder, r.Delivery = row.method, to, fetch.Digest
+						if row.body > 0 {
+							r.Body = make([]byte, row.body)
+						}
+						if out := w.client.Fetch(t.Context(), r, nil); out.Kind != classify.Success {
+							t.Fatalf("failure %+v", out.Failure)
+						}
+						return to.recordings
+					}
+					direct := record()
+					if scheme == "socks5" {
+						w.client = throughProxy(t, w, "socks5://"+socksProxy(t, w.origin.Addr(listener)), w.origin.CA())
+					} else {
+						w.client = (&connectProxy{target: w.origin.Addr(listener), password: "hush"}).serve(t, w, scheme)
+					}
+					proxied := record()
+					if len(proxied) != len(direct) {
+						t.Fatalf("%d recordings, want %d", len(proxied), len(direct))
+					}
+					for i, want := range direct {
+						got := proxied[i]
+						if !bytes.Equal(got.sent, want.sent) {
+							t.Errorf("exchange %d: sent %.300q, want %.300q", i, got.sent, want.sent)
+						}
+						if got, want := dateLine.ReplaceAll(got.received, nil), dateLine.ReplaceAll(want.received, nil); !bytes.Equal(got, want) {
+							t.Errorf("exchange %d: received %.300q, want %.300q", i, got, want)
+						}
+						want := *want.exchange
+						want.Start, want.RemoteAddress = got.exchange.Start, ""
+						if !reflect.DeepEqual(*got.exchange, want) {
+							t.Errorf("exchange %d: %+v, want %+v", i, *got.exchange, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+var dateLine = regexp.MustCompile("(?m)^Date: .*$")
 
 // wantReceived checks what was recorded of a response. A whole body has n bytes, any other at least n.
 func (w *wire) wantReceived(listener string, got *taped, n int64, whole bool) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,10 +11,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/warc"
 )
 
 // TestCurlTable checks that the script runs every row of the table in the help.
@@ -137,9 +142,98 @@ func TestDownloadProxies(t *testing.T) {
 	if proxied, direct := o.Requests("proxied"), o.Requests("direct"); len(proxied) != 1 || len(direct) != 1 {
 		t.Errorf("%d requests by the proxy and %d without it, want one each", len(proxied), len(direct))
 	}
-	got = runWith(t.Context(), "", env, "get", "--warc", dir+"/x.warc", "http://proxied.test/s/proxied/200")
-	if got.code != 2 || !strings.Contains(got.err, "http_proxy: names a proxy, and a fetch through a proxy is not recorded") {
-		t.Errorf("recorded through a proxy: exit status %d, %q", got.code, got.err)
+}
+
+// TestDownloadRecordsProxies checks that one file has the records of downloads through the proxy of the
+// environment and past it.
+func TestDownloadRecordsProxies(t *testing.T) {
+	t.Parallel()
+	o, dir := startOrigin(t), t.TempDir()
+	addr, stop := startProxy(o.Addr("http"))
+	t.Cleanup(stop)
+	env := map[string]string{"http_proxy": "http://user:hush@" + addr}
+	got := runWith(t.Context(), "", env, "download", "-d", dir, "--warc", dir+"/both.warc", "http://proxied.test/s/proxied/200:size=10", o.URL("http", "/s/direct/200:size=20"))
+	if got.code != 0 {
+		t.Errorf("exit status %d, %q", got.code, got.err)
+	}
+	if records := readWARC(t, dir+"/both.warc"); len(records) != 4 {
+		t.Errorf("%d records, want 4: %+v", len(records), records)
+	}
+}
+
+// warcRecord is what is equal in two records of equal exchanges.
+type warcRecord struct {
+	warcType  warc.Type
+	uri       string
+	protocol  string
+	block     string
+	addressed bool // has WARC-IP-Address
+}
+
+var dateLine = regexp.MustCompile("(?m)^Date: .*$")
+
+// readWARC reads the requests and responses of a file, which must not contain the password of a proxy.
+func readWARC(t *testing.T, name string) (records []warcRecord) {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"hush", "Proxy-Authorization", base64.StdEncoding.EncodeToString([]byte("user:hush"))} {
+		if bytes.Contains(data, []byte(secret)) {
+			t.Errorf("%s contains %q", name, secret)
+		}
+	}
+	r := warc.NewReader(bytes.NewReader(data), warc.ReaderOptions{Verify: true})
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return records
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, err := io.ReadAll(record.Block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record.Type != warc.Warcinfo {
+			records = append(records, warcRecord{record.Type, record.TargetURI, strings.Join(record.Protocol, " "), dateLine.ReplaceAllString(string(block), ""), record.IPAddress.IsValid()})
+		}
+	}
+}
+
+// TestRecordThroughProxy checks that the records of a fetch through a proxy are equal to those of one
+// without, except that the address of the origin is not known.
+func TestRecordThroughProxy(t *testing.T) {
+	t.Parallel()
+	for _, listener := range []string{"http", "https"} {
+		t.Run(listener, func(t *testing.T) {
+			t.Parallel()
+			o, dir := startOrigin(t), t.TempDir()
+			addr, stop := startProxy(o.Addr(listener))
+			t.Cleanup(stop)
+			if err := os.WriteFile(dir+"/ca.pem", o.CAPEM(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			record := func(name, proxy string) []warcRecord {
+				got := runWith(t.Context(), "", nil, "get", "-x", proxy, "--cacert", dir+"/ca.pem", "--warc", dir+"/"+name, o.URL(listener, "/cycle/recorded/503/200:size=3000"))
+				if got.code != 0 {
+					t.Fatalf("exit status %d, %q", got.code, got.err)
+				}
+				return readWARC(t, dir+"/"+name)
+			}
+			want, got := record("direct.warc", ""), record("proxied.warc", "http://user:hush@"+addr)
+			for i := range want {
+				if !want[i].addressed {
+					t.Errorf("record %d: no address without a proxy", i)
+				}
+				want[i].addressed = false
+			}
+			if len(want) != 4 || !slices.Equal(got, want) {
+				t.Errorf("%+v\nwant %+v", got, want)
+			}
+		})
 	}
 }
 
@@ -193,7 +287,8 @@ func TestWholeDetail(t *testing.T) {
 		{"a resolver", "", pb.Phase_PHASE_RESOLVE, "a.test: lookup: no such host", "dial tcp: lookup a.test on 192.0.2.53:53: no such host", "a.test: dial tcp: lookup a.test on 192.0.2.53:53: no such host"},
 		{"an address", "", pb.Phase_PHASE_CONNECT, "a.test (192.0.2.1:80): dial tcp: connect: connection refused", "dial tcp 192.0.2.1:80: connect: connection refused", "a.test (192.0.2.1:80): dial tcp: connect: connection refused"},
 		{"a proxy", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test", "proxyconnect tcp: EOF", "a.test: proxy p.test:1: proxyconnect tcp: EOF"},
-		{"a proxy that refuses", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test", "Proxy Authentication Required", "a.test: proxy p.test:1: Proxy Authentication Required"},
+		{"a proxy that refuses", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test: the proxy answers CONNECT with status 407 Proxy Authentication Required", "the proxy answers CONNECT with status 407 Who are you?", "a.test: proxy p.test:1: the proxy answers CONNECT with status 407 Who are you?"},
+		{"a proxy that refuses in usual words", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test: the proxy answers CONNECT with status 502 Bad Gateway", "the proxy answers CONNECT with status 502 Bad Gateway", "a.test: proxy p.test:1: the proxy answers CONNECT with status 502 Bad Gateway"},
 		{"an error that names the proxy", "p.test:1", pb.Phase_PHASE_CONNECT, "a.test", "socks connect tcp p.test:1->a.test:80: EOF", "a.test: socks connect tcp p.test:1->a.test:80: EOF"},
 		{"a status before an error", "p.test:1", pb.Phase_PHASE_TRANSFER, "a.test: status 200 OK: EOF", "read tcp: EOF", "a.test: status 200 OK: read tcp: EOF"},
 		{"a status alone", "p.test:1", pb.Phase_PHASE_PROCESSING, "a.test: status 503 Service Unavailable", "status 503 Service Unavailable", "a.test: status 503 Service Unavailable"},

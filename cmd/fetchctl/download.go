@@ -50,11 +50,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 	if err := checkWARC(c.WARC, c.Server, "leave out --server and FETCHD_SERVER"); err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	recorded := ""
-	if c.WARC != nil {
-		recorded = "--warc"
-	}
-	if err := c.insideFlags.check(c.Server, recorded); err != nil {
+	if err := c.insideFlags.check(c.Server); err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	records := new(stores.Set)

@@ -24,16 +24,13 @@ type insideFlags struct {
 	CACert string  `name:"cacert" group:"Service:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file instead of the system's. Not with --server."`
 }
 
-// check rejects flags that do not go with --server or a recording. recorded is the flag that asks for
-// one, if any.
-func (f *insideFlags) check(server, recorded string) error {
+// check rejects flags that do not go with --server.
+func (f *insideFlags) check(server string) error {
 	switch {
 	case f.Proxy != nil && server != "":
 		return cli.UsageError("--proxy", "is for the service inside fetchctl: the operator of the one at --server or FETCHD_SERVER sets it with --egress-proxy")
 	case f.CACert != "" && server != "":
 		return cli.UsageError("--cacert", "is for the service inside fetchctl: the operator of the one at --server or FETCHD_SERVER sets it with --egress-ca-file. For the connection to the service itself there is --tls-ca-file")
-	case f.Proxy != nil && *f.Proxy != "" && recorded != "":
-		return cli.UsageError("--proxy", fmt.Sprintf("cannot be combined with %s: a fetch through a proxy is not recorded. Leave out one of them", recorded))
 	}
 	return nil
 }
@@ -214,9 +211,6 @@ func (r *router) Fetch(ctx context.Context, req *pb.FetchRequest, opts ...grpc.C
 	used, ok := r.proxies.of(req.GetUrl())
 	if !ok {
 		return r.FetchServiceClient.Fetch(ctx, req, opts...)
-	}
-	if req.GetRecord() != nil {
-		return nil, cli.UsageError(used.name, "names a proxy, and a fetch through a proxy is not recorded: give --proxy '' if the origin can be reached without it")
 	}
 	svc, err := r.service(used.url)
 	if err != nil {

@@ -74,14 +74,7 @@ func (c *getCmd) check() error {
 	if err := c.checkStore(); err != nil {
 		return err
 	}
-	recorded := ""
-	if policy := c.recordPolicy(); policy != nil {
-		recorded = "--record"
-		if c.WARC != nil {
-			recorded = "--warc"
-		}
-	}
-	if err := c.insideFlags.check(c.Server, recorded); err != nil {
+	if err := c.insideFlags.check(c.Server); err != nil {
 		return err
 	}
 	if err := cli.CheckScheme("URL", c.URL); err != nil {

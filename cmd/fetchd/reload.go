@@ -191,12 +191,6 @@ func (s *settings) readStores(before *stores.Set) (*stores.Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--stores-file: %w", err)
 	}
-	for a := range found.Archives() {
-		if s.EgressProxy != "" {
-			found.Without(before).Drop()
-			return nil, fmt.Errorf("--stores-file: %s: %s records, which cannot be combined with --egress-proxy: remove one of them", s.StoresFile, a.Name())
-		}
-	}
 	return found, nil
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,6 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
 )
 
 // TestStoresReload adds, breaks and removes stores while the service runs.
@@ -50,18 +48,6 @@ func TestStoresReload(t *testing.T) {
 				t.Errorf("%v, want code %s", err, row.code)
 			}
 		})
-	}
-}
-
-// TestRecordsThroughProxy checks that a store for records is refused beside a proxy.
-func TestRecordsThroughProxy(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	file := f.write("stores.yaml", []byte("stores:\n  pages: {url: 'warc+file://"+f.dir+"/pages'}\n"))
-	var s settings
-	s.StoresFile, s.EgressProxy = file, "http://127.0.0.1:3128"
-	if _, err := s.readStores(new(stores.Set)); !strings.Contains(fmt.Sprint(err), "pages records, which cannot be combined with --egress-proxy") {
-		t.Errorf("%v, want an error that names the store and the flag", err)
 	}
 }
 
