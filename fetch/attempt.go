@@ -155,7 +155,7 @@ func (a *attempt) send() *http.Response {
 
 func (a *attempt) newExchange() *conns.Exchange {
 	req := a.run.req
-	settings := conns.Settings{ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory}
+	settings := conns.Settings{ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory, TLSDetails: req.TLSDetails}
 	a.beginRecording(&settings)
 	x := a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, settings)
 	a.setExchange(x)

@@ -117,6 +117,12 @@ type Hop struct {
 // Exchange describes how a request was sent and its response received.
 type Exchange = conns.Report
 
+// TLSDetails describe the TLS handshake with an origin.
+type TLSDetails = conns.TLSDetails
+
+// Certificate describes the certificate of an origin.
+type Certificate = conns.Certificate
+
 // Failure describes why an attempt or a fetch failed.
 type Failure struct {
 	Class       classify.Class

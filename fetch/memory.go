@@ -14,6 +14,10 @@ import (
 // request with the header, which the loop check needs.
 const hopBytes = 4 << 10
 
+// tlsDetailsBytes is the memory of [conns.TLSDetails], also as a message. That of the first hop is part
+// of the fixed charge.
+const tlsDetailsBytes = 2 << 10
+
 // ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
 // fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
 var ErrOutOfMemory error = fault.OutOfMemory
@@ -63,6 +67,9 @@ func (a *attempt) releaseHead() {
 // chargeHop charges the fetch for a hop after the first.
 func (a *attempt) chargeHop(next *hopRequest) bool {
 	n := hopBytes + 4*int64(len(next.urlText())) // parsed, as text, as Location, and in the events
+	if a.run.req.TLSDetails {
+		n += tlsDetailsBytes
+	}
 	if !a.run.req.Memory.Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhasePolicy)
 		return false

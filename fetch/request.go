@@ -137,6 +137,8 @@ type Request struct {
 	HoldBackBytes int64
 	// ErrorBodyBytes is the maximum size of [Outcome].ErrorBody (spec I5).
 	ErrorBodyBytes int
+	// TLSDetails makes hops describe the TLS handshake; see [Exchange].TLSDetails.
+	TLSDetails bool
 	// OmitDigest skips computing the SHA-256 unless Integrity requires it.
 	OmitDigest bool
 

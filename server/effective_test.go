@@ -79,7 +79,7 @@ func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	}
 }
 
-// TestEffectiveLevelOfUnary checks that the effective level of ALL is ATTEMPTS in FetchUnary.
+// TestEffectiveLevelOfUnary checks the effective levels of FetchUnary.
 func TestEffectiveLevelOfUnary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -87,7 +87,7 @@ func TestEffectiveLevelOfUnary(t *testing.T) {
 		pb.EventLevel_EVENT_LEVEL_UNSPECIFIED: pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
 		pb.EventLevel_EVENT_LEVEL_OUTCOME:     pb.EventLevel_EVENT_LEVEL_OUTCOME,
 		pb.EventLevel_EVENT_LEVEL_ATTEMPTS:    pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
-		pb.EventLevel_EVENT_LEVEL_ALL:         pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+		pb.EventLevel_EVENT_LEVEL_ALL:         pb.EventLevel_EVENT_LEVEL_ALL,
 	} {
 		in := r.request("/s/k/200")
 		in.EventLevel = asked

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/classify"
 	"fetchd/fetch"
@@ -171,10 +172,17 @@ func hop(h *fetch.Hop) *pb.Hop {
 	m.StartOffset, m.Exchange = d.of(h.Start), to
 	to.ResolveDuration, to.ConnectDuration, to.TlsDuration = d.happened(x.Resolve), d.happened(x.Connect), d.happened(x.TLS)
 	to.ProcessingDuration, to.TransferDuration, to.BackpressureDuration = d.happened(x.Processing), d.happened(x.Transfer), d.happened(x.Backpressure)
+	if details := x.TLSDetails; details != nil {
+		to.TlsCipherSuite, to.AlpnProtocol, to.Certificate = details.CipherSuite, details.ALPN, certificate(&details.Certificate)
+	}
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
 	return m
+}
+
+func certificate(c *fetch.Certificate) *pb.Certificate {
+	return &pb.Certificate{Subject: c.Subject, Issuer: c.Issuer, NotAfter: timestamppb.New(c.NotAfter), Sha256: c.SHA256}
 }
 
 // durations holds messages for durations, to make several in one allocation.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -61,6 +62,56 @@ func TestEventLevels(t *testing.T) {
 			for _, e := range a.events {
 				if followed := e.GetRedirectFollowed(); followed != nil && (len(followed.GetHop().GetHeaders()) > 0) != row.headers {
 					t.Errorf("a redirect has %d headers, wanted there: %v", len(followed.GetHop().GetHeaders()), row.headers)
+				}
+			}
+		})
+	}
+}
+
+// TestTLSDetails checks at which levels an exchange describes its certificate, in the events and in the
+// outcome.
+func TestTLSDetails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name, listener string
+		level          pb.EventLevel
+		suite, alpn    string
+		certificate    bool
+	}{
+		{"OUTCOME", "https", pb.EventLevel_EVENT_LEVEL_OUTCOME, "", "", false},
+		{"ATTEMPTS", "https", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, "", "", false},
+		{"ALL", "https", pb.EventLevel_EVENT_LEVEL_ALL, "TLS_AES_128_GCM_SHA256", "h2", true},
+		{"ALL without TLS", "http", pb.EventLevel_EVENT_LEVEL_ALL, "", "", false},
+		{"OUTCOME, expired", "tls-expired", pb.EventLevel_EVENT_LEVEL_OUTCOME, "", "", true},
+		{"ALL, expired", "tls-expired", pb.EventLevel_EVENT_LEVEL_ALL, "", "", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
+			in := r.request("/s/details/200")
+			in.Url, in.EventLevel = r.Origin.URL(row.listener, "/s/details/200"), row.level
+			a, unary := r.mustFetch(in), r.mustUnary(in)
+			hops := slices.Concat(a.outcome.GetHops(), unary.GetOutcome().GetHops())
+			finished := slices.Clone(unary.GetAttempts())
+			for _, e := range a.events {
+				if f := e.GetAttemptFinished(); f != nil {
+					finished = append(finished, f)
+				}
+			}
+			for _, f := range finished {
+				hops = append(hops, f.GetHops()...)
+			}
+			if want := 2 + len(finished); len(hops) != want {
+				t.Fatalf("%d hops, want %d", len(hops), want)
+			}
+			for _, h := range hops {
+				x := h.GetExchange()
+				c := x.GetCertificate()
+				if x.GetTlsCipherSuite() != row.suite || x.GetAlpnProtocol() != row.alpn || (c != nil) != row.certificate {
+					t.Errorf("%q, %q, %v; want %q, %q, a certificate: %t", x.GetTlsCipherSuite(), x.GetAlpnProtocol(), c, row.suite, row.alpn, row.certificate)
+				}
+				if expired := c.GetNotAfter().AsTime().Before(time.Now()); c != nil && (c.GetSubject() == "" || c.GetIssuer() == "" || len(c.GetSha256()) != 64 || expired != (row.listener == "tls-expired")) {
+					t.Errorf("certificate %v", c)
 				}
 			}
 		})

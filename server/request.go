@@ -247,6 +247,7 @@ func setter(given bool) fetch.Setter {
 
 func (c *conversion) rest() {
 	c.out.Events = enum(&c.violations, "event_level", c.in.GetEventLevel(), levels)
+	c.out.TLSDetails = c.out.Events == fetch.All
 	c.out.Cookies = enum(&c.violations, "cookie_mode", c.in.GetCookieMode(), cookieModes)
 	c.out.Labels = c.in.GetLabels()
 	if n := len(c.out.Labels); n > maxLabels {

@@ -207,7 +207,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if p.events == fetch.All || p.events == fetch.Attempts {
 		// The answer holds finished attempts only. With all events it could hold the headers of
 		// 220 hops, which exceeds the client's limit for a message.
-		p.events, p.req.Events = fetch.Attempts, fetch.Ends
+		p.req.Events = fetch.Ends
 	}
 	var attempts []*pb.AttemptFinished
 	kept := keptAttempts{memory: t.memory}

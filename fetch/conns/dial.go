@@ -184,6 +184,7 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 	err := secure.HandshakeContext(context.Background()) // the closed socket ends it
 	d.socket.meter, d.heavy = nil, meter.heavy
 	if err != nil {
+		d.noteRejected(err)
 		return nil, err
 	}
 	d.leave(&d.tlsStart, &d.report.TLS)

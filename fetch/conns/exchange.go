@@ -33,6 +33,9 @@ type Settings struct {
 	// Tap takes the bytes of the exchange. The exchange then uses HTTP/1.1, and only connections
 	// that serve exchanges with a tap. Nil means none.
 	Tap Tap
+	// TLSDetails makes the report describe the TLS handshake. A certificate that was rejected is
+	// always described.
+	TLSDetails bool
 }
 
 // Tap takes what an exchange sends and receives, above TLS and before any byte of it is used. What
@@ -64,6 +67,10 @@ type Report struct {
 	Protocol string
 	// TLSVersion is for example "TLS 1.3". It is empty without TLS.
 	TLSVersion string
+	// TLSDetails describe the handshake of the connection, which may have been that of an earlier
+	// exchange. They are nil without TLS, and unless [Settings].TLSDetails is set or the certificate was
+	// rejected.
+	TLSDetails *TLSDetails
 	// Reused reports whether the connection had carried an earlier request.
 	Reused bool
 	// Sent reports whether the origin may have seen the request.
@@ -205,6 +212,9 @@ func (x *Exchange) Connect(t Target) error {
 	}
 	x.unused, x.report.Reused = true, reused
 	x.report.RemoteAddress, x.report.TLSVersion = x.conn.socket.remote, x.conn.tls
+	if x.settings.TLSDetails {
+		x.report.TLSDetails = x.conn.tlsDetails()
+	}
 	return nil
 }
 

@@ -6,9 +6,9 @@
 // no field are in fields that begin with an underscore:
 //
 //   - log: _fetchId, _outcome
-//   - entry: _attempt, _hop, _rule, _protocol, _tlsVersion, _connectionReused,
-//     _backpressure (milliseconds in which the caller did not read; they are a part
-//     of receive), _error, _unfinished
+//   - entry: _attempt, _hop, _rule, _protocol, _tlsVersion, _tlsCipherSuite, _alpnProtocol,
+//     _certificate (of the origin), _connectionReused, _backpressure (milliseconds in which the
+//     caller did not read; they are a part of receive), _error, _unfinished
 //   - response: _error, the same in a line, where browsers look for it
 //
 // Specification: http://www.softwareishard.com/blog/har-12-spec/

@@ -19,6 +19,10 @@ func (w *writer) entry(a *timeline.Attempt, i int) entry {
 		Protocol: x.GetProtocol(), TLSVersion: x.GetTlsVersion(), Reused: x.GetConnectionReused(),
 		Backpressure: msOf(x.GetBackpressureDuration().AsDuration()), Unfinished: h.Unfinished,
 	}
+	e.CipherSuite, e.ALPN = x.GetTlsCipherSuite(), x.GetAlpnProtocol()
+	if c := x.GetCertificate(); c != nil {
+		e.Certificate = &cert{c.GetSubject(), c.GetIssuer(), moment(c.GetNotAfter().AsTime()), c.GetSha256()}
+	}
 	e.Time = e.Timings.sum()
 	if host, port, err := net.SplitHostPort(x.GetRemoteAddress()); err == nil {
 		host, _, _ = strings.Cut(host, "%")

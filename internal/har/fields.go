@@ -63,10 +63,20 @@ type entry struct {
 	Rule         string   `json:"_rule,omitempty"`
 	Protocol     string   `json:"_protocol,omitempty"`
 	TLSVersion   string   `json:"_tlsVersion,omitempty"`
+	CipherSuite  string   `json:"_tlsCipherSuite,omitempty"`
+	ALPN         string   `json:"_alpnProtocol,omitempty"`
+	Certificate  *cert    `json:"_certificate,omitempty"`
 	Reused       bool     `json:"_connectionReused"`
 	Backpressure ms       `json:"_backpressure"`
 	Error        *failure `json:"_error,omitempty"`
 	Unfinished   bool     `json:"_unfinished,omitempty"`
+}
+
+type cert struct {
+	Subject  string `json:"subject"`
+	Issuer   string `json:"issuer"`
+	NotAfter moment `json:"notAfter"`
+	SHA256   string `json:"sha256"`
 }
 
 type failure struct {

@@ -79,12 +79,16 @@ Classes may be added. If you do not know one, use the failure type and ` + "`ret
 ` + "```" + `
 connect_refused    example.com (192.0.2.7:443): dial tcp: connect: connection refused
 dns_not_found      no-such.example: lookup: no such host
+connect_failure    example.com: the proxy answers CONNECT with status 407 Proxy Authentication Required
 tls_certificate    example.com (192.0.2.7:443): tls: failed to verify certificate: x509: certificate is valid for example.net, not example.com
 http_server_error  example.com (192.0.2.7:443): status 503 Service Unavailable
 body_interrupted   example.com (192.0.2.7:443): status 200 OK: read tcp: read: connection reset by peer
 ` + "```" + `
 
 Do not parse it: it may change with any version, and may quote the origin. The original error is in the log of the service.
+
+If a certificate was rejected, ` + "`exchange.certificate`" + ` of the last hop describes it: its subject, its issuer, when it expires, and its SHA-256. ` + "`fetchctl get`" + ` prints it. With
+` + "`EVENT_LEVEL_ALL`" + ` every hop describes the certificate of its origin, and has the cipher suite and the protocol of ALPN.
 
 ## The rules
 

@@ -124,6 +124,9 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 		Label(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
 	r.Line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
 	r.detail(e)
+	if hops := o.GetHops(); len(hops) > 0 && e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE {
+		r.certificate(hops[len(hops)-1].GetExchange())
+	}
 	if target := RedirectTarget(o); target != "" && !r.Brief {
 		r.Line("  " + r.Paint.Paint(cli.Dim, "the redirect leads to "+cli.Escape(target)))
 	}
@@ -140,6 +143,23 @@ func (r *Reporter) detail(e *pb.FetchError) {
 	if e.GetDetail() != "" {
 		r.Line("  " + r.Paint.Paint(cli.Dim, cli.Escape(e.GetDetail())))
 	}
+}
+
+// certificate prints the certificate of an origin on a separate line, such as
+//
+//	certificate: CN=example.com, signed by CN=Example CA, valid until 2026-01-02 03:04:05 UTC, sha256 …
+func (r *Reporter) certificate(x *pb.Exchange) {
+	if c := x.GetCertificate(); c != nil {
+		r.Line("  " + r.Paint.Paint(cli.Dim, fmt.Sprintf("certificate: %s, signed by %s, valid until %s, sha256 %s", nameOf(c.GetSubject()), nameOf(c.GetIssuer()),
+			c.GetNotAfter().AsTime().Format("2006-01-02 15:04:05 UTC"), cli.Escape(c.GetSha256()))))
+	}
+}
+
+func nameOf(name string) string {
+	if name == "" {
+		return "no name"
+	}
+	return cli.Escape(name)
 }
 
 func retryable(yes bool) string {

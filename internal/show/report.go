@@ -122,6 +122,9 @@ func (r *Reporter) Attempt(e *pb.AttemptFinished, spent time.Duration) {
 	}
 	if r.Verbose {
 		r.Line("  " + r.Paint.Paint(cli.Dim, exchangeText(e.GetExchange())))
+		if e.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE { // otherwise the outcome has it
+			r.certificate(e.GetExchange())
+		}
 	}
 }
 
@@ -170,7 +173,7 @@ func Decision(d *pb.RetryDecision) string {
 
 // exchangeText returns the connection and the phases of a hop.
 func exchangeText(x *pb.Exchange) string {
-	parts := []string{cli.Escape(x.GetRemoteAddress()), cli.Escape(x.GetProtocol()), cli.Escape(x.GetTlsVersion())}
+	parts := []string{cli.Escape(x.GetRemoteAddress()), cli.Escape(x.GetProtocol()), cli.Escape(x.GetTlsVersion()), cli.Escape(x.GetTlsCipherSuite())}
 	if x.GetConnectionReused() {
 		parts = append(parts, "reused")
 	}

@@ -739,8 +739,8 @@ const (
 	EventLevel_EVENT_LEVEL_OUTCOME EventLevel = 1
 	// Admission, attempts, responses and heartbeats.
 	EventLevel_EVENT_LEVEL_ATTEMPTS EventLevel = 2
-	// All of these, and redirects with their headers as they happen. In FetchUnary the same
-	// as ATTEMPTS.
+	// All of these, redirects with their headers as they happen, and the certificate and cipher
+	// suite of each hop; see Exchange. In FetchUnary without the redirects as they happen.
 	EventLevel_EVENT_LEVEL_ALL EventLevel = 3
 )
 
@@ -2842,8 +2842,17 @@ type Exchange struct {
 	// Time in which the caller was not reading, and time spent in stores. Unset if there was
 	// none.
 	BackpressureDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Cipher suite of the connection, such as "TLS_AES_128_GCM_SHA256". Empty without TLS, if
+	// the handshake failed, and below EVENT_LEVEL_ALL.
+	TlsCipherSuite string `protobuf:"bytes,13,opt,name=tls_cipher_suite,json=tlsCipherSuite,proto3" json:"tls_cipher_suite,omitempty"`
+	// Protocol that TLS has negotiated (ALPN), such as "h2". At most 256 bytes. Empty if none
+	// was, and whenever tls_cipher_suite is.
+	AlpnProtocol string `protobuf:"bytes,14,opt,name=alpn_protocol,json=alpnProtocol,proto3" json:"alpn_protocol,omitempty"`
+	// Certificate of the origin. Unset without TLS. Below EVENT_LEVEL_ALL it is set only if the
+	// error is ERROR_CLASS_TLS_CERTIFICATE: then this is the certificate that was rejected.
+	Certificate   *Certificate `protobuf:"bytes,15,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Exchange) Reset() {
@@ -2953,6 +2962,102 @@ func (x *Exchange) GetBackpressureDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *Exchange) GetTlsCipherSuite() string {
+	if x != nil {
+		return x.TlsCipherSuite
+	}
+	return ""
+}
+
+func (x *Exchange) GetAlpnProtocol() string {
+	if x != nil {
+		return x.AlpnProtocol
+	}
+	return ""
+}
+
+func (x *Exchange) GetCertificate() *Certificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// Certificate describes the certificate of an origin. The names are text from the origin. If
+// the certificate was rejected, nothing in it need be true.
+type Certificate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the holder as in RFC 4514, such as "CN=example.com,O=Example". One line of at most
+	// 256 bytes, with unprintable characters escaped. May be empty.
+	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	// Name of the authority that signed it, in the same form.
+	Issuer string `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// Time after which it is not valid.
+	NotAfter *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	// SHA-256 of the certificate (DER) as 64 lower case hexadecimal digits.
+	Sha256        string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Certificate) Reset() {
+	*x = Certificate{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Certificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Certificate) ProtoMessage() {}
+
+func (x *Certificate) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
+func (*Certificate) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Certificate) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Certificate) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *Certificate) GetNotAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotAfter
+	}
+	return nil
+}
+
+func (x *Certificate) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
 // ResponseStarted carries the headers of the last response of an attempt.
 type ResponseStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2977,7 +3082,7 @@ type ResponseStarted struct {
 
 func (x *ResponseStarted) Reset() {
 	*x = ResponseStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3094,7 @@ func (x *ResponseStarted) String() string {
 func (*ResponseStarted) ProtoMessage() {}
 
 func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3107,7 @@ func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseStarted.ProtoReflect.Descriptor instead.
 func (*ResponseStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResponseStarted) GetAttempt() int32 {
@@ -3057,7 +3162,7 @@ type HttpResponse struct {
 
 func (x *HttpResponse) Reset() {
 	*x = HttpResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3174,7 @@ func (x *HttpResponse) String() string {
 func (*HttpResponse) ProtoMessage() {}
 
 func (x *HttpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3187,7 @@ func (x *HttpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpResponse.ProtoReflect.Descriptor instead.
 func (*HttpResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HttpResponse) GetStatusCode() int32 {
@@ -3128,7 +3233,7 @@ type BodyChunk struct {
 
 func (x *BodyChunk) Reset() {
 	*x = BodyChunk{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3245,7 @@ func (x *BodyChunk) String() string {
 func (*BodyChunk) ProtoMessage() {}
 
 func (x *BodyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3258,7 @@ func (x *BodyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodyChunk.ProtoReflect.Descriptor instead.
 func (*BodyChunk) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BodyChunk) GetAttempt() int32 {
@@ -3200,7 +3305,7 @@ type AttemptFinished struct {
 
 func (x *AttemptFinished) Reset() {
 	*x = AttemptFinished{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3317,7 @@ func (x *AttemptFinished) String() string {
 func (*AttemptFinished) ProtoMessage() {}
 
 func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3330,7 @@ func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFinished.ProtoReflect.Descriptor instead.
 func (*AttemptFinished) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AttemptFinished) GetAttempt() int32 {
@@ -3293,7 +3398,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3410,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3423,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RetryDecision) GetVerdict() RetryVerdict {
@@ -3372,7 +3477,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3489,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3502,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
 }
 
 // FetchOutcome says how a fetch ended.
@@ -3453,7 +3558,7 @@ type FetchOutcome struct {
 
 func (x *FetchOutcome) Reset() {
 	*x = FetchOutcome{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3570,7 @@ func (x *FetchOutcome) String() string {
 func (*FetchOutcome) ProtoMessage() {}
 
 func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3583,7 @@ func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchOutcome.ProtoReflect.Descriptor instead.
 func (*FetchOutcome) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FetchOutcome) GetKind() OutcomeKind {
@@ -3628,7 +3733,7 @@ type WarcRecord struct {
 
 func (x *WarcRecord) Reset() {
 	*x = WarcRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3745,7 @@ func (x *WarcRecord) String() string {
 func (*WarcRecord) ProtoMessage() {}
 
 func (x *WarcRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3758,7 @@ func (x *WarcRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
 func (*WarcRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WarcRecord) GetType() WarcType {
@@ -3741,7 +3846,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +3858,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +3871,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -3845,7 +3950,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +3962,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +3975,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -3963,7 +4068,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4080,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4093,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -4080,7 +4185,7 @@ type FetchUnaryRequest struct {
 
 func (x *FetchUnaryRequest) Reset() {
 	*x = FetchUnaryRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4092,7 +4197,7 @@ func (x *FetchUnaryRequest) String() string {
 func (*FetchUnaryRequest) ProtoMessage() {}
 
 func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4105,7 +4210,7 @@ func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryRequest.ProtoReflect.Descriptor instead.
 func (*FetchUnaryRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FetchUnaryRequest) GetRequest() *FetchRequest {
@@ -4136,7 +4241,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4253,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4266,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FetchUnaryResponse) GetFetchId() string {
@@ -4214,7 +4319,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4226,7 +4331,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4239,7 +4344,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -4270,7 +4375,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4387,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4400,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Task) GetTag() string {
@@ -4326,7 +4431,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4338,7 +4443,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4351,7 +4456,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FetchManyResponse) GetResponses() []*TaskResponse {
@@ -4381,7 +4486,7 @@ type TaskResponse struct {
 
 func (x *TaskResponse) Reset() {
 	*x = TaskResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4393,7 +4498,7 @@ func (x *TaskResponse) String() string {
 func (*TaskResponse) ProtoMessage() {}
 
 func (x *TaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4406,7 +4511,7 @@ func (x *TaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResponse.ProtoReflect.Descriptor instead.
 func (*TaskResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskResponse) GetTag() string {
@@ -4466,7 +4571,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4583,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4596,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -4620,7 +4725,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4737,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4750,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -4701,7 +4806,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4713,7 +4818,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4726,7 +4831,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -4906,7 +5011,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bexchange\x18\x04 \x01(\v2\x13.fetchd.v1.ExchangeR\bexchange\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12<\n" +
 	"\fstart_offset\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vstartOffset\x12+\n" +
-	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xa9\x05\n" +
+	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xb2\x06\n" +
 	"\bExchange\x12%\n" +
 	"\x0eremote_address\x18\x01 \x01(\tR\rremoteAddress\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x1f\n" +
@@ -4920,7 +5025,15 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x13processing_duration\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x12processingDuration\x12F\n" +
 	"\x11transfer_duration\x18\v \x01(\v2\x19.google.protobuf.DurationR\x10transferDuration\x12N\n" +
-	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDurationJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\xc6\x01\n" +
+	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDuration\x12(\n" +
+	"\x10tls_cipher_suite\x18\r \x01(\tR\x0etlsCipherSuite\x12#\n" +
+	"\ralpn_protocol\x18\x0e \x01(\tR\falpnProtocol\x128\n" +
+	"\vcertificate\x18\x0f \x01(\v2\x16.fetchd.v1.CertificateR\vcertificateJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\x90\x01\n" +
+	"\vCertificate\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
+	"\x06issuer\x18\x02 \x01(\tR\x06issuer\x127\n" +
+	"\tnot_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12\x16\n" +
+	"\x06sha256\x18\x04 \x01(\tR\x06sha256\"\xc6\x01\n" +
 	"\x0fResponseStarted\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12*\n" +
@@ -5227,7 +5340,7 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 }
 
 var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -5263,29 +5376,30 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(*RedirectFollowed)(nil),      // 31: fetchd.v1.RedirectFollowed
 	(*Hop)(nil),                   // 32: fetchd.v1.Hop
 	(*Exchange)(nil),              // 33: fetchd.v1.Exchange
-	(*ResponseStarted)(nil),       // 34: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 35: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 36: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 37: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 38: fetchd.v1.RetryDecision
-	(*Heartbeat)(nil),             // 39: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 40: fetchd.v1.FetchOutcome
-	(*WarcRecord)(nil),            // 41: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 42: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 43: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 44: fetchd.v1.FetchError
-	(*FetchUnaryRequest)(nil),     // 45: fetchd.v1.FetchUnaryRequest
-	(*FetchUnaryResponse)(nil),    // 46: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 47: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 48: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 49: fetchd.v1.FetchManyResponse
-	(*TaskResponse)(nil),          // 50: fetchd.v1.TaskResponse
-	(*ExplainRequest)(nil),        // 51: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 52: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 53: fetchd.v1.RedirectStep
-	nil,                           // 54: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*Certificate)(nil),           // 34: fetchd.v1.Certificate
+	(*ResponseStarted)(nil),       // 35: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 36: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 37: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 38: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 39: fetchd.v1.RetryDecision
+	(*Heartbeat)(nil),             // 40: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 41: fetchd.v1.FetchOutcome
+	(*WarcRecord)(nil),            // 42: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 43: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 44: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 45: fetchd.v1.FetchError
+	(*FetchUnaryRequest)(nil),     // 46: fetchd.v1.FetchUnaryRequest
+	(*FetchUnaryResponse)(nil),    // 47: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 48: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 49: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 50: fetchd.v1.FetchManyResponse
+	(*TaskResponse)(nil),          // 51: fetchd.v1.TaskResponse
+	(*ExplainRequest)(nil),        // 52: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 53: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 54: fetchd.v1.RedirectStep
+	nil,                           // 55: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	17,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
@@ -5296,110 +5410,112 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	26,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
 	27,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
 	12,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	54,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	55,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
 	20,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
 	5,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
 	24,  // 11: fetchd.v1.FetchRequest.record:type_name -> fetchd.v1.RecordPolicy
 	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	55,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	55,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	55,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	55,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	55,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	55,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	55,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	55,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	55,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	56,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	56,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	56,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	56,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	56,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	56,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	56,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	56,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	56,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
 	9,   // 23: fetchd.v1.BodyPolicy.delivery:type_name -> fetchd.v1.BodyDelivery
 	10,  // 24: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
 	11,  // 25: fetchd.v1.BodyPolicy.recovery:type_name -> fetchd.v1.BodyRecovery
 	23,  // 26: fetchd.v1.BodyPolicy.resume_point:type_name -> fetchd.v1.ResumePoint
 	25,  // 27: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	56,  // 28: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	56,  // 29: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
-	55,  // 30: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
+	57,  // 28: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	57,  // 29: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
+	56,  // 30: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
 	29,  // 31: fetchd.v1.FetchResponse.admitted:type_name -> fetchd.v1.Admitted
 	30,  // 32: fetchd.v1.FetchResponse.attempt_started:type_name -> fetchd.v1.AttemptStarted
 	31,  // 33: fetchd.v1.FetchResponse.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	34,  // 34: fetchd.v1.FetchResponse.response_started:type_name -> fetchd.v1.ResponseStarted
-	36,  // 35: fetchd.v1.FetchResponse.body_chunk:type_name -> fetchd.v1.BodyChunk
-	37,  // 36: fetchd.v1.FetchResponse.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	39,  // 37: fetchd.v1.FetchResponse.heartbeat:type_name -> fetchd.v1.Heartbeat
-	40,  // 38: fetchd.v1.FetchResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	35,  // 34: fetchd.v1.FetchResponse.response_started:type_name -> fetchd.v1.ResponseStarted
+	37,  // 35: fetchd.v1.FetchResponse.body_chunk:type_name -> fetchd.v1.BodyChunk
+	38,  // 36: fetchd.v1.FetchResponse.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	40,  // 37: fetchd.v1.FetchResponse.heartbeat:type_name -> fetchd.v1.Heartbeat
+	41,  // 38: fetchd.v1.FetchResponse.outcome:type_name -> fetchd.v1.FetchOutcome
 	16,  // 39: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	56,  // 40: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	56,  // 41: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	57,  // 40: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	57,  // 41: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
 	32,  // 42: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
 	33,  // 43: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	55,  // 44: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	56,  // 44: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
 	17,  // 45: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	55,  // 46: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
-	55,  // 47: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	55,  // 48: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	55,  // 49: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	55,  // 50: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	55,  // 51: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	55,  // 52: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	35,  // 53: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	17,  // 54: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	35,  // 55: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	44,  // 56: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	33,  // 57: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	38,  // 58: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	32,  // 59: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	14,  // 60: fetchd.v1.RetryDecision.verdict:type_name -> fetchd.v1.RetryVerdict
-	55,  // 61: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
-	4,   // 62: fetchd.v1.RetryDecision.delay_source:type_name -> fetchd.v1.DelaySource
-	3,   // 63: fetchd.v1.RetryDecision.start:type_name -> fetchd.v1.RetryStart
-	6,   // 64: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	35,  // 65: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	44,  // 66: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	32,  // 67: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	43,  // 68: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	55,  // 69: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	42,  // 70: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	41,  // 71: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	8,   // 72: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	56,  // 73: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	15,  // 74: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	7,   // 75: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	13,  // 76: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	55,  // 77: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	14,  // 78: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
-	16,  // 79: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
-	40,  // 80: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	37,  // 81: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	16,  // 82: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	48,  // 83: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	16,  // 84: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	50,  // 85: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
-	28,  // 86: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
-	19,  // 87: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	18,  // 88: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	35,  // 89: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	15,  // 90: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
-	56,  // 91: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
-	55,  // 92: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
-	2,   // 93: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	6,   // 94: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	44,  // 95: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	38,  // 96: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
-	19,  // 97: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
-	53,  // 98: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	16,  // 99: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	45,  // 100: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
-	47,  // 101: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	51,  // 102: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	28,  // 103: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	46,  // 104: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	49,  // 105: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	52,  // 106: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	103, // [103:107] is the sub-list for method output_type
-	99,  // [99:103] is the sub-list for method input_type
-	99,  // [99:99] is the sub-list for extension type_name
-	99,  // [99:99] is the sub-list for extension extendee
-	0,   // [0:99] is the sub-list for field type_name
+	56,  // 46: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
+	56,  // 47: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	56,  // 48: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	56,  // 49: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	56,  // 50: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	56,  // 51: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	56,  // 52: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	34,  // 53: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
+	57,  // 54: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	36,  // 55: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	17,  // 56: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	36,  // 57: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	45,  // 58: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	33,  // 59: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	39,  // 60: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	32,  // 61: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	14,  // 62: fetchd.v1.RetryDecision.verdict:type_name -> fetchd.v1.RetryVerdict
+	56,  // 63: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
+	4,   // 64: fetchd.v1.RetryDecision.delay_source:type_name -> fetchd.v1.DelaySource
+	3,   // 65: fetchd.v1.RetryDecision.start:type_name -> fetchd.v1.RetryStart
+	6,   // 66: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	36,  // 67: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	45,  // 68: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	32,  // 69: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	44,  // 70: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	56,  // 71: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	43,  // 72: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	42,  // 73: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	8,   // 74: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	57,  // 75: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	15,  // 76: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	7,   // 77: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	13,  // 78: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	56,  // 79: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	14,  // 80: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
+	16,  // 81: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
+	41,  // 82: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	38,  // 83: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	16,  // 84: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	49,  // 85: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	16,  // 86: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	51,  // 87: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
+	28,  // 88: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
+	19,  // 89: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	18,  // 90: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	36,  // 91: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	15,  // 92: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
+	57,  // 93: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
+	56,  // 94: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
+	2,   // 95: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	6,   // 96: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	45,  // 97: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	39,  // 98: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
+	19,  // 99: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
+	54,  // 100: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	16,  // 101: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	46,  // 102: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
+	48,  // 103: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	52,  // 104: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	28,  // 105: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	47,  // 106: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	50,  // 107: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	53,  // 108: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	105, // [105:109] is the sub-list for method output_type
+	101, // [101:105] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -5421,14 +5537,14 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*FetchResponse_Heartbeat)(nil),
 		(*FetchResponse_Outcome)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[19].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
 			NumEnums:      16,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1536,6 +1536,30 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Certificate != nil {
+		size, err := m.Certificate.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x7a
+	}
+	if len(m.AlpnProtocol) > 0 {
+		i -= len(m.AlpnProtocol)
+		copy(dAtA[i:], m.AlpnProtocol)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.AlpnProtocol)))
+		i--
+		dAtA[i] = 0x72
+	}
+	if len(m.TlsCipherSuite) > 0 {
+		i -= len(m.TlsCipherSuite)
+		copy(dAtA[i:], m.TlsCipherSuite)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.TlsCipherSuite)))
+		i--
+		dAtA[i] = 0x6a
+	}
 	if m.BackpressureDuration != nil {
 		size, err := (*durationpb.Duration)(m.BackpressureDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -1634,6 +1658,70 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.RemoteAddress)
 		copy(dAtA[i:], m.RemoteAddress)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.RemoteAddress)))
+		i--
+		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *Certificate) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *Certificate) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *Certificate) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.Sha256) > 0 {
+		i -= len(m.Sha256)
+		copy(dAtA[i:], m.Sha256)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Sha256)))
+		i--
+		dAtA[i] = 0x22
+	}
+	if m.NotAfter != nil {
+		size, err := (*timestamppb.Timestamp)(m.NotAfter).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1a
+	}
+	if len(m.Issuer) > 0 {
+		i -= len(m.Issuer)
+		copy(dAtA[i:], m.Issuer)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Issuer)))
+		i--
+		dAtA[i] = 0x12
+	}
+	if len(m.Subject) > 0 {
+		i -= len(m.Subject)
+		copy(dAtA[i:], m.Subject)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Subject)))
 		i--
 		dAtA[i] = 0xa
 	}
@@ -3857,6 +3945,44 @@ func (m *Exchange) SizeVT() (n int) {
 	}
 	if m.BackpressureDuration != nil {
 		l = (*durationpb.Duration)(m.BackpressureDuration).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.TlsCipherSuite)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.AlpnProtocol)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Certificate != nil {
+		l = m.Certificate.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *Certificate) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = len(m.Subject)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.Issuer)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.NotAfter != nil {
+		l = (*timestamppb.Timestamp)(m.NotAfter).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.Sha256)
+	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)

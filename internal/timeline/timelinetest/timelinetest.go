@@ -45,13 +45,16 @@ func parse(lines []string) ([]*pb.FetchResponse, error) {
 
 const first = `"url":"https://origin.example/a?q=1&empty&p=a%20b","method":"GET","status_code":302,"location_url":"https://origin.example/b"`
 
+const handshake = `"tls_cipher_suite":"TLS_AES_128_GCM_SHA256","alpn_protocol":"h2","certificate":{"subject":"CN=origin.example,O=Example",` +
+	`"issuer":"CN=Example CA","not_after":"2026-05-06T07:08:09Z","sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}`
+
 var flaky = []string{
 	`{"sequence":1,"admitted":{"fetch_id":"F1","effective_request":{"url":"https://origin.example/a?q=1&empty&p=a%20b#part","method":"GET"},
 		"start_time":"2026-03-04T05:06:07.089Z"}}`,
 	`{"sequence":2,"elapsed_offset":"0.0001s","attempt_started":{"attempt":1,"url":"https://origin.example/a?q=1&empty&p=a%20b"}}`,
 	`{"sequence":3,"elapsed_offset":"0.050s","redirect_followed":{"attempt":1,"hop":{` + first + `,"start_offset":"0s",
 		"headers":[{"name":"Location","value":"/b"},{"name":"Set-Cookie","value":"session=hush; Path=/"}],
-		"exchange":{"remote_address":"192.0.2.1:443","protocol":"HTTP/2.0","tls_version":"TLS 1.3","resolve_duration":"0.005s",
+		"exchange":{"remote_address":"192.0.2.1:443","protocol":"HTTP/2.0","tls_version":"TLS 1.3",` + handshake + `,"resolve_duration":"0.005s",
 		"connect_duration":"0.010s","tls_duration":"0.015s","processing_duration":"0.018s"}}}}`,
 	`{"sequence":4,"elapsed_offset":"0.080s","response_started":{"attempt":1,"response":{"status_code":503,"protocol":"HTTP/2.0",
 		"headers":[{"name":"Content-Type","value":"text/plain"}]}}}`,
@@ -61,7 +64,7 @@ var flaky = []string{
 			"message":"the origin answered with a server error","retryable":true,"url":"https://origin.example/b"},
 		"retry_decision":{"verdict":"RETRY_VERDICT_RETRY","delay":"0.200s","delay_source":"DELAY_SOURCE_BACKOFF","rule":"W1","next_attempt":2,
 			"start":"RETRY_START_FIRST_URL"},
-		"hops":[{` + first + `,"start_offset":"0s","exchange":{"remote_address":"192.0.2.1:443","protocol":"HTTP/2.0","tls_version":"TLS 1.3",
+		"hops":[{` + first + `,"start_offset":"0s","exchange":{"remote_address":"192.0.2.1:443","protocol":"HTTP/2.0","tls_version":"TLS 1.3",` + handshake + `,
 			"resolve_duration":"0.005s","connect_duration":"0.010s","tls_duration":"0.015s","processing_duration":"0.018s"}},
 			{"url":"https://origin.example/b","method":"GET","status_code":503,"start_offset":"0.050s","exchange":{
 			"remote_address":"192.0.2.1:443","protocol":"HTTP/2.0","tls_version":"TLS 1.3","connection_reused":true,

@@ -70,7 +70,9 @@ function facts(fetch) {
   add('Time', time(seconds(o.total_duration)));
   add('Body', e ? '' : bodyFact(o.body_summary));
   add('SHA-256', code(o.body_summary?.sha256));
-  add('Connection', connection(o.hops?.at(-1)?.exchange));
+  const exchange = o.hops?.at(-1)?.exchange;
+  add('Connection', connection(exchange));
+  add('Certificate', certificate(exchange?.certificate));
   add('Changed by the service', fetch.clamped.length ? fetch.clamped.map(visible).join(', ') : '');
   add('Fetch', o.fetch_id && el('code', {}, visible(o.fetch_id)));
   return list;
@@ -125,7 +127,12 @@ function bodyFact(summary) {
 
 function connection(x) {
   if (!x) return '';
-  return [x.remote_address, x.protocol, x.tls_version, x.connection_reused ? 'reused' : ''].filter(Boolean).map(visible).join(', ');
+  return [x.remote_address, x.protocol, x.tls_version, x.tls_cipher_suite, x.connection_reused ? 'reused' : ''].filter(Boolean).map(visible).join(', ');
+}
+
+function certificate(c) {
+  if (!c) return '';
+  return foreign(`${c.subject || 'no name'}, signed by ${c.issuer || 'no name'}, valid until ${c.not_after}, SHA-256 ${c.sha256}`, 'span');
 }
 
 function response(fetch) {

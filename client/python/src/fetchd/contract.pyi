@@ -230,6 +230,17 @@ class Exchange(Message):
     def transfer_duration(self) -> Duration: ...
     @property
     def backpressure_duration(self) -> Duration: ...
+    tls_cipher_suite: str
+    alpn_protocol: str
+    @property
+    def certificate(self) -> Certificate: ...
+
+class Certificate(Message):
+    subject: str
+    issuer: str
+    @property
+    def not_after(self) -> Timestamp: ...
+    sha256: str
 
 class ResponseStarted(Message):
     attempt: int
