@@ -1,7 +1,8 @@
 // Package peers runs wire scenarios of package conformance against servers of other
 // projects: nginx, go-httpbin, and Toxiproxy in front of nginx. The expectations stay the
-// same. The origin of this project could share its mistakes; these servers do not.
+// same. It also fetches through the proxies tinyproxy and microsocks. The origin of this
+// project could share its mistakes; these servers do not.
 //
-// The tests run if FETCHD_LONG is 1, which .ci/run peers sets. They need nginx and take
-// about ten seconds.
+// The tests run if FETCHD_LONG is 1, which .ci/run peers sets. They need nginx, tinyproxy
+// and microsocks, and take about ten seconds.
 package peers
