@@ -17,9 +17,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestSilentProxy falls silent at some point of its handshake. net/http talks to
-// it under a context that nothing cancels, so that its connections must end with
-// the fetches that they were made for; the bubble notices a goroutine that stays.
+// TestSilentProxy checks that a connection ends with the fetch that it was made for, at whatever point of
+// its handshake a proxy falls silent. The bubble notices a goroutine that stays.
 func TestSilentProxy(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, proxy, target, says string }{
