@@ -174,17 +174,17 @@ func (r *rig) read(s *service, c *clocks) (err error) {
 	return err
 }
 
-// heap holds what a service has allocated since its start, if it exports that, and its peak
+// usage holds what a service has allocated since its start, if it exports that, and its peak
 // memory since the last call.
-type heap struct {
+type usage struct {
 	allocs, bytes float64
 	peak          int64
 }
 
 // memory reads the heap of a service. It is called before and after a load, because it costs
 // the service some time. It returns zero if there is no service.
-func (s *service) memory(ctx context.Context) (heap, error) {
-	var h heap
+func (s *service) memory(ctx context.Context) (usage, error) {
+	var h usage
 	if s == nil {
 		return h, nil
 	}

@@ -55,10 +55,13 @@ func (m *measured) cells(r row) []string {
 	if strings.HasPrefix(verdict, "missed") {
 		verdict = "**" + verdict + "**"
 	}
-	cells := []string{r.name, r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", ""}
+	cells := []string{r.name, r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", "", ""}
+	if r.heap.name != "" {
+		cells[5] = report.SpreadOf(report.Ratios(m.values(r.of.name, r.figure), m.values(r.heap.name, r.figure))).String()
+	}
 	for i, name := range []string{r.of.name, r.base.name} {
 		if name != "" {
-			cells[5+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
+			cells[6+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
 		}
 	}
 	return cells

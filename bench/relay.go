@@ -15,17 +15,22 @@ import (
 	"time"
 
 	"fetchd/bench/relay"
+	"fetchd/internal/heap"
 )
 
 type relayFlags struct {
 	Authority string        `help:"Root certificate of the origin, in PEM." placeholder:"FILE"`
 	Wait      time.Duration `help:"Make streams wait on a timer instead of fetching."`
+	HoldHeap  bool          `help:"Let the heap grow first, as fetchd does."`
 	Socket    string        `help:"Socket for profiles." env:"BENCH_PPROF"`
 }
 
 // serve runs a relay until ctx ends. It first writes a line of JSON with its addresses.
 func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
 	cfg := relay.Config{Wait: f.Wait}
+	if f.HoldHeap {
+		heap.Hold()
+	}
 	if f.Authority != "" {
 		text, err := os.ReadFile(f.Authority)
 		if err != nil {
@@ -40,12 +45,12 @@ func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	heap, err := net.Listen("tcp", "127.0.0.1:0")
+	figures, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return errors.Join(err, calls.Close())
 	}
 	metrics := &http.Server{Handler: http.HandlerFunc(writeHeap), ReadHeaderTimeout: time.Minute}
-	go func() { _ = metrics.Serve(heap) }() // ends with the process
+	go func() { _ = metrics.Serve(figures) }() // ends with the process
 	if f.Socket != "" {
 		l, err := net.Listen("unix", f.Socket)
 		if err != nil {
@@ -55,7 +60,7 @@ func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
 	}
 	s := relay.New(cfg)
 	context.AfterFunc(ctx, s.Stop)
-	if err := json.NewEncoder(stdout).Encode(map[string]string{"grpc": calls.Addr().String(), "metrics": heap.Addr().String()}); err != nil {
+	if err := json.NewEncoder(stdout).Encode(map[string]string{"grpc": calls.Addr().String(), "metrics": figures.Addr().String()}); err != nil {
 		return err
 	}
 	return s.Serve(calls)

@@ -151,6 +151,8 @@ func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 	switch name {
 	case "relay":
 		return r.startRelay(ctx)
+	case "relay-heap":
+		return r.startRelay(ctx, "--hold-heap")
 	case "timer":
 		return r.startRelay(ctx, "--wait", "10m")
 	case "traced":

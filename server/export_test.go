@@ -3,4 +3,8 @@ package server
 import "fetchd/internal/budget"
 
 // Held returns the bytes that the server holds for its callers.
-func (s *Server) Held() budget.Usage { return s.budget.Usage() }
+func (s *Server) Held() budget.Usage {
+	held := s.budget.Usage()
+	held[budget.Idle] = 0
+	return held
+}

@@ -40,7 +40,7 @@ type Plot struct{ Title, Name, SVG string }
 
 // The headings of the tables.
 var (
-	goalsHead = []string{"case", "what", "ratio or figure", "goal", "", "of", "compared with"}
+	goalsHead = []string{"case", "what", "ratio or figure", "goal", "", "ratio to the relay with fetchd's heap rule", "of", "compared with"}
 	linesHead = []string{"case", "subject", "fetches/s", "service CPU", "caller CPU", "origin CPU", "p50", "p90", "p99", "allocations", "KiB allocated", "memory"}
 )
 
@@ -55,6 +55,7 @@ const method = `
 - The origin, fetchd, the relay and the caller are separate processes on one machine and use loopback. The origin is a plain net/http server. fetchd is the released program with its defaults: guard,
   metrics, and a log line for each fetch, written to a file. Its egress policy allows only loopback and the origin's ports.
 - The bare relay is a server of the same API in at most 150 lines ([bench/relay](../bench/relay/relay.go)). It makes one net/http request and returns the response, with the same transport and gRPC settings, and does nothing else.
+  Its heap stays at 4 MiB, so Go collects garbage often. The second ratio is to the same relay with fetchd's rule for the heap.
 - A load is a closed loop: a fixed number of fetches are in flight, and each one that ends is followed by the next. Every response must be a 200 with a body of the right length. A failed fetch ends the run, except in the
   cases with faults.
 - The subjects of a case are measured in turn, forwards in one round and backwards in the next. Each round gives a ratio. The table shows the median, minimum and maximum.
