@@ -225,6 +225,7 @@ func TestSurplus(t *testing.T) {
 		{name: "a new connection", answer: answer("200 OK", "right"), want: "ok", body: "right", seen: []string{"/x"}},
 		{name: "a new connection, 204", answer: "HTTP/1.1 204 No Content\r\n\r\n", want: "ok", seen: []string{"/x"}},
 		{name: "inline", warm: 1, answer: answer("200 OK", "wrong"), want: "ok", body: "hello", seen: []string{"/x", "/x"}},
+		{name: "longer than the buffer", warm: 1, answer: answer("200 OK", strings.Repeat("w", 9000)), want: "ok", body: "hello", seen: []string{"/x", "/x"}}, // one segment
 		{name: "the last attempt", warm: 1, answer: answer("200 OK", "wrong"), change: once, want: n4, seen: []string{"/x"}},
 		{name: "auto", warm: 1, answer: answer("200 OK", "wrong"), change: func(r *fetch.Request) { r.Delivery = fetch.Auto }, want: "ok", body: "hello", seen: []string{"/x", "/x"}},
 		{name: "held back", warm: 1, answer: answer("200 OK", "wrong"), change: func(r *fetch.Request) { r.Delivery = fetch.Stream }, want: "ok", body: "hello", seen: []string{"/x", "/x"}},

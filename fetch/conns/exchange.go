@@ -105,6 +105,7 @@ type Exchange struct {
 	wroteLine bool       // the request line was written
 	mayReuse  bool       // nothing forbids another request on the connection
 	whole     bool       // the response was read to its end
+	long      bool       // the body is longer than the buffer
 
 	// How the exchange ends early.
 	ending    sync.Mutex

@@ -106,6 +106,7 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 		}
 		return resp, nil
 	}
+	x.long = resp.ContentLength > readBytes
 	x.body = body{x, resp.Body}
 	resp.Body = &x.body
 	return resp, nil
@@ -264,10 +265,16 @@ func (b *body) Close() error { return nil }
 // complete records that the response was read to its end.
 func (x *Exchange) complete() {
 	x.whole = true
-	if (x.mayReuse || x.report.Reused) && x.in.Buffered() > 0 {
+	if (x.mayReuse || x.report.Reused) && x.hasMore() {
 		x.surplus, x.mayReuse = true, false
 		x.pool.distrust(x.conn)
 	}
+}
+
+// hasMore reports whether bytes are there behind the response. A long body is read past the buffer, so what
+// follows it is still in the connection.
+func (x *Exchange) hasMore() bool {
+	return x.in.Buffered() > 0 || x.long && x.report.Reused && x.conn.state() == spoke
 }
 
 // end1 gives a connection of HTTP/1.1 back, or closes it if it carries anything that is not over.
