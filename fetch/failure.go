@@ -137,6 +137,7 @@ var remedies = map[string]string{
 	"unrequested_bytes":             "it sends more than was asked for",
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
+	"proxy_answer_too_large":        "the proxy's answer to CONNECT is too large",
 	"proxy_bytes":                   "the proxy sent more than its answer to CONNECT",
 	"store_unavailable":             "it failed several times in a row, and is tried again within seconds",
 	"store_timeout":                 "it did not answer in time",

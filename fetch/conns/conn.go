@@ -18,7 +18,9 @@ type conn struct {
 	key     key
 	address string // host:port, as it was dialled
 	alone   bool   // for one request only
-	tls     string // the version, such as "TLS 1.3"; empty: no TLS
+	tls     string // the version of TLS with the origin, such as "TLS 1.3"; empty: none
+	// encrypted is set if there is TLS on the socket, with the origin or with a proxy.
+	encrypted bool
 
 	open   atomic.Int32 // requests in flight over HTTP/2
 	payers headPayers   // of HTTP/2
@@ -45,7 +47,7 @@ func (c *conn) idleBytes() int64 {
 	switch {
 	case c.h2 != nil:
 		return idleHTTP2Bytes
-	case c.tls != "":
+	case c.encrypted:
 		return idleTLSBytes
 	}
 	return idlePlainBytes
@@ -73,7 +75,7 @@ func (c *conn) state() idleState {
 		return quiet
 	}
 	s := c.socket.peek()
-	if c.tls == "" && s != cannotTell {
+	if !c.encrypted && s != cannotTell {
 		return s
 	}
 	// TLS may hold bytes that it has read already, and records without data say nothing.

@@ -71,7 +71,8 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	c = &conn{socket: d.socket, nc: nc, through: d.through, key: d.key, address: d.address, alone: d.alone, users: 1, limit: idleLimit}
+	c = &conn{socket: d.socket, nc: nc, through: d.through, key: d.key, address: d.address, alone: d.alone,
+		encrypted: nc != net.Conn(d.socket), users: 1, limit: idleLimit}
 	if d.key.scheme == "http" {
 		return c, false, nil
 	}
@@ -80,7 +81,7 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 		return nil, false, err
 	}
 	state := secure.ConnectionState()
-	c.nc, c.tls, c.alone = secure, tls.VersionName(state.Version), d.alone || d.heavy
+	c.nc, c.encrypted, c.tls, c.alone = secure, true, tls.VersionName(state.Version), d.alone || d.heavy
 	if state.NegotiatedProtocol != "h2" {
 		return c, false, nil
 	}
@@ -88,7 +89,8 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 	// need none of their own, which would use far more memory than a stream.
 	if instead := d.pool.take(d.key, d.target.Recent); instead != nil {
 		d.certificateAsked = false // by the connection that is given up
-		return instead, true, d.socket.Close()
+		_ = d.socket.Close()
+		return instead, true, nil
 	}
 	d.socket.permit(streamBytes)
 	// It writes the first frames, and only the closed socket ends that.

@@ -105,7 +105,7 @@ type Exchange struct {
 	wroteLine bool       // the request line was written
 	mayReuse  bool       // nothing forbids another request on the connection
 	whole     bool       // the response was read to its end
-	long      bool       // the body is longer than the buffer
+	filled    bool       // the last read got as much as it asked for
 
 	// How the exchange ends early.
 	ending    sync.Mutex

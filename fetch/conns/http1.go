@@ -67,7 +67,7 @@ func (x *Exchange) send1(req *http.Request) (*http.Response, error) {
 }
 
 func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
-	if !x.report.Reused && x.conn.tls == "" && x.conn.socket.peek() == spoke {
+	if !x.report.Reused && !x.conn.encrypted && x.conn.socket.peek() == spoke {
 		x.reject(errAnswered)
 		return nil, errAnswered
 	}
@@ -106,7 +106,6 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 		}
 		return resp, nil
 	}
-	x.long = resp.ContentLength > readBytes
 	x.body = body{x, resp.Body}
 	resp.Body = &x.body
 	return resp, nil
@@ -218,6 +217,7 @@ type incoming Exchange
 func (in *incoming) Read(p []byte) (int, error) {
 	x := (*Exchange)(in)
 	n, err := x.conn.nc.Read(p)
+	x.filled = n == len(p)
 	if n <= 0 {
 		return n, err
 	}
@@ -271,10 +271,10 @@ func (x *Exchange) complete() {
 	}
 }
 
-// hasMore reports whether bytes are there behind the response. A long body is read past the buffer, so what
-// follows it is still in the connection.
+// hasMore reports whether bytes are there behind the response. If the last read got as much as it asked
+// for, they may still be in the connection.
 func (x *Exchange) hasMore() bool {
-	return x.in.Buffered() > 0 || x.long && x.report.Reused && x.conn.state() == spoke
+	return x.in.Buffered() > 0 || x.filled && x.conn.state() == spoke
 }
 
 // end1 gives a connection of HTTP/1.1 back, or closes it if it carries anything that is not over.
@@ -306,7 +306,8 @@ func (x *Exchange) wroteAll() bool {
 	if x.writing == nil {
 		return true
 	}
-	late := time.AfterFunc(writerTime, func() { _ = x.conn.socket.Close() })
+	s := x.conn.socket // the function may run when the exchange has no connection any more
+	late := time.AfterFunc(writerTime, func() { _ = s.Close() })
 	err := <-x.writing
 	x.writing = nil
 	return late.Stop() && err == nil

@@ -2,15 +2,20 @@ package conns
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
 )
 
@@ -250,4 +255,150 @@ func TestAnswerAfterWriteError(t *testing.T) {
 			})
 		}
 	}
+}
+
+// slowWriter returns from each write as late as an exchange waits for it at its end.
+type slowWriter struct{ net.Conn }
+
+func (w slowWriter) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	time.Sleep(writerTime) //nolint:forbidigo // of the bubble
+	return n, err
+}
+
+// TestWriterEndsLate checks an exchange whose writer ends at the moment when End stops waiting for it. What
+// closes the socket then may run when the exchange is over.
+func TestWriterEndsLate(t *testing.T) {
+	t.Parallel()
+	const body = 20 << 10
+	for range 200 { // a race
+		synctest.Test(t, func(t *testing.T) {
+			p := New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), Dial: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					_, _ = io.CopyN(io.Discard, far, body)
+					_, _ = io.WriteString(far, okay)
+					_, _ = io.Copy(io.Discard, far)
+					_ = far.Close()
+				}()
+				return slowWriter{near}, nil
+			}})
+			defer p.Close()
+			u := &url.URL{Scheme: "http", Host: "origin.test", Path: "/"}
+			x := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
+			defer x.End()
+			if err := x.Connect(Target{URL: u}); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := x.RoundTrip(shape{method: http.MethodPost, body: body}.request(u, "/"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.ReadAll(resp.Body)
+		})
+	}
+}
+
+// TestStaleAnswerOfAnyLength checks that bytes behind a response on a reused connection are seen wherever
+// the response ends in the buffer.
+func TestStaleAnswerOfAnyLength(t *testing.T) {
+	t.Parallel()
+	const head = "HTTP/1.1 200 OK\r\nContent-Length: %05d\r\n\r\n"
+	const headBytes = len(head) - len("%05d") + len("00000")
+	for _, length := range []int{1, readBytes - headBytes - 1, readBytes - headBytes, readBytes - headBytes + 1, readBytes, readBytes + 1, 2*readBytes - headBytes, 3 * readBytes} {
+		t.Run(fmt.Sprint(length), func(t *testing.T) {
+			t.Parallel()
+			o := newTestOrigin(t, nil)
+			o.scripts.Go(func() {
+				c, in := o.accept()
+				readHead(in)
+				_, _ = io.WriteString(c, okay)
+				readHead(in)
+				_, _ = fmt.Fprintf(c, head+"%s%s", length, strings.Repeat("f", length), okay) // one segment
+			})
+			o.get()
+			x := o.open(Settings{})
+			resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(resp.Body); err != nil || len(body) != length {
+				t.Errorf("%d bytes, %v", len(body), err)
+			}
+			if !x.Surplus() || !x.Report().Reused {
+				t.Errorf("surplus %t, reused %t, want both", x.Surplus(), x.Report().Reused)
+			}
+		})
+	}
+}
+
+// finisher calls a function when the client's part of a TLS handshake has been written.
+type finisher struct {
+	net.Conn
+	writes int
+	then   func()
+}
+
+func (f *finisher) Write(p []byte) (int, error) {
+	n, err := f.Conn.Write(p)
+	if f.writes++; f.writes == 2 {
+		f.then()
+	}
+	return n, err
+}
+
+// TestCancelWhileSharing checks that a stream which was reserved for an exchange is given back if the
+// exchange is cancelled just when it gives its own connection up.
+func TestCancelWhileSharing(t *testing.T) {
+	t.Parallel()
+	s, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, roots := testCertificate()
+	srv := &http.Server{ReadHeaderTimeout: hang, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.ServeTLS(s, "", "")
+	}()
+	t.Cleanup(func() { _ = srv.Close(); <-served })
+	u := &url.URL{Scheme: "https", Host: s.Addr().String(), Path: "/"}
+	then := func() {}
+	p := New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), RootCAs: roots, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, address)
+		return &finisher{Conn: c, then: then}, err
+	}})
+	first := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
+	if err := first.Connect(Target{URL: u}); err != nil {
+		t.Fatal(err)
+	}
+	shared := first.conn
+	second := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
+	then = func() { // the first connection is shared from now on
+		resp, err := first.RoundTrip(shape{method: http.MethodGet}.request(u, "/"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.ReadAll(resp.Body)
+		first.End()
+		second.Cancel(context.Canceled)
+	}
+	if err := second.Connect(Target{URL: u}); err == nil {
+		t.Error("an exchange that was cancelled has connected")
+	}
+	second.End()
+	p.mu.Lock()
+	users := shared.users
+	p.mu.Unlock()
+	if users != 0 {
+		t.Errorf("the shared connection has %d users, and no exchange is open", users)
+	}
+	p.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
+	defer cancel()
+	until(t, ctx, "all connections are closed", func() bool { return p.Stats().Open == 0 })
 }

@@ -207,18 +207,27 @@ func TestIdle(t *testing.T) {
 				if f.sealed != nil && how == onSlowMachine {
 					f.state = gone // it is not known what the record is
 				}
-				f.check(t, how)
+				f.check(t, how, false)
+			})
+			if f.sealed == nil {
+				continue
+			}
+			t.Run(f.name+", TLS to a proxy, "+how, func(t *testing.T) {
+				t.Parallel()
+				f := f
+				if how == onSlowMachine {
+					f.state = gone
+				}
+				f.check(t, how, true)
 			})
 		}
 	}
 }
 
-func (f idleFault) check(t *testing.T, how string) {
+func (f idleFault) check(t *testing.T, how string, proxied bool) {
 	var slow atomic.Bool
 	o := newTestOrigin(t, func(c *net.TCPConn) net.Conn { return &slowConn{TCPConn: c, slow: &slow} })
-	if f.sealed != nil {
-		o.target.URL.Scheme = "https"
-	}
+	o.encrypt(f.sealed != nil, proxied)
 	begin := make(chan struct{})
 	o.scripts.Go(func() { // the origin answers twice
 		c, in := o.accept()
@@ -322,20 +331,22 @@ func (c *slowConn) Read(p []byte) (n int, err error) {
 func TestOneRecord(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name   string
-		length int // of the response that was asked for, with its head
-		behind string
+		name    string
+		length  int // of the response that was asked for, with its head
+		behind  string
+		proxied bool
 	}{
-		{"a response behind as much as one read takes", readBytes, okay},
-		{"a byte behind as much as one read takes", readBytes, "x"},
-		{"a response behind two reads", 2 * readBytes, okay},
-		{"a response in the same read", 1000, okay},
-		{"a response of 8 KiB", readBytes, "HTTP/1.1 200 OK\r\nContent-Length: 8192\r\n\r\n" + strings.Repeat("x", 8192)},
+		{"a response behind as much as one read takes", readBytes, okay, false},
+		{"the same, from a proxy", readBytes, okay, true},
+		{"a byte behind as much as one read takes", readBytes, "x", false},
+		{"a response behind two reads", 2 * readBytes, okay, false},
+		{"a response in the same read", 1000, okay, false},
+		{"a response of 8 KiB", readBytes, "HTTP/1.1 200 OK\r\nContent-Length: 8192\r\n\r\n" + strings.Repeat("x", 8192), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			o := newTestOrigin(t, nil)
-			o.target.URL.Scheme = "https"
+			o.encrypt(true, row.proxied)
 			const head = "HTTP/1.1 200 OK\r\nContent-Length: %05d\r\n\r\n"
 			first := strings.Repeat("f", row.length-len(head)+len("%05d")-len("00000"))
 			o.scripts.Go(func() {

@@ -31,6 +31,9 @@ const (
 	// The last permitted attempt takes only a connection that was used within recentUse.
 	// Servers that close idle connections rarely do so within the first second.
 	recentUse = 800 * time.Millisecond
+	// maxLooks is how many idle connections are looked at before a new one is made. With TLS a look may
+	// take a millisecond.
+	maxLooks = 32
 	// sweepInterval is the time between two checks of all idle connections.
 	sweepInterval = time.Second
 )
@@ -176,7 +179,7 @@ func (p *Pool) Stats() Stats {
 
 // take returns a connection with a slot reserved for one request, or nil if none is free.
 func (p *Pool) take(k key, recent bool) *conn {
-	for {
+	for range maxLooks {
 		p.mu.Lock()
 		c, wasIdle := p.pickLocked(k, time.Now(), recent)
 		p.mu.Unlock()
@@ -195,6 +198,7 @@ func (p *Pool) take(k key, recent bool) *conn {
 		}
 		p.drop(c, state)
 	}
+	return nil
 }
 
 // drop closes a connection that was taken but not used, because of its state.
@@ -305,7 +309,7 @@ func closeAll(closing ...*conn) {
 	for _, c := range closing {
 		switch {
 		case c == nil:
-		case c.tls == "":
+		case !c.encrypted:
 			c.close()
 		default:
 			go c.close()

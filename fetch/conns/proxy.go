@@ -29,9 +29,14 @@ func (e *ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answers CONNECT with status %d %s", e.Status, e.Text))
 }
 
-// errProxyBytes is the error for a proxy that speaks behind its answer to CONNECT: the origin does not
-// before TLS.
-var errProxyBytes = fault.New(classify.ConnectFailure, classify.PhaseConnect, "proxy_bytes")
+// The errors for answers to CONNECT that are too large, and for bytes behind them: the origin does not
+// speak before TLS.
+var (
+	errProxyHead  = fault.New(classify.ConnectFailure, classify.PhaseConnect, "proxy_answer_too_large")
+	errProxyBytes = fault.New(classify.ConnectFailure, classify.PhaseConnect, "proxy_bytes")
+)
+
+var errNoHost = fault.New(classify.Internal, classify.PhaseRequest, "no_host")
 
 // httpProxy is a proxy that forwards requests for http URLs.
 type httpProxy struct {
@@ -43,7 +48,11 @@ type httpProxy struct {
 func (h *httpProxy) write(to net.Conn, p []byte) error {
 	line, rest, _ := bytes.Cut(p, []byte("\r\n"))
 	method, target, _ := bytes.Cut(line, []byte(" "))
-	host, _, _ := bytes.Cut(bytes.TrimPrefix(rest, []byte("Host: ")), []byte("\r\n")) // the first field of http.Request.Write
+	field, _, _ := bytes.Cut(rest, []byte("\r\n")) // Host is the first field of http.Request.Write
+	host, ok := bytes.CutPrefix(field, []byte("Host: "))
+	if !ok {
+		return errNoHost
+	}
 	buf := fmt.Appendf(make([]byte, 0, len(p)+512), "%s http://%s%s\r\n", method, host, target)
 	if h.authorization != "" {
 		buf = fmt.Appendf(buf, "Proxy-Authorization: %s\r\n", h.authorization)
@@ -131,6 +140,8 @@ func (d *dialling) tunnel(nc net.Conn, at *url.URL) error {
 	in := bufio.NewReaderSize(answer, readBytes)
 	resp, err := http.ReadResponse(in, req) //nolint:bodyclose // the body is the connection
 	switch {
+	case answer.err != nil && classify.Error(classify.PhaseConnect, answer.err) == classify.Protocol:
+		return errProxyHead
 	case answer.err != nil:
 		return answer.err
 	case err != nil:

@@ -70,6 +70,16 @@ func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
 	return o
 }
 
+// encrypt makes the pool use TLS, to the origin, or to a proxy that the test plays.
+func (o *testOrigin) encrypt(on, proxied bool) {
+	switch {
+	case on && proxied:
+		o.pool.proxy = &url.URL{Scheme: "https", Host: o.target.URL.Host}
+	case on:
+		o.target.URL.Scheme = "https"
+	}
+}
+
 // accept returns the next connection with a reader. It is closed when the test ends, or already if none
 // comes until then.
 func (o *testOrigin) accept() (net.Conn, *bufio.Reader) {

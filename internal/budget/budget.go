@@ -109,17 +109,27 @@ func (l *Lease) grantLocked(n int64) bool {
 	if l.account == nil || !b.fitsLocked(l.account, n) {
 		return false
 	}
-	short := b.shortLocked(n)
-	if short <= 0 {
-		return true
-	}
-	if free := b.free; free != nil {
+	for range freeTries {
+		short := b.shortLocked(n)
+		if short <= 0 {
+			return true
+		}
+		if b.free == nil {
+			return false
+		}
+		free := b.free
 		b.mu.Unlock()
 		free(short)
 		b.mu.Lock()
+		if l.account == nil || !b.fitsLocked(l.account, n) {
+			return false
+		}
 	}
-	return l.account != nil && b.fitsLocked(l.account, n) && b.shortLocked(n) <= 0
+	return b.shortLocked(n) <= 0
 }
+
+// freeTries is how often idle memory is freed for one grant: others may take what was freed.
+const freeTries = 4
 
 // shortLocked returns how many idle bytes are in the way of n more.
 func (b *Budget) shortLocked(n int64) int64 { return b.used + n + b.kinds[Idle] - b.limit }

@@ -102,8 +102,15 @@ func (l *Lease) Become(k Kind, n int64) bool {
 	if l.account == nil {
 		return false
 	}
-	if more := n - Usage(l.held).Total(); more > 0 && !l.grantLocked(more) {
-		return false
+	for granted := int64(0); ; { // the lease may shrink while idle memory is freed
+		more := n - Usage(l.held).Total()
+		if more <= granted {
+			break
+		}
+		if !l.grantLocked(more) {
+			return false
+		}
+		granted = more
 	}
 	held := l.held
 	for kind, bytes := range held {
