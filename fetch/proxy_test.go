@@ -159,6 +159,7 @@ func TestProxyAnswers(t *testing.T) {
 		{"a status without a name", "HTTP/1.1 999 hush\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 999"},
 		{"a redirect", "HTTP/1.1 302 hush\r\nLocation: http://hush.example/\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 302 Found"},
 		{"200 with a body", "HTTP/1.1 200 hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "proxy_bytes", ""},
+		{"a head that is too long", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("b", 70_000) + "\r\n\r\n", classify.ConnectFailure, "proxy_answer_too_large", ""},
 		{"200 and bytes behind it", "HTTP/1.1 200 hush\r\n\r\nHTTP/1.1 200 hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "proxy_bytes", ""},
 		{"no HTTP", "hush hush hush\r\n\r\n", classify.ConnectFailure, "", ""},
 		{"half a head", "HTTP/1.1 200 hush\r\nX: hush", classify.ConnectFailure, "", ""},
