@@ -180,26 +180,15 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 		d.key.origin.apply(config, d.target.Caller)
 	}
 	meter := d.measure(config)
-	d.noteCertificateRequest(config)
 	d.enter(classify.PhaseTLS, &d.tlsStart)
 	secure := tls.Client(nc, config)
 	err := secure.HandshakeContext(context.Background()) // the closed socket ends it
-	d.socket.meter, d.heavy = nil, meter.heavy
+	d.socket.meter, d.heavy, d.certificateAsked = nil, meter.heavy, meter.asked
+	meter.x = nil // the connection keeps config, and so meter
 	if err != nil {
 		d.noteRejected(err)
 		return nil, err
 	}
 	d.leave(&d.tlsStart, &d.report.TLS)
 	return secure, nil
-}
-
-// noteCertificateRequest notes if the origin asks for a client certificate that this side
-// does not have. The origin may then end the connection after the handshake.
-func (d *dialling) noteCertificateRequest(config *tls.Config) {
-	if config.GetClientCertificate == nil {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			d.certificateAsked = true
-			return new(tls.Certificate), nil
-		}
-	}
 }

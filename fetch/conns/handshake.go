@@ -32,9 +32,12 @@ var (
 
 // handshakeMeter limits a handshake, and charges it to the exchange that dials.
 type handshakeMeter struct {
-	x       *Exchange
+	x       *Exchange // nil when the handshake is over
 	read    int
 	charged bool
+	// asked is set if the origin asks for a client certificate that this side does not have. It may
+	// then end the connection after the handshake.
+	asked bool
 	// heavy is set if the certificates use more memory than usual. Such a connection
 	// serves one fetch, and its session is not kept.
 	heavy bool
@@ -45,10 +48,19 @@ func (d *dialling) measure(config *tls.Config) *handshakeMeter {
 	m := &handshakeMeter{x: d.Exchange}
 	d.socket.meter = m
 	config.VerifyConnection = m.verify
+	if config.GetClientCertificate == nil {
+		config.GetClientCertificate = m.noCertificate
+	}
 	if config.ClientSessionCache != nil {
 		config.ClientSessionCache = &meteredSessions{config.ClientSessionCache, m}
 	}
 	return m
+}
+
+// noCertificate is a [tls.Config.GetClientCertificate].
+func (m *handshakeMeter) noCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	m.asked = true
+	return new(tls.Certificate), nil
 }
 
 // charge reports whether the memory was granted. It is charged until the exchange ends.

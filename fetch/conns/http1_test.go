@@ -9,9 +9,11 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
@@ -71,8 +73,7 @@ func TestSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(srv.Certificate())
+	roots := rootsOf(srv)
 	pool := conns.New(conns.Config{RootCAs: roots,
 		Guard: egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
 	t.Cleanup(pool.Close)
@@ -103,4 +104,54 @@ func TestReadAfterEnd(t *testing.T) {
 			t.Errorf("Read after End = %d, %v", n, err)
 		}
 	})
+}
+
+// TestIdleConnectionKeepsNoExchange checks that the exchange which made a connection is collected while the
+// connection is idle, with TLS too.
+func TestIdleConnectionKeepsNoExchange(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		start func(http.Handler) *httptest.Server
+	}{{"plain", httptest.NewServer}, {"TLS", httptest.NewTLSServer}} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			srv := row.start(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }))
+			t.Cleanup(srv.Close)
+			u, err := url.Parse(srv.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool := conns.New(conns.Config{RootCAs: rootsOf(srv),
+				Guard: egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
+			t.Cleanup(pool.Close)
+			b := &bench{T: t, pool: pool, target: conns.Target{URL: u}}
+			first := func() weak.Pointer[conns.Exchange] {
+				x, resp, err := b.send(t.Context(), b.target)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.ReadAll(resp.Body)
+				x.End()
+				return weak.Make(x)
+			}()
+			if pool.Stats().Idle != 1 {
+				t.Fatal("the connection is not idle")
+			}
+			for range 100 {
+				if runtime.GC(); first.Value() == nil {
+					return
+				}
+			}
+			t.Error("the idle connection keeps the exchange in memory")
+		})
+	}
+}
+
+func rootsOf(srv *httptest.Server) *x509.CertPool {
+	roots := x509.NewCertPool()
+	if c := srv.Certificate(); c != nil {
+		roots.AddCert(c)
+	}
+	return roots
 }
