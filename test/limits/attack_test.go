@@ -20,6 +20,7 @@ import (
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // trial is one run of a row.
@@ -114,7 +115,7 @@ func leaveIdle(tr *trial) error {
 	if err := tr.fetch(fetchUnary, request(tr.origin.URL("https1", "/s/idle/200:delay=5s"), 1)); err != nil {
 		return err
 	}
-	metrics, err := tr.service.metrics(tr.ctx)
+	metrics, err := rig.FreshMetrics(tr.ctx, tr.service.httpAddr)
 	if err != nil {
 		return err
 	}
