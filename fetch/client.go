@@ -52,7 +52,7 @@ type Config struct {
 	// Dial replaces the resolver, the egress check of addresses, and TCP. It is for
 	// in-memory connections in tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// NeverReuse lists hosts to which every request goes on a new connection of its own, over
+	// NeverReuse lists hosts to which every request goes on a new connection, used once, over
 	// HTTP/1.1. An entry is a name, an IP address, in brackets if it is IPv6, either of them with
 	// ":port" for that port only, or "*" for all hosts. Names are as in URLs. A response can
 	// then never be the answer to an earlier request. It costs a connection for each request,

@@ -22,7 +22,7 @@ import (
 // http.ReadResponse, which http.Transport uses too.
 
 const (
-	// longRequest is the length from which a request is written by a goroutine of its own, because
+	// longRequest is the length from which a request is written by a second goroutine, because
 	// the origin may answer, and then wait, before it has read it all. The kernel takes less than
 	// that at once.
 	longRequest = 16 << 10

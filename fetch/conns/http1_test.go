@@ -64,7 +64,7 @@ func TestInvalidRequests(t *testing.T) {
 }
 
 // TestSessions checks that a second connection to an origin resumes the TLS session of the first, and
-// that an origin with settings of its own gets a whole handshake.
+// that an origin with its own settings gets a whole handshake.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.TLS.DidResume) }))

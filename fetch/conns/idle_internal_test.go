@@ -33,7 +33,7 @@ const (
 	data      = 23
 )
 
-// sealer writes TLS 1.3 records of an origin itself, because crypto/tls sends no message of its own
+// sealer writes TLS 1.3 records of an origin itself, because crypto/tls sends nothing unasked
 // behind the handshake.
 type sealer struct {
 	net.Conn
