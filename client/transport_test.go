@@ -24,7 +24,7 @@ import (
 	"fetchd/client"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // web returns an http.Client that goes through the service and retries at once.

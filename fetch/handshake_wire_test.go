@@ -18,7 +18,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // TestCertificatesThatTakeMemory checks that a chain larger than usual is charged to

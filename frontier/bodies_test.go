@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // shelf stores bodies in memory.

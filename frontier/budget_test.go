@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 func TestBudgetOver(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/plainjson"
+	"fetchd/internal/jsontext"
 )
 
 // An origin chooses what its headers contain, so what is kept of a response is limited.
@@ -60,7 +60,7 @@ func contentOf(response *pb.HttpResponse, names []string) store.Content {
 	}
 	if len(kept) > 0 {
 		var text strings.Builder
-		_ = plainjson.NewEncoder(&text).Encode(kept) // cannot fail
+		_ = jsontext.NewEncoder(&text).Encode(kept) // cannot fail
 		c.Headers = strings.TrimSuffix(text.String(), "\n")
 	}
 	return c

@@ -7,9 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/site"
 )
 
 func TestContentType(t *testing.T) {

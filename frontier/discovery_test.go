@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/links"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 const html = "text/html; charset=utf-8"

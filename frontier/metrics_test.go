@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"fetchd/internal/site"
+	"fetchd/cmd/frontier/site"
 )
 
 // TestMetrics checks the counters after a crawl, and the gauges of the tables.

@@ -17,13 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
 	"fetchd/frontier/store"
-	"fetchd/internal/selfsigned"
-	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	testrig "fetchd/test/rig"
+	"fetchd/test/selfsigned"
 )
 
 // split is the host 127.0.0.1, whose port 80 answers pages and whose port 443 is at fault.

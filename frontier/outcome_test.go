@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // TestOutcomes checks the state of a URL after faults of a real origin.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // TestDownloadProfile checks S4: which statuses are retried, the waits of 1, 2 and 4 s with up to 500 ms

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fetchd/internal/site"
+	"fetchd/cmd/frontier/site"
 )
 
 // TestQueues checks that one visit has the turn and the others get it in order of arrival, except

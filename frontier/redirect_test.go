@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // redirectTo returns the path of a redirect to a URL.

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/client"
+	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )

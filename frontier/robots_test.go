@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // TestRobots checks that each URL ends as the robots.txt of its host says.

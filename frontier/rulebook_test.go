@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // robotsShelf is a store of robots.txt rows that counts the reads of their bodies.

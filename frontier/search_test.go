@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/links"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 )
 
 // TestPageBeyondLimits checks where a page of which a limit has left out links says so.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"fetchd/internal/site"
+	"fetchd/cmd/frontier/site"
 )
 
 // TestSeen checks that a worker is listed while it runs, and not after a clean stop.

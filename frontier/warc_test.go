@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/warc"

@@ -10,8 +10,8 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
-	"fetchd/observe"
+	"fetchd/server/observe"
+	"fetchd/stores"
 )
 
 // BenchmarkHandler calls the method FetchUnary as gRPC does, but without gRPC and a client. The

@@ -12,9 +12,9 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/observe"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/server/observe"
 )
 
 // benchBody is the number of bytes that a fetch of these benchmarks reads.

@@ -22,7 +22,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // seeds returns requests close to each limit.

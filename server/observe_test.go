@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
-	"fetchd/observe"
 	"fetchd/server"
+	"fetchd/server/observe"
+	"fetchd/test/wait"
 )
 
 // parent is the trace of a caller.

@@ -12,7 +12,7 @@ import (
 	"fetchd/internal/version"
 )
 
-// openapi describes the HTTP API. Package internal/openapi makes it.
+// openapi describes the HTTP API. Package server/openapi makes it.
 //
 //go:embed openapi.json
 var openapi []byte

@@ -8,9 +8,9 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/archive"
 	"fetchd/internal/budget"
-	"fetchd/internal/stores"
+	"fetchd/stores"
+	"fetchd/stores/archive"
 	"fetchd/warc"
 )
 

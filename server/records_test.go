@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
 	"fetchd/server"
+	"fetchd/stores"
 	"fetchd/warc"
 )
 

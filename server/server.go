@@ -21,9 +21,9 @@ import (
 	"fetchd/internal/door"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
-	"fetchd/internal/stores"
 	"fetchd/internal/tlswatch"
-	"fetchd/observe"
+	"fetchd/server/observe"
+	"fetchd/stores"
 )
 
 const (

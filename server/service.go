@@ -22,8 +22,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
-	"fetchd/internal/stores"
-	"fetchd/observe"
+	"fetchd/server/observe"
+	"fetchd/stores"
 )
 
 // service implements the methods of the contract.

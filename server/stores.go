@@ -10,8 +10,8 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
-	"fetchd/observe"
+	"fetchd/server/observe"
+	"fetchd/stores"
 )
 
 // configured is what the operator has configured and requests select by name.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
 	"fetchd/server"
+	"fetchd/stores"
 )
 
 // withStores configures the stores open, small and others in dir. The caller of the tests may not

@@ -18,7 +18,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
 	"fetchd/internal/webapi"
-	"fetchd/observe"
+	"fetchd/server/observe"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
-	"fetchd/internal/messagejson"
+	"fetchd/internal/jsontext"
 	"fetchd/internal/webapi"
 )
 
@@ -133,7 +133,7 @@ func (a *webAnswer) chargeText(n int, memory *budget.Lease) error {
 // write sends a message of size bytes, which memory is charged for, as the whole answer or as one line of
 // many. It flushes, because a shutdown may close the connection as soon as the call has ended.
 func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line bool) error {
-	text, err := messagejson.Marshal(m)
+	text, err := jsontext.MarshalMessage(m)
 	if err != nil {
 		return err
 	}

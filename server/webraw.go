@@ -20,7 +20,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
-	"fetchd/internal/messagejson"
+	"fetchd/internal/jsontext"
 	"fetchd/internal/secure"
 )
 
@@ -365,7 +365,7 @@ func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
 		wait := failed.GetRetryAfter().AsDuration()
 		header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
 	}
-	outcome, err := messagejson.Marshal(out)
+	outcome, err := jsontext.MarshalMessage(out)
 	if err != nil {
 		return err
 	}

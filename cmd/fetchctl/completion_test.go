@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"fetchd/internal/cli/clitest"
+	"fetchd/test/clitest"
 )
 
 // TestCompletion is not parallel: for a moment, the shells that it starts hold the locks of files

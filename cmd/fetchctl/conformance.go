@@ -16,7 +16,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
-	"fetchd/internal/plainjson"
+	"fetchd/internal/jsontext"
 	"fetchd/internal/version"
 )
 
@@ -173,7 +173,7 @@ func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
 			return err
 		}
 		out := &cli.Printer{W: a.Out}
-		out.Printf("%s\n", plainjson.Escape(data))
+		out.Printf("%s\n", jsontext.Escape(data))
 		return out.End()
 	}
 	for i := range reports {

@@ -11,9 +11,9 @@ import (
 	"fetchd/conformance/judge"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
 	"fetchd/internal/version"
 	"fetchd/server"
+	"fetchd/stores"
 )
 
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue

@@ -11,10 +11,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
-	"fetchd/internal/stores"
 	"fetchd/internal/version"
 	"fetchd/server"
 	"fetchd/server/embed"
+	"fetchd/stores"
 )
 
 // embeddedMaximum is the time limit of a fetch of the service inside. It is long because the

@@ -11,9 +11,9 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
-	"fetchd/internal/selfsigned"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/selfsigned"
 )
 
 // TestCredentials asks a service that speaks TLS and wants a certificate and a

@@ -7,11 +7,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"fetchd/cmd/fetchctl/show"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
-	"fetchd/internal/show"
 )
 
 // demoCmd is the command "fetchctl demo".

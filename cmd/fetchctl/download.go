@@ -4,9 +4,9 @@ import (
 	"context"
 	"io"
 
+	"fetchd/cmd/fetchctl/download"
 	"fetchd/internal/cli"
-	"fetchd/internal/download"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 
 	"google.golang.org/grpc"
 )

@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"testing"
 
+	"fetchd/cmd/fetchctl/download"
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
-	"fetchd/internal/download"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )

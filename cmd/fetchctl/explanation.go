@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 
+	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
-	"fetchd/internal/show"
 )
 
 // explanation is a table of what was decided and why.

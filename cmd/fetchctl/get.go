@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/show"
 )
 
 // getCmd is the command "fetchctl get".

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/cmd/fetchctl/har"
+	"fetchd/cmd/fetchctl/timeline"
 	"fetchd/internal/cli"
-	"fetchd/internal/har"
-	"fetchd/internal/timeline"
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/version"

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"fetchd/cmd/fetchctl/har/hartest"
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
-	"fetchd/internal/har/hartest"
 )
 
 // archived is what the tests read of an archive.

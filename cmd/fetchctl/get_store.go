@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // cleanTime is how long unfinished uploads of the service inside may take to be removed.

@@ -8,10 +8,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"fetchd/cmd/fetchctl/show"
+	"fetchd/cmd/fetchctl/timeline"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/show"
-	"fetchd/internal/timeline"
 )
 
 // waterfall draws a fetch: a line for each hop with its phases as a bar, and a line for each

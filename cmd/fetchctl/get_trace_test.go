@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/cmd/fetchctl/timeline"
+	"fetchd/cmd/fetchctl/timeline/timelinetest"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/timeline"
-	"fetchd/internal/timeline/timelinetest"
 )
 
 // drawn is the waterfall of messages with fixed times.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math"
 
-	"fetchd/internal/archive"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
 	"fetchd/internal/version"
+	"fetchd/stores"
+	"fetchd/stores/archive"
 
 	pb "fetchd/gen/fetchd/v1"
 )

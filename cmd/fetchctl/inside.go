@@ -15,7 +15,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // insideFlags are the flags for the way from the service inside to origins.

@@ -9,8 +9,7 @@ import (
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/messagejson"
-	"fetchd/internal/plainjson"
+	"fetchd/internal/jsontext"
 )
 
 // jsonLines writes every event as one line of JSON, without the data of body chunks.
@@ -26,11 +25,11 @@ func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
 
 // writeJSON writes a message as one line. The same message always gives the same line.
 func writeJSON(w io.Writer, m proto.Message) error {
-	text, err := messagejson.Marshal(m)
+	text, err := jsontext.MarshalMessage(m)
 	if err != nil {
 		return fmt.Errorf("%w: %w", client.ErrContract, err)
 	}
-	if _, err := w.Write(plainjson.Escape(append(text, '\n'))); err != nil {
+	if _, err := w.Write(jsontext.Escape(append(text, '\n'))); err != nil {
 		return cli.OutputError(err)
 	}
 	return nil

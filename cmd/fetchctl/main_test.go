@@ -16,10 +16,10 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
-	"fetchd/internal/cli/clitest"
 	"fetchd/internal/version"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/clitest"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, "fetchctl", main) }

@@ -11,10 +11,10 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"fetchd/cmd/fetchctl/mcp"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
-	"fetchd/internal/mcp"
 	"fetchd/internal/version"
 	"fetchd/server"
 )

@@ -5,10 +5,10 @@ import (
 	"os"
 
 	"fetchd/client"
+	"fetchd/cmd/fetchctl/download"
+	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/download"
-	"fetchd/internal/show"
 )
 
 // delivery writes the body of one fetch to its output.

@@ -5,8 +5,8 @@ import (
 	"os"
 	"strings"
 
+	"fetchd/cmd/fetchctl/show"
 	"fetchd/internal/cli"
-	"fetchd/internal/show"
 )
 
 // splitLines makes everything that is written to std.Err begin on a new line if standard

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"fetchd/internal/cli/clitest"
+	"fetchd/test/clitest"
 )
 
 // onTerminal runs a shell command on a separate terminal: terminal [-type FILE] COMMAND. The file is

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/cmd/fetchctl/show"
+	"fetchd/cmd/fetchctl/warctool"
 	"fetchd/internal/cli"
-	"fetchd/internal/show"
-	"fetchd/internal/warctool"
 )
 
 // warcCmd is the command "fetchctl warc".

@@ -8,19 +8,19 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
-	"fetchd/internal/openfiles"
+	"fetchd/internal/daemon"
 	"fetchd/server"
 )
 
 // capacity is how much the service holds at a time, by the settings, or else by its memory and the
 // files that it may open.
 type capacity struct {
-	files                      openfiles.Limit
+	files                      daemon.FileLimit
 	budget                     int64 // of memory, in bytes
 	fetches, connections, idle int   // connections of each port
 }
 
-func (s *settings) capacity(files openfiles.Limit, budget int64) capacity {
+func (s *settings) capacity(files daemon.FileLimit, budget int64) capacity {
 	return capacity{files: files, budget: budget,
 		fetches:     cmp.Or(s.MaxFetches, min(server.DefaultMaxFetches(budget), files.Fetches())),
 		connections: cmp.Or(s.MaxConnections, min(server.DefaultMaxConnections(budget), files.Connections())),
@@ -32,7 +32,7 @@ func (s *settings) capacity(files openfiles.Limit, budget int64) capacity {
 func (c *capacity) attrs() []any {
 	attrs := []any{slog.Int64("memory_budget", c.budget), slog.Int("max_fetches", c.fetches),
 		slog.Int("max_connections", c.connections), slog.Int("max_idle_connections", c.idle)}
-	if c.files < openfiles.Unlimited {
+	if c.files < daemon.UnlimitedFiles {
 		attrs = append(attrs, slog.Int("max_open_files", int(c.files)))
 	}
 	return attrs
@@ -41,7 +41,7 @@ func (c *capacity) attrs() []any {
 // String returns the capacity for people.
 func (c *capacity) String() string {
 	files := "not limited"
-	if c.files < openfiles.Unlimited {
+	if c.files < daemon.UnlimitedFiles {
 		files = fmt.Sprint(int(c.files))
 	}
 	return fmt.Sprintf("max-fetches %d, max-connections %d, idle connections to origins %d; memory budget %d bytes, open files %s",
@@ -59,7 +59,7 @@ func (p *program) printCapacity(has *capacity) error {
 // exceeding returns the settings that need more files than there are, each with its source and value, and
 // the remedy.
 func (s *settings) exceeding(c *capacity, ports int) [][2]string {
-	need := openfiles.Need(c.fetches, ports*c.connections, c.idle)
+	need := daemon.FilesNeeded(c.fetches, ports*c.connections, c.idle)
 	if need <= int(c.files) {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"fetchd/internal/cli"
-	"fetchd/internal/openfiles"
+	"fetchd/internal/daemon"
 )
 
 // TestCapacity checks what follows from the limit of open files, and which settings exceed it.
@@ -15,11 +15,11 @@ func TestCapacity(t *testing.T) {
 	for _, row := range []struct {
 		name                       string
 		args                       []string
-		files                      openfiles.Limit
+		files                      daemon.FileLimit
 		fetches, connections, idle int
 		exceeding                  []string // parts of each warning
 	}{
-		{"no limit", nil, openfiles.Unlimited, 10_000, 4096, 4096, nil},
+		{"no limit", nil, daemon.UnlimitedFiles, 10_000, 4096, 4096, nil},
 		{"that of the shipped files", nil, 65_536, 10_000, 4096, 4096, nil},
 		{"1,024 files", nil, 1024, 240, 120, 240, nil},
 		{"settings within it", []string{"--max-fetches=100", "--max-connections=50"}, 1024, 100, 50, 240, nil},
@@ -53,12 +53,12 @@ func TestCapacity(t *testing.T) {
 
 // TestConfigPrintsCapacity checks that "fetchd config" says what is in effect, and warns.
 func TestConfigPrintsCapacity(t *testing.T) {
-	most := int(openfiles.Read())
+	most := int(daemon.OpenFiles())
 	code, stdout, stderr := command(t, "config", "--max-fetches", fmt.Sprint(most))
 	if code != cli.ExitOK || !strings.Contains(stdout, fmt.Sprintf("\n# in effect: max-fetches %d, max-connections ", most)) {
 		t.Errorf("code %d, stdout %s", code, stdout)
 	}
-	if want := fmt.Sprintf("fetchd: --max-fetches=%d: needs more files", most); openfiles.Read() < openfiles.Unlimited && !strings.HasPrefix(stderr, want) {
+	if want := fmt.Sprintf("fetchd: --max-fetches=%d: needs more files", most); daemon.OpenFiles() < daemon.UnlimitedFiles && !strings.HasPrefix(stderr, want) {
 		t.Errorf("stderr %q, want %q", stderr, want)
 	}
 }

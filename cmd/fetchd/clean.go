@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // uploadTime is how long clean waits for the upload of WARC files that a killed service left.

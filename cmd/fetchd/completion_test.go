@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"fetchd/internal/cli/clitest"
+	"fetchd/test/clitest"
 )
 
 func TestCompletion(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"fetchd/internal/cli"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // metric returns the lines of a metric.

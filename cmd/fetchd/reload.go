@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"fetchd/internal/secure"
-	"fetchd/internal/stores"
 	"fetchd/internal/tlswatch"
-	"fetchd/observe"
 	"fetchd/server"
+	"fetchd/server/observe"
+	"fetchd/stores"
 )
 
 // lookEvery is how often the certificates and the files for origins are checked.

@@ -22,18 +22,14 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
-	"fetchd/internal/healthcheck"
-	"fetchd/internal/heap"
-	"fetchd/internal/logqueue"
-	"fetchd/internal/openfiles"
-	"fetchd/internal/ports"
+	"fetchd/internal/daemon"
 	"fetchd/internal/secure"
-	"fetchd/internal/stores"
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
-	"fetchd/observe"
 	"fetchd/server"
 	"fetchd/server/console"
+	"fetchd/server/observe"
+	"fetchd/stores"
 )
 
 // program is the environment of one run.
@@ -55,7 +51,7 @@ const abortTime = 2 * time.Second
 // run runs the command until ctx ends, and returns the exit code. Only the final flush waits
 // for a reader of standard error.
 func run(ctx context.Context, p program) int {
-	lines := logqueue.New(p.stderr)
+	lines := daemon.NewLogQueue(p.stderr)
 	defer lines.Close(flushTime)
 	p.stderr = lines
 	if p.libraries != nil {
@@ -65,7 +61,7 @@ func run(ctx context.Context, p program) int {
 	return frame.Exit(context.Background(), p.run(ctx, lines)) // SIGTERM is how the service is stopped, not an interruption
 }
 
-func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
+func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 	s, err := parse(p.args, p.stdout, p.stderr)
 	if err != nil {
 		return err
@@ -83,7 +79,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 		if err != nil {
 			return err
 		}
-		return healthcheck.Check(ctx, s.GRPCAddr, certificates)
+		return daemon.CheckHealth(ctx, s.GRPCAddr, certificates)
 	}
 	level := new(slog.LevelVar)
 	logger := newLogger(s, lines, level)
@@ -94,7 +90,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 	defer ready.stores.Drop() // serve closes them, unless it fails early
 	if s.command == "config" {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
-		has := s.capacity(openfiles.Read(), cmp.Or(s.MemoryBudget, heap.Limit().Budget()))
+		has := s.capacity(daemon.OpenFiles(), cmp.Or(s.MemoryBudget, daemon.Memory().Budget()))
 		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
 		return errors.Join(p.print(s, ready.certificates()), p.printCapacity(&has))
 	}
@@ -108,7 +104,7 @@ type ready struct {
 	egress   []tlswatch.Certificate // authorities of engine
 	origins  *origins
 	stores   *stores.Set
-	ports    []ports.Port
+	ports    []daemon.Port
 	identity *secure.Identity
 }
 
@@ -121,7 +117,7 @@ func (r *ready) certificates() []tlswatch.Certificate {
 func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	at, err := s.ports()
 	if err == nil && s.TLSCertFile == "" && !s.AllowPlaintext {
-		err = s.located(ports.CheckPlaintext(at))
+		err = s.located(daemon.CheckPlaintext(at))
 	}
 	if err != nil {
 		return nil, err
@@ -152,15 +148,15 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 }
 
 // serve runs the service until ctx ends, then drains it.
-func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueue.Queue, logger *slog.Logger, level *slog.LevelVar) error {
-	heap.Hold()
-	memory := heap.Limit()
-	has := s.capacity(openfiles.Read(), cmp.Or(s.MemoryBudget, memory.Budget()))
+func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.LogQueue, logger *slog.Logger, level *slog.LevelVar) error {
+	daemon.HoldHeap()
+	memory := daemon.Memory()
+	has := s.capacity(daemon.OpenFiles(), cmp.Or(s.MemoryBudget, memory.Budget()))
 	r.engine.MaxIdle = has.idle
 	readEarly(ctx)
 	lines.Notice(droppedLine(s, level))
 	log.SetOutput(io.Discard) // net/http logs bytes of origins, which may be secrets
-	listeners, err := ports.Listen(r.ports)
+	listeners, err := daemon.Listen(r.ports)
 	if err != nil {
 		return err
 	}
@@ -173,7 +169,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped,
 		Collectors: []prometheus.Collector{tlswatch.NewCollector("fetchd", l.certificates, handshakes)}})
 	if err != nil {
-		return errors.Join(err, ports.Close(listeners))
+		return errors.Join(err, daemon.CloseAll(listeners))
 	}
 	var drainEnd time.Time
 	defer func() {
@@ -193,7 +189,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: has.budget,
 		MaxConnections: has.connections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
-		return errors.Join(err, ports.Close(listeners))
+		return errors.Join(err, daemon.CloseAll(listeners))
 	}
 	l.has, l.listens, l.observer = has, len(r.ports), observer
 	observer.SetCallers(r.identity.Callers.Names())
@@ -247,7 +243,7 @@ func readEarly(ctx context.Context) {
 }
 
 // console returns nil if the console is off. open are the open ports.
-func (s *settings) console(open []ports.Port) http.Handler {
+func (s *settings) console(open []daemon.Port) http.Handler {
 	if !s.Console {
 		return nil
 	}
@@ -255,7 +251,7 @@ func (s *settings) console(open []ports.Port) http.Handler {
 }
 
 // serving returns the attributes of the first log line.
-func (s *settings) serving(open []ports.Port) []any {
+func (s *settings) serving(open []daemon.Port) []any {
 	attrs := []any{slog.String("version", version.String())}
 	for _, p := range open {
 		attrs = append(attrs, slog.String(strings.ReplaceAll(p.Flag, "-", "_"), p.At.String()))

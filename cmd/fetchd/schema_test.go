@@ -19,7 +19,7 @@ import (
 
 	"fetchd/fetch/auth"
 	"fetchd/internal/secure"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // schemas are the JSON Schemas of the files that fetchd reads, by their name in deploy/schema.

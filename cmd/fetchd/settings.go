@@ -16,8 +16,8 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
-	"fetchd/internal/ports"
 	"fetchd/internal/typo"
 )
 
@@ -234,7 +234,7 @@ func (s *settings) check() error {
 	if err := s.checkConsole(); err != nil {
 		return err
 	}
-	return s.located(ports.CheckIdentity(s.identityFiles()))
+	return s.located(daemon.CheckIdentity(s.identityFiles()))
 }
 
 // checkConsole rejects a console that could not be opened.
@@ -245,18 +245,18 @@ func (s *settings) checkConsole() error {
 	case len(s.ConsoleHost) > 0 && !s.Console:
 		return s.wrong("console-host", "needs --console")
 	}
-	return s.located(ports.CheckConsoleHosts(s.ConsoleHost))
+	return s.located(daemon.CheckConsoleHosts(s.ConsoleHost))
 }
 
 // ports returns the ports in the settings.
-func (s *settings) ports() ([]ports.Port, error) {
-	all, err := ports.Resolve(s.GRPCAddr, s.HTTPAddr)
+func (s *settings) ports() ([]daemon.Port, error) {
+	all, err := daemon.ResolvePorts(s.GRPCAddr, s.HTTPAddr)
 	return all, s.located(err)
 }
 
 // located adds the source and the value of a setting to an error about its flag.
 func (s *settings) located(err error) error {
-	if e, ok := errors.AsType[*ports.FlagError](err); ok {
+	if e, ok := errors.AsType[*daemon.FlagError](err); ok {
 		return s.wrong(e.Flag, e.Remedy)
 	}
 	return err
@@ -264,7 +264,7 @@ func (s *settings) located(err error) error {
 
 // own returns the addresses of the ports, which no fetch may reach. An address without a host
 // means all addresses.
-func own(all []ports.Port) []netip.AddrPort {
+func own(all []daemon.Port) []netip.AddrPort {
 	var own []netip.AddrPort
 	for _, p := range all {
 		at := *p.At

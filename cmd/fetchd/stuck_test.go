@@ -17,8 +17,8 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // process is the command with a pipe for its standard error. After the line with its

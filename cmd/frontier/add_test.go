@@ -15,9 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 )
 
 func zipped(t *testing.T, text string) string {

@@ -16,9 +16,9 @@ import (
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
-	"fetchd/internal/cli/clitest"
 	"fetchd/internal/typo"
 	"fetchd/internal/version"
+	"fetchd/test/clitest"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, "frontier", main) }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/internal/cli/clitest"
+	"fetchd/test/clitest"
 )
 
 func TestCompletion(t *testing.T) {

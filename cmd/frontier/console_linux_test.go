@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/internal/cli"
-	"fetchd/internal/cli/clitest"
-	"fetchd/internal/site"
+	"fetchd/test/clitest"
 	"fetchd/test/need"
 )
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 )
 
 // endless is the number of pages of a calendar.

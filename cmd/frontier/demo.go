@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 	"fetchd/server"
 )
 

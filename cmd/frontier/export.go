@@ -9,7 +9,7 @@ import (
 
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/plainjson"
+	"fetchd/internal/jsontext"
 )
 
 // exportCmd is "frontier export".
@@ -41,7 +41,7 @@ func (c *exportCmd) run(ctx context.Context, a *app) int {
 
 // export writes all rows in a format.
 func export[S, R any](out *cli.Output, format string, all iter.Seq2[S, error], rowOf func(S) R) error {
-	write := plainjson.NewEncoder(out).Encode
+	write := jsontext.NewEncoder(out).Encode
 	w := csv.NewWriter(out)
 	if format == "csv" {
 		if err := w.Write(columnsOf(reflect.TypeFor[R]())); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/internal/openfiles"
+	"fetchd/internal/daemon"
 )
 
 // TestFiles checks what follows from the limit of open files.
@@ -14,12 +14,12 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name        string
-		files       openfiles.Limit
+		files       daemon.FileLimit
 		open        int
 		connections int
 		warning     string // empty: none
 	}{
-		{"no limit", openfiles.Unlimited, 100_000, 2048, ""},
+		{"no limit", daemon.UnlimitedFiles, 100_000, 2048, ""},
 		{"that of the shipped unit", 65_536, 256, 2048, ""},
 		{"1,024 files", 1024, 256, 476, ""},
 		{"1,024 files, and many fetches", 1024, 500, 476, "setting=\"--open=500\" remedy=\"raise the limit of 1024 files and sockets to 1304 (ulimit -n, LimitNOFILE of systemd), or give at most 360\""},

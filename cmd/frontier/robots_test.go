@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 )
 
 const robotsFileText = "User-agent: *\nDisallow: /\nUser-agent: frontier\nDisallow: /p\x1b\nAllow: /page\nCrawl-delay: 5\nSitemap: http://a.test/s\x1b.xml\n"

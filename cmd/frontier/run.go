@@ -12,8 +12,8 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/heap"
-	"fetchd/internal/stores"
+	"fetchd/internal/daemon"
+	"fetchd/stores"
 )
 
 // runOrDemoCmd is "frontier run".
@@ -85,7 +85,7 @@ func (c *runOrDemoCmd) run(ctx context.Context, a *app) int {
 
 // prepare checks the flags, and redirects standard error to the console.
 func (c *runCmd) prepare(a *app) error {
-	heap.Hold()
+	daemon.HoldHeap()
 	if err := c.check(a); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/internal/cli"
-	"fetchd/internal/plainjson"
+	"fetchd/internal/jsontext"
 )
 
 // lines writes outcomes as lines of JSON. It writes complete lines only.
@@ -48,7 +48,7 @@ func endLine(f *os.File) error {
 
 func (l *lines) write(r frontier.Record) error {
 	var b strings.Builder
-	if err := plainjson.NewEncoder(&b).Encode(r); err != nil {
+	if err := jsontext.NewEncoder(&b).Encode(r); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(l.w, b.String()); err != nil {

@@ -18,9 +18,9 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/bodies"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/archive"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
+	"fetchd/stores"
+	"fetchd/stores/archive"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 )
 
 // startSite serves pages on loopback, at URLs with an IP address.

@@ -14,12 +14,11 @@ import (
 	"fetchd/fetch"
 	"fetchd/frontier"
 	"fetchd/internal/cli"
+	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
-	"fetchd/internal/heap"
-	"fetchd/internal/openfiles"
-	"fetchd/internal/stores"
 	"fetchd/server"
 	"fetchd/server/embed"
+	"fetchd/stores"
 )
 
 // services are the flags of the services that make the fetches.
@@ -35,7 +34,7 @@ type services struct {
 // The caller calls stop.
 func (c services) connect(logger *slog.Logger, open int, longest time.Duration, records *stores.Set) (_ []frontier.Service, stop func(), err error) {
 	if len(c.Server) == 0 {
-		files := openfiles.Read()
+		files := daemon.OpenFiles()
 		idle := min(fetch.DefaultMaxIdle, files.Idle())
 		warnFiles(logger, files, open, idle)
 		return startInside(server.Config{
@@ -44,7 +43,7 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration, 
 				UserAgent: agent(), MaxIdle: idle,
 			},
 			Limits:       server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
-			MemoryBudget: heap.Limit().Budget(),
+			MemoryBudget: daemon.Memory().Budget(),
 			Stores:       records,
 			Logger:       slog.New(warnings{logger.Handler()}),
 		})

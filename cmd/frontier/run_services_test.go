@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/internal/cli"
-	"fetchd/internal/selfsigned"
-	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"
+	"fetchd/test/selfsigned"
 )
 
 // startServer returns the address of a fetchd that reaches the site by its names, and ends with the

@@ -20,11 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // TestAddAndRun follows the steps of a new user.

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"

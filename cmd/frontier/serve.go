@@ -21,11 +21,7 @@ import (
 	frontierpage "fetchd/frontier/api/page"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-	"fetchd/internal/healthcheck"
-	"fetchd/internal/heap"
-	"fetchd/internal/logqueue"
-	"fetchd/internal/openfiles"
-	"fetchd/internal/ports"
+	"fetchd/internal/daemon"
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
@@ -62,8 +58,8 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	if c.Healthcheck {
 		return a.end(ctx, c.healthcheck(ctx))
 	}
-	heap.Hold()
-	heap.Limit()
+	daemon.HoldHeap()
+	daemon.Memory()
 	at, err := c.check()
 	if err != nil {
 		return a.end(ctx, err)
@@ -72,7 +68,7 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, &cli.Error{Code: cli.ExitUsage, Err: err})
 	}
-	lines := logqueue.New(a.Err)
+	lines := daemon.NewLogQueue(a.Err)
 	defer lines.Close(time.Second)
 	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections})
 	if err == nil {
@@ -90,14 +86,14 @@ func (c *serveCmd) healthcheck(ctx context.Context) error {
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
-	if err := healthcheck.Check(ctx, c.GRPCAddr, certificates); err != nil {
+	if err := daemon.CheckHealth(ctx, c.GRPCAddr, certificates); err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Err: err}
 	}
 	return nil
 }
 
 // check rejects values that the types allow. It returns the ports.
-func (c *serveCmd) check() ([]ports.Port, error) {
+func (c *serveCmd) check() ([]daemon.Port, error) {
 	for _, row := range []struct {
 		bad          bool
 		flag, remedy string
@@ -111,15 +107,15 @@ func (c *serveCmd) check() ([]ports.Port, error) {
 			return nil, cli.UsageError("--"+row.flag, row.remedy)
 		}
 	}
-	at, err := ports.Resolve(c.GRPCAddr, c.HTTPAddr)
+	at, err := daemon.ResolvePorts(c.GRPCAddr, c.HTTPAddr)
 	if err == nil {
-		err = ports.CheckIdentity(c.identityFiles())
+		err = daemon.CheckIdentity(c.identityFiles())
 	}
 	if err == nil {
-		err = ports.CheckConsoleHosts(c.ConsoleHost)
+		err = daemon.CheckConsoleHosts(c.ConsoleHost)
 	}
 	if err == nil && c.TLSCertFile == "" && !c.AllowPlaintext {
-		err = ports.CheckPlaintext(at)
+		err = daemon.CheckPlaintext(at)
 	}
 	if err != nil {
 		return nil, &cli.Error{Code: cli.ExitUsage, Err: err}
@@ -131,7 +127,7 @@ func (c *serveCmd) identityFiles() secure.IdentityFiles {
 	return secure.IdentityFiles{Files: secure.Files{Cert: c.TLSCertFile, Key: c.TLSKeyFile, ClientCA: c.TLSClientCAFile}, Tokens: c.TokenFile, SANs: c.TLSAllowSAN}
 }
 
-func (c *serveCmd) logger(lines *logqueue.Queue) *slog.Logger {
+func (c *serveCmd) logger(lines *daemon.LogQueue) *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
 	if c.LogFormat == "text" {
 		return slog.New(slog.NewTextHandler(lines, options))
@@ -140,7 +136,7 @@ func (c *serveCmd) logger(lines *logqueue.Queue) *slog.Logger {
 }
 
 // serve serves until ctx ends, then drains.
-func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id *secure.Identity, logger *slog.Logger) error {
+func (c *serveCmd) serve(ctx context.Context, s store.Store, at []daemon.Port, id *secure.Identity, logger *slog.Logger) error {
 	var known secure.Known
 	known.Store(id)
 	registry := prometheus.NewRegistry()
@@ -155,15 +151,15 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 			return known.Load().Callers.Name(token, state)
 		}
 	}
-	files := openfiles.Read()
+	files := daemon.OpenFiles()
 	config.MaxConnections = maxConnections(files, c.Connections)
-	listeners, err := ports.Listen(at)
+	listeners, err := daemon.Listen(at)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	server, err := api.New(config)
 	if err != nil {
-		return errors.Join(err, ports.Close(listeners))
+		return errors.Join(err, daemon.CloseAll(listeners))
 	}
 	server.SetCallers(id.Callers.Names())
 	attrs := []any{slog.String("version", version.String()), slog.Bool("tls", id.Certificates != nil), slog.Bool("callers_authenticate", id.Callers != nil)}
@@ -174,7 +170,7 @@ func (c *serveCmd) serve(ctx context.Context, s store.Store, at []ports.Port, id
 		go func() { failed <- serve(l) }() // ends with Shutdown
 	}
 	attrs = append(attrs, slog.Int("max_connections", config.MaxConnections))
-	if files < openfiles.Unlimited {
+	if files < daemon.UnlimitedFiles {
 		attrs = append(attrs, slog.Int("max_open_files", int(files)))
 	}
 	logger.Info("serving", attrs...)

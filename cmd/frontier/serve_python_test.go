@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/internal/cli"
-	"fetchd/internal/site"
 	"fetchd/test/need"
 )
 

@@ -29,8 +29,8 @@ import (
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/selfsigned"
-	"fetchd/internal/wait"
+	"fetchd/test/selfsigned"
+	"fetchd/test/wait"
 )
 
 // served is a "frontier serve" that runs. Its tests are not parallel, because every serve of the process

@@ -13,7 +13,7 @@ import (
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
-	"fetchd/internal/plainjson"
+	"fetchd/internal/jsontext"
 )
 
 // watchEvery is the time between two readings of status --watch.
@@ -359,7 +359,7 @@ func (n *counted) line() string {
 
 // writeJSON writes v as one line.
 func writeJSON(out *cli.Printer, v any) {
-	if err := plainjson.NewEncoder(out).Encode(v); err != nil && out.Err == nil {
+	if err := jsontext.NewEncoder(out).Encode(v); err != nil && out.Err == nil {
 		out.Err = err
 	}
 }

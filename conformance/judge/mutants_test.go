@@ -29,8 +29,8 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
 	"fetchd/server"
+	"fetchd/stores"
 )
 
 // mutant is a server that hands calls on to a right one, and does one thing wrong.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // Stores returns the store that scenarios name, for a service in this process. It is a new directory

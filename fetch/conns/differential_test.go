@@ -23,7 +23,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // hang is when a test gives up waiting. No result depends on it.

@@ -21,7 +21,7 @@ import (
 
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // counted is a connection that counts what is read from it.

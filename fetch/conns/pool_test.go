@@ -23,7 +23,7 @@ import (
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

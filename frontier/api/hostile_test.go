@@ -21,8 +21,8 @@ import (
 	"fetchd/frontier/api"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
-	"fetchd/internal/wait"
 	testrig "fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // TestExpensiveURLs checks that a call is rejected whose URLs take too long to read, and that as many

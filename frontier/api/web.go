@@ -19,7 +19,7 @@ import (
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/door"
-	"fetchd/internal/messagejson"
+	"fetchd/internal/jsontext"
 	"fetchd/internal/webapi"
 )
 
@@ -200,7 +200,7 @@ func (a *webAnswer) send(m proto.Message) error {
 	}
 	var text []byte
 	for _, line := range lines {
-		one, err := messagejson.Marshal(line)
+		one, err := jsontext.MarshalMessage(line)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"fetchd/frontier"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 // maxUploads is how many uploads to a bucket may hold a part in memory, 5 MiB each.

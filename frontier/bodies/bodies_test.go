@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"fetchd/frontier"
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 func digest(body string) string {

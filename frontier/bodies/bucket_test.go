@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"fetchd/internal/stores"
+	"fetchd/stores"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

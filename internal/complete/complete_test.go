@@ -14,8 +14,8 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
-	"fetchd/internal/cli/clitest"
 	"fetchd/internal/complete"
+	"fetchd/test/clitest"
 	"fetchd/test/need"
 )
 

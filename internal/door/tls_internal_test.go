@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fetchd/internal/selfsigned"
+	"fetchd/test/selfsigned"
 )
 
 // certificates returns configurations of both ends, which present and require the same certificate.

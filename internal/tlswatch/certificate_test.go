@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"fetchd/internal/selfsigned"
 	"fetchd/internal/tlswatch"
+	"fetchd/test/selfsigned"
 )
 
 func TestDescribe(t *testing.T) {

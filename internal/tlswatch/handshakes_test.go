@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"fetchd/internal/tlswatch"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // signer is an authority.

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fetchd/internal/tlswatch"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 const (

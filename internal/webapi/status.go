@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/internal/badrequest"
-	"fetchd/internal/messagejson"
+	"fetchd/internal/jsontext"
 )
 
 // webCodes maps gRPC codes to HTTP statuses, as google.rpc.Code documents them.
@@ -46,7 +46,7 @@ func WriteStatus(rw http.ResponseWriter, st *status.Status) {
 
 // WriteLastLine sends a google.rpc.Status as the last line of an answer that has started.
 func WriteLastLine(rw http.ResponseWriter, st *status.Status) {
-	text, err := messagejson.Marshal(st.Proto())
+	text, err := jsontext.MarshalMessage(st.Proto())
 	if err != nil {
 		return // a detail of an unknown type: the answer ends without a status
 	}
@@ -66,7 +66,7 @@ func SendStatus(rw http.ResponseWriter, code int, st *status.Status) {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	rw.WriteHeader(code)
-	text, err := messagejson.Marshal(st.Proto())
+	text, err := jsontext.MarshalMessage(st.Proto())
 	if err != nil {
 		text = []byte(`{"code":13,"message":"internal error"}`)
 	}

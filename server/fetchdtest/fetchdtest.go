@@ -33,8 +33,8 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
 	"fetchd/server"
+	"fetchd/stores"
 )
 
 // refused is an address of the origin on which nothing listens.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"

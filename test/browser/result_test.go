@@ -13,9 +13,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"fetchd/internal/stores"
 	"fetchd/server"
 	"fetchd/server/console"
+	"fetchd/stores"
 )
 
 // press focuses and clicks the first element of a selector in one step, because a change of the

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/site"
-	"fetchd/internal/wait"
+	"fetchd/cmd/frontier/site"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // web is pages of several hosts that link to each other. Page n links to pages 2n+1 and 2n+2, so that all

@@ -14,8 +14,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier"
-	"fetchd/internal/site"
 )
 
 // redirectWait is how long a redirect waits for its host, before the target becomes a URL of its

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
-	"fetchd/internal/site"
 	"fetchd/test/rig"
 )
 

@@ -3,7 +3,7 @@
 // killed, stopped, or run out of disk space. Afterwards every URL must have one outcome, and
 // no host may have received a request too early.
 //
-// The origin is [fetchd/internal/site] in the test's process. Its journal records the requests
+// The origin is [fetchd/cmd/frontier/site] in the test's process. Its journal records the requests
 // of each host. PostgreSQL is a private server with durability on.
 //
 // The tests run if FETCHD_LONG is 1, which .ci/run crawls sets; they take about three minutes.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
-	"fetchd/internal/heap"
-	"fetchd/internal/site"
+	"fetchd/internal/daemon"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"
@@ -26,7 +26,7 @@ func TestPace(t *testing.T) {
 	rig.Long(t, 4*time.Minute)
 	const delay = 5 * time.Second
 	hosts, pages, lasts := sized(10_000, 4_000), sized(100, 10), sized(40*time.Second, 30*time.Second)
-	heap.Hold() // as the programs do
+	daemon.HoldHeap() // as the programs do
 	s := rig.Site(t, site.Config{})
 	db := filepath.Join(t.TempDir(), "frontier.db")
 	st, err := store.Open(t.Context(), db, store.Config{Delay: delay})

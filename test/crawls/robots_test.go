@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/site"
+	"fetchd/cmd/frontier/site"
 	"fetchd/test/rig"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // TestStopped stops one of three workers on one SQLite file for longer than its lease, and

@@ -10,9 +10,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"fetchd/classify"
+	"fetchd/cmd/fetchctl/mcp"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/mcp"
 	"fetchd/server"
 	"fetchd/server/embed"
 )

@@ -42,7 +42,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org",
-			"fetchd/observe", "fetchd/internal/stores", "fetchd/internal/archive", "fetchd/warc", "github.com/aws", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
+			"fetchd/server/observe", "fetchd/stores", "fetchd/stores/archive", "fetchd/warc", "github.com/aws", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
 		why: "a fetch works without a server, the contract can change without it, and its caller chooses what counts fetches",
 	},
 	{
@@ -71,30 +71,30 @@ var rules = []rule{
 		why: "a budget adds up what its users report and does not know them",
 	},
 	{
-		pkg: "internal/door", not: append([]string{"fetchd/server", "fetchd/frontier", "fetchd/gen", "fetchd/fetch", "fetchd/internal", "fetchd/observe"}, testLibraries...),
+		pkg: "internal/door", not: append([]string{"fetchd/server", "fetchd/frontier", "fetchd/gen", "fetchd/fetch", "fetchd/internal", "fetchd/server/observe"}, testLibraries...),
 		why: "both programs use it, and it knows neither the calls nor who may make them",
 	},
 	{
-		pkg: "internal/archive", only: []string{"fetchd/internal/budget", "fetchd/internal/flock", "fetchd/warc", "github.com/klauspost/compress"},
+		pkg: "stores/archive", only: []string{"fetchd/internal/budget", "fetchd/stores/flock", "fetchd/warc", "github.com/klauspost/compress"},
 		why: "an archive does not know who records, and where files are uploaded to",
 	},
 	{
-		pkg: "internal/stores", only: []string{"fetchd/internal/archive", "fetchd/internal/budget", "fetchd/internal/flock", "fetchd/internal/secure",
+		pkg: "stores", only: []string{"fetchd/stores/archive", "fetchd/internal/budget", "fetchd/stores/flock", "fetchd/internal/secure",
 			"fetchd/internal/version", "fetchd/warc", "github.com/aws", "github.com/klauspost/compress", "go.yaml.in/yaml", "golang.org/x/sys"},
 		why: "a store does not know who writes to it, and nothing of the SDK reads the environment",
 	},
 	{
-		pkg: "internal/stores", not: append([]string{"fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/frontier", "gocloud.dev",
+		pkg: "stores", not: append([]string{"fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/frontier", "gocloud.dev",
 			"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/feature", "github.com/aws/aws-sdk-go-v2/service/sts",
 			"github.com/aws/aws-sdk-go-v2/service/sso"}, testLibraries...),
 		why: "the service and the scheduler use it, and credentials come from the stores file alone, never from the SDK's own chain",
 	},
 	{
-		pkg: "internal/mcp", not: append([]string{"fetchd/server", "fetchd/classify", "fetchd/frontier/store", "fetchd/conformance"}, testLibraries...),
+		pkg: "cmd/fetchctl/mcp", not: append([]string{"fetchd/server", "fetchd/classify", "fetchd/frontier/store", "fetchd/conformance"}, testLibraries...),
 		why: "the tools of a model know the service only through its API",
 	},
 	{
-		pkg: "internal/wait", onlyStandard: true,
+		pkg: "test/wait", onlyStandard: true,
 		why: "tests of any package, and benchmarks, use it",
 	},
 	{
@@ -122,7 +122,7 @@ var rules = []rule{
 		why: "workers do not know what they run",
 	},
 	{
-		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/fetch/auth", "fetchd/frontier", "fetchd/internal/secure", "fetchd/internal/heap", "fetchd/internal/stores", "fetchd/conformance/origin"}, testLibraries...),
+		pkg: "server/observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/fetch/auth", "fetchd/frontier", "fetchd/internal/secure", "fetchd/internal/daemon", "fetchd/stores", "fetchd/conformance/origin"}, testLibraries...),
 		why: "an observer receives events of fetches and knows neither the contract nor the server",
 	},
 	{
@@ -201,21 +201,21 @@ var rules = []rule{
 		why: "a file format; the package is of use without the rest of the module",
 	},
 	{
-		pkg: "bench/relay", only: []string{"fetchd/gen", "github.com/planetscale/vtprotobuf", "google.golang.org/grpc", "google.golang.org/protobuf",
+		pkg: "test/bench/relay", only: []string{"fetchd/gen", "github.com/planetscale/vtprotobuf", "google.golang.org/grpc", "google.golang.org/protobuf",
 			"google.golang.org/genproto/googleapis/rpc", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text"},
 		why: "the floor has nothing of what is measured above it",
 	},
 	{
-		pkg: "bench/origin", only: []string{"fetchd/internal/selfsigned"},
+		pkg: "test/bench/origin", only: []string{"fetchd/test/selfsigned"},
 		why: "what is fetched from costs as little as it can",
 	},
 	{
-		pkg: "bench", not: testLibraries,
+		pkg: "test/bench", not: testLibraries,
 		why: "what is measured has no test flags",
 	},
 	{
 		pkg: "cmd/fetchd", not: append([]string{
-			"fetchd/conformance", "fetchd/frontier", "fetchd/bench",
+			"fetchd/conformance", "fetchd/frontier", "fetchd/test/bench",
 			"modernc.org", "github.com/jackc/pgx",
 		}, testLibraries...),
 		why: "the service ships without faults on request, without the scheduler's databases and without test flags",

@@ -33,10 +33,10 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	frontierpb "fetchd/gen/frontier/v1"
-	"fetchd/internal/selfsigned"
-	"fetchd/internal/wait"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/selfsigned"
+	"fetchd/test/wait"
 )
 
 // How a crowd uses its connections.

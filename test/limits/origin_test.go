@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/selfsigned"
-	"fetchd/internal/wait"
+	"fetchd/test/selfsigned"
+	"fetchd/test/wait"
 )
 
 // hostile is an origin that sends heads and coded bodies that conformance/origin does not.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"fetchd/internal/secure"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 
 	pb "fetchd/gen/fetchd/v1"
 )

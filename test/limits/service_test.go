@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // service is one run of the binary in its own cgroup.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // The metrics that rows read.

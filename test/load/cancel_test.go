@@ -13,8 +13,8 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 const (

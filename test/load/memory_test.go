@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // TestMemory makes callers and origins stall in the ways that cost the service the most memory.

@@ -21,9 +21,9 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
-	"fetchd/internal/wait"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // openTLS never answers the ClientHello.

@@ -14,7 +14,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"fetchd/internal/mcp"
+	"fetchd/cmd/fetchctl/mcp"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/need"
 	"fetchd/test/rig"

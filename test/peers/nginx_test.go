@@ -22,10 +22,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"fetchd/conformance/origin"
-	"fetchd/internal/selfsigned"
-	"fetchd/internal/wait"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/selfsigned"
+	"fetchd/test/wait"
 )
 
 // patience limits operations that normally take no time.

@@ -17,12 +17,12 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/stores"
-	"fetchd/internal/wait"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/stores"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 	"fetchd/warc"
 )
 

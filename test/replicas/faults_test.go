@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // TestHistory makes calls of every kind while one replica is stopped and another is killed,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // leeway is how many more goroutines and descriptors may remain. heapFloor is by how much

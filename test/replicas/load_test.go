@@ -16,7 +16,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // fetched is the result of one call of a steady load.

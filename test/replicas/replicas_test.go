@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 const (

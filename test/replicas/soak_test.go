@@ -23,8 +23,8 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // TestSoak loads one service with every kind of call for FETCHD_SOAK, and checks that it

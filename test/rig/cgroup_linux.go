@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // cgroupNumber makes the names of this process's cgroups unique.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 var scraper = &http.Transport{MaxIdleConnsPerHost: 2}

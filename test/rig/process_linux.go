@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fetchd/bench/process"
+	"fetchd/test/bench/process"
 )
 
 // Process is one run of a program.

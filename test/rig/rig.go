@@ -23,10 +23,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"fetchd/cmd/frontier/site"
 	"fetchd/conformance/origin"
-	"fetchd/internal/site"
-	"fetchd/internal/wait"
 	"fetchd/test/need"
+	"fetchd/test/wait"
 )
 
 // Long skips the test unless FETCHD_LONG is 1. The context that it returns limits the

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // ledger has what was asked for, by store and key.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/wait"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // TestMemory stores large bodies in a bucket, 64 at once, with fetchd in a container of 1 GiB

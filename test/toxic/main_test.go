@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"

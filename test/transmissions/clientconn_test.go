@@ -20,7 +20,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // shape describes an error without its text: the types of the chain and the errors it matches. Types

@@ -11,8 +11,8 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // pace is a count of fetches and of what became of them.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"fetchd/internal/selfsigned"
 	"fetchd/test/rig"
+	"fetchd/test/selfsigned"
 )
 
 // until waits for a condition, and fails the test if it does not come true.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"fetchd/classify"
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // always is more transmissions than any fetch makes.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/frontier/site"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/site"
 	"fetchd/test/rig"
 	"fetchd/test/rig/linktest"
 )

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/cmd/frontier/site"
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/site"
 	"fetchd/test/rig"
 )
 

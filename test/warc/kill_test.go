@@ -21,10 +21,10 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/cmd/frontier/site"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/site"
-	"fetchd/internal/wait"
 	"fetchd/test/rig"
+	"fetchd/test/wait"
 )
 
 // killing is a folder of records, and what was asked of the services that were killed.

@@ -13,7 +13,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"fetchd/internal/wait"
+	"fetchd/test/wait"
 )
 
 // The streams of a link.

@@ -23,8 +23,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 
-	"fetchd/internal/wait"
 	"fetchd/test/need"
+	"fetchd/test/wait"
 )
 
 // Need skips a test if err says that a program is not installed, and fails it if err is another error.

@@ -1,0 +1,116 @@
+package markdown_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/cmd/fetchctl/mcp/markdown"
+)
+
+// TestFrom converts small pages.
+func TestFrom(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, html, want string }{
+		{"headings and text", "<h1>A</h1><p>b <b>c</b> <em>d</em></p>", "# A\n\nb **c** *d*"},
+		{"a list", "<ul><li>a<li>b<ul><li>c</ul></ul>", "- a\n- b\n  \n  - c"},
+		{"code", "<pre><code class=language-go>a\n\nb</code></pre>", "```go\na\n\nb\n```"},
+		{"a table", "<table><tr><th>a<th>b<tr><td>c<td>d</table>", "| a | b |\n|---|---|\n| c | d |"},
+		{"a table with a span", "<table><tr><th>a<th>b<tr><td colspan=2>c</table>", "| a | b |\n|---|---|\n| c |  |"},
+		{"a span without end", "<table><tr><th>a<th>b<tr><td colspan=999999999999>c</table>", "a b \n\nc"},
+		{"a table in a table", "<table><tr><td>a<table><tr><td>b</table></table>", "a\n\n|  |\n|---|\n| b |"},
+		{"a relative link", `<a href="../c?d#e">f</a>`, "[f](https://a.example/c?d#e)"},
+		{"a link within the page", `<a href="#e">f</a>`, "[f](#e)"},
+		{"an image", `<img alt=x src=/y.png>`, "![x](https://a.example/y.png)"},
+		{"an image in its URL", `<p>a<img alt=x src="data:image/png;base64,AAAA">`, "a"},
+		{"what is not seen", "<head><title>t</title></head><script>a</script><style>b</style><!-- c --><template>d</template><noscript>e</noscript><svg><text>f</text></svg>g", "g"},
+		{"what an attribute hides", `<p hidden>a</p><p hidden="until-found">b</p><div style="color:red; DISPLAY : none !important"><p>c</div><p style="visibility:hidden">d</p><p style="display:block">e</p>`, "b\n\ne"},
+		{"a body that a script shows", `<body style="display:none" hidden><p>a`, "a"},
+		{"texts around a comment", "<p>a<!-- b -->c", "ac"},
+		{"nothing", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if got, err := markdown.From(row.html, "https://a.example/b/index.html"); got != row.want || err != nil {
+				t.Errorf("markdown.From(%q) = %q, %v; want %q", row.html, got, err, row.want)
+			}
+		})
+	}
+}
+
+// TestHostile converts pages that make a converter use gigabytes.
+func TestHostile(t *testing.T) {
+	const (
+		whole = 4 << 20 // of the default limit of fetchctl mcp
+		size  = whole / 4
+	)
+	fill := func(head, piece string) string { return head + strings.Repeat(piece, (size-len(head))/len(piece)) }
+	var open strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&open, "<b id=%d>", i)
+	}
+	for _, row := range []struct {
+		name, html string
+		complex    bool
+	}{
+		{"open elements", fill("", "<div>"), true},
+		{"line breaks", strings.Repeat("<br>", whole/4), true},
+		{"formatting that is not closed", fill(open.String(), "<p>x"), true},
+		{"formatting that is closed wrongly", fill(open.String(), "<p></i>x"), true},
+		{"lines in quotations", fill(strings.Repeat("<blockquote>", 500), "x<br>"), true},
+		{"lines of code in lists", fill(strings.Repeat("<ul><li>", 200)+"<pre>", "x\n"), true},
+		{"texts between comments", strings.Repeat("x<!---->", whole/8), true},
+		{"long texts between comments", fill("", strings.Repeat("x", 40)+"<!---->"), false},
+		{"one long text", fill("<p>", "x"), false},
+		{"one long word of signs", fill("<p>", "*"), false},
+		{"one long line of spaces", fill("<p>", " \u00a0"), false},
+		{"brackets", fill("<p>", "[a](b"), false},
+		{"less-than signs", fill("<p>", "&lt;"), false},
+		{"backquotes in code", fill("<code>", "`"), false},
+		{"code blocks", fill("", "<pre>a b c d e f g h i j k l m n o</pre>"), false},
+		{"a row and many rows", "<table><tr>" + strings.Repeat("<td>", size/8) + strings.Repeat("<tr>", size/8), false},
+		{"spans", fill("<table>", `<tr><td colspan="1000" rowspan="1000">x`), false},
+		{"spans within the limit", "<table>" + strings.Repeat("<tr>"+strings.Repeat("<td colspan=2>", 90), 100), false},
+		{"nested tables", fill(strings.Repeat("<table><tr><td>a<tr><td>", 100), "xxxxxxxxx "), false},
+		{"a wide cell and many rows", "<table><tr><td>" + strings.Repeat("x", 1<<20) + strings.Repeat("<tr><td>y", 40_000), false},
+		{"links", fill("", `<a href="/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa">x</a>`), false},
+		{"a link around everything", fill(`<a href=/b>`, "<p>xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), false},
+		{"nested links", fill("", "<a href=/x>yyyyyyyyyyyyyyyy"), false},
+		{"attributes", "<p " + fill("", "a=b ") + ">", false},
+		{"many attributes", "<p " + numbered("a%d ", 400_000) + ">", false},
+		{"many attributes, and other tags", "<p " + numbered("a%d ", 50_000) + ">" + fill("", "<p a>"), true},
+		{"some attributes, and other tags", "<p " + numbered("a%d ", 300) + ">" + strings.Repeat("<p a>xxxxxxxxxxxxx", 20_000), false},
+		{"list items", fill("<ol>", "<li>xxxxxxxxxxxxxxxxxxxxxxxxxxxx"), false},
+		{"bold in bold", fill("", "<b>xxxxxxxxxxxxxxxxxxxxxxxxxxxx<i>yyyyyyyyyyy</i></b>"), false},
+		{"headings", fill("", "<h1>xxxxxxxxxxxxxxxxxxxxxxxxxxx</h1>"), false},
+		{"entities", fill("<p>", "&amp;&notit;"), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			text, err := markdown.From(row.html, "https://a.example/")
+			runtime.ReadMemStats(&after)
+			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
+			t.Logf("%v, %d MiB allocated, %d bytes of text", time.Since(start), allocated, len(text))
+			if errors.Is(err, markdown.ErrComplex) != row.complex || !row.complex && err != nil {
+				t.Errorf("error %v, want one: %t", err, row.complex)
+			}
+			if allocated > 2<<10 {
+				t.Errorf("%d MiB were allocated", allocated)
+			}
+		})
+	}
+}
+
+// numbered returns a format with the numbers up to n.
+func numbered(format string, n int) string {
+	var s strings.Builder
+	for i := range n {
+		fmt.Fprintf(&s, format, i)
+	}
+	return s.String()
+}

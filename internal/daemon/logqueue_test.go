@@ -1,0 +1,340 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pipe is a writer whose reader can stop. It is used in a bubble.
+type pipe struct {
+	gate   chan struct{} // a write waits for it; closed while the reader reads
+	mu     sync.Mutex
+	text   bytes.Buffer
+	writes [][]byte
+	full   error // the error of a write after its first byte
+}
+
+// reading returns a pipe that is read, and stuck one that is not read until gate is
+// closed.
+func reading() *pipe {
+	p := stuck()
+	close(p.gate)
+	return p
+}
+
+func stuck() *pipe { return &pipe{gate: make(chan struct{})} }
+
+func (p *pipe) Write(b []byte) (int, error) {
+	<-p.gate
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.full != nil {
+		p.text.Write(b[:1])
+		return 1, p.full
+	}
+	p.writes = append(p.writes, bytes.Clone(b))
+	return p.text.Write(b)
+}
+
+func (p *pipe) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+func (p *pipe) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = err
+}
+
+// rig is a queue in front of a pipe, in a bubble.
+type rig struct {
+	*testing.T
+	*LogQueue
+	pipe *pipe
+}
+
+func start(t *testing.T, p *pipe) *rig {
+	r := &rig{t, NewLogQueue(p), p}
+	r.Notice(func(n uint64) []byte { return fmt.Appendf(nil, "%d dropped\n", n) })
+	return r
+}
+
+// line writes a line, which must not wait.
+func (r *rig) line(text string) {
+	r.Helper()
+	before := time.Now()
+	if n, err := r.Write([]byte(text + "\n")); n != len(text)+1 || err != nil || time.Since(before) != 0 {
+		r.Errorf("Write(%.20q) = %d, %v after %s, want %d, nil at once", text, n, err, time.Since(before), len(text)+1)
+	}
+}
+
+// want compares what has been written and dropped.
+func (r *rig) want(text string, dropped uint64) {
+	r.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(text, r.pipe.String()); diff != "" {
+		r.Errorf("written (-want +got):\n%s", diff)
+	}
+	if got := r.Dropped(); got != dropped {
+		r.Errorf("Dropped() = %d, want %d", got, dropped)
+	}
+}
+
+// TestRead checks that each line is written at once and in order if the reader reads.
+func TestRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, reading())
+		r.line("a")
+		r.want("a\n", 0)
+		want := "a\n"
+		for i := range 1000 {
+			r.line(fmt.Sprint(i))
+			want += fmt.Sprintln(i)
+		}
+		r.Close(time.Second)
+		r.want(want, 0)
+		r.Close(time.Second)
+		r.line("after the end")
+		r.want(want, 1)
+	})
+}
+
+// TestStuck checks that no write waits if the reader stops, that the queue is bounded,
+// and that the gap is reported once, in its place.
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, stuck())
+		r.line("in the write that blocks")
+		synctest.Wait()
+		const lines = 4 * logLimit / 1024
+		text := strings.Repeat("x", 1023)
+		for range lines {
+			r.line(text)
+		}
+		r.line("short, but after the gap")
+		kept := logLimit / 1024
+		r.want("", lines-uint64(kept)+1)
+		close(r.pipe.gate)
+		want := "in the write that blocks\n" + strings.Repeat(text+"\n", kept) + fmt.Sprintf("%d dropped\n", lines-kept+1)
+		r.want(want, lines-uint64(kept)+1)
+		r.line("again")
+		r.want(want+"again\n", lines-uint64(kept)+1)
+		r.Close(time.Second)
+	})
+}
+
+// TestPieces checks that each write to the pipe has whole lines, and no more than the pipe
+// accepts atomically, so that the text of another writer cannot appear within a line.
+func TestPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, stuck())
+		var want strings.Builder
+		for i := range 1000 {
+			line := strings.Repeat("z", i*7%(pipePiece/2))
+			r.line(line)
+			want.WriteString(line + "\n")
+		}
+		long := strings.Repeat("y", 2*pipePiece)
+		r.line(long)
+		r.line("last")
+		close(r.pipe.gate)
+		r.want(want.String()+long+"\nlast\n", 0)
+		for _, write := range r.pipe.writes {
+			if one := bytes.Count(write, []byte("\n")) == 1; !bytes.HasSuffix(write, []byte("\n")) || len(write) > pipePiece && !one {
+				t.Errorf("a write of %d bytes ends with %.10q, want whole lines, and more than %d bytes only for one line", len(write), write[max(0, len(write)-10):], pipePiece)
+			}
+		}
+		r.Close(time.Second)
+	})
+}
+
+// TestLong checks that a line that is longer than the queue is dropped, and no other.
+func TestLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, reading())
+		r.line(strings.Repeat("x", logLimit))
+		r.want("1 dropped\n", 1)
+		long := strings.Repeat("y", logLimit-1)
+		r.line(long)
+		r.want("1 dropped\n"+long+"\n", 1)
+		r.Close(time.Second)
+	})
+}
+
+// TestCloseStuck checks that Close waits for the reader for as long as it is given, and
+// no longer.
+func TestCloseStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, stuck())
+		r.line("a")
+		r.line("b")
+		before := time.Now()
+		r.Close(time.Minute)
+		if waited := time.Since(before); waited != time.Minute {
+			t.Errorf("Close returned after %s, want %s", waited, time.Minute)
+		}
+		r.line("after the end")
+		r.want("", 1)
+		close(r.pipe.gate) // ends the goroutine, for which the bubble waits
+	})
+}
+
+// TestCloseLate checks that queued lines are written at the end if the reader returns in
+// time.
+func TestCloseLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, stuck())
+		r.line("a")
+		synctest.Wait()
+		r.line("b")
+		time.AfterFunc(time.Second, func() { close(r.pipe.gate) })
+		before := time.Now()
+		r.Close(time.Minute)
+		if waited := time.Since(before); waited != time.Second {
+			t.Errorf("Close returned after %s, want %s", waited, time.Second)
+		}
+		r.want("a\nb\n", 0)
+	})
+}
+
+// TestFailing checks that lines that cannot be written count as dropped.
+func TestFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, reading())
+		r.pipe.fail(errors.New("no space left"))
+		for i := range uint64(3) {
+			r.line("lost")
+			synctest.Wait()
+			if got := r.Dropped(); got != i+1 {
+				t.Errorf("Dropped() = %d, want %d", got, i+1)
+			}
+		}
+		r.pipe.fail(nil)
+		written := r.pipe.String()
+		r.line("good")
+		r.want(written+"good\n3 dropped\n", 3)
+		r.Close(time.Second)
+	})
+}
+
+// TestNoNotice checks that the lines are counted without a notice.
+func TestNoNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, reading())
+		r.Notice(nil)
+		r.line(strings.Repeat("x", logLimit))
+		r.want("", 1)
+		r.Close(time.Second)
+	})
+}
+
+// TestManyWriters checks that no line is lost or split.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	const writers, lines = 8, 500
+	p := reading()
+	q := NewLogQueue(p)
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range lines {
+				_, _ = io.WriteString(q, "0123456789\n") // never fails
+			}
+		})
+	}
+	all.Wait()
+	q.Close(time.Minute)
+	if got, want := p.String(), strings.Repeat("0123456789\n", writers*lines); got != want || q.Dropped() != 0 {
+		t.Errorf("%d bytes, %d lines dropped, want %d and none", len(got), q.Dropped(), len(want))
+	}
+}
+
+// BenchmarkLine writes log lines to a pipe that is read, with and without the queue: each
+// after the previous one has been read, one after the other, and on all cores.
+func BenchmarkLine(b *testing.B) {
+	for _, row := range []struct {
+		name   string
+		queued bool
+	}{{"direct", false}, {"queued", true}} {
+		b.Run(row.name+"/idle", func(b *testing.B) {
+			log, read := toPipe(b, row.queued)
+			for b.Loop() {
+				log()
+				<-read
+			}
+		})
+		b.Run(row.name+"/busy", func(b *testing.B) {
+			log, _ := toPipe(b, row.queued)
+			for b.Loop() {
+				log()
+			}
+		})
+		b.Run(row.name+"/parallel", func(b *testing.B) {
+			log, _ := toPipe(b, row.queued)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					log()
+				}
+			})
+		})
+	}
+}
+
+// toPipe returns a function that logs a line, and a channel that receives a token after a
+// read.
+func toPipe(b *testing.B, queued bool) (log func(), read <-chan struct{}) {
+	b.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	token := make(chan struct{}, 1)
+	ended := make(chan struct{})
+	go func() { // until the writer is closed
+		defer close(ended)
+		for buf := make([]byte, 64<<10); ; {
+			if _, err := r.Read(buf); err != nil {
+				return
+			}
+			select {
+			case token <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	var to io.Writer = w
+	if queued {
+		to = NewLogQueue(w)
+	}
+	b.Cleanup(func() {
+		if q, ok := to.(*LogQueue); ok {
+			q.Close(time.Minute)
+			b.ReportMetric(float64(q.Dropped())/float64(b.N), "dropped/op")
+		}
+		_ = w.Close()
+		<-ended
+		_ = r.Close()
+	})
+	logger := slog.New(slog.NewJSONHandler(to, nil))
+	url := "https://origin.example/" + strings.Repeat("x", 100)
+	b.ReportAllocs()
+	return func() {
+		logger.Info("fetch finished", slog.String("url", url), slog.Int("status", 200), slog.Float64("duration_seconds", 1))
+	}, token
+}

@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"math"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+)
+
+// MemoryLimit is the memory that this process may use.
+type MemoryLimit struct {
+	Bytes  int64
+	Source string // "GOMEMLIMIT", "cgroup" or "system"
+}
+
+const (
+	// idle is the memory of a process without callers.
+	idle = 32 << 20
+	// minBudget is the smallest budget, whatever the limit.
+	minBudget = 8 << 20
+	// maxOfSystem is the maximum that a process uses of a machine without a limit.
+	maxOfSystem = 2 << 30
+)
+
+// Memory returns the memory limit, and sets it for Go's collector: GOMEMLIMIT, else 90 % of
+// the cgroup's limit, else half of the machine's memory or 2 GiB, whichever is less. A
+// GOMEMLIMIT above the cgroup's limit is ignored, because the kernel would kill the process
+// first. Call it once, before the process serves.
+func Memory() MemoryLimit {
+	limit := limitFrom(debug.SetMemoryLimit(-1), memlimit.FromCgroup, memlimit.FromSystem)
+	debug.SetMemoryLimit(limit.Bytes)
+	return limit
+}
+
+func limitFrom(set int64, cgroup, system func() (uint64, error)) MemoryLimit {
+	group, err := cgroup()
+	grouped := err == nil && group > 0 && group < math.MaxInt64
+	switch {
+	case set != math.MaxInt64 && (!grouped || uint64(set) <= group): //nolint:gosec // it is not negative
+		return MemoryLimit{set, "GOMEMLIMIT"}
+	case grouped:
+		return MemoryLimit{int64(group / 10 * 9), "cgroup"}
+	}
+	limit := int64(maxOfSystem)
+	if all, err := system(); err == nil && all > 0 {
+		limit = int64(min(all/2, maxOfSystem))
+	}
+	return MemoryLimit{limit, "system"}
+}
+
+// Budget returns how many bytes may be held for callers: half of the limit less an idle
+// process, because Go may hold as much garbage as live memory.
+func (l MemoryLimit) Budget() int64 { return max((l.Bytes-idle)/2, minBudget) }

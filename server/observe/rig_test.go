@@ -1,0 +1,144 @@
+package observe_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"fetchd/classify"
+	"fetchd/conformance/origin"
+	"fetchd/fetch"
+	"fetchd/fetch/urls"
+	"fetchd/server/observe"
+)
+
+// rig is an origin and a client with an observer.
+type rig struct {
+	*testing.T
+	origin   *origin.Origin
+	raw      net.Listener // of the origin of [rig.hostile]
+	client   *fetch.Client
+	metrics  *observe.Metrics
+	observer *observe.Observer // nil if there are only metrics
+	spans    *tracetest.InMemoryExporter
+	context  context.Context // of the fetches
+}
+
+// in returns r for a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	c := *r
+	c.T = t
+	return &c
+}
+
+// counted returns a rig with metrics only.
+func counted(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{T: t, metrics: observe.NewMetrics("v0"), context: t.Context()}
+	r.start(r.metrics)
+	return r
+}
+
+// traced returns a rig with metrics and traces. change may modify the configuration.
+func traced(t *testing.T, change ...func(*observe.Config)) *rig {
+	t.Helper()
+	cfg := observe.Config{TraceRatio: 1}
+	r := &rig{T: t, spans: tracetest.NewInMemoryExporter(), context: t.Context()}
+	cfg.Exporter = r.spans
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	if r.observer, err = observe.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.metrics = observe.MetricsOf(r.observer)
+	t.Cleanup(func() { _ = r.observer.Shutdown(context.Background()) }) // tests that need the error call Shutdown themselves
+	r.start(r.observer)
+	return r
+}
+
+func (r *rig) start(observer fetch.Observer) {
+	r.Helper()
+	var err error
+	if r.origin, err = origin.Start(origin.Config{Seed: 1}); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = r.origin.Close() })
+	cfg := fetch.Config{RootCAs: r.origin.CA(), Observer: observer,
+		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+	if r.raw, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = r.raw.Close() })
+	cfg.Egress.AllowPorts = append(cfg.Egress.AllowPorts, netip.MustParseAddrPort(r.raw.Addr().String()).Port())
+	for _, name := range []string{"http", "https", "https-localhost", "refused"} {
+		if at, err := netip.ParseAddrPort(r.origin.Addr(name)); err == nil {
+			cfg.Egress.AllowPorts = append(cfg.Egress.AllowPorts, at.Port())
+		}
+	}
+	if r.client, err = fetch.New(cfg); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(r.client.Close)
+}
+
+// fetch requests path from a listener of the origin, and retries without a delay.
+func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetch.Outcome {
+	r.Helper()
+	req := fetch.NewRequest(classify.Standard)
+	u, bad := urls.Parse(r.origin.URL(listener, path))
+	if bad != nil {
+		r.Fatalf("URL of %s: %v", path, bad)
+	}
+	req.ID, req.URL, req.Policy.BaseDelay = "id-of-"+r.Name(), u, 0
+	for _, f := range change {
+		f(req)
+	}
+	ctx := r.context
+	ctx, req.TraceParent = r.observer.Start(ctx, time.Now())
+	return r.client.Fetch(ctx, req, nil)
+}
+
+// series returns the values of all series by name and labels. A histogram has its
+// count and its sum.
+func (r *rig) series() map[string]float64 {
+	r.Helper()
+	families, err := r.metrics.Gatherer().Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			key := f.GetName() + labelsOf(m)
+			switch f.GetType() {
+			case dto.MetricType_HISTOGRAM:
+				all[key+" count"] = float64(m.GetHistogram().GetSampleCount())
+				all[key+" sum"] = m.GetHistogram().GetSampleSum()
+			case dto.MetricType_COUNTER:
+				all[key] = m.GetCounter().GetValue()
+			default:
+				all[key] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return all
+}
+
+// labelsOf formats labels as {a="b",c="d"}.
+func labelsOf(m *dto.Metric) string {
+	text := ""
+	for _, l := range m.GetLabel() {
+		text += "," + l.GetName() + "=" + l.GetValue()
+	}
+	if text == "" {
+		return ""
+	}
+	return "{" + text[1:] + "}"
+}
