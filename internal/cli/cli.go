@@ -31,7 +31,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"fetchd/internal/complete"
 	"fetchd/internal/typo"
 	"fetchd/internal/version"
 )
@@ -125,7 +124,7 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	}
 	if selected := parsed.Selected(); selected != nil {
 		if c, ok := selected.Target.Addr().Interface().(*Completion); ok {
-			if err := complete.Write(p.Out, c.Shell, parser.Model); err != nil {
+			if err := writeCompletion(p.Out, c.Shell, parser.Model); err != nil {
 				return nil, OutputError(err)
 			}
 			return nil, ErrAnswered

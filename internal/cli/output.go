@@ -3,15 +3,13 @@ package cli
 import (
 	"bufio"
 	"io"
-
-	"fetchd/internal/wholefile"
 )
 
 // Output is where a command writes its result: a file or standard output. A regular file gets
 // its name when it is complete. Its errors are those of [OutputError].
 type Output struct {
 	w    *bufio.Writer
-	file *wholefile.File // nil for standard output
+	file *wholeFile // nil for standard output
 }
 
 // OpenOutput opens a file, or stdout for "" and "-". An existing device or pipe is written to
@@ -20,7 +18,7 @@ func OpenOutput(name string, stdout io.Writer) (*Output, error) {
 	if name == "" || name == "-" {
 		return &Output{w: bufio.NewWriterSize(stdout, 64<<10)}, nil
 	}
-	file, err := wholefile.Create(name)
+	file, err := createWhole(name)
 	if err != nil {
 		return nil, OutputError(err)
 	}

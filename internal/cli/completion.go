@@ -1,4 +1,4 @@
-package complete
+package cli
 
 import (
 	"fmt"
@@ -8,11 +8,17 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Shells are the shells that [Write] supports, as a kong enum.
-const Shells = "bash,zsh,fish"
+// shells are the shells that [Completion] supports, as a kong enum.
+const shells = "bash,zsh,fish"
 
-// Write writes the script for one of [Shells].
-func Write(w io.Writer, shell string, model *kong.Application) error {
+// writeCompletion writes the script with which a shell completes the commands, flags and values of a
+// program, from its kong model. The script never calls the program and needs no other package.
+//
+// The values of a flag are those of its enum, or those of its tag complete:"A,B", which allows
+// others as well. A flag whose placeholder contains FILE is completed with files, and one whose
+// placeholder contains DIR with directories. Arguments are completed in the same way by their
+// names. Hidden commands and flags are left out.
+func writeCompletion(w io.Writer, shell string, model *kong.Application) error {
 	root := nodeOf(model.Node, "")
 	var script string
 	switch shell {
@@ -23,7 +29,7 @@ func Write(w io.Writer, shell string, model *kong.Application) error {
 	case "fish":
 		script = fish(root)
 	default:
-		return fmt.Errorf("%q is not a supported shell: give %s", shell, strings.ReplaceAll(Shells, ",", ", "))
+		return fmt.Errorf("%q is not a supported shell: give %s", shell, strings.ReplaceAll(shells, ",", ", "))
 	}
 	_, err := io.WriteString(w, script)
 	return err

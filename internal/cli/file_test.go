@@ -1,4 +1,4 @@
-package wholefile
+package cli
 
 import (
 	"errors"
@@ -25,9 +25,9 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-func create(t *testing.T, name, text string) *File {
+func create(t *testing.T, name, text string) *wholeFile {
 	t.Helper()
-	f, err := Create(name)
+	f, err := createWhole(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestCreateRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, path := range map[string]string{"a directory": dir, "no directory": filepath.Join(dir, "no", "file")} {
-		if f, err := Create(path); err == nil {
+		if f, err := createWhole(path); err == nil {
 			f.Discard()
 			t.Errorf("%s: Create = nil, want an error", name)
 		}
@@ -157,7 +157,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 			t.Errorf("%s: %v, want an error about %s", what, err, name)
 		}
 	}
-	_, err := Create(filepath.Join(dir, "missing", "file"))
+	_, err := createWhole(filepath.Join(dir, "missing", "file"))
 	check("create in a folder that is missing", err)
 	f := create(t, name, "text")
 	if err := os.Mkdir(name, 0o700); err != nil {

@@ -1,4 +1,4 @@
-package complete_test
+package cli_test
 
 import (
 	"bytes"
@@ -14,13 +14,13 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
-	"fetchd/internal/complete"
+	"fetchd/internal/cli"
 	"fetchd/test/clitest"
 	"fetchd/test/need"
 )
 
-// grammar is a program with everything that the scripts treat differently.
-type grammar struct {
+// completed is a program with everything that the scripts treat differently.
+type completed struct {
 	Config  string `placeholder:"FILE" help:"It's a [file]: read. Nothing else."`
 	Quiet   bool   `short:"q" negatable:"" help:"Say nothing."`
 	Unsaid  bool   `hidden:"" help:"Not told."`
@@ -50,12 +50,12 @@ type grammar struct {
 
 func script(t *testing.T, shell string) string {
 	t.Helper()
-	parser, err := kong.New(new(grammar), kong.Name("prog"))
+	parser, err := kong.New(new(completed), kong.Name("prog"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := complete.Write(&out, shell, parser.Model); err != nil {
+	if err := cli.WriteCompletion(&out, shell, parser.Model); err != nil {
 		t.Fatalf("Write for %s: %v", shell, err)
 	}
 	return out.String()
@@ -243,12 +243,12 @@ func compare(t *testing.T, line string, want, got []string) {
 
 func TestUnknownShell(t *testing.T) {
 	t.Parallel()
-	parser, err := kong.New(new(grammar), kong.Name("prog"))
+	parser, err := kong.New(new(completed), kong.Name("prog"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := complete.Write(&out, "tcsh", parser.Model); err == nil || !strings.Contains(fmt.Sprint(err), "bash, zsh, fish") || out.Len() > 0 {
+	if err := cli.WriteCompletion(&out, "tcsh", parser.Model); err == nil || !strings.Contains(fmt.Sprint(err), "bash, zsh, fish") || out.Len() > 0 {
 		t.Errorf("Write for tcsh: %v, %d bytes; want an error that names the shells", err, out.Len())
 	}
 }

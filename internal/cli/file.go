@@ -1,6 +1,4 @@
-// Package wholefile writes files that get their names when they are complete, so that no reader
-// finds an incomplete file. Errors name the file as it will be called, not its temporary name.
-package wholefile
+package cli
 
 import (
 	"crypto/rand"
@@ -12,21 +10,23 @@ import (
 	"path/filepath"
 )
 
-// File has another name in the same directory until [File.Keep]. It is for one goroutine.
-type File struct {
+// wholeFile is a file that gets its name when it is complete, so that no reader finds an incomplete
+// one. It has another name in the same directory until [wholeFile.Keep]. Its errors have the name that
+// it will get. It is for one goroutine.
+type wholeFile struct {
 	file *os.File // nil after close
 	part string   // temporary name; empty if the file is written directly
 	name string
 }
 
-// Create creates the file that will be called name. It gets the mode of an existing file with
+// createWhole creates the file that will be called name. It gets the mode of an existing file with
 // that name. If name is a symbolic link, the target is replaced. An existing device or pipe is
-// written to directly. The caller ends with [File.Keep] or [File.Discard].
-func Create(name string) (*File, error) {
+// written to directly. The caller ends with [wholeFile.Keep] or [wholeFile.Discard].
+func createWhole(name string) (*wholeFile, error) {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target // the link stays
 	}
-	f := &File{name: name}
+	f := &wholeFile{name: name}
 	mode := fs.FileMode(0o666)
 	info, err := os.Stat(name)
 	switch {
@@ -47,7 +47,7 @@ func Create(name string) (*File, error) {
 	return f.opened(err)
 }
 
-func (f *File) opened(err error) (*File, error) {
+func (f *wholeFile) opened(err error) (*wholeFile, error) {
 	if err != nil {
 		return nil, f.named(err)
 	}
@@ -55,7 +55,7 @@ func (f *File) opened(err error) (*File, error) {
 }
 
 // named returns err with the name of the file instead of the temporary one.
-func (f *File) named(err error) error {
+func (f *wholeFile) named(err error) error {
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: cause.Op, Path: f.name, Err: cause.Err}
 	}
@@ -66,17 +66,17 @@ func (f *File) named(err error) error {
 }
 
 // Write implements io.Writer.
-func (f *File) Write(p []byte) (int, error) {
+func (f *wholeFile) Write(p []byte) (int, error) {
 	n, err := f.file.Write(p)
 	return n, f.named(err)
 }
 
-// CanTruncate reports whether [File.Truncate] may be called. It returns false for a file that
+// CanTruncate reports whether [wholeFile.Truncate] may be called. It returns false for a file that
 // is written directly, because its readers may already have the bytes.
-func (f *File) CanTruncate() bool { return f.part != "" }
+func (f *wholeFile) CanTruncate() bool { return f.part != "" }
 
 // Truncate drops everything after the first size bytes. The next write follows them.
-func (f *File) Truncate(size int64) error {
+func (f *wholeFile) Truncate(size int64) error {
 	if err := f.file.Truncate(size); err != nil {
 		return f.named(err)
 	}
@@ -85,7 +85,7 @@ func (f *File) Truncate(size int64) error {
 }
 
 // Keep closes the file and gives it its name. If that fails, the file is removed.
-func (f *File) Keep() error {
+func (f *wholeFile) Keep() error {
 	file := f.file
 	f.file = nil
 	if err := file.Close(); err != nil {
@@ -101,7 +101,7 @@ func (f *File) Keep() error {
 }
 
 // Discard removes the file if it was not kept.
-func (f *File) Discard() {
+func (f *wholeFile) Discard() {
 	if f.file == nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (f *File) Discard() {
 	f.file = nil
 }
 
-func (f *File) remove() error {
+func (f *wholeFile) remove() error {
 	if f.part == "" {
 		return nil
 	}
