@@ -71,7 +71,7 @@ func (p *prepared) effective() *pb.FetchRequest {
 
 // effectiveMessages holds the messages of an effective request, to make them in one allocation.
 // Fields are set in place: assigning a whole message would first build it on the stack, and a
-// waiting handler should keep a stack of 8 KiB (decision 9).
+// waiting handler should keep a stack of 8 KiB (decision 17).
 type effectiveMessages struct {
 	request   pb.FetchRequest
 	redirect  pb.RedirectPolicy
