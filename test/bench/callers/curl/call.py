@@ -3,7 +3,7 @@
     curl            a process per fetch, as scripts do, with --open of them at once
     curl-parallel   one process with --parallel for all fetches, up to 300 at once
 
-bench/callers/README.md describes the arguments and the output. The CPU time is that of curl,
+test/bench/callers/README.md describes the arguments and the output. The CPU time is that of curl,
 without this program.
 """
 

@@ -8,7 +8,7 @@
     grpc-package           AsyncClient.get of client/python, and a coroutine per fetch in flight
     grpc-package-threads   Client.get of client/python, and a thread per fetch in flight
 
-bench/callers/README.md describes the arguments and the output. protoc and its plugin for
+test/bench/callers/README.md describes the arguments and the output. protoc and its plugin for
 gRPC generate the stubs at the start, before the measurement.
 """
 
