@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -234,7 +235,7 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
 		phase = staged.Phase
 	} else if own, ok := errors.AsType[*fault.Error](err); ok {
-		phase = orDefault(own.Phase, phase) // an address that is blocked while dialing is in the phase of the policy
+		phase = cmp.Or(own.Phase, phase) // an address that is blocked while dialing is in the phase of the policy
 	}
 	a.fail(class, phase, reason)
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -141,7 +142,7 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 		return
 	}
 	if r.raw.Err != nil || a.exchange.Cause() != nil {
-		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
+		a.failWith(classify.PhaseTransfer, cmp.Or(r.raw.Err, err))
 		return
 	}
 	a.noteError(classify.Undecodable, classify.PhaseTransfer, err, nil)
@@ -366,7 +367,7 @@ func (a *attempt) readErrorBody() {
 	if a.recorded != nil {
 		limit = recordedTime
 	}
-	a.exchange.Limit.Arm(min(orDefault(a.run.req.IdleTimeout, limit), limit), classify.BodyTimeout)
+	a.exchange.Limit.Arm(min(cmp.Or(a.run.req.IdleTimeout, limit), limit), classify.BodyTimeout)
 	most := int64(a.run.req.ErrorBodyBytes)
 	if !a.run.req.Memory.Grow(budget.Body, most) {
 		return // the outcome is the same without it

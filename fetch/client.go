@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -132,8 +133,8 @@ func New(cfg Config) (*Client, error) {
 		nameServer: cfg.NameServer,
 		omitHops:   cfg.OmitHops,
 		hasProxy:   cfg.Proxy != nil,
-		userAgent:  []string{orDefault(cfg.UserAgent, "fetchd")},
-		maxTotal:   orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
+		userAgent:  []string{cmp.Or(cfg.UserAgent, "fetchd")},
+		maxTotal:   cmp.Or(cfg.MaxTotalTimeout, defaultMaxTotal),
 		logger:     cfg.Logger,
 		observer:   cfg.Observer,
 		shutdown:   cfg.Shutdown,
@@ -291,7 +292,7 @@ func (l *runs) all() (all []*run) {
 func Resolver(address string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
 		var d net.Dialer
-		conn, err := d.DialContext(ctx, network, orDefault(address, server))
+		conn, err := d.DialContext(ctx, network, cmp.Or(address, server))
 		if classify.NoDescriptor(err) {
 			return nil, &noDescriptor{err}
 		}
@@ -334,12 +335,4 @@ func (c *shortAnswers) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:min(len(p), c.left)])
 	c.left -= n
 	return n, err
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

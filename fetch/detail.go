@@ -256,7 +256,7 @@ func (a *attempt) detail(d *classify.Decision) string {
 
 // address returns the address of the last hop, whether it was reached or not.
 func (a *attempt) address() string {
-	return orDefault(a.note.address, a.hops[len(a.hops)-1].Exchange.RemoteAddress)
+	return cmp.Or(a.note.address, a.hops[len(a.hops)-1].Exchange.RemoteAddress)
 }
 
 // mayShow reports whether the caller may see an address: the egress policy allows it, there is no

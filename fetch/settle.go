@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -168,7 +169,7 @@ func (r *run) outcome() *Outcome {
 // settleCancelled settles a fetch that was cancelled before its first attempt or between two (W5).
 func (r *run) settleCancelled() {
 	cause := r.cancelCause()
-	r.settleAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), fault.ReasonOf(cause), "")
+	r.settleAs(cmp.Or(classify.Error(classify.NoPhase, cause), classify.Internal), fault.ReasonOf(cause), "")
 }
 
 // settleAs settles a fetch that ends outside an attempt. An empty text means the message of the
@@ -182,7 +183,7 @@ func (r *run) settleAs(class classify.Class, reason, text string) {
 		text = r.message(&r.decision, "")
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
-		Message: orDefault(text, classMessage(class, "")), Reason: reason,
+		Message: cmp.Or(text, classMessage(class, "")), Reason: reason,
 		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 
