@@ -107,7 +107,6 @@ type Client struct {
 	defaultHeader, defaultHeaderUncoded http.Header
 	maxTotal                            time.Duration
 	workers                             workers.Pool
-	engine                              *engine
 	open                                atomic.Int64 // fetches in flight
 	logger                              *slog.Logger
 	observer                            Observer
@@ -138,7 +137,6 @@ func New(cfg Config) (*Client, error) {
 		logger:     cfg.Logger,
 		observer:   cfg.Observer,
 		shutdown:   cfg.Shutdown,
-		engine:     newEngine(),
 	}
 	if cfg.Proxy != nil {
 		c.proxySecrets = secretsOf(cfg.Proxy.User)

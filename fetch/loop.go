@@ -18,8 +18,11 @@ import (
 	"fetchd/classify"
 )
 
-// engine is the go-retryablehttp client of all fetches.
+// engine is a go-retryablehttp client.
 type engine = retryablehttp.Client
+
+// sharedEngine is that of all fetches.
+var sharedEngine = newEngine()
 
 // newEngine returns an engine with our rules. The context of a request identifies its fetch.
 // Without a Logger nothing is logged.

@@ -89,15 +89,6 @@ const (
 // recordBytes is the memory of a Record, with its copies in the outcome.
 const recordBytes = 1 << 10
 
-// recorderReady reports whether the fetch may start. If the records could not be written, the fetch
-// has failed.
-func (r *run) recorderReady() bool {
-	if r.req.Recorder == nil {
-		return true
-	}
-	return r.isReady(r.req.Recorder.Ready())
-}
-
 // tap is the [conns.Tap] of a recording. Its errors know their class.
 type tap struct{ recording Recording }
 

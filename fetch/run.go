@@ -151,8 +151,8 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r := c.newRun(ctx, req, sink)
 	r.onCaller = onCaller
 	defer r.close()
-	if r.cancelCause() == nil && r.storeReady() && r.recorderReady() {
-		r.loop(c.engine)
+	if r.cancelCause() == nil && r.ready() {
+		r.loop(sharedEngine)
 	}
 	if r.onCaller {
 		return c.conclude(ctx, r)
@@ -184,6 +184,24 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	r.delivered = req.resumeAt()
 	c.runs.add(r)
 	return r
+}
+
+// ready reports whether the fetch may start. If its store or its recorder is known to be down, the fetch
+// has failed.
+func (r *run) ready() bool {
+	var err error
+	if r.req.Delivery == Store {
+		err = r.req.Destination.Ready()
+	}
+	if err == nil && r.req.Recorder != nil {
+		err = r.req.Recorder.Ready()
+	}
+	if err != nil {
+		detail, reason := storeText(err)
+		r.settleAs(classify.StoreFailure, reason, "")
+		r.failure.Detail = fault.Printable(detail, MaxDetailBytes)
+	}
+	return err == nil
 }
 
 // close releases the timer, the contexts and the connection of the fetch. The exchange has ended

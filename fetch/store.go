@@ -65,26 +65,6 @@ type StoreError interface {
 	Detail() string
 }
 
-// storeReady reports whether the fetch may start. If the store is known to be down, the fetch has
-// failed.
-func (r *run) storeReady() bool {
-	if r.req.Delivery != Store {
-		return true
-	}
-	return r.isReady(r.req.Destination.Ready())
-}
-
-// isReady reports whether err is nil. If it is not, the fetch has failed because of its store.
-func (r *run) isReady(err error) bool {
-	if err == nil {
-		return true
-	}
-	shown, reason := storeText(err)
-	r.settleAs(classify.StoreFailure, reason, "")
-	r.failure.Detail = fault.Printable(shown, MaxDetailBytes)
-	return false
-}
-
 // storeText returns the error of a store for callers, and its reason.
 func storeText(err error) (detail, reason string) {
 	if known, ok := errors.AsType[StoreError](err); ok {
