@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -206,13 +205,6 @@ func (a *attempt) request(hop *hopRequest) http.Request {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
 	}
 	return req
-}
-
-// setField sets a header field of one request. The header of the hop is not changed, because
-// later requests are made from it.
-func setField(req *http.Request, name string, values ...string) {
-	req.Header = maps.Clone(req.Header)
-	req.Header[name] = values
 }
 
 // target returns where a request goes and which connections it may use. A request that must not

@@ -125,11 +125,6 @@ func (a *attempt) lengthKnown() bool {
 	return a.exchange.HTTP2() || a.resp.ContentLength >= 0 || slices.Contains(a.resp.TransferEncoding, "chunked")
 }
 
-// bodyless reports whether a response has no body, even if its head has a length.
-func bodyless(method string, status int) bool {
-	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
-}
-
 // failBody records why a body could not be read. An error below the decoder is a failure
 // of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
 func (a *attempt) failBody(r *bodyReader, err error) {
@@ -160,10 +155,6 @@ type bodyReader struct {
 	out      output
 	limit    int64 // of the body's size
 }
-
-// codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
-// little to data that does not compress.
-const codingOverhead = 64 << 10
 
 // newBodyReader returns a reader of a.resp's body that continues after the delivered bytes.
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {

@@ -4,25 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 )
-
-// Credentials provides a credential for some origins (spec §8). Package auth implements
-// it. Fetches share it, so it must be safe for concurrent use. The errors of Field and
-// Refresh are logged and must contain no secret.
-type Credentials interface {
-	// Covers reports whether the credential may be sent to the URL's origin.
-	Covers(u *url.URL) bool
-	// Field returns the header field that carries the current credential.
-	Field(ctx context.Context) (name, value string, err error)
-	// Refresh replaces a credential that an origin rejected. refused is the field value
-	// that was sent. It returns nil if a newer credential is available.
-	Refresh(ctx context.Context, refused string) error
-}
 
 // authorize adds the credential to a request to an origin that it covers. It asks for it at each
 // hop. The header of the hop does not get it, so no redirect forwards it (A1).

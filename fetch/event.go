@@ -7,6 +7,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
+	"fetchd/fetch/fault"
 )
 
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
@@ -15,6 +16,15 @@ import (
 // and [ErrCancelled]. A Sink must not use the data of an event after it
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.
 type Sink func(Event) error
+
+// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
+// fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
+var ErrOutOfMemory error = fault.OutOfMemory
+
+// ErrCancelled is the error that a [Sink] returns if it drops an event because the fetch is
+// being cancelled. The fetch ends as CANCELLED, unless it has ended otherwise, and the sink
+// still receives the final events.
+var ErrCancelled error = fault.New(classify.Cancelled, classify.NoPhase, "")
 
 // Observer receives every attempt and every fetch, for metrics and traces. Its methods
 // are called concurrently. They must return quickly and must not modify their

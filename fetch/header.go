@@ -142,3 +142,15 @@ func first(h http.Header, name string) string {
 	}
 	return ""
 }
+
+// conditional reports whether a 304 answers the request (H7).
+func conditional(h http.Header) bool {
+	return first(h, "If-None-Match") != "" || first(h, "If-Modified-Since") != ""
+}
+
+// setField sets a header field of one request. The header of the hop is not changed, because
+// later requests are made from it.
+func setField(req *http.Request, name string, values ...string) {
+	req.Header = maps.Clone(req.Header)
+	req.Header[name] = values
+}

@@ -18,15 +18,6 @@ const hopBytes = 4 << 10
 // of the fixed charge.
 const tlsDetailsBytes = 2 << 10
 
-// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
-// fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
-var ErrOutOfMemory error = fault.OutOfMemory
-
-// ErrCancelled is the error that a [Sink] returns if it drops an event because the fetch is
-// being cancelled. The fetch ends as CANCELLED, unless it has ended otherwise, and the sink
-// still receives the final events.
-var ErrCancelled error = fault.New(classify.Cancelled, classify.NoPhase, "")
-
 // headBytes is an upper bound for the memory of a head and for its size as a message. A
 // value that is not UTF-8 is sent twice: as its bytes, and as text with up to three
 // bytes for each invalid one.

@@ -1,6 +1,8 @@
 package fetch
 
 import (
+	"errors"
+	"net/http"
 	"sync"
 	"time"
 
@@ -61,6 +63,11 @@ func newOutput(a *attempt, delivered *progress) output {
 		o.inline = true
 	}
 	return o
+}
+
+// bodyless reports whether a response has no body, even if its head has a length.
+func bodyless(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
 
 // holdBackShare is the ratio of body to hold-back from which nothing is held back, if the
@@ -289,4 +296,94 @@ func (o *output) close() {
 		chunks.Put(o.last)
 	}
 	o.buffered, o.last = nil, nil
+}
+
+// storeSpace returns the memory of the upload for the next piece of the body, and begins the upload
+// before the first one. The attempt's time limit is paused while the store is busy.
+func (o *output) storeSpace() (space []byte, err error) {
+	began := time.Now()
+	left := o.a.limit.Pause(began)
+	if err = o.begin(); err == nil {
+		space, err = o.a.run.upload.Space()
+	}
+	o.a.resume(began, left)
+	if err != nil {
+		return nil, o.storeError(err)
+	}
+	return space, nil
+}
+
+// stored adds the n bytes that were read into the space to the upload.
+func (o *output) stored(n int) error {
+	if err := o.a.run.upload.Wrote(n); err != nil {
+		return o.storeError(err)
+	}
+	o.body.sent, o.a.run.delivered = true, o.body
+	o.offset += int64(n)
+	return nil
+}
+
+// begin starts the upload of the body, unless an earlier attempt has. The upload of a body that
+// is not continued is dropped.
+func (o *output) begin() error {
+	r := o.a.run
+	if r.upload != nil && r.uploadOf == o.body {
+		return nil
+	}
+	r.dropUpload()
+	size := int64(-1)
+	if o.a.coding() == "" {
+		size = o.a.resp.ContentLength
+	}
+	u, err := r.req.Destination.Begin(r.waitContext(),
+		Object{ContentType: o.a.resp.Header.Get("Content-Type"), Size: size, Memory: r.req.Memory})
+	if err != nil {
+		return err
+	}
+	r.upload, r.uploadOf = u, o.body
+	return nil
+}
+
+// commit makes the object visible. It is called when the body is complete and checked.
+func (o *output) commit(digest string) error {
+	began := time.Now()
+	left := o.a.limit.Pause(began)
+	err := o.begin() // an empty body has none yet
+	var stored StoredObject
+	if err == nil {
+		stored, err = o.a.run.upload.Commit(digest)
+	}
+	o.a.resume(began, left)
+	if err != nil {
+		return o.storeError(err)
+	}
+	o.a.stored = &stored
+	return nil
+}
+
+// errInStore is what a fetch was busy with when its time ran out.
+var errInStore = errors.New("the store was taking the body")
+
+// storeError returns why the fetch ends after an error of its destination.
+func (o *output) storeError(err error) error {
+	if cause := o.a.run.cancelCause(); cause != nil {
+		class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
+		o.a.noteError(class, classify.PhaseTransfer, errInStore, nil)
+		o.a.note.ofStore = true
+		return fault.New(class, classify.PhaseTransfer, reason)
+	}
+	if errors.Is(err, budget.ErrRefused) {
+		return fault.OutOfMemory
+	}
+	o.a.noteError(classify.StoreFailure, classify.PhaseTransfer, err, nil)
+	_, reason := storeText(err)
+	return fault.New(classify.StoreFailure, classify.NoPhase, reason)
+}
+
+// dropUpload drops the upload of a body that is not continued.
+func (r *run) dropUpload() {
+	if r.upload != nil {
+		r.upload.Abort()
+		r.upload, r.uploadOf = nil, nil
+	}
 }

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -42,6 +43,25 @@ const (
 
 // Streams reports whether a body may be delivered in [BodyChunk] events.
 func (d Delivery) Streams() bool { return d == Stream || d == Auto }
+
+// Recovery controls what happens if a body is interrupted after part of it has been
+// delivered (spec B2, B3).
+type Recovery uint8
+
+// The recoveries. The zero value is Resume.
+const (
+	Resume     Recovery = iota // Resume with a Range request. If the origin does not allow it, fail.
+	NoRecovery                 // Fail.
+	Restart                    // Resume. If the origin does not allow it, restart at offset 0.
+)
+
+// ResumePoint is where an earlier fetch of the same body stopped.
+type ResumePoint struct {
+	// Offset is the number of bytes that the caller has. Zero means no resume point.
+	Offset int64
+	// Validator is that of the earlier response: a strong ETag or a Last-Modified date.
+	Validator string
+}
 
 // Scope limits where a redirect may lead (spec D4).
 type Scope uint8
@@ -222,6 +242,19 @@ type Content struct {
 	RequireCharset bool
 }
 
+// Credentials provides a credential for some origins (spec §8). Package auth implements
+// it. Fetches share it, so it must be safe for concurrent use. The errors of Field and
+// Refresh are logged and must contain no secret.
+type Credentials interface {
+	// Covers reports whether the credential may be sent to the URL's origin.
+	Covers(u *url.URL) bool
+	// Field returns the header field that carries the current credential.
+	Field(ctx context.Context) (name, value string, err error)
+	// Refresh replaces a credential that an origin rejected. refused is the field value
+	// that was sent. It returns nil if a newer credential is available.
+	Refresh(ctx context.Context, refused string) error
+}
+
 // NewRequest returns a GET without a URL and with the defaults of the profile (spec
 // §2, §9 and §12). An unknown profile has those of STANDARD.
 func NewRequest(profile classify.Profile) *Request {
@@ -252,7 +285,6 @@ func (r *Request) bodyLimit() int64 {
 	return r.MaxBodyBytes
 }
 
-// conditional reports whether a 304 answers the request (H7).
-func conditional(h http.Header) bool {
-	return first(h, "If-None-Match") != "" || first(h, "If-Modified-Since") != ""
-}
+// codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
+// little to data that does not compress.
+const codingOverhead = 64 << 10

@@ -16,25 +16,6 @@ import (
 	"fetchd/fetch/fault"
 )
 
-// Recovery controls what happens if a body is interrupted after part of it has been
-// delivered (spec B2, B3).
-type Recovery uint8
-
-// The recoveries. The zero value is Resume.
-const (
-	Resume     Recovery = iota // Resume with a Range request. If the origin does not allow it, fail.
-	NoRecovery                 // Fail.
-	Restart                    // Resume. If the origin does not allow it, restart at offset 0.
-)
-
-// ResumePoint is where an earlier fetch of the same body stopped.
-type ResumePoint struct {
-	// Offset is the number of bytes that the caller has. Zero means no resume point.
-	Offset int64
-	// Validator is that of the earlier response: a strong ETag or a Last-Modified date.
-	Validator string
-}
-
 // progress is how much of a body has been delivered, in this attempt and in those that it
 // resumes, and what is needed to resume it again.
 type progress struct {

@@ -32,7 +32,7 @@ package fetch
 //	                    output.wrote     output.go
 //	                      output.flush
 //	                        output.send                     passes a BodyChunk to the Sink
-//	                      output.stored    store.go         or adds them to the Upload
+//	                      output.stored                     or adds them to the Upload
 //	            attempt.readErrorBody    body.go            a body that is not delivered
 //	            attempt.endExchange      record.go
 //	              attempt.readRest                        of a recorded response

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"fetchd/classify"
-	"fetchd/fetch/fault"
+	"fetchd/fetch/conns"
 	"fetchd/internal/budget"
 )
 
@@ -73,92 +72,73 @@ func storeText(err error) (detail, reason string) {
 	return "", "store_error"
 }
 
-// storeSpace returns the memory of the upload for the next piece of the body, and begins the upload
-// before the first one. The attempt's time limit is paused while the store is busy.
-func (o *output) storeSpace() (space []byte, err error) {
-	began := time.Now()
-	left := o.a.limit.Pause(began)
-	if err = o.begin(); err == nil {
-		space, err = o.a.run.upload.Space()
-	}
-	o.a.resume(began, left)
-	if err != nil {
-		return nil, o.storeError(err)
-	}
-	return space, nil
+// Recorder records the exchanges of one fetch (spec B9). Its errors, and those of its recordings,
+// end the fetch as a [Destination]'s do.
+type Recorder interface {
+	// Ready returns an error if the records could not be written now. The fetch then ends
+	// without an attempt.
+	Ready() error
+	// Begin starts the recording of an exchange. Memory is charged for what the recording
+	// holds. It makes no system call.
+	Begin(memory *budget.Lease) Recording
 }
 
-// stored adds the n bytes that were read into the space to the upload.
-func (o *output) stored(n int) error {
-	if err := o.a.run.upload.Wrote(n); err != nil {
-		return o.storeError(err)
-	}
-	o.body.sent, o.a.run.delivered = true, o.body
-	o.offset += int64(n)
-	return nil
+// Recording is what is recorded of one exchange. A byte that comes after Commit or Discard is
+// ignored.
+type Recording interface {
+	conns.Tap
+	// Commit writes the records, and returns them when they can be read.
+	Commit(e *RecordedExchange) ([]Record, error)
+	// Discard drops the recording, and does nothing after Commit.
+	Discard()
 }
 
-// begin starts the upload of the body, unless an earlier attempt has. The upload of a body that
-// is not continued is dropped.
-func (o *output) begin() error {
-	r := o.a.run
-	if r.upload != nil && r.uploadOf == o.body {
-		return nil
-	}
-	r.dropUpload()
-	size := int64(-1)
-	if o.a.coding() == "" {
-		size = o.a.resp.ContentLength
-	}
-	u, err := r.req.Destination.Begin(r.waitContext(),
-		Object{ContentType: o.a.resp.Header.Get("Content-Type"), Size: size, Memory: r.req.Memory})
-	if err != nil {
-		return err
-	}
-	r.upload, r.uploadOf = u, o.body
-	return nil
+// RecordedExchange describes an exchange that is over.
+type RecordedExchange struct {
+	URL, Method string
+	Start       time.Time
+	// RemoteAddress, Protocol and TLSVersion are as in [conns.Report].
+	RemoteAddress, Protocol, TLSVersion string
+	// Redact are the names of request fields that must not be recorded.
+	Redact []string
+	// RequestLength is the length of the body of the request.
+	RequestLength int64
+	// ContentLength is the length of the body if the head says it, or else negative. Chunked
+	// reports whether it was sent in chunks, Bodyless whether the response can have none.
+	ContentLength     int64
+	Chunked, Bodyless bool
+	// Truncated says why the response is not whole.
+	Truncated Truncation
 }
 
-// commit makes the object visible. It is called when the body is complete and checked.
-func (o *output) commit(digest string) error {
-	began := time.Now()
-	left := o.a.limit.Pause(began)
-	err := o.begin() // an empty body has none yet
-	var stored StoredObject
-	if err == nil {
-		stored, err = o.a.run.upload.Commit(digest)
-	}
-	o.a.resume(began, left)
-	if err != nil {
-		return o.storeError(err)
-	}
-	o.a.stored = &stored
-	return nil
+// Truncation is why a response is not recorded to its end.
+type Truncation uint8
+
+// The reasons. The zero value is Whole.
+const (
+	Whole        Truncation = iota // It is.
+	TooLong                        // It exceeds a limit of its size.
+	TookTooLong                    // A time limit passed.
+	Disconnected                   // The connection broke.
+	Stopped                        // The fetch was cancelled, or did not need the rest.
+)
+
+// Record says where a record is.
+type Record struct {
+	Type           RecordType
+	ID, File       string
+	Offset, Length int64 // in bytes
+	Attempt, Hop   int   // from 1
+	Time           time.Time
+	PayloadDigest  string // empty: there is no payload
 }
 
-// errInStore is what a fetch was busy with when its time ran out.
-var errInStore = errors.New("the store was taking the body")
+// RecordType is what a record contains.
+type RecordType uint8
 
-// storeError returns why the fetch ends after an error of its destination.
-func (o *output) storeError(err error) error {
-	if cause := o.a.run.cancelCause(); cause != nil {
-		class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
-		o.a.noteError(class, classify.PhaseTransfer, errInStore, nil)
-		o.a.note.ofStore = true
-		return fault.New(class, classify.PhaseTransfer, reason)
-	}
-	if errors.Is(err, budget.ErrRefused) {
-		return fault.OutOfMemory
-	}
-	o.a.noteError(classify.StoreFailure, classify.PhaseTransfer, err, nil)
-	_, reason := storeText(err)
-	return fault.New(classify.StoreFailure, classify.NoPhase, reason)
-}
-
-// dropUpload drops the upload of a body that is not continued.
-func (r *run) dropUpload() {
-	if r.upload != nil {
-		r.upload.Abort()
-		r.upload, r.uploadOf = nil, nil
-	}
-}
+// The types of records.
+const (
+	RecordedRequest RecordType = iota + 1
+	RecordedResponse
+	RecordedRevisit // A response whose payload is in an earlier record.
+)
