@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -16,67 +15,6 @@ import (
 	"fetchd/fetch/timers"
 	"fetchd/fetch/urls"
 )
-
-// hopRequest is one request of a redirect chain, without the cookies and the credential, which
-// are added when it is sent.
-type hopRequest struct {
-	method string
-	url    *url.URL
-	text   string // what urlText returns; empty: not needed yet
-	header http.Header
-	body   []byte // nil once a redirect has dropped it
-}
-
-// urlText returns the URL without userinfo, for events and results.
-func (h *hopRequest) urlText() string {
-	if h.text == "" {
-		h.text = urls.WithoutUserinfo(h.url)
-	}
-	return h.text
-}
-
-// attempt is one iteration of the retry loop: a chain of hops, and the body of the last
-// response. [run.runAttempt] fills it in, and [run.settle] decides what follows.
-type attempt struct {
-	run    *run
-	number int
-	limit  timers.Limit // the attempt's own time limit
-
-	hop      *hopRequest    // the current or the last one
-	hops     []Hop          // what callers see of each hop
-	sent     []*hopRequest  // the requests as they were sent, for the loop check
-	sentRoom [1]*hopRequest // memory for sent, enough in the common case
-
-	resp     *http.Response // of the last hop; consume reads its body
-	response *Response      // the same for callers
-	head     head           // the head that callers see, which may be that of an earlier attempt; see [attempt.shownHead]
-
-	recorded *recordedBody // of the current response; nil: the fetch is not recorded, or there is none
-
-	exchange *conns.Exchange // of the current hop; set under the run's lock
-	cause    error           // why the attempt was cancelled, or nil; guarded by the run's lock
-
-	location classify.Location // how the Location of the last response is treated
-	faults   classify.Faults   // the classes of all failures
-	phase    classify.Phase    // of the first failure, as are reason and note
-	reason   string
-	note     errorNote
-
-	credential      string // sent with the last hop, in credentialField
-	credentialField string
-	noCredential    bool      // the provider had none
-	refreshError    string    // why the refresh of the credential failed; empty: it did not, or there was none
-	resuming        *progress // the body that this attempt resumes; nil: it starts at the first byte
-	body            BodySummary
-	inlineBody      []byte
-	stored          *StoredObject
-	errorBody       []byte
-	// committed reports whether this attempt has delivered body bytes. The body may still be
-	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
-	committed bool
-
-	headCharge, hopsCharge int64 // bytes charged for the last response head and for the hops after the first
-}
 
 // newAttempt starts an attempt.
 func (r *run) newAttempt() *attempt {
@@ -332,37 +270,11 @@ func (a *attempt) loops(next *hopRequest) bool {
 	return slices.ContainsFunc(a.sent, func(before *hopRequest) bool { return sameRequest(before, next) })
 }
 
-func sameRequest(a, b *hopRequest) bool {
-	if a.method != b.method || urls.WithoutFragment(a.url).String() != urls.WithoutFragment(b.url).String() || len(a.header) != len(b.header) {
-		return false
-	}
-	for name, values := range a.header {
-		if !slices.Equal(values, b.header[name]) {
-			return false
-		}
-	}
-	return true
-}
-
 // discard ends the exchange of a redirect response. It reads a short body first, because HTTP/1
 // can use the connection again only then. It reports whether the exchange is recorded, if it is to be.
 func (a *attempt) discard(resp *http.Response) bool {
 	a.drain(resp)
 	return a.endExchange(resp)
-}
-
-// drain reads a short body, but hardly waits for it. One that is recorded is read as far as it is
-// recorded.
-func (a *attempt) drain(resp *http.Response) {
-	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
-	if a.recorded != nil {
-		a.readRest(resp)
-	} else if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
-		began := time.Now()
-		a.exchange.Limit.ArmAt(began, drainTime, classify.NoClass)
-		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
-		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
-	}
 }
 
 func (a *attempt) emitRedirect(resp *http.Response) {
@@ -376,14 +288,4 @@ func (a *attempt) finish() {
 	a.consume()
 	a.limit.Stop()
 	a.run.settle(a)
-}
-
-// cancel ends the attempt: its exchange, and those that would follow.
-func (a *attempt) cancel(cause error) {
-	a.run.mu.Lock()
-	defer a.run.mu.Unlock()
-	a.cause = cause
-	if a.exchange != nil {
-		a.exchange.Cancel(cause)
-	}
 }

@@ -69,6 +69,20 @@ func (a *attempt) deliverNothing() {
 	r.summarise()
 }
 
+// emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
+// All. r reads the body; nil means that the body is not delivered.
+func (a *attempt) emitResponse(r *bodyReader) {
+	switch {
+	case !a.run.wantsAttemptEvents():
+	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid
+		a.emitStarted(a.run.delivered.size, 0)
+	case r == nil:
+		a.emitStarted(0, 0)
+	default:
+		a.emitStarted(r.out.offset, r.out.granted)
+	}
+}
+
 // deliver reads and checks the body of a 2xx response, and delivers it as the request says.
 func (a *attempt) deliver() {
 	p, mismatch := a.bodyProgress()

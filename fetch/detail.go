@@ -35,22 +35,6 @@ const (
 	maxErrorTextBytes = 2 << 10
 )
 
-// errorNote is the text of an error. The error itself may keep certificates or a line from the
-// origin in memory.
-type errorNote struct {
-	class      classify.Class
-	callerText string // without addresses, and without text of resolvers and proxies
-	logText    string // the whole error, for the log; empty: no error
-	address    string // the address that was dialed, whether allowed or not
-	ofStore    bool   // the store was busy: the origin and the hop are not at fault
-}
-
-// hopError is a failed hop for the log.
-type hopError struct {
-	text, url, address string
-	status             int
-}
-
 // noteError keeps the text of an error that ended the exchange in the given phase. It is called
 // before [attempt.fail], and keeps the first error. cause is why the exchange was cancelled, or
 // nil.

@@ -73,10 +73,6 @@ func (a *attempt) outOfMemory(phase classify.Phase) {
 	a.fail(fault.OutOfMemory.Class, phase, fault.OutOfMemory.Reason)
 }
 
-// charges are the bytes that a run is charged for the results of its last attempt. bodyHead is for
-// the head with which the delivered body started. lastHead is for the last head if it is another.
-type charges struct{ lastHead, bodyHead, hops, errorBody int64 }
-
 // keepCharges moves the attempt's charges to the run, and releases those that they replace.
 func (r *run) keepCharges(a *attempt) {
 	m := r.req.Memory

@@ -88,20 +88,6 @@ func holdBackWanted(a *attempt) int64 {
 	return want
 }
 
-// emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
-// All. r reads the body; nil means that the body is not delivered.
-func (a *attempt) emitResponse(r *bodyReader) {
-	switch {
-	case !a.run.wantsAttemptEvents():
-	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid
-		a.emitStarted(a.run.delivered.size, 0)
-	case r == nil:
-		a.emitStarted(0, 0)
-	default:
-		a.emitStarted(r.out.offset, r.out.granted)
-	}
-}
-
 // space returns the memory for the next piece of the body. It is never empty.
 func (o *output) space() ([]byte, error) {
 	if o.a.run.req.Delivery == Store {
@@ -228,26 +214,6 @@ func (o *output) send(p []byte) error {
 	}
 	class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
 	return fault.New(class, classify.PhaseTransfer, reason)
-}
-
-// emit passes an event to the sink. The attempt's time limit is paused meanwhile, because
-// the caller uses that time (spec B7). The limit of the hop runs only during a read. emit reports
-// whether the sink took the event.
-func (a *attempt) emit(e Event) bool {
-	began := time.Now()
-	left := a.limit.Pause(began)
-	taken := a.run.emit(e)
-	a.resume(began, left)
-	return taken
-}
-
-// resume continues the attempt's time limit, which was paused at began with so much time left.
-func (a *attempt) resume(began time.Time, left time.Duration) {
-	ended := time.Now()
-	if n := len(a.hops); n > 0 {
-		a.hops[n-1].Exchange.Backpressure += ended.Sub(began)
-	}
-	a.limit.Resume(ended, left)
 }
 
 // finish delivers what is still buffered. It is called when the body is complete and checked.

@@ -97,6 +97,20 @@ func (a *attempt) endExchange(resp *http.Response) bool {
 	return a.keepRecords(records, err)
 }
 
+// drain reads a short body, but hardly waits for it. One that is recorded is read as far as it is
+// recorded.
+func (a *attempt) drain(resp *http.Response) {
+	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
+	if a.recorded != nil {
+		a.readRest(resp)
+	} else if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
+		began := time.Now()
+		a.exchange.Limit.ArmAt(began, drainTime, classify.NoClass)
+		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
+		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
+	}
+}
+
 // readRest reads what is left of a body, so that its record is whole. Errors do not change the
 // outcome.
 func (a *attempt) readRest(resp *http.Response) {

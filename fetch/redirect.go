@@ -3,6 +3,7 @@ package fetch
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"fetchd/classify"
@@ -124,4 +125,34 @@ func nextHeader(hop *hopRequest, step *Step, forward bool) http.Header {
 		}
 	}
 	return next
+}
+
+// hopRequest is one request of a redirect chain, without the cookies and the credential, which
+// are added when it is sent.
+type hopRequest struct {
+	method string
+	url    *url.URL
+	text   string // what urlText returns; empty: not needed yet
+	header http.Header
+	body   []byte // nil once a redirect has dropped it
+}
+
+// urlText returns the URL without userinfo, for events and results.
+func (h *hopRequest) urlText() string {
+	if h.text == "" {
+		h.text = urls.WithoutUserinfo(h.url)
+	}
+	return h.text
+}
+
+func sameRequest(a, b *hopRequest) bool {
+	if a.method != b.method || urls.WithoutFragment(a.url).String() != urls.WithoutFragment(b.url).String() || len(a.header) != len(b.header) {
+		return false
+	}
+	for name, values := range a.header {
+		if !slices.Equal(values, b.header[name]) {
+			return false
+		}
+	}
+	return true
 }

@@ -3,7 +3,6 @@ package fetch
 import (
 	"crypto/sha256"
 	"fmt"
-	"hash"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,25 +14,6 @@ import (
 	"fetchd/fetch/coding"
 	"fetchd/fetch/fault"
 )
-
-// progress is how much of a body has been delivered, in this attempt and in those that it
-// resumes, and what is needed to resume it again.
-type progress struct {
-	size    int64 // decoded bytes, including those before a resume point
-	encoded int64 // bytes on the wire in earlier attempts
-	digest  hash.Hash
-	room    [sha256.Size]byte // memory for the sum of digest
-	charset *coding.Charset
-
-	head      head   // of the response that started the body in this fetch; its response is nil until then
-	validator string // for If-Range; empty: the body cannot be resumed
-	coding    string // Content-Encoding of the response
-	url       string // of the body, without the query; empty: unknown (resume point) or not needed
-	total     int64  // size of the whole body; negative: unknown
-	sent      bool   // bytes of it were delivered in this fetch
-	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
-	mismatch  bool   // a response did not continue the body, which is not resumed again
-}
 
 // Resumable reports whether the body can be requested in parts: the request is a GET without a
 // Range header, and its body is streamed or stored.
@@ -89,13 +69,6 @@ func (r *run) recoverable() bool {
 		return true
 	}
 	return r.req.Recovery == Resume && r.progressToResume() != nil
-}
-
-// head is a response, with the attempt and the URL that it came from.
-type head struct {
-	response *Response
-	attempt  int
-	url      string // without userinfo
 }
 
 // shownHead returns the head that callers see. If the attempt resumes a body, it is the head with

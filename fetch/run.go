@@ -69,71 +69,15 @@ package fetch
 
 import (
 	"context"
-	"errors"
 	"net/http/cookiejar"
-	"sync"
 	"time"
 
 	"golang.org/x/net/publicsuffix"
 
 	"fetchd/classify"
-	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
-	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
 )
-
-// run is one fetch with all its state.
-type run struct {
-	client   *Client
-	req      *Request
-	sink     Sink
-	caller   context.Context // the context that was passed to Fetch
-	start    time.Time
-	clock    timers.Clock // the timer of all time limits
-	total    timers.Limit // the time limit of the fetch
-	deadline time.Time    // of total, or of caller if that is earlier
-	jar      *cookiejar.Jar
-	cookies  int // stored in jar
-
-	initialHop hopRequest  // the request that the caller described
-	startHop   *hopRequest // the first request of the next attempt
-	sinkErr    error       // the error that the sink returned; it is not called again
-
-	attempts  int
-	exchanges int
-	onCaller  bool      // attempts run on the goroutine that called Fetch
-	refreshed bool      // the credential was refreshed, which is done once
-	upload    Upload    // with delivery Store; nil: none
-	uploadOf  *progress // of the body of upload
-	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
-	decision  classify.Decision
-	failure   *Failure // of the last attempt
-	failedHop hopError // of the last attempt, for the log
-
-	last          head // of the last response in any attempt (I5); until there is one, it has only the URL of the last hop
-	lastErrorBody []byte
-
-	// Results of the last attempt. The attempt itself is released before a wait.
-	lastHops       []Hop
-	lastBody       BodySummary
-	lastInlineBody []byte
-	lastStored     *StoredObject
-	records        []Record
-	recording      Recording // of the exchange in flight; nil: the fetch is not recorded
-	charges        charges   // bytes charged for all of the above
-
-	mu            sync.Mutex
-	cause         error           // why the fetch was cancelled; nil: it was not, or by the caller's context
-	inFlight      *conns.Exchange // the exchange of the last hop, which may have ended; nil: none
-	waitCtx       context.Context // ends with the fetch; nil: nothing has waited yet
-	cancelWaitCtx context.CancelCauseFunc
-	waiting       bool // between attempts or for a credential, when a shutdown ends the fetch
-
-	// Guarded by the lock of the client's runs.
-	prev, next *run
-	listed     bool
-}
 
 // maxOnCaller is the number of fetches in flight up to which attempts run on the goroutines of
 // their callers, which costs less. Of more fetches, each would keep a large stack while it waits
@@ -222,88 +166,4 @@ func (r *run) close() {
 	if p := r.delivered; p != nil && p.head.response != r.last.response { // the outcome does not keep it
 		r.req.Memory.Shrink(budget.Head, r.charges.bodyHead)
 	}
-}
-
-// cancel ends the fetch: its exchange and its wait.
-func (r *run) cancel(cause error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cause != nil || r.caller.Err() != nil {
-		return
-	}
-	r.cause = cause
-	if r.inFlight != nil {
-		r.inFlight.Cancel(cause)
-	}
-	if r.cancelWaitCtx != nil {
-		r.cancelWaitCtx(cause)
-	}
-}
-
-// cancelCause returns the first reason why the fetch was cancelled, or nil.
-func (r *run) cancelCause() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cause != nil {
-		return r.cause
-	}
-	return context.Cause(r.caller)
-}
-
-// waitContext returns a context that ends with the fetch.
-func (r *run) waitContext() context.Context {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waitCtx == nil {
-		r.waitCtx, r.cancelWaitCtx = context.WithCancelCause(r.caller)
-		if r.cause != nil {
-			r.cancelWaitCtx(r.cause)
-		}
-	}
-	return r.waitCtx
-}
-
-// setWaiting starts or ends a wait that a shutdown ends: between two attempts, or for a
-// credential. A shutdown does not end an attempt in flight.
-func (r *run) setWaiting(w bool) {
-	r.mu.Lock()
-	r.waiting = w
-	r.mu.Unlock()
-	if w && r.client.shutdown.Err() != nil { // runs.endWaits may have passed this run already
-		r.cancel(errShutdown)
-	}
-}
-
-func (r *run) isWaiting() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waiting
-}
-
-// wantsAttemptEvents reports whether events are emitted during an attempt, not only at its end.
-func (r *run) wantsAttemptEvents() bool {
-	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
-}
-
-// emit passes an event to the sink. An error of the sink ends the fetch. After
-// [ErrOutOfMemory] and [ErrCancelled] the sink still receives the final events. emit reports whether
-// the sink took the event.
-func (r *run) emit(e Event) (taken bool) {
-	switch {
-	case r.sink == nil:
-		return true
-	case r.sinkErr != nil:
-		return false
-	}
-	err := r.sink(e)
-	switch {
-	case errors.Is(err, ErrOutOfMemory):
-		r.cancel(fault.OutOfMemory)
-	case errors.Is(err, ErrCancelled):
-		r.cancel(context.Canceled)
-	case err != nil:
-		r.sinkErr = err
-		r.cancel(context.Canceled)
-	}
-	return err == nil
 }

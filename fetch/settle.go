@@ -81,10 +81,6 @@ func (r *run) endCause() error {
 	return &timers.Error{Class: classify.Deadline, Limit: time.Since(r.start)}
 }
 
-func (r *run) timeLeft() time.Duration {
-	return max(time.Until(r.deadline), 0)
-}
-
 // failureOf returns the failure of the attempt, or nil.
 func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	if d.Class == classify.NoClass {
