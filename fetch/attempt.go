@@ -2,8 +2,6 @@ package fetch
 
 import (
 	"bytes"
-	"cmp"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -12,7 +10,6 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
-	"fetchd/fetch/timers"
 	"fetchd/fetch/urls"
 )
 
@@ -155,64 +152,6 @@ func (a *attempt) target(req *http.Request) conns.Target {
 		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
 			conns.BindsConnection(req.Header["Authorization"]...),
 		Recent: a.number >= a.run.req.Policy.MaxAttempts,
-	}
-}
-
-// failWith records an error that ended the exchange in the given phase.
-func (a *attempt) failWith(phase classify.Phase, err error) {
-	class, reason, cause := a.classOf(phase, err)
-	a.noteError(class, phase, err, cause)
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	} else if own, ok := errors.AsType[*fault.Error](err); ok {
-		phase = cmp.Or(own.Phase, phase) // an address that is blocked while dialing is in the phase of the policy
-	}
-	a.fail(class, phase, reason)
-}
-
-// classOf returns the class and the reason of an error, and the cause if the exchange was
-// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
-// with different errors, and only its cause identifies a time limit.
-func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
-	if cause := a.exchangeCause(); cause != nil {
-		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
-		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
-			class = classify.DNSFailure // N1: not in time
-		}
-		return class, fault.ReasonOf(cause), cause
-	}
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	}
-	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
-}
-
-// exchangeCause returns why the exchange was cancelled, or nil. If several limits pass at the same
-// instant, that of the hop comes first (spec §3), then that of the fetch.
-func (a *attempt) exchangeCause() error {
-	cause := a.exchange.Cause()
-	if cause == nil {
-		return nil
-	}
-	if _, limit := errors.AsType[*TimeoutError](cause); limit {
-		if own := a.exchange.Limit.Passed(); own != nil {
-			return own
-		}
-		if a.run.timeLeft() == 0 {
-			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
-		}
-	}
-	return cause
-}
-
-// fail records a failure. Only the first one keeps its phase and reason.
-func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
-	if a.faults == 0 {
-		a.phase, a.reason = phase, reason
-	}
-	a.faults = a.faults.With(class)
-	if class == classify.Protocol {
-		a.exchange.Retire() // nothing that follows on the connection can be trusted
 	}
 }
 

@@ -199,7 +199,7 @@ func (r *idleReader) Read(p []byte) (int, error) {
 // number of bytes before decoding that a 206 must have to be whole. Negative means that it is not
 // known.
 func (r *bodyReader) read(total int64) error {
-	name := r.a.coding()
+	name := r.a.run.req.coding(r.a.resp.Header)
 	if r.progress.size > r.limit {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered earlier exceed the limit
 	}
@@ -252,14 +252,6 @@ func (r *bodyReader) drain() error {
 		return errSurplus
 	}
 	return nil
-}
-
-// coding returns the content coding to undo, or "".
-func (a *attempt) coding() string {
-	if !a.run.req.decodes() {
-		return ""
-	}
-	return strings.Join(a.resp.Header["Content-Encoding"], ",")
 }
 
 // copy reads the decoded body piece by piece, and passes on each piece before it reads the
@@ -379,7 +371,7 @@ func (a *attempt) readErrorBody() {
 	}
 	defer func() { a.run.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
 	raw := &coding.Counter{Reader: a.resp.Body}
-	body, err := coding.NewDecoder(raw, a.coding(), a.run.req.Memory)
+	body, err := coding.NewDecoder(raw, a.run.req.coding(a.resp.Header), a.run.req.Memory)
 	if err != nil {
 		return
 	}

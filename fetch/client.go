@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
+	"fetchd/fetch/fault"
 	"fetchd/fetch/workers"
 	"fetchd/internal/budget"
 )
@@ -164,6 +166,43 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// firstHeader returns the header of the first request of a fetch: the caller's fields and those
+// that the service adds. The map and its values are shared and never changed.
+func (c *Client) firstHeader(r *Request) http.Header {
+	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // the common case
+		if r.acceptsCodings() {
+			return c.defaultHeader
+		}
+		return c.defaultHeaderUncoded
+	}
+	return c.headerOf(r)
+}
+
+func (c *Client) headerOf(r *Request) http.Header {
+	h := make(http.Header, len(r.Header)+5)
+	maps.Copy(h, r.Header)
+	if len(h["User-Agent"]) == 0 {
+		h["User-Agent"] = c.userAgent
+	}
+	if len(h["Accept"]) == 0 {
+		h["Accept"] = anyType
+	}
+	if len(h["Accept-Encoding"]) == 0 {
+		h["Accept-Encoding"] = r.acceptEncoding()
+	}
+	if r.IdempotencyKey != "" {
+		h["Idempotency-Key"] = []string{r.IdempotencyKey}
+	}
+	if !c.omitHops {
+		h[HopsHeader] = []string{strconv.Itoa(r.Hops + 1)}
+	}
+	return h
+}
+
+// anyType is the Accept of a request whose caller sets none. Some origins refuse a request
+// without Accept.
+var anyType = []string{"*/*"}
+
 // checkProxy returns what is wrong with a proxy. The error does not contain its userinfo.
 func checkProxy(p *url.URL) error {
 	if p == nil {
@@ -177,6 +216,18 @@ func checkProxy(p *url.URL) error {
 	}
 	return nil
 }
+
+// secretsOf returns the password for a proxy, plain and as it is sent (RFC 7617 §2). Nil means
+// that there is none.
+func secretsOf(user *url.Userinfo) []string {
+	password, ok := user.Password()
+	if !ok {
+		return nil
+	}
+	return []string{password, base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))}
+}
+
+var errShutdown = fault.New(classify.Shutdown, classify.NoPhase, "server_shutdown")
 
 // SetOrigins replaces the TLS settings of single origins; see [Config].Origins. Connections
 // that were made with other settings take no new request and are closed when they are
@@ -333,4 +384,13 @@ func (c *shortAnswers) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:min(len(p), c.left)])
 	c.left -= n
 	return n, err
+}
+
+// logDistrust logs that an origin has sent bytes that were not requested; see [conns.Config].OnDistrust.
+func (c *Client) logDistrust(scheme, address string) {
+	origin := scheme + "://" + address
+	if address == "" {
+		origin = "the proxy, for http URLs"
+	}
+	c.logger.Warn("an origin sent bytes that were not requested: its HTTP/1.1 connections are not reused for a minute", slog.String("origin", origin))
 }

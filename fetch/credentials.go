@@ -10,6 +10,8 @@ import (
 	"fetchd/fetch/fault"
 )
 
+var errNoCredential = fault.New(classify.AuthRequired, classify.PhasePolicy, "no_credential")
+
 // authorize adds the credential to a request to an origin that it covers. It asks for it at each
 // hop. The header of the hop does not get it, so no redirect forwards it (A1).
 func (a *attempt) authorize(x *conns.Exchange, req *http.Request) error {

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -155,16 +153,6 @@ func (a *attempt) withoutSecrets(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text) // in one pass: a secret may occur in the replacement
 }
 
-// secretsOf returns the password for a proxy, plain and as it is sent (RFC 7617 §2). Nil means
-// that there is none.
-func secretsOf(user *url.Userinfo) []string {
-	password, ok := user.Password()
-	if !ok {
-		return nil
-	}
-	return []string{password, base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))}
-}
-
 // secrets returns the values of the last request that may grant access or identify someone, the
 // words of each, and those that only a proxy gets.
 func (a *attempt) secrets() iter.Seq[string] {
@@ -252,44 +240,6 @@ func (a *attempt) mayShow(address string) bool {
 	}
 	target, err := netip.ParseAddrPort(address)
 	return err == nil && a.run.client.guard.CheckAddr(target) == nil
-}
-
-// hopError returns the failed hop for the log.
-func (a *attempt) hopError() hopError {
-	if a.run.failure == nil || len(a.hops) == 0 || !a.run.logEnabled(slog.LevelInfo) {
-		return hopError{}
-	}
-	e := hopError{text: a.run.failure.Message, url: a.hop.redactedURL(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
-	switch class := a.run.failure.Class; {
-	case a.note.ofStore && a.note.class == class:
-		return hopError{text: a.note.logText, url: e.url}
-	case !a.faults.Has(class):
-		e.text = string(appendStatus(nil, e.status))
-	case a.note.class == class:
-		e.text = a.note.logText
-	}
-	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
-		e.text = fault.Printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
-	}
-	if a.refreshError != "" {
-		e.text += ": refresh of the credential: " + a.refreshError
-	}
-	return e
-}
-
-// attrs appends the known fields to the attributes of a log line.
-func (e *hopError) attrs(to []slog.Attr) []slog.Attr {
-	if e.url == "" {
-		return to
-	}
-	to = append(to, slog.String("error", e.text), slog.String("error_url", e.url))
-	if e.status != 0 {
-		to = append(to, slog.Int("error_status", e.status))
-	}
-	if e.address != "" {
-		to = append(to, slog.String("error_address", e.address))
-	}
-	return to
 }
 
 // appendStatus appends a status with its standard name. The origin's text is not used.

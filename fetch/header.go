@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/http"
 	"net/textproto"
-	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -75,43 +74,6 @@ func CheckHeader(name, value string) string {
 	return ""
 }
 
-// anyType is the Accept of a request whose caller sets none. Some origins refuse a request
-// without Accept.
-var anyType = []string{"*/*"}
-
-// firstHeader returns the header of the first request of a fetch: the caller's fields and those
-// that the service adds. The map and its values are shared and never changed.
-func (c *Client) firstHeader(r *Request) http.Header {
-	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // the common case
-		if r.acceptsCodings() {
-			return c.defaultHeader
-		}
-		return c.defaultHeaderUncoded
-	}
-	return c.headerOf(r)
-}
-
-func (c *Client) headerOf(r *Request) http.Header {
-	h := make(http.Header, len(r.Header)+5)
-	maps.Copy(h, r.Header)
-	if len(h["User-Agent"]) == 0 {
-		h["User-Agent"] = c.userAgent
-	}
-	if len(h["Accept"]) == 0 {
-		h["Accept"] = anyType
-	}
-	if len(h["Accept-Encoding"]) == 0 {
-		h["Accept-Encoding"] = r.acceptEncoding()
-	}
-	if r.IdempotencyKey != "" {
-		h["Idempotency-Key"] = []string{r.IdempotencyKey}
-	}
-	if !c.omitHops {
-		h[HopsHeader] = []string{strconv.Itoa(r.Hops + 1)}
-	}
-	return h
-}
-
 // The values of Accept-Encoding.
 var noCodings, allCodings = []string{"identity"}, []string{"gzip, br, zstd"}
 
@@ -132,6 +94,14 @@ func (r *Request) acceptsCodings() bool {
 // decodes reports whether the service undoes content codings (spec B6).
 func (r *Request) decodes() bool {
 	return !r.KeepEncoding && len(r.Header["Accept-Encoding"]) == 0
+}
+
+// coding returns the content coding of a response that the service undoes, or "".
+func (r *Request) coding(response http.Header) string {
+	if !r.decodes() {
+		return ""
+	}
+	return strings.Join(response["Content-Encoding"], ",")
 }
 
 // first returns the first value of a field. Unlike [http.Header.Get] it requires a canonical

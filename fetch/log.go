@@ -3,9 +3,11 @@ package fetch
 import (
 	"context"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/fetch/urls"
 )
 
@@ -28,6 +30,44 @@ func (r *run) logAttempt(a *attempt) {
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Float64("delay_seconds", d.Delay.Seconds()),
 		slog.String("reason", d.Class.String())}))
 	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Float64("delay_seconds", d.Delay.Seconds()))
+}
+
+// hopError returns the failed hop for the log.
+func (a *attempt) hopError() hopError {
+	if a.run.failure == nil || len(a.hops) == 0 || !a.run.logEnabled(slog.LevelInfo) {
+		return hopError{}
+	}
+	e := hopError{text: a.run.failure.Message, url: a.hop.redactedURL(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
+	switch class := a.run.failure.Class; {
+	case a.note.ofStore && a.note.class == class:
+		return hopError{text: a.note.logText, url: e.url}
+	case !a.faults.Has(class):
+		e.text = string(appendStatus(nil, e.status))
+	case a.note.class == class:
+		e.text = a.note.logText
+	}
+	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
+		e.text = fault.Printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
+	}
+	if a.refreshError != "" {
+		e.text += ": refresh of the credential: " + a.refreshError
+	}
+	return e
+}
+
+// attrs appends the known fields to the attributes of a log line.
+func (e *hopError) attrs(to []slog.Attr) []slog.Attr {
+	if e.url == "" {
+		return to
+	}
+	to = append(to, slog.String("error", e.text), slog.String("error_url", e.url))
+	if e.status != 0 {
+		to = append(to, slog.Int("error_status", e.status))
+	}
+	if e.address != "" {
+		to = append(to, slog.String("error_address", e.address))
+	}
+	return to
 }
 
 // logEnd writes the only line about the end of a fetch.

@@ -6,7 +6,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
-	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -67,10 +66,6 @@ func (a *attempt) chargeHop(next *hopRequest) bool {
 	}
 	a.hopsCharge += n
 	return true
-}
-
-func (a *attempt) outOfMemory(phase classify.Phase) {
-	a.fail(fault.OutOfMemory.Class, phase, fault.OutOfMemory.Reason)
 }
 
 // keepCharges moves the attempt's charges to the run, and releases those that they replace.

@@ -79,7 +79,7 @@ const holdBackShare = 8
 // the body, if that is known.
 func holdBackWanted(a *attempt) int64 {
 	want := a.run.req.HoldBackBytes
-	if known := a.resp.ContentLength; known >= 0 && a.coding() == "" {
+	if known := a.resp.ContentLength; known >= 0 && a.run.req.coding(a.resp.Header) == "" {
 		if known/holdBackShare >= want {
 			return 0
 		}
@@ -298,7 +298,7 @@ func (o *output) begin() error {
 	}
 	r.dropUpload()
 	size := int64(-1)
-	if o.a.coding() == "" {
+	if o.a.run.req.coding(o.a.resp.Header) == "" {
 		size = o.a.resp.ContentLength
 	}
 	u, err := r.req.Destination.Begin(r.waitContext(),

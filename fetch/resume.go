@@ -146,7 +146,7 @@ func newProgress(a *attempt) *progress {
 // It is empty if there is none, or if the bytes are delivered decoded.
 func (a *attempt) validator() string {
 	h := a.resp.Header
-	if !a.run.req.Resumable() || a.resp.StatusCode != http.StatusOK || a.coding() != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
+	if !a.run.req.Resumable() || a.resp.StatusCode != http.StatusOK || a.run.req.coding(a.resp.Header) != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
 		return ""
 	}
 	if tag := h.Get("Etag"); tag != "" {

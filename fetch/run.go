@@ -17,8 +17,8 @@ package fetch
 //	              attempt.authorize      credentials.go
 //	              Exchange.Connect       conns/exchange.go  takes an idle connection or makes one
 //	              Exchange.RoundTrip                        sends the request and reads the head
-//	            attempt.failWith         attempt.go         if there is no head
-//	          attempt.redirect
+//	            attempt.failWith         fail.go            if there is no head
+//	          attempt.redirect           attempt.go
 //	            ResolveRedirect          redirect.go
 //	            attempt.nextHop          attempt.go
 //	          attempt.discard                               the response that redirects
@@ -38,7 +38,7 @@ package fetch
 //	              attempt.readRest                        of a recorded response
 //	              Exchange.End           conns/exchange.go  gives the connection back
 //	              attempt.keepRecords    record.go          if the fetch is recorded
-//	            attempt.disown           surplus.go         if the response may be the answer to another request
+//	            attempt.disown           fail.go            if the response may be the answer to another request
 //	          run.settle                 settle.go
 //	            attempt.observe
 //	            classify.Decide          classify/decide.go

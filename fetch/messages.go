@@ -19,11 +19,6 @@ var ErrTooManyRedirects error = fault.New(classify.TooManyRedirects, classify.No
 // each other.
 func (f *Failure) Err() error { return fault.New(f.Class, f.Phase, f.Reason) }
 
-var (
-	errShutdown     = fault.New(classify.Shutdown, classify.NoPhase, "server_shutdown")
-	errNoCredential = fault.New(classify.AuthRequired, classify.PhasePolicy, "no_credential")
-)
-
 // TimeoutError reports which time limit passed.
 type TimeoutError = timers.Error
 
@@ -32,7 +27,7 @@ func (r *run) message(d *classify.Decision, reason string) string {
 	text, req := classMessage(d.Class, reason), r.req
 	switch d.Class {
 	case classify.ConnectionReset:
-		if reason == errSurplus.Reason {
+		if reason == "unrequested_bytes" {
 			text = "the origin sent more than was requested, so the response may be the answer to an earlier request"
 		}
 	case classify.BodyTooLarge:
