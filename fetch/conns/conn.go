@@ -1,11 +1,27 @@
 package conns
 
 import (
-	"errors"
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http2"
+
+	"fetchd/fetch/fault"
+)
+
+const (
+	// The memory of an idle connection, without TLS, with it, and over HTTP/2 (measured, with that
+	// of the kernel left out).
+	idlePlainBytes, idleTLSBytes, idleHTTP2Bytes = 4 << 10, 16 << 10, 48 << 10
+	// idleLimit is how long a connection may be idle, unless the origin says less.
+	idleLimit = 60 * time.Second
+	// The last permitted attempt takes only a connection that was used within recentUse.
+	// Servers that close idle connections rarely do so within the first second.
+	recentUse = 800 * time.Millisecond
 )
 
 // conn is a connection to an origin. Over HTTP/1.1 it belongs to one exchange, or is idle. The fields
@@ -36,6 +52,14 @@ type conn struct {
 	older, newer *conn
 }
 
+// key identifies the connections that a request may use.
+type key struct {
+	scheme string
+	host   string     // with the port, as in the URL; empty for http through an HTTP proxy
+	origin *OriginTLS // nil: the origin has no settings
+	tapped bool       // for exchanges with a Tap
+}
+
 // isOld reports whether an idle connection has been idle too long. It is recent as long as its
 // last request is: the idle time of the origin may have begun long before that of this side.
 func (c *conn) isOld(now time.Time, recent bool) bool {
@@ -56,15 +80,15 @@ func (c *conn) idleBytes() int64 {
 // hasRoom reports whether the connection can take another request, now or later.
 func (c *conn) hasRoom() bool { return c.h2 == nil || c.h2.Err() == nil && c.h2.Available() > 0 } // after a GOAWAY there is no error
 
-// idleState is what an idle connection of HTTP/1.1 does.
-type idleState uint8
-
-const (
-	quiet      idleState = iota // The peer has said nothing.
-	spoke                       // It has sent bytes that no request asked for.
-	gone                        // It has closed the connection.
-	cannotTell                  // The kernel cannot be asked.
-)
+// tlsDetails describes the handshake of a connection. It returns nil if there was none with the origin.
+func (c *conn) tlsDetails() *TLSDetails {
+	secure, ok := c.nc.(*tls.Conn)
+	if !ok || c.tls == "" { // otherwise TLS is that of a proxy
+		return nil
+	}
+	state := secure.ConnectionState()
+	return &TLSDetails{tls.CipherSuiteName(state.CipherSuite), fault.Printable(state.NegotiatedProtocol, MaxNameBytes), describe(state.PeerCertificates)}
+}
 
 // state asks what a connection does that was idle until now.
 func (c *conn) state() idleState {
@@ -106,11 +130,6 @@ func (c *conn) tryRead(deadline time.Time) idleState {
 	return quiet
 }
 
-func timedOut(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout()
-}
-
 // permit sets over HTTP/2 how much the origin may send from now on. Requests begin and end at
 // any time, so it looks again whether their number has changed.
 func (c *conn) permit() {
@@ -132,3 +151,69 @@ func (c *conn) close() {
 	}
 	_ = c.socket.Close()
 }
+
+// idleList lists idle connections in the order in which they became idle.
+type idleList struct {
+	oldest, newest *conn
+	n              int
+}
+
+func (l *idleList) push(c *conn) {
+	c.listed, c.older, c.newer = true, l.newest, nil
+	if l.newest != nil {
+		l.newest.newer = c
+	} else {
+		l.oldest = c
+	}
+	l.newest = c
+	l.n++
+}
+
+// remove reports whether c was in the list.
+func (l *idleList) remove(c *conn) bool {
+	if !c.listed {
+		return false
+	}
+	if c.older != nil {
+		c.older.newer = c.newer
+	} else {
+		l.oldest = c.newer
+	}
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		l.newest = c.older
+	}
+	c.listed, c.older, c.newer = false, nil, nil
+	l.n--
+	return true
+}
+
+// newHTTP2 returns the transport whose connections speak HTTP/2. It makes no connection itself: the
+// context of NewClientConn has one that TLS has negotiated HTTP/2 on.
+//
+// The HTTP/2 is that of golang.org/x/net. The one inside net/http locks itself before Go 1.26.9 if an
+// origin makes the window of a stream too large: the fetch and all that ask the connection for a
+// stream would wait forever (decision 25).
+func newHTTP2() *http.Transport {
+	t := &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			secure, _ := ctx.Value(readyKey{}).(*tls.Conn)
+			return secure, nil
+		},
+		DisableCompression:     true, // bodies are decoded above a counter
+		MaxResponseHeaderBytes: MaxHeadBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: WindowBytes,
+			// There are no PINGs: the timer for them would hold the memory of a closed
+			// connection until it fires. A dead connection is noticed when a request on it
+			// times out (see Exchange.wentSilent).
+			WriteByteTimeout: 5 * time.Second, // how long a peer that does not read can block a write, even that of a fetch that has ended
+		},
+	}
+	_ = http2.ConfigureTransport(t) //nolint:staticcheck // deprecated in favor of net/http's, see above; it fails only if t has HTTP/2 already
+	return t
+}
+
+// readyKey is the context key of a connection for newHTTP2.
+type readyKey struct{}

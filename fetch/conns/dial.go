@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptrace"
+	"net/url"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 )
 
 // maxAddresses is how many addresses of a name one dial tries.
@@ -63,6 +65,9 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused 
 	return c, reused, nil
 }
 
+// address is the host and port of a URL, as they are dialled.
+func address(u *url.URL) string { return net.JoinHostPort(u.Hostname(), urls.Port(u)) }
+
 func (d *dialling) dial() (c *conn, reused bool, err error) {
 	if err := d.connect(); err != nil {
 		return nil, false, err
@@ -110,13 +115,12 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 func (d *dialling) connect() error {
 	p, address := d.pool, d.address
 	dial := d.dialJudged
-	switch {
-	case p.proxy != nil:
-		address = p.proxy.Host
-		dial = (&net.Dialer{Resolver: p.resolver}).DialContext
+	if p.config.Proxy != nil {
+		address = p.config.Proxy.Host
+		dial = (&net.Dialer{Resolver: p.config.Resolver}).DialContext
 	}
-	if p.override != nil {
-		dial = p.override
+	if p.config.Dial != nil {
+		dial = p.config.Dial
 	}
 	ctx := httptrace.WithClientTrace(d.Context(), &httptrace.ClientTrace{
 		DNSStart:     func(httptrace.DNSStartInfo) { d.enter(classify.PhaseResolve, &d.resolveStart) },
@@ -126,16 +130,41 @@ func (d *dialling) connect() error {
 	})
 	raw, err := dial(ctx, "tcp", address)
 	switch {
-	case err != nil && p.proxy != nil:
+	case err != nil && p.config.Proxy != nil:
 		return fmt.Errorf("proxyconnect tcp: %w", err)
 	case err != nil:
 		return err
 	}
-	d.socket = p.newSocket(raw, p.proxy != nil)
-	if p.proxy == nil {
+	d.socket = newSocket(raw, p.config.Proxy != nil, &p.open)
+	if p.config.Proxy == nil {
 		d.reached(d.socket.remote) // of several addresses that were tried, this one
 	}
 	return d.closeWith(d.socket)
+}
+
+// reach makes the proxy on the other side of the socket connect to the origin. It returns the
+// connection to the origin, or to the proxy if that forwards requests.
+func (d *dialling) reach() (net.Conn, error) {
+	at, nc := d.pool.config.Proxy, net.Conn(d.socket)
+	switch {
+	case at == nil:
+		return nc, nil
+	case at.Scheme == "socks5":
+		return nc, socks(nc, at, d.address)
+	case at.Scheme == "https":
+		config := d.config.Clone()
+		config.ServerName, config.NextProtos = at.Hostname(), []string{"http/1.1"}
+		secure := tls.Client(d.socket, config)
+		if err := secure.HandshakeContext(context.Background()); err != nil { // a part of connecting: the TLS phase is that of the origin
+			return nil, fault.InPhase(classify.PhaseTLS, fmt.Errorf("proxyconnect tcp: %w", err))
+		}
+		nc = secure
+	}
+	if d.key.scheme == "http" {
+		d.through = &httpProxy{proxyAuthorization(at.User)}
+		return nc, nil
+	}
+	return nc, tunnel(nc, at, d.address, d.settings.Memory)
 }
 
 // dialJudged looks up a name and connects. The guard judges each address.
@@ -147,11 +176,11 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 	var permitted atomic.Bool // the dialer tries IPv4 and IPv6 at once
 	var tried atomic.Int32
 	dialer := net.Dialer{
-		Resolver:  d.pool.resolver,
+		Resolver:  d.pool.config.Resolver,
 		KeepAlive: 30 * time.Second,          // the library's default for services behind NAT
 		Timeout:   d.settings.ConnectTimeout, // divided among the addresses, so that a dead one leaves time for the next
 		Control: func(network, address string, raw syscall.RawConn) error {
-			if err := d.pool.guard.Control(network, address, raw); err != nil {
+			if err := d.pool.config.Guard.Control(network, address, raw); err != nil {
 				return err
 			}
 			permitted.Store(true)
@@ -179,7 +208,7 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 	if d.key.origin != nil {
 		d.key.origin.apply(config, d.target.Caller)
 	}
-	meter := d.measure(config)
+	meter := measure(d.Exchange, d.socket, config)
 	d.enter(classify.PhaseTLS, &d.tlsStart)
 	secure := tls.Client(nc, config)
 	err := secure.HandshakeContext(context.Background()) // the closed socket ends it
@@ -191,4 +220,16 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 	}
 	d.leave(&d.tlsStart, &d.report.TLS)
 	return secure, nil
+}
+
+// noteRejected describes the certificate of an origin in the report, if it is the reason for err.
+func (x *Exchange) noteRejected(err error) {
+	rejected, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	if !ok {
+		return
+	}
+	details := &TLSDetails{Certificate: describe(rejected.UnverifiedCertificates)}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.report.TLSDetails = details
 }

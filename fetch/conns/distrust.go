@@ -12,50 +12,37 @@ const (
 	maxDistrusted = 4096
 )
 
-// distrust records that bytes came on a connection that no request asked for.
-func (p *Pool) distrust(c *conn) {
-	now := time.Now()
-	p.mu.Lock()
-	known := p.isDistrustedLocked(c.key, now)
-	if p.distrusted == nil {
-		p.distrusted = make(map[key]time.Time)
-	}
-	if len(p.distrusted) >= maxDistrusted {
-		p.forgetLocked(now)
-	}
-	p.distrusted[c.key] = now.Add(distrustTime)
-	p.mu.Unlock()
-	p.surpluses.Add(1)
-	if known || p.onDistrust == nil {
-		return
-	}
-	address := c.address
-	if c.key.host == "" {
-		address = "" // the connection is to a proxy, and its first request was for that address
-	}
-	p.onDistrust(c.key.scheme, address)
-}
+// distrusted are the origins whose HTTP/1.1 connections are not used again, until then.
+type distrusted map[key]time.Time
 
-// forgetLocked makes room: it forgets the origins whose time is over, or else the first one to be.
-func (p *Pool) forgetLocked(now time.Time) {
-	var first key
-	for k, until := range p.distrusted {
-		if !now.Before(until) {
-			delete(p.distrusted, k)
-		} else if before, ok := p.distrusted[first]; !ok || until.Before(before) {
-			first = k
-		}
-	}
-	if len(p.distrusted) >= maxDistrusted {
-		delete(p.distrusted, first)
-	}
-}
-
-func (p *Pool) isDistrustedLocked(k key, now time.Time) bool {
-	until, ok := p.distrusted[k]
+// has reports whether an origin is distrusted now.
+func (d distrusted) has(k key, now time.Time) bool {
+	until, ok := d[k]
 	if ok && !now.Before(until) {
-		delete(p.distrusted, k)
+		delete(d, k)
 		return false
 	}
 	return ok
+}
+
+func (d distrusted) add(k key, now time.Time) {
+	if len(d) >= maxDistrusted {
+		d.forget(now)
+	}
+	d[k] = now.Add(distrustTime)
+}
+
+// forget makes room: it forgets the origins whose time is over, or else the first one to be.
+func (d distrusted) forget(now time.Time) {
+	var first key
+	for k, until := range d {
+		if !now.Before(until) {
+			delete(d, k)
+		} else if before, ok := d[first]; !ok || until.Before(before) {
+			first = k
+		}
+	}
+	if len(d) >= maxDistrusted {
+		delete(d, first)
+	}
 }

@@ -43,10 +43,10 @@ type handshakeMeter struct {
 	heavy bool
 }
 
-// measure attaches a meter to the handshake that config is for.
-func (d *dialling) measure(config *tls.Config) *handshakeMeter {
-	m := &handshakeMeter{x: d.Exchange}
-	d.socket.meter = m
+// measure attaches a meter to the handshake over s that config is for.
+func measure(x *Exchange, s *socket, config *tls.Config) *handshakeMeter {
+	m := &handshakeMeter{x: x}
+	s.meter = m
 	config.VerifyConnection = m.verify
 	if config.GetClientCertificate == nil {
 		config.GetClientCertificate = m.noCertificate

@@ -28,9 +28,6 @@ const (
 	longRequest = 16 << 10
 	// writerTime is how long an exchange waits at its end for that goroutine, to keep the connection.
 	writerTime = 50 * time.Millisecond
-	// readBytes is the size of the buffer that a response is read through. http.ReadResponse
-	// accepts no longer trailer.
-	readBytes = 4 << 10
 )
 
 // Buffers of exchanges. An idle connection has none.

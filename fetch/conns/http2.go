@@ -2,48 +2,15 @@ package conns
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"time"
-
-	"golang.org/x/net/http2"
 
 	"fetchd/classify"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
 )
-
-// newHTTP2 returns the transport whose connections speak HTTP/2. It makes no connection itself: the
-// context of NewClientConn has one that TLS has negotiated HTTP/2 on.
-//
-// The HTTP/2 is that of golang.org/x/net. The one inside net/http locks itself before Go 1.26.9 if an
-// origin makes the window of a stream too large: the fetch and all that ask the connection for a
-// stream would wait forever (decision 25).
-func newHTTP2() *http.Transport {
-	t := &http.Transport{
-		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			secure, _ := ctx.Value(readyKey{}).(*tls.Conn)
-			return secure, nil
-		},
-		DisableCompression:     true, // bodies are decoded above a counter
-		MaxResponseHeaderBytes: MaxHeadBytes,
-		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: WindowBytes,
-			// There are no PINGs: the timer for them would hold the memory of a closed
-			// connection until it fires. A dead connection is noticed when a request on it
-			// times out (see Exchange.wentSilent).
-			WriteByteTimeout: 5 * time.Second, // how long a peer that does not read can block a write, even that of a fetch that has ended
-		},
-	}
-	_ = http2.ConfigureTransport(t) //nolint:staticcheck // deprecated in favor of net/http's, see above; it fails only if t has HTTP/2 already
-	return t
-}
-
-// readyKey is the context key of a connection for newHTTP2.
-type readyKey struct{}
 
 // begin2Locked counts the request, and charges the exchange for the head that it awaits.
 func (x *Exchange) begin2Locked(c *conn) {

@@ -23,14 +23,6 @@ const (
 	// DefaultMaxIdle is the default of [Config].MaxIdle. A host has at most half of it, because
 	// connecting costs more than a fetch (decision 25).
 	DefaultMaxIdle = 4096
-	// The memory of an idle connection, without TLS, with it, and over HTTP/2 (measured, with that
-	// of the kernel left out).
-	idlePlainBytes, idleTLSBytes, idleHTTP2Bytes = 4 << 10, 16 << 10, 48 << 10
-	// idleLimit is how long a connection may be idle, unless the origin says less.
-	idleLimit = 60 * time.Second
-	// The last permitted attempt takes only a connection that was used within recentUse.
-	// Servers that close idle connections rarely do so within the first second.
-	recentUse = 800 * time.Millisecond
 	// maxLooks is how many idle connections are looked at before a new one is made. With TLS a look may
 	// take a millisecond.
 	maxLooks = 32
@@ -55,9 +47,6 @@ type Config struct {
 	// Memory is charged for the idle connections. It may close them, the longest idle first. Nil
 	// means no limit.
 	Memory *budget.Budget
-	// Origins holds the TLS settings of single origins, by "host:port"; see
-	// [Pool.SetOrigins].
-	Origins map[string]*OriginTLS
 	// NeverReuse reports whether every request to a URL is to be sent as with [Target].Alone. Nil
 	// means none.
 	NeverReuse func(*url.URL) bool
@@ -79,37 +68,20 @@ type Stats struct {
 
 // Pool holds connections to origins. It is safe for concurrent use.
 type Pool struct {
-	guard    *egress.Guard
-	resolver *net.Resolver
-	proxy    *url.URL
-	override func(ctx context.Context, network, address string) (net.Conn, error)
-	maxIdle  int
-	memory   *budget.Budget
+	config   Config
 	tls      *tls.Config
 	tlsHTTP1 *tls.Config     // for connections that must use HTTP/1.1
 	http2    *http.Transport // makes no connection itself, see newHTTP2
 	origins  atomic.Pointer[map[string]*OriginTLS]
 
-	neverReuse func(*url.URL) bool
-	onDistrust func(scheme, address string)
-
 	open, dialled, reused, stale, surpluses atomic.Int64
 
-	mu     sync.Mutex
-	hosts  map[key]*host
-	idle   idleList
-	sweeps *time.Timer // runs while a connection is idle
-	closed bool
-	// distrusted are the origins whose HTTP/1.1 connections are not used again, until then.
-	distrusted map[key]time.Time
-}
-
-// key identifies the connections that a request may use.
-type key struct {
-	scheme string
-	host   string     // with the port, as in the URL; empty for http through an HTTP proxy
-	origin *OriginTLS // nil: the origin has no settings
-	tapped bool       // for exchanges with a Tap
+	mu         sync.Mutex
+	hosts      map[key]*host
+	idle       idleList
+	sweeps     *time.Timer // runs while a connection is idle
+	closed     bool
+	distrusted distrusted
 }
 
 // host lists the connections of one key, except those of HTTP/1 that are in use.
@@ -123,9 +95,9 @@ type host struct {
 
 // New returns a pool without connections.
 func New(cfg Config) *Pool {
-	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, maxIdle: cmp.Or(cfg.MaxIdle, DefaultMaxIdle),
-		memory: cfg.Memory, neverReuse: cfg.NeverReuse, onDistrust: cfg.OnDistrust, hosts: make(map[key]*host)}
-	p.origins.Store(&cfg.Origins)
+	p := &Pool{config: cfg, hosts: make(map[key]*host), distrusted: make(distrusted)}
+	p.config.MaxIdle = cmp.Or(cfg.MaxIdle, DefaultMaxIdle)
+	p.origins.Store(new(map[string]*OriginTLS))
 	p.tls = &tls.Config{
 		RootCAs:            cfg.RootCAs,
 		MinVersion:         tls.VersionTLS12,
@@ -135,11 +107,11 @@ func New(cfg Config) *Pool {
 	p.tlsHTTP1 = p.tls.Clone()
 	p.tlsHTTP1.NextProtos = []string{"http/1.1"}
 	p.http2 = newHTTP2()
-	p.memory.FreeIdleWith(p.shed)
+	p.config.Memory.FreeIdleWith(p.shed)
 	return p
 }
 
-// SetOrigins replaces the TLS settings of single origins. Connections made with settings
+// SetOrigins replaces the TLS settings of single origins, by "host:port". Connections made with settings
 // that are not in the new map, by pointer, take no further request.
 func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
 	p.origins.Store(&origins)
@@ -214,6 +186,24 @@ func (p *Pool) drop(c *conn, s idleState) {
 	p.release(c, time.Time{})
 }
 
+// distrust records that bytes came on a connection that no request asked for.
+func (p *Pool) distrust(c *conn) {
+	now := time.Now()
+	p.mu.Lock()
+	known := p.distrusted.has(c.key, now)
+	p.distrusted.add(c.key, now)
+	p.mu.Unlock()
+	p.surpluses.Add(1)
+	if known || p.config.OnDistrust == nil {
+		return
+	}
+	address := c.address
+	if c.key.host == "" {
+		address = "" // the connection is to a proxy, and its first request was for that address
+	}
+	p.config.OnDistrust(c.key.scheme, address)
+}
+
 // pickLocked reserves a slot on a connection that may be alive, and reports whether it was
 // idle. Over HTTP/1 it takes the connection that was used last.
 func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle bool) {
@@ -238,7 +228,7 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 		}
 		return c, false
 	}
-	if p.isDistrustedLocked(k, now) {
+	if p.distrusted.has(k, now) {
 		return nil, false
 	}
 	for i := len(h.idle) - 1; i >= 0; i-- {
@@ -327,7 +317,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) []*conn {
 		}
 		return nil
 	}
-	if !fit || c.h2 != nil && !c.shared || c.h2 == nil && p.isDistrustedLocked(c.key, now) || c.large {
+	if !fit || c.h2 != nil && !c.shared || c.h2 == nil && p.distrusted.has(c.key, now) || c.large {
 		p.removeLocked(c)
 		return []*conn{c}
 	}
@@ -354,17 +344,17 @@ func (p *Pool) putLocked(c *conn, now time.Time) []*conn {
 // roomLocked charges n bytes for another idle connection of a host, and reports whether there is room. It
 // returns those that must be closed for it.
 func (p *Pool) roomLocked(h *host, n int64) (closing []*conn, ok bool) {
-	if len(h.idle)+h.idle2 >= max(p.maxIdle/2, 1) {
+	if len(h.idle)+h.idle2 >= max(p.config.MaxIdle/2, 1) {
 		return nil, false
 	}
-	if p.idle.n >= p.maxIdle {
+	if p.idle.n >= p.config.MaxIdle {
 		closing = p.shedLocked(1)
 	}
-	if p.memory.GrowIdle(n) {
+	if p.config.Memory.GrowIdle(n) {
 		return closing, true
 	}
 	closing = append(closing, p.shedLocked(n)...)
-	return closing, p.memory.GrowIdle(n)
+	return closing, p.config.Memory.GrowIdle(n)
 }
 
 // refillLocked lets requests try an HTTP/2 connection again that had no stream left.
@@ -414,7 +404,7 @@ func (p *Pool) unlistLocked(h *host, c *conn) {
 func (p *Pool) notIdleLocked(c *conn) bool {
 	wasIdle := p.idle.remove(c)
 	if wasIdle {
-		p.memory.ShrinkIdle(c.idleBytes())
+		p.config.Memory.ShrinkIdle(c.idleBytes())
 	}
 	return wasIdle
 }
@@ -488,41 +478,4 @@ func (p *Pool) keep(c *conn) {
 	closing := p.putLocked(c, c.last)
 	p.mu.Unlock()
 	closeAll(closing...)
-}
-
-// idleList lists idle connections in the order in which they became idle.
-type idleList struct {
-	oldest, newest *conn
-	n              int
-}
-
-func (l *idleList) push(c *conn) {
-	c.listed, c.older, c.newer = true, l.newest, nil
-	if l.newest != nil {
-		l.newest.newer = c
-	} else {
-		l.oldest = c
-	}
-	l.newest = c
-	l.n++
-}
-
-// remove reports whether c was in the list.
-func (l *idleList) remove(c *conn) bool {
-	if !c.listed {
-		return false
-	}
-	if c.older != nil {
-		c.older.newer = c.newer
-	} else {
-		l.oldest = c.newer
-	}
-	if c.newer != nil {
-		c.newer.older = c.older
-	} else {
-		l.newest = c.older
-	}
-	c.listed, c.older, c.newer = false, nil, nil
-	l.n--
-	return true
 }

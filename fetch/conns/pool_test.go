@@ -92,9 +92,9 @@ func newBench(t *testing.T, origins map[string]*conns.OriginTLS) *bench {
 	p := conns.New(conns.Config{
 		Guard:   egress.New(egress.Policy{Unrestricted: true}),
 		MaxIdle: 1024,
-		Origins: origins,
 		Dial:    dial,
 	})
+	p.SetOrigins(origins)
 	t.Cleanup(func() {
 		p.Close()
 		_ = srv.Close()

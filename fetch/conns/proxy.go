@@ -3,8 +3,6 @@ package conns
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"net"
@@ -16,6 +14,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/fault"
+	"fetchd/internal/budget"
 )
 
 // ProxyError is the answer of a proxy that did not connect to the origin.
@@ -70,47 +69,16 @@ func proxyAuthorization(user *url.Userinfo) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// plainProxied reports whether requests for http URLs go to an HTTP proxy, all of them over
-// the same connections.
-func (p *Pool) plainProxied() bool {
-	return p.proxy != nil && strings.HasPrefix(p.proxy.Scheme, "http")
-}
-
-// reach makes the proxy on the other side of the socket connect to the origin. It returns the
-// connection to the origin, or to the proxy if that forwards requests.
-func (d *dialling) reach() (net.Conn, error) {
-	at, nc := d.pool.proxy, net.Conn(d.socket)
-	switch {
-	case at == nil:
-		return nc, nil
-	case at.Scheme == "socks5":
-		return nc, d.socks(at)
-	case at.Scheme == "https":
-		config := d.config.Clone()
-		config.ServerName, config.NextProtos = at.Hostname(), []string{"http/1.1"}
-		secure := tls.Client(d.socket, config)
-		if err := secure.HandshakeContext(context.Background()); err != nil { // a part of connecting: the TLS phase is that of the origin
-			return nil, fault.InPhase(classify.PhaseTLS, fmt.Errorf("proxyconnect tcp: %w", err))
-		}
-		nc = secure
-	}
-	if d.key.scheme == "http" {
-		d.through = &httpProxy{proxyAuthorization(at.User)}
-		return nc, nil
-	}
-	return nc, d.tunnel(nc, at)
-}
-
 // socks asks a SOCKS5 proxy to connect (RFC 1928).
-func (d *dialling) socks(at *url.URL) error {
+func socks(to net.Conn, at *url.URL, address string) error {
 	var auth *proxy.Auth
 	if at.User != nil {
 		password, _ := at.User.Password()
 		auth = &proxy.Auth{User: at.User.Username(), Password: password}
 	}
-	dialer, err := proxy.SOCKS5("tcp", at.Host, auth, made{d.socket})
+	dialer, err := proxy.SOCKS5("tcp", at.Host, auth, made{to})
 	if err == nil {
-		_, err = dialer.Dial("tcp", d.address)
+		_, err = dialer.Dial("tcp", address)
 	}
 	return err
 }
@@ -122,8 +90,8 @@ type made struct{ net.Conn }
 func (m made) Dial(string, string) (net.Conn, error) { return m.Conn, nil }
 
 // tunnel asks an HTTP proxy to connect (RFC 9110 §9.3.6).
-func (d *dialling) tunnel(nc net.Conn, at *url.URL) error {
-	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: d.address}, Host: d.address,
+func tunnel(nc net.Conn, at *url.URL, address string, memory *budget.Lease) error {
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address,
 		Header: http.Header{"User-Agent": nil}}
 	if authorization := proxyAuthorization(at.User); authorization != "" {
 		req.Header["Proxy-Authorization"] = []string{authorization}
@@ -135,7 +103,7 @@ func (d *dialling) tunnel(nc net.Conn, at *url.URL) error {
 	if _, err := nc.Write(buf.Bytes()); err != nil {
 		return err
 	}
-	answer := &tunnelAnswer{Conn: nc, head: partialHead{memory: d.settings.Memory}}
+	answer := &tunnelAnswer{Conn: nc, head: partialHead{memory: memory}}
 	defer answer.head.drop()
 	in := bufio.NewReaderSize(answer, readBytes)
 	resp, err := http.ReadResponse(in, req) //nolint:bodyclose // the body is the connection

@@ -34,8 +34,8 @@ type socket struct {
 	raw    syscall.RawConn // nil: not of the operating system
 	fd     int             // of raw; it is not used when the socket may be closed
 	kernel *kernel
-	pool   *Pool
-	remote string // address of the peer; empty if it is a proxy
+	open   *atomic.Int64 // counts the open sockets
+	remote string        // address of the peer; empty if it is a proxy
 	// failed is the error that ended reading. net/http reports some of them without a
 	// type, for example within a response head.
 	failed atomic.Pointer[error]
@@ -46,8 +46,8 @@ type socket struct {
 	close  sync.Once
 }
 
-func (p *Pool) newSocket(raw net.Conn, toProxy bool) *socket {
-	s := &socket{Conn: raw, pool: p}
+func newSocket(raw net.Conn, toProxy bool, open *atomic.Int64) *socket {
+	s := &socket{Conn: raw, open: open}
 	if system, ok := raw.(syscall.Conn); ok {
 		if s.raw, _ = system.SyscallConn(); s.raw != nil {
 			_ = s.raw.Control(func(fd uintptr) { s.fd = int(fd) }) //nolint:gosec // a descriptor is small
@@ -56,7 +56,7 @@ func (p *Pool) newSocket(raw net.Conn, toProxy bool) *socket {
 	if addr := raw.RemoteAddr(); addr != nil && !toProxy {
 		s.remote = addr.String()
 	}
-	p.open.Add(1)
+	open.Add(1)
 	return s
 }
 
@@ -84,7 +84,7 @@ func (s *socket) Read(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (s *socket) Close() error {
-	s.close.Do(func() { s.pool.open.Add(-1) })
+	s.close.Do(func() { s.open.Add(-1) })
 	return s.Conn.Close()
 }
 
@@ -101,3 +101,18 @@ func (s *socket) readError() error {
 
 // readSince reports whether anything was received after t.
 func (s *socket) readSince(t time.Time) bool { return s.lastly.Load() > t.UnixNano() }
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// idleState is what an idle connection of HTTP/1.1 does.
+type idleState uint8
+
+const (
+	quiet      idleState = iota // The peer has said nothing.
+	spoke                       // It has sent bytes that no request asked for.
+	gone                        // It has closed the connection.
+	cannotTell                  // The kernel cannot be asked.
+)

@@ -74,7 +74,7 @@ func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
 func (o *testOrigin) encrypt(on, proxied bool) {
 	switch {
 	case on && proxied:
-		o.pool.proxy = &url.URL{Scheme: "https", Host: o.target.URL.Host}
+		o.pool.config.Proxy = &url.URL{Scheme: "https", Host: o.target.URL.Host}
 	case on:
 		o.target.URL.Scheme = "https"
 	}

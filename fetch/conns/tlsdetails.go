@@ -2,11 +2,9 @@ package conns
 
 import (
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
-	"errors"
 	"time"
 
 	"fetchd/fetch/fault"
@@ -38,28 +36,6 @@ type Certificate struct {
 	NotAfter time.Time
 	// SHA256 is the digest of the certificate (DER) in hexadecimal.
 	SHA256 string
-}
-
-// tlsDetails describes the handshake of a connection. It returns nil if there was none with the origin.
-func (c *conn) tlsDetails() *TLSDetails {
-	secure, ok := c.nc.(*tls.Conn)
-	if !ok || c.tls == "" { // otherwise TLS is that of a proxy
-		return nil
-	}
-	state := secure.ConnectionState()
-	return &TLSDetails{tls.CipherSuiteName(state.CipherSuite), fault.Printable(state.NegotiatedProtocol, MaxNameBytes), describe(state.PeerCertificates)}
-}
-
-// noteRejected describes the certificate of an origin in the report, if it is the reason for err.
-func (x *Exchange) noteRejected(err error) {
-	rejected, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	if !ok {
-		return
-	}
-	details := &TLSDetails{Certificate: describe(rejected.UnverifiedCertificates)}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.report.TLSDetails = details
 }
 
 // describe describes the first certificate of a chain.
