@@ -43,7 +43,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	if !judged[0].Open() {
 		return judged, nil
 	}
-	if c.hasProxy {
+	if c.config.Proxy != nil {
 		judged[0].Note = "through the proxy; its addresses are the proxy's to judge"
 		if literal {
 			judged[0].Note = "through the proxy"
@@ -53,7 +53,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	if literal {
 		return judged, nil
 	}
-	addrs, err := c.resolver.LookupNetIP(ctx, "ip", egress.Rooted(u.Hostname()))
+	addrs, err := c.config.Resolver.LookupNetIP(ctx, "ip", egress.Rooted(u.Hostname()))
 	if err != nil {
 		if failed, ok := errors.AsType[*net.DNSError](err); ok {
 			own := *failed // lookups of the same name at once share it

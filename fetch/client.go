@@ -96,23 +96,16 @@ type ConnectionStats = conns.Stats
 
 // Client runs fetches. It is safe for concurrent use.
 type Client struct {
-	pool       *conns.Pool
-	guard      *egress.Guard
-	resolver   *net.Resolver
-	nameServer string
-	omitHops   bool
-	hasProxy   bool
+	config Config
+	pool   *conns.Pool
+	guard  *egress.Guard
 	// proxySecrets are the forms in which a proxy that gets a password may repeat it.
 	proxySecrets []string
 	userAgent    []string // the value that is sent
 	// The headers of requests whose callers set none. They are shared and never changed.
 	defaultHeader, defaultHeaderUncoded http.Header
-	maxTotal                            time.Duration
 	workers                             workers.Pool
 	open                                atomic.Int64 // fetches in flight
-	logger                              *slog.Logger
-	observer                            Observer
-	shutdown                            context.Context
 	runs                                runs
 }
 
@@ -128,32 +121,17 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fetch: NeverReuse: %w", err)
 	}
-	c := &Client{
-		guard:      egress.New(cfg.Egress),
-		resolver:   cfg.Resolver,
-		nameServer: cfg.NameServer,
-		omitHops:   cfg.OmitHops,
-		hasProxy:   cfg.Proxy != nil,
-		userAgent:  []string{cmp.Or(cfg.UserAgent, "fetchd")},
-		maxTotal:   cmp.Or(cfg.MaxTotalTimeout, defaultMaxTotal),
-		logger:     cfg.Logger,
-		observer:   cfg.Observer,
-		shutdown:   cfg.Shutdown,
-	}
+	cfg.Resolver = cmp.Or(cfg.Resolver, Resolver(cfg.NameServer))
+	cfg.MaxTotalTimeout = cmp.Or(cfg.MaxTotalTimeout, defaultMaxTotal)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Shutdown = cmp.Or(cfg.Shutdown, context.Background())
+	c := &Client{config: cfg, guard: egress.New(cfg.Egress), userAgent: []string{cmp.Or(cfg.UserAgent, "fetchd")}}
+	c.config.Origins = nil // see SetOrigins
 	if cfg.Proxy != nil {
 		c.proxySecrets = secretsOf(cfg.Proxy.User)
 	}
 	c.defaultHeader, c.defaultHeaderUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
-	if c.logger == nil {
-		c.logger = slog.New(slog.DiscardHandler)
-	}
-	if c.shutdown == nil {
-		c.shutdown = context.Background()
-	}
-	if c.resolver == nil {
-		c.resolver = Resolver(cfg.NameServer)
-	}
-	pool := conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
+	pool := conns.Config{Guard: c.guard, Resolver: cfg.Resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
 		OnDistrust: c.logDistrust}
 	if len(alone) > 0 {
 		pool.NeverReuse = alone.has
@@ -162,7 +140,7 @@ func New(cfg Config) (*Client, error) {
 	if err := c.SetOrigins(cfg.Origins); err != nil {
 		return nil, err
 	}
-	context.AfterFunc(c.shutdown, c.runs.endWaits)
+	context.AfterFunc(cfg.Shutdown, c.runs.endWaits)
 	return c, nil
 }
 
@@ -193,7 +171,7 @@ func (c *Client) headerOf(r *Request) http.Header {
 	if r.IdempotencyKey != "" {
 		h["Idempotency-Key"] = []string{r.IdempotencyKey}
 	}
-	if !c.omitHops {
+	if !c.config.OmitHops {
 		h[HopsHeader] = []string{strconv.Itoa(r.Hops + 1)}
 	}
 	return h
@@ -233,7 +211,7 @@ var errShutdown = fault.New(classify.Shutdown, classify.NoPhase, "server_shutdow
 // that were made with other settings take no new request and are closed when they are
 // idle. Equal settings keep their connections. Requests in flight are not affected.
 func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
-	if len(origins) > 0 && c.hasProxy {
+	if len(origins) > 0 && c.config.Proxy != nil {
 		return errors.New("fetch: Origins cannot be combined with Proxy")
 	}
 	before, next := c.pool.Origins(), make(map[string]*OriginTLS, len(origins))
@@ -392,5 +370,5 @@ func (c *Client) logDistrust(scheme, address string) {
 	if address == "" {
 		origin = "the proxy, for http URLs"
 	}
-	c.logger.Warn("an origin sent bytes that were not requested: its HTTP/1.1 connections are not reused for a minute", slog.String("origin", origin))
+	c.config.Logger.Warn("an origin sent bytes that were not requested: its HTTP/1.1 connections are not reused for a minute", slog.String("origin", origin))
 }

@@ -34,7 +34,7 @@ func (a *attempt) authorize(x *conns.Exchange, req *http.Request) error {
 // shutdown no wait starts, and only a credential that is available at once is sent.
 func (a *attempt) field(ctx context.Context, c Credentials) (name, value string, err error) {
 	failure := errNoCredential
-	if shutdown := a.run.client.shutdown; shutdown.Err() != nil {
+	if shutdown := a.run.client.config.Shutdown; shutdown.Err() != nil {
 		ctx, failure = shutdown, errShutdown
 	} else {
 		a.run.setWaiting(true)

@@ -61,8 +61,8 @@ func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cau
 // instead of the one that was asked.
 func (c *Client) errorText(err error) string {
 	text := fmt.Sprint(err)
-	if dns, ok := errors.AsType[*net.DNSError](err); ok && c.nameServer != "" && dns.Server != "" {
-		text = strings.ReplaceAll(text, " on "+dns.Server+":", " on "+c.nameServer+":")
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && c.config.NameServer != "" && dns.Server != "" {
+		text = strings.ReplaceAll(text, " on "+dns.Server+":", " on "+c.config.NameServer+":")
 	}
 	return text
 }
@@ -91,7 +91,7 @@ func (a *attempt) callerText(phase classify.Phase, err error) string {
 	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
 		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
 	}
-	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
+	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.config.Proxy != nil && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it
 	}
 	return a.transportText(err)
@@ -235,7 +235,7 @@ func (a *attempt) address() string {
 // proxy, and the URL does not contain it already.
 func (a *attempt) mayShow(address string) bool {
 	host := a.hop.url.Hostname()
-	if address == "" || a.run.client.hasProxy || strings.Contains(host, ":") || urls.EndsInNumber(host) {
+	if address == "" || a.run.client.config.Proxy != nil || strings.Contains(host, ":") || urls.EndsInNumber(host) {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)

@@ -116,7 +116,7 @@ func (h *hopRequest) redactedURL() string {
 }
 
 func (r *run) logEnabled(level slog.Level) bool {
-	return r.client.logger.Enabled(context.Background(), level)
+	return r.client.config.Logger.Enabled(context.Background(), level)
 }
 
 func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
@@ -130,5 +130,5 @@ func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
 func (r *run) logLine(level slog.Level, text string, attrs []slog.Attr) {
 	line := slog.NewRecord(time.Now(), level, text, 0)
 	line.AddAttrs(attrs...)
-	_ = r.client.logger.Handler().Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended
+	_ = r.client.config.Logger.Handler().Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended
 }

@@ -110,7 +110,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 // of that function small, because thousands of calls may wait there.
 func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now()}
-	limit := c.maxTotal
+	limit := c.config.MaxTotalTimeout
 	if req.TotalTimeout > 0 {
 		limit = min(limit, req.TotalTimeout)
 	}

@@ -72,7 +72,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 // endCause returns why the fetch must end before its next attempt, or nil. A time limit counts
 // from the instant it passes, even if its timer has not fired yet.
 func (r *run) endCause() error {
-	if r.client.shutdown.Err() != nil {
+	if r.client.config.Shutdown.Err() != nil {
 		return errShutdown
 	}
 	if cause := r.cancelCause(); cause != nil || r.timeLeft() > 0 {
@@ -106,12 +106,12 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 // emitFinished reports an attempt to the sink and the observer.
 func (r *run) emitFinished(a *attempt) {
 	wanted := r.sink != nil && r.req.Events != OutcomeOnly
-	if !wanted && r.client.observer == nil {
+	if !wanted && r.client.config.Observer == nil {
 		return
 	}
 	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision}
-	if r.client.observer != nil {
-		r.client.observer.Attempted(r.caller, r.req, &e)
+	if r.client.config.Observer != nil {
+		r.client.config.Observer.Attempted(r.caller, r.req, &e)
 	}
 	if wanted {
 		r.emit(e)
@@ -134,8 +134,8 @@ func (r *run) releaseForWait() {
 func (c *Client) conclude(ctx context.Context, r *run) *Outcome {
 	out := r.outcome()
 	r.logEnd(out)
-	if c.observer != nil {
-		c.observer.Fetched(ctx, r.req, out)
+	if c.config.Observer != nil {
+		c.config.Observer.Fetched(ctx, r.req, out)
 	}
 	return out
 }

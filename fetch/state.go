@@ -216,7 +216,7 @@ func (r *run) setWaiting(w bool) {
 	r.mu.Lock()
 	r.waiting = w
 	r.mu.Unlock()
-	if w && r.client.shutdown.Err() != nil { // runs.endWaits may have passed this run already
+	if w && r.client.config.Shutdown.Err() != nil { // runs.endWaits may have passed this run already
 		r.cancel(errShutdown)
 	}
 }
