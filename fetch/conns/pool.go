@@ -272,7 +272,7 @@ func (p *Pool) release(c *conn, began time.Time) (closes bool) {
 	c.users--
 	closing := p.putLocked(c, time.Now())
 	p.mu.Unlock()
-	closeAll(closing...)
+	closeAll(closing)
 	return slices.Contains(closing, c)
 }
 
@@ -281,7 +281,7 @@ func (p *Pool) shed(n int64) {
 	p.mu.Lock()
 	closing := p.shedLocked(n)
 	p.mu.Unlock()
-	closeAll(closing...)
+	closeAll(closing)
 }
 
 func (p *Pool) shedLocked(n int64) (closing []*conn) {
@@ -295,14 +295,12 @@ func (p *Pool) shedLocked(n int64) (closing []*conn) {
 }
 
 // closeAll closes connections that are in no list any more.
-func closeAll(closing ...*conn) {
+func closeAll(closing []*conn) {
 	for _, c := range closing {
-		switch {
-		case c == nil:
-		case !c.encrypted:
-			c.close()
-		default:
+		if c.encrypted {
 			go c.close()
+		} else {
+			c.close()
 		}
 	}
 }
@@ -461,7 +459,7 @@ func (p *Pool) sweep() {
 		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
 	}
 	p.mu.Unlock()
-	closeAll(closing...)
+	closeAll(closing)
 	for _, c := range found {
 		if s := c.state(); s != quiet {
 			p.drop(c, s)
@@ -477,5 +475,5 @@ func (p *Pool) keep(c *conn) {
 	c.users = 0
 	closing := p.putLocked(c, c.last)
 	p.mu.Unlock()
-	closeAll(closing...)
+	closeAll(closing)
 }
