@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -281,4 +282,23 @@ type zeros struct{}
 func (zeros) ReadAt(p []byte, _ int64) (int, error) {
 	clear(p)
 	return len(p), nil
+}
+
+// echo returns the logged request in JSON.
+func (x *exchange) echo() ([]byte, error) {
+	request := x.entry.snapshot()
+	seen := struct {
+		Method   string  `json:"method"`
+		URL      string  `json:"url"`
+		Host     string  `json:"host"`
+		Protocol string  `json:"protocol"`
+		Fields   []Field `json:"headers"`
+		Bytes    int64   `json:"body_bytes"`
+		SHA256   string  `json:"body_sha256"`
+	}{
+		request.Method, x.req.RequestURI, request.Host, request.Protocol,
+		request.Fields, request.BodyBytes, request.BodySHA256,
+	}
+	b, err := json.MarshalIndent(seen, "", "  ")
+	return append(b, '\n'), err
 }

@@ -1,5 +1,14 @@
 package origin
 
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
 // The phases in which reset, fin and h2-rst break the exchange.
 const (
 	atAcceptBody = "accept-body"
@@ -135,4 +144,177 @@ func h2BadFrameParams(s *step) []param {
 
 func h2HugeHeadParams(s *step) []param {
 	return []param{{"size", "N", "bytes of field values, default 16 MiB", number(maxMemory, &s.size)}}
+}
+
+// param is one parameter of a step.
+type param struct {
+	name   string
+	syntax string
+	doc    string
+	set    setter
+}
+
+func findKind(name string) *stepKind {
+	if len(name) == 3 && strings.Trim(name, "0123456789") == "" {
+		name = statusKind
+	}
+	for i := range stepKinds {
+		if stepKinds[i].name == name {
+			return &stepKinds[i]
+		}
+	}
+	return nil
+}
+
+// setter parses the value of a parameter and stores it in the step.
+type setter func(value string) error
+
+// number stores a size or a count of 0 to limit.
+func number(limit int64, target *int64) setter {
+	return func(value string) error {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 0 || n > limit {
+			return fmt.Errorf("%w: want a number from 0 to %d", errGrammar, limit)
+		}
+		*target = n
+		return nil
+	}
+}
+
+// text stores any string.
+func text(target *string) setter {
+	return func(value string) error {
+		*target = value
+		return nil
+	}
+}
+
+// optional stores a string for which empty and absent differ.
+func optional(target **string) setter {
+	return func(value string) error {
+		*target = &value
+		return nil
+	}
+}
+
+// flag turns a switch on. It accepts no value.
+func flag(target *bool) setter {
+	return func(value string) error {
+		if value != "" {
+			return fmt.Errorf("%w: takes no value", errGrammar)
+		}
+		*target = true
+		return nil
+	}
+}
+
+// choice stores one of the given words.
+func choice(target *string, words ...string) setter {
+	return func(value string) error {
+		if !slices.Contains(words, value) {
+			return fmt.Errorf("%w: want one of %s", errGrammar, strings.Join(words, ", "))
+		}
+		*target = value
+		return nil
+	}
+}
+
+// duration stores a Go duration such as 1.5s or 20ms.
+func duration(target *time.Duration) setter {
+	return func(value string) error {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < 0 {
+			return fmt.Errorf("%w: want a duration such as 20ms", errGrammar)
+		}
+		*target = d
+		return nil
+	}
+}
+
+// seconds stores a whole number of seconds, negative ones too.
+func seconds(target *time.Duration) setter {
+	return func(value string) error {
+		const century = 100 * 366 * 24 * 3600
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < -century || n > century {
+			return fmt.Errorf("%w: want seconds, within a century", errGrammar)
+		}
+		*target = time.Duration(n) * time.Second
+		return nil
+	}
+}
+
+// early stores the status of an informational response.
+func early(target *int) setter {
+	return func(value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 100 || n > 199 || n == http.StatusSwitchingProtocols {
+			return fmt.Errorf("%w: want 100 or 102 to 199", errGrammar)
+		}
+		*target = n
+		return nil
+	}
+}
+
+// drip stores BYTES@DURATION, or BYTES/DURATION with an encoded slash.
+func drip(a *answer) setter {
+	return func(value string) error {
+		count, every, ok := strings.Cut(value, "@")
+		if !ok {
+			count, every, _ = strings.Cut(value, "/")
+		}
+		if err := number(1<<20, &a.dripBytes)(count); err != nil {
+			return fmt.Errorf("BYTES@DURATION or BYTES%%2FDURATION: %w", err)
+		}
+		if a.dripBytes == 0 {
+			return fmt.Errorf("%w: a drip has at least one byte", errGrammar)
+		}
+		return duration(&a.dripEvery)(every)
+	}
+}
+
+// field adds a field with a fixed name and a raw value.
+func (s *step) field(name string) setter {
+	return func(value string) error {
+		s.answer.fields = append(s.answer.fields, fieldSpec{name: name, value: value})
+		return nil
+	}
+}
+
+// dateField adds a field whose value is a date that many seconds from now.
+func (s *step) dateField(name string) setter {
+	return func(value string) error {
+		f := fieldSpec{name: name, dated: true}
+		err := seconds(&f.after)(value)
+		s.answer.fields = append(s.answer.fields, f)
+		return err
+	}
+}
+
+// anyField adds a field given as NAME=VALUE.
+func (s *step) anyField(value string) error {
+	name, value, ok := strings.Cut(value, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("%w: want NAME=VALUE", errGrammar)
+	}
+	return s.field(name)(value)
+}
+
+// setCode stores an HTTP/2 error code, decimal or with 0x.
+func (s *step) setCode(value string) error {
+	n, err := strconv.ParseUint(value, 0, 32)
+	if err != nil {
+		return fmt.Errorf("%w: want an error code", errGrammar)
+	}
+	s.code = uint32(n)
+	return nil
+}
+
+// setLast stores a stream number or "this".
+func (s *step) setLast(value string) error {
+	if _, err := strconv.ParseUint(value, 10, 31); err != nil && value != lastThis {
+		return fmt.Errorf("%w: want a stream number or %q", errGrammar, lastThis)
+	}
+	s.last = value
+	return nil
 }

@@ -16,19 +16,10 @@ const (
 	frameHPACK    = "hpack"
 )
 
-// frames returns the wire that writes single frames, or errUnsupported on other listeners.
-func (x *exchange) frames() (*h2wire, error) {
-	w, ok := x.wire.(*h2wire)
-	if !ok {
-		return nil, errUnsupported
-	}
-	return w, nil
-}
-
 func runH2Reset(x *exchange, s *step) error {
-	w, err := x.frames()
-	if err != nil {
-		return err
+	w, ok := x.wire.(*h2wire)
+	if !ok { // only the listener h2fault writes single frames
+		return errUnsupported
 	}
 	w.abortCode = http2.ErrCode(s.code)
 	if s.at == atInBody {
@@ -38,9 +29,9 @@ func runH2Reset(x *exchange, s *step) error {
 }
 
 func runH2GoAway(x *exchange, s *step) error {
-	w, err := x.frames()
-	if err != nil {
-		return err
+	w, ok := x.wire.(*h2wire)
+	if !ok { // only the listener h2fault writes single frames
+		return errUnsupported
 	}
 	last := w.stream.id
 	if s.last != lastThis {
@@ -73,9 +64,9 @@ func (x *exchange) waitBroken() error {
 }
 
 func runH2BadFrame(x *exchange, s *step) error {
-	w, err := x.frames()
-	if err != nil {
-		return err
+	w, ok := x.wire.(*h2wire)
+	if !ok { // only the listener h2fault writes single frames
+		return errUnsupported
 	}
 	if err := w.conn.write(func() error { return w.badFrame(s.fault) }); err != nil {
 		return err
@@ -101,9 +92,9 @@ func (w *h2wire) badFrame(fault string) error {
 const hugeHeadBytes = 16 << 20
 
 func runH2HugeHead(x *exchange, s *step) error {
-	w, err := x.frames()
-	if err != nil {
-		return err
+	w, ok := x.wire.(*h2wire)
+	if !ok { // only the listener h2fault writes single frames
+		return errUnsupported
 	}
 	size := s.size
 	if size == unset {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -198,3 +200,14 @@ func (c *replayConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // NetConn returns the connection below, as [crypto/tls.Conn.NetConn] does.
 func (c *replayConn) NetConn() net.Conn { return c.Conn }
+
+// sortedFields returns the fields of h by name. Their order on the wire is not known.
+func sortedFields(h http.Header) []Field {
+	fields := make([]Field, 0, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, value := range h[name] {
+			fields = append(fields, Field{name, value})
+		}
+	}
+	return fields
+}

@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -46,14 +47,10 @@ type Origin struct {
 // New returns an origin without listeners. Use it as an [http.Handler], or
 // pass it listeners with [Origin.Serve] and [Origin.ServeAs].
 func New(cfg Config) *Origin {
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Origin{
 		seed:      cfg.Seed,
-		logger:    logger,
+		logger:    cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		journal:   newJournal(maxLogEntries),
 		authority: sync.OnceValues(newAuthority),
 		tracker:   newTracker(),

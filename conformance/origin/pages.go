@@ -3,9 +3,7 @@ package origin
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -62,36 +60,6 @@ func textReply(kind, text string) reply {
 func jsonReply(v any) (reply, error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	return textReply("application/json", string(b)+"\n"), err
-}
-
-// echo returns the logged request in JSON.
-func (x *exchange) echo() ([]byte, error) {
-	request := x.entry.snapshot()
-	seen := struct {
-		Method   string  `json:"method"`
-		URL      string  `json:"url"`
-		Host     string  `json:"host"`
-		Protocol string  `json:"protocol"`
-		Fields   []Field `json:"headers"`
-		Bytes    int64   `json:"body_bytes"`
-		SHA256   string  `json:"body_sha256"`
-	}{
-		request.Method, x.req.RequestURI, request.Host, request.Protocol,
-		request.Fields, request.BodyBytes, request.BodySHA256,
-	}
-	b, err := json.MarshalIndent(seen, "", "  ")
-	return append(b, '\n'), err
-}
-
-// sortedFields returns the fields of h by name. Their order on the wire is not known.
-func sortedFields(h http.Header) []Field {
-	fields := make([]Field, 0, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		for _, value := range h[name] {
-			fields = append(fields, Field{name, value})
-		}
-	}
-	return fields
 }
 
 const grammarHead = `/s/KEY/STEP/STEP/...   request n for KEY gets STEP n; the last one repeats
