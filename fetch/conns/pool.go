@@ -221,12 +221,8 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 			h.full = append(h.full, c)
 			continue
 		}
-		if c.users++; c.users == 1 {
-			p.notIdleLocked(c)
-			h.idle2--
-			return c, true
-		}
-		return c, false
+		c.users++
+		return c, p.notIdleLocked(h, c)
 	}
 	if p.distrusted.has(k, now) {
 		return nil, false
@@ -387,24 +383,20 @@ func (p *Pool) removeLocked(c *conn) {
 
 // unlistLocked removes a connection from all lists.
 func (p *Pool) unlistLocked(h *host, c *conn) {
-	wasIdle := p.notIdleLocked(c)
-	if c.h2 != nil {
-		if wasIdle {
-			h.idle2--
-		}
-		h.shared, h.full = without(h.shared, c), without(h.full, c)
-	} else {
-		h.idle = without(h.idle, c)
-	}
+	p.notIdleLocked(h, c)
+	h.idle, h.shared, h.full = without(h.idle, c), without(h.shared, c), without(h.full, c)
 }
 
 // notIdleLocked reports whether a connection was idle, which it is no longer.
-func (p *Pool) notIdleLocked(c *conn) bool {
-	wasIdle := p.idle.remove(c)
-	if wasIdle {
-		p.config.Memory.ShrinkIdle(c.idleBytes())
+func (p *Pool) notIdleLocked(h *host, c *conn) bool {
+	if !p.idle.remove(c) {
+		return false
 	}
-	return wasIdle
+	p.config.Memory.ShrinkIdle(c.idleBytes())
+	if c.h2 != nil {
+		h.idle2--
+	}
+	return true
 }
 
 // without returns list without c, which is usually the last element.
