@@ -205,8 +205,6 @@ func secretsOf(user *url.Userinfo) []string {
 	return []string{password, base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))}
 }
 
-var errShutdown = fault.New(classify.Shutdown, classify.NoPhase, "server_shutdown")
-
 // SetOrigins replaces the TLS settings of single origins; see [Config].Origins. Connections
 // that were made with other settings take no new request and are closed when they are
 // idle. Equal settings keep their connections. Requests in flight are not affected.
@@ -232,6 +230,15 @@ func sameTLS(a, b *OriginTLS) bool {
 	return a.RootCAs.Equal(b.RootCAs) && reflect.DeepEqual(a.Certificate, b.Certificate) && slices.Equal(a.Callers, b.Callers)
 }
 
+// logDistrust logs that an origin has sent bytes that were not requested; see [conns.Config].OnDistrust.
+func (c *Client) logDistrust(scheme, address string) {
+	origin := scheme + "://" + address
+	if address == "" {
+		origin = "the proxy, for http URLs"
+	}
+	c.config.Logger.Warn("an origin sent bytes that were not requested: its HTTP/1.1 connections are not reused for a minute", slog.String("origin", origin))
+}
+
 // Connections returns the numbers of the client's connections.
 func (c *Client) Connections() ConnectionStats { return c.pool.Stats() }
 
@@ -241,6 +248,8 @@ func (c *Client) Close() {
 	c.workers.Close()
 	c.pool.Close()
 }
+
+var errShutdown = fault.New(classify.Shutdown, classify.NoPhase, "server_shutdown")
 
 // End ends every fetch in flight as SHUTDOWN, and every later one as soon as it starts. It
 // returns how many were in flight, and does not wait for them to end.
@@ -362,13 +371,4 @@ func (c *shortAnswers) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:min(len(p), c.left)])
 	c.left -= n
 	return n, err
-}
-
-// logDistrust logs that an origin has sent bytes that were not requested; see [conns.Config].OnDistrust.
-func (c *Client) logDistrust(scheme, address string) {
-	origin := scheme + "://" + address
-	if address == "" {
-		origin = "the proxy, for http URLs"
-	}
-	c.config.Logger.Warn("an origin sent bytes that were not requested: its HTTP/1.1 connections are not reused for a minute", slog.String("origin", origin))
 }
