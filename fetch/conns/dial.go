@@ -21,8 +21,8 @@ import (
 // maxAddresses is how many addresses of a name one dial tries.
 const maxAddresses = 8
 
-// dialling is a connection that is being made for an exchange, in the order of the methods: connect,
-// reach (proxy.go), secure.
+// dialling is a connection that is being made for an exchange, in the order of the methods: connect, reach,
+// secure.
 type dialling struct {
 	*Exchange
 	target  *Target
