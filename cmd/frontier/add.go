@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"fetchd/cmd/frontier/crawl"
+	"fetchd/cmd/frontier/progress"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
@@ -40,7 +42,7 @@ type addCmd struct {
 }
 
 func (c *addCmd) run(ctx context.Context, a *app) int {
-	sources, err := c.sources(a.In)
+	sources, err := sources(c.URL, c.Input, c.Sitemap, a.In)
 	if err != nil {
 		return a.end(ctx, err)
 	}
@@ -52,7 +54,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, progressLine: newProgressLine(a), verbose: c.Verbose, priority: c.Priority, wanted: wanted, metadata: metadata,
+		ad := &adder{store: s, app: a, Line: progress.NewLine(a.Err), verbose: c.Verbose, priority: c.Priority, wanted: wanted, metadata: metadata,
 			limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
 		return ad.add(ctx, sources)
 	})
@@ -79,7 +81,7 @@ func (c *addCmd) check() error {
 func (c *addCmd) narrow() (*scope.Scope, string, error) {
 	by := scope.By(cmp.Or(c.Scope, string(scope.All)))
 	rules := scope.Rules{Scope: by, Places: scope.Places(by, c.named()), Include: c.Include, Exclude: c.Exclude, MaxURLs: c.URLs, MaxHostURLs: c.HostURLs}
-	wanted, err := newScope(scope.Config{By: by, Places: rules.Places, Include: c.Include, Exclude: c.Exclude})
+	wanted, err := crawl.NewScope(scope.Config{By: by, Places: rules.Places, Include: c.Include, Exclude: c.Exclude})
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -111,7 +113,7 @@ func (c *addCmd) named() []string {
 
 // adder puts entries into the store in batches.
 type adder struct {
-	*progressLine
+	*progress.Line
 	store    store.Store
 	app      *app
 	verbose  bool
@@ -141,9 +143,9 @@ func (ad *adder) add(ctx context.Context, sources []source) error {
 		readAll(reading, sources, entries)
 	}()
 	err := ad.drain(ctx, entries)
-	ad.clear()
+	ad.Clear()
 	if n := ad.bad - maxReports; n > 0 && !ad.verbose {
-		ad.err.Printf("%s more; --verbose reports them all\n", cli.Count(n, "bad line"))
+		ad.Printf("%s more; --verbose reports them all\n", cli.Count(n, "bad line"))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -175,7 +177,7 @@ func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
 		case <-ctx.Done():
 		case <-tick.C:
 			err = ad.put(ctx)
-			ad.show(ad.read, cli.Count(ad.read, "URL")+" read")
+			ad.Show(ad.read, cli.Count(ad.read, "URL")+" read")
 		case e, more := <-entries:
 			if !more {
 				return errors.Join(ctx.Err(), ad.put(ctx))
@@ -255,8 +257,8 @@ func (ad *adder) report(e entry) {
 	if ad.bad > maxReports && !ad.verbose {
 		return
 	}
-	ad.clear()
-	ad.err.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.Err)))
+	ad.Clear()
+	ad.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.Err)))
 }
 
 func (ad *adder) sum() string {

@@ -31,10 +31,10 @@ type source struct {
 
 // sources returns the sources on the command line in order: arguments, lists, sitemaps. It finds
 // unreadable files before anything is added.
-func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
+func sources(urls, lists, sitemaps []string, stdin io.Reader) ([]source, error) {
 	var all []source
-	if len(c.URL) > 0 {
-		all = append(all, source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments(c.URL, false) }})
+	if len(urls) > 0 {
+		all = append(all, source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments(urls, false) }})
 	}
 	standard := 0
 	files := func(flag string, names []string, read func(io.Reader) iter.Seq[sitemap.Entry]) error {
@@ -55,7 +55,7 @@ func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 		return nil
 	}
 	readSitemap := func(r io.Reader) iter.Seq[sitemap.Entry] { return sitemap.Read(r, nil) }
-	if err := errors.Join(files("--input", c.Input, sitemap.ReadList), files("--sitemap", c.Sitemap, readSitemap)); err != nil {
+	if err := errors.Join(files("--input", lists, sitemap.ReadList), files("--sitemap", sitemaps, readSitemap)); err != nil {
 		return nil, err
 	}
 	switch {

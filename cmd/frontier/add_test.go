@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fetchd/cmd/frontier/progress"
 	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -34,7 +35,7 @@ func zipped(t *testing.T, text string) string {
 }
 
 // add runs "frontier add" in a bubble, where no time passes while it works.
-func (c *crawl) add(stdin string, args ...string) (got result) {
+func (c *fixture) add(stdin string, args ...string) (got result) {
 	c.t.Helper()
 	synctest.Test(c.t, func(t *testing.T) {
 		got = runWith(t.Context(), strings.NewReader(stdin), nil, append([]string{"add", "--db", c.db}, args...)...)
@@ -43,7 +44,7 @@ func (c *crawl) add(stdin string, args ...string) (got result) {
 }
 
 // urls returns the URLs of the crawl in the order in which they were added.
-func (c *crawl) urls() string {
+func (c *fixture) urls() string {
 	c.t.Helper()
 	var all []string
 	for line := range strings.Lines(c.must("export", "--format", "csv")) {
@@ -266,12 +267,12 @@ func TestAddOnTerminal(t *testing.T) {
 		c.t = t
 		c.store(func(s store.Store) error {
 			a := &app{Program: cli.Program{Streams: cli.Streams{In: in, Out: &out, Err: &told}}}
-			sources, err := (&addCmd{Input: []string{"-"}}).sources(in)
+			sources, err := sources(nil, []string{"-"}, nil, in)
 			if err != nil {
 				return err
 			}
-			ad := &adder{store: s, app: a, progressLine: newProgressLine(a)}
-			ad.terminal = true
+			ad := &adder{store: s, app: a, Line: progress.NewLine(&told)}
+			ad.Terminal = true
 			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != cli.ExitBadInput {
 				t.Errorf("exit status %d, want %d", code, cli.ExitBadInput)
 			}

@@ -36,19 +36,19 @@ func runWith(ctx context.Context, stdin io.Reader, env map[string]string, args .
 	return result{code, out.String(), err.String()}
 }
 
-// crawl is a frontier in its own file, with the helpers of a test.
-type crawl struct {
+// fixture is a frontier in its own file, with the helpers of a test.
+type fixture struct {
 	t  *testing.T
 	db string
 }
 
 // in returns c for a subtest.
-func (c *crawl) in(t *testing.T) *crawl { return &crawl{t, c.db} }
+func (c *fixture) in(t *testing.T) *fixture { return &fixture{t, c.db} }
 
 // newCrawl creates the database of a crawl.
-func newCrawl(t *testing.T, urls ...string) *crawl {
+func newCrawl(t *testing.T, urls ...string) *fixture {
 	t.Helper()
-	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
 	c.store(func(s store.Store) error {
 		_, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{})
 		return err
@@ -57,13 +57,13 @@ func newCrawl(t *testing.T, urls ...string) *crawl {
 }
 
 // cli runs the program on the crawl's database.
-func (c *crawl) cli(args ...string) result {
+func (c *fixture) cli(args ...string) result {
 	c.t.Helper()
 	return runWith(c.t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": c.db}, args...)
 }
 
 // must returns the output of a run that must succeed and print nothing on standard error.
-func (c *crawl) must(args ...string) string {
+func (c *fixture) must(args ...string) string {
 	c.t.Helper()
 	got := c.cli(args...)
 	if got.code != cli.ExitOK || got.err != "" {
@@ -73,7 +73,7 @@ func (c *crawl) must(args ...string) string {
 }
 
 // store opens the database as another program would.
-func (c *crawl) store(f func(store.Store) error) {
+func (c *fixture) store(f func(store.Store) error) {
 	c.t.Helper()
 	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *crawl) store(f func(store.Store) error) {
 }
 
 // fetch claims the only ready URL and records its outcome.
-func (c *crawl) fetch(f store.Fetch) {
+func (c *fixture) fetch(f store.Fetch) {
 	c.t.Helper()
 	c.store(func(s store.Store) error {
 		claims, err := s.Claim(c.t.Context(), store.ClaimParams{})

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/crawl"
 	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -25,7 +26,7 @@ func linked(t *testing.T, n int) *site.Site {
 	}})
 }
 
-func (c *crawl) crawl(s *site.Site, args ...string) result {
+func (c *fixture) crawl(s *site.Site, args ...string) result {
 	c.t.Helper()
 	return c.cli(append(append([]string{"crawl"}, inside(s.Port())...), args...)...)
 }
@@ -106,7 +107,7 @@ func TestCrawlContinues(t *testing.T) {
 		}
 	}
 	c.store(func(s store.Store) error {
-		text, err := s.Setting(t.Context(), planSetting)
+		text, err := s.Setting(t.Context(), crawl.Setting)
 		if !strings.Contains(text, `"max_depth":4`) || strings.Count(text, "/x/") != 4 {
 			t.Errorf("plan %s", text)
 		}

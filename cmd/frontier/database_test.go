@@ -47,7 +47,7 @@ func TestNoDatabase(t *testing.T) {
 // "frontier add" accepts an empty file, such as mktemp creates.
 func TestAddToEmptyFile(t *testing.T) {
 	t.Parallel()
-	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
 	if err := os.WriteFile(c.db, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestOtherVersions(t *testing.T) {
 }
 
 // exec changes the database directly.
-func (c *crawl) exec(query string) {
+func (c *fixture) exec(query string) {
 	c.t.Helper()
 	db, err := sql.Open("sqlite", c.db)
 	if err != nil {

@@ -15,15 +15,13 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
-
-	"fetchd/frontier"
+	"fetchd/cmd/frontier/show"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
 
 // failing returns a crawl with one URL that failed at a known time.
-func failing(t *testing.T) *crawl {
+func failing(t *testing.T) *fixture {
 	t.Helper()
 	c := newCrawl(t, "http://a.test/?a=1&b=2")
 	f := failedIn("http_server_error", store.Failed)
@@ -68,15 +66,6 @@ func TestExport(t *testing.T) {
 			}
 			diff(t, "file", tt.want, string(text))
 		})
-	}
-}
-
-func TestTame(t *testing.T) {
-	t.Parallel()
-	got := tame([]string{"", "a=", "=a", "+1", "-1", "@a", "\ta", "\ra", "'a", "0", " =a", "a\nb", "\x1b[2J", "\u009b2J", "a\u202eb", "=\u2066", "\xff", "é☃, \\n"})
-	want := []string{"", "a=", "'=a", "'+1", "'-1", "'@a", `\ta`, `\ra`, "'a", "0", " =a", `a\nb`, `\x1b[2J`, `\u009b2J`, `a\u202eb`, `'=\u2066`, `\xff`, "é☃, \\n"}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("tame (-want +got):\n%s", d)
 	}
 }
 
@@ -132,8 +121,8 @@ func TestExportInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c.store(func(s store.Store) error {
 		cancel()
-		if err := export(out, "jsonl", s.URLs(ctx), urlRowOf); !errors.Is(err, context.Canceled) {
-			t.Errorf("export = %v, want context.Canceled", err)
+		if err := show.URLs(out, "jsonl", s.URLs(ctx)); !errors.Is(err, context.Canceled) {
+			t.Errorf("URLs = %v, want context.Canceled", err)
 		}
 		return nil
 	})
@@ -228,15 +217,7 @@ func TestJSONIsPlain(t *testing.T) {
 		write func(*strings.Builder) error
 	}{
 		{"export", func(out *strings.Builder) error {
-			o, err := cli.OpenOutput("", out)
-			if err != nil {
-				return err
-			}
-			err = export(o, "jsonl", func(yield func(store.URL, error) bool) { yield(store.URL{LastError: hostile}, nil) }, urlRowOf)
-			return errors.Join(err, o.Keep())
-		}},
-		{"run --outcomes", func(out *strings.Builder) error {
-			return (&lines{w: out}).write(frontier.Record{LastError: hostile})
+			return show.URLs(out, "jsonl", func(yield func(store.URL, error) bool) { yield(store.URL{LastError: hostile}, nil) })
 		}},
 		{"status and why", func(out *strings.Builder) error {
 			p := &cli.Printer{W: out}

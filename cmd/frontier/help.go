@@ -69,7 +69,7 @@ Budgets. --max-urls and --max-urls-per-host leave out links. A host that uses up
 
 // Manual lists the exit codes and examples of the command.
 func (c *crawlCmd) Manual() cli.Manual {
-	m := (&runOrDemoCmd{}).Manual()
+	m := (&runCmd{}).Manual()
 	m.Examples = `  frontier crawl --user-agent 'mybot/1.0 (+https://example.org/bot)' https://example.org/
   frontier crawl --scope domain --max-urls 10000 --bodies pages https://www.example.org/
   frontier crawl --scope prefix --exclude '\?' --max-depth 5 https://example.org/docs/
@@ -81,7 +81,7 @@ func (c *crawlCmd) Manual() cli.Manual {
 }
 
 // Help implements kong.HelpProvider.
-func (c *runOrDemoCmd) Help() string {
+func (c *runCmd) Help() string {
 	return `Fetches URLs, each when its host may be fetched from, until nothing is left. With --endless it then waits for more. Use "frontier add" to create the database. Any number of runs may share one database, on one machine or on several.
 
 Service. A fetchd inside this process makes the fetches. It reaches only public addresses on ports 80 and 443, whatever address a name or a redirect leads to. To crawl your own site on another address or port, allow just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, another fetchd makes the fetches, and its own settings apply. With several --server flags, each fetch goes to the service with the fewest fetches in flight. If a service is lost, its fetches are made again.
@@ -104,7 +104,7 @@ Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take
 }
 
 // Manual lists the exit codes and examples of the command.
-func (c *runOrDemoCmd) Manual() cli.Manual {
+func (c *runCmd) Manual() cli.Manual {
 	return manual(`
   frontier run --demo
   frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)' --bodies pages

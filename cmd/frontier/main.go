@@ -1,11 +1,29 @@
+// Command frontier stores the URLs of a crawl and decides when each one is fetched.
+//
+//	frontier add       add URLs from arguments, lists and sitemaps
+//	frontier run       fetch what is in the frontier
+//	frontier status    count URLs and hosts
+//	frontier why URL   show why a URL is not being fetched now
+//	frontier retry     try failed URLs again, or fetch old ones again
+//	frontier export    write the URLs or the fetches as JSON lines or CSV
+//	frontier pause     start no more fetches, of the whole crawl or of one host
+//	frontier resume    end a pause
+//	frontier set       set the delay or the number of fetches at once of one host
+//
+// Everything is in one database, a SQLite file or PostgreSQL, which --db names. Several of these
+// commands may run at once on one database.
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"slices"
 	"syscall"
 
+	"github.com/alecthomas/kong"
+
+	"fetchd/cmd/frontier/worker"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/typo"
@@ -18,6 +36,43 @@ func main() {
 	code := run(ctx, os.Args[1:], os.Getenv, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	stop()
 	os.Exit(code)
+}
+
+// grammar is the command line: a field for each command.
+type grammar struct {
+	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
+	Crawl   crawlCmd         `cmd:"" help:"Fetch pages and what they link to."`
+	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
+	Serve   serveCmd         `cmd:"" help:"Serve the API, for crawlers that do their own fetching."`
+	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
+	Why     whyCmd           `cmd:"" help:"Show why a URL is not being fetched now."`
+	Retry   retryCmd         `cmd:"" help:"Try failed URLs again, or fetch old ones again."`
+	Migrate migrateCmd       `cmd:"" help:"Bring the database to the schema of this version."`
+	Prune   pruneCmd         `cmd:"" help:"Delete old outcomes, URLs and hosts."`
+	Robots  robotsCmd        `cmd:"" help:"Show the robots.txt of a host, or have it fetched again."`
+	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
+	Pause   pauseCmd         `cmd:"" help:"Start no more fetches, of the whole crawl or of one host."`
+	Resume  resumeCmd        `cmd:"" help:"End a pause."`
+	Set     setCmd           `cmd:"" help:"Set the delay or the number of fetches at once of one host."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+
+	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+}
+
+// run is the whole program. It returns the exit code.
+func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
+	a := &app{Program: cli.Program{Name: "frontier", Description: description, Manual: cli.Manual{Examples: overviewExamples},
+		Streams: std, Env: env, Clean: safe}}
+	parsed, err := a.Parse(new(grammar), args, kong.Vars{"agent": worker.Agent()})
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	for _, p := range parsed.Path {
+		if p.Flag != nil && !p.Resolved {
+			a.given = append(a.given, p.Flag.Name)
+		}
+	}
+	return cli.Command[command](parsed).run(ctx, a)
 }
 
 // strays returns the environment variables that look like settings of this program.

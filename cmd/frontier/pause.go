@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -79,12 +78,4 @@ func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, c
 		out.Printf("%s", note)
 		return out.End()
 	})
-}
-
-// isAre formats a number with its noun and the verb: "1 fetch is", "2 fetches are".
-func isAre(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one + " is"
-	}
-	return fmt.Sprintf("%d %s are", n, many)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/cmd/frontier/progress"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
@@ -77,12 +78,12 @@ func (c *pruneCmd) params() (store.PruneParams, error) {
 
 // prune deletes rows and prints the result, with a note.
 func (c *pruneCmd) prune(ctx context.Context, a *app, s store.Store, params store.PruneParams, note string) error {
-	line := newProgressLine(a)
+	line := progress.NewLine(a.Err)
 	done, err := s.Prune(ctx, params, func(p store.Pruned) {
 		n := p.Outcomes + p.URLs + p.Hosts + p.Robots
-		line.show(n, cli.Count(n, "row"))
+		line.Show(n, cli.Count(n, "row"))
 	})
-	line.clear()
+	line.Clear()
 	deleted := "deleted "
 	if c.DryRun {
 		deleted = "would delete "

@@ -86,8 +86,3 @@ func recrawlRule(flag, text string) (pattern string, every time.Duration, err er
 	}
 	return text[:at], every, nil
 }
-
-func (c *runCmd) checkRecrawl() error {
-	_, err := c.Recrawl.config()
-	return err
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"fetchd/cmd/frontier/worker"
 	"fetchd/frontier"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
@@ -17,7 +18,7 @@ import (
 func TestHints(t *testing.T) {
 	t.Parallel()
 	program := cli.Program{Name: "frontier"}
-	parsed, err := program.Parse(new(grammar), []string{"status"}, kong.Vars{"agent": agent()})
+	parsed, err := program.Parse(new(grammar), []string{"status"}, kong.Vars{"agent": worker.Agent()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"fetchd/cmd/frontier/crawl"
+	"fetchd/cmd/frontier/progress"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -59,9 +60,9 @@ func (c *retryCmd) check() error {
 
 // retry makes URLs pending and prints the result, with a note.
 func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note string) error {
-	m := newProgressLine(a)
-	n, one, many, err := c.again(ctx, s, host, func(done int64) { m.show(done, cli.Count(done, "URL")) })
-	m.clear()
+	m := progress.NewLine(a.Err)
+	n, one, many, err := c.again(ctx, s, host, func(done int64) { m.Show(done, cli.Count(done, "URL")) })
+	m.Clear()
 	if err == nil && n > 0 && host == "" {
 		err = c.clearLeftOut(ctx, s)
 	}
@@ -69,30 +70,13 @@ func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note 
 	return a.changed(ctx, err, n > 0, done, "They stay pending. Run the same command again to continue with the others.", note)
 }
 
-// changed prints how far a command has come that changes many rows, and what to do if it was interrupted.
-func (a *app) changed(ctx context.Context, err error, anything bool, done, hint, note string) error {
-	switch {
-	case ctx.Err() != nil:
-		a.Errorf("interrupted: %s", done)
-		a.Hintf("%s", hint)
-		return cli.PrintedError(cli.ExitInterrupted, "interrupted")
-	case err != nil && anything:
-		return fmt.Errorf("%s: %w", done, err)
-	case err != nil:
-		return err
-	}
-	out := &cli.Printer{W: a.Out}
-	out.Printf("%s%s.\n%s", strings.ToUpper(done[:1]), done[1:], note)
-	return out.End()
-}
-
 // clearLeftOut clears what the budgets of a crawl have left out of the URLs that are pending again.
 func (c *retryCmd) clearLeftOut(ctx context.Context, s store.Store) error {
 	switch {
 	case c.FetchedBefore != nil && *c.FetchedBefore == 0:
-		return clearLeftOut(ctx, s, overURLs, overHostURLs)
+		return crawl.ClearLeftOut(ctx, s, crawl.OverURLs, crawl.OverHostURLs)
 	case c.FetchedBefore == nil && (c.Class == nil || *c.Class == frontier.ClassOverBudget):
-		return clearLeftOut(ctx, s, overHosts)
+		return crawl.ClearLeftOut(ctx, s, crawl.OverHosts)
 	}
 	return nil
 }

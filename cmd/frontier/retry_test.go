@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -46,33 +43,5 @@ func TestRetryEndsEarly(t *testing.T) {
 		if code != row.code || out.Len() > 0 || told.String() != row.want {
 			t.Errorf("%s: exit status %d, %q, %q; want %d and %q", row.name, code, out.String(), told.String(), row.code, row.want)
 		}
-	}
-}
-
-// TestProgressLine checks when progress is shown, on a terminal and elsewhere.
-func TestProgressLine(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name     string
-		terminal bool
-		pause    time.Duration
-		want     string
-	}{
-		{"a terminal, too early", true, 400 * time.Millisecond, ""},
-		{"a terminal", true, 2 * time.Second, "\r\x1b[K4000 URLs, 2000/s\r\x1b[K"},
-		{"a file, too early", false, 9 * time.Second, ""},
-		{"a file", false, 10 * time.Second, "4000 URLs, 400/s\n"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var told strings.Builder
-			m := newProgressLine(&app{Program: cli.Program{Streams: cli.Streams{Err: &told}}})
-			m.terminal = row.terminal
-			time.Sleep(row.pause) //nolint:forbidigo // time in a bubble
-			m.show(4000, "4000 URLs")
-			m.show(4001, "4001 URLs")
-			m.clear()
-			m.clear()
-			diff(t, row.name, row.want, told.String())
-		})
 	}
 }

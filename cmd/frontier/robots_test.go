@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/show"
 	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -82,7 +83,7 @@ func TestRobotsCommandJSON(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t, page)
 	c.robots(store.Robots{Status: 200, Body: []byte(robotsFileText)})
-	var got robotsReport
+	var got show.RobotsReport
 	if err := json.Unmarshal([]byte(c.must("robots", "--json", "--url", page, "a.test")), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestRobotsRefresh(t *testing.T) {
 			return 500, ""
 		}
 	}})
-	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
 	c.must("add", at(s, "/p/1"))
 	c.run(inside(s.Port()))
 	text <- "User-agent: *\nDisallow: /\n"

@@ -37,13 +37,13 @@ func inside(port int) []string {
 }
 
 // run runs the crawl, with more flags.
-func (c *crawl) run(flags []string, more ...string) result {
+func (c *fixture) run(flags []string, more ...string) result {
 	c.t.Helper()
 	return c.cli(append(append([]string{"run"}, flags...), more...)...)
 }
 
 // statuses returns the URLs of the crawl by status and error class.
-func (c *crawl) statuses() map[string]int {
+func (c *fixture) statuses() map[string]int {
 	c.t.Helper()
 	got := make(map[string]int)
 	c.store(func(s store.Store) error {
@@ -67,13 +67,13 @@ type background struct {
 }
 
 // start starts a run on the crawl.
-func (c *crawl) start(args ...string) *background {
+func (c *fixture) start(args ...string) *background {
 	c.t.Helper()
 	return c.startWith(nil, args...)
 }
 
 // startWith starts a run with an environment.
-func (c *crawl) startWith(env map[string]string, args ...string) *background {
+func (c *fixture) startWith(env map[string]string, args ...string) *background {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(c.t.Context())
 	b := &background{t: c.t, stop: stop, code: make(chan int, 1)}

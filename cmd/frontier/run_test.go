@@ -31,7 +31,7 @@ import (
 func TestAddAndRun(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
-	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
 	got := c.run(inside(s.Port()))
 	if want := fmt.Sprintf("no database at %s: create it with \"frontier add\"", c.db); got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
 		t.Fatalf("run before add: exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitDatabase, want)

@@ -254,3 +254,9 @@ func (c *serveCmd) withCertificates(now *secure.Identity) (*secure.Identity, err
 	}
 	return now.With(certificates), nil
 }
+
+// maxConnections returns the maximum number of connections of each of the two ports, with that many
+// connections to the database.
+func maxConnections(files daemon.FileLimit, database int) int {
+	return min(max(int(files)-daemon.FilesNeeded(0, database, 0), 32)/2, api.DefaultMaxConnections)
+}

@@ -28,7 +28,7 @@ func TestPythonCrawler(t *testing.T) {
 	s := startSite(t, site.Config{Page: func(_, target string) site.Page {
 		return site.Page{Type: "text/html", Body: pages[target]}
 	}})
-	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
 	api := startServe(t, filepath.Dir(c.db), "--delay", "1ms")
 	logged := make(chan struct{})
 	go func() {

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
+	"fetchd/cmd/frontier/show"
 	"fetchd/frontier/store"
-	"fetchd/frontier/why"
 	"fetchd/internal/cli"
-	"fetchd/internal/jsontext"
 )
 
 // watchEvery is the time between two readings of status --watch.
@@ -27,109 +23,6 @@ type statusCmd struct {
 	Classes bool `help:"Also count failed URLs by error class. This reads the whole table row by row; not with --watch."`
 }
 
-// counted is the output of status. Its JSON is stable.
-type counted struct {
-	URLs    urlCounts              `json:"urls"`
-	Waiting map[string]int64       `json:"waiting"` // pending and failed URLs, by what they wait for: the reasons of "frontier why"
-	Hosts   hostCounts             `json:"hosts"`
-	Origins originCounts           `json:"origins"`
-	Workers []workerState          `json:"workers"`
-	Paused  bool                   `json:"paused"`            // the whole crawl
-	Budgets string                 `json:"budgets,omitempty"` // what the budgets of "frontier crawl" have left out, and which has ended its last run
-	Classes map[string]classCounts `json:"classes,omitempty"`
-}
-
-type urlCounts struct {
-	Pending  int64 `json:"pending"`
-	Fetching int64 `json:"fetching"`
-	Fetched  int64 `json:"fetched"`
-	Failed   int64 `json:"failed"`
-	Dead     int64 `json:"dead"`
-	Total    int64 `json:"total"`
-	// Scheduled counts those of Fetched that will be fetched again.
-	Scheduled int64 `json:"scheduled"`
-}
-
-type hostCounts struct {
-	Total    int64 `json:"total"`
-	Due      int64 `json:"due"`
-	Waiting  int64 `json:"waiting"`
-	InFlight int64 `json:"in_flight"`
-	Blocked  int64 `json:"blocked"`
-	Paused   int64 `json:"paused"`
-}
-
-// originCounts are the origins whose URLs wait for an unreachable robots.txt.
-type originCounts struct {
-	Deferred int64            `json:"deferred"`
-	First    []deferredOrigin `json:"first"` // those that have been unreachable for longest
-}
-
-type deferredOrigin struct {
-	Origin        string    `json:"origin"`
-	URLs          int64     `json:"urls"` // that wait, counted up to 100,001
-	UnreachableMS int64     `json:"unreachable_ms"`
-	Cause         string    `json:"cause"` // the error class
-	Text          string    `json:"text,omitempty"`
-	NextTryAt     timestamp `json:"next_try_at"`
-}
-
-// maxOrigins is how many origins status lists.
-const maxOrigins = 10
-
-// waits has the sentences of what URLs wait for.
-var waits = []struct{ code, name, note string }{
-	{"its_turn", "turn", "for a worker, or for other URLs of their host"},
-	{"host_delay", "delay", "for the delay of their host"},
-	{"host_in_flight", "in flight", "for the fetches of their host"},
-	{"backing_off", "retry", "for the time of their retry"},
-	{"host_blocked", "blocked", "for a pause that their host asked for (429 or 503)"},
-	{"robots_unreachable", "robots.txt", "for the robots.txt of their origin, which is unreachable"},
-	{"host_paused", "host", "for \"frontier resume\" of their host"},
-	{"crawl_paused", "crawl", "for \"frontier resume\""},
-}
-
-// workerState is a worker that runs, holds URLs, or has vanished.
-type workerState struct {
-	Name       string    `json:"name"`
-	StartedAt  timestamp `json:"started_at"` // null if the worker does not report itself, as seen_at
-	SeenAt     timestamp `json:"seen_at"`
-	Claims     int64     `json:"claims"`      // URLs that it holds
-	LeaseUntil timestamp `json:"lease_until"` // when the last of them is free
-	Vanished   bool      `json:"vanished"`    // not seen for 30 s
-
-	now time.Time
-}
-
-// text says in one line what is known about a worker.
-func (w *workerState) text() string {
-	var parts []string
-	seen, started, lease := time.Time(w.SeenAt), time.Time(w.StartedAt), time.Time(w.LeaseUntil)
-	switch {
-	case w.Vanished:
-		parts = append(parts, "vanished: last seen "+why.Relative(seen, w.now))
-	case !started.IsZero():
-		parts = append(parts, "started "+why.Relative(started, w.now))
-	}
-	if w.Claims > 0 {
-		held := fmt.Sprintf("holds %d URLs", w.Claims)
-		if w.Claims == 1 {
-			held = "holds 1 URL"
-		}
-		if w.Vanished {
-			held += " until the last lease ends " + why.Relative(lease, w.now)
-		}
-		parts = append(parts, held)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// classCounts counts the URLs whose last fetch failed with a class.
-type classCounts struct {
-	Failed int64 `json:"failed"`
-	Dead   int64 `json:"dead"`
-}
-
 func (c *statusCmd) run(ctx context.Context, a *app) int {
 	if c.Watch && c.Classes {
 		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: remove --watch"))
@@ -138,7 +31,7 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 		if c.Watch {
 			return c.watch(ctx, a.Out, s, cli.IsTerminal(a.Out))
 		}
-		n, err := c.read(ctx, s)
+		n, err := show.ReadStatus(ctx, s, c.Classes)
 		if err != nil {
 			return err
 		}
@@ -146,7 +39,7 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 		if c.JSON {
 			writeJSON(out, n)
 		} else {
-			out.Printf("%s", n.table())
+			out.Printf("%s", n.Table())
 		}
 		return out.End()
 	})
@@ -159,7 +52,7 @@ func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, termi
 	defer tick.Stop()
 	out := &cli.Printer{W: w}
 	for drawn := 0; ; {
-		n, err := c.read(ctx, s)
+		n, err := show.ReadStatus(ctx, s, c.Classes)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -167,11 +60,11 @@ func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, termi
 		case c.JSON:
 			writeJSON(out, n)
 		case terminal:
-			table := n.table()
+			table := n.Table()
 			out.Printf("%s%s", erase(drawn), table)
 			drawn = strings.Count(table, "\n")
 		default:
-			out.Printf("%s %s\n", stamp(time.Now()), n.line())
+			out.Printf("%s %s\n", show.Stamp(time.Now()), n.Line())
 		}
 		if err := out.End(); err != nil {
 			return err
@@ -190,176 +83,4 @@ func erase(lines int) string {
 		return ""
 	}
 	return fmt.Sprintf("\x1b[%dA\r\x1b[J", lines)
-}
-
-func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
-	n, err := s.Counts(ctx)
-	if err != nil {
-		return counted{}, err
-	}
-	out := counted{
-		URLs: urlCounts{n.Pending, n.Fetching, n.Fetched, n.Failed, n.Dead,
-			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead, n.Scheduled},
-		Hosts:   hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
-		Waiting: make(map[string]int64), Paused: n.Paused, Origins: originCounts{Deferred: n.OriginsDeferred, First: []deferredOrigin{}},
-	}
-	for _, w := range n.Waits.List() {
-		out.Waiting[w.Code] = w.URLs
-	}
-	if n.OriginsDeferred > 0 {
-		if out.Origins.First, err = readOrigins(ctx, s); err != nil {
-			return counted{}, err
-		}
-	}
-	ended, err := s.Setting(ctx, endedSetting)
-	if err != nil {
-		return counted{}, err
-	}
-	left, err := readLeftOut(ctx, s)
-	if err != nil {
-		return counted{}, err
-	}
-	out.Budgets = left.text() + ended
-	if out.Workers, err = readWorkers(ctx, s); err == nil && c.Classes {
-		out.Classes, err = countClasses(ctx, s)
-	}
-	return out, err
-}
-
-func readOrigins(ctx context.Context, s store.Store) ([]deferredOrigin, error) {
-	found, err := s.DeferredOrigins(ctx, maxOrigins)
-	all := make([]deferredOrigin, len(found))
-	for i, o := range found {
-		cause := o.ErrorClass
-		if cause == "" && o.Status > 0 {
-			cause = fmt.Sprintf("status %d", o.Status)
-		}
-		all[i] = deferredOrigin{o.Origin, o.URLs, o.UnreachableFor.Milliseconds(), cause, o.ErrorText, timestamp(time.Now().Add(o.For))}
-	}
-	return all, err
-}
-
-// text says in one line why the URLs of an origin wait.
-func (o *deferredOrigin) text() string {
-	urls := cli.Count(o.URLs, "URL")
-	if o.URLs > store.MaxDeferredURLs {
-		urls = fmt.Sprintf("more than %d URLs", store.MaxDeferredURLs)
-	}
-	cause := o.Cause
-	if o.Text != "" {
-		cause += ": " + strings.TrimSuffix(o.Text, ".")
-	}
-	return fmt.Sprintf("%s, unreachable for %s, tried again %s: %.300s", urls, why.Span(time.Duration(o.UnreachableMS)*time.Millisecond),
-		why.Relative(time.Time(o.NextTryAt), time.Now()), cause)
-}
-
-func readWorkers(ctx context.Context, s store.Store) ([]workerState, error) {
-	found, err := s.Workers(ctx)
-	all := make([]workerState, len(found)) // not null in JSON
-	for i, w := range found {
-		all[i] = workerState{w.Name, timestamp(w.Started), timestamp(w.Seen), w.Claims, timestamp(w.LeaseUntil), w.Vanished, w.Now}
-	}
-	return all, err
-}
-
-func countClasses(ctx context.Context, s store.Store) (map[string]classCounts, error) {
-	classes := make(map[string]classCounts)
-	for u, err := range s.URLs(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		n := classes[u.ErrorClass]
-		switch u.Status {
-		case store.Failed:
-			n.Failed++
-		case store.Dead:
-			n.Dead++
-		default:
-			continue
-		}
-		classes[u.ErrorClass] = n
-	}
-	return classes, nil
-}
-
-// table formats the counts for people.
-func (n *counted) table() string {
-	var b strings.Builder
-	row := func(name string, count int64, note string) {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-10s %10d  %s", name, count, note), " ") + "\n")
-	}
-	b.WriteString("URLs\n")
-	row("pending", n.URLs.Pending, "Pending")
-	row("fetching", n.URLs.Fetching, "InProgress")
-	completed := "Completed"
-	if n.URLs.Scheduled > 0 {
-		completed += fmt.Sprintf("; %d will be fetched again", n.URLs.Scheduled)
-	}
-	row("fetched", n.URLs.Fetched, completed)
-	row("failed", n.URLs.Failed, "to be tried again later")
-	row("dead", n.URLs.Dead, "Failed: not to be tried again")
-	row("total", n.URLs.Total, "")
-	if n.URLs.Pending+n.URLs.Failed > 0 {
-		b.WriteString("What pending and failed URLs wait for\n")
-	}
-	for _, w := range waits {
-		if urls := n.Waiting[w.code]; urls > 0 {
-			row(w.name, urls, w.note)
-		}
-	}
-	b.WriteString("Hosts\n")
-	row("due", n.Hosts.Due, "a worker looks at them now")
-	row("waiting", n.Hosts.Waiting, "for their delay, or for a block to end")
-	row("in flight", n.Hosts.InFlight, "")
-	row("blocked", n.Hosts.Blocked, "after a 429 or 503")
-	row("paused", n.Hosts.Paused, "")
-	row("total", n.Hosts.Total, "")
-	if n.Origins.Deferred > 0 {
-		fmt.Fprintf(&b, "Origins whose robots.txt is unreachable: %d\n", n.Origins.Deferred)
-	}
-	for _, o := range n.Origins.First {
-		fmt.Fprintf(&b, "  %s  %s\n", cli.Escape(o.Origin), cli.Escape(o.text()))
-	}
-	if len(n.Workers) > 0 {
-		b.WriteString("Workers\n")
-	}
-	for _, w := range n.Workers {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-23s %s", cli.Escape(cmp.Or(w.Name, "(no name)")), w.text()), " ") + "\n")
-	}
-	if n.Classes != nil {
-		fmt.Fprintf(&b, "Error classes %22s  %10s\n", "failed", "dead")
-	}
-	for _, class := range slices.Sorted(maps.Keys(n.Classes)) {
-		c := n.Classes[class]
-		class = cmp.Or(class, "(none)")
-		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", cli.Escape(class), c.Failed, c.Dead)
-	}
-	if n.Paused {
-		b.WriteString("The crawl is paused: \"frontier resume\" continues it.\n")
-	}
-	b.WriteString(n.Budgets)
-	return b.String()
-}
-
-// line formats the counts for a log.
-func (n *counted) line() string {
-	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
-		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
-		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused) + deferredText(n.Waiting["robots_unreachable"], n.Origins.Deferred)
-	for _, w := range n.Workers {
-		if w.Vanished {
-			text += "; worker " + cli.Escape(w.Name) + " has vanished"
-		}
-	}
-	if n.Paused {
-		text += "; the crawl is paused"
-	}
-	return text
-}
-
-// writeJSON writes v as one line.
-func writeJSON(out *cli.Printer, v any) {
-	if err := jsontext.NewEncoder(out).Encode(v); err != nil && out.Err == nil {
-		out.Err = err
-	}
 }

@@ -5,18 +5,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fetchd/cmd/frontier/show"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
 
 // busy returns a crawl with a URL in each status.
-func busy(t *testing.T) *crawl {
+func busy(t *testing.T) *fixture {
 	t.Helper()
 	c := newCrawl(t, "http://fetched.test/")
 	c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, Attempts: 1}})
@@ -66,105 +66,15 @@ func TestStatus(t *testing.T) {
 			t.Errorf("status lacks %q:\n%s", line, text)
 		}
 	}
-	var got counted
+	var got show.Status
 	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
 		t.Fatal(err)
 	}
-	if want := (urlCounts{2, 1, 1, 1, 3, 8, 0}); got.URLs != want || got.Classes != nil {
-		t.Errorf("status --json: URLs %+v, classes %v, want %+v and none", got.URLs, got.Classes, want)
+	if got, want := fmt.Sprintf("%+v %v", got.URLs, got.Classes), "{Pending:2 Fetching:1 Fetched:1 Failed:1 Dead:3 Total:8 Scheduled:0} map[]"; got != want {
+		t.Errorf("status --json: URLs and classes %s, want %s", got, want)
 	}
 	if h := got.Hosts; h.Total != 7 || h.InFlight != 1 || h.Blocked != 1 || h.Paused != 1 || got.Paused {
 		t.Errorf("status --json: hosts %+v, paused %v, want 7, 1 in flight, 1 blocked, 1 paused", h, got.Paused)
-	}
-}
-
-// TestStatusWaits checks that status says what URLs wait for, and names origins whose robots.txt is unreachable.
-func TestStatusWaits(t *testing.T) {
-	t.Parallel()
-	c := newCrawl(t, "http://a.test/", "https://a.test/1", "https://a.test/2", "https://b.test/")
-	if got := c.must("status"); strings.Contains(got, "unreachable") || !strings.Contains(got, "  turn                4  for a worker, ") {
-		t.Errorf("status of URLs that are due:\n%s", got)
-	}
-	c.store(func(s store.Store) error {
-		for _, r := range []store.Robots{
-			{Origin: "https://a.test", ErrorClass: "connect_refused", ErrorText: "the connection was refused; 127.0.0.1:443\x1b.", Unreachable: true},
-			{Origin: "https://b.test", Status: 503, Unreachable: true},
-			{Origin: "https://c.test", Status: 404},
-		} {
-			if err := s.SaveRobots(t.Context(), r); err != nil {
-				return err
-			}
-			if r.Unreachable {
-				if err := s.Defer(t.Context(), r.Origin, 100*time.Hour); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-	c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 261000000 WHERE origin = 'https://a.test'`)
-	text := c.must("status")
-	for _, want := range []string{"  robots.txt          3  for the robots.txt of their origin, which is unreachable\n", "  turn                1  for a worker",
-		"Origins whose robots.txt is unreachable: 2\n  https://a.test  2 URLs, unreachable for 3d0h, tried again in 4d3h: connect_refused: the connection was refused; 127.0.0.1:443\\x1b\n" +
-			"  https://b.test  1 URL, unreachable for "} {
-		if !strings.Contains(text, want) {
-			t.Errorf("status lacks %q:\n%s", want, text)
-		}
-	}
-	var got counted
-	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
-		t.Fatal(err)
-	}
-	if w, o := got.Waiting, got.Origins; len(w) != len(waits) || w["robots_unreachable"] != 3 || w["its_turn"] != 1 || o.Deferred != 2 || len(o.First) != 2 || o.First[0].Cause != "connect_refused" || o.First[1].Cause != "status 503" {
-		t.Errorf("status --json: waiting %v, origins %+v, want 3 URLs of 2 origins and one whose turn it is", w, o)
-	}
-	for _, w := range waits {
-		if _, known := got.Waiting[w.code]; !known {
-			t.Errorf("waits has %s, which the store does not count", w.code)
-		}
-	}
-	if line := got.line(); !strings.Contains(line, ", 3 URLs of 2 origins without robots.txt") {
-		t.Errorf("the line of --watch is %q", line)
-	}
-}
-
-// TestStatusWorkers checks that status names workers, and says which have vanished.
-func TestStatusWorkers(t *testing.T) {
-	t.Parallel()
-	c := newCrawl(t, "http://a.test/", "http://b.test/", "http://c.test/")
-	if got := c.must("status"); strings.Contains(got, "Workers") {
-		t.Errorf("status of a crawl without workers names some:\n%s", got)
-	}
-	c.store(func(s store.Store) error {
-		for _, name := range []string{"idle", "gone\x1b", "gone, and held nothing", ""} {
-			if err := s.WorkerSeen(t.Context(), name, true); err != nil {
-				return err
-			}
-		}
-		for name, n := range map[string]int{"gone\x1b": 2, "old": 1} {
-			if _, err := s.Claim(t.Context(), store.ClaimParams{Worker: name, Limit: n, Lease: 100 * time.Hour}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	c.exec(`UPDATE workers SET started_at = started_at - 10800000, seen_at = seen_at - CASE WHEN name LIKE 'gone%' THEN 7200000 ELSE 0 END`)
-	_, got, _ := strings.Cut(c.must("status"), "Workers\n")
-	diff(t, "workers", `  (no name)               started 3h ago
-  gone\x1b                vanished: last seen 2h ago, holds 2 URLs until the last lease ends in 4d
-  gone, and held nothing  vanished: last seen 2h ago
-  idle                    started 3h ago
-  old                     holds 1 URL
-`, regexp.MustCompile(`([0-9]+[dh])[0-9dhms]+`).ReplaceAllString(got, "$1"))
-	var state counted
-	if err := json.Unmarshal([]byte(c.must("status", "--json")), &state); err != nil {
-		t.Fatal(err)
-	}
-	if w := state.Workers; len(w) != 5 || w[1].Name != "gone\x1b" || !w[1].Vanished || w[1].Claims != 2 || w[4].Vanished || !time.Time(w[4].SeenAt).IsZero() {
-		t.Errorf("status --json: workers %+v, want 5, of which gone has vanished with 2 claims, and old was never seen", state.Workers)
-	}
-	if got := state.line(); !strings.HasSuffix(got, `; worker gone\x1b has vanished; worker gone, and held nothing has vanished`) {
-		t.Errorf("the line of --watch is %q, want the workers that have vanished at its end", got)
 	}
 }
 
@@ -222,7 +132,7 @@ func TestStatusWatch(t *testing.T) {
 		}
 		want := ""
 		for n := range 3 {
-			want += stamp(started.Add(time.Duration(n)*watchEvery)) + " pending 0, fetching 0, fetched 0, failed 0, dead 0; " +
+			want += show.Stamp(started.Add(time.Duration(n)*watchEvery)) + " pending 0, fetching 0, fetched 0, failed 0, dead 0; " +
 				"hosts due 0, waiting 0, in flight 0, blocked 0, paused 0; the crawl is paused\n"
 		}
 		diff(t, "output", want, got.out)

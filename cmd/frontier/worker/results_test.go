@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"fmt"
@@ -43,12 +43,12 @@ func TestPlace(t *testing.T) {
 		{"a store with a lower limit", "small", "small.yaml", 1001, "", "--max-body-bytes: 1001 is more than the store accepts: give at most its limit, 1000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var config frontier.Config
-			stop, err := (&runCmd{Bodies: tt.bodies, Stores: tt.stores, MaxBody: tt.most}).openResults(t.Context(), nil, &config)
+			r := &Results{Bodies: tt.bodies, StoresFile: tt.stores}
+			_, stop, err := r.open(t.Context(), &frontier.Config{MaxBodyBytes: tt.most}, true)
 			defer stop()
 			if tt.fault != "" {
 				if text := fmt.Sprint(err); err == nil || !strings.HasPrefix(text, tt.fault) || strings.Contains(text, "hunter2") {
-					t.Errorf("openResults = %v; want an error with %q", err, tt.fault)
+					t.Errorf("open = %v; want an error with %q", err, tt.fault)
 				}
 				return
 			}
@@ -56,7 +56,7 @@ func TestPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-			if _, err := os.Stat(filepath.Join(tt.there, bodyName(empty))); err != nil {
+			if _, err := os.Stat(filepath.Join(tt.there, fmt.Sprintf("sha256/%.2s/%s", empty, empty))); err != nil {
 				t.Errorf("the empty body is not there: %v", err)
 			}
 		})

@@ -1,10 +1,12 @@
-package main
+// Package demo is the demo of frontier: it crawls a site of many hosts on loopback, and checks the result.
+package demo
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"fetchd/cmd/frontier/site"
+	"fetchd/cmd/frontier/worker"
 	"fetchd/fetch"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
@@ -26,14 +29,13 @@ const (
 	demoDelay = 100 * time.Millisecond
 )
 
-// runDemo crawls a site of many hosts on loopback and checks the result.
-func (c *runCmd) runDemo(ctx context.Context, a *app) int {
-	d := &demo{out: &cli.Printer{W: a.Out}, want: make(map[string]int)}
-	err := d.run(ctx, c, a)
-	if err == nil {
-		err = d.out.End()
+// Run crawls the site with the pace of c, and checks the result. It writes the check to w.
+func Run(ctx context.Context, c *worker.Config, w io.Writer) error {
+	d := &demo{out: &cli.Printer{W: w}, want: make(map[string]int)}
+	if err := d.run(ctx, c); err != nil {
+		return err
 	}
-	return a.end(ctx, err)
+	return d.out.End()
 }
 
 // demo is one run of the demo.
@@ -44,7 +46,7 @@ type demo struct {
 	want map[string]int // number of URLs by status or error class
 }
 
-func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
+func (d *demo) run(ctx context.Context, c *worker.Config) (err error) {
 	dir, err := os.MkdirTemp("", "frontier-demo-")
 	if err != nil {
 		return cli.OutputError(err)
@@ -54,13 +56,9 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 		return err
 	}
 	defer func() { _ = d.site.Close() }() // nothing is left to lose
-	config, err := c.config(a)
-	if err != nil {
-		return err
-	}
-	config.Policy = frontier.DefaultPolicy()
-	config.Policy.MaxURLRetries, config.Policy.RetryDelay = 1, time.Second
-	config.Accept = nil
+	c.Policy = frontier.DefaultPolicy()
+	c.Policy.MaxURLRetries, c.Policy.RetryDelay = 1, time.Second
+	c.Accept = nil
 	s, err := store.Open(ctx, filepath.Join(dir, "frontier.db"), store.Config{Delay: demoDelay})
 	if err != nil {
 		return err
@@ -71,7 +69,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 		return err
 	}
 	d.out.Printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)
-	services, stop, err := startInside(server.Config{Fetch: fetch.Config{
+	services, stop, err := worker.Inside(server.Config{Fetch: fetch.Config{
 		Resolver: d.site.Resolver(),
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(d.site.Port())}}, //nolint:gosec // a port
 	}, Logger: slog.New(slog.DiscardHandler)})
@@ -79,12 +77,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 		return err
 	}
 	defer stop()
-	p := c.progress(s, &config)
-	w, err := frontier.New(s, services, config)
-	if err != nil {
-		return err
-	}
-	if err := p.watched(ctx, w); err != nil {
+	if _, err := c.Work(ctx, s, services); err != nil {
 		return err
 	}
 	return d.check(ctx, s)

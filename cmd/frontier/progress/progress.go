@@ -1,4 +1,5 @@
-package main
+// Package progress shows on standard error how far a run, or another command that takes long, has come.
+package progress
 
 import (
 	"context"
@@ -7,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/cmd/frontier/crawl"
+	"fetchd/cmd/frontier/show"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
@@ -29,16 +32,16 @@ const (
 // disallowed describes URLs that robots.txt forbids, which are no failures.
 const disallowed = "disallowed by robots.txt"
 
-// progress shows the progress of a run.
-type progress struct {
-	out     *console
-	draws   bool // on one line of a terminal, instead of printing a line now and then
-	quiet   bool // shows only the summary
-	endless bool
-	counts  func(context.Context) (store.Counts, error) // of the whole frontier
-	stats   func() frontier.Stats                       // of this worker
-	found   func() frontier.Found                       // nil without discovery
-	metrics *frontier.Metrics
+// Display shows the progress of a run, and its sum.
+type Display struct {
+	Out     *Console
+	Quiet   bool                                        // show only the sum
+	Endless bool                                        // the run does not end when nothing is left
+	Counts  func(context.Context) (store.Counts, error) // of the whole frontier
+	Found   func() frontier.Found                       // of this worker; nil without discovery
+	Metrics *frontier.Metrics
+
+	stats   func() frontier.Stats // of this worker
 	faults  faults
 	started time.Time
 
@@ -50,8 +53,21 @@ type progress struct {
 	left   trend         // URLs of the frontier still to be fetched, at each count
 }
 
-// watched runs the worker and shows its progress.
-func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
+// Recorded returns a function that counts outcomes and passes them to next, which may be nil.
+func (p *Display) Recorded(next func(frontier.Record) error) func(frontier.Record) error {
+	return func(r frontier.Record) error {
+		if r.ErrorClass != "" {
+			p.faults.add(r.ErrorClass, r.Status)
+		}
+		if next == nil {
+			return nil
+		}
+		return next(r)
+	}
+}
+
+// Watch runs the worker and shows its progress.
+func (p *Display) Watch(ctx context.Context, w *frontier.Worker) error {
 	showing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	shown := make(chan struct{})
 	p.stats, p.started = w.Stats, time.Now()
@@ -73,9 +89,9 @@ func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
 }
 
 // run shows the progress until ctx ends. draining is closed when the run must stop.
-func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
+func (p *Display) run(ctx context.Context, draining <-chan struct{}) {
 	every := printEvery
-	if p.draws {
+	if p.Out.Draws {
 		every = drawEvery
 	}
 	tick := time.NewTicker(every)
@@ -89,12 +105,12 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 			return
 		case <-draining:
 			draining = nil
-			if !p.quiet {
-				p.out.Printf("stopping: waiting for fetches in flight; a second signal stops at once\n")
+			if !p.Quiet {
+				p.Out.Printf("stopping: waiting for fetches in flight; a second signal stops at once\n")
 			}
 		case <-tick.C:
 			p.count(ctx)
-			if !p.quiet {
+			if !p.Quiet {
 				p.show(time.Now())
 			}
 		}
@@ -102,21 +118,21 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 }
 
 // count counts the table, unless that was done just now, because the table may be long.
-func (p *progress) count(ctx context.Context) {
-	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, countShare*p.took) {
+func (p *Display) count(ctx context.Context) {
+	if p.Quiet && p.Metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, countShare*p.took) {
 		return
 	}
 	started, s := time.Now(), p.stats()
-	c, err := p.counts(ctx)
+	c, err := p.Counts(ctx)
 	if err != nil {
 		return // the worker logs errors of the store
 	}
 	p.last, p.took, p.before = c, time.Since(started), s.Completed+s.Dead
 	p.left.add(started, c.Pending+c.Failed+c.Fetching, trendOver)
-	p.metrics.Counted(c)
+	p.Metrics.Counted(c)
 }
 
-func (p *progress) show(now time.Time) {
+func (p *Display) show(now time.Time) {
 	s := p.stats()
 	p.done.add(now, s.Completed+s.Failed+s.Dead, rateOver)
 	p.robots.add(now, s.Robots, rateOver)
@@ -124,7 +140,7 @@ func (p *progress) show(now time.Time) {
 	if s.Disallowed > 0 {
 		text += fmt.Sprintf(", %d %s", s.Disallowed, disallowed)
 	}
-	if !p.draws { // each second another class could be the most frequent
+	if !p.Out.Draws { // each second another class could be the most frequent
 		text += p.faults.lately()
 	}
 	text += fmt.Sprintf(", %.0f/s", p.done.rate())
@@ -146,38 +162,30 @@ func (p *progress) show(now time.Time) {
 	}
 	text += fmt.Sprintf(", %d in flight", s.Open)
 	if len(p.left) > 0 {
-		text += fmt.Sprintf(", hosts: %d waiting, %d blocked", p.last.HostsWaiting, p.last.HostsBlocked) + deferredText(p.last.Waits.RobotsUnreachable, p.last.OriginsDeferred)
+		text += fmt.Sprintf(", hosts: %d waiting, %d blocked", p.last.HostsWaiting, p.last.HostsBlocked) + show.Deferred(p.last.Waits.RobotsUnreachable, p.last.OriginsDeferred)
 	}
 	if p.last.Paused {
 		text += ", paused"
 	}
-	if p.draws {
-		p.out.draw(text)
+	if p.Out.Draws {
+		p.Out.draw(text)
 		return
 	}
-	p.out.Printf("%s\n", text)
-}
-
-// deferredText says how many URLs wait for an unreachable robots.txt, if any does.
-func deferredText(urls, origins int64) string {
-	if origins == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %s of %s without robots.txt", cli.Count(urls, "URL"), cli.Count(origins, "origin"))
+	p.Out.Printf("%s\n", text)
 }
 
 // toGo returns how many URLs are left. That is the last count, which may be minutes old, without those
 // that this worker has ended since.
-func (p *progress) toGo(s frontier.Stats) int64 {
+func (p *Display) toGo(s frontier.Stats) int64 {
 	left := p.last.Pending + p.last.Failed + p.last.Fetching
 	return max(0, left-(s.Completed+s.Dead-p.before))
 }
 
 // estimate returns how long the rest takes if the current trend continues. It returns false if the
 // number of URLs to fetch does not decrease.
-func (p *progress) estimate(now time.Time) (time.Duration, bool) {
+func (p *Display) estimate(now time.Time) (time.Duration, bool) {
 	fall := -p.left.rate()
-	if fall <= 0 || p.endless || p.last.Paused {
+	if fall <= 0 || p.Endless || p.last.Paused {
 		return 0, false
 	}
 	seconds := float64(p.left[len(p.left)-1].n)/fall - now.Sub(p.left.at()).Seconds()
@@ -190,7 +198,7 @@ func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 
 // pause returns how long all hosts wait, as after a failure or for a long Crawl-delay. It returns zero if a
 // URL is being fetched, or if it is less than two seconds.
-func (p *progress) pause(now time.Time) time.Duration {
+func (p *Display) pause(now time.Time) time.Duration {
 	d := p.last.NextDue - now.Sub(p.left.at())
 	if p.last.Fetching > 0 || p.last.HostsDue > 0 || p.last.Paused || d < 2*time.Second {
 		return 0
@@ -199,7 +207,7 @@ func (p *progress) pause(now time.Time) time.Duration {
 }
 
 // sum prints the errors, and a last line with the counts of the worker.
-func (p *progress) sum() {
+func (p *Display) sum() {
 	s := p.stats()
 	retries := fmt.Sprintf("%d retries", s.Retried)
 	if s.Retried == 1 {
@@ -214,10 +222,10 @@ func (p *progress) sum() {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
 	}
-	if p.found != nil {
-		p.out.Printf("%s", foundText(p.found(), s.Bytes))
+	if p.Found != nil {
+		p.Out.Printf("%s", crawl.Summary(p.Found(), s.Bytes))
 	}
-	p.out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.started).Round(100*time.Millisecond))
+	p.Out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.started).Round(100*time.Millisecond))
 }
 
 // trend is a number at several times, the oldest first.

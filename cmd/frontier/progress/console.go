@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"fmt"
@@ -8,23 +8,23 @@ import (
 	"fetchd/internal/cli"
 )
 
-// console is the standard error of a run. On a terminal it shows the progress in its last line, and
+// Console is the standard error of a run. On a terminal it shows the progress in its last line, and
 // prints everything else above it. It is safe for concurrent use and ignores write errors.
-type console struct {
-	terminal bool // draw works
+type Console struct {
+	Draws bool // the progress in its last line
 
 	mu    sync.Mutex
 	w     io.Writer
 	drawn bool
 }
 
-// newConsole returns a console on w. It can draw if w is a terminal that is not dumb.
-func newConsole(w io.Writer, env func(string) string) *console {
-	return &console{terminal: cli.IsTerminal(w) && env("TERM") != "dumb", w: w}
+// NewConsole returns a console on w. It draws if w is a terminal that is not dumb.
+func NewConsole(w io.Writer, env func(string) string) *Console {
+	return &Console{Draws: cli.IsTerminal(w) && env("TERM") != "dumb", w: w}
 }
 
 // Write implements io.Writer.
-func (c *console) Write(p []byte) (int, error) {
+func (c *Console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.eraseLocked()
@@ -32,13 +32,13 @@ func (c *console) Write(p []byte) (int, error) {
 }
 
 // Printf prints complete lines.
-func (c *console) Printf(format string, args ...any) {
+func (c *Console) Printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(c, format, args...) // a failed write cannot be reported
 }
 
 // draw replaces the last line by text. It truncates text to the width of the terminal, because a
 // longer line could not be erased.
-func (c *console) draw(text string) {
+func (c *Console) draw(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.eraseLocked()
@@ -49,7 +49,7 @@ func (c *console) draw(text string) {
 }
 
 // eraseLocked removes the drawn line.
-func (c *console) eraseLocked() {
+func (c *Console) eraseLocked() {
 	if c.drawn {
 		_, _ = io.WriteString(c.w, "\r\x1b[K") // a failed write cannot be reported
 		c.drawn = false

@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"io"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/cmd/frontier/site"
 	"fetchd/internal/cli"
 	"fetchd/test/clitest"
 	"fetchd/test/need"
@@ -37,8 +36,8 @@ func seen(t *testing.T, screen, terminal *os.File) string {
 func TestConsoleDraws(t *testing.T) {
 	t.Parallel()
 	screen, terminal := openTerminal(t, 20)
-	c := newConsole(terminal, func(string) string { return "" })
-	if !c.terminal {
+	c := NewConsole(terminal, func(string) string { return "" })
+	if !c.Draws {
 		t.Fatal("the pseudo-terminal is taken for none")
 	}
 	c.draw("a line that is too long for it")
@@ -54,9 +53,9 @@ func TestConsoleOfDumbTerminal(t *testing.T) {
 	t.Parallel()
 	_, terminal := openTerminal(t, 80)
 	for env, want := range map[string]bool{"dumb": false, "xterm": true, "": true} {
-		c := newConsole(terminal, func(name string) string { return map[string]string{"TERM": env}[name] })
-		if c.terminal != want {
-			t.Errorf("with TERM=%q it draws: %v, want %v", env, c.terminal, want)
+		c := NewConsole(terminal, func(name string) string { return map[string]string{"TERM": env}[name] })
+		if c.Draws != want {
+			t.Errorf("with TERM=%q it draws: %v, want %v", env, c.Draws, want)
 		}
 	}
 }
@@ -73,23 +72,5 @@ func TestTerminalSize(t *testing.T) {
 		if got, _ := cli.TerminalSize(tt.w); got != tt.want {
 			t.Errorf("%s has %d columns, want %d", tt.name, got, tt.want)
 		}
-	}
-}
-
-func TestRunOnTerminal(t *testing.T) {
-	t.Parallel()
-	s := startSite(t, site.Config{})
-	c := newCrawl(t, at(s, "/p/1"))
-	screen, terminal := openTerminal(t, 80)
-	code := run(t.Context(), append([]string{"run", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
-		cli.Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: terminal})
-	got := seen(t, screen, terminal)
-	lines := strings.Split(strings.TrimSuffix(got, "\r\n"), "\r\n")
-	last := lines[len(lines)-1]
-	if i := strings.LastIndex(last, "\x1b[K"); i >= 0 {
-		last = last[i+len("\x1b[K"):]
-	}
-	if code != cli.ExitOK || !strings.HasPrefix(last, "1 completed, 0 failed, 0 retries in ") || !strings.HasSuffix(got, "\r\n") {
-		t.Errorf("exit status %d, screen %q, want 0 and the sum in the last line", code, got)
 	}
 }

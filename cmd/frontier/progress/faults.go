@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"cmp"
@@ -24,19 +24,6 @@ type faults struct {
 type endings struct {
 	dead      int64 // not to be tried again
 	postponed int64 // to be tried again
-}
-
-// before returns a function that counts outcomes and passes them to next, which may be nil.
-func (f *faults) before(next func(frontier.Record) error) func(frontier.Record) error {
-	return func(r frontier.Record) error {
-		if r.ErrorClass != "" {
-			f.add(r.ErrorClass, r.Status)
-		}
-		if next == nil {
-			return nil
-		}
-		return next(r)
-	}
 }
 
 func (f *faults) add(class, status string) {

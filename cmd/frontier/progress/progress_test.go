@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"bytes"
@@ -11,10 +11,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 )
+
+func diff(t *testing.T, what, want, got string) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
 
 // crawling is a crawl that completes ten URLs per second, of which every tenth fails.
 type crawling struct {
@@ -57,11 +66,11 @@ func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
 }
 
 // watch shows the progress of the crawl for a time.
-func (c *crawling) watch(p *progress, d time.Duration) string {
+func (c *crawling) watch(p *Display, draws bool, d time.Duration) string {
 	var out bytes.Buffer
-	p.out = &console{w: &out}
+	p.Out = &Console{Draws: draws, w: &out}
 	c.started = time.Now()
-	p.counts, p.stats, p.started = c.counts, c.stats, c.started
+	p.Counts, p.stats, p.started = c.counts, c.stats, c.started
 	ctx, stop := context.WithTimeout(context.Background(), d)
 	defer stop()
 	p.run(ctx, nil)
@@ -77,27 +86,27 @@ func TestProgressLines(t *testing.T) {
 270 completed, 30 failed, 10/s, 100 to go in about 10s, 3 in flight, hosts: 7 waiting, 2 blocked
 360 completed, 40 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 360 completed, 40 failed, 0/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
-`, c.watch(&progress{}, 55*time.Second))
+`, c.watch(&Display{}, false, 55*time.Second))
 		c = &crawling{urls: 400, forbids: 4}
-		diff(t, "with robots.txt", "90 completed, 6 failed, 4 disallowed by robots.txt, 10/s, 300 to go in about 30s, 3 in flight, hosts: 7 waiting, 2 blocked\n", c.watch(&progress{}, 15*time.Second))
+		diff(t, "with robots.txt", "90 completed, 6 failed, 4 disallowed by robots.txt, 10/s, 300 to go in about 30s, 3 in flight, hosts: 7 waiting, 2 blocked\n", c.watch(&Display{}, false, 15*time.Second))
 		c = &crawling{urls: 100, robots: 40}
 		diff(t, "reading robots.txt first", `0 completed, 0 failed, 0/s, 20 robots.txt read, 2/s, 100 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 0 completed, 0 failed, 0/s, 40 robots.txt read, 2/s, 100 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 90 completed, 10 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
-`, c.watch(&progress{}, 35*time.Second))
+`, c.watch(&Display{}, false, 35*time.Second))
 		c = &crawling{pauses: 25 * time.Second}
 		diff(t, "all hosts wait", `9 completed, 0 failed, 1/s, 1 to try again, the next in 15s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
 9 completed, 0 failed, 0/s, 1 to try again, the next in 5s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
 9 completed, 0 failed, 0/s, 1 to try again, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
-`, c.watch(&progress{}, 35*time.Second))
+`, c.watch(&Display{}, false, 35*time.Second))
 		c = &crawling{urls: 400, fails: errors.New("the database is away")}
-		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&progress{}, 15*time.Second))
+		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&Display{}, false, 15*time.Second))
 		c = &crawling{urls: 400}
-		if got := c.watch(&progress{endless: true}, 15*time.Second); strings.Contains(got, "about") || !strings.Contains(got, "300 to go,") {
+		if got := c.watch(&Display{Endless: true}, false, 15*time.Second); strings.Contains(got, "about") || !strings.Contains(got, "300 to go,") {
 			t.Errorf("an endless run tells of an end: %q", got)
 		}
 		c = &crawling{urls: 400}
-		diff(t, "quiet", "", c.watch(&progress{quiet: true}, 55*time.Second))
+		diff(t, "quiet", "", c.watch(&Display{Quiet: true}, false, 55*time.Second))
 		if c.reads != 0 {
 			t.Errorf("a quiet run has read the table %d times, want never", c.reads)
 		}
@@ -110,9 +119,9 @@ func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, draws := range []bool{false, true} {
-			c, p := &crawling{urls: 400}, &progress{draws: draws}
+			c, p := &crawling{urls: 400}, &Display{}
 			var given atomic.Int64
-			record := p.faults.before(func(frontier.Record) error { given.Add(1); return nil })
+			record := p.Recorded(func(frontier.Record) error { given.Add(1); return nil })
 			fail := func(classes ...string) {
 				for _, class := range classes {
 					if err := record(frontier.Record{ErrorClass: class}); err != nil {
@@ -122,7 +131,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			}
 			time.AfterFunc(5*time.Second, func() { fail("dns_not_found", "forbidden", "dns_not_found", "", "", "") })
 			time.AfterFunc(15*time.Second, func() { fail("forbidden", "b", "b", "forbidden") })
-			got := c.watch(p, 35*time.Second)
+			got := c.watch(p, draws, 35*time.Second)
 			if draws {
 				if strings.Contains(got, "lately") {
 					t.Errorf("a line that is drawn names a class: %q", got)
@@ -140,7 +149,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				t.Errorf("%d outcomes were given on, want 10", n)
 			}
 		}
-		if err := new(faults).before(nil)(frontier.Record{ErrorClass: "x"}); err != nil {
+		if err := new(Display).Recorded(nil)(frontier.Record{ErrorClass: "x"}); err != nil {
 			t.Errorf("an outcome for nobody: %v", err)
 		}
 	})
@@ -152,7 +161,7 @@ func TestProgressDrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crawling{urls: 400, takes: 50 * time.Millisecond}
-		lines := strings.Split(c.watch(&progress{draws: true}, 12500*time.Millisecond), "\r\x1b[K")
+		lines := strings.Split(c.watch(&Display{}, true, 12500*time.Millisecond), "\r\x1b[K")
 		if len(lines) != 12 || c.reads != 3 {
 			t.Fatalf("%d lines and %d counts in 12 s, want 12 and 3: %q", len(lines), c.reads, lines)
 		}
@@ -166,12 +175,12 @@ func TestCountsAreRare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crawling{urls: 400, takes: 2 * time.Second}
-		c.watch(&progress{draws: true}, 199*time.Second)
+		c.watch(&Display{}, true, 199*time.Second)
 		if c.reads != 1 {
 			t.Errorf("the table was read %d times in 199 s, want once", c.reads)
 		}
 		c = &crawling{urls: 400, takes: 2 * time.Second}
-		c.watch(&progress{draws: true}, 210*time.Second)
+		c.watch(&Display{}, true, 210*time.Second)
 		if c.reads != 2 {
 			t.Errorf("the table was read %d times in 210 s, want twice", c.reads)
 		}
@@ -184,20 +193,20 @@ func TestEstimate(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		left   []int64 // counted every ten seconds, the last one just now
-		p      *progress
+		p      *Display
 		want   time.Duration
 		wanted bool
 	}{
-		{"never counted", nil, &progress{}, 0, false},
-		{"counted once", []int64{100}, &progress{}, 0, false},
-		{"falls", []int64{200, 100}, &progress{}, 10 * time.Second, true},
-		{"falls ever slower", []int64{300, 200, 180}, &progress{}, 30 * time.Second, true},
-		{"stands", []int64{100, 100}, &progress{}, 0, false},
-		{"grows", []int64{100, 200}, &progress{}, 0, false},
-		{"at its end", []int64{100, 0}, &progress{}, 0, false},
-		{"hardly falls", []int64{1_000_000_000, 999_999_999}, &progress{}, 0, false},
-		{"falls, and is endless", []int64{200, 100}, &progress{endless: true}, 0, false},
-		{"falls, and is paused", []int64{200, 100}, &progress{last: store.Counts{Paused: true}}, 0, false},
+		{"never counted", nil, &Display{}, 0, false},
+		{"counted once", []int64{100}, &Display{}, 0, false},
+		{"falls", []int64{200, 100}, &Display{}, 10 * time.Second, true},
+		{"falls ever slower", []int64{300, 200, 180}, &Display{}, 30 * time.Second, true},
+		{"stands", []int64{100, 100}, &Display{}, 0, false},
+		{"grows", []int64{100, 200}, &Display{}, 0, false},
+		{"at its end", []int64{100, 0}, &Display{}, 0, false},
+		{"hardly falls", []int64{1_000_000_000, 999_999_999}, &Display{}, 0, false},
+		{"falls, and is endless", []int64{200, 100}, &Display{Endless: true}, 0, false},
+		{"falls, and is paused", []int64{200, 100}, &Display{last: store.Counts{Paused: true}}, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -238,7 +247,7 @@ func TestSum(t *testing.T) {
 				"1 completed, 2 failed, 3 retries, 4 postponed, 5 lost, 6 stale, 7 errors in 1m1.2s\n"},
 		} {
 			var out bytes.Buffer
-			p := &progress{out: &console{w: &out}, quiet: true, started: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}
+			p := &Display{Out: &Console{w: &out}, Quiet: true, started: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}
 			p.sum()
 			diff(t, fmt.Sprint(tt.stats), tt.want, out.String())
 		}
@@ -248,9 +257,10 @@ func TestSum(t *testing.T) {
 // TestFaultsSum checks that there is a line for each class, the most frequent one first.
 func TestFaultsSum(t *testing.T) {
 	t.Parallel()
-	var f faults
+	var p Display
+	f := &p.faults
 	diff(t, "none", "", f.sum())
-	record := f.before(nil)
+	record := p.Recorded(nil)
 	for class, statuses := range map[string][]store.Status{
 		"":                  {store.Fetched},
 		"deadline":          {store.Failed, store.Dead, store.Failed},
@@ -276,7 +286,7 @@ func TestStopping(t *testing.T) {
 		for quiet, want := range map[bool]string{false: "stopping: waiting for fetches in flight; a second signal stops at once\n", true: ""} {
 			var out bytes.Buffer
 			c := &crawling{started: time.Now()}
-			p := &progress{out: &console{w: &out}, quiet: quiet, counts: c.counts, stats: c.stats, started: time.Now()}
+			p := &Display{Out: &Console{w: &out}, Quiet: quiet, Counts: c.counts, stats: c.stats, started: time.Now()}
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 			draining, drain := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, drain)
@@ -286,4 +296,32 @@ func TestStopping(t *testing.T) {
 			diff(t, fmt.Sprintf("quiet %v", quiet), want, out.String())
 		}
 	})
+}
+
+// TestLine checks when progress is shown, on a terminal and elsewhere.
+func TestLine(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		terminal bool
+		pause    time.Duration
+		want     string
+	}{
+		{"a terminal, too early", true, 400 * time.Millisecond, ""},
+		{"a terminal", true, 2 * time.Second, "\r\x1b[K4000 URLs, 2000/s\r\x1b[K"},
+		{"a file, too early", false, 9 * time.Second, ""},
+		{"a file", false, 10 * time.Second, "4000 URLs, 400/s\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var told strings.Builder
+			m := NewLine(&told)
+			m.Terminal = row.terminal
+			time.Sleep(row.pause) //nolint:forbidigo // time in a bubble
+			m.Show(4000, "4000 URLs")
+			m.Show(4001, "4001 URLs")
+			m.Clear()
+			m.Clear()
+			diff(t, row.name, row.want, told.String())
+		})
+	}
 }

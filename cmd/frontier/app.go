@@ -14,7 +14,51 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
+	"fetchd/internal/jsontext"
 )
+
+// app is one run of the program.
+type app struct {
+	cli.Program
+	given []string // flags on the command line, without their dashes
+}
+
+// command is a subcommand. Its run returns the exit code.
+type command interface {
+	run(ctx context.Context, a *app) int
+}
+
+// changed prints how far a command has come that changes many rows, and what to do if it was interrupted.
+func (a *app) changed(ctx context.Context, err error, anything bool, done, hint, note string) error {
+	switch {
+	case ctx.Err() != nil:
+		a.Errorf("interrupted: %s", done)
+		a.Hintf("%s", hint)
+		return cli.PrintedError(cli.ExitInterrupted, "interrupted")
+	case err != nil && anything:
+		return fmt.Errorf("%s: %w", done, err)
+	case err != nil:
+		return err
+	}
+	out := &cli.Printer{W: a.Out}
+	out.Printf("%s%s.\n%s", strings.ToUpper(done[:1]), done[1:], note)
+	return out.End()
+}
+
+// writeJSON writes v as one line.
+func writeJSON(out *cli.Printer, v any) {
+	if err := jsontext.NewEncoder(out).Encode(v); err != nil && out.Err == nil {
+		out.Err = err
+	}
+}
+
+// isAre formats a number with its noun and the verb: "1 fetch is", "2 fetches are".
+func isAre(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one + " is"
+	}
+	return fmt.Sprintf("%d %s are", n, many)
+}
 
 // end prints why a command failed, if it did, and returns the exit code.
 func (a *app) end(ctx context.Context, err error) int {

@@ -1,35 +1,88 @@
-package main
+package show
 
 import (
 	"cmp"
+	"encoding/csv"
 	"fmt"
+	"io"
+	"iter"
 	"reflect"
 	"strings"
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+	"fetchd/internal/jsontext"
 )
 
-// timestamp is an exported time: RFC 3339 in UTC, or null or an empty cell if it is zero.
-type timestamp time.Time
+// URLs writes URLs in a format, jsonl or csv.
+func URLs(out io.Writer, format string, all iter.Seq2[store.URL, error]) error {
+	return export(out, format, all, urlRowOf)
+}
+
+// Fetches writes recorded fetches in a format, jsonl or csv.
+func Fetches(out io.Writer, format string, all iter.Seq2[store.FetchRow, error]) error {
+	return export(out, format, all, fetchRowOf)
+}
+
+// export writes all rows in a format.
+func export[S, R any](out io.Writer, format string, all iter.Seq2[S, error], rowOf func(S) R) error {
+	write := jsontext.NewEncoder(out).Encode
+	w := csv.NewWriter(out)
+	if format == "csv" {
+		if err := w.Write(columnsOf(reflect.TypeFor[R]())); err != nil {
+			return err
+		}
+		write = func(row any) error { return w.Write(tame(cellsOf(row))) }
+	}
+	for s, err := range all {
+		if err != nil {
+			return err
+		}
+		if err := write(rowOf(s)); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// tame makes cells safe for a terminal, and adds ' to what a spreadsheet would read as a formula,
+// in place. A leading tab or line end has been escaped by then.
+// https://owasp.org/www-community/attacks/CSV_Injection
+func tame(cells []string) []string {
+	for i, cell := range cells {
+		cells[i] = cli.Escape(cell)
+		if cell != "" && strings.IndexByte("=+-@", cell[0]) >= 0 {
+			cells[i] = "'" + cells[i]
+		}
+	}
+	return cells
+}
+
+// Timestamp is a shown time: RFC 3339 in UTC, or null or an empty cell if it is zero.
+type Timestamp struct{ time.Time }
 
 // MarshalJSON implements json.Marshaler.
-func (t timestamp) MarshalJSON() ([]byte, error) {
-	if time.Time(t).IsZero() {
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	if t.IsZero() {
 		return []byte("null"), nil
 	}
 	return []byte(`"` + t.String() + `"`), nil
 }
 
 // String returns the time as a cell.
-func (t timestamp) String() string {
-	if time.Time(t).IsZero() {
+func (t Timestamp) String() string {
+	if t.IsZero() {
 		return ""
 	}
-	return stamp(time.Time(t))
+	return Stamp(t.Time)
 }
 
-// urlRow is an exported URL. Its JSON names are stable.
+// Stamp formats a time: RFC 3339 in UTC with milliseconds.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// urlRow is a URL as "frontier export" and "frontier why" show it. Its JSON names are stable.
 type urlRow struct {
 	ID           int64     `json:"id"`
 	URL          string    `json:"url"`
@@ -41,11 +94,11 @@ type urlRow struct {
 	FailureCount int       `json:"failure_count"`
 	CrashCount   int       `json:"crash_count"`
 	HTTPStatus   int       `json:"http_status"`
-	ReadyAt      timestamp `json:"ready_at"`
-	LeaseUntil   timestamp `json:"lease_until"`
+	ReadyAt      Timestamp `json:"ready_at"`
+	LeaseUntil   Timestamp `json:"lease_until"`
 	Worker       string    `json:"worker"`
-	FetchedAt    timestamp `json:"fetched_at"`
-	RecrawlAt    timestamp `json:"recrawl_at"` // when a fetched URL is due to be fetched again
+	FetchedAt    Timestamp `json:"fetched_at"`
+	RecrawlAt    Timestamp `json:"recrawl_at"` // when a fetched URL is due to be fetched again
 	Kind         string    `json:"kind"`
 	Priority     int       `json:"priority"`
 	Depth        int       `json:"depth"`
@@ -57,7 +110,7 @@ func urlRowOf(u store.URL) urlRow {
 	return urlRow{
 		ID: u.ID, URL: u.URL, Host: u.Host, Status: string(u.Status), LastError: u.LastError, ErrorClass: u.ErrorClass,
 		RetryCount: u.RetryCount, FailureCount: u.FailureCount, CrashCount: u.CrashCount, HTTPStatus: u.HTTPStatus,
-		ReadyAt: timestamp(u.ReadyAt), LeaseUntil: timestamp(u.LeaseUntil), Worker: u.Worker, FetchedAt: timestamp(u.FetchedAt), RecrawlAt: timestamp(u.RecrawlAt),
+		ReadyAt: Timestamp{u.ReadyAt}, LeaseUntil: Timestamp{u.LeaseUntil}, Worker: u.Worker, FetchedAt: Timestamp{u.FetchedAt}, RecrawlAt: Timestamp{u.RecrawlAt},
 		Kind: u.Kind.String(), Priority: u.Priority, Depth: u.Depth, ParentURL: u.ParentURL, Metadata: u.Metadata,
 	}
 }
@@ -77,7 +130,7 @@ type fetchRow struct {
 	WaitMS     int64     `json:"wait_ms"`
 	Bytes      int64     `json:"bytes"`
 	BodyDigest string    `json:"body_digest"`
-	EndedAt    timestamp `json:"ended_at"`
+	EndedAt    Timestamp `json:"ended_at"`
 
 	ContentType string  `json:"content_type"`
 	Charset     string  `json:"charset"`
@@ -101,7 +154,7 @@ func fetchRowOf(f store.FetchRow) fetchRow {
 	return fetchRow{
 		ID: f.ID, URL: f.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus, ErrorClass: f.ErrorClass,
 		LastError: f.LastError, Attempts: f.Attempts, RetryCount: f.RetryCount, DurationMS: f.Duration.Milliseconds(),
-		WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodyDigest: f.BodyDigest, EndedAt: timestamp(f.EndedAt),
+		WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodyDigest: f.BodyDigest, EndedAt: Timestamp{f.EndedAt},
 		ContentType: f.ContentType, Charset: f.Charset, Headers: headers(f.Headers),
 		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
 		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,

@@ -1,0 +1,69 @@
+// Package worker runs a worker of the frontier in this process: it connects the services that fetch, opens
+// the places of the results, serves the metrics and shows the progress.
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"fetchd/cmd/frontier/progress"
+	"fetchd/frontier"
+	"fetchd/frontier/store"
+	"fetchd/internal/cli"
+)
+
+// Config says what a worker does. Run sets the fields of frontier.Config that need something open.
+type Config struct {
+	frontier.Config
+	Services    Services
+	Results     Results
+	MetricsAddr string // HOST:PORT; empty: no metrics
+	Console     *progress.Console
+	Quiet       bool // show no progress
+}
+
+// Run opens everything that the worker needs, and works on s. It returns what discovery has found, also
+// with an error.
+func (c *Config) Run(ctx context.Context, s store.Store) (found frontier.Found, err error) {
+	inside := len(c.Services.Servers) == 0
+	records, closeResults, err := c.Results.open(ctx, &c.Config, inside)
+	defer closeResults()
+	if err != nil {
+		return found, err
+	}
+	services, stop, err := c.Services.connect(&c.Config, records)
+	if err != nil {
+		return found, err
+	}
+	defer stop()
+	if !inside && c.RecordStore != "" {
+		if err := checkRecords(ctx, services, c.RecordStore); err != nil {
+			return found, err
+		}
+	}
+	metrics, url, stopMetrics, err := serveMetrics(c.MetricsAddr, c.Logger)
+	if err != nil {
+		return found, err
+	}
+	defer stopMetrics()
+	c.Metrics = metrics
+	if url != "" && !c.Quiet {
+		c.Console.Printf("serving metrics at %s\n", url)
+	}
+	return c.Work(ctx, s, services)
+}
+
+// Work works on s with services that are connected.
+func (c *Config) Work(ctx context.Context, s store.Store, services []frontier.Service) (found frontier.Found, err error) {
+	display := &progress.Display{Out: c.Console, Quiet: c.Quiet, Endless: c.Endless || c.Recrawl.On(), Counts: s.Counts, Metrics: c.Metrics}
+	c.Recorded = display.Recorded(c.Recorded)
+	w, err := frontier.New(s, services, c.Config)
+	if err != nil {
+		return found, cli.UsageError("run", fmt.Sprint(err)) // the checks of the flags do not find every invalid value
+	}
+	if c.Discovery != nil {
+		display.Found = w.Found
+	}
+	err = display.Watch(ctx, w)
+	return w.Found(), err
+}
