@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	demoHosts = 300
-	demoDelay = 100 * time.Millisecond
+	hosts = 300
+	delay = 100 * time.Millisecond
 )
 
 // Run crawls the site with the pace of c, and checks the result. It writes the check to w.
@@ -52,14 +52,14 @@ func (d *demo) run(ctx context.Context, c *worker.Config) (err error) {
 		return cli.OutputError(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if d.site, err = site.Start(site.Config{Robots: demoRobots}); err != nil {
+	if d.site, err = site.Start(site.Config{Robots: robotsOf}); err != nil {
 		return err
 	}
 	defer func() { _ = d.site.Close() }() // nothing is left to lose
 	c.Policy = frontier.DefaultPolicy()
 	c.Policy.MaxURLRetries, c.Policy.RetryDelay = 1, time.Second
 	c.Accept = nil
-	s, err := store.Open(ctx, filepath.Join(dir, "frontier.db"), store.Config{Delay: demoDelay})
+	s, err := store.Open(ctx, filepath.Join(dir, "frontier.db"), store.Config{Delay: delay})
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (d *demo) run(ctx context.Context, c *worker.Config) (err error) {
 	if _, err := s.Put(ctx, store.Entries(d.urls...), store.Limits{}); err != nil {
 		return err
 	}
-	d.out.Printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)
+	d.out.Printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), hosts, d.site.Addr(), delay)
 	services, stop, err := worker.Inside(server.Config{Fetch: fetch.Config{
 		Resolver: d.site.Resolver(),
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(d.site.Port())}}, //nolint:gosec // a port
@@ -83,8 +83,8 @@ func (d *demo) run(ctx context.Context, c *worker.Config) (err error) {
 	return d.check(ctx, s)
 }
 
-// demoRobots forbids one page of every seventh host.
-func demoRobots(host string) (int, string) {
+// robotsOf forbids one page of every seventh host.
+func robotsOf(host string) (int, string) {
 	var n int
 	if _, err := fmt.Sscanf(host, "site-%d.", &n); err == nil && n%7 == 0 {
 		return 200, "User-agent: *\nDisallow: /p/3\n"
@@ -99,7 +99,7 @@ func (d *demo) plan() {
 		d.want[end]++
 	}
 	fetched := string(store.Fetched)
-	for n := range demoHosts {
+	for n := range hosts {
 		host := fmt.Sprintf("site-%d", n)
 		add(fetched, host, "/p/1")
 		add(fetched, host, "/p/2")
@@ -108,7 +108,7 @@ func (d *demo) plan() {
 		}
 		add(fetched, host, "/go/302/4?to=%2Fp%2F5")
 		// Two hosts redirect to the same page of a third host.
-		final := d.site.URL(fmt.Sprintf("site-%d", (n/2+151)%demoHosts), "/p/6")
+		final := d.site.URL(fmt.Sprintf("site-%d", (n/2+151)%hosts), "/p/6")
 		add(fetched, host, "/go/301/6?to="+url.QueryEscape(final))
 		if n%3 == 0 {
 			add(fetched, host, fmt.Sprintf("/s/demo-%d/503/200", n))
@@ -147,14 +147,14 @@ func (d *demo) check(ctx context.Context, s store.Store) error {
 		verdict(got[end] == d.want[end], "%-20s %5d of %d", end, got[end], d.want[end])
 	}
 	owned := 0
-	for n := range demoHosts / 2 {
-		if rows[d.site.URL(fmt.Sprintf("site-%d", (n+151)%demoHosts), "/p/6?via=r")] {
+	for n := range hosts / 2 {
+		if rows[d.site.URL(fmt.Sprintf("site-%d", (n+151)%hosts), "/p/6?via=r")] {
 			owned++
 		}
 	}
-	verdict(owned == demoHosts/2, "%d of %d pages that two URLs redirect to are stored once", owned, demoHosts/2)
+	verdict(owned == hosts/2, "%d of %d pages that two URLs redirect to are stored once", owned, hosts/2)
 	visits := d.site.Visits()
-	early := site.Early(visits, demoDelay, startsTurn)
+	early := site.Early(visits, delay, startsTurn)
 	verdict(len(early) == 0, "%d requests at the origin, %d of them too early for their host", len(visits), len(early))
 	for i, v := range early {
 		if i < 3 {
