@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"fetchd/cmd/fetchctl/inside"
 	"fetchd/conformance"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
@@ -86,7 +87,7 @@ func (c *conformanceCmd) server(ctx context.Context, scenarios []*kit.Scenario, 
 	if err != nil {
 		return nil, nil, err
 	}
-	defer svc.close()
+	defer svc.Close()
 	if err := c.await(ctx, svc); err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +113,7 @@ func (c *conformanceCmd) venue(scenarios []*kit.Scenario) (*judge.Venue, error) 
 }
 
 // connect connects to the target, or starts the service inside.
-func (c *conformanceCmd) connect(v *judge.Venue, scenarios []*kit.Scenario) (*service, error) {
+func (c *conformanceCmd) connect(v *judge.Venue, scenarios []*kit.Scenario) (*inside.Service, error) {
 	if c.Target == "" {
 		return serveVenue(v, judge.Listeners(scenarios))
 	}
@@ -143,7 +144,7 @@ func (c *conformanceCmd) clients(ctx context.Context, scenarios []*kit.Scenario)
 }
 
 // await waits until the target answers, at most as long as --wait.
-func (c *conformanceCmd) await(ctx context.Context, svc *service) error {
+func (c *conformanceCmd) await(ctx context.Context, svc *inside.Service) error {
 	if c.Wait <= 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 
+	"fetchd/cmd/fetchctl/inside"
 	"fetchd/conformance/judge"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
@@ -18,7 +19,7 @@ import (
 
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue
 // and nothing else.
-func serveVenue(v *judge.Venue, names []string) (*service, error) {
+func serveVenue(v *judge.Venue, names []string) (*inside.Service, error) {
 	ports, err := v.Ports(names)
 	if err != nil {
 		return nil, err
@@ -39,18 +40,18 @@ func serveVenue(v *judge.Venue, names []string) (*service, error) {
 		remove()
 		return nil, err
 	}
-	stop := svc.close
-	svc.close = func() { stop(); remove() }
+	stop := svc.Close
+	svc.Close = func() { stop(); remove() }
 	return svc, nil
 }
 
 // serveStores runs the service of [serveVenue] with stores.
-func serveStores(v *judge.Venue, ports []uint16, bodies *stores.Set) (*service, error) {
+func serveStores(v *judge.Venue, ports []uint16, bodies *stores.Set) (*inside.Service, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("open a port for the service: %w", err)
 	}
-	return startInside(server.Config{Fetch: fetch.Config{
+	return inside.Start(server.Config{Fetch: fetch.Config{
 		RootCAs:   v.CA(),
 		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
 		UserAgent: "fetchd/" + version.String(),

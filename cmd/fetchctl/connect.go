@@ -1,25 +1,18 @@
 package main
 
 import (
+	"crypto/x509"
 	"fmt"
-	"net"
-	"time"
+	"os"
 
 	"google.golang.org/grpc"
 
-	"fetchd/fetch"
+	"fetchd/cmd/fetchctl/inside"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
-	"fetchd/internal/version"
-	"fetchd/server"
-	"fetchd/server/embed"
 	"fetchd/stores"
 )
-
-// embeddedMaximum is the time limit of a fetch of the service inside. It is long because the
-// user can interrupt the program.
-const embeddedMaximum = 24 * time.Hour
 
 // connection has the flags of every command that calls a service.
 type connection struct {
@@ -27,41 +20,73 @@ type connection struct {
 	dial.Flags
 }
 
-// service is a connection to a fetchd. The caller closes it.
-type service struct {
-	pb.FetchServiceClient
-	close func()
-}
-
 // connect connects to the service that the flags name. It does not wait for the service: an
 // error means that the flags are not usable. The service inside has the given stores.
-func (c connection) connect(bodies *stores.Set, more ...grpc.DialOption) (*service, error) {
+func (c connection) connect(bodies *stores.Set, more ...grpc.DialOption) (*inside.Service, error) {
 	if c.Server == "" {
-		return startInside(insideConfig(bodies), nil, more...)
+		return inside.Start(inside.Config(bodies), nil, more...)
 	}
 	return dialTo("--server", c.Server, c.Flags, more...)
 }
 
-// insideConfig is the configuration of the service inside.
-func insideConfig(bodies *stores.Set) server.Config {
-	return server.Config{
-		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
-		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
-		Stores: bodies,
-	}
+// insideFlags are the flags for the way from the service inside to origins.
+type insideFlags struct {
+	Proxy  *string `short:"x" group:"Service:" placeholder:"URL" help:"Send every request through this proxy: http, https or socks5://[USER:PASSWORD@]HOST:PORT. It looks names up. Not with --server. Default: http_proxy, HTTPS_PROXY, ALL_PROXY and NO_PROXY of the environment, as for curl; an empty URL means none."`
+	CACert string  `name:"cacert" group:"Service:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file instead of the system's. Not with --server."`
 }
 
-// startInside runs a service inside this process, on l or in memory.
-func startInside(cfg server.Config, l net.Listener, opts ...grpc.DialOption) (*service, error) {
-	conn, stop, err := embed.Start(cfg, l, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("start the service: %w", err)
+// check rejects flags that do not go with --server.
+func (f *insideFlags) check(server string) error {
+	switch {
+	case f.Proxy != nil && server != "":
+		return cli.UsageError("--proxy", "is for the service inside fetchctl: the operator of the one at --server or FETCHD_SERVER sets it with --egress-proxy")
+	case f.CACert != "" && server != "":
+		return cli.UsageError("--cacert", "is for the service inside fetchctl: the operator of the one at --server or FETCHD_SERVER sets it with --egress-ca-file. For the connection to the service itself there is --tls-ca-file")
 	}
-	return &service{pb.NewFetchServiceClient(conn), stop}, nil
+	return nil
+}
+
+// roots returns the authorities of --cacert, or nil.
+func (f *insideFlags) roots() (*x509.CertPool, error) {
+	if f.CACert == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(f.CACert)
+	if err != nil {
+		return nil, cli.UsageError("--cacert", fmt.Sprint(err))
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, cli.UsageError("--cacert", f.CACert+" has no certificate in PEM")
+	}
+	return roots, nil
+}
+
+// connectOut is connect with the flags for the way to origins. It says on a terminal which proxy of
+// the environment is used. first is the only URL, or empty.
+func (c connection) connectOut(a *app, f insideFlags, first string, quiet bool, bodies *stores.Set, more ...grpc.DialOption) (*inside.Service, error) {
+	if c.Server != "" {
+		return c.connect(bodies, more...)
+	}
+	config := inside.Config(bodies)
+	var err error
+	if config.Fetch.RootCAs, err = f.roots(); err != nil {
+		return nil, err
+	}
+	proxies, err := inside.ReadProxies(f.Proxy, a.Env)
+	if err != nil {
+		return nil, err
+	}
+	if !quiet && f.Proxy == nil && cli.IsTerminal(a.Err) {
+		for _, line := range proxies.Told(first) {
+			a.Errorf("%s", line)
+		}
+	}
+	return inside.Route(config, proxies, more...)
 }
 
 // dialTo connects to a service. flag is the one that names the target.
-func dialTo(flag, target string, flags dial.Flags, more ...grpc.DialOption) (*service, error) {
+func dialTo(flag, target string, flags dial.Flags, more ...grpc.DialOption) (*inside.Service, error) {
 	opts, err := flags.Options()
 	if err != nil {
 		return nil, err
@@ -70,5 +95,5 @@ func dialTo(flag, target string, flags dial.Flags, more ...grpc.DialOption) (*se
 	if err != nil {
 		return nil, cli.UsageError(flag, fmt.Sprintf("%v", err))
 	}
-	return &service{pb.NewFetchServiceClient(conn), func() { _ = conn.Close() }}, nil
+	return &inside.Service{FetchServiceClient: pb.NewFetchServiceClient(conn), Close: func() { _ = conn.Close() }}, nil
 }

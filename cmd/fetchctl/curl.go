@@ -13,28 +13,6 @@ import (
 	"fetchd/internal/cli"
 )
 
-// curlFlags are flags of curl that get has for those who know curl. More flags of get have the
-// letters of curl: -X, -H, -d, -o, -i and -v.
-type curlFlags struct {
-	Head      bool    `short:"I" group:"Curl:" help:"Send HEAD, and write the status and the headers."`
-	User      string  `short:"u" group:"Curl:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
-	UserAgent *string `short:"A" group:"Curl:" placeholder:"TEXT" help:"User-Agent of every request."`
-
-	RemoteName bool `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
-
-	Silent    bool `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`
-	ShowError bool `short:"S" group:"Curl:" help:"With --silent or --quiet, print why a fetch failed."`
-
-	Location   bool `short:"L" group:"Curl:" xor:"follow" help:"Follow redirects, which is the default."`
-	Fail       bool `short:"f" group:"Curl:" help:"Fail if the status says so, which is the default."`
-	Compressed bool `group:"Curl:" help:"Decode compressed bodies, which is the default."`
-
-	Insecure   bool    `short:"k" hidden:""`
-	ContinueAt *string `name:"continue-at" short:"C" hidden:""`
-	MaxTime    *string `name:"max-time" short:"m" hidden:""`
-	Retry      *string `hidden:""`
-}
-
 // curlRow is a row of the table of curl's flags in the help.
 type curlRow struct{ curl, get string }
 

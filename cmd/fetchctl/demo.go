@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"fetchd/cmd/fetchctl/inside"
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
@@ -74,7 +75,7 @@ func breakRules(all []*kit.Scenario) []string {
 // stage is the origin and the service, both on loopback.
 type stage struct {
 	origin  *judge.Venue
-	service *service
+	service *inside.Service
 }
 
 // newStage starts both. The caller closes the stage.
@@ -93,7 +94,7 @@ func newStage(all []*kit.Scenario) (*stage, error) {
 
 // close stops both, the service first, because it calls the origin.
 func (s *stage) close() {
-	s.service.close()
+	s.service.Close()
 	_ = s.origin.Close() // always nil
 }
 

@@ -71,7 +71,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer svc.close()
+	defer svc.Close()
 	code, err = d.Fetch(ctx, svc)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)

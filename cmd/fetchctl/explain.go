@@ -68,7 +68,7 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer svc.close()
+	defer svc.Close()
 	resp, err := svc.Explain(ctx, req)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
@@ -76,7 +76,9 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if c.JSON {
 		err = writeJSON(a.Out, resp)
 	} else {
-		err = writeExplanation(a.Out, a.Painter(a.Out), req, resp)
+		out := &cli.Printer{W: a.Out}
+		out.Printf("%s", show.Explanation(a.Painter(a.Out), req, resp))
+		err = out.End()
 	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)

@@ -3,16 +3,13 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"fetchd/conformance"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/rules"
 )
 
 func TestExplain(t *testing.T) {
@@ -111,39 +108,5 @@ func TestExplainFile(t *testing.T) {
 	}
 	if got.code != cli.ExitOK || strings.Count(got.out, "\n") != 1 || resp.GetDecision().GetDelay().AsDuration().String() != "400ms" {
 		t.Errorf("explain @FILE: exit status %d, %s; want a line that decides on 400ms", got.code, got.out)
-	}
-}
-
-// Every vector is explained in words, and every rule that it names has its
-// sentence.
-func TestExplainVectors(t *testing.T) {
-	t.Parallel()
-	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	svc, err := connection{}.connect(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer svc.close()
-	rule := regexp.MustCompile(`(?m)^rule ([A-Z][0-9]+) *(.*)$`)
-	for _, v := range vectors {
-		req, text := new(pb.ExplainRequest), new(strings.Builder)
-		if err := protojson.Unmarshal(v.Request, req); err != nil {
-			t.Fatalf("%s: %v", v.Name, err)
-		}
-		resp, err := svc.Explain(t.Context(), req)
-		if err != nil {
-			t.Fatalf("%s: %v", v.Name, err)
-		}
-		if err := writeExplanation(text, false, req, resp); err != nil || strings.Contains(text.String(), "%!") {
-			t.Errorf("%s: %v\n%s", v.Name, err, text)
-		}
-		for _, m := range rule.FindAllStringSubmatch(text.String(), -1) {
-			if m[2] == "" || m[2] != rules.Sentence(m[1]) {
-				t.Errorf("%s: rule %s is told as %q", v.Name, m[1], m[2])
-			}
-		}
 	}
 }

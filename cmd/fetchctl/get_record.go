@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"fetchd/client"
@@ -80,7 +81,7 @@ func (r *recording) end(a *app) error {
 	}
 	f := r.Fetch(time.Since(r.heard))
 	if r.traced {
-		a.waterfall().draw(f)
+		a.waterfall().Draw(f)
 	}
 	if r.archive == nil {
 		return nil
@@ -100,4 +101,22 @@ func (r *recording) discard() {
 	if r != nil && r.archive != nil {
 		r.archive.Discard()
 	}
+}
+
+// waterfall returns a waterfall for standard error.
+func (a *app) waterfall() *timeline.Waterfall {
+	columns, _ := cli.TerminalSize(a.Err)
+	return &timeline.Waterfall{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Columns: columns, Plain: !a.isUTF8()}
+}
+
+// isUTF8 reports whether the locale uses UTF-8, with the precedence that POSIX defines for
+// LC_CTYPE. No locale means no UTF-8.
+func (a *app) isUTF8() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := a.Env(name); locale != "" {
+			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
+			return strings.Contains(locale, "utf8")
+		}
+	}
+	return false
 }

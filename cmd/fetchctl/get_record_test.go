@@ -181,3 +181,24 @@ func TestNoArchive(t *testing.T) {
 	}
 	empty(t, dir)
 }
+
+func TestIsUTF8(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		env  map[string]string
+		want bool
+	}{
+		{"none", nil, false},
+		{"LANG", map[string]string{"LANG": "de_DE.UTF-8"}, true},
+		{"LANG without dash", map[string]string{"LANG": "C.utf8"}, true},
+		{"LANG of another", map[string]string{"LANG": "de_DE.ISO-8859-1"}, false},
+		{"LC_ALL first", map[string]string{"LC_ALL": "C", "LC_CTYPE": "C.UTF-8", "LANG": "C.UTF-8"}, false},
+		{"LC_CTYPE before LANG", map[string]string{"LC_CTYPE": "C.UTF-8", "LANG": "C"}, true},
+	} {
+		a := &app{cli.Program{Env: func(name string) string { return row.env[name] }}}
+		if got := a.isUTF8(); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}

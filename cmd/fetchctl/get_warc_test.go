@@ -68,7 +68,7 @@ func TestRecordsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = svc.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/page/200"), Record: &pb.RecordPolicy{Store: warcStore}}})
-			svc.close()
+			svc.Close()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,26 @@
+// Command fetchctl fetches URLs through fetchd and shows what happens.
+//
+//	fetchctl get URL       fetch one URL: body to standard output or a file
+//	fetchctl download      fetch many URLs into files, and continue an interrupted run
+//	fetchctl warc          index and check WARC files
+//	fetchctl explain       show what would be decided, and by which rule
+//	fetchctl mcp           give a language model tools that fetch
+//	fetchctl demo          run the rules against an origin that misbehaves
+//	fetchctl conformance   judge a server of the contract, or any HTTP client
+//
+// It only uses the API, fetchd.v1.FetchService. Without --server it runs the service inside
+// the process, with the user's own access rights: like curl, it reaches any address and port.
+// Only mcp, whose URLs a model chooses, reaches public addresses alone.
+//
+// The exit codes are those of package internal/cli: 10 to 13 for a fetch that failed at the
+// origin, others for errors of the program and the service. See fetchctl --help.
 package main
 
 import (
+	"context"
 	"os"
+
+	"github.com/alecthomas/kong"
 
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
@@ -14,4 +33,29 @@ func main() {
 	code := run(ctx, os.Args[1:], os.Getenv, std)
 	stop()
 	os.Exit(code)
+}
+
+// grammar is the command line.
+type grammar struct {
+	Get         getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
+	Download    downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
+	Warc        warcCmd          `cmd:"" help:"Index and check WARC files."`
+	Explain     explainCmd       `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
+	Mcp         mcpCmd           `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
+	Demo        demoCmd          `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
+	Conformance conformanceCmd   `cmd:"" help:"Judge a server of the contract, or any HTTP client, by the vectors and scenarios of the specification."`
+	Version     kong.VersionFlag `help:"Print the version and exit."`
+
+	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+}
+
+// run is the whole program. It returns the exit code.
+func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
+	a := &app{cli.Program{Name: "fetchctl", Description: description, Manual: cli.Manual{Examples: overviewExamples},
+		Streams: std, Env: env, Clean: cli.Escape}}
+	parsed, err := a.Parse(new(grammar), args)
+	if err != nil {
+		return a.Exit(ctx, err)
+	}
+	return cli.Command[command](parsed).run(ctx, a)
 }

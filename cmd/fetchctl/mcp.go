@@ -11,6 +11,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"fetchd/cmd/fetchctl/inside"
 	"fetchd/cmd/fetchctl/mcp"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
@@ -50,7 +51,7 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer svc.close()
+	defer svc.Close()
 	config.Service, config.Logger = svc, slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if cli.IsTerminal(a.Out) {
 		a.Hintf("This is a server of the Model Context Protocol, which a client starts: docs/agents.md says how. Control-D ends it.")
@@ -111,7 +112,7 @@ func (c *mcpCmd) config() (mcp.Config, error) {
 
 // service connects to the service of the flags. The service inside reaches public addresses only,
 // because a model chooses the URLs.
-func (c *mcpCmd) service() (*service, error) {
+func (c *mcpCmd) service() (*inside.Service, error) {
 	switch {
 	case c.Server != "" && len(c.EgressAllowCIDR)+len(c.EgressAllowPort) > 0:
 		return nil, cli.UsageError("--egress-allow-cidr, --egress-allow-port", "are for the service inside fetchctl: leave them out with --server or FETCHD_SERVER")
@@ -120,7 +121,7 @@ func (c *mcpCmd) service() (*service, error) {
 	case slices.Contains(c.EgressAllowPort, 0):
 		return nil, cli.UsageError("--egress-allow-port", "0 is not a port: give one from 1 to 65535")
 	}
-	return startInside(server.Config{Fetch: fetch.Config{
+	return inside.Start(server.Config{Fetch: fetch.Config{
 		Egress:    fetch.Egress{AllowCIDRs: c.EgressAllowCIDR, AllowPorts: c.EgressAllowPort},
 		UserAgent: "fetchd/" + version.String(),
 	}}, nil)

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -147,28 +144,5 @@ func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader
 		return cli.UsageError("--data", fmt.Sprintf("has more than %d bytes: give less", maxRequestBody))
 	}
 	req.Body = data
-	return nil
-}
-
-// byteSize is a number of bytes, written with or without a unit.
-type byteSize int64
-
-// units are decimal and binary units.
-var units = map[string]float64{"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-	"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *byteSize) UnmarshalText(text []byte) error {
-	text = bytes.TrimSpace(text)
-	end := bytes.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
-	if end < 0 {
-		end = len(text)
-	}
-	unit, known := units[strings.ToUpper(string(bytes.TrimSpace(text[end:])))]
-	n, err := strconv.ParseFloat(string(text[:end]), 64)
-	if err != nil || !known || n*unit > math.MaxInt64/2 {
-		return fmt.Errorf("%.20q is not a size: give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text)
-	}
-	*s = byteSize(n * unit)
 	return nil
 }

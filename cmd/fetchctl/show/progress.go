@@ -97,13 +97,3 @@ func Gauge(columns int, at, total, received int64, spent time.Duration) string {
 	full := int(float64(min(at, total)) / float64(total) * float64(cells))
 	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", cells-full) + "] " + text
 }
-
-// CodingOf returns the Content-Encoding of a response.
-func CodingOf(r *pb.HttpResponse) string {
-	for _, h := range r.GetHeaders() {
-		if h.GetName() == "Content-Encoding" {
-			return h.GetValue()
-		}
-	}
-	return ""
-}

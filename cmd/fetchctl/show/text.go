@@ -107,3 +107,13 @@ func WholeRunes(b []byte) int {
 	}
 	return len(b)
 }
+
+// CodingOf returns the Content-Encoding of a response.
+func CodingOf(r *pb.HttpResponse) string {
+	for _, h := range r.GetHeaders() {
+		if h.GetName() == "Content-Encoding" {
+			return h.GetValue()
+		}
+	}
+	return ""
+}

@@ -1,11 +1,9 @@
-package main
+package show
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
-	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
@@ -31,8 +29,8 @@ func (x *explanation) rule(name string) {
 	}
 }
 
-// writeExplanation prints an explanation for people.
-func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
+// Explanation formats what was decided for an observation, and why, for people.
+func Explanation(p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) string {
 	x := &explanation{paint: p}
 	x.observed(req)
 	if step := resp.GetRedirect(); step != nil {
@@ -41,23 +39,20 @@ func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *
 		x.failure(resp.GetError())
 		x.decision(resp)
 	}
-	x.row("policy", "%s", show.PolicyText(resp.GetEffectivePolicy()))
-	if _, err := io.WriteString(w, x.text.String()); err != nil {
-		return cli.OutputError(err)
-	}
-	return nil
+	x.row("policy", "%s", PolicyText(resp.GetEffectivePolicy()))
+	return x.text.String()
 }
 
 func (x *explanation) observed(req *pb.ExplainRequest) {
 	var seen []string
 	if r := req.GetResponse(); r != nil {
-		seen = append(seen, show.StatusLine(r.GetStatusCode()))
+		seen = append(seen, StatusLine(r.GetStatusCode()))
 		for _, h := range r.GetHeaders() {
-			seen = append(seen, show.HeaderText(h))
+			seen = append(seen, HeaderText(h))
 		}
 	}
 	for _, fault := range req.GetFaults() {
-		seen = append(seen, show.Label(fault))
+		seen = append(seen, Label(fault))
 	}
 	x.row("observed", "%s, attempt %d", strings.Join(seen, ", "), max(req.GetAttempt(), 1))
 }
@@ -79,7 +74,7 @@ func (x *explanation) failure(e *pb.FetchError) {
 	if e == nil {
 		return
 	}
-	x.row("class", "%s, %s", x.paint.Paint(cli.Red, show.Label(e.GetErrorClass())), show.Label(e.GetFailureType()))
+	x.row("class", "%s, %s", x.paint.Paint(cli.Red, Label(e.GetErrorClass())), Label(e.GetFailureType()))
 	x.rule(e.GetRule())
 }
 
@@ -90,12 +85,12 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 		x.rule(d.GetRule())
 	}
 	if d.GetDelay() != nil {
-		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), show.Label(d.GetDelaySource()))
+		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), Label(d.GetDelaySource()))
 	}
 	if after := resp.GetError().GetRetryAfter(); after != nil && d.GetDelay() == nil {
 		x.row("asked for", "%s by Retry-After", after.AsDuration())
 	}
-	x.row("outcome", "%s, if the fetch ended here", show.Label(resp.GetKind()))
+	x.row("outcome", "%s, if the fetch ended here", Label(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
 		x.row("retryable", "%s", laterFetch(e.GetRetryable()))
 	}
@@ -119,5 +114,5 @@ func (x *explanation) verdict(d *pb.RetryDecision) string {
 		}
 		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
 	}
-	return x.paint.Paint(cli.Red, "no retry") + ": " + show.Label(d.GetVerdict())
+	return x.paint.Paint(cli.Red, "no retry") + ": " + Label(d.GetVerdict())
 }

@@ -13,6 +13,14 @@ import (
 	"fetchd/internal/cli"
 )
 
+// app is one run of the program.
+type app struct{ cli.Program }
+
+// command is a subcommand. Its run returns the exit code.
+type command interface {
+	run(ctx context.Context, a *app) int
+}
+
 // fail prints why a command failed and returns the exit code. server is the address of
 // the service, empty for the service inside fetchctl.
 func (a *app) fail(ctx context.Context, server string, err error) int {

@@ -1,4 +1,4 @@
-package main
+package inside
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/server"
 )
 
 // details are the whole errors of the service inside, from its log. The service leaves the addresses
@@ -29,16 +28,6 @@ const maxDetails = 1024
 type attemptKey struct {
 	fetchID string
 	number  int32
-}
-
-// startExplained runs a service inside that names resolvers and proxies in errors.
-func startExplained(config server.Config, more ...grpc.DialOption) (*service, error) {
-	d := &details{errors: make(map[attemptKey]string)}
-	if config.Fetch.Proxy != nil {
-		d.proxy = config.Fetch.Proxy.Host
-	}
-	config.Logger = slog.New(d)
-	return startInside(config, nil, append(more[:len(more):len(more)], grpc.WithStreamInterceptor(d.intercept))...)
 }
 
 // Enabled implements slog.Handler.

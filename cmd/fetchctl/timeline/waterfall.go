@@ -1,4 +1,4 @@
-package main
+package timeline
 
 import (
 	"fmt"
@@ -9,36 +9,17 @@ import (
 	"unicode/utf8"
 
 	"fetchd/cmd/fetchctl/show"
-	"fetchd/cmd/fetchctl/timeline"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
 
-// waterfall draws a fetch: a line for each hop with its phases as a bar, and a line for each
+// Waterfall draws a fetch: a line for each hop with its phases as a bar, and a line for each
 // wait, all on one scale.
-type waterfall struct {
-	out     *cli.Printer
-	paint   cli.Painter
-	columns int
-	plain   bool // only ASCII
-}
-
-// waterfall returns a waterfall for standard error.
-func (a *app) waterfall() *waterfall {
-	columns, _ := cli.TerminalSize(a.Err)
-	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns, plain: !a.isUTF8()}
-}
-
-// isUTF8 reports whether the locale uses UTF-8, with the precedence that POSIX defines for
-// LC_CTYPE. No locale means no UTF-8.
-func (a *app) isUTF8() bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if locale := a.Env(name); locale != "" {
-			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
-			return strings.Contains(locale, "utf8")
-		}
-	}
-	return false
+type Waterfall struct {
+	Out     *cli.Printer
+	Paint   cli.Painter
+	Columns int
+	Plain   bool // only ASCII
 }
 
 // The parts of a line: label, bar in its frame, time.
@@ -48,20 +29,20 @@ const (
 	timeWidth = 9
 )
 
-func (w *waterfall) labelWidth() int { return min(w.columns*2/5, mostLabel) }
+func (w *Waterfall) labelWidth() int { return min(w.Columns*2/5, mostLabel) }
 
 // barWidth returns 0 if the terminal is too narrow for bars.
-func (w *waterfall) barWidth() int {
-	n := w.columns - w.labelWidth() - timeWidth - 4
+func (w *Waterfall) barWidth() int {
+	n := w.Columns - w.labelWidth() - timeWidth - 4
 	if n < leastBar {
 		return 0
 	}
 	return n
 }
 
-// draw draws the whole fetch.
-func (w *waterfall) draw(f *timeline.Fetch) {
-	w.out.Printf("%s\n", w.paint.Paint(cli.Bold, w.fit("trace "+f.URL, w.columns)))
+// Draw draws the whole fetch.
+func (w *Waterfall) Draw(f *Fetch) {
+	w.Out.Printf("%s\n", w.Paint.Paint(cli.Bold, w.fit("trace "+f.URL, w.Columns)))
 	w.axis(f.End)
 	for i := range f.Attempts {
 		w.attempt(f, i)
@@ -71,25 +52,25 @@ func (w *waterfall) draw(f *timeline.Fetch) {
 }
 
 // axis draws the scale above the bars.
-func (w *waterfall) axis(end time.Duration) {
+func (w *Waterfall) axis(end time.Duration) {
 	n := w.barWidth()
 	if n == 0 {
 		return
 	}
-	w.out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(show.Took(end)))
+	w.Out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(show.Took(end)))
 }
 
 // attempt draws one attempt, and the wait after it.
-func (w *waterfall) attempt(f *timeline.Fetch, i int) {
+func (w *Waterfall) attempt(f *Fetch, i int) {
 	a := &f.Attempts[i]
 	title := fmt.Sprintf("attempt %d", a.Number)
 	if s := a.Status(); s != 0 {
 		title += "  " + show.StatusLine(int32(s))
 	}
 	if e := a.Error; e != nil {
-		title += "  " + w.paint.Paint(cli.Red, w.text(show.Label(e.GetErrorClass())+" ("+e.GetRule()+")"))
+		title += "  " + w.Paint.Paint(cli.Red, w.text(show.Label(e.GetErrorClass())+" ("+e.GetRule()+")"))
 	}
-	w.out.Printf("%s\n", title)
+	w.Out.Printf("%s\n", title)
 	for j := range a.Hops {
 		w.hop(f, &a.Hops[j])
 	}
@@ -102,11 +83,11 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 		}
 		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, cli.Yellow)
 	default:
-		w.out.Printf("  %s\n", w.text(a.Verdict()))
+		w.Out.Printf("  %s\n", w.text(a.Verdict()))
 	}
 }
 
-func (w *waterfall) hop(f *timeline.Fetch, h *timeline.Hop) {
+func (w *Waterfall) hop(f *Fetch, h *Hop) {
 	status := "---"
 	if h.Status != 0 {
 		status = strconv.Itoa(h.Status)
@@ -131,9 +112,9 @@ func shortURL(first, raw string) string {
 
 // longest returns the phase with the largest share of a time span, or the longest phase of all
 // if none has a share.
-func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
-	kind, most := timeline.Blocked, time.Duration(0)
-	whole, all := timeline.Blocked, time.Duration(-1)
+func longest(h *Hop, from, to time.Duration) Kind {
+	kind, most := Blocked, time.Duration(0)
+	whole, all := Blocked, time.Duration(-1)
 	for _, p := range h.Phases {
 		if part := min(to, p.Start+p.Duration) - max(from, p.Start); part > most {
 			kind, most = p.Kind, part
@@ -150,27 +131,27 @@ func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
 
 // line draws a label, a bar from start to end, and the duration. glyph returns the character
 // for a time span.
-func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink cli.Color) {
+func (w *Waterfall) line(f *Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink cli.Color) {
 	label = w.fit(label, w.labelWidth())
 	label += strings.Repeat(" ", max(w.labelWidth()-utf8.RuneCountInString(label), 0))
 	spent := w.text(show.Took(end - start))
 	n := w.barWidth()
 	if n == 0 {
-		w.out.Printf("%s %*s\n", label, timeWidth, spent)
+		w.Out.Printf("%s %*s\n", label, timeWidth, spent)
 		return
 	}
 	before, bar := w.bar(f.End, start, end, glyph)
 	after := strings.Repeat(" ", n-before-utf8.RuneCountInString(bar))
 	if ink != "" {
-		bar = w.paint.Paint(ink, bar)
+		bar = w.Paint.Paint(ink, bar)
 	}
 	frame := string(w.glyphs().frame)
-	w.out.Printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
+	w.Out.Printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
 }
 
 // bar returns the number of cells before a bar, and the bar. It has at least one cell, and
 // fits the width.
-func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to time.Duration) rune) (before int, bar string) {
+func (w *Waterfall) bar(whole, start, end time.Duration, glyph func(from, to time.Duration) rune) (before int, bar string) {
 	n := time.Duration(w.barWidth())
 	whole = max(whole, 1)
 	first := min(start*n/whole, n-1)
@@ -183,10 +164,10 @@ func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to tim
 }
 
 // outcome prints how the fetch ended, and by which rule.
-func (w *waterfall) outcome(f *timeline.Fetch) {
+func (w *Waterfall) outcome(f *Fetch) {
 	o := f.Outcome
 	if o == nil {
-		w.out.Printf("%s  %s\n", w.paint.Paint(cli.Yellow, "no outcome"), w.text(show.Took(f.End)))
+		w.Out.Printf("%s  %s\n", w.Paint.Paint(cli.Yellow, "no outcome"), w.text(show.Took(f.End)))
 		return
 	}
 	ink, why := cli.Green, ""
@@ -194,16 +175,16 @@ func (w *waterfall) outcome(f *timeline.Fetch) {
 		ink = cli.Red
 		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetRule(), show.Label(e.GetStopReason()))
 	}
-	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
+	w.Out.Printf("%s%s  %s  %s  %s\n", w.Paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
 		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))
 }
 
 // legend explains the characters in the bars.
-func (w *waterfall) legend(f *timeline.Fetch) {
+func (w *Waterfall) legend(f *Fetch) {
 	if w.barWidth() == 0 {
 		return
 	}
-	var there [timeline.Kinds]bool
+	var there [Kinds]bool
 	for _, a := range f.Attempts {
 		for _, h := range a.Hops {
 			for _, p := range h.Phases {
@@ -215,34 +196,34 @@ func (w *waterfall) legend(f *timeline.Fetch) {
 	var parts []string
 	for k, yes := range there {
 		if yes {
-			parts = append(parts, string(g.phases[k])+" "+timeline.Kind(k).String())
+			parts = append(parts, string(g.phases[k])+" "+Kind(k).String())
 		}
 	}
 	if len(f.Attempts) > 1 {
 		parts = append(parts, string(g.gap)+" wait between attempts")
 	}
-	w.out.Printf("%s\n", w.paint.Paint(cli.Dim, strings.Join(parts, "  ")))
+	w.Out.Printf("%s\n", w.Paint.Paint(cli.Dim, strings.Join(parts, "  ")))
 }
 
 // glyphs are the characters of the bars.
 type glyphs struct {
-	phases     [timeline.Kinds]rune
+	phases     [Kinds]rune
 	gap, frame rune
 }
 
-func (w *waterfall) glyphs() glyphs {
-	if w.plain {
-		return glyphs{phases: [timeline.Kinds]rune{timeline.Blocked: 'b', timeline.Resolve: 'r', timeline.Connect: 'c', timeline.TLS: 't',
-			timeline.Send: 's', timeline.Wait: '-', timeline.Receive: '='}, gap: '.', frame: '|'}
+func (w *Waterfall) glyphs() glyphs {
+	if w.Plain {
+		return glyphs{phases: [Kinds]rune{Blocked: 'b', Resolve: 'r', Connect: 'c', TLS: 't',
+			Send: 's', Wait: '-', Receive: '='}, gap: '.', frame: '|'}
 	}
-	return glyphs{phases: [timeline.Kinds]rune{timeline.Blocked: '░', timeline.Resolve: '▁', timeline.Connect: '▃', timeline.TLS: '▅',
-		timeline.Send: '▞', timeline.Wait: '━', timeline.Receive: '█'}, gap: '·', frame: '│'}
+	return glyphs{phases: [Kinds]rune{Blocked: '░', Resolve: '▁', Connect: '▃', TLS: '▅',
+		Send: '▞', Wait: '━', Receive: '█'}, gap: '·', frame: '│'}
 }
 
 // text makes text safe for the terminal, and converts it to ASCII if necessary.
-func (w *waterfall) text(s string) string {
+func (w *Waterfall) text(s string) string {
 	s = cli.Escape(s)
-	if !w.plain {
+	if !w.Plain {
 		return s
 	}
 	s = strings.NewReplacer("µ", "u", "…", "...").Replace(s)
@@ -259,10 +240,10 @@ func (w *waterfall) text(s string) string {
 }
 
 // fit shortens text to width characters.
-func (w *waterfall) fit(s string, width int) string {
+func (w *Waterfall) fit(s string, width int) string {
 	s = w.text(s)
 	end := "…"
-	if w.plain {
+	if w.Plain {
 		end = "..."
 	}
 	if utf8.RuneCountInString(s) <= width {

@@ -1,0 +1,106 @@
+package inside
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"fetchd/internal/cli"
+)
+
+// proxy is a proxy and the flag or variable that names it.
+type proxy struct {
+	url  *url.URL
+	name string
+}
+
+// Proxies are the proxies by the scheme of URLs, and the hosts without one.
+type Proxies struct {
+	byScheme map[string]proxy
+	except   func(*url.URL) (*url.URL, error) // returns nil for a URL that needs no proxy; nil: every URL has one
+}
+
+// ReadProxies returns the proxies of --proxy, or else of the environment. flag is nil if it is not given.
+func ReadProxies(flag *string, env func(string) string) (Proxies, error) {
+	byScheme := make(map[string]proxy)
+	if flag != nil {
+		if *flag == "" {
+			return Proxies{}, nil
+		}
+		u, err := parseProxy("--proxy", *flag)
+		byScheme["http"], byScheme["https"] = proxy{u, "--proxy"}, proxy{u, "--proxy"}
+		return Proxies{byScheme: byScheme}, err
+	}
+	config := httpproxy.Config{NoProxy: env(firstSet(env, "no_proxy", "NO_PROXY"))}
+	for scheme, names := range map[string][]string{
+		"http":  {"http_proxy", "all_proxy", "ALL_PROXY"}, // HTTP_PROXY could be a header of a CGI request
+		"https": {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"},
+	} {
+		name := firstSet(env, names...)
+		if env(name) == "" {
+			continue
+		}
+		u, err := parseProxy(name, env(name))
+		if err != nil {
+			return Proxies{}, err
+		}
+		byScheme[scheme] = proxy{u, name}
+		config.HTTPProxy, config.HTTPSProxy = "http://any", "http://any"
+	}
+	return Proxies{byScheme, config.ProxyFunc()}, nil
+}
+
+// firstSet returns the first name that has a value, or the last name.
+func firstSet(env func(string) string, names ...string) string {
+	for _, name := range names {
+		if env(name) != "" {
+			return name
+		}
+	}
+	return names[len(names)-1]
+}
+
+// parseProxy parses the URL of a proxy. The error does not contain its password.
+func parseProxy(name, text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err == nil && u.Scheme == "socks5h" { // the proxy looks names up with either
+		u.Scheme = "socks5"
+	}
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" || u.Port() == "" {
+		return nil, cli.UsageError(name, "is not a proxy: give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
+	}
+	return &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host}, nil
+}
+
+// of returns the proxy for a URL, if there is one.
+func (p Proxies) of(text string) (proxy, bool) {
+	u, err := url.Parse(text)
+	if err != nil { // the service will say what is wrong
+		return proxy{}, false
+	}
+	if p.except != nil {
+		if used, err := p.except(u); err != nil || used == nil {
+			return proxy{}, false
+		}
+	}
+	found, ok := p.byScheme[strings.ToLower(u.Scheme)]
+	return found, ok
+}
+
+// Told says which proxies are used, a line for each scheme. first is the only URL, or empty.
+func (p Proxies) Told(first string) []string {
+	var lines []string
+	for _, scheme := range []string{"http", "https"} {
+		used, ok := p.byScheme[scheme]
+		if _, concerned := p.of(first); ok && (first == "" || concerned && strings.HasPrefix(strings.ToLower(first), scheme+":")) {
+			lines = append(lines, fmt.Sprintf("%s URLs use the proxy %s of %s", scheme, used.url.Redacted(), used.name))
+		}
+	}
+	return lines
+}
