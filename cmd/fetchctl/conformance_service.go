@@ -14,12 +14,11 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
 	"fetchd/server"
-	"fetchd/stores"
 )
 
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue
 // and nothing else.
-func serveVenue(v *judge.Venue, names []string) (*inside.Service, error) {
+func serveVenue(v *judge.Venue, names []string) (_ *inside.Service, err error) {
 	ports, err := v.Ports(names)
 	if err != nil {
 		return nil, err
@@ -28,34 +27,32 @@ func serveVenue(v *judge.Venue, names []string) (*inside.Service, error) {
 	if err != nil {
 		return nil, cli.OutputError(err)
 	}
-	remove := func() { _ = os.RemoveAll(dir) } // a temporary folder
 	bodies, err := judge.Stores(dir)
 	if err != nil {
-		remove()
+		_ = os.RemoveAll(dir) // a temporary folder
 		return nil, cli.OutputError(err)
 	}
-	remove = func() { _, _ = bodies.Close(context.Background()), os.RemoveAll(dir) }
-	svc, err := serveStores(v, ports, bodies)
+	remove := func() { _, _ = bodies.Close(context.Background()), os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		remove()
+		return nil, fmt.Errorf("open a port for the service: %w", err)
+	}
+	svc, err := inside.Start(server.Config{Fetch: fetch.Config{
+		RootCAs:   v.CA(),
+		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
+		UserAgent: "fetchd/" + version.String(),
+	}, Stores: bodies, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l)
+	if err != nil {
 		return nil, err
 	}
 	stop := svc.Close
 	svc.Close = func() { stop(); remove() }
 	return svc, nil
-}
-
-// serveStores runs the service of [serveVenue] with stores.
-func serveStores(v *judge.Venue, ports []uint16, bodies *stores.Set) (*inside.Service, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("open a port for the service: %w", err)
-	}
-	return inside.Start(server.Config{Fetch: fetch.Config{
-		RootCAs:   v.CA(),
-		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
-		UserAgent: "fetchd/" + version.String(),
-	}, Stores: bodies, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l)
 }
 
 // stalled is an auth provider whose refresh only ends with its context.

@@ -37,12 +37,17 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 			return a.fail(ctx, "", cli.UsageError("--break", "is not a rule of a scenario: give one of "+strings.Join(breakRules(all), ", ")))
 		}
 	}
-	s, err := newStage(chosen)
+	v, err := judge.Open("", "", chosen)
 	if err != nil {
 		return a.fail(ctx, "", err)
 	}
-	defer s.close()
-	d := &demo{stage: s, out: &cli.Printer{W: a.Out}, paint: a.Painter(a.Out)}
+	defer func() { _ = v.Close() }() // always nil
+	svc, err := serveVenue(v, judge.Listeners(chosen))
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	defer svc.Close() // before the origin, because it calls it
+	d := &demo{origin: v, service: svc, out: &cli.Printer{W: a.Out}, paint: a.Painter(a.Out)}
 	d.intro(c.Break)
 	for i := range chosen {
 		if err := d.play(ctx, chosen[i]); err != nil {
@@ -72,39 +77,14 @@ func breakRules(all []*kit.Scenario) []string {
 	return slices.Compact(rules)
 }
 
-// stage is the origin and the service, both on loopback.
-type stage struct {
+// demo is one run of the scenarios, with the origin and the service on loopback.
+type demo struct {
 	origin  *judge.Venue
 	service *inside.Service
-}
-
-// newStage starts both. The caller closes the stage.
-func newStage(all []*kit.Scenario) (*stage, error) {
-	v, err := judge.Open("", "", all)
-	if err != nil {
-		return nil, err
-	}
-	svc, err := serveVenue(v, judge.Listeners(all))
-	if err != nil {
-		_ = v.Close() // always nil
-		return nil, err
-	}
-	return &stage{v, svc}, nil
-}
-
-// close stops both, the service first, because it calls the origin.
-func (s *stage) close() {
-	s.service.Close()
-	_ = s.origin.Close() // always nil
-}
-
-// demo is one run of the scenarios.
-type demo struct {
-	*stage
-	out   *cli.Printer
-	paint cli.Painter
-	begun time.Time
-	rows  []row
+	out     *cli.Printer
+	paint   cli.Painter
+	begun   time.Time
+	rows    []row
 }
 
 // row is a line of the final table.

@@ -80,10 +80,7 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 		out.Printf("%s", show.Explanation(a.Painter(a.Out), req, resp))
 		err = out.End()
 	}
-	if err != nil {
-		return a.fail(ctx, c.Server, err)
-	}
-	return cli.ExitOK
+	return a.fail(ctx, c.Server, err)
 }
 
 // printRule prints the sentence of a rule.

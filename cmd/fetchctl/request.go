@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -62,23 +63,9 @@ func (c *getCmd) check() error {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
 		return cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries))
 	}
-	if err := c.checkRecord(); err != nil {
-		return err
-	}
-	if err := c.checkRecords(); err != nil {
-		return err
-	}
-	if err := c.checkStore(); err != nil {
-		return err
-	}
-	if err := c.insideFlags.check(c.Server); err != nil {
-		return err
-	}
-	if err := cli.CheckScheme("URL", c.URL); err != nil {
-		return err
-	}
-	return cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
-		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record})
+	return cmp.Or(c.checkRecord(), c.checkRecords(), c.checkStore(), c.insideFlags.check(c.Server), cli.CheckScheme("URL", c.URL),
+		cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
+			"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record}))
 }
 
 func redirectPolicy(maxRedirects *int32, noFollow bool) *pb.RedirectPolicy {

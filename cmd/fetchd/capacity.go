@@ -7,8 +7,8 @@ import (
 	"log/slog"
 
 	"fetchd/fetch"
-	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
+	"fetchd/internal/secure"
 	"fetchd/server"
 )
 
@@ -48,12 +48,17 @@ func (c *capacity) String() string {
 		c.fetches, c.connections, c.idle, c.budget, files)
 }
 
-// printCapacity writes the capacity as a comment below the settings.
-func (p *program) printCapacity(has *capacity) error {
-	if _, err := fmt.Fprintf(p.stdout, "# in effect: %s\n", has); err != nil {
-		return cli.OutputError(err)
+// limits returns the limits in the settings and the token file, and the capacity.
+func (s *settings) limits(id *secure.Identity, has *capacity) server.Limits {
+	l := server.Limits{MaxTotalTimeout: s.MaxTotalTimeout, MaxBodyBytes: s.MaxBodyBytes,
+		MaxFetches: has.fetches, MaxFetchesPerCaller: s.MaxFetchesPerCaller}
+	if s.NonIdempotentRetries == nonIdempotentForbid {
+		l.NonIdempotentRetries = server.NonIdempotentForbidden
 	}
-	return nil
+	if id.Callers != nil && id.Callers.Tokens != nil {
+		l.CallerMaxFetches = id.Callers.Tokens.Limits()
+	}
+	return l
 }
 
 // exceeding returns the settings that need more files than there are, each with its source and value, and

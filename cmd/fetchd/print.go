@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -14,6 +16,15 @@ import (
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 )
+
+// program is the environment of one run.
+type program struct {
+	args           []string
+	stdout, stderr io.Writer
+	hangup         <-chan os.Signal // triggers a reload
+	look           <-chan time.Time // triggers a check of the certificates and the --origins-file
+	libraries      func(io.Writer)  // redirects the errors of libraries; nil in tests
+}
 
 // print writes the settings as a file that can be read again, each with its source. Comments at its
 // end have the certificates in the files. What is wrong with one goes to standard error, too.
@@ -81,6 +92,14 @@ func scalar(value any) *yaml.Node {
 		node.Style = yaml.DoubleQuotedStyle
 	}
 	return node
+}
+
+// printCapacity writes the capacity as a comment below the settings.
+func (p *program) printCapacity(has *capacity) error {
+	if _, err := fmt.Fprintf(p.stdout, "# in effect: %s\n", has); err != nil {
+		return cli.OutputError(err)
+	}
+	return nil
 }
 
 // makeToken prints a token and its line for --token-file: two lines, also for scripts. The

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -31,15 +30,6 @@ import (
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
-
-// program is the environment of one run.
-type program struct {
-	args           []string
-	stdout, stderr io.Writer
-	hangup         <-chan os.Signal // triggers a reload
-	look           <-chan time.Time // triggers a check of the certificates and the --origins-file
-	libraries      func(io.Writer)  // redirects the errors of libraries; nil in tests
-}
 
 // flushTime is how long an exit waits for a reader of standard error. Before that it is how
 // long past the drain time the exit waits for the collector of traces.
@@ -165,34 +155,24 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	defer l.certificates.Stop()
 	l.known.Store(r.identity)
 	handshakes := tlswatch.NewHandshakes(logger, l.known.Expired)
-	observer, err := observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
+	l.observer, err = observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
 		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped,
 		Collectors: []prometheus.Collector{tlswatch.NewCollector("fetchd", l.certificates, handshakes)}})
 	if err != nil {
 		return errors.Join(err, daemon.CloseAll(listeners))
 	}
-	var drainEnd time.Time
-	defer func() {
-		flush := context.WithoutCancel(ctx) // Shutdown has its own time limit
-		if !drainEnd.IsZero() {
-			var cancel context.CancelFunc
-			flush, cancel = context.WithDeadline(flush, drainEnd.Add(flushTime))
-			defer cancel()
-		}
-		if err := observer.Shutdown(flush); err != nil {
-			logger.Warn("the last traces are lost", slog.Any("error", err))
-		}
-	}()
 	r.engine.Egress.Own = own(r.ports)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity, &has),
-		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Handshakes: handshakes, Logger: logger, Observe: observer,
+		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Handshakes: handshakes, Logger: logger, Observe: l.observer,
 		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: has.budget,
 		MaxConnections: has.connections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
-		return errors.Join(err, daemon.CloseAll(listeners))
+		err = errors.Join(err, daemon.CloseAll(listeners))
+		l.flush(context.WithoutCancel(ctx)) // Shutdown has its own time limit
+		return err
 	}
-	l.has, l.listens, l.observer = has, len(r.ports), observer
-	observer.SetCallers(r.identity.Callers.Names())
+	l.has, l.listens = has, len(r.ports)
+	l.observer.SetCallers(r.identity.Callers.Names())
 	logger.Info("serving", slices.Concat(s.serving(r.ports), []any{slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source)}, has.attrs())...)
 	for _, e := range s.exceeding(&has, len(r.ports)) {
 		logger.Warn("a setting needs more files than the process may have open", slog.String("setting", e[0]), slog.String("remedy", e[1]))
@@ -201,35 +181,49 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
 	}
 	l.watchCertificates()
-	// The functions that serve the ports, in the order of settings.ports.
-	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
+	return l.serveAndDrain(ctx, listeners, r.ports)
+}
+
+// serveAndDrain serves the ports until ctx ends or one of them fails, then drains the service.
+func (l *live) serveAndDrain(ctx context.Context, listeners []net.Listener, ports []daemon.Port) error {
+	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb} // in the order of settings.ports
 	failed := make(chan error, len(listeners))
 	var open sync.WaitGroup
 	for i, port := range listeners {
 		open.Go(func() { // ends with Shutdown
 			if err := serves[i](port); err != nil {
-				failed <- fmt.Errorf("--%s: %w", r.ports[i].Flag, err)
+				failed <- fmt.Errorf("--%s: %w", ports[i].Flag, err)
 			}
 		})
 	}
-	err = l.follow(ctx, failed)
-	logger.Info("draining", slog.Float64("drain_time_seconds", s.DrainTime.Seconds()))
-	drainEnd = time.Now().Add(s.DrainTime)
-	drain, cancel := context.WithDeadline(context.WithoutCancel(ctx), drainEnd)
+	err := l.follow(ctx, failed)
+	l.logger.Info("draining", slog.Float64("drain_time_seconds", l.settings.DrainTime.Seconds()))
+	end := time.Now().Add(l.settings.DrainTime)
+	drain, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer cancel()
 	if late := l.server.Shutdown(drain); late != nil {
-		err = errors.Join(err, fmt.Errorf("fetches outlasted --drain-time %s and were ended as SHUTDOWN: %w", s.DrainTime, late))
+		err = errors.Join(err, fmt.Errorf("fetches outlasted --drain-time %s and were ended as SHUTDOWN: %w", l.settings.DrainTime, late))
 	}
 	open.Wait()
-	abort, cancelAbort := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(abortTime))
+	abort, cancelAbort := context.WithDeadline(context.WithoutCancel(ctx), end.Add(abortTime))
 	defer cancelAbort()
 	if late := l.closeStores(drain, abort); late != nil {
 		err = errors.Join(err, fmt.Errorf("unfinished uploads were left in a store: %w: fetchd clean removes them", late))
 	}
 	if err == nil {
-		logger.Info("stopped")
+		l.logger.Info("stopped")
 	}
+	flush, cancelFlush := context.WithDeadline(context.WithoutCancel(ctx), end.Add(flushTime))
+	defer cancelFlush()
+	l.flush(flush)
 	return err
+}
+
+// flush sends the last traces.
+func (l *live) flush(ctx context.Context) {
+	if err := l.observer.Shutdown(ctx); err != nil {
+		l.logger.Warn("the last traces are lost", slog.Any("error", err))
+	}
 }
 
 // readEarly reads the files of the system that Go would read at the first fetch. If there were no
@@ -268,6 +262,16 @@ func (s *settings) serving(open []daemon.Port) []any {
 	return append(attrs, slog.Bool("tls", s.TLSCertFile != ""), slog.String("callers", callers), slog.Bool("console", s.Console))
 }
 
+// authenticate returns nil if callers do not authenticate.
+func authenticate(known *secure.Known) server.Authenticator {
+	if known.Load().Callers == nil {
+		return nil
+	}
+	return func(shown server.Credentials) (string, error) {
+		return known.Load().Callers.Name(shown.Token, shown.TLS)
+	}
+}
+
 func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {
 	s.setLevel(level)
 	options := &slog.HandlerOptions{Level: level}
@@ -287,8 +291,4 @@ func droppedLine(s *settings, level *slog.LevelVar) func(uint64) []byte {
 		logger.Warn("log lines were dropped: standard error was not read", slog.Uint64("lines", dropped))
 		return line.Bytes()
 	}
-}
-
-func (s *settings) setLevel(level *slog.LevelVar) {
-	_ = level.UnmarshalText([]byte(s.LogLevel)) // check has validated it
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
+	"fetchd/internal/secure"
 	"fetchd/internal/typo"
 )
 
@@ -279,4 +281,14 @@ func own(all []daemon.Port) []netip.AddrPort {
 func isHostPort(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	return err == nil && host != "" && port != ""
+}
+
+// identityFiles returns the files in the settings.
+func (s *settings) identityFiles() secure.IdentityFiles {
+	return secure.IdentityFiles{Files: secure.Files{Cert: s.TLSCertFile, Key: s.TLSKeyFile, ClientCA: s.TLSClientCAFile},
+		Tokens: s.TokenFile, SANs: s.TLSAllowSAN}
+}
+
+func (s *settings) setLevel(level *slog.LevelVar) {
+	_ = level.UnmarshalText([]byte(s.LogLevel)) // check has validated it
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"regexp"
 	"strings"
 
 	"fetchd/frontier/normal"
-	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
 
@@ -74,17 +72,4 @@ func hostKey(arg string) (string, error) {
 		return "", cli.UsageError("HOST", fmt.Sprint(err))
 	}
 	return host, nil
-}
-
-// unknownHost returns a note if host was never named to the frontier, because it may be misspelt.
-// Otherwise, and for an empty host, it returns an empty text. Call it before you change the host.
-func unknownHost(ctx context.Context, s store.Store, host string) (string, error) {
-	if host == "" {
-		return "", nil
-	}
-	known, err := s.Knows(ctx, host)
-	if known || err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("The frontier has no URL of %s.\n", host), nil
 }

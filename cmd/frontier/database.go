@@ -44,6 +44,25 @@ func (d database) with(ctx context.Context, a *app, m mode, f func(store.Store) 
 	return a.end(ctx, err)
 }
 
+// withHost is with, for a command about a host, which may be empty. The note says that the frontier does not
+// know it, because it may be misspelt, or is empty.
+func (d database) withHost(ctx context.Context, a *app, m mode, host string, f func(s store.Store, note string) error) int {
+	return d.with(ctx, a, m, func(s store.Store) error {
+		if host == "" {
+			return f(s, "")
+		}
+		known, err := s.Knows(ctx, host)
+		if err != nil {
+			return err
+		}
+		note := ""
+		if !known {
+			note = fmt.Sprintf("The frontier has no URL of %s.\n", host)
+		}
+		return f(s, note)
+	})
+}
+
 // open opens the database. The caller closes it.
 func (d database) open(ctx context.Context, m mode, config store.Config) (store.Store, error) {
 	if err := d.check(m); err != nil {

@@ -61,11 +61,7 @@ func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, c
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
-		note, err := unknownHost(ctx, s, host)
-		if err != nil {
-			return err
-		}
+	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
 		if err := change(s, ctx, host); err != nil {
 			return err
 		}

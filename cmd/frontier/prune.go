@@ -32,11 +32,7 @@ func (c *pruneCmd) run(ctx context.Context, a *app) int {
 	if c.DryRun {
 		m = readOnly
 	}
-	return c.with(ctx, a, m, func(s store.Store) error {
-		note, err := unknownHost(ctx, s, params.Host)
-		if err != nil {
-			return err
-		}
+	return c.withHost(ctx, a, m, params.Host, func(s store.Store, note string) error {
 		return c.prune(ctx, a, s, params, note)
 	})
 }
@@ -51,11 +47,10 @@ func (c *pruneCmd) params() (store.PruneParams, error) {
 		p.URLs = append(p.URLs, status)
 	}
 	if c.Host != nil {
-		host, err := hostKey(*c.Host)
-		if err != nil {
+		var err error
+		if p.Host, err = hostKey(*c.Host); err != nil {
 			return p, err
 		}
-		p.Host = host
 	}
 	for _, age := range []struct {
 		flag string

@@ -21,22 +21,14 @@ type retryCmd struct {
 }
 
 func (c *retryCmd) run(ctx context.Context, a *app) int {
-	if err := c.check(); err != nil {
+	host, err := "", c.check()
+	if err == nil && c.Host != nil {
+		host, err = hostKey(*c.Host)
+	}
+	if err != nil {
 		return a.end(ctx, err)
 	}
-	host := ""
-	if c.Host != nil {
-		key, err := hostKey(*c.Host)
-		if err != nil {
-			return a.end(ctx, err)
-		}
-		host = key
-	}
-	return c.with(ctx, a, existing, func(s store.Store) error {
-		note, err := unknownHost(ctx, s, host)
-		if err != nil {
-			return err
-		}
+	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
 		return c.retry(ctx, a, s, host, note)
 	})
 }
