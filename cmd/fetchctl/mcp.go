@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
-
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"fetchd/cmd/fetchctl/inside"
 	"fetchd/cmd/fetchctl/mcp"
@@ -56,33 +53,8 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 	if cli.IsTerminal(a.Out) {
 		a.Hintf("This is a server of the Model Context Protocol, which a client starts: docs/agents.md says how. Control-D ends it.")
 	}
-	return a.fail(ctx, c.Server, serveMCP(ctx, mcp.New(config), a.Streams))
+	return a.fail(ctx, c.Server, mcp.Serve(ctx, mcp.New(config), a.In, a.Out))
 }
-
-// serveMCP runs a session over std. It returns when the client has left or ctx ends.
-func serveMCP(ctx context.Context, s *sdk.Server, std cli.Streams) error {
-	in, feed := io.Pipe()
-	go func() {
-		_, err := io.Copy(feed, std.In)
-		_ = feed.CloseWithError(err) // it has no error
-	}()
-	// The end of the input cancels the calls in flight. Session.Close would wait for them.
-	defer context.AfterFunc(ctx, func() { _ = feed.Close() })()
-	session, err := s.Connect(ctx, &sdk.IOTransport{Reader: in, Writer: openWriter{std.Out}}, nil)
-	if err != nil {
-		return err
-	}
-	if err := session.Wait(); err != nil {
-		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the session broke: %w", err)}
-	}
-	return context.Cause(ctx)
-}
-
-// openWriter is a writer that stays open.
-type openWriter struct{ io.Writer }
-
-// Close implements io.Closer.
-func (openWriter) Close() error { return nil }
 
 // config returns the configuration of the tools. Errors are usage errors.
 func (c *mcpCmd) config() (mcp.Config, error) {
