@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fetchd/frontier/store"
-	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 	"fetchd/internal/typo"
 	"fetchd/internal/version"
@@ -239,28 +238,6 @@ func TestSafe(t *testing.T) {
 				t.Errorf("safe(%q) = %q, want %q", tt.text, got, tt.want)
 			}
 		})
-	}
-}
-
-func TestRelative(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_800_000_000, 0)
-	for _, tt := range []struct {
-		d    time.Duration
-		want string
-	}{
-		{0, "now"},
-		{499 * time.Millisecond, "now"},
-		{-499 * time.Millisecond, "now"},
-		{500 * time.Millisecond, "in 1s"},
-		{-time.Second, "1s ago"},
-		{4*time.Minute + 10*time.Second, "in 4m10s"},
-		{47*time.Hour + time.Minute, "in 47h1m0s"},
-		{-51 * time.Hour, "2d3h ago"},
-	} {
-		if got := why.Relative(now.Add(tt.d), now); got != tt.want {
-			t.Errorf("why.Relative(now%+v) = %q, want %q", tt.d, got, tt.want)
-		}
 	}
 }
 

@@ -45,14 +45,3 @@ func TestHints(t *testing.T) {
 		}
 	}
 }
-
-func TestRemedy(t *testing.T) {
-	t.Parallel()
-	for class, want := range map[string]string{
-		"":              `"frontier retry" tries again`,
-		"a new one\x1b": `"frontier retry --class a new one\x1b" tries these URLs again`,
-		"deadline":      `the fetch took longer than --total-timeout: raise it; "frontier retry --class deadline" tries these URLs again`,
-	} {
-		diff(t, class, want, why.Remedy(class))
-	}
-}

@@ -169,43 +169,6 @@ func TestRecordsOfAnotherService(t *testing.T) {
 	})
 }
 
-// TestRecordsCannotBeKept checks places that cannot take records. No request is made.
-func TestRecordsCannotBeKept(t *testing.T) {
-	t.Parallel()
-	s := startSite(t, site.Config{})
-	c := newCrawl(t, at(s, "/p/1"))
-	dir := t.TempDir()
-	file, stores := filepath.Join(dir, "file"), filepath.Join(dir, "stores.yaml")
-	for name, text := range map[string]string{file: "", stores: `stores: {pages: {url: "file://` + dir + `/pages"}, crawl: {url: "warc+file://` + dir + `/warc"}}`} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tt := range []struct {
-		name  string
-		flags []string
-		code  int
-		told  string
-	}{
-		{"a file", []string{"--warc", file}, cli.ExitOutput, "--warc: store warc: "},
-		{"under a file", []string{"--warc", filepath.Join(file, "warc")}, cli.ExitOutput, "give a directory or a store that you can write to"},
-		{"a URL with parameters", []string{"--warc", "warc+file://" + dir + "?x=1"}, cli.ExitOutput, "--warc: the URL must be warc+file:///DIR"},
-		{"a URL for bodies", []string{"--warc", "file://" + dir}, cli.ExitOutput, "--warc: the URL must be warc+file:///DIR"},
-		{"a bucket without a file", []string{"--warc", "warc+s3://bucket?region=r"}, cli.ExitUsage, "--warc: a place with credentials must be in a file"},
-		{"a store for bodies", []string{"--warc", "pages", "--stores-file", stores}, cli.ExitUsage, `--warc: "pages" is not a store for WARC files of ` + stores},
-		{"no store", []string{"--warc", dir, "--stores-file", stores}, cli.ExitUsage, "is not a store for WARC files of " + stores + ": name one of that file, or remove --stores-file"},
-		{"bodies in a store for records", []string{"--bodies", "crawl", "--stores-file", stores}, cli.ExitUsage, `--bodies: "crawl" is not a store for bodies of ` + stores},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := c.in(t)
-			got := c.run(inside(s.Port()), tt.flags...)
-			if got.code != tt.code || !strings.Contains(got.err, tt.told) || s.Count() != 0 {
-				t.Errorf("exit status %d, %q, %d requests; want %d and %q, and none", got.code, got.err, s.Count(), tt.code, tt.told)
-			}
-		})
-	}
-}
-
 // TestRecordsInterrupted checks that a run that is stopped leaves whole files.
 func TestRecordsInterrupted(t *testing.T) {
 	t.Parallel()

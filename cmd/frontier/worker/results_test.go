@@ -2,12 +2,14 @@ package worker
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"fetchd/frontier"
+	"fetchd/internal/cli"
 )
 
 // TestPlace checks where the values of --bodies and --stores-file lead.
@@ -58,6 +60,49 @@ func TestPlace(t *testing.T) {
 			const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 			if _, err := os.Stat(filepath.Join(tt.there, fmt.Sprintf("sha256/%.2s/%s", empty, empty))); err != nil {
 				t.Errorf("the empty body is not there: %v", err)
+			}
+		})
+	}
+}
+
+// TestUnusablePlaces checks places that cannot take results.
+func TestUnusablePlaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, set := filepath.Join(dir, "file"), filepath.Join(dir, "stores.yaml")
+	for name, text := range map[string]string{file: "", set: `stores: {pages: {url: "file://` + dir + `/pages"}, crawl: {url: "warc+file://` + dir + `/warc"},
+  bucket: {url: "s3://bucket?region=r&endpoint=http://127.0.0.1:1&use_path_style=true", access-key-id: id, secret-access-key: secret}}`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		results Results
+		code    int
+		fault   string
+	}{
+		{"bodies to a file", Results{Bodies: file}, cli.ExitOutput, "--bodies: store bodies: "},
+		{"bodies under a file", Results{Bodies: filepath.Join(file, "pages")}, cli.ExitOutput, "give a directory or a store that you can write to"},
+		{"bodies to a URL with parameters", Results{Bodies: "file://" + dir + "?secret=1"}, cli.ExitOutput, "--bodies: the URL must be file:///DIR"},
+		{"bodies to a bucket that is not there", Results{Bodies: "bucket", StoresFile: set}, cli.ExitOutput, "--bodies: store bucket: "},
+		{"bodies to a store for records", Results{Bodies: "crawl", StoresFile: set}, cli.ExitUsage, `--bodies: "crawl" is not a store for bodies of ` + set},
+		{"outcomes to a folder", Results{Outcomes: dir}, cli.ExitOutput, "write: open " + dir + ": is a directory"},
+		{"outcomes to a folder that is not there", Results{Outcomes: filepath.Join(dir, "no", "file")}, cli.ExitOutput, "no such file or directory"},
+		{"records to a file", Results{WARC: file}, cli.ExitOutput, "--warc: store warc: "},
+		{"records under a file", Results{WARC: filepath.Join(file, "warc")}, cli.ExitOutput, "give a directory or a store that you can write to"},
+		{"records to a URL with parameters", Results{WARC: "warc+file://" + dir + "?x=1"}, cli.ExitOutput, "--warc: the URL must be warc+file:///DIR"},
+		{"records to a URL for bodies", Results{WARC: "file://" + dir}, cli.ExitOutput, "--warc: the URL must be warc+file:///DIR"},
+		{"records to a bucket without a file", Results{WARC: "warc+s3://bucket?region=r"}, cli.ExitUsage, "--warc: a place with credentials must be in a file"},
+		{"records to a store for bodies", Results{WARC: "pages", StoresFile: set}, cli.ExitUsage, `--warc: "pages" is not a store for WARC files of ` + set},
+		{"records to no store", Results{WARC: dir, StoresFile: set}, cli.ExitUsage, "is not a store for WARC files of " + set + ": name one of that file, or remove --stores-file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, stop, err := tt.results.open(t.Context(), &frontier.Config{MaxBodyBytes: 1, Logger: slog.New(slog.DiscardHandler)}, true)
+			defer stop()
+			if text := fmt.Sprint(err); cli.CodeOf(err) != tt.code || !strings.Contains(text, tt.fault) || strings.Contains(text, "secret") {
+				t.Errorf("open = %v, exit code %d; want %q and %d", err, cli.CodeOf(err), tt.fault, tt.code)
 			}
 		})
 	}
