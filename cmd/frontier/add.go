@@ -3,26 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"fetchd/cmd/frontier/crawl"
+	"fetchd/cmd/frontier/feed"
 	"fetchd/cmd/frontier/progress"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
-)
-
-const (
-	// batchSize is the number of entries in one Put.
-	batchSize = 1000
-	// maxReports is the number of bad lines that are reported without --verbose.
-	maxReports = 100
-	// putEvery is the longest time that an entry waits for others.
-	putEvery = time.Second
 )
 
 // addCmd is "frontier add".
@@ -42,11 +32,11 @@ type addCmd struct {
 }
 
 func (c *addCmd) run(ctx context.Context, a *app) int {
-	sources, err := sources(c.URL, c.Input, c.Sitemap, a.In)
-	if err != nil {
-		return a.end(ctx, err)
+	sources, err := feed.Sources(c.URL, c.Input, c.Sitemap, a.In)
+	if err == nil {
+		err = c.check()
 	}
-	if err := c.check(); err != nil {
+	if err != nil {
 		return a.end(ctx, err)
 	}
 	wanted, metadata, err := c.narrow()
@@ -54,9 +44,23 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, Line: progress.NewLine(a.Err), verbose: c.Verbose, priority: c.Priority, wanted: wanted, metadata: metadata,
-			limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
-		return ad.add(ctx, sources)
+		f := &feed.Feed{Line: progress.NewLine(a.Err), Store: s, Clean: safe, Verbose: c.Verbose, Priority: c.Priority, Scope: wanted, Metadata: metadata,
+			Limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
+		err := f.Add(ctx, sources)
+		switch {
+		case ctx.Err() != nil:
+			a.Errorf("interrupted: %s", f.Done())
+			a.Hintf("What was added stays. Run the same command again to continue: URLs that exist already do not change.")
+			return cli.PrintedError(cli.ExitInterrupted, "interrupted")
+		case err != nil:
+			return fmt.Errorf("%s: %w", f.Done(), err)
+		}
+		out := &cli.Printer{W: a.Out}
+		out.Printf("%s\n", f.Sum())
+		if err := out.End(); err != nil || f.Bad == 0 {
+			return err
+		}
+		return cli.PrintedError(cli.ExitBadInput, "some input was bad")
 	})
 }
 
@@ -109,179 +113,4 @@ func (c *addCmd) named() []string {
 		}
 	}
 	return all
-}
-
-// adder puts entries into the store in batches.
-type adder struct {
-	*progress.Line
-	store    store.Store
-	app      *app
-	verbose  bool
-	priority int
-	wanted   *scope.Scope // nil allows everything
-	metadata string       // of sitemaps
-	limits   store.Limits
-
-	batch []entry
-	last  *entry // the last entry that was put
-	read  int64
-	added int64
-	known int64
-	bad   int64
-	other int64 // that the scope has left out
-	over  int64 // that a limit has left out
-}
-
-// add puts the entries of all sources, and prints the result.
-func (ad *adder) add(ctx context.Context, sources []source) error {
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	entries := make(chan entry, batchSize/4)
-	// Nothing waits for this goroutine, because a read of standard input cannot be interrupted.
-	go func() {
-		defer close(entries)
-		readAll(reading, sources, entries)
-	}()
-	err := ad.drain(ctx, entries)
-	ad.Clear()
-	if n := ad.bad - maxReports; n > 0 && !ad.verbose {
-		ad.Printf("%s more; --verbose reports them all\n", cli.Count(n, "bad line"))
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ad.interrupted()
-	case err != nil:
-		return fmt.Errorf("%s: %w", ad.progressText(), err)
-	}
-	out := &cli.Printer{W: ad.app.Out}
-	out.Printf("%s\n", ad.sum())
-	if err := out.End(); err != nil {
-		return err
-	}
-	if ad.bad > 0 {
-		return cli.PrintedError(cli.ExitBadInput, "some input was bad")
-	}
-	return nil
-}
-
-// drain puts entries until there are no more.
-func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
-	tick := time.NewTicker(putEvery)
-	defer tick.Stop()
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var err error
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-			err = ad.put(ctx)
-			ad.Show(ad.read, cli.Count(ad.read, "URL")+" read")
-		case e, more := <-entries:
-			if !more {
-				return errors.Join(ctx.Err(), ad.put(ctx))
-			}
-			ad.read++
-			ad.batch = append(ad.batch, e)
-			if len(ad.batch) == batchSize {
-				err = ad.put(ctx)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// put puts the batch, and reports its bad entries in order.
-func (ad *adder) put(ctx context.Context) error {
-	if len(ad.batch) == 0 {
-		return nil
-	}
-	entries := make([]store.Entry, 0, len(ad.batch))
-	place := make([]int, 0, len(ad.batch)) // index in the batch of each entry
-	for i, e := range ad.batch {
-		if e.Err == nil && ad.wants(e) {
-			entries, place = append(entries, ad.entry(e)), append(place, i)
-		}
-	}
-	if len(entries) > 0 {
-		r, err := ad.store.Put(ctx, entries, ad.limits)
-		if err != nil {
-			return err
-		}
-		ad.added += r.Added
-		ad.known += r.Known
-		ad.over += r.Over + r.OverHost
-		for _, bad := range r.Bad {
-			ad.batch[place[bad.Index]].Err = bad.Err
-		}
-	}
-	for _, e := range ad.batch {
-		if e.Err != nil {
-			ad.report(e)
-		}
-	}
-	last := ad.batch[len(ad.batch)-1]
-	ad.last, ad.batch = &last, ad.batch[:0]
-	return nil
-}
-
-// wants reports whether an entry is in the scope. A URL without a normal form is, because Put reports
-// it.
-func (ad *adder) wants(e entry) bool {
-	if ad.wanted == nil {
-		return true
-	}
-	u, err := normal.NormalizeURL(e.URL)
-	if err != nil || e.Sitemap && ad.wanted.AllowsSitemap(u) || !e.Sitemap && ad.wanted.Allows(u) {
-		return true
-	}
-	ad.other++
-	return false
-}
-
-func (ad *adder) entry(e entry) store.Entry {
-	to := store.Entry{URL: e.URL, Priority: ad.priority, Changed: e.Changed}
-	if e.Sitemap {
-		to.Kind, to.Metadata = store.Sitemap, ad.metadata
-	}
-	return to
-}
-
-// report prints what is wrong with an entry. The reason does not contain the entry, because a URL
-// may contain a password.
-func (ad *adder) report(e entry) {
-	ad.bad++
-	if ad.bad > maxReports && !ad.verbose {
-		return
-	}
-	ad.Clear()
-	ad.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.Err)))
-}
-
-func (ad *adder) sum() string {
-	text := fmt.Sprintf("%d added, %d known, %d bad", ad.added, ad.known, ad.bad)
-	if ad.other > 0 {
-		text += fmt.Sprintf(", %d left out", ad.other)
-	}
-	if ad.over > 0 {
-		text += fmt.Sprintf(", %d over a limit", ad.over)
-	}
-	return text
-}
-
-// progressText returns the last entry that was put, and the counts.
-func (ad *adder) progressText() string {
-	if ad.last == nil {
-		return "nothing was added"
-	}
-	return fmt.Sprintf("the last line added was %s (%s)", ad.last.where(), ad.sum())
-}
-
-func (ad *adder) interrupted() error {
-	ad.app.Errorf("interrupted: %s", ad.progressText())
-	ad.app.Hintf("What was added stays. Run the same command again to continue: URLs that exist already do not change.")
-	return cli.PrintedError(cli.ExitInterrupted, "interrupted")
 }

@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fetchd/cmd/frontier/progress"
 	"fetchd/cmd/frontier/site"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -134,7 +133,7 @@ func TestAddSources(t *testing.T) {
 // Bad lines keep their numbers in later batches, and a hundred of them are reported.
 func TestAddManyLines(t *testing.T) {
 	t.Parallel()
-	const lines = 3*batchSize + 1
+	const lines = 3001 // more than three batches
 	var list strings.Builder
 	bad := 0
 	for n := 1; n <= lines; n++ {
@@ -150,7 +149,7 @@ func TestAddManyLines(t *testing.T) {
 		told int
 		end  string
 	}{
-		{"--verbose=false", maxReports, "50 bad lines more; --verbose reports them all\n"},
+		{"--verbose=false", 100, "50 bad lines more; --verbose reports them all\n"},
 		{"--verbose", bad, ""},
 	} {
 		t.Run(tt.flag, func(t *testing.T) {
@@ -243,44 +242,13 @@ func TestAddDatabaseFails(t *testing.T) {
 	c := newCrawl(t)
 	c.exec(`CREATE TRIGGER full BEFORE INSERT ON urls WHEN (SELECT count(*) FROM urls) >= 1500 BEGIN SELECT RAISE(ABORT, 'it is full'); END`)
 	var list strings.Builder
-	for n := range 2 * batchSize {
+	for n := range 2000 { // two batches
 		fmt.Fprintf(&list, "http://a.test/%d\n", n)
 	}
 	got := c.add(list.String(), "-i", "-")
 	if want := "frontier: the last line added was stdin:1000 (1000 added, 0 known, 0 bad): put URLs: "; got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, want) {
 		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, cli.ExitDatabase, want)
 	}
-}
-
-func TestAddOnTerminal(t *testing.T) {
-	t.Parallel()
-	c := newCrawl(t)
-	synctest.Test(t, func(t *testing.T) {
-		in, stdin := io.Pipe()
-		go func() {
-			_, _ = io.WriteString(stdin, "http://a.test/1\nhttp://a.test/2\n") // the pipe has a reader
-			time.Sleep(1500 * time.Millisecond)                                //nolint:forbidigo // time in a bubble
-			_, _ = io.WriteString(stdin, "bad\n")
-			_ = stdin.Close()
-		}()
-		var out, told bytes.Buffer
-		c.t = t
-		c.store(func(s store.Store) error {
-			a := &app{Program: cli.Program{Streams: cli.Streams{In: in, Out: &out, Err: &told}}}
-			sources, err := sources(nil, []string{"-"}, nil, in)
-			if err != nil {
-				return err
-			}
-			ad := &adder{store: s, app: a, Line: progress.NewLine(&told)}
-			ad.Terminal = true
-			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != cli.ExitBadInput {
-				t.Errorf("exit status %d, want %d", code, cli.ExitBadInput)
-			}
-			return nil
-		})
-		diff(t, "output", "2 added, 0 known, 1 bad\n", out.String())
-		diff(t, "errors", "\r\x1b[K2 URLs read, 2/s\r\x1b[Kstdin:3: URL has the wrong scheme: it has none\n", told.String())
-	})
 }
 
 // TestAddKinds checks what add stores besides URLs.

@@ -117,3 +117,11 @@ func CodingOf(r *pb.HttpResponse) string {
 	}
 	return ""
 }
+
+// cut shortens s to width characters.
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:max(width-1, 0)]) + "…"
+}

@@ -56,5 +56,3 @@ func (l *lines) write(r frontier.Record) error {
 	}
 	return nil
 }
-
-func (l *lines) Close() error { return l.close() }

@@ -53,7 +53,7 @@ func (r *Results) open(ctx context.Context, c *frontier.Config, inside bool) (re
 		if err != nil {
 			return nil, closeAll, err
 		}
-		opened = append(opened, func() { _ = lines.Close() }) // every line was written completely before
+		opened = append(opened, func() { _ = lines.close() }) // every line was written completely before
 		c.Recorded = lines.write
 	}
 	var set *stores.Set

@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"context"
@@ -22,31 +22,31 @@ type entry struct {
 // where returns the place of an entry: "FILE:LINE".
 func (e *entry) where() string { return fmt.Sprintf("%s:%d", e.source, e.Line) }
 
-// source is a source of entries.
-type source struct {
+// Source is a source of entries.
+type Source struct {
 	name string // in reports
 	open func() (io.ReadCloser, error)
 	read func(io.Reader) iter.Seq[sitemap.Entry]
 }
 
-// sources returns the sources on the command line in order: arguments, lists, sitemaps. It finds
-// unreadable files before anything is added.
-func sources(urls, lists, sitemaps []string, stdin io.Reader) ([]source, error) {
-	var all []source
+// Sources returns the sources of a command line in order: URLs, lists, sitemaps. It finds unreadable files
+// before anything is added.
+func Sources(urls, lists, sitemaps []string, stdin io.Reader) ([]Source, error) {
+	var all []Source
 	if len(urls) > 0 {
-		all = append(all, source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments(urls, false) }})
+		all = append(all, Source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments(urls, false) }})
 	}
 	standard := 0
 	files := func(flag string, names []string, read func(io.Reader) iter.Seq[sitemap.Entry]) error {
 		for _, name := range names {
 			if flag == "--sitemap" && isURL(name) {
-				all = append(all, source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments([]string{name}, true) }})
+				all = append(all, Source{"argument", empty, func(io.Reader) iter.Seq[sitemap.Entry] { return arguments([]string{name}, true) }})
 				continue
 			}
-			s := source{name, func() (io.ReadCloser, error) { return os.Open(name) }, read}
+			s := Source{name, func() (io.ReadCloser, error) { return os.Open(name) }, read}
 			if name == "-" {
 				standard++
-				s = source{"stdin", func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }, read}
+				s = Source{"stdin", func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }, read}
 			} else if err := readable(name); err != nil {
 				return cli.UsageError(flag, fmt.Sprint(err))
 			}
@@ -87,7 +87,7 @@ func readable(name string) error {
 }
 
 // readAll sends the entries of sources until ctx ends.
-func readAll(ctx context.Context, sources []source, to chan<- entry) {
+func readAll(ctx context.Context, sources []Source, to chan<- entry) {
 	for _, s := range sources {
 		for e := range s.entries() {
 			select {
@@ -101,7 +101,7 @@ func readAll(ctx context.Context, sources []source, to chan<- entry) {
 
 // entries reads the source to its end, compressed or not. An entry with an error replaces what
 // cannot be read.
-func (s source) entries() iter.Seq[sitemap.Entry] {
+func (s Source) entries() iter.Seq[sitemap.Entry] {
 	return func(yield func(sitemap.Entry) bool) {
 		f, err := s.open()
 		if err != nil {
