@@ -43,8 +43,9 @@ To handle an outcome in your program, look at these fields in this order:
 | needs_auth | fetch again with other credentials |
 | permanent | do not fetch again |
 
-For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503, and
-[the rules](#the-rules) are at the end of this page.
+For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503.
+
+[Stop reasons](quickstart.md#find-out-why-a-fetch-failed) say why no other attempt was made.
 
 ## Names
 
@@ -52,11 +53,10 @@ A value of the contract, such as an error class, has two spellings:
 
 | where | for example |
 |---|---|
-| JSON (the HTTP API, ` + "`fetchctl --json`" + `) and generated stubs: the full name in fetch.proto | ` + "`ERROR_CLASS_HTTP_SERVER_ERROR`" + `, ` + "`FAILURE_TYPE_TRANSIENT`" + `, ` + "`OUTCOME_KIND_FAILED`" + ` |
-| everywhere else (logs, metrics, HTTP headers, output of the programs, strings in the Python and Node packages, columns of frontier, this page): without its prefix, in lower case | ` + "`http_server_error`" + `, ` + "`transient`" + `, ` + "`failed`" + ` |
+| JSON and generated stubs: the full name in fetch.proto | ` + "`ERROR_CLASS_HTTP_SERVER_ERROR`" + `, ` + "`FAILURE_TYPE_TRANSIENT`" + `, ` + "`OUTCOME_KIND_FAILED`" + ` |
+| everywhere else, also in the Python and Node packages: without its prefix, in lower case | ` + "`http_server_error`" + `, ` + "`transient`" + `, ` + "`failed`" + ` |
 
-Fields have the names of fetch.proto, such as ` + "`retry_after`" + `, in every JSON that fetchd writes. It reads camelCase (` + "`retryAfter`" + `) too. A gRPC code is written as gRPC does, such as ` + "`INVALID_ARGUMENT`" + `.
-Fields with default values are written, so ` + "`\"retryable\": false`" + ` is there.
+Fields have the names of fetch.proto, such as ` + "`retry_after`" + `, in every JSON that fetchd writes, also if they have default values. It reads camelCase (` + "`retryAfter`" + `) too. A gRPC code is written as gRPC does, such as ` + "`INVALID_ARGUMENT`" + `.
 
 ## Error classes
 
@@ -79,16 +79,13 @@ Classes may be added. If you do not know one, use the failure type and ` + "`ret
 ` + "```" + `
 connect_refused    example.com (192.0.2.7:443): dial tcp: connect: connection refused
 dns_not_found      no-such.example: lookup: no such host
-connect_failure    example.com: the proxy answers CONNECT with status 407 Proxy Authentication Required
 tls_certificate    example.com (192.0.2.7:443): tls: failed to verify certificate: x509: certificate is valid for example.net, not example.com
 http_server_error  example.com (192.0.2.7:443): status 503 Service Unavailable
-body_interrupted   example.com (192.0.2.7:443): status 200 OK: read tcp: read: connection reset by peer
 ` + "```" + `
 
-Do not parse it: it may change with any version, and may quote the origin. The original error is in the log of the service.
+Do not parse it: it may change with any version, and may quote the origin.
 
-If a certificate was rejected, ` + "`exchange.certificate`" + ` of the last hop describes it: its subject, its issuer, when it expires, and its SHA-256. ` + "`fetchctl get`" + ` prints it. With
-` + "`EVENT_LEVEL_ALL`" + ` every hop describes the certificate of its origin, and has the cipher suite and the protocol of ALPN.
+If a certificate was rejected, ` + "`exchange.certificate`" + ` of the last hop describes it. With ` + "`EVENT_LEVEL_ALL`" + ` every hop describes the certificate of its origin, and has the cipher suite and the protocol of ALPN.
 
 ## The rules
 
