@@ -16,8 +16,8 @@ import (
 )
 
 // The tests in this file read the URL test data of github.com/web-platform-tests/wpt from the folder
-// $FETCHD_TEST_SETS. docs/frontier.md says where to get them, and has the figures that the tests
-// print. Any difference without a known reason fails.
+// $FETCHD_TEST_SETS. docs/frontier.md says where to get them. Any difference without
+// a known reason fails.
 
 // webPlatformCases reads a file of cases, and skips the test if there is no folder.
 func webPlatformCases[T any](t *testing.T, name string) []T {

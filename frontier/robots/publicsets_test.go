@@ -16,8 +16,7 @@ import (
 )
 
 // The tests in this file read public test sets from the folder $FETCHD_TEST_SETS. docs/frontier.md
-// says where to get them, and has the figures that the tests print. Any difference without a known
-// reason fails.
+// says where to get them. Any difference without a known reason fails.
 
 // publicSet returns the path of a set, and skips the test if there is no folder.
 func publicSet(t *testing.T, path string) string {
