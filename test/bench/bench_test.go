@@ -163,12 +163,12 @@ func TestValue(t *testing.T) {
 		want []string
 	}{
 		{row{name: "ratio", of: subject{name: "a"}, base: subject{name: "b"}, figure: serviceCPU, goal: report.AtMost(1.2)},
-			[]string{"ratio", "", "2.00 [1.00–3.00]", "≤ 1.2", "**missed by 0.80**", "", "2.50 " + serviceCPU.unit, "1.50 " + serviceCPU.unit}},
+			[]string{"ratio", "", "2.00 [1.00–3.00]", "≤ 1.2", "**missed by 0.80**", "", "2.50 / 1.50 " + serviceCPU.unit}},
 		{row{name: "with the heap rule", of: subject{name: "a"}, base: subject{name: "b"}, heap: subject{name: "a"}, figure: serviceCPU, goal: report.AtMost(2)},
-			[]string{"with the heap rule", "", "2.00 [1.00–3.00]", "≤ 2", "met", "1.00 [1.00–1.00]", "2.50 " + serviceCPU.unit, "1.50 " + serviceCPU.unit}},
+			[]string{"with the heap rule", "", "2.00 [1.00–3.00]", "≤ 2", "met", "1.00 [1.00–1.00]", "2.50 / 1.50 " + serviceCPU.unit}},
 		{row{name: "difference", of: subject{name: "a"}, base: subject{name: "b"}, figure: p50, mode: difference, goal: report.AtMost(4)},
-			[]string{"difference", "", "4.00 [3.00–5.00] " + p50.unit, "≤ 4", "met", "", "8.00 " + p50.unit, "4.00 " + p50.unit}},
-		{row{name: "alone", of: subject{name: "a"}, figure: rate, mode: alone}, []string{"alone", "", "5.00 [5.00–5.00] fetches/s", "", "", "", "5.00 fetches/s", ""}},
+			[]string{"difference", "", "4.00 [3.00–5.00] " + p50.unit, "≤ 4", "met", "", "8.00 / 4.00 " + p50.unit}},
+		{row{name: "alone", of: subject{name: "a"}, figure: rate, mode: alone}, []string{"alone", "", "5.00 [5.00–5.00] fetches/s", "", "", "", "5.00 fetches/s"}},
 	} {
 		if diff := cmp.Diff(row.want, m.cells(row.row)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", row.row.name, diff)

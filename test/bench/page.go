@@ -19,9 +19,7 @@ func newPage(results []measured, leftOut []string) *report.Page {
 		}
 		for _, s := range m.subjects() {
 			switch {
-			case len(m.runs[s.name]) == 0 || s.decide:
-			case s.hold:
-				p.Held = append(p.Held, []string{s.name, report.Number(float64(s.open)), m.spread(s.name, memory).String()})
+			case len(m.runs[s.name]) == 0 || s.decide || s.hold:
 			default:
 				p.Lines = append(p.Lines, m.line(s))
 			}
@@ -55,22 +53,22 @@ func (m *measured) cells(r row) []string {
 	if strings.HasPrefix(verdict, "missed") {
 		verdict = "**" + verdict + "**"
 	}
-	cells := []string{r.name, r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", "", ""}
+	cells := []string{r.name, r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", ""}
 	if r.heap.name != "" {
 		cells[5] = report.SpreadOf(report.Ratios(m.values(r.of.name, r.figure), m.values(r.heap.name, r.figure))).String()
 	}
-	for i, name := range []string{r.of.name, r.base.name} {
-		if name != "" {
-			cells[6+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
-		}
+	cells[6] = report.Number(m.spread(r.of.name, r.figure).Median)
+	if r.base.name != "" {
+		cells[6] += " / " + report.Number(m.spread(r.base.name, r.figure).Median)
 	}
+	cells[6] += " " + r.figure.unit
 	return cells
 }
 
 // line returns the medians of a subject's figures. A figure that was not measured is empty.
 func (m *measured) line(s subject) []string {
 	cells := []string{m.title, s.name}
-	for _, f := range []figure{rate, serviceCPU, callerCPU, originCPU, p50, p90, p99, allocations, allocated, peak} {
+	for _, f := range []figure{rate, serviceCPU, callerCPU, originCPU, p50, p99, allocations, allocated, peak} {
 		cell := ""
 		if v := m.spread(s.name, f).Median; v != 0 {
 			cell = report.Number(v)

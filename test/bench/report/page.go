@@ -29,7 +29,6 @@ type Page struct {
 	Command string     // repeats the measurement
 	Goals   [][]string // the comparisons; see goalsHead
 	Lines   [][]string // the absolute figures; see linesHead
-	Held    [][]string // the memory of waiting fetches
 	LeftOut []string   // what could not be measured, and why
 	ByHand  string     // the part that people write; see [ByHand]
 	Plots   []Plot
@@ -40,8 +39,8 @@ type Plot struct{ Title, Name, SVG string }
 
 // The headings of the tables.
 var (
-	goalsHead = []string{"case", "what", "ratio or figure", "goal", "", "ratio to the relay with fetchd's heap rule", "of", "compared with"}
-	linesHead = []string{"case", "subject", "fetches/s", "service CPU", "caller CPU", "origin CPU", "p50", "p90", "p99", "allocations", "KiB allocated", "memory"}
+	goalsHead = []string{"case", "what", "ratio or figure", "goal", "", "ratio to the relay with fetchd's heap rule", "of / compared with"}
+	linesHead = []string{"case", "subject", "fetches/s", "service CPU", "caller CPU", "origin CPU", "p50", "p99", "allocations", "KiB allocated", "memory"}
 )
 
 const introduction = `# Benchmarks
@@ -52,15 +51,12 @@ Written by ` + "`go run ./test/bench`" + `. The text between the marks "by hand"
 const method = `
 ## How it is measured
 
-- The origin, fetchd, the relay and the caller are separate processes on one machine and use loopback. The origin is a plain net/http server. fetchd is the released program with its defaults: guard,
-  metrics, and a log line for each fetch, written to a file. Its egress policy allows only loopback and the origin's ports.
-- The bare relay is a server of the same API in at most 150 lines ([bench/relay](../test/bench/relay/relay.go)). It makes one net/http request and returns the response, with the same transport and gRPC settings, and does nothing else.
+- The origin (a plain net/http server), fetchd, the relay and the caller are separate processes on one machine and use loopback. fetchd is the released program with its defaults: guard, metrics, and a log line for each fetch.
+- The bare relay is a server of the same API in at most 150 lines ([bench/relay](../test/bench/relay/relay.go)). It makes one net/http request and returns the response, with the same transport and gRPC settings.
   Its heap stays at 4 MiB, so Go collects garbage often. The second ratio is to the same relay with fetchd's rule for the heap.
-- A load is a closed loop: a fixed number of fetches are in flight, and each one that ends is followed by the next. Every response must be a 200 with a body of the right length. A failed fetch ends the run, except in the
-  cases with faults.
+- A load is a closed loop: a fixed number of fetches are in flight, and each one that ends is followed by the next. A failed fetch ends the run, except in the cases with faults.
 - The subjects of a case are measured in turn, forwards in one round and backwards in the next. Each round gives a ratio. The table shows the median, minimum and maximum.
-- CPU time is read from the kernel's clock of each process at the start and at the end of the measured time, and divided by the number of fetches that ended in between. Latencies are those that the caller saw. Memory is
-  resident memory. For waiting fetches it is what the process holds with 10,000 of them minus what it held before, three seconds after the last one started, with the default garbage collector.
+- CPU time is read from the kernel's clock of each process, and divided by the number of fetches that ended. Latencies are those that the caller saw. Memory is resident memory. For waiting fetches it is what the process holds with 10,000 of them minus what it held before.
 - All programs share the cores of the machine, so rates are those of the whole system. The ratios of CPU time do not depend on that.
 `
 
@@ -87,10 +83,6 @@ func (p *Page) Markdown() string {
 	}
 	out.WriteString("\n## Absolute figures\n\nMedians of the rounds. CPU in µs per fetch, latencies in µs, peak memory in MiB. Allocations and memory are those of the service, or of the caller if there is no service.\n\n")
 	table(&out, linesHead, p.Lines)
-	if len(p.Held) > 0 {
-		out.WriteString("\n## Memory of waiting fetches\n\n")
-		table(&out, []string{"subject", "in flight", "KiB each"}, p.Held)
-	}
 	if len(p.LeftOut) > 0 {
 		out.WriteString("\n## Left out\n\n")
 		for _, why := range p.LeftOut {
