@@ -45,7 +45,7 @@ var (
 
 const introduction = `# Benchmarks
 
-Written by ` + "`go run ./test/bench`" + `. The text between the marks "by hand" is kept; the next run replaces the rest.
+Written by ` + "`go run ./test/bench`" + `, which also prints the rate, the latencies and the memory of each subject. The text between the marks "by hand" is kept; the next run replaces the rest.
 `
 
 const method = `
@@ -60,10 +60,12 @@ const method = `
 - All programs share the cores of the machine, so rates are those of the whole system. The ratios of CPU time do not depend on that.
 `
 
-// Summary returns the comparisons, for a terminal.
+// Summary returns the comparisons and the absolute figures, for a terminal.
 func (p *Page) Summary() string {
 	var out strings.Builder
 	table(&out, goalsHead, p.Goals)
+	out.WriteString("\nMedians. CPU in µs per fetch, latencies in µs, peak memory in MiB, allocations and memory of the service, or of the caller without one:\n\n")
+	table(&out, linesHead, p.Lines)
 	for _, why := range p.LeftOut {
 		fmt.Fprintf(&out, "left out: %s\n", why)
 	}
@@ -81,8 +83,6 @@ func (p *Page) Markdown() string {
 	for _, plot := range p.Plots {
 		fmt.Fprintf(&out, "\n![%s](benchmarks/%s)\n", plot.Title, plot.Name)
 	}
-	out.WriteString("\n## Absolute figures\n\nMedians of the rounds. CPU in µs per fetch, latencies in µs, peak memory in MiB. Allocations and memory are those of the service, or of the caller if there is no service.\n\n")
-	table(&out, linesHead, p.Lines)
 	if len(p.LeftOut) > 0 {
 		out.WriteString("\n## Left out\n\n")
 		for _, why := range p.LeftOut {

@@ -76,7 +76,7 @@ func TestByHand(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	got := example().Summary()
-	for _, want := range []string{"| unary | one compared with another | 1.17 [1.10–1.25] | ≤ 1.2 | met |  | 52.1 / 44.4 µs |\n", "left out: c: exit status 1\n"} {
+	for _, want := range []string{"| unary | one compared with another | 1.17 [1.10–1.25] | ≤ 1.2 | met |  | 52.1 / 44.4 µs |\n", "\n| 1 KiB | a | 12,345 | ", "left out: c: exit status 1\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the summary does not contain %q:\n%s", want, got)
 		}
