@@ -8,9 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +18,7 @@ import (
 )
 
 // differences are all differences between the fields of wget's records and ours, by the type of the
-// record and the field. docs/warc.md has the same table.
+// record and the field.
 var differences = map[string]string{
 	"request WARC-Target-URI: another form":  "wget puts the URI between `<` and `>`, as WARC/1.0 says",
 	"response WARC-Target-URI: another form": "wget puts the URI between `<` and `>`, as WARC/1.0 says",
@@ -101,7 +99,6 @@ func TestPeers(t *testing.T) {
 			t.Errorf("a difference that is in the list and was not found: %s", d)
 		}
 	}
-	wantDocumented(t)
 }
 
 // exchange is a request with its response.
@@ -179,20 +176,4 @@ func form(value string) string {
 		return fmt.Sprintf("date of %d", len(value))
 	}
 	return value
-}
-
-// wantDocumented checks that docs/warc.md has a row for each difference.
-func wantDocumented(t *testing.T) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/warc.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range slices.Sorted(maps.Keys(differences)) {
-		what, kind, _ := strings.Cut(d, ": ")
-		record, field, _ := strings.Cut(what, " ")
-		if row := fmt.Sprintf("| `%s` | `%s` | %s | %s |", record, field, kind, differences[d]); !strings.Contains(string(text), row) {
-			t.Errorf("docs/warc.md does not have the row\n%s", row)
-		}
-	}
 }
