@@ -4,19 +4,9 @@ import (
 	"container/list"
 	"context"
 	"maps"
-	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 )
 
@@ -31,7 +21,7 @@ type admission struct {
 	things  string // the name of what it counts, for messages
 
 	mu       sync.Mutex
-	limits   *Limits
+	limits   *slotLimits
 	inFlight int
 	callers  map[string]int
 	waiting  map[string]*waiter // by caller
@@ -41,6 +31,20 @@ type admission struct {
 	admitted uint64             // number of fetches admitted so far
 	last     string             // the caller that was admitted last
 	wake     *time.Timer        // ends the claims that keep tasks waiting; nil: not running
+}
+
+// slotLimits limits the fetches in flight.
+type slotLimits struct {
+	Fetches, PerCaller int
+	OfCallers          map[string]int // replaces PerCaller for these callers
+}
+
+// of returns how many fetches a caller may have in flight.
+func (l *slotLimits) of(caller string) int {
+	if n, own := l.OfCallers[caller]; own {
+		return n
+	}
+	return l.PerCaller
 }
 
 // waiter is a caller that waits for a slot: with tasks of FetchMany, or with a claim, because a
@@ -71,12 +75,12 @@ const (
 	maxClaims = 64
 )
 
-func newAdmission(b *budget.Budget, limits *Limits, reason, things string, refused refusals) *admission {
+func newAdmission(b *budget.Budget, limits *slotLimits, reason, things string, refused refusals) *admission {
 	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*waiter), refused: refused, reason: reason, things: things}
 }
 
 // set changes the limits, and admits waiting tasks that they allow.
-func (a *admission) set(limits *Limits) {
+func (a *admission) set(limits *slotLimits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.limits = limits
@@ -104,16 +108,10 @@ func (a *admission) noMemory(ctx context.Context, things string) error {
 	return a.refused.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
 }
 
-// charge is a number of bytes of one kind.
-type charge struct {
-	kind  budget.Kind
-	bytes int64
-}
-
 func (a *admission) count(ctx context.Context, t *ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	free := a.limits.MaxFetches - a.inFlight
+	free := a.limits.Fetches - a.inFlight
 	switch {
 	case free > 0 && !a.mayLocked(t.caller):
 		return a.refused.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
@@ -182,7 +180,7 @@ func (a *admission) aheadLocked(w *waiter) int {
 			ahead++
 		}
 	}
-	return min(ahead, max(a.limits.MaxFetches/reservedPart, 1))
+	return min(ahead, max(a.limits.Fetches/reservedPart, 1))
 }
 
 // beforeLocked reports whether the waiter w comes before another one, or before a new one if other
@@ -200,7 +198,7 @@ func (a *admission) queue(t *ticket) *place {
 	p := &place{ticket: t, admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.waiting) == 0 && a.inFlight < a.limits.MaxFetches && a.mayLocked(t.caller) {
+	if len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
 		a.countLocked(t.caller)
 		close(p.admitted)
 		return p
@@ -247,7 +245,7 @@ func (p *place) leave() {
 // admitLocked admits waiting tasks while there are free slots. It scans callers and not places, of
 // which one caller may have thousands.
 func (a *admission) admitLocked() {
-	for len(a.waiting) > a.claims && a.inFlight < a.limits.MaxFetches {
+	for len(a.waiting) > a.claims && a.inFlight < a.limits.Fetches {
 		var next *waiter
 		var nextCaller string
 		for caller, w := range a.waiting {
@@ -258,7 +256,7 @@ func (a *admission) admitLocked() {
 		if next == nil {
 			return
 		}
-		if a.limits.MaxFetches-a.inFlight <= a.aheadLocked(next) { // only claims are ahead
+		if a.limits.Fetches-a.inFlight <= a.aheadLocked(next) { // only claims are ahead
 			a.wakeLocked()
 			return
 		}
@@ -290,8 +288,8 @@ func (a *admission) wakeLocked() {
 
 // mayLocked reports whether a caller may have one of the free slots.
 func (a *admission) mayLocked(caller string) bool {
-	own, limit := a.callers[caller], a.limits.MaxFetches
-	return own < a.limits.maxFetchesOf(caller) && limit-a.inFlight > reservedSlots(limit, own)
+	own, limit := a.callers[caller], a.limits.Fetches
+	return own < a.limits.of(caller) && limit-a.inFlight > reservedSlots(limit, own)
 }
 
 // reservedPart is the divisor of the slots that gives the part which is reserved for callers that
@@ -349,29 +347,78 @@ func (a *admission) loads() map[string]int {
 func (a *admission) load() (inFlight, limit int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.inFlight, a.limits.MaxFetches
+	return a.inFlight, a.limits.Fetches
 }
 
-// refusals counts refused calls, by caller and reason. Its method refuse returns their errors.
-type refusals func(caller, reason string)
-
-// refuse returns RESOURCE_EXHAUSTED with the reason and with the time after which to retry. It sets
-// the metadata that gRPC's own retries use (gRFC A6).
-func (count refusals) refuse(ctx context.Context, reason, text string) error {
-	count(callerOf(ctx), reason)
-	wait := pushback()
-	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
-	return refusal(reason, text, wait)
+// decrement decrements a count, and deletes it at zero.
+func decrement[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
 }
 
-// pushback returns how long a refused caller should wait. It is random, so that callers
-// that were refused together do not return together.
-func pushback() time.Duration { return minPushback + rand.N(minPushback) }
+// The charges of calls, in bytes.
+const (
+	// fetchBytes is the charge of each fetch in flight, in addition to its call: stacks, a
+	// connection to an origin or a chunk of the body (decision 17).
+	fetchBytes = 40 << 10
+	// headerBytes is the memory of a request header without its text.
+	headerBytes = 96
+)
 
-const minPushback = 250 * time.Millisecond
+// ticket is a fetch's slot among the fetches in flight, and its memory. It is released
+// when the fetch's outcome is no longer unread; see [answer].
+type ticket struct {
+	admission *admission
+	caller    string
+	memory    *budget.Lease
+	released  func() // called once at the end; may be nil
+	done      bool   // guarded by the lock of admission
+}
 
-func refusal(reason, text string, wait time.Duration) error {
-	return badrequest.WithDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
-		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)},
-		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
+// newTicket returns the ticket of a task, which has memory but no slot yet. released is called when it
+// is released; it may be nil.
+func (a *admission) newTicket(caller string, released func()) *ticket {
+	return &ticket{admission: a, caller: caller, memory: a.budget.Lease(caller), released: released}
+}
+
+// release releases the slot and the memory. It may be called again.
+func (t *ticket) release() {
+	if t.finish() {
+		t.memory.Close()
+		if t.released != nil {
+			t.released()
+		}
+	}
+}
+
+// finish releases the slot, and reports whether it was still held.
+func (t *ticket) finish() bool {
+	t.admission.mu.Lock()
+	defer t.admission.mu.Unlock()
+	if t.done {
+		return false
+	}
+	t.done = true
+	t.admission.freeLocked(t.caller)
+	return true
+}
+
+// grow charges all of charges, or none of them.
+func (t *ticket) grow(charges []charge) bool {
+	for i, c := range charges {
+		if !t.memory.Grow(c.kind, c.bytes) {
+			for _, granted := range charges[:i] {
+				t.memory.Shrink(granted.kind, granted.bytes)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// charge is a number of bytes of one kind.
+type charge struct {
+	kind  budget.Kind
+	bytes int64
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // slots, and that a place that leaves the queue takes no slot.
 func TestAdmissionQueue(t *testing.T) {
 	t.Parallel()
-	a := newAdmission(budget.New(1<<40), &Limits{MaxFetches: 3, MaxFetchesPerCaller: 2}, "", "", func(string, string) {})
+	a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 3, PerCaller: 2}, "", "", func(string, string) {})
 	const one, other = "192.0.2.1", "192.0.2.2"
 	places := make([]*place, 6)
 	for i, caller := range []string{one, one, one, one, other, other} {
@@ -39,7 +40,7 @@ func TestAdmissionQueue(t *testing.T) {
 	leave(2)
 	leave(0)
 	admitted(0, 1, 3, 4)
-	a.set(&Limits{MaxFetches: 4, MaxFetchesPerCaller: 2})
+	a.set(&slotLimits{Fetches: 4, PerCaller: 2})
 	admitted(0, 1, 3, 4, 5)
 	for _, i := range []int{1, 3, 4, 5} {
 		leave(i)
@@ -80,7 +81,7 @@ func TestLastSlots(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAdmission(budget.New(1<<40), (&Limits{MaxFetches: row.limit}).withDefaults(), "", "", func(string, string) {})
+			a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: row.limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
 			for caller, n := range row.held {
 				a.callers[caller] = n
 				a.inFlight += n
@@ -121,7 +122,7 @@ func TestFlood(t *testing.T) {
 }
 
 func testFlood(t *testing.T, limit int, flood, other, first string, hold time.Duration) {
-	a := newAdmission(budget.New(1<<60), (&Limits{MaxFetches: limit}).withDefaults(), "", "", func(string, string) {})
+	a := newAdmission(budget.New(1<<60), &slotLimits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	// The flood has more calls than it may, and repeats them much more often than advised.
 	strong := &load{Context: ctx, admission: a, caller: "flood", wanted: min(2*limit, limit+16), hold: hold, again: 50 * time.Millisecond}
@@ -224,7 +225,7 @@ func (l *load) wait(d time.Duration) {
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(budget.New(1<<40), (&Limits{MaxFetches: 1}).withDefaults(), "", "", func(string, string) {})
+		a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 1, PerCaller: math.MaxInt}, "", "", func(string, string) {})
 		call := func(caller string, admit bool) *ticket {
 			t.Helper()
 			got, err := a.enter(&callerContext{Context: t.Context(), name: caller})
@@ -279,7 +280,7 @@ func TestTurns(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(budget.New(1<<40), (&Limits{MaxFetches: 16, MaxFetchesPerCaller: 16}).withDefaults(), "", "", func(string, string) {})
+		a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 16, PerCaller: 16}, "", "", func(string, string) {})
 		var held []*ticket
 		for i := range 16 {
 			got, err := a.enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)})
@@ -315,22 +316,9 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// newTicket returns the ticket of an admitted fetch. Nothing may be charged at the end of
-// the test.
-func newTicket(t *testing.T) *ticket {
-	t.Helper()
-	a := newAdmission(budget.New(1<<30), new(Limits).withDefaults(), "", "", func(string, string) {})
-	made, err := a.enter(t.Context(), charge{budget.Fetch, fetchBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(made.release)
-	return made
-}
-
 // BenchmarkAdmission admits fetches of one caller while another caller's tasks wait.
 func BenchmarkAdmission(b *testing.B) {
-	a := newAdmission(budget.New(1<<40), &Limits{MaxFetches: 1000, MaxFetchesPerCaller: 1}, "", "", func(string, string) {})
+	a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 1000, PerCaller: 1}, "", "", func(string, string) {})
 	for range 100_000 {
 		a.queue(&ticket{admission: a, caller: "busy"})
 	}

@@ -1,21 +1,24 @@
 package server
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 )
 
 const (
-	// unreadTime is how long an answer may stay unread before its connection is closed. It
-	// bounds the time that a unary answer is held: no send blocks on it.
-	unreadTime = 2 * time.Minute
 	// answerOverhead is the memory of a message in grpc-go and here, without its bytes.
 	answerOverhead = 512
 	// smallAnswer is the size of the smallest buffers: gRPC releases a buffer explicitly
@@ -52,12 +55,24 @@ func answerBytes(size int) int64 {
 // unread answer, in the same memory.
 type outgoing struct {
 	answer
-	message proto.Message // nil once it is encoded
-	size    int
+	Message proto.Message // nil once it is encoded
+	Size    int
 	encoded bool // its buffer owns the charges
 	// Room for the charge of most messages.
 	lease1  [1]*budget.Lease
 	ticket1 [1]*ticket
+}
+
+// newOutgoing returns a message that holds these charges.
+func newOutgoing(m proto.Message, held held) *outgoing {
+	return &outgoing{answer: answer{held: held}, Message: m, Size: sizeOf(m)}
+}
+
+// send sends the message on a stream. It releases the charges if gRPC has not encoded it.
+func (o *outgoing) send(stream grpc.ServerStream) error {
+	o.conn = connOf(stream.Context())
+	defer o.release()
+	return stream.SendMsg(o)
 }
 
 // release releases the charges, unless the message was encoded.
@@ -70,77 +85,46 @@ func (o *outgoing) release() {
 // charge makes l the charge of the message.
 func (o *outgoing) charge(l *budget.Lease) {
 	o.lease1[0] = l
-	o.memory = o.lease1[:]
+	o.held.Memory = o.lease1[:]
 }
 
 // owns makes t the ticket of the message, which has its outcome.
 func (o *outgoing) owns(t *ticket) {
 	o.ticket1[0] = t
-	o.tickets = o.ticket1[:]
+	o.held.Tickets = o.ticket1[:]
 }
 
 // lease returns the lease that the message is charged to.
 func (o *outgoing) lease() *budget.Lease {
-	if len(o.tickets) > 0 {
-		return o.tickets[0].memory
+	if len(o.held.Tickets) > 0 {
+		return o.held.Tickets[0].memory
 	}
-	return o.memory[0]
+	return o.held.Memory[0]
 }
 
 // encode writes the message into buf, which has its size.
 func (o *outgoing) encode(buf []byte) error {
-	if m, ok := o.message.(generated); ok {
+	if m, ok := o.Message.(generated); ok {
 		_, err := m.MarshalToSizedBufferVT(buf)
 		return err
 	}
-	_, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(buf[:0], o.message)
+	_, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(buf[:0], o.Message)
 	return err
 }
 
-// marshal encodes the message into a buffer that owns the charges of o until gRPC has
+// Encode encodes the message into a buffer that owns the charges of o until gRPC has
 // written it to the connection or dropped it.
-func (o *outgoing) marshal() (mem.BufferSlice, error) {
+func (o *outgoing) Encode() (mem.BufferSlice, error) {
 	o.encoded, o.since = true, time.Now()
-	b := newAnswerBuffer(o.size)
+	b := newAnswerBuffer(o.Size)
 	b.lost.Store(&o.answer)
 	if err := o.encode(b.data); err != nil {
 		b.Put(nil)
 		return nil, err
 	}
-	o.message = nil
+	o.Message = nil
 	o.conn.add(&o.answer)
 	return mem.BufferSlice{mem.NewBuffer(&b.data, b)}, nil
-}
-
-// answer is an [outgoing] message that is encoded and unread: gRPC has not written it to the connection.
-// Flow control makes gRPC wait until the caller reads. The connection lists the answer, and
-// releases it when it closes, because gRPC then drops buffers without releasing them.
-type answer struct {
-	memory  []*budget.Lease // charged for the message
-	tickets []*ticket       // of the fetches whose outcomes it has
-	since   time.Time
-
-	conn       *conn   // nil: unknown
-	prev, next *answer // under the lock of conn
-	listed     bool
-	once       sync.Once
-}
-
-// release releases what the answer holds. It may be called again.
-func (a *answer) release() {
-	a.once.Do(func() {
-		a.conn.remove(a)
-		closeAll(a.memory)
-		for _, t := range a.tickets {
-			t.release()
-		}
-	})
-}
-
-func closeAll(leases []*budget.Lease) {
-	for _, l := range leases {
-		l.Close()
-	}
 }
 
 // answerBuffer is a buffer for one message. It is also the pool to which gRPC returns it.
@@ -183,4 +167,91 @@ func (b *answerBuffer) Put(*[]byte) {
 	if b.from != nil {
 		b.from.Put(b)
 	}
+}
+
+// outcomeBytes of the charge of a fetch are kept for its outcome.
+const outcomeBytes = 16 << 10
+
+// pay charges t for resp, with the copies of it that are held while it is unread, and returns the
+// message to send. An outcome takes the ticket with it. If there is no memory, the error is
+// [fetch.ErrOutOfMemory], and for an outcome the status of the call.
+func pay(ctx context.Context, t *ticket, resp *pb.FetchResponse, copies int64) (*outgoing, error) {
+	o := &outgoing{Message: resp}
+	out := resp.GetOutcome()
+	if out == nil {
+		return o, o.payEvent(t, resp, copies)
+	}
+	size, err := becomeAnswer(ctx, t, resp, copies, func() { shortenOutcome(out) })
+	o.Size = size
+	o.owns(t)
+	return o, err
+}
+
+// payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
+// hops, and is then charged to the fetch's initial memory.
+func (o *outgoing) payEvent(t *ticket, resp *pb.FetchResponse, copies int64) error {
+	o.Size = sizeOf(resp)
+	l, granted := t.memory.AnotherWith(budget.Answer, copies*answerBytes(o.Size))
+	if !granted {
+		l = t.memory.Another()
+		if granted = shortenEvent(resp); granted {
+			o.Size = sizeOf(resp)
+			n := copies * answerBytes(o.Size)
+			granted = l.Grow(budget.Answer, n) ||
+				t.memory.Held(budget.Fetch)-n >= outcomeBytes && t.memory.Pay(l, budget.Fetch, budget.Answer, n)
+		}
+	}
+	if !granted {
+		l.Close()
+		return fetch.ErrOutOfMemory
+	}
+	o.charge(l)
+	return nil
+}
+
+// becomeAnswer changes the charge of a fetch to that of its answer and the copies of it, and returns
+// the size of the answer. If there is no memory, it calls shorten and tries again. The charge stays
+// at least fetchBytes, because the slot is kept as well: a caller that does not read must run out of
+// memory before it has all slots.
+func becomeAnswer(ctx context.Context, t *ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
+	for shortened := false; ; shortened = true {
+		size = sizeOf(answer)
+		if t.memory.Become(budget.Answer, max(answerBytes(size*int(copies)), min(t.memory.Total(), fetchBytes))) {
+			return size, nil
+		}
+		if shortened {
+			return 0, t.admission.noMemory(ctx, "answers")
+		}
+		shorten()
+	}
+}
+
+// payMessage charges a message that is not part of a fetch. If the handler has passed a ticket to
+// [handOver], the message takes it instead.
+func payMessage(ctx context.Context, a *admission, message any) (*outgoing, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	o := &outgoing{answer: answer{conn: connOf(ctx)}, Message: m, Size: sizeOf(m)}
+	if c := callOf(ctx); c != nil && c.Ticket != nil {
+		o.owns(c.Ticket)
+		return o, nil
+	}
+	l := a.budget.Lease(callerOf(ctx))
+	if !l.Grow(budget.Answer, answerBytes(o.Size)) {
+		l.Close()
+		return nil, a.noMemory(ctx, "answers")
+	}
+	o.charge(l)
+	return o, nil
+}
+
+// handOver keeps the ticket of a call until its answer takes it.
+func handOver(ctx context.Context, t *ticket) {
+	if c := callOf(ctx); c != nil {
+		c.Ticket = t
+		return
+	}
+	t.release() // the handler was called without gRPC
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
 // TestAnswerIsCharged checks that an answer and the slot of its fetch are held until
@@ -39,30 +40,33 @@ func TestAnswerIsCharged(t *testing.T) {
 				c := accepted(t, here)
 				tick := newTicket(t)
 				m := wrapperspb.Bytes(make([]byte, size))
-				tick.becomeAnswer(proto.Size(m))
-				o := &outgoing{answer: answer{tickets: []*ticket{tick}, conn: c}, message: m, size: proto.Size(m)}
+				if _, err := becomeAnswer(t.Context(), tick, m, 1, func() {}); err != nil {
+					t.Fatal(err)
+				}
+				o := newOutgoing(m, held{Tickets: []*ticket{tick}})
+				o.conn = c
 				out, err := newCodec().Marshal(o)
-				if err != nil || out.Len() != o.size {
-					t.Fatalf("Marshal = %d bytes, %v; want %d", out.Len(), err, o.size)
+				if err != nil || out.Len() != o.Size {
+					t.Fatalf("Marshal = %d bytes, %v; want %d", out.Len(), err, o.Size)
 				}
 				o.release() // it was encoded: nothing happens
-				held := func() (int64, int) {
+				usage := func() (int64, int) {
 					inFlight, _ := tick.admission.load()
 					return tick.admission.budget.Usage().Total(), inFlight
 				}
-				if n, inFlight := held(); n < int64(size) || inFlight != 1 {
+				if n, inFlight := usage(); n < int64(size) || inFlight != 1 {
 					t.Errorf("%d bytes and %d slots are held before the answer is read", n, inFlight)
 				}
 				row.end(c, out)
 				out, o = nil, nil
 				for range 100 {
-					if n, inFlight := held(); n == 0 && inFlight == 0 {
+					if n, inFlight := usage(); n == 0 && inFlight == 0 {
 						return
 					}
 					runtime.GC()
 					runtime.Gosched()
 				}
-				n, inFlight := held()
+				n, inFlight := usage()
 				t.Errorf("%d bytes and %d slots are still held", n, inFlight)
 			})
 		}
@@ -73,7 +77,7 @@ func TestAnswerIsCharged(t *testing.T) {
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
-	(&outgoing{answer: answer{tickets: []*ticket{tick}}}).release()
+	newOutgoing(nil, held{Tickets: []*ticket{tick}}).release()
 	if n := tick.admission.budget.Usage().Total(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
@@ -156,4 +160,17 @@ func TestRequestOfTooManyElements(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newTicket returns the ticket of an admitted fetch. Nothing may be charged at the end of
+// the test.
+func newTicket(t *testing.T) *ticket {
+	t.Helper()
+	a := newAdmission(budget.New(1<<30), &slotLimits{Fetches: 1, PerCaller: 1}, "", "", func(string, string) {})
+	made, err := a.enter(t.Context(), charge{budget.Fetch, fetchBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(made.release)
+	return made
 }

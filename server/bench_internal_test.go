@@ -47,15 +47,15 @@ func BenchmarkHandler(b *testing.B) {
 
 // BenchmarkConvert converts a request with few fields, and makes its effective request.
 func BenchmarkConvert(b *testing.B) {
-	limits := new(Limits).withDefaults()
+	limits, _ := new(Limits).split(0)
 	in := &pb.FetchRequest{Url: "https://www.example.com/some/path?with=a&query=too"}
 	b.ReportAllocs()
 	for b.Loop() {
-		req, _, err := limits.convert(in, "", fetchMode, &configured{stores: new(stores.Set)})
+		p, err := convert(in, "", fetchMode, limits, &configured{Stores: new(stores.Set)})
 		if err != nil {
 			b.Fatal(err)
 		}
-		newPrepared(in, req, nil).effective()
+		p.effective()
 	}
 }
 

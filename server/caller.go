@@ -3,15 +3,16 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"strings"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"fetchd/internal/door"
-	"fetchd/internal/secure"
-
-	"google.golang.org/grpc/credentials"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 )
 
 // Credentials are the credentials of a call.
@@ -31,40 +32,6 @@ type Authenticator func(Credentials) (caller string, err error)
 // callerName is the key under which the context of a call holds its [callerContext].
 type callerName struct{}
 
-// public reports whether a method needs no credentials: health checks, because orchestrators
-// have none.
-func public(method string) bool {
-	return strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/")
-}
-
-// shownIn returns the credentials of a call with the metadata md.
-func shownIn(ctx context.Context, md metadata.MD) Credentials {
-	return Credentials{Token: secure.Bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
-}
-
-// tlsOf returns the TLS state of the connection of a call, or nil. The connection keeps
-// it, because otherwise each call would have a copy.
-func tlsOf(ctx context.Context) *tls.ConnectionState {
-	conn := connOf(ctx)
-	if conn != nil {
-		if state := conn.tls.Load(); state != nil {
-			return state
-		}
-	}
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return nil
-	}
-	secure, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return nil
-	}
-	if conn != nil {
-		conn.tls.Store(&secure.State)
-	}
-	return &secure.State
-}
-
 // callerOf returns the name of the caller of a call, or its address if it has no name.
 func callerOf(ctx context.Context) string {
 	if c := callerContextOf(ctx); c != nil {
@@ -75,4 +42,189 @@ func callerOf(ctx context.Context) string {
 		return ""
 	}
 	return door.Address(p.Addr)
+}
+
+// callerContext is the context of an authenticated call.
+type callerContext struct {
+	context.Context
+	name  string
+	shown Credentials
+	// Guarded by authentication.mu once the call is in flight.
+	round  int64                   // the round in which the name was determined
+	revoke context.CancelCauseFunc // cancels the call
+	over   bool
+}
+
+// Value implements context.Context.
+func (c *callerContext) Value(key any) any {
+	if key == (callerName{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func callerContextOf(ctx context.Context) *callerContext {
+	c, _ := ctx.Value(callerName{}).(*callerContext)
+	return c
+}
+
+// nameOf returns the name of the caller of a call, or "" if it has none.
+func nameOf(ctx context.Context) string {
+	if c := callerContextOf(ctx); c != nil {
+		return c.name
+	}
+	return ""
+}
+
+// cancellable returns a context that ends when the caller is revoked. It must be called
+// before enter.
+func cancellable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if c := callerContextOf(ctx); c != nil {
+		c.revoke = cancel
+	}
+	return ctx, cancel
+}
+
+const (
+	// revokedConnTime is the delay before a connection is closed whose client certificate
+	// named a revoked caller. Its calls have ended by then.
+	revokedConnTime = 5 * time.Second
+)
+
+var (
+	// errRevoked is the cause of cancelling the calls of a revoked caller.
+	errRevoked = errors.New("the caller is no longer allowed")
+	// statusRevoked is the status of those calls.
+	statusRevoked = status.Errorf(codes.Unauthenticated, "%v", errRevoked)
+)
+
+// authentication asks an Authenticator for the caller of each call, and asks again for
+// the calls in flight when its answers may have changed.
+type authentication struct {
+	ask    Authenticator             // nil admits every caller
+	hangUp func(ctx context.Context) // closes the connection of a call
+	rounds atomic.Int64              // how often it has asked again
+
+	mu       sync.Mutex
+	inFlight map[*callerContext]struct{}
+}
+
+// newAuthentication returns an authentication. Nil ask admits every caller. hangUp closes the
+// connection of a call.
+func newAuthentication(ask Authenticator, hangUp func(ctx context.Context)) *authentication {
+	return &authentication{ask: ask, hangUp: hangUp, inFlight: make(map[*callerContext]struct{})}
+}
+
+// identify returns a context with the caller's name, or UNAUTHENTICATED. The connection
+// is then authenticated.
+func (a *authentication) identify(ctx context.Context, shown Credentials) (context.Context, error) {
+	if a.ask == nil {
+		door.FromContext(ctx).Authenticated()
+		return ctx, nil
+	}
+	round := a.rounds.Load() // before asking: enter notices a later change
+	name, err := a.ask(shown)
+	if err != nil {
+		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
+	}
+	door.FromContext(ctx).Authenticated()
+	return &callerContext{Context: ctx, name: name, shown: shown, round: round}, nil
+}
+
+// byCertificate reports whether a client certificate alone identifies a caller.
+func (a *authentication) byCertificate(state *tls.ConnectionState) bool {
+	if a.ask == nil {
+		return false
+	}
+	_, err := a.ask(Credentials{TLS: state})
+	return err == nil
+}
+
+// enter records that a call is in flight, until leave. It must be called after the request
+// has arrived: gRPC answers CANCELLED if a stream's context ends before that.
+func (a *authentication) enter(ctx context.Context) error {
+	c := callerContextOf(ctx)
+	if c == nil {
+		return nil
+	}
+	a.mu.Lock()
+	if !c.over {
+		a.inFlight[c] = struct{}{}
+	}
+	asked := c.round == a.rounds.Load()
+	a.mu.Unlock()
+	if asked {
+		return nil
+	}
+	if name, err := a.ask(c.shown); err != nil || name != c.name { // the call was identified just before a reload
+		return statusRevoked
+	}
+	return nil
+}
+
+// leave records that a call has ended. It sets the status if the caller was revoked.
+func (a *authentication) leave(ctx context.Context, err *error) {
+	c := callerContextOf(ctx)
+	if c == nil {
+		return
+	}
+	a.mu.Lock()
+	c.over = true
+	delete(a.inFlight, c)
+	a.mu.Unlock()
+	if *err != nil && errors.Is(context.Cause(ctx), errRevoked) {
+		*err = statusRevoked
+	}
+}
+
+// enterStream is enter for a call that receives messages during its whole life. revoke is
+// called instead of cancelling the context.
+func (a *authentication) enterStream(ctx context.Context, revoke func()) error {
+	if c := callerContextOf(ctx); c != nil {
+		a.mu.Lock()
+		c.revoke = func(error) { revoke() }
+		a.mu.Unlock()
+	}
+	return a.enter(ctx)
+}
+
+// again asks for every call in flight. It cancels those whose caller has another name or
+// none, and returns how many.
+func (a *authentication) again() int {
+	if a.ask == nil {
+		return 0
+	}
+	round := a.rounds.Add(1)
+	type answer struct {
+		name string
+		err  error
+	}
+	answers := make(map[Credentials]answer) // many calls have the same credentials
+	var revoked []context.CancelCauseFunc
+	conns := make(map[*door.Conn]context.Context)
+	a.mu.Lock()
+	for c := range a.inFlight {
+		now, known := answers[c.shown]
+		if !known {
+			now.name, now.err = a.ask(c.shown)
+			answers[c.shown] = now
+		}
+		if now.err == nil && now.name == c.name {
+			c.round = round
+			continue
+		}
+		revoked = append(revoked, c.revoke)
+		if conn := door.FromContext(c); conn != nil && c.shown.Token == "" && c.shown.TLS != nil {
+			conns[conn] = c
+		}
+	}
+	a.mu.Unlock()
+	for _, revoke := range revoked {
+		revoke(errRevoked)
+	}
+	for _, ctx := range conns {
+		time.AfterFunc(revokedConnTime, func() { a.hangUp(ctx) }) // closing it now would cut off the ends of its calls
+	}
+	return len(revoked)
 }

@@ -42,13 +42,15 @@ func sizeOf(m proto.Message) int {
 	return proto.Size(m)
 }
 
+// encoded is a message that encodes itself.
+type encoded interface {
+	Encode() (mem.BufferSlice, error)
+}
+
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	switch m := v.(type) {
-	case *outgoing:
-		return m.marshal()
-	case *healthAnswer:
-		return m.marshal()
+	if m, ok := v.(encoded); ok {
+		return m.Encode()
 	}
 	return c.CodecV2.Marshal(v)
 }

@@ -97,9 +97,9 @@ func TestContractEncoded(t *testing.T) {
 // wantSame checks that a message is the same after encoding and decoding.
 func wantSame(t *testing.T, m proto.Message) {
 	t.Helper()
-	o := &outgoing{message: m, size: sizeOf(m)}
-	if o.size != proto.Size(m) {
-		t.Errorf("measured %d bytes, of %d", o.size, proto.Size(m))
+	o := newOutgoing(m, held{})
+	if o.Size != proto.Size(m) {
+		t.Errorf("measured %d bytes, of %d", o.Size, proto.Size(m))
 	}
 	data, err := newCodec().Marshal(o)
 	if err != nil {

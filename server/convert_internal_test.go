@@ -50,23 +50,23 @@ func FuzzConvert(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	own := &Limits{MaxTotalTimeout: time.Minute, MaxBodyBytes: 1000}
+	own := &requestLimits{MaxTotalTimeout: time.Minute, MaxBodyBytes: 1000}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		in := new(pb.FetchRequest)
 		if proto.Unmarshal(raw, in) != nil {
 			return
 		}
 		for _, mode := range []deliveryMode{fetchMode, unaryMode, manyMode} {
-			out, cut, err := own.convert(in, "", mode, &configured{stores: new(stores.Set)})
+			out, err := convert(in, "", mode, own, &configured{Stores: new(stores.Set)})
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())
 				continue
 			}
-			obeys(t, own, out)
-			for _, path := range cut {
+			obeys(t, own, out.Request)
+			for _, path := range out.Clamped {
 				wantPath(t, path, in.ProtoReflect().Descriptor())
 			}
-			if _, err := proto.Marshal(newPrepared(in, out, nil).effective()); err != nil {
+			if _, err := proto.Marshal(out.effective()); err != nil {
 				t.Errorf("effective request: %v", err)
 			}
 		}
@@ -91,7 +91,7 @@ func FuzzExplain(f *testing.F) {
 		if proto.Unmarshal(raw, in) != nil {
 			return
 		}
-		out, err := new(service).Explain(t.Context(), in)
+		out, err := explain(in)
 		if err != nil {
 			wantNamed(t, err, in.ProtoReflect().Descriptor())
 			return
@@ -146,16 +146,16 @@ type limit struct {
 }
 
 // obeys checks a fetch against the limits of spec §12 and of the server.
-func obeys(t *testing.T, own *Limits, r *fetch.Request) {
+func obeys(t *testing.T, own *requestLimits, r *fetch.Request) {
 	t.Helper()
-	for _, l := range slices.Concat(requestLimits(t, r), policyLimits(&r.Policy), ownLimits(own, r)) {
+	for _, l := range slices.Concat(fieldLimits(t, r), policyLimits(&r.Policy), ownLimits(own, r)) {
 		if !l.ok {
 			t.Errorf("%s: outside its limits in %+v", l.what, r)
 		}
 	}
 }
 
-func requestLimits(t *testing.T, r *fetch.Request) []limit {
+func fieldLimits(t *testing.T, r *fetch.Request) []limit {
 	t.Helper()
 	size, fields := 0, 0
 	for name, values := range r.Header {
@@ -199,7 +199,7 @@ func policyLimits(p *classify.Policy) []limit {
 	}
 }
 
-func ownLimits(own *Limits, r *fetch.Request) []limit {
+func ownLimits(own *requestLimits, r *fetch.Request) []limit {
 	return []limit{
 		{"total_timeout", within(r.TotalTimeout, 1, own.MaxTotalTimeout)},
 		{"attempt_timeout", within(r.AttemptTimeout, 0, own.MaxTotalTimeout)},

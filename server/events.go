@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -15,13 +14,6 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 )
-
-// replacement replaces bytes from an origin that are not UTF-8.
-const replacement = "\uFFFD"
-
-// text makes a string from an origin valid for a proto string: one byte that is not UTF-8 would fail
-// the whole call.
-func text(s string) string { return strings.ToValidUTF8(s, replacement) }
 
 // headerLines returns the lines of a header, sorted by name. A value that is not UTF-8 is given in
 // raw_value, too.
@@ -49,16 +41,16 @@ func byName(a, b *pb.Header) int { return cmp.Compare(a.Name, b.Name) }
 
 // eventConverter converts the events of one fetch.
 type eventConverter struct {
-	attempts bool                // AttemptFinished events are sent
-	last     *pb.AttemptFinished // the attempt that ended the fetch
+	Attempts bool                // AttemptFinished events are sent
+	Last     *pb.AttemptFinished // the attempt that ended the fetch
 	// The response that was converted last, and its message. ResponseStarted and
 	// AttemptFinished usually hold the same response.
 	response *fetch.Response
 	message  *pb.HttpResponse
 }
 
-// event converts an event of package fetch into resp.
-func (t *eventConverter) event(resp *pb.FetchResponse, e fetch.Event) {
+// Event converts an event of package fetch into resp.
+func (t *eventConverter) Event(resp *pb.FetchResponse, e fetch.Event) {
 	switch e := e.(type) {
 	case fetch.AttemptStarted:
 		resp.Event = &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
@@ -76,15 +68,15 @@ func (t *eventConverter) event(resp *pb.FetchResponse, e fetch.Event) {
 	case fetch.AttemptFinished:
 		m := attemptFinished(&e, t.convertResponse(e.Response))
 		resp.Event = &pb.FetchResponse_AttemptFinished{AttemptFinished: m}
-		t.last, t.message, t.response = nil, nil, nil
+		t.Last, t.message, t.response = nil, nil, nil
 		if e.Decision.Verdict != classify.Retry { // before a retry nothing is kept, because it waits
-			t.last = m
+			t.Last = m
 		}
 	}
 }
 
 func (t *eventConverter) convertResponse(r *fetch.Response) *pb.HttpResponse {
-	if !t.attempts { // no AttemptFinished would use or release the message
+	if !t.Attempts { // no AttemptFinished would use or release the message
 		return response(r)
 	}
 	if t.response != r {
@@ -97,6 +89,11 @@ func (t *eventConverter) convertResponse(r *fetch.Response) *pb.HttpResponse {
 type attemptMessages struct {
 	finished pb.AttemptFinished
 	decision pb.RetryDecision
+}
+
+// finishedAttempt converts e.
+func finishedAttempt(e *fetch.AttemptFinished) *pb.AttemptFinished {
+	return attemptFinished(e, response(e.Response))
 }
 
 // attemptFinished converts e. head is its response, converted already.
@@ -243,4 +240,54 @@ func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 		m.Error.StopReason = pb.RetryVerdict(o.StopReason)
 	}
 	return m
+}
+
+// asOutcome returns the last event of a fetch.
+func asOutcome(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, last)}}
+}
+
+// storedObject converts where a body is.
+func storedObject(o *fetch.Outcome, r *fetch.Request) *pb.StoredObject {
+	to, ok := r.Destination.(*destination)
+	if o.Stored == nil || !ok {
+		return nil
+	}
+	return &pb.StoredObject{Store: to.store.Name(), Key: o.Stored.Key, SizeBytes: o.Body.Size, Sha256: o.Body.SHA256,
+		Etag: text(o.Stored.ETag), Version: text(o.Stored.Version)}
+}
+
+// shorten returns an attempt without headers and hops. It does not change a, which the
+// outcome may share.
+func shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
+	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: shortResponse(a.Response)}
+}
+
+// shortResponse returns a response without its headers.
+func shortResponse(r *pb.HttpResponse) *pb.HttpResponse {
+	if r == nil {
+		return nil
+	}
+	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
+}
+
+// shortenOutcome removes the optional parts of an outcome. It is needed for heads that use
+// more memory as a message than before.
+func shortenOutcome(o *pb.FetchOutcome) {
+	o.Response, o.Hops, o.ErrorBody = shortResponse(o.Response), nil, nil
+}
+
+// shortenEvent removes the headers and hops of an event, and reports whether it may have had any.
+func shortenEvent(resp *pb.FetchResponse) bool {
+	switch e := resp.Event.(type) {
+	case *pb.FetchResponse_BodyChunk, *pb.FetchResponse_Heartbeat:
+		return false
+	case *pb.FetchResponse_ResponseStarted:
+		e.ResponseStarted.Response = shortResponse(e.ResponseStarted.Response)
+	case *pb.FetchResponse_RedirectFollowed:
+		e.RedirectFollowed.Hop.Headers = nil // no other message shares it
+	case *pb.FetchResponse_AttemptFinished:
+		e.AttemptFinished = shorten(e.AttemptFinished)
+	}
+	return true
 }

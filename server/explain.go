@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"net/url"
 	"strings"
 	"time"
@@ -26,8 +25,8 @@ type explanation struct {
 	step   fetch.Step
 }
 
-// Explain implements fetchd.v1.FetchService.Explain.
-func (s *service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+// explain returns the decision about an observation. It fetches nothing.
+func explain(in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
 	x := &explanation{in: in}
 	x.readPolicy()
 	x.readState()

@@ -24,7 +24,6 @@ type healthService struct {
 	states   *health.Server
 	calls    *publicCalls
 	watching context.Context // done when watches must end; they would delay a graceful stop
-	hangUp   func(ctx context.Context)
 }
 
 // desc registers the methods as streams. gRPC reads the request of a unary method before
@@ -109,10 +108,10 @@ func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp pr
 	case <-stream.Context().Done():
 		return status.FromContextError(stream.Context().Err()).Err()
 	case <-call.ctx.Done():
-		h.hangUp(stream.Context())
+		hangUp(stream.Context())
 		return errReplaced
 	case <-patience.C:
-		h.hangUp(stream.Context())
+		hangUp(stream.Context())
 		return status.Errorf(codes.DeadlineExceeded, "the answer could not be sent within %s", healthWriteTime)
 	}
 }
@@ -125,7 +124,8 @@ type healthAnswer struct {
 	written chan struct{}
 }
 
-func (a *healthAnswer) marshal() (mem.BufferSlice, error) {
+// Encode implements [encoded].
+func (a *healthAnswer) Encode() (mem.BufferSlice, error) {
 	const pooled = 2 << 10 // grpc-go does not release smaller buffers explicitly
 	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, pooled), a.message)
 	if err != nil {

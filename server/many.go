@@ -14,16 +14,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/budget"
+	"fetchd/internal/badrequest"
 )
 
 const (
-	// maxOpen limits the tasks of a stream in flight. Beyond it the tasks of a message wait, the server
-	// reads no other message, and HTTP/2 flow control makes the caller wait.
-	maxOpen = 256
 	// drainGrace is how long a stream may have no task in flight before it ends, while the
 	// server drains.
 	drainGrace = time.Second
+	// revokedTime is how long a revoked caller's stream may still send the outcomes of its
+	// tasks.
+	revokedTime = 2 * time.Second
 )
 
 // errGoingAway is the status of a stream whose caller does not half-close it while the server drains.
@@ -51,24 +51,6 @@ type many struct {
 	ended bool                          // no more tasks start
 }
 
-// taskAnswer is an answer to a task, with its charges.
-type taskAnswer struct {
-	response *pb.TaskResponse
-	memory   []*budget.Lease
-	tickets  []*ticket
-}
-
-// taskChunk is a chunk of a task's body that waits to be sent. It is charged when it is sent; until
-// then its bytes are in the memory of the fetch. A task uses it again for the next chunk.
-type taskChunk struct {
-	ctx    context.Context // of the task
-	ticket *ticket
-	sent   chan error // receives the result; it never blocks
-
-	task     pb.TaskResponse
-	response pb.FetchResponse // of task
-}
-
 // FetchMany implements fetchd.v1.FetchService.FetchMany.
 func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
 	ctx, release := reserve(stream.Context())
@@ -81,10 +63,10 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	defer release()
 	defer leave()
 	defer stall()
-	if err := s.callers.enterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
+	if err := s.Callers.enterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
 		return err
 	}
-	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.draining, ending: s.ending, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.stall,
+	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.Stall,
 		stalled: stalled, stall: stall, message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	err := m.serve(p)
 	if revoked.Err() != nil {
@@ -194,9 +176,8 @@ func (m *many) takeSlot() bool {
 // stream has reserved. The ticket is nil if there is no other task to wait for, or if the server
 // drains. An error ends the call.
 func (m *many) charge(task *pb.Task) (*ticket, error) {
-	a := m.service.admission
-	t := &ticket{admission: a, caller: callerOf(m.stream.Context()), released: m.release}
-	t.memory = a.budget.Lease(t.caller)
+	a, caller := m.service.Admission, callerOf(m.stream.Context())
+	t := a.newTicket(caller, m.release)
 	for {
 		m.mu.Lock()
 		held := m.held
@@ -207,35 +188,22 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 			m.mu.Unlock()
 			return t, nil
 		}
-		draining := m.service.draining.Err() != nil
+		draining := m.service.Draining.Err() != nil
 		if held == 0 || draining { // a draining server does not start the task anyway
 			t.memory.Close()
 			if !draining {
-				a.refused(t.caller, reasonMemory)
+				a.refused(caller, reasonMemory)
 			}
 			return nil, nil
 		}
 		select {
 		case <-m.freed:
-		case <-m.service.draining.Done():
+		case <-m.service.Draining.Done():
 		case <-m.ctx.Done():
 			t.memory.Close()
 			return nil, status.FromContextError(m.ctx.Err()).Err()
 		}
 	}
-}
-
-// grow charges all of charges, or none of them.
-func (t *ticket) grow(charges []charge) bool {
-	for i, c := range charges {
-		if !t.memory.Grow(c.kind, c.bytes) {
-			for _, granted := range charges[:i] {
-				t.memory.Shrink(granted.kind, granted.bytes)
-			}
-			return false
-		}
-	}
-	return true
 }
 
 // release records that a task's ticket was released.
@@ -279,7 +247,7 @@ func (m *many) begin(task *pb.Task) error {
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
 	if ticket != nil {
-		t.place = m.service.admission.queue(ticket) // here, so that tasks are admitted in order
+		t.place = m.service.Admission.queue(ticket) // here, so that tasks are admitted in order
 	}
 	m.tasks.Add(1)
 	m.started.Add(1)
@@ -290,7 +258,7 @@ func (m *many) begin(task *pb.Task) error {
 func (m *many) checkTag(tag string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var v violations
+	var v badrequest.Violations
 	switch {
 	case tag == "" || len(tag) > maxLabelBytes:
 		v.Add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)

@@ -6,7 +6,6 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/budget"
 )
 
 // A message of FetchMany is sent when it has packAnswers answers or packBytes bytes, when its first
@@ -16,6 +15,10 @@ const (
 	packBytes   = 256 << 10
 	packTime    = 5 * time.Millisecond
 )
+
+// maxOpen limits the tasks of a stream in flight. Beyond it the tasks of a message wait, the server
+// reads no other message, and HTTP/2 flow control makes the caller wait.
+const maxOpen = 256
 
 // packer packs answers into messages.
 type packer struct {
@@ -33,14 +36,13 @@ type packer struct {
 
 	message *pb.FetchManyResponse
 	bytes   int
-	memory  []*budget.Lease // charged for the message
-	tickets []*ticket
+	held    held // for the message
 }
 
 // run sends messages until answers is closed or a send fails. It sets draining in one message when a
 // drain starts.
 func (p *packer) run() error {
-	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // the answers that were not sent
+	defer func() { p.held.release() }() // of the answers that were not sent
 	draining := p.draining.Done()
 	packTimer := time.NewTimer(packTime)
 	packTimer.Stop()
@@ -84,7 +86,7 @@ func (p *packer) add(a *taskAnswer) error {
 	if p.bytes+size > packBytes {
 		err = p.flush()
 	}
-	p.memory, p.tickets = append(p.memory, a.memory...), append(p.tickets, a.tickets...)
+	p.held.add(a.held)
 	if err != nil {
 		return err
 	}
@@ -111,12 +113,12 @@ func (p *packer) sendChunk(c *taskChunk) error {
 		c.sent <- fetch.ErrCancelled
 		return p.flush()
 	}
-	o, err := c.ticket.pay(c.ctx, &c.response, 1)
+	o, err := pay(c.ctx, c.ticket, &c.response, 1)
 	if err != nil {
 		c.sent <- err
 		return p.flush()
 	}
-	p.memory = append(p.memory, o.memory...)
+	p.held.add(o.held)
 	p.message.Responses, p.bytes = append(p.message.Responses, &c.task), p.bytes+size
 	err = p.flush()
 	c.sent <- err
@@ -146,8 +148,25 @@ func (p *packer) flush() error {
 	if len(p.message.Responses) == 0 && !p.message.Draining {
 		return nil
 	}
-	o := &outgoing{answer: answer{memory: p.memory, tickets: p.tickets}, message: p.message, size: sizeOf(p.message)}
-	p.message, p.bytes, p.memory, p.tickets = new(pb.FetchManyResponse), 0, nil, nil
+	o := newOutgoing(p.message, p.held)
+	p.message, p.bytes, p.held = new(pb.FetchManyResponse), 0, held{}
 	defer time.AfterFunc(p.limit, p.stall).Stop()
 	return p.send(o)
+}
+
+// taskAnswer is an answer to a task, with its charges.
+type taskAnswer struct {
+	response *pb.TaskResponse
+	held     held
+}
+
+// taskChunk is a chunk of a task's body that waits to be sent. It is charged when it is sent; until
+// then its bytes are in the memory of the fetch. A task uses it again for the next chunk.
+type taskChunk struct {
+	ctx    context.Context // of the task
+	ticket *ticket
+	sent   chan error // receives the result; it never blocks
+
+	task     pb.TaskResponse
+	response pb.FetchResponse // of task
 }

@@ -40,7 +40,7 @@ func TestPacker(t *testing.T) {
 				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, stall: func() {},
 					started: func() int { return row.open }, message: new(pb.FetchManyResponse),
 					send: func(o *outgoing) error {
-						m, _ := o.message.(*pb.FetchManyResponse)
+						m, _ := o.Message.(*pb.FetchManyResponse)
 						sent.Add(int32(len(m.GetResponses())))
 						return nil
 					}}
@@ -98,7 +98,7 @@ func TestPackerChunks(t *testing.T) {
 				p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: ending, over: t.Context(), limit: time.Minute,
 					stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
 					send: func(o *outgoing) error {
-						m, _ := o.message.(*pb.FetchManyResponse)
+						m, _ := o.Message.(*pb.FetchManyResponse)
 						var tags []string
 						for _, r := range m.GetResponses() {
 							tags = append(tags, r.GetTag())
@@ -112,7 +112,7 @@ func TestPackerChunks(t *testing.T) {
 					}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := &taskChunk{ctx: ctx, ticket: &ticket{admission: &admission{budget: memory}, memory: memory.Lease("")}, sent: make(chan error, 1)}
+				c := &taskChunk{ctx: ctx, ticket: newAdmission(memory, nil, "", "", nil).newTicket("", nil), sent: make(chan error, 1)}
 				c.task.Tag, c.task.Response = "chunk", &c.response
 				c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
 				if row.over {
@@ -160,7 +160,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 		p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: context.Background(), over: t.Context(), limit: time.Minute,
 			stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
 			send: func(o *outgoing) error {
-				m, _ := o.message.(*pb.FetchManyResponse)
+				m, _ := o.Message.(*pb.FetchManyResponse)
 				for _, r := range m.GetResponses() {
 					sent = append(sent, r.GetTag())
 				}
@@ -170,7 +170,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 			}}
 		memory := budget.New(1 << 20)
 		for _, tag := range []string{"one", "two"} { // chunks of two large tasks
-			c := &taskChunk{ctx: t.Context(), ticket: &ticket{admission: &admission{budget: memory}, memory: memory.Lease("")}, sent: make(chan error, 1)}
+			c := &taskChunk{ctx: t.Context(), ticket: newAdmission(memory, nil, "", "", nil).newTicket("", nil), sent: make(chan error, 1)}
 			c.task.Tag, c.task.Response = tag, &c.response
 			c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
 			go func() {

@@ -61,13 +61,12 @@ func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.Fetc
 func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	cfg := Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))}
-	around, err := New(cfg)
+	around, err := New(Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = around.Shutdown(t.Context()) }()
-	s := grpc.NewServer(around.interception(&cfg)...)
+	s := grpc.NewServer(newGate(around.service.shared, func(string, string) {}).interceptors()...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,10 +10,9 @@ import (
 
 const (
 	// maxPublic is the number of public calls that may be in flight, if the memory budget
-	// allows it. Each holds at most its stream's window of unread data, and all of them an
-	// eighth of the budget. They are not charged, because a probe must be answered when
-	// the budget is used up. There must be one for each client that watches health: a
-	// client does not call a server that refuses its watch.
+	// allows it: all of them hold at most an eighth of it. They are not charged, because a probe
+	// must be answered when the budget is used up. There must be one for each client that watches
+	// health: a client does not call a server that refuses its watch.
 	maxPublic      = 1024
 	publicOfBudget = 8
 	// maxPublicOfConn of them may be on one connection. A probe has one, and a client that
@@ -42,12 +41,10 @@ type publicCall struct {
 	cancel context.CancelFunc
 }
 
-// maxPublicWith returns how many public calls may be in flight with a memory budget.
-func maxPublicWith(budget int64) int {
-	return int(min(max(budget/publicOfBudget/streamWindow, maxPublicOfConn), maxPublic))
-}
-
-func newPublicCalls(most int, names bool, refused refusals) *publicCalls {
+// newPublicCalls returns the calls of a server. Each holds at most bytesOfCall of the memory budget.
+// names reports whether callers authenticate.
+func newPublicCalls(budget, bytesOfCall int64, names bool, refused refusals) *publicCalls {
+	most := int(min(max(budget/publicOfBudget/bytesOfCall, maxPublicOfConn), maxPublic))
 	return &publicCalls{most: most, names: names, refused: refused, conns: make(map[*door.Conn]int)}
 }
 
@@ -123,11 +120,4 @@ func (p *publicCalls) removeLocked(c *publicCall) {
 	p.calls = slices.Delete(p.calls, at, at+1)
 	decrement(p.conns, c.conn)
 	c.conn.Leave()
-}
-
-// decrement decrements a count, and deletes it at zero.
-func decrement[K comparable](counts map[K]int, key K) {
-	if counts[key]--; counts[key] == 0 {
-		delete(counts, key)
-	}
 }

@@ -1,16 +1,28 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 )
 
@@ -18,6 +30,16 @@ const (
 	// slowAfter is how long a handler may wait for its request before the request needs a
 	// slot of [receiving]. Most requests arrive sooner.
 	slowAfter = 50 * time.Millisecond
+	// maxRequestBytes limits a message: it fits three tasks of FetchMany with bodies of 1 MiB.
+	maxRequestBytes = 4 << 20
+	// reservedBytes is the memory reserved for an arriving request. A valid request of one
+	// fetch is shorter. A longer message is charged by its length.
+	reservedBytes = 2 << 20
+	// firstMessageTime is the time from the head of a call to its request.
+	firstMessageTime = 10 * time.Second
+	// streamWindow is the data of a stream that no handler has read yet. By default gRPC's window
+	// grows to 16 MiB.
+	streamWindow = 64 << 10
 	// receivingShare is the divisor of the budget that gives the maximum of these slots.
 	receivingShare = 4
 )
@@ -41,9 +63,10 @@ type call struct {
 	slot    *slot // nil: none
 
 	charged  bool          // since its headers arrived
-	ticket   *ticket       // of FetchUnary, between the handler and the answer
+	started  *budget.Lease // since its handler started; nil: it was charged before
 	head     [5]byte       // of the message that is read
-	reserved *budget.Lease // of a long stream: reservedBytes, and the rest of its last message
+	Ticket   *ticket       // of FetchUnary, between the handler and the answer
+	Reserved *budget.Lease // of a long stream: reservedBytes, and the rest of its last message
 }
 
 // transportStream is gRPC's stream below its messages. If a message is too long,
@@ -87,9 +110,14 @@ type receiving struct {
 	callers map[string]int
 }
 
-// expect starts the timer of a call whose request has not arrived.
-func (r *receiving) expect(c *call) {
-	c.due = time.Now().Add(firstMessageTime)
+func newReceiving(memory *budget.Budget, refused refusals) *receiving {
+	return &receiving{budget: memory, refused: refused, callers: make(map[string]int)}
+}
+
+// expect returns the call of a context, and starts the timer for its request. charged reports whether
+// the call is charged already.
+func (r *receiving) expect(ctx context.Context, cancel context.CancelCauseFunc, charged bool) *call {
+	c := &call{Context: ctx, cancel: cancel, caller: callerOf(ctx), charged: charged, due: time.Now().Add(firstMessageTime)}
 	c.clock = time.AfterFunc(firstMessageTime, func() {
 		if c.reading.Load() {
 			r.late(c)
@@ -97,6 +125,25 @@ func (r *receiving) expect(c *call) {
 			c.cancel(context.Canceled)
 		}
 	})
+	return c // the timer has no effect on a call that has ended
+}
+
+// start charges a call whose handler starts, unless it is charged already. It reports whether there
+// is memory. c may be nil.
+func (c *call) start(ctx context.Context, memory *budget.Budget) bool {
+	if c == nil || c.charged {
+		return true
+	}
+	c.started = memory.Lease(c.caller)
+	md, _ := metadata.FromIncomingContext(ctx)
+	return connOf(ctx).charge(md, c.started)
+}
+
+// end releases the charge of start.
+func (c *call) end(ctx context.Context) {
+	if c != nil {
+		connOf(ctx).callOver(c.started)
+	}
 }
 
 // read records that a handler now waits for its request of n bytes. Before that gRPC
@@ -123,9 +170,10 @@ func (r *receiving) noMemory(ctx context.Context, n int) error {
 	return r.refused.refuse(ctx, reasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
 }
 
-// received records that the request has arrived. Only the goroutine that reads requests calls
-// it.
-func (r *receiving) received(c *call) {
+// received records that the request of a call has arrived. Only the goroutine that reads requests
+// calls it.
+func (r *receiving) received(ctx context.Context) {
+	c := callOf(ctx)
 	if c == nil || c.clock == nil {
 		return
 	}
@@ -191,8 +239,7 @@ func (r *receiving) evictLocked(caller string) bool {
 
 // endLocked ends a call with the error that there was no memory for its request.
 func (r *receiving) endLocked(c *call) {
-	r.refused(c.caller, reasonMemory)
-	err := refusal(reasonMemory, "the request took long to arrive, and the memory for such requests is used up", pushback())
+	_, err := r.refused.refusal(c.caller, reasonMemory, "the request took long to arrive, and the memory for such requests is used up")
 	if c.stream != nil {
 		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
 	}
@@ -209,5 +256,112 @@ func (r *receiving) leaveLocked(c *call) {
 	r.calls = slices.Delete(r.calls, at, at+1)
 	held.limit.Stop()
 	held.memory.Close()
-	decrement(r.callers, c.caller)
+	if r.callers[c.caller]--; r.callers[c.caller] == 0 {
+		delete(r.callers, c.caller)
+	}
+}
+
+// requestStream is a stream whose requests are received by [receiving].
+type requestStream struct {
+	grpc.ServerStream
+	receiving *receiving
+	only      bool // it has one request
+}
+
+// stream is a [grpc.StreamServerInterceptor].
+func (r *receiving) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, &requestStream{stream, r, !info.IsClientStream})
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *requestStream) RecvMsg(m any) error {
+	return s.receiving.message(s.Context(), m, s.only)
+}
+
+// message receives a message as [grpc.ServerStream] does. A message that is too long is
+// not read but marked as refused: see [transportStream]. only says that the call has no
+// other message.
+func (r *receiving) message(ctx context.Context, m any, only bool) error {
+	c := callOf(ctx)
+	s, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
+	request, isProto := m.(proto.Message)
+	if c == nil || !ok || !isProto {
+		return status.Error(codes.Internal, "internal error")
+	}
+	if c.Reserved != nil { // the message before this one has been handled
+		c.Reserved.Shrink(budget.Receiving, c.Reserved.Held(budget.Receiving)-reservedBytes)
+	}
+	n, err := c.nextMessage(s)
+	if errors.Is(err, io.EOF) && only {
+		return status.Error(codes.Internal, "the call ended without a request")
+	}
+	if err != nil {
+		return err
+	}
+	if n > maxRequestBytes || only && n > reservedBytes { // no valid request of one fetch is that long
+		return refuseRequest(request, tooLong(request, n))
+	}
+	if only {
+		if err := r.read(ctx, c, s, n); err != nil {
+			c.early.Close()
+			return err
+		}
+		defer c.early.Close()
+	} else if more := int64(n - reservedBytes); more > 0 && c.Reserved != nil && !c.Reserved.Grow(budget.Receiving, more) {
+		return r.noMemory(ctx, n)
+	}
+	data, err := s.Read(n)
+	if err != nil {
+		return receiveError(err)
+	}
+	defer data.Free()
+	if err := newCodec().Unmarshal(data, m); err != nil {
+		return status.Errorf(codes.Internal, "the message cannot be decoded: %v", err)
+	}
+	if !only {
+		return nil
+	}
+	if _, err := c.nextMessage(s); !errors.Is(err, io.EOF) {
+		return cmp.Or(err, status.Error(codes.Internal, "the call has a second request: send one"))
+	}
+	return nil
+}
+
+// nextMessage returns the length of the next message. The error is io.EOF if none follows.
+func (c *call) nextMessage(s transportStream) (int, error) {
+	switch err := s.ReadMessageHeader(c.head[:]); {
+	case errors.Is(err, io.EOF):
+		return 0, err
+	case err != nil:
+		return 0, receiveError(err)
+	case c.head[0] != 0:
+		return 0, status.Error(codes.Internal, "the message is marked as compressed, but the call has no grpc-encoding")
+	}
+	return int(binary.BigEndian.Uint32(c.head[1:])), nil
+}
+
+// receiveError returns the status of a call whose request did not arrive.
+func receiveError(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Errorf(codes.Internal, "the request is not complete: %v", err)
+}
+
+// tooLong returns the violation of a message of n bytes, which is not read. It names the
+// field that makes a request so long: the body, or the tasks of FetchMany.
+func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
+	wrong := &errdetails.BadRequest_FieldViolation{Field: "message", Reason: badrequest.TooLarge,
+		Description: fmt.Sprintf("has %d bytes: send at most %d", n, reservedBytes)}
+	body := fmt.Sprintf("is in a message of %d bytes: give at most %d", n, fetch.MaxRequestBodyBytes)
+	switch m.(type) {
+	case *pb.FetchRequest:
+		wrong.Field, wrong.Description = "body", body
+	case *pb.FetchUnaryRequest:
+		wrong.Field, wrong.Description = "request.body", body
+	case *pb.FetchManyRequest:
+		wrong.Field = "tasks"
+		wrong.Description = fmt.Sprintf("have %d bytes: send at most %d in a message, and the other tasks in more messages", n, maxRequestBytes)
+	}
+	return wrong
 }

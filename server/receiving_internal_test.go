@@ -13,7 +13,7 @@ import (
 func TestSlotsOfOthers(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(64 << 20)
-	r := &receiving{budget: memory, refused: func(string, string) {}, callers: make(map[string]int)}
+	r := newReceiving(memory, func(string, string) {})
 	start := func(caller string) *call {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := &call{Context: ctx, cancel: cancel, caller: caller, due: time.Now().Add(time.Hour)}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"crypto/rand"
 	"math"
 	mathrand "math/rand/v2"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
@@ -27,42 +27,6 @@ const (
 	maxETags      = 16
 	maxStatuses   = 128
 )
-
-// conversion validates a request of the contract and converts it for package fetch.
-type conversion struct {
-	violations
-	limits  *Limits
-	in      *pb.FetchRequest
-	out     *fetch.Request
-	clamped []string // names of fields
-}
-
-// convert validates and converts a request. mode is that of the method. Field
-// paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
-// into the trailers.
-func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, known *configured) (*fetch.Request, []string, error) {
-	c := &conversion{limits: l, in: in, violations: violations{badrequest.Violations{Prefix: prefix}}}
-	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
-	c.out = fetch.NewRequest(profile)
-	c.out.ID = rand.Text()
-	c.target()
-	c.headers()
-	c.precondition()
-	c.redirects()
-	c.retries(in.GetRetryPolicy())
-	c.timeouts()
-	c.body(mode)
-	c.integrity()
-	c.content()
-	c.rest()
-	c.auth(known.providers)
-	c.store(known.stores)
-	c.record(known.stores)
-	if err := c.Err(); err != nil {
-		return nil, nil, err
-	}
-	return c.out, c.clamped, nil
-}
 
 // methods holds the methods of spec §12, and whether they may have a body.
 var methods = map[string]bool{"GET": false, "HEAD": false, "OPTIONS": false,
@@ -194,7 +158,7 @@ func (c *conversion) redirects() {
 func (c *conversion) retries(p *pb.RetryPolicy) {
 	c.retryPolicy(p, &c.out.Policy)
 	c.out.SetBy.MaxAttempts, c.out.SetBy.MaxRetryAfter = setter(p != nil && p.MaxAttempts != nil), setter(p.GetMaxRetryAfter() != nil)
-	if p.GetAllowNonIdempotent() && c.limits.NonIdempotentRetries == NonIdempotentForbidden {
+	if p.GetAllowNonIdempotent() && c.limits.ForbidNonIdempotent {
 		c.Add("retry_policy.allow_non_idempotent", "is true, but the operator of this service set --non-idempotent-retries=forbid: leave it out, then the request is sent once")
 	}
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
@@ -219,15 +183,6 @@ func (c *conversion) timeouts() {
 	c.out.AttemptTimeout = limit("timeout_policy.attempt_timeout", attempt, c.out.AttemptTimeout, 0)
 }
 
-// clamp returns got, but at most high. If got is over high, clamp records that the field is clamped.
-func clamp[T int64 | time.Duration](c *conversion, field string, got, high T) T {
-	if got > high {
-		c.clamped = append(c.clamped, field)
-		return high
-	}
-	return got
-}
-
 // timeSetter returns who set a time limit. over reports whether the limit of the profile is over the
 // maximum of the server.
 func (c *conversion) timeSetter(given *durationpb.Duration, over bool) fetch.Setter {
@@ -235,14 +190,6 @@ func (c *conversion) timeSetter(given *durationpb.Duration, over bool) fetch.Set
 		return fetch.ByServer
 	}
 	return setter(given != nil)
-}
-
-// setter returns who set a limit that the server does not clamp.
-func setter(given bool) fetch.Setter {
-	if given {
-		return fetch.ByCaller
-	}
-	return fetch.ByProfile
 }
 
 func (c *conversion) rest() {
@@ -263,4 +210,116 @@ func (c *conversion) rest() {
 			break
 		}
 	}
+}
+
+// auth reads auth_provider (spec A1).
+func (c *conversion) auth(providers map[string]AuthProvider) {
+	name := c.in.GetAuthProvider()
+	if name == "" {
+		return
+	}
+	p, known := providers[name]
+	switch {
+	case !known:
+		c.Add("auth_provider", "is %.60q, which is not configured on this server: give the name of a configured provider", name)
+	case c.out.URL != nil && !p.Covers(c.out.URL):
+		c.Add("auth_provider", "is %.60q, which does not cover the origin of the URL: use another provider or URL", name)
+	default:
+		c.out.Credentials = p.Provider
+	}
+	if h, ok := p.Provider.(interface{ Header() string }); ok && c.out.Header.Get(h.Header()) != "" {
+		c.Add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, h.Header())
+	}
+}
+
+// Limits of the policy fields (spec §12).
+const (
+	maxDelay      = 5 * time.Minute
+	maxJitter     = time.Minute
+	maxRetryAfter = 15 * time.Minute
+)
+
+// redirectPolicy sets the fields of the request over the defaults of the profile.
+func (v *violations) redirectPolicy(p *pb.RedirectPolicy, out *classify.Policy) {
+	if p == nil {
+		return
+	}
+	out.Follow = p.Follow == nil || p.GetFollow()
+	out.MaxRedirects = int(badrequest.Integer(&v.Violations, "redirect_policy.max_redirects", p.MaxRedirects, int32(out.MaxRedirects), 0, 20))
+}
+
+// retryPolicy sets the fields of the request over the defaults of the profile.
+func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
+	if p == nil {
+		return
+	}
+	out.MaxAttempts = int(badrequest.Integer(&v.Violations, "retry_policy.max_attempts", p.MaxAttempts, int32(out.MaxAttempts), 1, 11))
+	out.BaseDelay = v.Duration("retry_policy.base_delay", p.GetBaseDelay(), out.BaseDelay, 0, maxDelay)
+	out.MaxDelay = v.Duration("retry_policy.max_delay", p.GetMaxDelay(), out.MaxDelay, 0, maxDelay)
+	if p.BaseDelay == nil {
+		out.BaseDelay = min(out.BaseDelay, out.MaxDelay) // max_delay alone may shorten the waits
+	}
+	if out.BaseDelay > out.MaxDelay {
+		v.Add("retry_policy.base_delay", "is %s, longer than max_delay %s: raise max_delay too", out.BaseDelay, out.MaxDelay)
+	}
+	if m := p.Multiplier; m != nil {
+		if out.Multiplier = *m; !(*m >= 1 && *m <= 10) { // this form refuses NaN
+			v.Add("retry_policy.multiplier", "is %v: give 1 to 10", *m)
+		}
+	}
+	out.MaxJitter = v.Duration("retry_policy.max_jitter", p.GetMaxJitter(), out.MaxJitter, 0, maxJitter)
+	out.JitterSeed = p.GetJitterSeed()
+	out.MaxRetryAfter = v.Duration("retry_policy.max_retry_after", p.GetMaxRetryAfter(), out.MaxRetryAfter, 0, maxRetryAfter)
+	if p.RetryTlsHandshake != nil {
+		out.RetryTLSHandshake = p.GetRetryTlsHandshake()
+	}
+	v.statuses(p, out)
+	v.idempotency(p, out)
+}
+
+// statuses reads the two lists (spec §3, S2 §2.3).
+func (v *violations) statuses(p *pb.RetryPolicy, out *classify.Policy) {
+	for field, n := range map[string]int{"excluded": len(p.GetExcludedStatusCodes()), "additional": len(p.GetAdditionalStatusCodes())} {
+		if n > maxStatuses {
+			v.Add("retry_policy."+field+"_status_codes", "has %d entries: give at most %d", n, maxStatuses)
+			return
+		}
+	}
+	excluded := make(map[int32]bool)
+	for i, s := range p.GetExcludedStatusCodes() {
+		if s != 408 && s != 429 && (s < 500 || s > 599) {
+			v.Add(badrequest.Indexed("retry_policy.excluded_status_codes", i), "is %d: give 408, 429 or 500 to 599", s)
+		}
+		excluded[s] = true
+		out.Excluded = append(out.Excluded, int(s))
+	}
+	for i, s := range p.GetAdditionalStatusCodes() {
+		field := badrequest.Indexed("retry_policy.additional_status_codes", i)
+		switch s {
+		case 400, 401, 403, 404, 409, 410, 422, 451:
+			v.Add(field, "is %d, which is never retried: leave it out", s)
+		default:
+			if s < 400 || s > 499 {
+				v.Add(field, "is %d: give a 4xx status", s)
+			}
+		}
+		if excluded[s] {
+			v.Add(field, "is %d, which is excluded too: give it in one list", s)
+		}
+		out.Additional = append(out.Additional, int(s))
+	}
+}
+
+func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
+	key := p.GetIdempotencyKey()
+	if len(key) > fetch.MaxIdempotencyBytes {
+		v.Add("retry_policy.idempotency_key", "has %d bytes: give at most %d", len(key), fetch.MaxIdempotencyBytes)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' }) {
+		v.Add("retry_policy.idempotency_key", "has a character that is not visible ASCII: use characters from ! to ~")
+	}
+	if p.GetAllowNonIdempotent() && key == "" {
+		v.Add("retry_policy.allow_non_idempotent", "is true without idempotency_key: give a key, so that the origin can recognize a repeated request")
+	}
+	out.RepeatUnsafe = p.GetAllowNonIdempotent() && key != ""
 }

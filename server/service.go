@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/classify"
 	"fetchd/fetch"
@@ -29,54 +28,33 @@ import (
 // service implements the methods of the contract.
 type service struct {
 	pb.UnimplementedFetchServiceServer
-	client    *fetch.Client
-	limits    atomic.Pointer[Limits]
+	client *fetch.Client
+	*shared
+	limits    atomic.Pointer[requestLimits]
 	heartbeat time.Duration
-	stall     time.Duration
-	admission *admission
-	budget    *budget.Budget
 	providers atomic.Pointer[map[string]AuthProvider]
 	stores    atomic.Pointer[stores.Set]
-	callers   *authentication
 	observe   *observe.Observer
 	workers   workers.Pool    // for tasks of FetchMany
-	draining  context.Context // done from the start of a drain
 	ending    context.Context // done when the time of the drain is nearly over
-	calls     atomic.Int64    // calls in flight, except health
-	logger    *slog.Logger
-	finished  *callLog
-}
-
-// prepared is a valid request.
-type prepared struct {
-	echo    *echo
-	req     *fetch.Request
-	clamped []string // names of fields
-	// What the effective request reports. A call may run req with fewer events and less time.
-	events fetch.Level
-	total  time.Duration
 }
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // mode is that of the method.
 func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode deliveryMode) (*prepared, error) {
 	known := configured{*s.providers.Load(), s.stores.Load()}
-	req, clamped, err := s.limits.Load().convert(in, prefix, mode, &known)
+	p, err := convert(in, prefix, mode, s.limits.Load(), &known)
 	if err != nil {
 		return nil, err
 	}
-	if err := known.mayUse(ctx, in); err != nil {
+	if err := mayUse(ctx, &known, in); err != nil {
 		return nil, err
 	}
-	if req.Hops, err = hopsTo(ctx); err != nil {
+	if p.Request.Hops, err = hopsTo(ctx); err != nil {
 		return nil, err
 	}
-	req.Caller = callerOf(ctx)
-	return newPrepared(in, req, clamped), nil
-}
-
-func newPrepared(in *pb.FetchRequest, req *fetch.Request, clamped []string) *prepared {
-	return &prepared{echoOf(in), req, clamped, req.Events, req.TotalTimeout}
+	p.Request.Caller = callerOf(ctx)
+	return &p, nil
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
@@ -84,13 +62,9 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	return s.fetch(stream.Context(), in, func(o *outgoing) error { return stream.SendMsg(o) }, gRPCMode)
 }
 
-type sendMode struct {
-	unblocked int     // bytes that are sent without waiting for the reader
-	copies    int64   // of each message that are held while it is sent
-	id        *string // receives the ID of the fetch, if it is set
-}
-
-var gRPCMode = sendMode{unblocked: unblockedBytes, copies: 1}
+// gRPCMode is for gRPC. Without waiting for the reader it sends as much as gRPC accepts: the first
+// 64 KiB. Most fetches never send more, so 10,000 waiting fetches do not need a second goroutine each.
+var gRPCMode = sendMode{Unblocked: 48 << 10, Copies: 1}
 
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error {
@@ -103,30 +77,31 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if err != nil {
 		return err
 	}
+	answered := false // then the outcome has the ticket
 	defer func() {
-		if t != nil {
+		if !answered {
 			t.release()
 		}
 	}()
-	if mode.id != nil {
-		*mode.id = p.req.ID
+	if mode.ID != nil {
+		*mode.ID = p.Request.ID
 	}
-	p.req.InlineCopies = int(mode.copies)
+	p.Request.InlineCopies = int(mode.Copies)
 	ctx, release := context.WithCancel(caller)
 	defer release()
 	end := reserved(caller)
-	events := newEventStream(caller, send, mode, t, s.stall, release)
+	events := newEventStream(caller, send, mode, t, s.Stall, release)
 	defer events.close()
-	if p.req.Events != fetch.OutcomeOnly {
-		events.convert.attempts = true
+	if p.Request.Events != fetch.OutcomeOnly {
+		events.convert.Attempts = true
 		events.startHeartbeats(s.heartbeat)
 		if err := events.send(p.admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
-			return s.admission.noMemory(caller, "answers")
+			return s.Admission.noMemory(caller, "answers")
 		} else if err != nil {
 			return err
 		}
 	}
-	req := p.req // so that the rest of p can be collected while the fetch runs
+	req := p.Request // so that the rest of p can be collected while the fetch runs
 	ctx, req.TraceParent = s.observe.Start(ctx, began)
 	out := s.runUntil(ctx, end, req, events.sink)
 	if err := caller.Err(); err != nil {
@@ -135,18 +110,16 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if err := events.failed(); err != nil {
 		return err
 	}
-	if err := events.finish(asOutcome(out, req, events.convert.last)); err != nil {
-		return err
-	}
-	t = nil // the answer owns it now
-	return nil
+	err = events.finish(asOutcome(out, req, events.convert.Last))
+	answered = err == nil
+	return err
 }
 
 // enter admits a fetch, and sets the lease that its memory is charged to.
 func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (*ticket, error) {
-	t, err := s.admission.enter(ctx, charges(in)...)
+	t, err := s.Admission.enter(ctx, charges(in)...)
 	if err == nil {
-		p.req.Memory = t.memory
+		p.Request.Memory = t.memory
 	}
 	return t, err
 }
@@ -156,150 +129,9 @@ func charges(in *pb.FetchRequest) []charge {
 	return []charge{{budget.Fetch, fetchBytes}, {budget.Request, int64(sizeOf(in)) + headerBytes*int64(len(in.GetHeaders()))}}
 }
 
-// admitted returns the first event of a fetch. end is the time limit of the call; zero means no
-// limit.
-func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
-	if last := start.Add(p.total); end.IsZero() || last.Before(end) {
-		end = last
-	}
-	all := &struct {
-		response pb.FetchResponse
-		event    pb.FetchResponse_Admitted
-		admitted pb.Admitted
-	}{admitted: pb.Admitted{
-		FetchId: p.req.ID, EffectiveRequest: p.effective(), ClampedFields: p.clamped,
-		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
-	}}
-	all.event.Admitted = &all.admitted
-	all.response.Event = &all.event
-	return &all.response
-}
-
-// FetchUnary implements fetchd.v1.FetchService.FetchUnary.
-func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
-	request := in.GetRequest()
-	in.Request = nil // gRPC and the interceptors keep in until the call ends, and 10,000 calls may wait
-	return s.fetchUnary(ctx, request, "request.", gRPCMode.copies, func(_ *pb.FetchUnaryResponse, t *ticket) error {
-		handOver(ctx, t)
-		return nil
-	})
-}
-
-// fetchUnary runs a fetch. deliver receives the answer and its ticket, and ensures that the ticket
-// is released once the answer has been written.
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
-	began := time.Now()
-	p, err := s.prepare(ctx, in, prefix, unaryMode)
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.enter(ctx, p, in)
-	if err != nil {
-		return nil, err
-	}
-	handedOver := false
-	defer func() {
-		if !handedOver {
-			t.release()
-		}
-	}()
-	p.req.LargeStack, p.req.InlineCopies = true, int(copies)
-	if p.events == fetch.All || p.events == fetch.Attempts {
-		// The answer holds finished attempts only. With all events it could hold the headers of
-		// 220 hops, which exceeds the client's limit for a message.
-		p.req.Events = fetch.Ends
-	}
-	var attempts []*pb.AttemptFinished
-	kept := keptAttempts{memory: t.memory}
-	traced, parent := s.observe.Start(ctx, began)
-	p.req.TraceParent = parent
-	out := s.runUntil(traced, reserved(ctx), p.req, func(e fetch.Event) error {
-		if finished, ok := e.(fetch.AttemptFinished); ok {
-			attempts = append(attempts, attemptFinished(&finished, response(finished.Response)))
-			kept.add(attempts)
-		}
-		return nil
-	})
-	if err := ctx.Err(); err != nil {
-		return nil, status.FromContextError(err).Err()
-	}
-	var last *pb.AttemptFinished
-	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
-		last = attempts[n-1]
-	}
-	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.clamped, Attempts: attempts, Outcome: outcome(out, p.req, last),
-		EffectiveRequest: p.effective()} // made here, so that waiting calls do not hold it
-	if !t.becomeAnswer(int(copies) * sizeOf(resp)) {
-		for i := range attempts {
-			attempts[i] = shorten(attempts[i])
-		}
-		shortenOutcome(resp.Outcome)
-		if !t.becomeAnswer(int(copies) * sizeOf(resp)) {
-			return nil, s.admission.noMemory(ctx, "answers")
-		}
-	}
-	handedOver = true
-	return resp, deliver(resp, t)
-}
-
-// maxAttemptsBytes limits the attempts in a unary answer. Together with the outcome, whose body
-// has at most 1 MiB, they stay below the 4 MiB that clients accept by default. An origin controls
-// the length of its headers and redirects, but must not prevent the outcome from arriving.
-const maxAttemptsBytes = 2 << 20
-
-// keptAttempts limits the attempts in a unary answer and charges their memory. If an attempt
-// does not fit, headers and hops are dropped, starting with the oldest attempt.
-type keptAttempts struct {
-	memory *budget.Lease
-	sizes  []int // the charge of each attempt; 0 means it was shortened
-	total  int
-}
-
-// add charges the last of attempts.
-func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
-	last := len(attempts) - 1
-	size := attemptBytes(attempts[last])
-	for i := 0; k.total+size > maxAttemptsBytes && i < last; i++ {
-		k.shorten(attempts, i)
-	}
-	granted := k.memory.Grow(budget.Head, int64(size))
-	for i := 0; !granted && i < last; i++ {
-		k.shorten(attempts, i)
-		granted = k.memory.Grow(budget.Head, int64(size))
-	}
-	if !granted {
-		attempts[last] = shorten(attempts[last])
-		size = 0
-	}
-	k.sizes, k.total = append(k.sizes, size), k.total+size
-}
-
-func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
-	if k.sizes[i] > 0 {
-		attempts[i] = shorten(attempts[i])
-		k.memory.Shrink(budget.Head, int64(k.sizes[i]))
-		k.total, k.sizes[i] = k.total-k.sizes[i], 0
-	}
-}
-
-// attemptBytes returns the memory of an attempt, as a message and encoded.
-func attemptBytes(a *pb.AttemptFinished) int {
-	const line, hop = 128, 512 // structs of the message
-	return 2*sizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
-}
-
-// shorten returns an attempt without headers and hops. It does not change a, which the
-// outcome may share.
-func shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
-	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: shortResponse(a.Response)}
-}
-
-// shortResponse returns a response without its headers.
-func shortResponse(r *pb.HttpResponse) *pb.HttpResponse {
-	if r == nil {
-		return nil
-	}
-	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
+// Explain implements fetchd.v1.FetchService.Explain.
+func (*service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	return explain(in)
 }
 
 // hopsKey is the key of [fetch.HopsHeader] in the metadata of a call.
@@ -362,4 +194,137 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithDeadline(ctx, end)
 	}
 	return context.WithCancel(ctx)
+}
+
+// mayUse returns PERMISSION_DENIED if the caller may not use what a valid request names.
+func mayUse(ctx context.Context, known *configured, in *pb.FetchRequest) error {
+	if name := in.GetAuthProvider(); name != "" && !permits(ctx, known.Providers[name].Callers) {
+		return status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
+	}
+	_, ofBodies := known.Stores.Get(in.GetBodyPolicy().GetStore())
+	_, ofRecords := known.Stores.Archive(in.GetRecord().GetStore())
+	for name, callers := range map[string][]string{in.GetBodyPolicy().GetStore(): ofBodies, in.GetRecord().GetStore(): ofRecords} {
+		if !permits(ctx, callers) {
+			return status.Errorf(codes.PermissionDenied, "this caller may not use the store %q", name)
+		}
+	}
+	return nil
+}
+
+// permits reports whether the caller of a call is among callers. An empty list permits everyone.
+func permits(ctx context.Context, callers []string) bool {
+	return len(callers) == 0 || slices.Contains(callers, callerOf(ctx))
+}
+
+// FetchUnary implements fetchd.v1.FetchService.FetchUnary.
+func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
+	request := in.GetRequest()
+	in.Request = nil // gRPC and the interceptors keep in until the call ends, and 10,000 calls may wait
+	return s.fetchUnary(ctx, request, "request.", gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *ticket) error {
+		handOver(ctx, t)
+		return nil
+	})
+}
+
+// fetchUnary runs a fetch. deliver receives the answer and its ticket, and ensures that the ticket
+// is released once the answer has been written.
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
+	began := time.Now()
+	p, err := s.prepare(ctx, in, prefix, unaryMode)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.enter(ctx, p, in)
+	if err != nil {
+		return nil, err
+	}
+	answered := false
+	defer func() {
+		if !answered {
+			t.release()
+		}
+	}()
+	p.Request.LargeStack, p.Request.InlineCopies = true, int(copies)
+	if p.Events == fetch.All || p.Events == fetch.Attempts {
+		// The answer holds finished attempts only. With all events it could hold the headers of
+		// 220 hops, which exceeds the client's limit for a message.
+		p.Request.Events = fetch.Ends
+	}
+	var attempts []*pb.AttemptFinished
+	kept := keptAttempts{memory: t.memory}
+	traced, parent := s.observe.Start(ctx, began)
+	p.Request.TraceParent = parent
+	out := s.runUntil(traced, reserved(ctx), p.Request, func(e fetch.Event) error {
+		if finished, ok := e.(fetch.AttemptFinished); ok {
+			attempts = append(attempts, finishedAttempt(&finished))
+			kept.add(attempts)
+		}
+		return nil
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	var last *pb.AttemptFinished
+	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
+		last = attempts[n-1]
+	}
+	resp := &pb.FetchUnaryResponse{FetchId: p.Request.ID, ClampedFields: p.Clamped, Attempts: attempts, Outcome: outcome(out, p.Request, last),
+		EffectiveRequest: p.effective()} // made here, so that waiting calls do not hold it
+	_, err = becomeAnswer(ctx, t, resp, copies, func() {
+		for i := range attempts {
+			attempts[i] = shorten(attempts[i])
+		}
+		shortenOutcome(resp.Outcome)
+	})
+	if err != nil {
+		return nil, err
+	}
+	answered = true
+	return resp, deliver(resp, t)
+}
+
+// maxAttemptsBytes limits the attempts in a unary answer. Together with the outcome, whose body
+// has at most 1 MiB, they stay below the 4 MiB that clients accept by default. An origin controls
+// the length of its headers and redirects, but must not prevent the outcome from arriving.
+const maxAttemptsBytes = 2 << 20
+
+// keptAttempts limits the attempts in a unary answer and charges their memory. If an attempt
+// does not fit, headers and hops are dropped, starting with the oldest attempt.
+type keptAttempts struct {
+	memory *budget.Lease
+	sizes  []int // the charge of each attempt; 0 means it was shortened
+	total  int
+}
+
+// add charges the last of attempts.
+func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
+	last := len(attempts) - 1
+	size := attemptBytes(attempts[last])
+	for i := 0; k.total+size > maxAttemptsBytes && i < last; i++ {
+		k.shorten(attempts, i)
+	}
+	granted := k.memory.Grow(budget.Head, int64(size))
+	for i := 0; !granted && i < last; i++ {
+		k.shorten(attempts, i)
+		granted = k.memory.Grow(budget.Head, int64(size))
+	}
+	if !granted {
+		attempts[last] = shorten(attempts[last])
+		size = 0
+	}
+	k.sizes, k.total = append(k.sizes, size), k.total+size
+}
+
+func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
+	if k.sizes[i] > 0 {
+		attempts[i] = shorten(attempts[i])
+		k.memory.Shrink(budget.Head, int64(k.sizes[i]))
+		k.total, k.sizes[i] = k.total-k.sizes[i], 0
+	}
+}
+
+// attemptBytes returns the memory of an attempt, as a message and encoded.
+func attemptBytes(a *pb.AttemptFinished) int {
+	const line, hop = 128, 512 // structs of the message
+	return 2*sizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
 }

@@ -36,8 +36,8 @@ const (
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
 	s.drain()
-	defer s.service.finished.rejected.Flush()
-	defer s.client.Close()
+	defer s.service.Rejected.Flush()
+	defer s.service.client.Close()
 	defer s.service.workers.Close()
 	defer s.watch()
 	defer time.AfterFunc(watchGrace, s.watch).Stop()
@@ -75,7 +75,7 @@ func (s *Server) finish(ctx context.Context, drop func(), done <-chan struct{}) 
 			return finished
 		case <-nearlyOver:
 			nearlyOver = nil
-			finished = s.client.End() == 0
+			finished = s.service.client.End() == 0
 			s.end()
 		case <-over:
 			over, grace, cut = nil, lateGrace, time.After(cutGrace)
@@ -100,6 +100,6 @@ func (s *Server) finish(ctx context.Context, drop func(), done <-chan struct{}) 
 
 // isBusy reports whether a call is in flight, health aside, or an outcome is unread.
 func (s *Server) isBusy() bool {
-	fetches, _ := s.service.admission.load()
-	return fetches > 0 || s.service.calls.Load() > 0
+	fetches, _ := s.service.Admission.load()
+	return fetches > 0 || s.service.InFlight.Load() > 0
 }

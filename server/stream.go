@@ -6,14 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/badrequest"
 )
 
 // unblockedBytes is how many bytes of a stream are sent without a second goroutine: gRPC accepts
@@ -53,7 +49,7 @@ type eventStream struct {
 }
 
 func newEventStream(ctx context.Context, post func(*outgoing) error, mode sendMode, t *ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
-	return &eventStream{ctx: ctx, post: post, copies: mode.copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.unblocked}
+	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
 }
 
 // startHeartbeats sends a heartbeat whenever nothing was sent for interval.
@@ -72,7 +68,7 @@ func (e *eventStream) sink(ev fetch.Event) error {
 	if e.err != nil { // sendAll may still use e.message, and the chunk that it refers to
 		return e.err
 	}
-	e.convert.event(&e.message, ev)
+	e.convert.Event(&e.message, ev)
 	if err := e.sendLocked(&e.message); err != nil {
 		return err
 	}
@@ -103,7 +99,7 @@ func (e *eventStream) sendLocked(resp *pb.FetchResponse) error {
 	elapsed := time.Since(e.start)
 	e.elapsed.Seconds, e.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
 	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
-	o, err := e.ticket.pay(e.ctx, resp, e.copies)
+	o, err := pay(e.ctx, e.ticket, resp, e.copies)
 	if err != nil {
 		e.sequence-- // nothing was sent, and more may follow
 		return err
@@ -119,8 +115,8 @@ func (e *eventStream) sendLocked(resp *pb.FetchResponse) error {
 // that is still blocked then fails when the handler returns.
 func (e *eventStream) transmitLocked(o *outgoing) error {
 	if e.out == nil {
-		if o.size <= e.unblocked {
-			e.unblocked -= o.size
+		if o.Size <= e.unblocked {
+			e.unblocked -= o.Size
 			return e.post(o)
 		}
 		e.out, e.done = make(chan *outgoing), make(chan error, 1)
@@ -144,12 +140,6 @@ func sendAll(post func(*outgoing) error, out <-chan *outgoing, done chan<- error
 	for o := range out {
 		done <- post(o)
 	}
-}
-
-// stalledError returns the status of a call whose caller stopped reading.
-func stalledError(limit time.Duration) error {
-	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another body_policy.delivery", limit)
-	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
 }
 
 // beat runs when the timer fires. It sends a heartbeat if one is due, and sets the timer again.

@@ -26,7 +26,7 @@ func TestHeartbeats(t *testing.T) {
 			var n int64
 			ended := false
 			e := newEventStream(t.Context(), func(m *outgoing) error {
-				resp, _ := m.message.(*pb.FetchResponse)
+				resp, _ := m.Message.(*pb.FetchResponse)
 				if n++; resp.GetSequence() != n || ended {
 					t.Errorf("seed %d: message %d has the number %d, behind the outcome: %v", seed, n, resp.GetSequence(), ended)
 				}
@@ -40,7 +40,7 @@ func TestHeartbeats(t *testing.T) {
 				ended = resp.GetOutcome() != nil
 				last = time.Now()
 				return nil
-			}, sendMode{unblocked: int(seed%2) << 20, copies: 1}, newTicket(t), 30*time.Second, func() {})
+			}, sendMode{Unblocked: int(seed%2) << 20, Copies: 1}, newTicket(t), 30*time.Second, func() {})
 			e.startHeartbeats(silence)
 			for range 30 {
 				if slow = 0; r.IntN(4) == 0 {
@@ -70,9 +70,9 @@ func TestStalledMessage(t *testing.T) {
 	stop, gone := make(chan struct{}), make(chan struct{})
 	e := newEventStream(t.Context(), func(m *outgoing) error {
 		defer close(gone)
-		first := make([]byte, m.size)
+		first := make([]byte, m.Size)
 		for begun := false; ; begun = true {
-			now := make([]byte, m.size)
+			now := make([]byte, m.Size)
 			if err := m.encode(now); err != nil || begun && !bytes.Equal(first, now) {
 				t.Errorf("the message has become another: %v", err)
 			}
@@ -84,7 +84,7 @@ func TestStalledMessage(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-	}, sendMode{copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
+	}, sendMode{Copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
 	e.startHeartbeats(time.Hour)
 	var all sync.WaitGroup
 	for range 3 {
@@ -110,7 +110,7 @@ func TestStalledMessage(t *testing.T) {
 func TestConverterKeepsNothing(t *testing.T) {
 	t.Parallel()
 	var told eventConverter
-	told.event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
+	told.Event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
 	if told.message != nil {
 		t.Errorf("%v is kept", told.message)
 	}

@@ -59,13 +59,9 @@ func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
 	delete(m.open, t.tag) // the caller may reuse the tag once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
-	if t.send(asOutcome(out, req, t.convert.last)) == nil {
+	if t.send(asOutcome(out, req, t.convert.Last)) == nil {
 		t.ticket = nil // the answer owns it now
 	}
-}
-
-func asOutcome(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, last)}}
 }
 
 // fetch runs the fetch of a task. A panic ends only that task.
@@ -73,7 +69,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	defer func() {
 		if p := recover(); p != nil {
 			s := t.many.service
-			_ = logPanic(t.ctx, s.logger, "panic in a task", p) // the outcome has the error
+			_ = s.logPanic(t.ctx, "panic in a task", p) // the outcome has the error
 			req = t.placeholder()
 			out = s.client.Refuse(t.ctx, req, classify.Internal, "")
 		}
@@ -104,44 +100,44 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
 	}
 	if quiet {
-		p.events, p.req.Events = fetch.OutcomeOnly, fetch.OutcomeOnly
+		p.Events, p.Request.Events = fetch.OutcomeOnly, fetch.OutcomeOnly
 	}
 	if class := t.many.enter(t.ctx, t.place); class != classify.NoClass {
-		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
+		return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, class, "")
 	}
-	p.req.Memory = t.ticket.memory
-	if p.req.Events != fetch.OutcomeOnly {
-		t.convert.attempts = true
+	p.Request.Memory = t.ticket.memory
+	if p.Request.Events != fetch.OutcomeOnly {
+		t.convert.Attempts = true
 		end, _ := t.ctx.Deadline()
 		if err := t.send(p.admitted(t.start, end)); err != nil {
-			return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, classify.Cancelled, "")
+			return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, classify.Cancelled, "")
 		}
 	}
 	ctx, traceparent := s.observe.Start(t.ctx, t.start)
-	p.req.TraceParent = traceparent
-	return ctx, p.req, nil
+	p.Request.TraceParent = traceparent
+	return ctx, p.Request, nil
 }
 
 // enter waits until a task is admitted. If it is not admitted, enter returns the class of the failure.
 func (m *many) enter(ctx context.Context, p *place) classify.Class {
 	switch {
-	case p == nil && m.service.draining.Err() != nil:
+	case p == nil && m.service.Draining.Err() != nil:
 		return classify.Shutdown
 	case p == nil:
 		return classify.OutOfMemory
 	}
-	if p.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // the common case
+	if p.isAdmitted() && ctx.Err() == nil && m.service.Draining.Err() == nil { // the common case
 		return classify.NoClass
 	}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(m.service.draining, stop)()
+	defer context.AfterFunc(m.service.Draining, stop)()
 	select {
 	case <-p.admitted:
 	case <-waiting.Done():
 	}
 	switch {
-	case m.service.draining.Err() != nil: // even if it has just been admitted
+	case m.service.Draining.Err() != nil: // even if it has just been admitted
 		return classify.Shutdown
 	case p.isAdmitted():
 		return classify.NoClass
@@ -157,7 +153,7 @@ func (t *openTask) sink(ev fetch.Event) error {
 		return t.sendChunk(ev)
 	}
 	resp := new(pb.FetchResponse)
-	t.convert.event(resp, ev)
+	t.convert.Event(resp, ev)
 	return t.send(resp)
 }
 
@@ -176,7 +172,7 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 		c.task.Tag, c.task.Response = t.tag, &c.response
 		t.chunk = c
 	}
-	t.convert.event(&c.response, ev)
+	t.convert.Event(&c.response, ev)
 	t.number(&c.response)
 	select {
 	case t.many.chunks <- c:
@@ -196,20 +192,20 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 
 func (t *openTask) send(resp *pb.FetchResponse) error {
 	t.number(resp)
-	o := new(outgoing) // without a ticket the message is in the reserved memory of the stream
-	if t.ticket != nil {
-		var err error
-		if o, err = t.ticket.pay(t.ctx, resp, 1); err != nil {
+	answer := &taskAnswer{response: &pb.TaskResponse{Tag: t.tag, Response: resp}}
+	if t.ticket != nil { // without one the message is in the reserved memory of the stream
+		o, err := pay(t.ctx, t.ticket, resp, 1)
+		if err != nil {
 			t.sequence--
 			return err
 		}
+		answer.held = o.held
 	}
-	answer := &taskAnswer{response: &pb.TaskResponse{Tag: t.tag, Response: resp}, memory: o.memory, tickets: o.tickets}
 	select {
 	case t.many.answers <- answer:
 		return nil
 	case <-t.many.over.Done():
-		closeAll(o.memory)
+		answer.held.release()
 		return t.many.over.Err()
 	}
 }

@@ -1,12 +1,18 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	_ "embed"
+	"fmt"
 	"io"
 	"log" //nolint:depguard // http.Server.ErrorLog has this type
 	"log/slog"
-	"math"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,13 +23,14 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
+	"fetchd/internal/secure"
+	"fetchd/internal/tlswatch"
+	"fetchd/internal/version"
 	"fetchd/internal/webapi"
 	"fetchd/server/observe"
 )
 
 const (
-	// maxJSONBytes limits a request. Base64 makes a body of 1 MiB longer by a third.
-	maxJSONBytes = 3 << 20
 	// maxWebHead limits the head of a request. net/http allows 4 KiB more. Short fields use
 	// twenty times their length in memory.
 	maxWebHead = 4 << 10
@@ -33,26 +40,33 @@ const (
 	webIdleTime = 2 * time.Minute
 )
 
-// web serves the HTTP API: calls of the contract as JSON, health and metrics.
-type web struct {
-	service *service
-	logger  *slog.Logger
-	guard   webapi.Guard
+// webConfig configures the HTTP API.
+type webConfig struct {
+	*shared
+	// Fetch and FetchUnary are the methods of the service.
+	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error
+	FetchUnary func(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error)
+	Metrics    http.Handler // serves /metrics; nil means no metrics
+	Console    http.Handler // serves the console; nil means none
+	Hosts      []string     // names of the service that a browser may use
+	TLS        *tls.Config  // nil means plaintext
+	Handshakes *tlswatch.Handshakes
+	Descriptor []byte // the contract
 }
 
-// newWeb returns the server of the HTTP API. metrics serves /metrics; nil means no metrics.
-func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
-	w := &web{service: s, logger: cfg.Logger, guard: webapi.Guard{Hosts: cfg.Hosts, Flag: "--console-host"}}
+// newWeb returns the server of the HTTP API.
+func newWeb(cfg *webConfig) *http.Server {
+	w := &web{webConfig: cfg, guard: webapi.Guard{Hosts: cfg.Hosts, Flag: "--console-host"}}
 	routes := webapi.NewRoutes()
 	routes.Add("POST", "/v1/fetch", handle(w, readMessage[pb.FetchRequest], w.fetch))
 	routes.Add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
 	routes.Add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
 	routes.Add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
-	routes.AddDescriptor("fetchd.binpb", descriptor)
+	routes.AddDescriptor("fetchd.binpb", cfg.Descriptor)
 	routes.Add("GET", "/openapi.json", webapi.Cached(http.HandlerFunc(serveOpenAPI)))
-	routes.AddHealth(s.draining)
-	if metrics != nil {
-		routes.Add("GET", "/metrics", webapi.Cached(metrics))
+	routes.AddHealth(cfg.Draining)
+	if cfg.Metrics != nil {
+		routes.Add("GET", "/metrics", webapi.Cached(cfg.Metrics))
 	}
 	if cfg.Console != nil {
 		routes.Add("GET", "/{$}", w.guard.Page(cfg.Console))
@@ -72,6 +86,12 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	}
 }
 
+// web serves calls of the contract.
+type web struct {
+	*webConfig
+	guard webapi.Guard
+}
+
 type (
 	readFunc[M any] func(*webAnswer, *http.Request, *budget.Lease) (M, error)
 	callFunc[M any] func(context.Context, M, *webAnswer) error
@@ -80,11 +100,11 @@ type (
 // handle returns the handler of a method, whose request read returns. It logs a line.
 func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.service.stall,
-			noMemory: func(things string) error { return w.service.admission.noMemory(r.Context(), things) }}
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.Stall,
+			noMemory: func(things string) error { return w.Admission.noMemory(r.Context(), things) }}
 		began := time.Now()
-		w.service.calls.Add(1)
-		defer w.service.calls.Add(-1)
+		w.InFlight.Add(1)
+		defer w.InFlight.Add(-1)
 		err := runGuarded(w, read, method, r, out)
 		if out.stalled { // net/http then cancels the context, as if the caller had left
 			err = stalledError(out.stall)
@@ -98,10 +118,10 @@ func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFun
 			text = ""
 		}
 		level := callLevel(st.Code())
-		if w.service.callers.ask != nil && !out.admitted && level < slog.LevelError {
+		if w.Callers.ask != nil && !out.admitted && level < slog.LevelError {
 			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
-		w.service.finished.finished(r.Context(), level, slog.String("http.path", r.URL.Path), out.caller, began, st, text)
+		w.finished(r.Context(), level, slog.String("http.path", r.URL.Path), out.caller, began, st, text)
 		out.abort()
 	}
 }
@@ -110,7 +130,7 @@ func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFun
 func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Request, out *webAnswer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = logPanic(r.Context(), w.logger, "panic in a call", p)
+			err = w.logPanic(r.Context(), "panic in a call", p)
 		}
 	}()
 	ctx, err := w.admit(r)
@@ -120,11 +140,11 @@ func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Req
 	out.admitted, out.caller = true, nameOf(ctx)
 	ctx, release := cancellable(ctx)
 	defer release(nil)
-	defer w.service.callers.leave(ctx, &err)
-	if err := w.service.callers.enter(ctx); err != nil {
+	defer w.Callers.leave(ctx, &err)
+	if err := w.Callers.enter(ctx); err != nil {
 		return err
 	}
-	memory := w.service.budget.Lease(callerOf(ctx))
+	memory := w.Budget.Lease(callerOf(ctx))
 	in, err := read(out, r, memory)
 	memory.Close()
 	if err != nil {
@@ -136,7 +156,7 @@ func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Req
 // admit identifies the caller. It refuses a browser that calls for a page of another origin:
 // otherwise any page could reach the network of the service.
 func (w *web) admit(r *http.Request) (context.Context, error) {
-	if w.service.draining.Err() != nil {
+	if w.Draining.Err() != nil {
 		return nil, status.Error(codes.Unavailable, "the server is shutting down: call another replica")
 	}
 	if err := w.guard.Check(r); err != nil {
@@ -146,24 +166,21 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{hopsKey: sent})
 	}
-	return w.service.callers.identify(ctx, shownBy(r))
+	return w.Callers.identify(ctx, shownBy(r))
 }
-
-// webMode is for HTTP: a message is held as itself and as JSON, where bytes are a third longer.
-var webMode = sendMode{unblocked: math.MaxInt, copies: 3}
 
 // fetch sends the events, one JSON object per line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
-	return w.service.fetch(ctx, in, func(o *outgoing) error {
+	return w.Fetch(ctx, in, func(o *outgoing) error {
 		defer o.release()
-		return out.write(o.message, o.size, o.lease(), true)
+		return out.write(o.Message, o.Size, o.lease(), true)
 	}, webMode)
 }
 
 // fetchUnary sends the answer as one JSON object.
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	_, err := w.service.fetchUnary(ctx, in, "", webMode.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
+	_, err := w.FetchUnary(ctx, in, "", webMode.Copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
 		defer t.release()
 		out.contentType, out.filename = "application/json", "fetch.json"
 		return out.write(resp, sizeOf(resp), t.memory, false)
@@ -173,15 +190,89 @@ func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswe
 
 // explain sends the decision as one JSON object.
 func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer) error {
-	memory := w.service.budget.Lease(callerOf(ctx))
+	memory := w.Budget.Lease(callerOf(ctx))
 	defer memory.Close()
 	if !memory.Grow(budget.Request, int64(sizeOf(in))) {
 		return out.noMemory("requests")
 	}
-	resp, err := w.service.Explain(ctx, in)
+	resp, err := explain(in)
 	if err != nil {
 		return err
 	}
 	out.contentType, out.filename = "application/json", "explain.json"
 	return out.write(resp, sizeOf(resp), memory, false)
+}
+
+// raw sends the body as bytes.
+func (w *web) raw(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+	a, mode := newRaw(in, out), rawMode
+	mode.ID = &a.id
+	return w.Fetch(ctx, in, a.send, mode)
+}
+
+// shownBy returns the credentials of a request.
+func shownBy(r *http.Request) Credentials {
+	return Credentials{Token: secure.Bearer(r.Header.Values("Authorization")), TLS: r.TLS}
+}
+
+// maxFreeOfConn is the number of uncharged requests in flight on a connection.
+const maxFreeOfConn = 4
+
+// bounded charges the memory of a request from its start, except health and metrics, and limits the
+// requests of unauthenticated clients.
+func (w *web) bounded(routes http.Handler) http.Handler {
+	next := door.Limit(routes, w.identifies)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			webapi.Protect(rw.Header())
+		}
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics": // always answered
+			if c := connOf(r.Context()); c != nil {
+				defer c.Free.Add(-1)
+				if c.Free.Add(1) > maxFreeOfConn {
+					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
+				}
+			}
+			door.EndInTime(rw, r, func() { next.ServeHTTP(rw, r) })
+			return
+		}
+		memory := w.Budget.Lease(callerOf(r.Context()))
+		defer memory.Close()
+		if !memory.Grow(budget.Receiving, fetchBytes+fieldBytes(r.Header, headerBytes)) {
+			webapi.WriteStatus(rw, status.Convert(w.Admission.noMemory(r.Context(), "requests")))
+			return
+		}
+		if r.URL.Path != rawPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			door.EndInTime(rw, r, func() { next.ServeHTTP(rw, r) })
+			return
+		}
+		next.ServeHTTP(rw, r)            // a fetch has a limit for each write
+		door.EndInTime(rw, r, func() {}) // for the bytes that are still buffered
+	})
+}
+
+// identifies reports whether a request has valid credentials.
+func (w *web) identifies(r *http.Request) bool {
+	_, err := w.Callers.identify(r.Context(), shownBy(r))
+	return err == nil
+}
+
+// openapi describes the HTTP API. Package server/openapi makes it.
+//
+//go:embed openapi.json
+var openapi []byte
+
+// openapiPage returns the description with the version of this build, and its ETag.
+var openapiPage = sync.OnceValues(func() (page []byte, etag string) {
+	page = bytes.Replace(openapi, []byte(`"version": "devel"`), fmt.Appendf(nil, `"version": %q`, version.String()), 1)
+	return page, fmt.Sprintf(`"%x"`, sha256.Sum256(page))
+})
+
+// serveOpenAPI serves the description to programs that generate clients, and to people.
+func serveOpenAPI(rw http.ResponseWriter, r *http.Request) {
+	page, etag := openapiPage()
+	rw.Header().Set("Content-Type", "application/json")
+	rw.Header().Set("Etag", etag)
+	http.ServeContent(rw, r, "", time.Time{}, bytes.NewReader(page))
 }

@@ -1,12 +1,88 @@
 package server
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/auth"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
+	"fetchd/stores"
 )
+
+// requestLimits limits what a request may set.
+type requestLimits struct {
+	MaxTotalTimeout     time.Duration // a request for more is clamped
+	MaxBodyBytes        int64         // a request for more is clamped
+	ForbidNonIdempotent bool          // allow_non_idempotent is refused (spec I2)
+}
+
+// configured is what the operator has configured and requests select by name.
+type configured struct {
+	Providers map[string]AuthProvider
+	Stores    *stores.Set
+}
+
+// AuthProvider provides credentials for origins. Requests select it by its key in
+// [Config.AuthProviders].
+type AuthProvider struct {
+	auth.Provider
+	// Callers are the names of the callers that may use the provider, as the [Authenticator]
+	// returns them. If Callers is empty, every caller may use it.
+	Callers []string
+}
+
+// violations collects all faults of a request.
+type violations struct{ badrequest.Violations }
+
+// enum reads an enum field. A value that is not in the table is unknown to this server.
+func enum[E interface {
+	~int32
+	fmt.Stringer
+}, T comparable](v *violations, field string, value E, known table[E, T]) T {
+	if value < 0 || int(value) >= len(known) {
+		v.Add(field, "is %s, which this server does not know", value)
+		value = 0
+	}
+	return known[value]
+}
+
+// conversion validates a request of the contract and converts it for package fetch.
+type conversion struct {
+	violations
+	limits  *requestLimits
+	in      *pb.FetchRequest
+	out     *fetch.Request
+	clamped []string // names of fields
+}
+
+// clamp returns got, but at most high. If got is over high, clamp records that the field is clamped.
+func clamp[T int64 | time.Duration](c *conversion, field string, got, high T) T {
+	if got > high {
+		c.clamped = append(c.clamped, field)
+		return high
+	}
+	return got
+}
+
+// setter returns who set a limit that the server does not clamp.
+func setter(given bool) fetch.Setter {
+	if given {
+		return fetch.ByCaller
+	}
+	return fetch.ByProfile
+}
+
+// replacement replaces bytes from an origin that are not UTF-8.
+const replacement = "\uFFFD"
+
+// text makes a string from an origin valid for a proto string: one byte that is not UTF-8 would fail
+// the whole call.
+func text(s string) string { return strings.ToValidUTF8(s, replacement) }
 
 // These tables map enums of the contract to values of package fetch. The enums of package classify
 // have the numbers of the contract and need no table.

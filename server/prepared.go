@@ -1,15 +1,48 @@
 package server
 
 import (
+	"crypto/rand"
 	"net/http"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 )
+
+// prepared is a valid request.
+type prepared struct {
+	echo    *echo
+	Request *fetch.Request
+	Clamped []string // names of fields
+	// The effective request reports these. A call may run Request with fewer events and less time.
+	Events fetch.Level
+	Total  time.Duration
+}
+
+// admitted returns the first event of a fetch. end is the time limit of the call; zero means no
+// limit.
+func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
+	if last := start.Add(p.Total); end.IsZero() || last.Before(end) {
+		end = last
+	}
+	all := &struct {
+		response pb.FetchResponse
+		event    pb.FetchResponse_Admitted
+		admitted pb.Admitted
+	}{admitted: pb.Admitted{
+		FetchId: p.Request.ID, EffectiveRequest: p.effective(), ClampedFields: p.Clamped,
+		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
+	}}
+	all.event.Admitted = &all.admitted
+	all.response.Event = &all.event
+	return &all.response
+}
 
 // echo holds the fields that an effective request copies from the request unchanged. It is nil if
 // the request sets none of them, which is the common case. The rest of the request is not kept
@@ -38,7 +71,7 @@ func echoOf(in *pb.FetchRequest) *echo {
 // effective returns the request as the server runs it, with every policy field set. Header values
 // and the body are left out.
 func (p *prepared) effective() *pb.FetchRequest {
-	e, r, policy := p.echo, p.req, &p.req.Policy
+	e, r, policy := p.echo, p.Request, &p.Request.Policy
 	if e == nil {
 		e = new(echo)
 	}
@@ -48,7 +81,7 @@ func (p *prepared) effective() *pb.FetchRequest {
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
 			ContentPolicy: e.content, AuthProvider: e.authProvider, Record: e.record,
-			EventLevel: levels.wire(p.events), CookieMode: cookieModes.wire(r.Cookies)},
+			EventLevel: levels.wire(p.Events), CookieMode: cookieModes.wire(r.Cookies)},
 		redirect: pb.RedirectPolicy{
 			Follow: &policy.Follow, MaxRedirects: &counts[0],
 			Scope: scopes.wire(r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
@@ -63,7 +96,7 @@ func (p *prepared) effective() *pb.FetchRequest {
 	}
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
-	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
+	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.Total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
 	t.HeaderTimeout, t.IdleTimeout = d.of(r.HeaderTimeout), d.of(r.IdleTimeout)
 	m.RedirectPolicy, m.RetryPolicy, m.TimeoutPolicy, m.BodyPolicy = &all.redirect, &all.retry, t, &all.body
 	return m
@@ -107,4 +140,31 @@ func numbers(in []int) []int32 {
 		out = append(out, int32(n))
 	}
 	return out
+}
+
+// convert validates and converts a request. mode is that of the method. Field
+// paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
+// into the trailers.
+func convert(in *pb.FetchRequest, prefix string, mode deliveryMode, limits *requestLimits, known *configured) (prepared, error) {
+	c := &conversion{limits: limits, in: in, violations: violations{badrequest.Violations{Prefix: prefix}}}
+	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
+	c.out = fetch.NewRequest(profile)
+	c.out.ID = rand.Text()
+	c.target()
+	c.headers()
+	c.precondition()
+	c.redirects()
+	c.retries(in.GetRetryPolicy())
+	c.timeouts()
+	c.body(mode)
+	c.integrity()
+	c.content()
+	c.rest()
+	c.auth(known.Providers)
+	c.store(known.Stores)
+	c.record(known.Stores)
+	if err := c.Err(); err != nil {
+		return prepared{}, err
+	}
+	return prepared{echoOf(in), c.out, c.clamped, c.out.Events, c.out.TotalTimeout}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -20,6 +21,12 @@ import (
 	"fetchd/internal/jsontext"
 	"fetchd/internal/webapi"
 )
+
+// maxJSONBytes limits a request. Base64 makes a body of 1 MiB longer by a third.
+const maxJSONBytes = 3 << 20
+
+// webMode is for HTTP: a message is held as itself and as JSON, where bytes are a third longer.
+var webMode = sendMode{Unblocked: math.MaxInt, Copies: 3}
 
 // webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
 type webAnswer struct {
@@ -138,7 +145,7 @@ func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line 
 		return err
 	}
 	// Names and default values make a message of many small fields up to eight times longer.
-	if err := a.chargeText(len(text)-int(webMode.copies-1)*size, memory); err != nil {
+	if err := a.chargeText(len(text)-int(webMode.Copies-1)*size, memory); err != nil {
 		return err
 	}
 	if line {
@@ -203,4 +210,11 @@ func (a *webAnswer) fail(st *status.Status) {
 		return
 	}
 	webapi.WriteLastLine(a.rw, st)
+}
+
+// abort ends an answer so that the client sees that it is not complete.
+func (a *webAnswer) abort() {
+	if a.broken {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends this request alone
+	}
 }

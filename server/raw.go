@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -40,7 +39,7 @@ const (
 
 // rawMode is for bodies as bytes: a chunk is written as it is. The JSON of a failure is charged
 // when it is made.
-var rawMode = sendMode{unblocked: math.MaxInt, copies: 1}
+var rawMode = sendMode{Unblocked: math.MaxInt, Copies: 1}
 
 // readRaw reads a call of /v1/raw: the URL from the query, the rest of the request from a header,
 // and the body.
@@ -67,9 +66,9 @@ func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReq
 			return nil, err
 		}
 	}
-	var v violations
-	v.rawURL(r.URL.RawQuery, in)
-	v.rawRequest(r, in)
+	var v badrequest.Violations
+	readRawURL(&v, r.URL.RawQuery, in)
+	checkRaw(&v, r, in)
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
@@ -92,8 +91,8 @@ func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReq
 	return in, nil
 }
 
-// rawURL reads the query. Its only parameter is the URL of the fetch.
-func (v *violations) rawURL(query string, in *pb.FetchRequest) {
+// readRawURL reads the query. Its only parameter is the URL of the fetch.
+func readRawURL(v *badrequest.Violations, query string, in *pb.FetchRequest) {
 	const remedy = "percent-encode the URL, as in: curl -G --data-urlencode url=https://example.com/?q=1"
 	given, err := url.ParseQuery(query)
 	for name := range given {
@@ -114,8 +113,8 @@ func (v *violations) rawURL(query string, in *pb.FetchRequest) {
 	}
 }
 
-// rawRequest checks what the call cannot express, and sets the method.
-func (v *violations) rawRequest(r *http.Request, in *pb.FetchRequest) {
+// checkRaw checks what the call cannot express, and sets the method.
+func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 	switch {
 	case in.GetMethod() == "":
 		in.Method = r.Method
@@ -171,14 +170,11 @@ func hasHeader(in *pb.FetchRequest, name string) bool {
 	return false
 }
 
-// raw sends the body as bytes.
-func (w *web) raw(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+// newRaw returns the answer to a request.
+func newRaw(in *pb.FetchRequest, out *webAnswer) *rawAnswer {
 	policy := in.GetBodyPolicy()
-	a := &rawAnswer{webAnswer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
+	return &rawAnswer{webAnswer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
 		digest: policy.GetResumePoint() == nil && (!policy.GetOmitDigest() || in.GetIntegrity().GetSha256() != "")}
-	mode := rawMode
-	mode.id = &a.id
-	return w.service.fetch(ctx, in, a.send, mode)
 }
 
 // rawAnswer writes the body of a fetch as the body of an answer. The status of the answer is that of
@@ -195,7 +191,7 @@ type rawAnswer struct {
 // send writes an event.
 func (a *rawAnswer) send(o *outgoing) error {
 	defer o.release()
-	m, ok := o.message.(*pb.FetchResponse)
+	m, ok := o.Message.(*pb.FetchResponse)
 	if !ok {
 		return status.Error(codes.Internal, "internal error")
 	}
@@ -390,11 +386,4 @@ func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
 	header.Set("Content-Length", strconv.Itoa(len(text)))
 	a.start(http.StatusBadGateway)
 	return a.writeBytes(text, true)
-}
-
-// abort ends an answer so that the client sees that it is not complete.
-func (a *webAnswer) abort() {
-	if a.broken {
-		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends this request alone
-	}
 }

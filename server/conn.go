@@ -1,0 +1,359 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"fetchd/internal/budget"
+	"fetchd/internal/door"
+	"fetchd/internal/secure"
+)
+
+// listener accepts the connections of callers.
+type listener struct{ *door.Listener }
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(c), nil
+}
+
+// conn is a connection that lists its unread answers; see [answer].
+type conn struct {
+	*door.Conn
+
+	tls     atomic.Pointer[tls.ConnectionState]
+	refused atomic.Int64 // calls refused for want of memory during the current write
+	Free    atomic.Int32 // uncharged requests in flight on the HTTP port
+	writing atomic.Int64 // start of the current write, in Unix nanoseconds; 0: none
+
+	mu             sync.Mutex
+	over           []*budget.Lease // of ended calls whose ends are not written yet
+	oldest, newest *answer
+	unreadTimer    *time.Timer // for the oldest answer; nil: not running
+	closed         bool
+}
+
+func newConn(accepted *door.Conn) *conn {
+	c := &conn{Conn: accepted}
+	accepted.State = c
+	return c
+}
+
+// connOf returns the connection of a call, or nil.
+func connOf(ctx context.Context) *conn {
+	if at := door.FromContext(ctx); at != nil {
+		c, _ := at.State.(*conn)
+		return c
+	}
+	return nil
+}
+
+// drop closes the connection; c may be nil.
+func (c *conn) drop() {
+	if c != nil {
+		_ = c.Close() // it is no longer served
+	}
+}
+
+// hangUp closes the connection of a call.
+func hangUp(ctx context.Context) { connOf(ctx).drop() }
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	defer c.dropAnswers()
+	return c.Conn.Close()
+}
+
+// dropAnswers releases the answers that can no longer be read.
+func (c *conn) dropAnswers() {
+	c.mu.Lock()
+	c.closed = true
+	all, over := c.oldest, c.over
+	c.over = nil
+	if c.unreadTimer != nil {
+		c.unreadTimer.Stop()
+	}
+	c.mu.Unlock()
+	closeAll(over)
+	for a := all; a != nil; a = all {
+		a.release()
+		c.mu.Lock()
+		all = c.oldest
+		c.mu.Unlock()
+	}
+}
+
+// add lists an answer. If the connection is closed, the answer is released at once.
+func (c *conn) add(a *answer) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		a.release()
+		return
+	}
+	defer c.mu.Unlock()
+	a.listed, a.prev = true, c.newest
+	if c.newest != nil {
+		c.newest.next = a
+	} else {
+		c.oldest = a
+	}
+	c.newest = a
+	if c.unreadTimer == nil {
+		c.unreadTimer = time.AfterFunc(unreadTime, c.checkOldest)
+	}
+}
+
+// remove removes an answer from the list.
+func (c *conn) remove(a *answer) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !a.listed {
+		return
+	}
+	a.listed = false
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		c.oldest = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	} else {
+		c.newest = a.prev
+	}
+	a.prev, a.next = nil, nil
+}
+
+// checkOldest closes the connection if its oldest answer has been unread for unreadTime,
+// and otherwise runs again when it will have been.
+func (c *conn) checkOldest() {
+	c.mu.Lock()
+	c.unreadTimer = nil
+	if c.closed || c.oldest == nil {
+		c.mu.Unlock()
+		return
+	}
+	left := unreadTime - time.Since(c.oldest.since)
+	if left > 0 {
+		c.unreadTimer = time.AfterFunc(left, c.checkOldest)
+	}
+	c.mu.Unlock()
+	if left <= 0 {
+		_ = c.Close()
+	}
+}
+
+// shownIn returns the credentials of a call with the metadata md.
+func shownIn(ctx context.Context, md metadata.MD) Credentials {
+	return Credentials{Token: secure.Bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
+}
+
+// tlsOf returns the TLS state of the connection of a call, or nil. The connection keeps
+// it, because otherwise each call would have a copy.
+func tlsOf(ctx context.Context) *tls.ConnectionState {
+	conn := connOf(ctx)
+	if conn != nil {
+		if state := conn.tls.Load(); state != nil {
+			return state
+		}
+	}
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	secure, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return nil
+	}
+	if conn != nil {
+		conn.tls.Store(&secure.State)
+	}
+	return &secure.State
+}
+
+// answer is an [outgoing] message that is encoded and unread: gRPC has not written it to the connection.
+// Flow control makes gRPC wait until the caller reads. The connection lists the answer, and
+// releases it when it closes, because gRPC then drops buffers without releasing them.
+type answer struct {
+	held
+	since time.Time
+
+	conn       *conn   // nil: unknown
+	prev, next *answer // under the lock of conn
+	listed     bool
+	once       sync.Once
+}
+
+// release releases what the answer holds. It may be called again.
+func (a *answer) release() {
+	a.once.Do(func() {
+		a.conn.remove(a)
+		a.held.release()
+	})
+}
+
+// held is what an unread answer holds.
+type held struct {
+	Memory  []*budget.Lease // charged for the message
+	Tickets []*ticket       // of the fetches whose outcomes it has
+}
+
+// add adds what other holds.
+func (h *held) add(other held) {
+	h.Memory, h.Tickets = append(h.Memory, other.Memory...), append(h.Tickets, other.Tickets...)
+}
+
+func (h *held) release() {
+	closeAll(h.Memory)
+	for _, t := range h.Tickets {
+		t.release()
+	}
+}
+
+func closeAll(leases []*budget.Lease) {
+	for _, l := range leases {
+		l.Close()
+	}
+}
+
+// If a client does not read, gRPC keeps the trailers and the state of its ended calls for
+// as long as the connection is open. So each call is charged until it ends, and if the
+// connection is blocked then, until some of its bytes have been read.
+const (
+	// callBytes is the memory that gRPC keeps for a call, in flight or not yet written.
+	callBytes = 8 << 10
+	// metadataField is the memory of a field of a call's metadata without its text.
+	// usualMetadata bytes of the metadata are part of callBytes.
+	metadataField, usualMetadata = 144, 2 << 10
+	// blockedAfter is how long a write may take before the connection counts as blocked.
+	blockedAfter = 20 * time.Millisecond
+	// endBytes is approximately the minimum that gRPC writes at the end of a call.
+	endBytes = 32
+	// A blocked connection is closed after maxRefused refused calls, or after
+	// refusedTime, because what gRPC keeps for a refusal is not charged.
+	maxRefused  = 512
+	refusedTime = 500 * time.Millisecond
+	// writeTime is how long one write may take before the connection is closed.
+	writeTime = 30 * time.Second
+	// unreadTime is how long an answer may stay unread before its connection is closed. It
+	// bounds the time that a unary answer is held: no send blocks on it.
+	unreadTime = 2 * time.Minute
+	// fewCalls is how many charges [conn.written] releases together.
+	fewCalls = 64
+)
+
+// errNoCalls is returned to unauthenticated clients that make too many calls.
+var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
+
+// charge charges a call with the metadata md until [conn.callOver]. If there is no memory
+// left and the connection does not read, it is closed.
+func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
+	if !memory.Grow(budget.Receiving, callBytes+max(fieldBytes(md, metadataField)-usualMetadata, 0)) {
+		memory.Close()
+		if c.isBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
+			go c.drop() // gRPC holds a lock here
+		}
+		return false
+	}
+	return true
+}
+
+// fieldBytes returns the memory of headers or metadata, with the overhead of each field.
+func fieldBytes(fields map[string][]string, overhead int) (n int64) {
+	for name, values := range fields {
+		for _, value := range values {
+			n += int64(len(name) + len(value) + overhead)
+		}
+	}
+	return n
+}
+
+// callOver releases the charge of a call, or keeps it while the connection is blocked.
+// memory may be nil.
+func (c *conn) callOver(memory *budget.Lease) {
+	if memory == nil {
+		return
+	}
+	if c == nil || !c.isBlocked() {
+		memory.Close()
+		return
+	}
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.over = append(c.over, memory)
+	}
+	c.mu.Unlock()
+	switch {
+	case closed:
+		memory.Close()
+	case !c.isBlocked(): // the write has just ended
+		c.written(math.MaxInt)
+	}
+}
+
+// isBlocked reports whether a write has been waiting for the reader for some time.
+func (c *conn) isBlocked() bool { return c.blockedFor() > blockedAfter }
+
+// blockedFor returns how long the current write has been waiting; zero means no write.
+func (c *conn) blockedFor() time.Duration {
+	if c == nil {
+		return 0
+	}
+	began := c.writing.Load()
+	if began == 0 {
+		return 0
+	}
+	return time.Duration(time.Now().UnixNano() - began)
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	now := time.Now()
+	_ = c.SetWriteDeadline(now.Add(writeTime)) // an error here is harmless: other limits apply
+	c.writing.Store(now.UnixNano())
+	n, err := c.Conn.Write(p)
+	c.refused.Store(0)
+	if c.writing.Store(0); err == nil {
+		c.written(n) // also if this write was not blocked: calls may be left from one that was
+	}
+	return n, err
+}
+
+// written releases the charges of as many calls as may have ended in n bytes. It may
+// release the last few too early, which does not matter.
+func (c *conn) written(n int) {
+	c.mu.Lock()
+	ended := min(len(c.over), n/endBytes)
+	if len(c.over)-ended <= fewCalls {
+		ended = len(c.over)
+	}
+	over := c.over[:ended]
+	if c.over = c.over[ended:]; len(c.over) == 0 {
+		c.over = nil
+	}
+	c.mu.Unlock()
+	closeAll(over)
+}

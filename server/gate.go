@@ -1,0 +1,222 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
+)
+
+// maxLongStreams and maxLongStreamsOfCaller limit the streams without a time limit:
+// FetchMany and reflection.
+const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
+
+// gate is the interceptor of every call: it checks the caller and the request, charges memory and
+// logs a line. It is one interceptor instead of five, because 10,000 calls may wait, each with the
+// stack of its interceptors.
+type gate struct {
+	*shared
+	receiving *receiving
+	streams   *admission // for streams that are not one fetch; a single fetch is admitted after its request is read
+}
+
+func newGate(s *shared, refused refusals) *gate {
+	return &gate{shared: s, receiving: newReceiving(s.Budget, refused),
+		streams: newAdmission(s.Budget, &slotLimits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
+}
+
+// interceptors returns the interceptors, and the codec that encodes what they return.
+func (g *gate) interceptors() []grpc.ServerOption {
+	// The default handler would send the panic's value to the caller.
+	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
+		return g.logPanic(ctx, "panic in a call", p)
+	})
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ChainUnaryInterceptor(g.unary(recovery.UnaryServerInterceptor(panics))),
+		grpc.ChainStreamInterceptor(g.stream(recovery.StreamServerInterceptor(panics))),
+	}
+}
+
+// unary returns the interceptor of unary calls. guarded recovers panics and calls the handler.
+func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+		began := time.Now()
+		if err = g.received(ctx, req); err == nil {
+			resp, err = guarded(ctx, req, info, handler)
+		}
+		var out *outgoing
+		if err == nil {
+			out, err = payMessage(ctx, g.streams, resp)
+		}
+		g.Callers.leave(ctx, &err)
+		g.logCall(ctx, info.FullMethod, began, err)
+		if err != nil {
+			if c := callOf(ctx); c != nil && c.Ticket != nil {
+				c.Ticket.release() // the answer is not sent
+			}
+			return nil, err
+		}
+		return out, nil
+	}
+}
+
+// received records that a request has arrived, and checks the caller and the request.
+func (g *gate) received(ctx context.Context, req any) error {
+	g.receiving.received(ctx)
+	if err := ctx.Err(); err != nil { // the call ended while the end of the request arrived
+		return status.FromContextError(err).Err()
+	}
+	if err := g.Callers.enter(ctx); err != nil {
+		return err
+	}
+	return checkElements(req)
+}
+
+// stream returns the interceptor of streams. guarded recovers panics and calls the handler.
+func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		began := time.Now()
+		ctx := stream.Context()
+		if public(info.FullMethod) { // healthService has its own limits
+			err := guarded(srv, stream, info, handler)
+			g.logCall(ctx, info.FullMethod, began, err)
+			return err
+		}
+		err := refuseCompressed(ctx)
+		over := func() {}
+		if err == nil {
+			over, err = g.begin(ctx)
+		}
+		if err == nil {
+			defer over()
+		}
+		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
+			var t *ticket
+			if t, err = g.streams.enter(ctx, charge{budget.Receiving, reservedBytes}); err == nil { // for the one request that it may hold at a time
+				defer t.release()
+				if c := callOf(ctx); c != nil {
+					c.Reserved = t.memory
+				}
+			}
+		}
+		if err == nil {
+			err = guarded(srv, &callStream{stream, g}, info, handler)
+		}
+		g.Callers.leave(ctx, &err)
+		g.logCall(ctx, info.FullMethod, began, err)
+		return err
+	}
+}
+
+// handled are the methods whose calls are charged when their handlers start, unless the
+// connection is blocked. Handlers report the end of a call at a lower cost than ten
+// thousand contexts would. A call that gRPC ends before its handler starts leaves nothing
+// behind then.
+var handled = map[string]bool{
+	pb.FetchService_Fetch_FullMethodName: true, pb.FetchService_FetchUnary_FullMethodName: true,
+	pb.FetchService_FetchMany_FullMethodName: true, pb.FetchService_Explain_FullMethodName: true,
+}
+
+// begin charges a call whose handler starts, and counts it. It returns a function that undoes both.
+func (g *gate) begin(ctx context.Context) (over func(), err error) {
+	c, counts := callOf(ctx), int64(0)
+	if !c.start(ctx, g.Budget) {
+		return nil, g.Admission.noMemory(ctx, "calls")
+	}
+	if method, _ := grpc.Method(ctx); handled[method] { // a drain does not wait for other calls
+		counts = 1
+	}
+	g.InFlight.Add(counts)
+	return func() { c.end(ctx); g.InFlight.Add(-counts) }, nil
+}
+
+// refuseCompressed refuses a call with compressed requests by its headers. A few bytes
+// could become megabytes. gRPC would also compress the answers, into a copy that cannot
+// be charged.
+func refuseCompressed(ctx context.Context) error {
+	s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
+	if !ok {
+		return status.Error(codes.Internal, "internal error")
+	}
+	if name := s.RecvCompress(); name != "" && name != encoding.Identity {
+		return status.Errorf(codes.Unimplemented, "the request is compressed with %.20q: send it without grpc-encoding", name)
+	}
+	return nil
+}
+
+// description returns the service's description, with unary methods that check the
+// headers of a call before its request is read.
+func (g *gate) description() *grpc.ServiceDesc {
+	desc := pb.FetchService_ServiceDesc
+	desc.Methods = slices.Clone(desc.Methods)
+	for i := range desc.Methods {
+		handler := desc.Methods[i].Handler
+		desc.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			if err := refuseCompressed(ctx); err != nil {
+				return nil, err
+			}
+			over, err := g.begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer over()
+			return handler(srv, ctx, func(m any) error { return g.receiving.message(ctx, m, true) }, interceptor)
+		}
+	}
+	return &desc
+}
+
+// callStream limits the requests of a stream, and charges its messages.
+type callStream struct {
+	grpc.ServerStream
+	gate *gate
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *callStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.gate.received(s.Context(), m)
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *callStream) SendMsg(m any) error {
+	o, ok := m.(*outgoing)
+	if !ok {
+		var err error
+		if o, err = payMessage(s.Context(), s.gate.streams, m); err != nil {
+			return err
+		}
+	}
+	return o.send(s.ServerStream)
+}
+
+// logCall logs the end of a gRPC call. The logging interceptor of the middleware would hold a
+// kilobyte of fields for each call in flight.
+func (g *gate) logCall(ctx context.Context, method string, began time.Time, err error) {
+	st := status.Convert(err)
+	level := callLevel(st.Code())
+	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
+		level = slog.LevelDebug
+	}
+	g.finished(ctx, level, slog.String("grpc.method", method), nameOf(ctx), began, st, st.Message())
+}
+
+// public reports whether a method needs no credentials: health checks, because orchestrators
+// have none.
+func public(method string) bool {
+	return strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/")
+}
