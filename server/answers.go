@@ -16,6 +16,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/conversion"
 )
 
 const (
@@ -181,7 +182,7 @@ func pay(ctx context.Context, t *ticket, resp *pb.FetchResponse, copies int64) (
 	if out == nil {
 		return o, o.payEvent(t, resp, copies)
 	}
-	size, err := becomeAnswer(ctx, t, resp, copies, func() { shortenOutcome(out) })
+	size, err := becomeAnswer(ctx, t, resp, copies, func() { conversion.ShortenOutcome(out) })
 	o.Size = size
 	o.owns(t)
 	return o, err
@@ -194,7 +195,7 @@ func (o *outgoing) payEvent(t *ticket, resp *pb.FetchResponse, copies int64) err
 	l, granted := t.memory.AnotherWith(budget.Answer, copies*answerBytes(o.Size))
 	if !granted {
 		l = t.memory.Another()
-		if granted = shortenEvent(resp); granted {
+		if granted = conversion.ShortenEvent(resp); granted {
 			o.Size = sizeOf(resp)
 			n := copies * answerBytes(o.Size)
 			granted = l.Grow(budget.Answer, n) ||

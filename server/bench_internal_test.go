@@ -10,6 +10,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -51,11 +52,11 @@ func BenchmarkConvert(b *testing.B) {
 	in := &pb.FetchRequest{Url: "https://www.example.com/some/path?with=a&query=too"}
 	b.ReportAllocs()
 	for b.Loop() {
-		p, err := convert(in, "", fetchMode, limits, &configured{Stores: new(stores.Set)})
+		p, err := conversion.Convert(in, "", conversion.FetchMode, limits, &conversion.Configured{Stores: new(stores.Set)})
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.effective()
+		p.Effective()
 	}
 }
 
@@ -75,6 +76,6 @@ func BenchmarkOutcome(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		outcome(out, req, nil)
+		conversion.Outcome(out, req, nil)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
 	"fetchd/internal/tlswatch"
+	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -87,6 +88,10 @@ type Config struct {
 	// them.
 	Logger *slog.Logger
 }
+
+// AuthProvider provides credentials for origins. Requests select it by its key in
+// [Config].AuthProviders. Its Callers are names that the [Authenticator] returns.
+type AuthProvider = conversion.AuthProvider
 
 // check returns an error that names an invalid field.
 func (c *Config) check() error {
@@ -195,8 +200,8 @@ func DefaultMaxFetches(budget int64) int {
 
 // split returns the limits of requests and those of slots, with a default for each zero. memory is the
 // memory budget.
-func (l *Limits) split(memory int64) (*requestLimits, *slotLimits) {
-	return &requestLimits{
+func (l *Limits) split(memory int64) (*conversion.Limits, *slotLimits) {
+	return &conversion.Limits{
 			MaxTotalTimeout: cmp.Or(l.MaxTotalTimeout, defaultMaxTotal), MaxBodyBytes: cmp.Or(l.MaxBodyBytes, int64(defaultMaxBody)),
 			ForbidNonIdempotent: l.NonIdempotentRetries == NonIdempotentForbidden,
 		}, &slotLimits{

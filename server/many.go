@@ -15,6 +15,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/server/internal/conversion"
 )
 
 const (
@@ -260,8 +261,8 @@ func (m *many) checkTag(tag string) error {
 	defer m.mu.Unlock()
 	var v badrequest.Violations
 	switch {
-	case tag == "" || len(tag) > maxLabelBytes:
-		v.Add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)
+	case tag == "" || len(tag) > conversion.MaxLabelBytes:
+		v.Add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), conversion.MaxLabelBytes)
 	case m.open[tag] != nil:
 		v.Add("tasks.tag", "is %.60q, the tag of a task in flight: give each task its own tag", tag)
 	}

@@ -21,6 +21,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/jsontext"
 	"fetchd/internal/secure"
+	"fetchd/server/internal/conversion"
 )
 
 const (
@@ -212,7 +213,7 @@ func (a *rawAnswer) send(o *outgoing) error {
 // bodyHead returns the part of a response that the answer needs. The charge of the message ends
 // when it is sent.
 func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
-	short := shortResponse(r)
+	short := conversion.ShortResponse(r)
 	for _, h := range r.GetHeaders() {
 		switch http.CanonicalHeaderKey(h.GetName()) {
 		case "Content-Type", "Content-Encoding", "Content-Range":

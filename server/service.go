@@ -21,6 +21,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -30,7 +31,7 @@ type service struct {
 	pb.UnimplementedFetchServiceServer
 	client *fetch.Client
 	*shared
-	limits    atomic.Pointer[requestLimits]
+	limits    atomic.Pointer[conversion.Limits]
 	heartbeat time.Duration
 	providers atomic.Pointer[map[string]AuthProvider]
 	stores    atomic.Pointer[stores.Set]
@@ -41,9 +42,9 @@ type service struct {
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // mode is that of the method.
-func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode deliveryMode) (*prepared, error) {
-	known := configured{*s.providers.Load(), s.stores.Load()}
-	p, err := convert(in, prefix, mode, s.limits.Load(), &known)
+func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
+	known := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}
+	p, err := conversion.Convert(in, prefix, mode, s.limits.Load(), &known)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ var gRPCMode = sendMode{Unblocked: 48 << 10, Copies: 1}
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error {
 	began := time.Now()
-	p, err := s.prepare(caller, in, "", fetchMode)
+	p, err := s.prepare(caller, in, "", conversion.FetchMode)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
 		events.startHeartbeats(s.heartbeat)
-		if err := events.send(p.admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
+		if err := events.send(p.Admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
 			return s.Admission.noMemory(caller, "answers")
 		} else if err != nil {
 			return err
@@ -110,13 +111,13 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if err := events.failed(); err != nil {
 		return err
 	}
-	err = events.finish(asOutcome(out, req, events.convert.Last))
+	err = events.finish(conversion.OutcomeEvent(out, req, events.convert.Last))
 	answered = err == nil
 	return err
 }
 
 // enter admits a fetch, and sets the lease that its memory is charged to.
-func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (*ticket, error) {
+func (s *service) enter(ctx context.Context, p *conversion.Prepared, in *pb.FetchRequest) (*ticket, error) {
 	t, err := s.Admission.enter(ctx, charges(in)...)
 	if err == nil {
 		p.Request.Memory = t.memory
@@ -131,7 +132,7 @@ func charges(in *pb.FetchRequest) []charge {
 
 // Explain implements fetchd.v1.FetchService.Explain.
 func (*service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
-	return explain(in)
+	return conversion.Explain(in)
 }
 
 // hopsKey is the key of [fetch.HopsHeader] in the metadata of a call.
@@ -197,7 +198,7 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // mayUse returns PERMISSION_DENIED if the caller may not use what a valid request names.
-func mayUse(ctx context.Context, known *configured, in *pb.FetchRequest) error {
+func mayUse(ctx context.Context, known *conversion.Configured, in *pb.FetchRequest) error {
 	if name := in.GetAuthProvider(); name != "" && !permits(ctx, known.Providers[name].Callers) {
 		return status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
@@ -230,7 +231,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 // is released once the answer has been written.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
-	p, err := s.prepare(ctx, in, prefix, unaryMode)
+	p, err := s.prepare(ctx, in, prefix, conversion.UnaryMode)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	p.Request.TraceParent = parent
 	out := s.runUntil(traced, reserved(ctx), p.Request, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
-			attempts = append(attempts, finishedAttempt(&finished))
+			attempts = append(attempts, conversion.Attempt(&finished))
 			kept.add(attempts)
 		}
 		return nil
@@ -268,13 +269,13 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
 		last = attempts[n-1]
 	}
-	resp := &pb.FetchUnaryResponse{FetchId: p.Request.ID, ClampedFields: p.Clamped, Attempts: attempts, Outcome: outcome(out, p.Request, last),
-		EffectiveRequest: p.effective()} // made here, so that waiting calls do not hold it
+	resp := &pb.FetchUnaryResponse{FetchId: p.Request.ID, ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
+		EffectiveRequest: p.Effective()} // made here, so that waiting calls do not hold it
 	_, err = becomeAnswer(ctx, t, resp, copies, func() {
 		for i := range attempts {
-			attempts[i] = shorten(attempts[i])
+			attempts[i] = conversion.Shorten(attempts[i])
 		}
-		shortenOutcome(resp.Outcome)
+		conversion.ShortenOutcome(resp.Outcome)
 	})
 	if err != nil {
 		return nil, err
@@ -309,7 +310,7 @@ func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
 		granted = k.memory.Grow(budget.Head, int64(size))
 	}
 	if !granted {
-		attempts[last] = shorten(attempts[last])
+		attempts[last] = conversion.Shorten(attempts[last])
 		size = 0
 	}
 	k.sizes, k.total = append(k.sizes, size), k.total+size
@@ -317,7 +318,7 @@ func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
 
 func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
 	if k.sizes[i] > 0 {
-		attempts[i] = shorten(attempts[i])
+		attempts[i] = conversion.Shorten(attempts[i])
 		k.memory.Shrink(budget.Head, int64(k.sizes[i]))
 		k.total, k.sizes[i] = k.total-k.sizes[i], 0
 	}

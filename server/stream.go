@@ -10,6 +10,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/conversion"
 )
 
 // unblockedBytes is how many bytes of a stream are sent without a second goroutine: gRPC accepts
@@ -36,7 +37,7 @@ type eventStream struct {
 	lastSent  time.Time
 	closed    bool
 	err       error // of the first failed send; nothing is sent after it
-	convert   eventConverter
+	convert   conversion.Events
 	// The message to send, and its time. Both are reused, because a message is encoded before
 	// the next one is made.
 	message pb.FetchResponse

@@ -104,14 +104,3 @@ func TestStalledMessage(t *testing.T) {
 	close(stop)
 	<-gone
 }
-
-// TestConverterKeepsNothing checks that without AttemptFinished events the converter keeps no
-// response during a wait.
-func TestConverterKeepsNothing(t *testing.T) {
-	t.Parallel()
-	var told eventConverter
-	told.Event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
-	if told.message != nil {
-		t.Errorf("%v is kept", told.message)
-	}
-}

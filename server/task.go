@@ -12,6 +12,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/conversion"
 )
 
 // openTask is a task in flight. run and fetch use little stack, because 10,000 tasks may wait in
@@ -27,7 +28,7 @@ type openTask struct {
 
 	start    time.Time
 	sequence int64
-	convert  eventConverter
+	convert  conversion.Events
 	chunk    *taskChunk // nil until the first chunk
 }
 
@@ -59,7 +60,7 @@ func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
 	delete(m.open, t.tag) // the caller may reuse the tag once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
-	if t.send(asOutcome(out, req, t.convert.Last)) == nil {
+	if t.send(conversion.OutcomeEvent(out, req, t.convert.Last)) == nil {
 		t.ticket = nil // the answer owns it now
 	}
 }
@@ -92,7 +93,7 @@ func (t *openTask) placeholder() *fetch.Request {
 // fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
-	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", manyMode)
+	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", conversion.ManyMode)
 	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {
@@ -109,7 +110,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	if p.Request.Events != fetch.OutcomeOnly {
 		t.convert.Attempts = true
 		end, _ := t.ctx.Deadline()
-		if err := t.send(p.admitted(t.start, end)); err != nil {
+		if err := t.send(p.Admitted(t.start, end)); err != nil {
 			return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, classify.Cancelled, "")
 		}
 	}

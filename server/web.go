@@ -27,6 +27,7 @@ import (
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
 	"fetchd/internal/webapi"
+	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 )
 
@@ -195,7 +196,7 @@ func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer
 	if !memory.Grow(budget.Request, int64(sizeOf(in))) {
 		return out.noMemory("requests")
 	}
-	resp, err := explain(in)
+	resp, err := conversion.Explain(in)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package server
+package conversion
 
 import (
 	"fmt"
@@ -14,25 +14,24 @@ import (
 	"fetchd/stores"
 )
 
-// requestLimits limits what a request may set.
-type requestLimits struct {
+// Limits limits what a request may set.
+type Limits struct {
 	MaxTotalTimeout     time.Duration // a request for more is clamped
 	MaxBodyBytes        int64         // a request for more is clamped
 	ForbidNonIdempotent bool          // allow_non_idempotent is refused (spec I2)
 }
 
-// configured is what the operator has configured and requests select by name.
-type configured struct {
+// Configured is what the operator has configured and requests select by name.
+type Configured struct {
 	Providers map[string]AuthProvider
 	Stores    *stores.Set
 }
 
-// AuthProvider provides credentials for origins. Requests select it by its key in
-// [Config.AuthProviders].
+// AuthProvider provides credentials for origins.
 type AuthProvider struct {
 	auth.Provider
-	// Callers are the names of the callers that may use the provider, as the [Authenticator]
-	// returns them. If Callers is empty, every caller may use it.
+	// Callers are the names of the callers that may use the provider. If Callers is empty, every
+	// caller may use it.
 	Callers []string
 }
 
@@ -54,7 +53,7 @@ func enum[E interface {
 // conversion validates a request of the contract and converts it for package fetch.
 type conversion struct {
 	violations
-	limits  *requestLimits
+	limits  *Limits
 	in      *pb.FetchRequest
 	out     *fetch.Request
 	clamped []string // names of fields

@@ -1,4 +1,4 @@
-package server
+package conversion
 
 import (
 	"cmp"
@@ -39,8 +39,8 @@ func headerLines(h http.Header) []*pb.Header {
 
 func byName(a, b *pb.Header) int { return cmp.Compare(a.Name, b.Name) }
 
-// eventConverter converts the events of one fetch.
-type eventConverter struct {
+// Events converts the events of one fetch.
+type Events struct {
 	Attempts bool                // AttemptFinished events are sent
 	Last     *pb.AttemptFinished // the attempt that ended the fetch
 	// The response that was converted last, and its message. ResponseStarted and
@@ -50,7 +50,7 @@ type eventConverter struct {
 }
 
 // Event converts an event of package fetch into resp.
-func (t *eventConverter) Event(resp *pb.FetchResponse, e fetch.Event) {
+func (t *Events) Event(resp *pb.FetchResponse, e fetch.Event) {
 	switch e := e.(type) {
 	case fetch.AttemptStarted:
 		resp.Event = &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
@@ -75,7 +75,7 @@ func (t *eventConverter) Event(resp *pb.FetchResponse, e fetch.Event) {
 	}
 }
 
-func (t *eventConverter) convertResponse(r *fetch.Response) *pb.HttpResponse {
+func (t *Events) convertResponse(r *fetch.Response) *pb.HttpResponse {
 	if !t.Attempts { // no AttemptFinished would use or release the message
 		return response(r)
 	}
@@ -91,8 +91,8 @@ type attemptMessages struct {
 	decision pb.RetryDecision
 }
 
-// finishedAttempt converts e.
-func finishedAttempt(e *fetch.AttemptFinished) *pb.AttemptFinished {
+// Attempt converts e.
+func Attempt(e *fetch.AttemptFinished) *pb.AttemptFinished {
 	return attemptFinished(e, response(e.Response))
 }
 
@@ -209,9 +209,9 @@ type outcomeMessages struct {
 	total   [1]durationpb.Duration
 }
 
-// outcome converts the outcome of a fetch of r. last is the event of its last attempt, or nil. The
+// Outcome converts the outcome of a fetch of r. last is the event of its last attempt, or nil. The
 // outcome shares its hops and its response, if they are the same.
-func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.FetchOutcome {
+func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.FetchOutcome {
 	all := &outcomeMessages{
 		outcome: pb.FetchOutcome{
 			Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL),
@@ -242,9 +242,9 @@ func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 	return m
 }
 
-// asOutcome returns the last event of a fetch.
-func asOutcome(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, last)}}
+// OutcomeEvent returns the last event of a fetch.
+func OutcomeEvent(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: Outcome(out, req, last)}}
 }
 
 // storedObject converts where a body is.
@@ -257,37 +257,37 @@ func storedObject(o *fetch.Outcome, r *fetch.Request) *pb.StoredObject {
 		Etag: text(o.Stored.ETag), Version: text(o.Stored.Version)}
 }
 
-// shorten returns an attempt without headers and hops. It does not change a, which the
+// Shorten returns an attempt without headers and hops. It does not change a, which the
 // outcome may share.
-func shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
-	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: shortResponse(a.Response)}
+func Shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
+	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: ShortResponse(a.Response)}
 }
 
-// shortResponse returns a response without its headers.
-func shortResponse(r *pb.HttpResponse) *pb.HttpResponse {
+// ShortResponse returns a response without its headers.
+func ShortResponse(r *pb.HttpResponse) *pb.HttpResponse {
 	if r == nil {
 		return nil
 	}
 	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
 }
 
-// shortenOutcome removes the optional parts of an outcome. It is needed for heads that use
+// ShortenOutcome removes the optional parts of an outcome. It is needed for heads that use
 // more memory as a message than before.
-func shortenOutcome(o *pb.FetchOutcome) {
-	o.Response, o.Hops, o.ErrorBody = shortResponse(o.Response), nil, nil
+func ShortenOutcome(o *pb.FetchOutcome) {
+	o.Response, o.Hops, o.ErrorBody = ShortResponse(o.Response), nil, nil
 }
 
-// shortenEvent removes the headers and hops of an event, and reports whether it may have had any.
-func shortenEvent(resp *pb.FetchResponse) bool {
+// ShortenEvent removes the headers and hops of an event, and reports whether it may have had any.
+func ShortenEvent(resp *pb.FetchResponse) bool {
 	switch e := resp.Event.(type) {
 	case *pb.FetchResponse_BodyChunk, *pb.FetchResponse_Heartbeat:
 		return false
 	case *pb.FetchResponse_ResponseStarted:
-		e.ResponseStarted.Response = shortResponse(e.ResponseStarted.Response)
+		e.ResponseStarted.Response = ShortResponse(e.ResponseStarted.Response)
 	case *pb.FetchResponse_RedirectFollowed:
 		e.RedirectFollowed.Hop.Headers = nil // no other message shares it
 	case *pb.FetchResponse_AttemptFinished:
-		e.AttemptFinished = shorten(e.AttemptFinished)
+		e.AttemptFinished = Shorten(e.AttemptFinished)
 	}
 	return true
 }

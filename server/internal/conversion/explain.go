@@ -1,4 +1,4 @@
-package server
+package conversion
 
 import (
 	"cmp"
@@ -25,8 +25,8 @@ type explanation struct {
 	step   fetch.Step
 }
 
-// explain returns the decision about an observation. It fetches nothing.
-func explain(in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+// Explain returns the decision about an observation. It fetches nothing.
+func Explain(in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
 	x := &explanation{in: in}
 	x.readPolicy()
 	x.readState()

@@ -1,4 +1,4 @@
-package server
+package conversion
 
 import (
 	"encoding/hex"
@@ -12,19 +12,20 @@ import (
 	"fetchd/internal/badrequest"
 )
 
-// deliveryMode says which deliveries a method supports.
-type deliveryMode struct {
+// Mode says which deliveries a method supports.
+type Mode struct {
 	unset   fetch.Delivery // if the request sets none
 	streams bool           // the method can send chunks
 }
 
+// The modes of the methods.
 var (
-	fetchMode = deliveryMode{fetch.Stream, true}
-	unaryMode = deliveryMode{unset: fetch.Inline}
-	manyMode  = deliveryMode{fetch.Inline, true}
+	FetchMode = Mode{fetch.Stream, true}
+	UnaryMode = Mode{unset: fetch.Inline}
+	ManyMode  = Mode{fetch.Inline, true}
 )
 
-func (c *conversion) body(mode deliveryMode) {
+func (c *conversion) body(mode Mode) {
 	p := c.in.GetBodyPolicy()
 	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
 	switch p.GetDelivery() {

@@ -1,4 +1,4 @@
-package server
+package conversion
 
 import (
 	"cmp"
@@ -50,14 +50,14 @@ func FuzzConvert(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	own := &requestLimits{MaxTotalTimeout: time.Minute, MaxBodyBytes: 1000}
+	own := &Limits{MaxTotalTimeout: time.Minute, MaxBodyBytes: 1000}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		in := new(pb.FetchRequest)
 		if proto.Unmarshal(raw, in) != nil {
 			return
 		}
-		for _, mode := range []deliveryMode{fetchMode, unaryMode, manyMode} {
-			out, err := convert(in, "", mode, own, &configured{Stores: new(stores.Set)})
+		for _, mode := range []Mode{FetchMode, UnaryMode, ManyMode} {
+			out, err := Convert(in, "", mode, own, &Configured{Stores: new(stores.Set)})
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())
 				continue
@@ -66,7 +66,7 @@ func FuzzConvert(f *testing.F) {
 			for _, path := range out.Clamped {
 				wantPath(t, path, in.ProtoReflect().Descriptor())
 			}
-			if _, err := proto.Marshal(out.effective()); err != nil {
+			if _, err := proto.Marshal(out.Effective()); err != nil {
 				t.Errorf("effective request: %v", err)
 			}
 		}
@@ -91,7 +91,7 @@ func FuzzExplain(f *testing.F) {
 		if proto.Unmarshal(raw, in) != nil {
 			return
 		}
-		out, err := explain(in)
+		out, err := Explain(in)
 		if err != nil {
 			wantNamed(t, err, in.ProtoReflect().Descriptor())
 			return
@@ -146,7 +146,7 @@ type limit struct {
 }
 
 // obeys checks a fetch against the limits of spec §12 and of the server.
-func obeys(t *testing.T, own *requestLimits, r *fetch.Request) {
+func obeys(t *testing.T, own *Limits, r *fetch.Request) {
 	t.Helper()
 	for _, l := range slices.Concat(fieldLimits(t, r), policyLimits(&r.Policy), ownLimits(own, r)) {
 		if !l.ok {
@@ -199,7 +199,7 @@ func policyLimits(p *classify.Policy) []limit {
 	}
 }
 
-func ownLimits(own *requestLimits, r *fetch.Request) []limit {
+func ownLimits(own *Limits, r *fetch.Request) []limit {
 	return []limit{
 		{"total_timeout", within(r.TotalTimeout, 1, own.MaxTotalTimeout)},
 		{"attempt_timeout", within(r.AttemptTimeout, 0, own.MaxTotalTimeout)},

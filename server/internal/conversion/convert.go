@@ -1,4 +1,8 @@
-package server
+// Package conversion converts messages of the contract to the types of package fetch, and back.
+//
+// It returns all faults of a request at once, each with its field, value and remedy (spec §12). It
+// does no I/O: a fetch calls the stores that a request names.
+package conversion
 
 import (
 	"crypto/rand"
@@ -15,8 +19,35 @@ import (
 	"fetchd/internal/badrequest"
 )
 
-// prepared is a valid request.
-type prepared struct {
+// Convert validates and converts a request. mode is that of the method. Field
+// paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
+// into the trailers.
+func Convert(in *pb.FetchRequest, prefix string, mode Mode, limits *Limits, known *Configured) (Prepared, error) {
+	c := &conversion{limits: limits, in: in, violations: violations{badrequest.Violations{Prefix: prefix}}}
+	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
+	c.out = fetch.NewRequest(profile)
+	c.out.ID = rand.Text()
+	c.target()
+	c.headers()
+	c.precondition()
+	c.redirects()
+	c.retries(in.GetRetryPolicy())
+	c.timeouts()
+	c.body(mode)
+	c.integrity()
+	c.content()
+	c.rest()
+	c.auth(known.Providers)
+	c.store(known.Stores)
+	c.record(known.Stores)
+	if err := c.Err(); err != nil {
+		return Prepared{}, err
+	}
+	return Prepared{echoOf(in), c.out, c.clamped, c.out.Events, c.out.TotalTimeout}, nil
+}
+
+// Prepared is a valid request.
+type Prepared struct {
 	echo    *echo
 	Request *fetch.Request
 	Clamped []string // names of fields
@@ -25,9 +56,9 @@ type prepared struct {
 	Total  time.Duration
 }
 
-// admitted returns the first event of a fetch. end is the time limit of the call; zero means no
+// Admitted returns the first event of a fetch. end is the time limit of the call; zero means no
 // limit.
-func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
+func (p *Prepared) Admitted(start, end time.Time) *pb.FetchResponse {
 	if last := start.Add(p.Total); end.IsZero() || last.Before(end) {
 		end = last
 	}
@@ -36,7 +67,7 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 		event    pb.FetchResponse_Admitted
 		admitted pb.Admitted
 	}{admitted: pb.Admitted{
-		FetchId: p.Request.ID, EffectiveRequest: p.effective(), ClampedFields: p.Clamped,
+		FetchId: p.Request.ID, EffectiveRequest: p.Effective(), ClampedFields: p.Clamped,
 		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
 	}}
 	all.event.Admitted = &all.admitted
@@ -68,9 +99,9 @@ func echoOf(in *pb.FetchRequest) *echo {
 		in.GetBodyPolicy().GetStore(), in.GetBodyPolicy().GetKey(), in.GetRecord()}
 }
 
-// effective returns the request as the server runs it, with every policy field set. Header values
+// Effective returns the request as the server runs it, with every policy field set. Header values
 // and the body are left out.
-func (p *prepared) effective() *pb.FetchRequest {
+func (p *Prepared) Effective() *pb.FetchRequest {
 	e, r, policy := p.echo, p.Request, &p.Request.Policy
 	if e == nil {
 		e = new(echo)
@@ -140,31 +171,4 @@ func numbers(in []int) []int32 {
 		out = append(out, int32(n))
 	}
 	return out
-}
-
-// convert validates and converts a request. mode is that of the method. Field
-// paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
-// into the trailers.
-func convert(in *pb.FetchRequest, prefix string, mode deliveryMode, limits *requestLimits, known *configured) (prepared, error) {
-	c := &conversion{limits: limits, in: in, violations: violations{badrequest.Violations{Prefix: prefix}}}
-	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
-	c.out = fetch.NewRequest(profile)
-	c.out.ID = rand.Text()
-	c.target()
-	c.headers()
-	c.precondition()
-	c.redirects()
-	c.retries(in.GetRetryPolicy())
-	c.timeouts()
-	c.body(mode)
-	c.integrity()
-	c.content()
-	c.rest()
-	c.auth(known.Providers)
-	c.store(known.Stores)
-	c.record(known.Stores)
-	if err := c.Err(); err != nil {
-		return prepared{}, err
-	}
-	return prepared{echoOf(in), c.out, c.clamped, c.out.Events, c.out.TotalTimeout}, nil
 }

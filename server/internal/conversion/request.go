@@ -1,4 +1,4 @@
-package server
+package conversion
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ import (
 // Limits of spec §12 that package fetch does not need.
 const (
 	maxLabels     = 16
-	maxLabelBytes = 256
+	MaxLabelBytes = 256
 	maxMediaTypes = 64
 	maxETags      = 16
 	maxStatuses   = 128
@@ -201,8 +201,8 @@ func (c *conversion) rest() {
 		c.Add("labels", "has %d entries: give at most %d", n, maxLabels)
 	}
 	for name, value := range c.out.Labels {
-		if len(name) > maxLabelBytes || len(value) > maxLabelBytes {
-			c.Add("labels", "has a name or value of more than %d bytes: shorten it", maxLabelBytes)
+		if len(name) > MaxLabelBytes || len(value) > MaxLabelBytes {
+			c.Add("labels", "has a name or value of more than %d bytes: shorten it", MaxLabelBytes)
 			break
 		}
 		if strings.ContainsFunc(name+value, func(r rune) bool { return !unicode.IsPrint(r) }) {
