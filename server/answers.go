@@ -16,6 +16,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 )
 
@@ -61,7 +62,7 @@ type outgoing struct {
 	encoded bool // its buffer owns the charges
 	// Room for the charge of most messages.
 	lease1  [1]*budget.Lease
-	ticket1 [1]*ticket
+	ticket1 [1]*admission.Ticket
 }
 
 // newOutgoing returns a message that holds these charges.
@@ -90,7 +91,7 @@ func (o *outgoing) charge(l *budget.Lease) {
 }
 
 // owns makes t the ticket of the message, which has its outcome.
-func (o *outgoing) owns(t *ticket) {
+func (o *outgoing) owns(t *admission.Ticket) {
 	o.ticket1[0] = t
 	o.held.Tickets = o.ticket1[:]
 }
@@ -98,7 +99,7 @@ func (o *outgoing) owns(t *ticket) {
 // lease returns the lease that the message is charged to.
 func (o *outgoing) lease() *budget.Lease {
 	if len(o.held.Tickets) > 0 {
-		return o.held.Tickets[0].memory
+		return o.held.Tickets[0].Memory
 	}
 	return o.held.Memory[0]
 }
@@ -176,7 +177,7 @@ const outcomeBytes = 16 << 10
 // pay charges t for resp, with the copies of it that are held while it is unread, and returns the
 // message to send. An outcome takes the ticket with it. If there is no memory, the error is
 // [fetch.ErrOutOfMemory], and for an outcome the status of the call.
-func pay(ctx context.Context, t *ticket, resp *pb.FetchResponse, copies int64) (*outgoing, error) {
+func pay(ctx context.Context, t *admission.Ticket, resp *pb.FetchResponse, copies int64) (*outgoing, error) {
 	o := &outgoing{Message: resp}
 	out := resp.GetOutcome()
 	if out == nil {
@@ -190,16 +191,16 @@ func pay(ctx context.Context, t *ticket, resp *pb.FetchResponse, copies int64) (
 
 // payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
 // hops, and is then charged to the fetch's initial memory.
-func (o *outgoing) payEvent(t *ticket, resp *pb.FetchResponse, copies int64) error {
+func (o *outgoing) payEvent(t *admission.Ticket, resp *pb.FetchResponse, copies int64) error {
 	o.Size = sizeOf(resp)
-	l, granted := t.memory.AnotherWith(budget.Answer, copies*answerBytes(o.Size))
+	l, granted := t.Memory.AnotherWith(budget.Answer, copies*answerBytes(o.Size))
 	if !granted {
-		l = t.memory.Another()
+		l = t.Memory.Another()
 		if granted = conversion.ShortenEvent(resp); granted {
 			o.Size = sizeOf(resp)
 			n := copies * answerBytes(o.Size)
 			granted = l.Grow(budget.Answer, n) ||
-				t.memory.Held(budget.Fetch)-n >= outcomeBytes && t.memory.Pay(l, budget.Fetch, budget.Answer, n)
+				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
 		}
 	}
 	if !granted {
@@ -214,14 +215,14 @@ func (o *outgoing) payEvent(t *ticket, resp *pb.FetchResponse, copies int64) err
 // the size of the answer. If there is no memory, it calls shorten and tries again. The charge stays
 // at least fetchBytes, because the slot is kept as well: a caller that does not read must run out of
 // memory before it has all slots.
-func becomeAnswer(ctx context.Context, t *ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
+func becomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
 	for shortened := false; ; shortened = true {
 		size = sizeOf(answer)
-		if t.memory.Become(budget.Answer, max(answerBytes(size*int(copies)), min(t.memory.Total(), fetchBytes))) {
+		if t.Memory.Become(budget.Answer, max(answerBytes(size*int(copies)), min(t.Memory.Total(), admission.FetchBytes))) {
 			return size, nil
 		}
 		if shortened {
-			return 0, t.admission.noMemory(ctx, "answers")
+			return 0, t.Slots.NoMemory(ctx, "answers")
 		}
 		shorten()
 	}
@@ -229,7 +230,7 @@ func becomeAnswer(ctx context.Context, t *ticket, answer proto.Message, copies i
 
 // payMessage charges a message that is not part of a fetch. If the handler has passed a ticket to
 // [handOver], the message takes it instead.
-func payMessage(ctx context.Context, a *admission, message any) (*outgoing, error) {
+func payMessage(ctx context.Context, a *admission.Slots, message any) (*outgoing, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, status.Error(codes.Internal, "internal error")
@@ -239,20 +240,20 @@ func payMessage(ctx context.Context, a *admission, message any) (*outgoing, erro
 		o.owns(c.Ticket)
 		return o, nil
 	}
-	l := a.budget.Lease(callerOf(ctx))
+	l := a.Budget.Lease(admission.Caller(ctx))
 	if !l.Grow(budget.Answer, answerBytes(o.Size)) {
 		l.Close()
-		return nil, a.noMemory(ctx, "answers")
+		return nil, a.NoMemory(ctx, "answers")
 	}
 	o.charge(l)
 	return o, nil
 }
 
 // handOver keeps the ticket of a call until its answer takes it.
-func handOver(ctx context.Context, t *ticket) {
+func handOver(ctx context.Context, t *admission.Ticket) {
 	if c := callOf(ctx); c != nil {
 		c.Ticket = t
 		return
 	}
-	t.release() // the handler was called without gRPC
+	t.Release() // the handler was called without gRPC
 }

@@ -17,6 +17,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
 )
 
 // TestAnswerIsCharged checks that an answer and the slot of its fetch are held until
@@ -43,7 +44,7 @@ func TestAnswerIsCharged(t *testing.T) {
 				if _, err := becomeAnswer(t.Context(), tick, m, 1, func() {}); err != nil {
 					t.Fatal(err)
 				}
-				o := newOutgoing(m, held{Tickets: []*ticket{tick}})
+				o := newOutgoing(m, held{Tickets: []*admission.Ticket{tick}})
 				o.conn = c
 				out, err := newCodec().Marshal(o)
 				if err != nil || out.Len() != o.Size {
@@ -51,8 +52,8 @@ func TestAnswerIsCharged(t *testing.T) {
 				}
 				o.release() // it was encoded: nothing happens
 				usage := func() (int64, int) {
-					inFlight, _ := tick.admission.load()
-					return tick.admission.budget.Usage().Total(), inFlight
+					inFlight, _ := tick.Slots.Load()
+					return tick.Slots.Budget.Usage().Total(), inFlight
 				}
 				if n, inFlight := usage(); n < int64(size) || inFlight != 1 {
 					t.Errorf("%d bytes and %d slots are held before the answer is read", n, inFlight)
@@ -77,8 +78,8 @@ func TestAnswerIsCharged(t *testing.T) {
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
-	newOutgoing(nil, held{Tickets: []*ticket{tick}}).release()
-	if n := tick.admission.budget.Usage().Total(); n != 0 {
+	newOutgoing(nil, held{Tickets: []*admission.Ticket{tick}}).release()
+	if n := tick.Slots.Budget.Usage().Total(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
 }
@@ -164,13 +165,13 @@ func TestRequestOfTooManyElements(t *testing.T) {
 
 // newTicket returns the ticket of an admitted fetch. Nothing may be charged at the end of
 // the test.
-func newTicket(t *testing.T) *ticket {
+func newTicket(t *testing.T) *admission.Ticket {
 	t.Helper()
-	a := newAdmission(budget.New(1<<30), &slotLimits{Fetches: 1, PerCaller: 1}, "", "", func(string, string) {})
-	made, err := a.enter(t.Context(), charge{budget.Fetch, fetchBytes})
+	a := admission.New(budget.New(1<<30), &admission.Limits{Fetches: 1, PerCaller: 1}, "", "", func(string, string) {})
+	made, err := a.Enter(t.Context(), admission.Charge{Kind: budget.Fetch, Bytes: admission.FetchBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(made.release)
+	t.Cleanup(made.Release)
 	return made
 }

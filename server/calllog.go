@@ -16,18 +16,19 @@ import (
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 	"fetchd/internal/rejections"
+	"fetchd/server/internal/admission"
 )
 
 // shared is what all calls share.
 type shared struct {
-	Budget    *budget.Budget
-	Admission *admission // of fetches
-	Callers   *authentication
-	Draining  context.Context // done from the start of a drain
-	Stall     time.Duration   // how long a caller may read nothing
-	InFlight  atomic.Int64    // calls in flight, except health
-	Logger    *slog.Logger
-	Rejected  *rejections.Log
+	Budget   *budget.Budget
+	Fetches  *admission.Slots
+	Callers  *admission.Callers
+	Draining context.Context // done from the start of a drain
+	Stall    time.Duration   // how long a caller may read nothing
+	InFlight atomic.Int64    // calls in flight, except health
+	Logger   *slog.Logger
+	Rejected *rejections.Log
 }
 
 // sendMode is how the messages of a call are sent.
@@ -40,7 +41,7 @@ type sendMode struct {
 // stalledError returns the status of a call whose caller stopped reading.
 func stalledError(limit time.Duration) error {
 	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another body_policy.delivery", limit)
-	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
+	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: admission.ErrorDomain})
 }
 
 // logPanic logs the value and the stack of a panic. It returns the status of the call.
@@ -54,7 +55,7 @@ func (s *shared) logPanic(ctx context.Context, text string, p any) error {
 func (s *shared) finished(ctx context.Context, level slog.Level, method slog.Attr, caller string, began time.Time, st *status.Status, text string) {
 	if level == slog.LevelInfo && isRejection(st.Code()) {
 		if s.Logger.Enabled(ctx, level) {
-			s.Rejected.Add(rejections.Call{Caller: cmp.Or(caller, callerOf(ctx)), Reason: reasonOf(st), Method: method.Value.String(), Error: text})
+			s.Rejected.Add(rejections.Call{Caller: cmp.Or(caller, admission.Caller(ctx)), Reason: reasonOf(st), Method: method.Value.String(), Error: text})
 		}
 		level = slog.LevelDebug
 	}

@@ -14,6 +14,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
 	"fetchd/internal/tlswatch"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 	"fetchd/stores"
@@ -88,6 +89,14 @@ type Config struct {
 	// them.
 	Logger *slog.Logger
 }
+
+// Authenticator returns the name of the caller with these credentials. If it returns an error,
+// the call is refused with UNAUTHENTICATED and the text of the error, which must not contain
+// secrets. It is called concurrently.
+type Authenticator = admission.Authenticator
+
+// Credentials are the credentials of a call: its bearer token, and the TLS state of its connection.
+type Credentials = admission.Credentials
 
 // AuthProvider provides credentials for origins. Requests select it by its key in
 // [Config].AuthProviders. Its Callers are names that the [Authenticator] returns.
@@ -195,16 +204,16 @@ func (l *Limits) check() error {
 // DefaultMaxFetches returns the default of MaxFetches for a memory budget in bytes. Zero means
 // the default budget of [Config].
 func DefaultMaxFetches(budget int64) int {
-	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/(fetchBytes+callBytes), 1), maxDefaultFetches))
+	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/(admission.FetchBytes+callBytes), 1), maxDefaultFetches))
 }
 
 // split returns the limits of requests and those of slots, with a default for each zero. memory is the
 // memory budget.
-func (l *Limits) split(memory int64) (*conversion.Limits, *slotLimits) {
+func (l *Limits) split(memory int64) (*conversion.Limits, *admission.Limits) {
 	return &conversion.Limits{
 			MaxTotalTimeout: cmp.Or(l.MaxTotalTimeout, defaultMaxTotal), MaxBodyBytes: cmp.Or(l.MaxBodyBytes, int64(defaultMaxBody)),
 			ForbidNonIdempotent: l.NonIdempotentRetries == NonIdempotentForbidden,
-		}, &slotLimits{
+		}, &admission.Limits{
 			Fetches: cmp.Or(l.MaxFetches, DefaultMaxFetches(memory)), PerCaller: cmp.Or(l.MaxFetchesPerCaller, math.MaxInt),
 			OfCallers: l.CallerMaxFetches,
 		}

@@ -18,6 +18,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
 	"fetchd/internal/secure"
+	"fetchd/server/internal/admission"
 )
 
 // listener accepts the connections of callers.
@@ -216,8 +217,8 @@ func (a *answer) release() {
 
 // held is what an unread answer holds.
 type held struct {
-	Memory  []*budget.Lease // charged for the message
-	Tickets []*ticket       // of the fetches whose outcomes it has
+	Memory  []*budget.Lease     // charged for the message
+	Tickets []*admission.Ticket // of the fetches whose outcomes it has
 }
 
 // add adds what other holds.
@@ -228,7 +229,7 @@ func (h *held) add(other held) {
 func (h *held) release() {
 	closeAll(h.Memory)
 	for _, t := range h.Tickets {
-		t.release()
+		t.Release()
 	}
 }
 

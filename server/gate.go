@@ -16,6 +16,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
 )
 
 // maxLongStreams and maxLongStreamsOfCaller limit the streams without a time limit:
@@ -28,12 +29,12 @@ const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 type gate struct {
 	*shared
 	receiving *receiving
-	streams   *admission // for streams that are not one fetch; a single fetch is admitted after its request is read
+	streams   *admission.Slots // for streams that are not one fetch; a single fetch is admitted after its request is read
 }
 
-func newGate(s *shared, refused refusals) *gate {
+func newGate(s *shared, refused admission.Refusals) *gate {
 	return &gate{shared: s, receiving: newReceiving(s.Budget, refused),
-		streams: newAdmission(s.Budget, &slotLimits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
+		streams: admission.New(s.Budget, &admission.Limits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
 }
 
 // interceptors returns the interceptors, and the codec that encodes what they return.
@@ -60,11 +61,11 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 		if err == nil {
 			out, err = payMessage(ctx, g.streams, resp)
 		}
-		g.Callers.leave(ctx, &err)
+		g.Callers.Leave(ctx, &err)
 		g.logCall(ctx, info.FullMethod, began, err)
 		if err != nil {
 			if c := callOf(ctx); c != nil && c.Ticket != nil {
-				c.Ticket.release() // the answer is not sent
+				c.Ticket.Release() // the answer is not sent
 			}
 			return nil, err
 		}
@@ -78,7 +79,7 @@ func (g *gate) received(ctx context.Context, req any) error {
 	if err := ctx.Err(); err != nil { // the call ended while the end of the request arrived
 		return status.FromContextError(err).Err()
 	}
-	if err := g.Callers.enter(ctx); err != nil {
+	if err := g.Callers.Enter(ctx); err != nil {
 		return err
 	}
 	return checkElements(req)
@@ -103,18 +104,18 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 			defer over()
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
-			var t *ticket
-			if t, err = g.streams.enter(ctx, charge{budget.Receiving, reservedBytes}); err == nil { // for the one request that it may hold at a time
-				defer t.release()
+			var t *admission.Ticket
+			if t, err = g.streams.Enter(ctx, admission.Charge{Kind: budget.Receiving, Bytes: reservedBytes}); err == nil { // for the one request that it may hold at a time
+				defer t.Release()
 				if c := callOf(ctx); c != nil {
-					c.Reserved = t.memory
+					c.Reserved = t.Memory
 				}
 			}
 		}
 		if err == nil {
 			err = guarded(srv, &callStream{stream, g}, info, handler)
 		}
-		g.Callers.leave(ctx, &err)
+		g.Callers.Leave(ctx, &err)
 		g.logCall(ctx, info.FullMethod, began, err)
 		return err
 	}
@@ -133,7 +134,7 @@ var handled = map[string]bool{
 func (g *gate) begin(ctx context.Context) (over func(), err error) {
 	c, counts := callOf(ctx), int64(0)
 	if !c.start(ctx, g.Budget) {
-		return nil, g.Admission.noMemory(ctx, "calls")
+		return nil, g.Fetches.NoMemory(ctx, "calls")
 	}
 	if method, _ := grpc.Method(ctx); handled[method] { // a drain does not wait for other calls
 		counts = 1
@@ -212,7 +213,7 @@ func (g *gate) logCall(ctx context.Context, method string, began time.Time, err 
 	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
 		level = slog.LevelDebug
 	}
-	g.finished(ctx, level, slog.String("grpc.method", method), nameOf(ctx), began, st, st.Message())
+	g.finished(ctx, level, slog.String("grpc.method", method), admission.Name(ctx), began, st, st.Message())
 }
 
 // public reports whether a method needs no credentials: health checks, because orchestrators

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"fetchd/server/internal/admission"
 )
 
 // healthWriteTime is how long a health answer may take to reach the connection.
@@ -22,7 +24,7 @@ const healthWriteTime = 5 * time.Second
 // whatever service the request names.
 type healthService struct {
 	states   *health.Server
-	calls    *publicCalls
+	calls    *admission.PublicCalls
 	watching context.Context // done when watches must end; they would delay a graceful stop
 }
 
@@ -46,28 +48,28 @@ func unaryHealth[Q any, R proto.Message](h *healthService, method func(context.C
 		if err != nil {
 			return err
 		}
-		call, err := h.calls.enter(ctx, false)
+		call, err := h.calls.Enter(ctx, false)
 		if err != nil {
 			return err
 		}
-		defer h.calls.leave(call)
+		defer h.calls.Leave(call)
 		return h.send(stream, call, resp)
 	}
 }
 
 // watch sends the state whenever it changes.
 func (h *healthService) watch(ctx context.Context, stream grpc.ServerStream) error {
-	call, err := h.calls.enter(ctx, true)
+	call, err := h.calls.Enter(ctx, true)
 	if err != nil {
 		return err
 	}
-	defer h.calls.leave(call)
+	defer h.calls.Leave(call)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.watching, cancel)()
-	defer context.AfterFunc(call.ctx, cancel)()
+	defer context.AfterFunc(call.Context, cancel)()
 	err = h.states.Watch(new(healthpb.HealthCheckRequest), &healthWatch{ServerStream: stream, ctx: ctx, service: h, call: call})
-	if call.ctx.Err() != nil {
+	if call.Context.Err() != nil {
 		return errReplaced
 	}
 	return err
@@ -81,7 +83,7 @@ type healthWatch struct {
 	grpc.ServerStream
 	ctx     context.Context
 	service *healthService
-	call    *publicCall
+	call    *admission.PublicCall
 }
 
 // Context implements grpc.ServerStream.
@@ -95,7 +97,7 @@ func (w *healthWatch) Send(resp *healthpb.HealthCheckResponse) error {
 // send returns once the message is written to the connection. The stream cannot end
 // before that, not even with an error. If the client prevents the write, its connection
 // is closed.
-func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp proto.Message) error {
+func (h *healthService) send(stream grpc.ServerStream, call *admission.PublicCall, resp proto.Message) error {
 	written := make(chan struct{})
 	if err := stream.SendMsg(&healthAnswer{message: resp, written: written}); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp pr
 		return nil
 	case <-stream.Context().Done():
 		return status.FromContextError(stream.Context().Err()).Err()
-	case <-call.ctx.Done():
+	case <-call.Context.Done():
 		hangUp(stream.Context())
 		return errReplaced
 	case <-patience.C:

@@ -15,6 +15,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 )
 
@@ -64,14 +65,14 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	defer release()
 	defer leave()
 	defer stall()
-	if err := s.Callers.enterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
+	if err := s.Callers.EnterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
 		return err
 	}
 	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.Stall,
 		stalled: stalled, stall: stall, message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	err := m.serve(p)
 	if revoked.Err() != nil {
-		return statusRevoked
+		return admission.StatusRevoked
 	}
 	return err
 }
@@ -105,7 +106,7 @@ func (m *many) serve(p *packer) error {
 				go answered()
 			}
 		case <-late: // the caller does not read the answers
-			return statusRevoked
+			return admission.StatusRevoked
 		case <-ended:
 			close(m.answers)
 			ended = nil
@@ -176,14 +177,14 @@ func (m *many) takeSlot() bool {
 // stream to end. Flow control then makes the caller wait, and the request is in the memory that the
 // stream has reserved. The ticket is nil if there is no other task to wait for, or if the server
 // drains. An error ends the call.
-func (m *many) charge(task *pb.Task) (*ticket, error) {
-	a, caller := m.service.Admission, callerOf(m.stream.Context())
-	t := a.newTicket(caller, m.release)
+func (m *many) charge(task *pb.Task) (*admission.Ticket, error) {
+	a, caller := m.service.Fetches, admission.Caller(m.stream.Context())
+	t := a.NewTicket(caller, m.release)
 	for {
 		m.mu.Lock()
 		held := m.held
 		m.mu.Unlock()
-		if t.grow(charges(task.GetRequest())) {
+		if t.Grow(charges(task.GetRequest())) {
 			m.mu.Lock()
 			m.held++
 			m.mu.Unlock()
@@ -191,9 +192,9 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 		}
 		draining := m.service.Draining.Err() != nil
 		if held == 0 || draining { // a draining server does not start the task anyway
-			t.memory.Close()
+			t.Memory.Close()
 			if !draining {
-				a.refused(caller, reasonMemory)
+				a.Refused(caller, admission.ReasonMemory)
 			}
 			return nil, nil
 		}
@@ -201,7 +202,7 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 		case <-m.freed:
 		case <-m.service.Draining.Done():
 		case <-m.ctx.Done():
-			t.memory.Close()
+			t.Memory.Close()
 			return nil, status.FromContextError(m.ctx.Err()).Err()
 		}
 	}
@@ -240,15 +241,15 @@ func (m *many) begin(task *pb.Task) error {
 	if m.ended {
 		if ticket != nil {
 			m.held--
-			ticket.memory.Close()
+			ticket.Memory.Close()
 		}
-		return statusRevoked
+		return admission.StatusRevoked
 	}
 	t := &openTask{many: m, tag: task.GetTag(), in: task.GetRequest(), ticket: ticket}
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
 	if ticket != nil {
-		t.place = m.service.Admission.queue(ticket) // here, so that tasks are admitted in order
+		t.place = m.service.Fetches.Queue(ticket) // here, so that tasks are admitted in order
 	}
 	m.tasks.Add(1)
 	m.started.Add(1)

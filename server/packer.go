@@ -6,6 +6,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/admission"
 )
 
 // A message of FetchMany is sent when it has packAnswers answers or packBytes bytes, when its first
@@ -164,7 +165,7 @@ type taskAnswer struct {
 // then its bytes are in the memory of the fetch. A task uses it again for the next chunk.
 type taskChunk struct {
 	ctx    context.Context // of the task
-	ticket *ticket
+	ticket *admission.Ticket
 	sent   chan error // receives the result; it never blocks
 
 	task     pb.TaskResponse

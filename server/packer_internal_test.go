@@ -13,6 +13,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
 )
 
 // TestPacker checks when a message is sent, by the number of tasks in flight that could fill it.
@@ -112,7 +113,7 @@ func TestPackerChunks(t *testing.T) {
 					}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := &taskChunk{ctx: ctx, ticket: newAdmission(memory, nil, "", "", nil).newTicket("", nil), sent: make(chan error, 1)}
+				c := &taskChunk{ctx: ctx, ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil), sent: make(chan error, 1)}
 				c.task.Tag, c.task.Response = "chunk", &c.response
 				c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
 				if row.over {
@@ -170,7 +171,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 			}}
 		memory := budget.New(1 << 20)
 		for _, tag := range []string{"one", "two"} { // chunks of two large tasks
-			c := &taskChunk{ctx: t.Context(), ticket: newAdmission(memory, nil, "", "", nil).newTicket("", nil), sent: make(chan error, 1)}
+			c := &taskChunk{ctx: t.Context(), ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil), sent: make(chan error, 1)}
 			c.task.Tag, c.task.Response = tag, &c.response
 			c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
 			go func() {

@@ -24,6 +24,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
 )
 
 const (
@@ -62,11 +63,11 @@ type call struct {
 	arrived bool  // or ended
 	slot    *slot // nil: none
 
-	charged  bool          // since its headers arrived
-	started  *budget.Lease // since its handler started; nil: it was charged before
-	head     [5]byte       // of the message that is read
-	Ticket   *ticket       // of FetchUnary, between the handler and the answer
-	Reserved *budget.Lease // of a long stream: reservedBytes, and the rest of its last message
+	charged  bool              // since its headers arrived
+	started  *budget.Lease     // since its handler started; nil: it was charged before
+	head     [5]byte           // of the message that is read
+	Ticket   *admission.Ticket // of FetchUnary, between the handler and the answer
+	Reserved *budget.Lease     // of a long stream: reservedBytes, and the rest of its last message
 }
 
 // transportStream is gRPC's stream below its messages. If a message is too long,
@@ -103,21 +104,21 @@ func callOf(ctx context.Context) *call {
 // the oldest request of the caller with the most of them ends.
 type receiving struct {
 	budget  *budget.Budget
-	refused refusals
+	refused admission.Refusals
 
 	mu      sync.Mutex
 	calls   []*call // oldest first
 	callers map[string]int
 }
 
-func newReceiving(memory *budget.Budget, refused refusals) *receiving {
+func newReceiving(memory *budget.Budget, refused admission.Refusals) *receiving {
 	return &receiving{budget: memory, refused: refused, callers: make(map[string]int)}
 }
 
 // expect returns the call of a context, and starts the timer for its request. charged reports whether
 // the call is charged already.
 func (r *receiving) expect(ctx context.Context, cancel context.CancelCauseFunc, charged bool) *call {
-	c := &call{Context: ctx, cancel: cancel, caller: callerOf(ctx), charged: charged, due: time.Now().Add(firstMessageTime)}
+	c := &call{Context: ctx, cancel: cancel, caller: admission.Caller(ctx), charged: charged, due: time.Now().Add(firstMessageTime)}
 	c.clock = time.AfterFunc(firstMessageTime, func() {
 		if c.reading.Load() {
 			r.late(c)
@@ -167,7 +168,7 @@ func (r *receiving) read(ctx context.Context, c *call, s transportStream, n int)
 
 // noMemory refuses a message of n bytes.
 func (r *receiving) noMemory(ctx context.Context, n int) error {
-	return r.refused.refuse(ctx, reasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
+	return r.refused.Refuse(ctx, admission.ReasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
 }
 
 // received records that the request of a call has arrived. Only the goroutine that reads requests
@@ -239,7 +240,7 @@ func (r *receiving) evictLocked(caller string) bool {
 
 // endLocked ends a call with the error that there was no memory for its request.
 func (r *receiving) endLocked(c *call) {
-	_, err := r.refused.refusal(c.caller, reasonMemory, "the request took long to arrive, and the memory for such requests is used up")
+	_, err := r.refused.Refusal(c.caller, admission.ReasonMemory, "the request took long to arrive, and the memory for such requests is used up")
 	if c.stream != nil {
 		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
 	}

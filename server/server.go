@@ -21,6 +21,7 @@ import (
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
 	"fetchd/internal/tlswatch"
+	"fetchd/server/internal/admission"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -56,8 +57,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	requests, slots := cfg.Limits.split(memory.Limit())
 	calls := &shared{
-		Budget: memory, Admission: newAdmission(memory, slots, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
-		Callers: newAuthentication(cfg.Authenticate, hangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
+		Budget: memory, Fetches: admission.New(memory, slots, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
+		Callers: admission.NewCallers(cfg.Authenticate, hangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
 		Logger: cfg.Logger, Rejected: rejections.New(cfg.Logger),
 	}
 	ending, end := context.WithCancel(context.Background())
@@ -74,7 +75,7 @@ func New(cfg Config) (*Server, error) {
 	g := newGate(calls, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
 	s.grpc.RegisterService(g.description(), s.service)
-	probes := &healthService{states: s.health, calls: newPublicCalls(memory.Limit(), streamWindow, cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
+	probes := &healthService{states: s.health, calls: admission.NewPublicCalls(memory.Limit(), streamWindow, cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
 	s.grpc.RegisterService(probes.desc(), probes)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
@@ -131,7 +132,7 @@ func (s *Server) SetLimits(l Limits) error {
 	}
 	requests, slots := l.split(s.service.Budget.Limit())
 	s.service.limits.Store(requests)
-	s.service.Admission.set(slots)
+	s.service.Fetches.Set(slots)
 	return nil
 }
 
@@ -140,11 +141,11 @@ func (s *Server) SetLimits(l Limits) error {
 // FetchMany stream after the outcomes of its tasks. After that it closes the connection
 // if only a client certificate named the caller. It returns the number of cancelled
 // calls.
-func (s *Server) Reauthenticate() int { return s.service.Callers.again() }
+func (s *Server) Reauthenticate() int { return s.service.Callers.Again() }
 
 // gauges returns the numbers that the metrics show.
 func (s *service) gauges() observe.Gauges {
-	return observe.Gauges{Fetches: s.Admission.load, Callers: s.Admission.loads, Memory: s.memory,
+	return observe.Gauges{Fetches: s.Fetches.Load, Callers: s.Fetches.Loads, Memory: s.memory,
 		Draining: func() bool { return s.Draining.Err() != nil }, Connections: s.client.Connections,
 		Stores: s.storeStats, Archives: s.archiveStats}
 }

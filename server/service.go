@@ -21,6 +21,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 	"fetchd/stores"
@@ -54,7 +55,7 @@ func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix strin
 	if p.Request.Hops, err = hopsTo(ctx); err != nil {
 		return nil, err
 	}
-	p.Request.Caller = callerOf(ctx)
+	p.Request.Caller = admission.Caller(ctx)
 	return &p, nil
 }
 
@@ -81,7 +82,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	answered := false // then the outcome has the ticket
 	defer func() {
 		if !answered {
-			t.release()
+			t.Release()
 		}
 	}()
 	if mode.ID != nil {
@@ -97,7 +98,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 		events.convert.Attempts = true
 		events.startHeartbeats(s.heartbeat)
 		if err := events.send(p.Admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
-			return s.Admission.noMemory(caller, "answers")
+			return s.Fetches.NoMemory(caller, "answers")
 		} else if err != nil {
 			return err
 		}
@@ -117,17 +118,17 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 }
 
 // enter admits a fetch, and sets the lease that its memory is charged to.
-func (s *service) enter(ctx context.Context, p *conversion.Prepared, in *pb.FetchRequest) (*ticket, error) {
-	t, err := s.Admission.enter(ctx, charges(in)...)
+func (s *service) enter(ctx context.Context, p *conversion.Prepared, in *pb.FetchRequest) (*admission.Ticket, error) {
+	t, err := s.Fetches.Enter(ctx, charges(in)...)
 	if err == nil {
-		p.Request.Memory = t.memory
+		p.Request.Memory = t.Memory
 	}
 	return t, err
 }
 
 // charges returns the memory that a fetch is charged at its start.
-func charges(in *pb.FetchRequest) []charge {
-	return []charge{{budget.Fetch, fetchBytes}, {budget.Request, int64(sizeOf(in)) + headerBytes*int64(len(in.GetHeaders()))}}
+func charges(in *pb.FetchRequest) []admission.Charge {
+	return []admission.Charge{{Kind: budget.Fetch, Bytes: admission.FetchBytes}, {Kind: budget.Request, Bytes: int64(sizeOf(in)) + admission.HeaderBytes*int64(len(in.GetHeaders()))}}
 }
 
 // Explain implements fetchd.v1.FetchService.Explain.
@@ -150,7 +151,7 @@ func hopsTo(ctx context.Context) (int, error) {
 		n, err := strconv.Atoi(sent)
 		if err != nil || n < 0 || n >= maxHops {
 			return 0, badrequest.WithDetails(status.Newf(codes.FailedPrecondition, "this call passed through %d fetches: a fetchd service must not fetch from itself", maxHops),
-				&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: errorDomain})
+				&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: admission.ErrorDomain})
 		}
 		hops = max(hops, n)
 	}
@@ -214,14 +215,14 @@ func mayUse(ctx context.Context, known *conversion.Configured, in *pb.FetchReque
 
 // permits reports whether the caller of a call is among callers. An empty list permits everyone.
 func permits(ctx context.Context, callers []string) bool {
-	return len(callers) == 0 || slices.Contains(callers, callerOf(ctx))
+	return len(callers) == 0 || slices.Contains(callers, admission.Caller(ctx))
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
 	request := in.GetRequest()
 	in.Request = nil // gRPC and the interceptors keep in until the call ends, and 10,000 calls may wait
-	return s.fetchUnary(ctx, request, "request.", gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *ticket) error {
+	return s.fetchUnary(ctx, request, "request.", gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *admission.Ticket) error {
 		handOver(ctx, t)
 		return nil
 	})
@@ -229,7 +230,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 
 // fetchUnary runs a fetch. deliver receives the answer and its ticket, and ensures that the ticket
 // is released once the answer has been written.
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, conversion.UnaryMode)
 	if err != nil {
@@ -242,7 +243,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	answered := false
 	defer func() {
 		if !answered {
-			t.release()
+			t.Release()
 		}
 	}()
 	p.Request.LargeStack, p.Request.InlineCopies = true, int(copies)
@@ -252,7 +253,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		p.Request.Events = fetch.Ends
 	}
 	var attempts []*pb.AttemptFinished
-	kept := keptAttempts{memory: t.memory}
+	kept := keptAttempts{memory: t.Memory}
 	traced, parent := s.observe.Start(ctx, began)
 	p.Request.TraceParent = parent
 	out := s.runUntil(traced, reserved(ctx), p.Request, func(e fetch.Event) error {

@@ -100,6 +100,6 @@ func (s *Server) finish(ctx context.Context, drop func(), done <-chan struct{}) 
 
 // isBusy reports whether a call is in flight, health aside, or an outcome is unread.
 func (s *Server) isBusy() bool {
-	fetches, _ := s.service.Admission.load()
+	fetches, _ := s.service.Fetches.Load()
 	return fetches > 0 || s.service.InFlight.Load() > 0
 }

@@ -10,6 +10,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 )
 
@@ -25,7 +26,7 @@ type eventStream struct {
 	post     func(*outgoing) error
 	ctx      context.Context // the context of the call
 	copies   int64           // copies of a message that are held while it is sent
-	ticket   *ticket
+	ticket   *admission.Ticket
 	cancel   context.CancelFunc // ends the fetch
 	start    time.Time
 	interval time.Duration // between heartbeats
@@ -49,7 +50,7 @@ type eventStream struct {
 	stallTimer *time.Timer
 }
 
-func newEventStream(ctx context.Context, post func(*outgoing) error, mode sendMode, t *ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
+func newEventStream(ctx context.Context, post func(*outgoing) error, mode sendMode, t *admission.Ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
 	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
 }
 

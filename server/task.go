@@ -12,6 +12,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 )
 
@@ -22,9 +23,9 @@ type openTask struct {
 	tag    string
 	ctx    context.Context
 	cancel context.CancelFunc
-	ticket *ticket          // nil if there is no memory for the task, or if its answer owns the ticket
-	place  *place           // nil without a ticket
-	in     *pb.FetchRequest // nil once it is converted
+	ticket *admission.Ticket // nil if there is no memory for the task, or if its answer owns the ticket
+	place  *admission.Place  // nil without a ticket
+	in     *pb.FetchRequest  // nil once it is converted
 
 	start    time.Time
 	sequence int64
@@ -38,7 +39,7 @@ func (t *openTask) run() {
 	t.start = time.Now()
 	out, req := t.fetch()
 	if t.place != nil {
-		t.place.leave() // it may not have been admitted
+		t.place.Leave() // it may not have been admitted
 	}
 	t.finish(out, req)
 }
@@ -47,7 +48,7 @@ func (t *openTask) run() {
 func (t *openTask) release() {
 	t.cancel()
 	if t.ticket != nil {
-		t.ticket.release()
+		t.ticket.Release()
 	}
 	<-t.many.slots
 	t.many.tasks.Done()
@@ -85,7 +86,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 // placeholder returns the request of a task that has no valid one.
 func (t *openTask) placeholder() *fetch.Request {
 	req := fetch.NewRequest(classify.Standard)
-	req.ID, req.Caller = rand.Text(), callerOf(t.many.stream.Context())
+	req.ID, req.Caller = rand.Text(), admission.Caller(t.many.stream.Context())
 	return req
 }
 
@@ -106,7 +107,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	if class := t.many.enter(t.ctx, t.place); class != classify.NoClass {
 		return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, class, "")
 	}
-	p.Request.Memory = t.ticket.memory
+	p.Request.Memory = t.ticket.Memory
 	if p.Request.Events != fetch.OutcomeOnly {
 		t.convert.Attempts = true
 		end, _ := t.ctx.Deadline()
@@ -120,27 +121,27 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 }
 
 // enter waits until a task is admitted. If it is not admitted, enter returns the class of the failure.
-func (m *many) enter(ctx context.Context, p *place) classify.Class {
+func (m *many) enter(ctx context.Context, p *admission.Place) classify.Class {
 	switch {
 	case p == nil && m.service.Draining.Err() != nil:
 		return classify.Shutdown
 	case p == nil:
 		return classify.OutOfMemory
 	}
-	if p.isAdmitted() && ctx.Err() == nil && m.service.Draining.Err() == nil { // the common case
+	if p.IsAdmitted() && ctx.Err() == nil && m.service.Draining.Err() == nil { // the common case
 		return classify.NoClass
 	}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(m.service.Draining, stop)()
 	select {
-	case <-p.admitted:
+	case <-p.Admitted:
 	case <-waiting.Done():
 	}
 	switch {
 	case m.service.Draining.Err() != nil: // even if it has just been admitted
 		return classify.Shutdown
-	case p.isAdmitted():
+	case p.IsAdmitted():
 		return classify.NoClass
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return classify.Deadline

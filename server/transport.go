@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"fetchd/internal/door"
+	"fetchd/server/internal/admission"
 )
 
 // Limits on the connections of callers. They limit memory and time, and do not affect callers that
@@ -46,7 +47,7 @@ func (g *gate) options(cfg *Config) []grpc.ServerOption {
 		}),
 	}
 	if cfg.TLS != nil {
-		limits = append(limits, grpc.Creds(cfg.Handshakes.Credentials(door.Credentials(cfg.TLS, g.Callers.byCertificate))))
+		limits = append(limits, grpc.Creds(cfg.Handshakes.Credentials(door.Credentials(cfg.TLS, g.Callers.ByCertificate))))
 	}
 	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), g.interceptors(), limits)
 }
@@ -59,22 +60,22 @@ func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, err
 		go from.drop() // gRPC holds a lock here
 		return ctx, errNoCalls
 	}
-	named, err := g.Callers.identify(ctx, shownIn(ctx, info.Header))
+	named, err := g.Callers.Identify(ctx, shownIn(ctx, info.Header))
 	if err != nil && !public(info.FullMethodName) {
 		return ctx, err
 	}
 	later := handled[info.FullMethodName] && !from.isBlocked()
 	if !later {
-		memory := g.Budget.Lease(callerOf(named))
+		memory := g.Budget.Lease(admission.Caller(named))
 		if !from.charge(info.Header, memory) && (!public(info.FullMethodName) || from.isBlocked()) { // a probe is always answered
-			return ctx, g.Admission.noMemory(ctx, "calls")
+			return ctx, g.Fetches.NoMemory(ctx, "calls")
 		}
 		context.AfterFunc(named, func() { from.callOver(memory) })
 	}
 	if public(info.FullMethodName) { // its request is not read
 		return named, nil
 	}
-	ctx, cancel := cancellable(named)
+	ctx, cancel := admission.Cancellable(named)
 	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last one
 		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
 	}

@@ -27,6 +27,7 @@ import (
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
 	"fetchd/internal/webapi"
+	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 )
@@ -46,7 +47,7 @@ type webConfig struct {
 	*shared
 	// Fetch and FetchUnary are the methods of the service.
 	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error
-	FetchUnary func(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error)
+	FetchUnary func(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
 	Metrics    http.Handler // serves /metrics; nil means no metrics
 	Console    http.Handler // serves the console; nil means none
 	Hosts      []string     // names of the service that a browser may use
@@ -102,7 +103,7 @@ type (
 func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.Stall,
-			noMemory: func(things string) error { return w.Admission.noMemory(r.Context(), things) }}
+			noMemory: func(things string) error { return w.Fetches.NoMemory(r.Context(), things) }}
 		began := time.Now()
 		w.InFlight.Add(1)
 		defer w.InFlight.Add(-1)
@@ -119,7 +120,7 @@ func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFun
 			text = ""
 		}
 		level := callLevel(st.Code())
-		if w.Callers.ask != nil && !out.admitted && level < slog.LevelError {
+		if w.Callers.Ask != nil && !out.admitted && level < slog.LevelError {
 			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
 		w.finished(r.Context(), level, slog.String("http.path", r.URL.Path), out.caller, began, st, text)
@@ -138,14 +139,14 @@ func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Req
 	if err != nil {
 		return err
 	}
-	out.admitted, out.caller = true, nameOf(ctx)
-	ctx, release := cancellable(ctx)
+	out.admitted, out.caller = true, admission.Name(ctx)
+	ctx, release := admission.Cancellable(ctx)
 	defer release(nil)
-	defer w.Callers.leave(ctx, &err)
-	if err := w.Callers.enter(ctx); err != nil {
+	defer w.Callers.Leave(ctx, &err)
+	if err := w.Callers.Enter(ctx); err != nil {
 		return err
 	}
-	memory := w.Budget.Lease(callerOf(ctx))
+	memory := w.Budget.Lease(admission.Caller(ctx))
 	in, err := read(out, r, memory)
 	memory.Close()
 	if err != nil {
@@ -167,7 +168,7 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{hopsKey: sent})
 	}
-	return w.Callers.identify(ctx, shownBy(r))
+	return w.Callers.Identify(ctx, shownBy(r))
 }
 
 // fetch sends the events, one JSON object per line.
@@ -181,17 +182,17 @@ func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) er
 
 // fetchUnary sends the answer as one JSON object.
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	_, err := w.FetchUnary(ctx, in, "", webMode.Copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
-		defer t.release()
+	_, err := w.FetchUnary(ctx, in, "", webMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
+		defer t.Release()
 		out.contentType, out.filename = "application/json", "fetch.json"
-		return out.write(resp, sizeOf(resp), t.memory, false)
+		return out.write(resp, sizeOf(resp), t.Memory, false)
 	})
 	return err
 }
 
 // explain sends the decision as one JSON object.
 func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer) error {
-	memory := w.Budget.Lease(callerOf(ctx))
+	memory := w.Budget.Lease(admission.Caller(ctx))
 	defer memory.Close()
 	if !memory.Grow(budget.Request, int64(sizeOf(in))) {
 		return out.noMemory("requests")
@@ -238,10 +239,10 @@ func (w *web) bounded(routes http.Handler) http.Handler {
 			door.EndInTime(rw, r, func() { next.ServeHTTP(rw, r) })
 			return
 		}
-		memory := w.Budget.Lease(callerOf(r.Context()))
+		memory := w.Budget.Lease(admission.Caller(r.Context()))
 		defer memory.Close()
-		if !memory.Grow(budget.Receiving, fetchBytes+fieldBytes(r.Header, headerBytes)) {
-			webapi.WriteStatus(rw, status.Convert(w.Admission.noMemory(r.Context(), "requests")))
+		if !memory.Grow(budget.Receiving, admission.FetchBytes+fieldBytes(r.Header, admission.HeaderBytes)) {
+			webapi.WriteStatus(rw, status.Convert(w.Fetches.NoMemory(r.Context(), "requests")))
 			return
 		}
 		if r.URL.Path != rawPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -255,7 +256,7 @@ func (w *web) bounded(routes http.Handler) http.Handler {
 
 // identifies reports whether a request has valid credentials.
 func (w *web) identifies(r *http.Request) bool {
-	_, err := w.Callers.identify(r.Context(), shownBy(r))
+	_, err := w.Callers.Identify(r.Context(), shownBy(r))
 	return err == nil
 }
 

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"context"
@@ -32,8 +32,8 @@ type Authenticator func(Credentials) (caller string, err error)
 // callerName is the key under which the context of a call holds its [callerContext].
 type callerName struct{}
 
-// callerOf returns the name of the caller of a call, or its address if it has no name.
-func callerOf(ctx context.Context) string {
+// Caller returns the name of the caller of a call, or its address if it has no name.
+func Caller(ctx context.Context) string {
 	if c := callerContextOf(ctx); c != nil {
 		return c.name
 	}
@@ -49,7 +49,7 @@ type callerContext struct {
 	context.Context
 	name  string
 	shown Credentials
-	// Guarded by authentication.mu once the call is in flight.
+	// Guarded by Callers.mu once the call is in flight.
 	round  int64                   // the round in which the name was determined
 	revoke context.CancelCauseFunc // cancels the call
 	over   bool
@@ -68,17 +68,17 @@ func callerContextOf(ctx context.Context) *callerContext {
 	return c
 }
 
-// nameOf returns the name of the caller of a call, or "" if it has none.
-func nameOf(ctx context.Context) string {
+// Name returns the name of the caller of a call, or "" if it has none.
+func Name(ctx context.Context) string {
 	if c := callerContextOf(ctx); c != nil {
 		return c.name
 	}
 	return ""
 }
 
-// cancellable returns a context that ends when the caller is revoked. It must be called
+// Cancellable returns a context that ends when the caller is revoked. It must be called
 // before enter.
-func cancellable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+func Cancellable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if c := callerContextOf(ctx); c != nil {
 		c.revoke = cancel
@@ -95,14 +95,14 @@ const (
 var (
 	// errRevoked is the cause of cancelling the calls of a revoked caller.
 	errRevoked = errors.New("the caller is no longer allowed")
-	// statusRevoked is the status of those calls.
-	statusRevoked = status.Errorf(codes.Unauthenticated, "%v", errRevoked)
+	// StatusRevoked is the status of those calls.
+	StatusRevoked = status.Errorf(codes.Unauthenticated, "%v", errRevoked)
 )
 
-// authentication asks an Authenticator for the caller of each call, and asks again for
+// Callers asks an Authenticator for the caller of each call, and asks again for
 // the calls in flight when its answers may have changed.
-type authentication struct {
-	ask    Authenticator             // nil admits every caller
+type Callers struct {
+	Ask    Authenticator             // nil admits every caller
 	hangUp func(ctx context.Context) // closes the connection of a call
 	rounds atomic.Int64              // how often it has asked again
 
@@ -110,21 +110,21 @@ type authentication struct {
 	inFlight map[*callerContext]struct{}
 }
 
-// newAuthentication returns an authentication. Nil ask admits every caller. hangUp closes the
+// NewCallers returns the callers of a server. Nil ask admits every caller. hangUp closes the
 // connection of a call.
-func newAuthentication(ask Authenticator, hangUp func(ctx context.Context)) *authentication {
-	return &authentication{ask: ask, hangUp: hangUp, inFlight: make(map[*callerContext]struct{})}
+func NewCallers(ask Authenticator, hangUp func(ctx context.Context)) *Callers {
+	return &Callers{Ask: ask, hangUp: hangUp, inFlight: make(map[*callerContext]struct{})}
 }
 
-// identify returns a context with the caller's name, or UNAUTHENTICATED. The connection
+// Identify returns a context with the caller's name, or UNAUTHENTICATED. The connection
 // is then authenticated.
-func (a *authentication) identify(ctx context.Context, shown Credentials) (context.Context, error) {
-	if a.ask == nil {
+func (a *Callers) Identify(ctx context.Context, shown Credentials) (context.Context, error) {
+	if a.Ask == nil {
 		door.FromContext(ctx).Authenticated()
 		return ctx, nil
 	}
 	round := a.rounds.Load() // before asking: enter notices a later change
-	name, err := a.ask(shown)
+	name, err := a.Ask(shown)
 	if err != nil {
 		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
 	}
@@ -132,18 +132,18 @@ func (a *authentication) identify(ctx context.Context, shown Credentials) (conte
 	return &callerContext{Context: ctx, name: name, shown: shown, round: round}, nil
 }
 
-// byCertificate reports whether a client certificate alone identifies a caller.
-func (a *authentication) byCertificate(state *tls.ConnectionState) bool {
-	if a.ask == nil {
+// ByCertificate reports whether a client certificate alone identifies a caller.
+func (a *Callers) ByCertificate(state *tls.ConnectionState) bool {
+	if a.Ask == nil {
 		return false
 	}
-	_, err := a.ask(Credentials{TLS: state})
+	_, err := a.Ask(Credentials{TLS: state})
 	return err == nil
 }
 
-// enter records that a call is in flight, until leave. It must be called after the request
+// Enter records that a call is in flight, until leave. It must be called after the request
 // has arrived: gRPC answers CANCELLED if a stream's context ends before that.
-func (a *authentication) enter(ctx context.Context) error {
+func (a *Callers) Enter(ctx context.Context) error {
 	c := callerContextOf(ctx)
 	if c == nil {
 		return nil
@@ -157,14 +157,14 @@ func (a *authentication) enter(ctx context.Context) error {
 	if asked {
 		return nil
 	}
-	if name, err := a.ask(c.shown); err != nil || name != c.name { // the call was identified just before a reload
-		return statusRevoked
+	if name, err := a.Ask(c.shown); err != nil || name != c.name { // the call was identified just before a reload
+		return StatusRevoked
 	}
 	return nil
 }
 
-// leave records that a call has ended. It sets the status if the caller was revoked.
-func (a *authentication) leave(ctx context.Context, err *error) {
+// Leave records that a call has ended. It sets the status if the caller was revoked.
+func (a *Callers) Leave(ctx context.Context, err *error) {
 	c := callerContextOf(ctx)
 	if c == nil {
 		return
@@ -174,25 +174,25 @@ func (a *authentication) leave(ctx context.Context, err *error) {
 	delete(a.inFlight, c)
 	a.mu.Unlock()
 	if *err != nil && errors.Is(context.Cause(ctx), errRevoked) {
-		*err = statusRevoked
+		*err = StatusRevoked
 	}
 }
 
-// enterStream is enter for a call that receives messages during its whole life. revoke is
+// EnterStream is enter for a call that receives messages during its whole life. revoke is
 // called instead of cancelling the context.
-func (a *authentication) enterStream(ctx context.Context, revoke func()) error {
+func (a *Callers) EnterStream(ctx context.Context, revoke func()) error {
 	if c := callerContextOf(ctx); c != nil {
 		a.mu.Lock()
 		c.revoke = func(error) { revoke() }
 		a.mu.Unlock()
 	}
-	return a.enter(ctx)
+	return a.Enter(ctx)
 }
 
-// again asks for every call in flight. It cancels those whose caller has another name or
+// Again asks for every call in flight. It cancels those whose caller has another name or
 // none, and returns how many.
-func (a *authentication) again() int {
-	if a.ask == nil {
+func (a *Callers) Again() int {
+	if a.Ask == nil {
 		return 0
 	}
 	round := a.rounds.Add(1)
@@ -207,7 +207,7 @@ func (a *authentication) again() int {
 	for c := range a.inFlight {
 		now, known := answers[c.shown]
 		if !known {
-			now.name, now.err = a.ask(c.shown)
+			now.name, now.err = a.Ask(c.shown)
 			answers[c.shown] = now
 		}
 		if now.err == nil && now.name == c.name {

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"context"
@@ -17,21 +17,21 @@ import (
 // slots, and that a place that leaves the queue takes no slot.
 func TestAdmissionQueue(t *testing.T) {
 	t.Parallel()
-	a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 3, PerCaller: 2}, "", "", func(string, string) {})
+	a := New(budget.New(1<<40), &Limits{Fetches: 3, PerCaller: 2}, "", "", func(string, string) {})
 	const one, other = "192.0.2.1", "192.0.2.2"
-	places := make([]*place, 6)
+	places := make([]*Place, 6)
 	for i, caller := range []string{one, one, one, one, other, other} {
-		places[i] = a.queue(&ticket{admission: a, caller: caller})
+		places[i] = a.Queue(&Ticket{Slots: a, caller: caller})
 	}
 	leave := func(i int) {
-		places[i].leave()
-		places[i].ticket.release()
-		places[i].ticket.release() // a second time
+		places[i].Leave()
+		places[i].ticket.Release()
+		places[i].ticket.Release() // a second time
 	}
 	admitted := func(want ...int) {
 		t.Helper()
 		for i, p := range places {
-			if got, want := p.isAdmitted(), slices.Contains(want, i); got != want {
+			if got, want := p.IsAdmitted(), slices.Contains(want, i); got != want {
 				t.Errorf("place %d: admitted %t, want %t", i, got, want)
 			}
 		}
@@ -40,12 +40,12 @@ func TestAdmissionQueue(t *testing.T) {
 	leave(2)
 	leave(0)
 	admitted(0, 1, 3, 4)
-	a.set(&slotLimits{Fetches: 4, PerCaller: 2})
+	a.Set(&Limits{Fetches: 4, PerCaller: 2})
 	admitted(0, 1, 3, 4, 5)
 	for _, i := range []int{1, 3, 4, 5} {
 		leave(i)
 	}
-	if inFlight, _ := a.load(); inFlight != 0 || len(a.callers) != 0 || len(a.waiting) != 0 {
+	if inFlight, _ := a.Load(); inFlight != 0 || len(a.callers) != 0 || len(a.waiting) != 0 {
 		t.Errorf("%d in flight, %d callers, %d queues once all have left", inFlight, len(a.callers), len(a.waiting))
 	}
 }
@@ -81,12 +81,12 @@ func TestLastSlots(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: row.limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+			a := New(budget.New(1<<40), &Limits{Fetches: row.limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
 			for caller, n := range row.held {
 				a.callers[caller] = n
 				a.inFlight += n
 			}
-			_, err := a.enter(&callerContext{Context: t.Context(), name: "a"})
+			_, err := a.Enter(&callerContext{Context: t.Context(), name: "a"})
 			if (err == nil) != row.admit {
 				t.Errorf("enter = %v, want it admitted: %t", err, row.admit)
 			}
@@ -122,7 +122,7 @@ func TestFlood(t *testing.T) {
 }
 
 func testFlood(t *testing.T, limit int, flood, other, first string, hold time.Duration) {
-	a := newAdmission(budget.New(1<<60), &slotLimits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+	a := New(budget.New(1<<60), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	// The flood has more calls than it may, and repeats them much more often than advised.
 	strong := &load{Context: ctx, admission: a, caller: "flood", wanted: min(2*limit, limit+16), hold: hold, again: 50 * time.Millisecond}
@@ -164,7 +164,7 @@ func testFlood(t *testing.T, limit int, flood, other, first string, hold time.Du
 // load is a caller that keeps a number of fetches in flight.
 type load struct {
 	context.Context
-	admission   *admission
+	admission   *Slots
 	caller      string
 	wanted      int
 	hold, again time.Duration // of a fetch; from a refusal to the next call
@@ -184,25 +184,25 @@ func (l *load) start(kind string) {
 }
 
 func (l *load) call() {
-	ticket, err := l.admission.enter(&callerContext{Context: l, name: l.caller})
+	ticket, err := l.admission.Enter(&callerContext{Context: l, name: l.caller})
 	if err != nil {
 		l.wait(l.again)
 		return
 	}
 	l.fetch()
-	ticket.release()
+	ticket.Release()
 }
 
 func (l *load) task() {
-	t := &ticket{admission: l.admission, caller: l.caller, memory: l.admission.budget.Lease(l.caller)}
-	p := l.admission.queue(t)
+	t := &Ticket{Slots: l.admission, caller: l.caller, Memory: l.admission.Budget.Lease(l.caller)}
+	p := l.admission.Queue(t)
 	select {
-	case <-p.admitted:
+	case <-p.Admitted:
 		l.fetch()
 	case <-l.Done():
 	}
-	p.leave()
-	t.release()
+	p.Leave()
+	t.Release()
 }
 
 func (l *load) fetch() {
@@ -225,51 +225,51 @@ func (l *load) wait(d time.Duration) {
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 1, PerCaller: math.MaxInt}, "", "", func(string, string) {})
-		call := func(caller string, admit bool) *ticket {
+		a := New(budget.New(1<<40), &Limits{Fetches: 1, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+		call := func(caller string, admit bool) *Ticket {
 			t.Helper()
-			got, err := a.enter(&callerContext{Context: t.Context(), name: caller})
+			got, err := a.Enter(&callerContext{Context: t.Context(), name: caller})
 			if (err == nil) != admit {
 				t.Fatalf("a call of %s: %v, want it admitted: %t", caller, err, admit)
 			}
 			return got
 		}
-		task := func(caller string) *place {
-			return a.queue(&ticket{admission: a, caller: caller, memory: a.budget.Lease(caller)})
+		task := func(caller string) *Place {
+			return a.Queue(&Ticket{Slots: a, caller: caller, Memory: a.Budget.Lease(caller)})
 		}
 		held := call("a", true)
 		call("b", false)
 		call("c", false)
-		held.release()
+		held.Release()
 		call("a", false) // it had the last turn
 		call("c", false) // b claimed first
 		held = call("b", true)
-		held.release()
+		held.Release()
 		call("b", false)
 		held = call("c", true)
-		held.release() // now a, then b
+		held.Release() // now a, then b
 		waiting := task("d")
-		if waiting.isAdmitted() {
+		if waiting.IsAdmitted() {
 			t.Fatal("a task was admitted before callers that claimed the slot earlier")
 		}
-		call("a", true).release()
+		call("a", true).Release()
 		time.Sleep(claimTime) //nolint:forbidigo // in a bubble
 		synctest.Wait()
-		if !waiting.isAdmitted() { // b did not return
+		if !waiting.IsAdmitted() { // b did not return
 			t.Fatal("a task still waits when the claims have ended")
 		}
-		own := []*place{task("d"), task("d"), task("e"), task("d")}
+		own := []*Place{task("d"), task("d"), task("e"), task("d")}
 		for _, next := range []int{2, 0, 1, 3} { // e has had no turn
 			last := waiting
-			last.leave()
-			last.ticket.release()
-			if waiting = own[next]; !waiting.isAdmitted() {
+			last.Leave()
+			last.ticket.Release()
+			if waiting = own[next]; !waiting.IsAdmitted() {
 				t.Fatalf("task %d was not admitted", next)
 			}
 		}
-		waiting.leave()
-		waiting.ticket.release()
-		call("f", true).release()
+		waiting.Leave()
+		waiting.ticket.Release()
+		call("f", true).Release()
 		if a.inFlight != 0 || len(a.callers) != 0 || len(a.waiting) != 0 || a.claims != 0 {
 			t.Errorf("%d in flight, %d callers, %d waiters, %d claims at the end", a.inFlight, len(a.callers), len(a.waiting), a.claims)
 		}
@@ -280,17 +280,17 @@ func TestTurns(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 16, PerCaller: 16}, "", "", func(string, string) {})
-		var held []*ticket
+		a := New(budget.New(1<<40), &Limits{Fetches: 16, PerCaller: 16}, "", "", func(string, string) {})
+		var held []*Ticket
 		for i := range 16 {
-			got, err := a.enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)})
+			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			held = append(held, got)
 		}
 		for i := range 10 * maxClaims {
-			if _, err := a.enter(&callerContext{Context: t.Context(), name: fmt.Sprint("stranger ", i)}); err == nil {
+			if _, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("stranger ", i)}); err == nil {
 				t.Fatal("a 17th fetch was admitted")
 			}
 		}
@@ -298,19 +298,19 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%d claims, %d waiters, want %d", a.claims, len(a.waiting), maxClaims)
 		}
 		for _, h := range held[:3] {
-			h.release()
+			h.Release()
 		}
 		for i, admit := range []bool{true, false} { // two of the three free slots are kept
-			got, err := a.enter(&callerContext{Context: t.Context(), name: fmt.Sprint("new ", i)})
+			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("new ", i)})
 			if (err == nil) != admit {
 				t.Errorf("new caller %d: %v, want it admitted: %t", i, err, admit)
 			}
 			if err == nil {
-				defer got.release()
+				defer got.Release()
 			}
 		}
 		time.Sleep(claimTime) //nolint:forbidigo // in a bubble
-		if _, err := a.enter(&callerContext{Context: t.Context(), name: "late"}); err != nil || a.claims != 0 {
+		if _, err := a.Enter(&callerContext{Context: t.Context(), name: "late"}); err != nil || a.claims != 0 {
 			t.Errorf("after the claims have ended: %v, %d claims", err, a.claims)
 		}
 	})
@@ -318,16 +318,16 @@ func TestClaims(t *testing.T) {
 
 // BenchmarkAdmission admits fetches of one caller while another caller's tasks wait.
 func BenchmarkAdmission(b *testing.B) {
-	a := newAdmission(budget.New(1<<40), &slotLimits{Fetches: 1000, PerCaller: 1}, "", "", func(string, string) {})
+	a := New(budget.New(1<<40), &Limits{Fetches: 1000, PerCaller: 1}, "", "", func(string, string) {})
 	for range 100_000 {
-		a.queue(&ticket{admission: a, caller: "busy"})
+		a.Queue(&Ticket{Slots: a, caller: "busy"})
 	}
 	quiet := &callerContext{Context: b.Context(), name: "quiet"}
 	for b.Loop() {
-		t, err := a.enter(quiet)
+		t, err := a.Enter(quiet)
 		if err != nil {
 			b.Fatal(err)
 		}
-		t.release()
+		t.Release()
 	}
 }

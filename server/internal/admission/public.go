@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"context"
@@ -20,49 +20,49 @@ const (
 	maxPublicOfConn = 16
 )
 
-// publicCalls holds the calls in flight that need no credentials. Their number is small, because
+// PublicCalls holds the calls in flight that need no credentials. Their number is small, because
 // anyone can make them. A new Check is always admitted, because an orchestrator must be
 // able to make it; if there are too many, the oldest unauthenticated call ends.
-type publicCalls struct {
+type PublicCalls struct {
 	most    int
 	names   bool // callers authenticate
-	refused refusals
+	refused Refusals
 
 	mu    sync.Mutex
-	calls []*publicCall // oldest first
+	calls []*PublicCall // oldest first
 	conns map[*door.Conn]int
 }
 
-// publicCall is a call without credentials.
-type publicCall struct {
-	conn   *door.Conn
-	caller string
-	ctx    context.Context // done when the call must end for a newer one
-	cancel context.CancelFunc
+// PublicCall is a call without credentials.
+type PublicCall struct {
+	conn    *door.Conn
+	caller  string
+	Context context.Context // done when the call must end for a newer one
+	cancel  context.CancelFunc
 }
 
-// newPublicCalls returns the calls of a server. Each holds at most bytesOfCall of the memory budget.
+// NewPublicCalls returns the calls of a server. Each holds at most bytesOfCall of the memory budget.
 // names reports whether callers authenticate.
-func newPublicCalls(budget, bytesOfCall int64, names bool, refused refusals) *publicCalls {
+func NewPublicCalls(budget, bytesOfCall int64, names bool, refused Refusals) *PublicCalls {
 	most := int(min(max(budget/publicOfBudget/bytesOfCall, maxPublicOfConn), maxPublic))
-	return &publicCalls{most: most, names: names, refused: refused, conns: make(map[*door.Conn]int)}
+	return &PublicCalls{most: most, names: names, refused: refused, conns: make(map[*door.Conn]int)}
 }
 
-// enter admits a call, or refuses it with RESOURCE_EXHAUSTED. A watch may end only a call
+// Enter admits a call, or refuses it with RESOURCE_EXHAUSTED. A watch may end only a call
 // of an address that has more than its own. Clients reopen a watch that has ended, and
 // would otherwise end each other's forever.
-func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error) {
-	call := &publicCall{conn: door.FromContext(ctx), caller: callerOf(ctx)}
-	call.ctx, call.cancel = context.WithCancel(context.Background())
+func (p *PublicCalls) Enter(ctx context.Context, watch bool) (*PublicCall, error) {
+	call := &PublicCall{conn: door.FromContext(ctx), caller: Caller(ctx)}
+	call.Context, call.cancel = context.WithCancel(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conns[call.conn] >= maxPublicOfConn && (watch || p.mayEnd(call)) {
-		return nil, p.refused.refuse(ctx, "TOO_MANY_STREAMS_OF_CALLER", "this connection has as many health calls in flight as it may")
+		return nil, p.refused.Refuse(ctx, "TOO_MANY_STREAMS_OF_CALLER", "this connection has as many health calls in flight as it may")
 	}
 	if len(p.calls) >= p.most {
 		busiest, more := p.busiestLocked(call.caller)
 		if watch && more <= 1 {
-			return nil, p.refused.refuse(ctx, "TOO_MANY_STREAMS", "the server has as many health calls in flight as it may")
+			return nil, p.refused.Refuse(ctx, "TOO_MANY_STREAMS", "the server has as many health calls in flight as it may")
 		}
 		p.endOldestLocked(busiest)
 	}
@@ -74,13 +74,13 @@ func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error
 
 // mayEnd reports whether the call may be ended for another one. Callers that have
 // authenticated must not be disturbed.
-func (p *publicCalls) mayEnd(c *publicCall) bool {
+func (p *PublicCalls) mayEnd(c *PublicCall) bool {
 	return !p.names || c.conn == nil || c.conn.IsStranger()
 }
 
 // busiestLocked returns the caller with the most calls that may be ended, and how many more it
 // has than other.
-func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
+func (p *PublicCalls) busiestLocked(other string) (caller string, more int) {
 	counts := make(map[string]int)
 	for _, c := range p.calls {
 		if p.mayEnd(c) {
@@ -93,7 +93,7 @@ func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
 }
 
 // endOldestLocked ends the caller's oldest call that may be ended.
-func (p *publicCalls) endOldestLocked(caller string) {
+func (p *PublicCalls) endOldestLocked(caller string) {
 	for _, c := range p.calls {
 		if c.caller == caller && p.mayEnd(c) {
 			c.cancel()
@@ -103,8 +103,8 @@ func (p *publicCalls) endOldestLocked(caller string) {
 	}
 }
 
-// leave records that a call has ended.
-func (p *publicCalls) leave(c *publicCall) {
+// Leave records that a call has ended.
+func (p *PublicCalls) Leave(c *PublicCall) {
 	c.cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *publicCalls) leave(c *publicCall) {
 }
 
 // removeLocked removes a call, unless it was removed before.
-func (p *publicCalls) removeLocked(c *publicCall) {
+func (p *PublicCalls) removeLocked(c *PublicCall) {
 	at := slices.Index(p.calls, c)
 	if at < 0 {
 		return

@@ -1,4 +1,6 @@
-package server
+// Package admission decides which calls may run. It names their callers, gives them slots and memory,
+// refuses what exceeds a limit, and ends the calls of revoked callers.
+package admission
 
 import (
 	"container/list"
@@ -10,18 +12,18 @@ import (
 	"fetchd/internal/budget"
 )
 
-// admission counts the fetches in flight and charges their memory. A call over a limit
+// Slots counts the fetches in flight and charges their memory. A call over a limit
 // is refused at once: a queue would hide the overload from the client, which can try
 // another replica. A task of FetchMany waits, because its stream is a queue already.
 // Callers that wait take turns; see [waiter].
-type admission struct {
-	budget  *budget.Budget
-	refused refusals
+type Slots struct {
+	Budget  *budget.Budget
+	Refused Refusals
 	reason  string // the reason of its refusals
 	things  string // the name of what it counts, for messages
 
 	mu       sync.Mutex
-	limits   *slotLimits
+	limits   *Limits
 	inFlight int
 	callers  map[string]int
 	waiting  map[string]*waiter // by caller
@@ -33,14 +35,14 @@ type admission struct {
 	wake     *time.Timer        // ends the claims that keep tasks waiting; nil: not running
 }
 
-// slotLimits limits the fetches in flight.
-type slotLimits struct {
+// Limits limits the fetches in flight.
+type Limits struct {
 	Fetches, PerCaller int
 	OfCallers          map[string]int // replaces PerCaller for these callers
 }
 
 // of returns how many fetches a caller may have in flight.
-func (l *slotLimits) of(caller string) int {
+func (l *Limits) of(caller string) int {
 	if n, own := l.OfCallers[caller]; own {
 		return n
 	}
@@ -60,11 +62,11 @@ type waiter struct {
 	number uint64    // decides between equal turns
 }
 
-// place is a task's position, in the queue or among the fetches in flight.
-type place struct {
-	ticket   *ticket
+// Place is a task's position, in the queue or among the fetches in flight.
+type Place struct {
+	ticket   *Ticket
 	at       *list.Element // in its caller's queue; nil: admitted
-	admitted chan struct{}
+	Admitted chan struct{}
 }
 
 const (
@@ -75,56 +77,58 @@ const (
 	maxClaims = 64
 )
 
-func newAdmission(b *budget.Budget, limits *slotLimits, reason, things string, refused refusals) *admission {
-	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*waiter), refused: refused, reason: reason, things: things}
+// New returns slots. things is the name of what takes them, and reason the start of the reasons of
+// refusals.
+func New(b *budget.Budget, limits *Limits, reason, things string, refused Refusals) *Slots {
+	return &Slots{Budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*waiter), Refused: refused, reason: reason, things: things}
 }
 
-// set changes the limits, and admits waiting tasks that they allow.
-func (a *admission) set(limits *slotLimits) {
+// Set changes the limits, and admits waiting tasks that they allow.
+func (a *Slots) Set(limits *Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.limits = limits
 	a.admitLocked()
 }
 
-// enter admits a fetch, and charges it that many bytes of each kind. The error is
+// Enter admits a fetch, and charges it that many bytes of each kind. The error is
 // RESOURCE_EXHAUSTED. It must be returned before the first message of a stream, because
 // standard gRPC clients retry only then.
-func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, error) {
-	t := &ticket{admission: a, caller: callerOf(ctx)}
+func (a *Slots) Enter(ctx context.Context, charges ...Charge) (*Ticket, error) {
+	t := &Ticket{Slots: a, caller: Caller(ctx)}
 	if err := a.count(ctx, t); err != nil {
 		return nil, err
 	}
-	t.memory = a.budget.Lease(t.caller)
-	if !t.grow(charges) {
-		t.release()
-		return nil, a.noMemory(ctx, "fetches")
+	t.Memory = a.Budget.Lease(t.caller)
+	if !t.Grow(charges) {
+		t.Release()
+		return nil, a.NoMemory(ctx, "fetches")
 	}
 	return t, nil
 }
 
-// noMemory returns the error of a call without memory.
-func (a *admission) noMemory(ctx context.Context, things string) error {
-	return a.refused.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
+// NoMemory returns the error of a call without memory.
+func (a *Slots) NoMemory(ctx context.Context, things string) error {
+	return a.Refused.Refuse(ctx, ReasonMemory, "the memory for "+things+" is used up")
 }
 
-func (a *admission) count(ctx context.Context, t *ticket) error {
+func (a *Slots) count(ctx context.Context, t *Ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.limits.Fetches - a.inFlight
 	switch {
 	case free > 0 && !a.mayLocked(t.caller):
-		return a.refused.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
+		return a.Refused.Refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
 	case free <= 0 || free <= a.aheadLocked(a.waiting[t.caller]):
 		a.claimLocked(t.caller)
-		return a.refused.refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
+		return a.Refused.Refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
 	}
 	a.countLocked(t.caller)
 	return nil
 }
 
 // claimLocked records that a call was refused, if its caller has no slot.
-func (a *admission) claimLocked(caller string) {
+func (a *Slots) claimLocked(caller string) {
 	if a.callers[caller] > 0 {
 		return
 	}
@@ -145,7 +149,7 @@ func (a *admission) claimLocked(caller string) {
 }
 
 // dropClaimsLocked removes the claims that have ended.
-func (a *admission) dropClaimsLocked(now time.Time) {
+func (a *Slots) dropClaimsLocked(now time.Time) {
 	a.dropped = now
 	for caller, w := range a.waiting {
 		if w.tasks.Len() == 0 && !w.until.After(now) {
@@ -155,7 +159,7 @@ func (a *admission) dropClaimsLocked(now time.Time) {
 	}
 }
 
-func (a *admission) addLocked(caller string) *waiter {
+func (a *Slots) addLocked(caller string) *waiter {
 	a.arrivals++
 	w := &waiter{number: a.arrivals, turn: a.admitted}
 	if caller != a.last && a.admitted > 0 {
@@ -167,7 +171,7 @@ func (a *admission) addLocked(caller string) *waiter {
 
 // aheadLocked returns how many free slots are kept for waiters that come before w, which is nil for
 // a caller that does not wait. It is at most an eighth of the slots, or one.
-func (a *admission) aheadLocked(w *waiter) int {
+func (a *Slots) aheadLocked(w *waiter) int {
 	if len(a.waiting) == 0 {
 		return 0
 	}
@@ -185,22 +189,22 @@ func (a *admission) aheadLocked(w *waiter) int {
 
 // beforeLocked reports whether the waiter w comes before another one, or before a new one if other
 // is nil.
-func (a *admission) beforeLocked(w, other *waiter) bool {
+func (a *Slots) beforeLocked(w, other *waiter) bool {
 	if other == nil {
 		return w.turn < a.admitted || a.admitted == 0
 	}
 	return w.turn < other.turn || w.turn == other.turn && w.number < other.number
 }
 
-// queue adds a task that has its memory to the queue. [place.leave] removes it from the
+// Queue adds a task that has its memory to the queue. [Place.Leave] removes it from the
 // queue. Once it is admitted, its ticket releases the slot.
-func (a *admission) queue(t *ticket) *place {
-	p := &place{ticket: t, admitted: make(chan struct{})}
+func (a *Slots) Queue(t *Ticket) *Place {
+	p := &Place{ticket: t, Admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
 		a.countLocked(t.caller)
-		close(p.admitted)
+		close(p.Admitted)
 		return p
 	}
 	w := a.waiting[t.caller]
@@ -216,19 +220,19 @@ func (a *admission) queue(t *ticket) *place {
 	return p
 }
 
-// isAdmitted reports whether the fetch is admitted.
-func (p *place) isAdmitted() bool {
+// IsAdmitted reports whether the fetch is admitted.
+func (p *Place) IsAdmitted() bool {
 	select {
-	case <-p.admitted:
+	case <-p.Admitted:
 		return true
 	default:
 		return false
 	}
 }
 
-// leave removes p from the queue. The ticket then has a slot to release.
-func (p *place) leave() {
-	a := p.ticket.admission
+// Leave removes p from the queue. The ticket then has a slot to release.
+func (p *Place) Leave() {
+	a := p.ticket.Slots
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.at != nil {
@@ -244,7 +248,7 @@ func (p *place) leave() {
 
 // admitLocked admits waiting tasks while there are free slots. It scans callers and not places, of
 // which one caller may have thousands.
-func (a *admission) admitLocked() {
+func (a *Slots) admitLocked() {
 	for len(a.waiting) > a.claims && a.inFlight < a.limits.Fetches {
 		var next *waiter
 		var nextCaller string
@@ -260,15 +264,15 @@ func (a *admission) admitLocked() {
 			a.wakeLocked()
 			return
 		}
-		p, _ := next.tasks.Remove(next.tasks.Front()).(*place)
+		p, _ := next.tasks.Remove(next.tasks.Front()).(*Place)
 		p.at = nil
 		a.countLocked(nextCaller)
-		close(p.admitted)
+		close(p.Admitted)
 	}
 }
 
 // wakeLocked admits tasks later, when a claim has ended that they wait for.
-func (a *admission) wakeLocked() {
+func (a *Slots) wakeLocked() {
 	if a.wake != nil {
 		return
 	}
@@ -287,7 +291,7 @@ func (a *admission) wakeLocked() {
 }
 
 // mayLocked reports whether a caller may have one of the free slots.
-func (a *admission) mayLocked(caller string) bool {
+func (a *Slots) mayLocked(caller string) bool {
 	own, limit := a.callers[caller], a.limits.Fetches
 	return own < a.limits.of(caller) && limit-a.inFlight > reservedSlots(limit, own)
 }
@@ -312,7 +316,7 @@ func reservedSlots(limit, own int) int {
 }
 
 // countLocked records that a fetch is admitted. That ends a claim of its caller.
-func (a *admission) countLocked(caller string) {
+func (a *Slots) countLocked(caller string) {
 	a.inFlight++
 	a.callers[caller]++
 	a.admitted++
@@ -330,21 +334,21 @@ func (a *admission) countLocked(caller string) {
 	}
 }
 
-func (a *admission) freeLocked(caller string) {
+func (a *Slots) freeLocked(caller string) {
 	a.inFlight--
 	decrement(a.callers, caller)
 	a.admitLocked()
 }
 
-// loads returns how many fetches of each caller are in flight.
-func (a *admission) loads() map[string]int {
+// Loads returns how many fetches of each caller are in flight.
+func (a *Slots) Loads() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.callers)
 }
 
-// load returns how many fetches are in flight, and how many may be.
-func (a *admission) load() (inFlight, limit int) {
+// Load returns how many fetches are in flight, and how many may be.
+func (a *Slots) Load() (inFlight, limit int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.inFlight, a.limits.Fetches
@@ -359,33 +363,33 @@ func decrement[K comparable](counts map[K]int, key K) {
 
 // The charges of calls, in bytes.
 const (
-	// fetchBytes is the charge of each fetch in flight, in addition to its call: stacks, a
+	// FetchBytes is the charge of each fetch in flight, in addition to its call: stacks, a
 	// connection to an origin or a chunk of the body (decision 17).
-	fetchBytes = 40 << 10
-	// headerBytes is the memory of a request header without its text.
-	headerBytes = 96
+	FetchBytes = 40 << 10
+	// HeaderBytes is the memory of a request header without its text.
+	HeaderBytes = 96
 )
 
-// ticket is a fetch's slot among the fetches in flight, and its memory. It is released
-// when the fetch's outcome is no longer unread; see [answer].
-type ticket struct {
-	admission *admission
-	caller    string
-	memory    *budget.Lease
-	released  func() // called once at the end; may be nil
-	done      bool   // guarded by the lock of admission
+// Ticket is a fetch's slot among the fetches in flight, and its memory. It is released
+// when the fetch's outcome is no longer unread.
+type Ticket struct {
+	Slots    *Slots
+	caller   string
+	Memory   *budget.Lease
+	released func() // called once at the end; may be nil
+	done     bool   // guarded by the lock of admission
 }
 
-// newTicket returns the ticket of a task, which has memory but no slot yet. released is called when it
+// NewTicket returns the ticket of a task, which has memory but no slot yet. released is called when it
 // is released; it may be nil.
-func (a *admission) newTicket(caller string, released func()) *ticket {
-	return &ticket{admission: a, caller: caller, memory: a.budget.Lease(caller), released: released}
+func (a *Slots) NewTicket(caller string, released func()) *Ticket {
+	return &Ticket{Slots: a, caller: caller, Memory: a.Budget.Lease(caller), released: released}
 }
 
-// release releases the slot and the memory. It may be called again.
-func (t *ticket) release() {
+// Release releases the slot and the memory. It may be called again.
+func (t *Ticket) Release() {
 	if t.finish() {
-		t.memory.Close()
+		t.Memory.Close()
 		if t.released != nil {
 			t.released()
 		}
@@ -393,23 +397,23 @@ func (t *ticket) release() {
 }
 
 // finish releases the slot, and reports whether it was still held.
-func (t *ticket) finish() bool {
-	t.admission.mu.Lock()
-	defer t.admission.mu.Unlock()
+func (t *Ticket) finish() bool {
+	t.Slots.mu.Lock()
+	defer t.Slots.mu.Unlock()
 	if t.done {
 		return false
 	}
 	t.done = true
-	t.admission.freeLocked(t.caller)
+	t.Slots.freeLocked(t.caller)
 	return true
 }
 
-// grow charges all of charges, or none of them.
-func (t *ticket) grow(charges []charge) bool {
+// Grow charges all of charges, or none of them.
+func (t *Ticket) Grow(charges []Charge) bool {
 	for i, c := range charges {
-		if !t.memory.Grow(c.kind, c.bytes) {
+		if !t.Memory.Grow(c.Kind, c.Bytes) {
 			for _, granted := range charges[:i] {
-				t.memory.Shrink(granted.kind, granted.bytes)
+				t.Memory.Shrink(granted.Kind, granted.Bytes)
 			}
 			return false
 		}
@@ -417,8 +421,8 @@ func (t *ticket) grow(charges []charge) bool {
 	return true
 }
 
-// charge is a number of bytes of one kind.
-type charge struct {
-	kind  budget.Kind
-	bytes int64
+// Charge is a number of bytes of one kind.
+type Charge struct {
+	Kind  budget.Kind
+	Bytes int64
 }
