@@ -20,6 +20,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/jsontext"
 	"fetchd/internal/webapi"
+	"fetchd/server/internal/wire"
 )
 
 // maxJSONBytes limits a request. Base64 makes a body of 1 MiB longer by a third.
@@ -63,8 +64,8 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message
 	if err != nil {
 		return err
 	}
-	if n := badrequest.JSONElements(body); n > maxElements {
-		return status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
+	if n := badrequest.JSONElements(body); n > wire.MaxElements {
+		return status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, wire.MaxElements)
 	} else if !memory.Grow(budget.Receiving, int64(n)*elementBytes) {
 		return a.noMemory("requests")
 	}
@@ -81,7 +82,7 @@ func (a *webAnswer) readBody(r *http.Request, memory *budget.Lease, limit int64,
 	if r.ContentLength > limit {
 		return nil, tooLong()
 	}
-	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // if it is not supported, other limits apply
+	_ = a.control.SetReadDeadline(time.Now().Add(wire.FirstMessageTime)) // if it is not supported, other limits apply
 	body, err := readCharged(http.MaxBytesReader(a.rw, r.Body, limit), memory)
 	if errors.Is(err, fetch.ErrOutOfMemory) {
 		return nil, a.noMemory("requests")

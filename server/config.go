@@ -16,6 +16,7 @@ import (
 	"fetchd/internal/tlswatch"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -204,7 +205,7 @@ func (l *Limits) check() error {
 // DefaultMaxFetches returns the default of MaxFetches for a memory budget in bytes. Zero means
 // the default budget of [Config].
 func DefaultMaxFetches(budget int64) int {
-	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/(admission.FetchBytes+callBytes), 1), maxDefaultFetches))
+	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/(admission.FetchBytes+wire.CallBytes), 1), maxDefaultFetches))
 }
 
 // split returns the limits of requests and those of slots, with a default for each zero. memory is the

@@ -17,6 +17,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 )
 
 // maxLongStreams and maxLongStreamsOfCaller limit the streams without a time limit:
@@ -28,12 +29,12 @@ const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 // stack of its interceptors.
 type gate struct {
 	*shared
-	receiving *receiving
+	receiving *wire.Receiving
 	streams   *admission.Slots // for streams that are not one fetch; a single fetch is admitted after its request is read
 }
 
 func newGate(s *shared, refused admission.Refusals) *gate {
-	return &gate{shared: s, receiving: newReceiving(s.Budget, refused),
+	return &gate{shared: s, receiving: wire.NewReceiving(s.Budget, refused),
 		streams: admission.New(s.Budget, &admission.Limits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
 }
 
@@ -44,7 +45,7 @@ func (g *gate) interceptors() []grpc.ServerOption {
 		return g.logPanic(ctx, "panic in a call", p)
 	})
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.ChainUnaryInterceptor(g.unary(recovery.UnaryServerInterceptor(panics))),
 		grpc.ChainStreamInterceptor(g.stream(recovery.StreamServerInterceptor(panics))),
 	}
@@ -57,14 +58,14 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 		if err = g.received(ctx, req); err == nil {
 			resp, err = guarded(ctx, req, info, handler)
 		}
-		var out *outgoing
+		var out *wire.Outgoing
 		if err == nil {
-			out, err = payMessage(ctx, g.streams, resp)
+			out, err = wire.PayMessage(ctx, g.streams, resp)
 		}
 		g.Callers.Leave(ctx, &err)
 		g.logCall(ctx, info.FullMethod, began, err)
 		if err != nil {
-			if c := callOf(ctx); c != nil && c.Ticket != nil {
+			if c := wire.CallOf(ctx); c != nil && c.Ticket != nil {
 				c.Ticket.Release() // the answer is not sent
 			}
 			return nil, err
@@ -75,14 +76,14 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 
 // received records that a request has arrived, and checks the caller and the request.
 func (g *gate) received(ctx context.Context, req any) error {
-	g.receiving.received(ctx)
+	g.receiving.Received(ctx)
 	if err := ctx.Err(); err != nil { // the call ended while the end of the request arrived
 		return status.FromContextError(err).Err()
 	}
 	if err := g.Callers.Enter(ctx); err != nil {
 		return err
 	}
-	return checkElements(req)
+	return wire.CheckElements(req)
 }
 
 // stream returns the interceptor of streams. guarded recovers panics and calls the handler.
@@ -105,9 +106,9 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 			var t *admission.Ticket
-			if t, err = g.streams.Enter(ctx, admission.Charge{Kind: budget.Receiving, Bytes: reservedBytes}); err == nil { // for the one request that it may hold at a time
+			if t, err = g.streams.Enter(ctx, admission.Charge{Kind: budget.Receiving, Bytes: wire.ReservedBytes}); err == nil { // for the one request that it may hold at a time
 				defer t.Release()
-				if c := callOf(ctx); c != nil {
+				if c := wire.CallOf(ctx); c != nil {
 					c.Reserved = t.Memory
 				}
 			}
@@ -132,15 +133,15 @@ var handled = map[string]bool{
 
 // begin charges a call whose handler starts, and counts it. It returns a function that undoes both.
 func (g *gate) begin(ctx context.Context) (over func(), err error) {
-	c, counts := callOf(ctx), int64(0)
-	if !c.start(ctx, g.Budget) {
+	c, counts := wire.CallOf(ctx), int64(0)
+	if !c.Start(ctx, g.Budget) {
 		return nil, g.Fetches.NoMemory(ctx, "calls")
 	}
 	if method, _ := grpc.Method(ctx); handled[method] { // a drain does not wait for other calls
 		counts = 1
 	}
 	g.InFlight.Add(counts)
-	return func() { c.end(ctx); g.InFlight.Add(-counts) }, nil
+	return func() { c.End(ctx); g.InFlight.Add(-counts) }, nil
 }
 
 // refuseCompressed refuses a call with compressed requests by its headers. A few bytes
@@ -173,7 +174,7 @@ func (g *gate) description() *grpc.ServiceDesc {
 				return nil, err
 			}
 			defer over()
-			return handler(srv, ctx, func(m any) error { return g.receiving.message(ctx, m, true) }, interceptor)
+			return handler(srv, ctx, func(m any) error { return g.receiving.Message(ctx, m, true) }, interceptor)
 		}
 	}
 	return &desc
@@ -195,14 +196,14 @@ func (s *callStream) RecvMsg(m any) error {
 
 // SendMsg implements grpc.ServerStream.
 func (s *callStream) SendMsg(m any) error {
-	o, ok := m.(*outgoing)
+	o, ok := m.(*wire.Outgoing)
 	if !ok {
 		var err error
-		if o, err = payMessage(s.Context(), s.gate.streams, m); err != nil {
+		if o, err = wire.PayMessage(s.Context(), s.gate.streams, m); err != nil {
 			return err
 		}
 	}
-	return o.send(s.ServerStream)
+	return o.Send(s.ServerStream)
 }
 
 // logCall logs the end of a gRPC call. The logging interceptor of the middleware would hold a

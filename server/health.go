@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 )
 
 // healthWriteTime is how long a health answer may take to reach the connection.
@@ -110,10 +111,10 @@ func (h *healthService) send(stream grpc.ServerStream, call *admission.PublicCal
 	case <-stream.Context().Done():
 		return status.FromContextError(stream.Context().Err()).Err()
 	case <-call.Context.Done():
-		hangUp(stream.Context())
+		wire.HangUp(stream.Context())
 		return errReplaced
 	case <-patience.C:
-		hangUp(stream.Context())
+		wire.HangUp(stream.Context())
 		return status.Errorf(codes.DeadlineExceeded, "the answer could not be sent within %s", healthWriteTime)
 	}
 }
@@ -126,7 +127,7 @@ type healthAnswer struct {
 	written chan struct{}
 }
 
-// Encode implements [encoded].
+// Encode is called by the codec of package wire.
 func (a *healthAnswer) Encode() (mem.BufferSlice, error) {
 	const pooled = 2 << 10 // grpc-go does not release smaller buffers explicitly
 	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, pooled), a.message)

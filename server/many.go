@@ -17,6 +17,7 @@ import (
 	"fetchd/internal/badrequest"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 )
 
 const (
@@ -68,7 +69,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	if err := s.Callers.EnterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
 		return err
 	}
-	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.Stall,
+	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *wire.Outgoing) error { return stream.SendMsg(o) }, limit: s.Stall,
 		stalled: stalled, stall: stall, message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	err := m.serve(p)
 	if revoked.Err() != nil {

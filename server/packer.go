@@ -7,6 +7,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 )
 
 // A message of FetchMany is sent when it has packAnswers answers or packBytes bytes, when its first
@@ -28,7 +29,7 @@ type packer struct {
 	draining context.Context
 	ending   context.Context // done when the fetches in flight end as SHUTDOWN
 	over     context.Context // done when the handler returns
-	send     func(*outgoing) error
+	send     func(*wire.Outgoing) error
 	limit    time.Duration // how long a send may take
 	stalled  context.Context
 	stall    context.CancelFunc // ends stalled when a send took longer
@@ -37,13 +38,13 @@ type packer struct {
 
 	message *pb.FetchManyResponse
 	bytes   int
-	held    held // for the message
+	held    wire.Held // for the message
 }
 
 // run sends messages until answers is closed or a send fails. It sets draining in one message when a
 // drain starts.
 func (p *packer) run() error {
-	defer func() { p.held.release() }() // of the answers that were not sent
+	defer func() { p.held.Release() }() // of the answers that were not sent
 	draining := p.draining.Done()
 	packTimer := time.NewTimer(packTime)
 	packTimer.Stop()
@@ -79,7 +80,7 @@ func (p *packer) run() error {
 
 // add adds an answer to the message, and sends the message if it is full.
 func (p *packer) add(a *taskAnswer) error {
-	size := sizeOf(a.response)
+	size := wire.SizeOf(a.response)
 	if a.response.GetResponse().GetOutcome() != nil {
 		p.ended++
 	}
@@ -87,7 +88,7 @@ func (p *packer) add(a *taskAnswer) error {
 	if p.bytes+size > packBytes {
 		err = p.flush()
 	}
-	p.held.add(a.held)
+	p.held.Add(a.held)
 	if err != nil {
 		return err
 	}
@@ -104,8 +105,8 @@ func (p *packer) sendChunk(c *taskChunk) error {
 	if err := p.addWaiting(); err != nil {
 		return err
 	}
-	size := sizeOf(&c.task)
-	if p.bytes+size > longAnswer {
+	size := wire.SizeOf(&c.task)
+	if p.bytes+size > wire.LongAnswer {
 		if err := p.flush(); err != nil {
 			return err
 		}
@@ -114,12 +115,12 @@ func (p *packer) sendChunk(c *taskChunk) error {
 		c.sent <- fetch.ErrCancelled
 		return p.flush()
 	}
-	o, err := pay(c.ctx, c.ticket, &c.response, 1)
+	o, err := wire.Pay(c.ctx, c.ticket, &c.response, 1)
 	if err != nil {
 		c.sent <- err
 		return p.flush()
 	}
-	p.held.add(o.held)
+	p.held.Add(o.Held)
 	p.message.Responses, p.bytes = append(p.message.Responses, &c.task), p.bytes+size
 	err = p.flush()
 	c.sent <- err
@@ -149,8 +150,8 @@ func (p *packer) flush() error {
 	if len(p.message.Responses) == 0 && !p.message.Draining {
 		return nil
 	}
-	o := newOutgoing(p.message, p.held)
-	p.message, p.bytes, p.held = new(pb.FetchManyResponse), 0, held{}
+	o := wire.NewOutgoing(p.message, p.held)
+	p.message, p.bytes, p.held = new(pb.FetchManyResponse), 0, wire.Held{}
 	defer time.AfterFunc(p.limit, p.stall).Stop()
 	return p.send(o)
 }
@@ -158,7 +159,7 @@ func (p *packer) flush() error {
 // taskAnswer is an answer to a task, with its charges.
 type taskAnswer struct {
 	response *pb.TaskResponse
-	held     held
+	held     wire.Held
 }
 
 // taskChunk is a chunk of a task's body that waits to be sent. It is charged when it is sent; until

@@ -14,6 +14,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 )
 
 // TestPacker checks when a message is sent, by the number of tasks in flight that could fill it.
@@ -40,7 +41,7 @@ func TestPacker(t *testing.T) {
 				answers := make(chan *taskAnswer)
 				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, stall: func() {},
 					started: func() int { return row.open }, message: new(pb.FetchManyResponse),
-					send: func(o *outgoing) error {
+					send: func(o *wire.Outgoing) error {
 						m, _ := o.Message.(*pb.FetchManyResponse)
 						sent.Add(int32(len(m.GetResponses())))
 						return nil
@@ -82,7 +83,7 @@ func TestPackerChunks(t *testing.T) {
 		result error
 	}{
 		{"a chunk that fits into the message", 1 << 20, 31 << 10, false, false, nil, []string{small + " chunk"}, nil},
-		{"a chunk that does not", 1 << 20, longAnswer, false, false, nil, []string{small, "chunk"}, nil},
+		{"a chunk that does not", 1 << 20, wire.LongAnswer, false, false, nil, []string{small, "chunk"}, nil},
 		{"no memory", 1 << 10, 1000, false, false, nil, []string{small}, fetch.ErrOutOfMemory},
 		{"of a task that has ended", 1 << 20, 1000, true, false, nil, []string{small}, fetch.ErrCancelled},
 		{"at the end of a drain", 1 << 20, 1000, false, true, nil, []string{small}, fetch.ErrCancelled},
@@ -98,7 +99,7 @@ func TestPackerChunks(t *testing.T) {
 				answers, chunks := make(chan *taskAnswer), make(chan *taskChunk)
 				p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: ending, over: t.Context(), limit: time.Minute,
 					stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
-					send: func(o *outgoing) error {
+					send: func(o *wire.Outgoing) error {
 						m, _ := o.Message.(*pb.FetchManyResponse)
 						var tags []string
 						for _, r := range m.GetResponses() {
@@ -108,7 +109,7 @@ func TestPackerChunks(t *testing.T) {
 						if held := memory.Usage()[budget.Answer]; (held > 0) != slices.Contains(tags, "chunk") {
 							t.Errorf("%d bytes are charged for %q", held, tags)
 						}
-						o.release()
+						o.Release()
 						return row.err
 					}}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -160,12 +161,12 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 		answers, chunks := make(chan *taskAnswer), make(chan *taskChunk)
 		p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: context.Background(), over: t.Context(), limit: time.Minute,
 			stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
-			send: func(o *outgoing) error {
+			send: func(o *wire.Outgoing) error {
 				m, _ := o.Message.(*pb.FetchManyResponse)
 				for _, r := range m.GetResponses() {
 					sent = append(sent, r.GetTag())
 				}
-				o.release()
+				o.Release()
 				<-blocked
 				return nil
 			}}

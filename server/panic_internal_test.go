@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/internal/wire"
 )
 
 // secret is in the values of the panics.
@@ -130,7 +131,7 @@ func wantFixedText(t *testing.T, what string, err error) {
 // TestSendReturnsTheError checks that an error of the stream ends the fetch.
 func TestSendReturnsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream(t.Context(), func(*outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute, func() {})
+	e := newEventStream(t.Context(), func(*wire.Outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute, func() {})
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

@@ -22,6 +22,7 @@ import (
 	"fetchd/internal/jsontext"
 	"fetchd/internal/secure"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 )
 
 const (
@@ -190,8 +191,8 @@ type rawAnswer struct {
 }
 
 // send writes an event.
-func (a *rawAnswer) send(o *outgoing) error {
-	defer o.release()
+func (a *rawAnswer) send(o *wire.Outgoing) error {
+	defer o.Release()
 	m, ok := o.Message.(*pb.FetchResponse)
 	if !ok {
 		return status.Error(codes.Internal, "internal error")
@@ -306,7 +307,7 @@ func setURL(header http.Header, name, text string) {
 }
 
 // finish ends the answer with the outcome.
-func (a *rawAnswer) finish(o *outgoing, out *pb.FetchOutcome) error {
+func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 	header := a.rw.Header()
 	success := out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS
 	if a.started && !success {
@@ -354,7 +355,7 @@ func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
 }
 
 // problem sends a failure as problem details (RFC 9457).
-func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
+func (a *rawAnswer) problem(o *wire.Outgoing, out *pb.FetchOutcome) error {
 	header, failed := a.rw.Header(), out.GetError()
 	header.Del("Content-Encoding")
 	a.contentType, a.filename = "application/problem+json", ""
@@ -366,7 +367,7 @@ func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
 	if err != nil {
 		return err
 	}
-	if err := a.chargeText(2*len(outcome), o.lease()); err != nil {
+	if err := a.chargeText(2*len(outcome), o.Lease()); err != nil {
 		return err
 	}
 	class, detail := classify.Class(failed.GetErrorClass()).String(), failed.GetMessage()

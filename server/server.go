@@ -22,6 +22,7 @@ import (
 	"fetchd/internal/rejections"
 	"fetchd/internal/tlswatch"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -58,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 	requests, slots := cfg.Limits.split(memory.Limit())
 	calls := &shared{
 		Budget: memory, Fetches: admission.New(memory, slots, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
-		Callers: admission.NewCallers(cfg.Authenticate, hangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
+		Callers: admission.NewCallers(cfg.Authenticate, wire.HangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
 		Logger: cfg.Logger, Rejected: rejections.New(cfg.Logger),
 	}
 	ending, end := context.WithCancel(context.Background())
@@ -75,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 	g := newGate(calls, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
 	s.grpc.RegisterService(g.description(), s.service)
-	probes := &healthService{states: s.health, calls: admission.NewPublicCalls(memory.Limit(), streamWindow, cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
+	probes := &healthService{states: s.health, calls: admission.NewPublicCalls(memory.Limit(), wire.StreamWindow, cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
 	s.grpc.RegisterService(probes.desc(), probes)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
@@ -89,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Serve(l net.Listener) error {
 	bounded := door.Listen(l, s.grpcConns)
 	s.listening.Store(bounded)
-	if err := s.grpc.Serve(listener{bounded}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+	if err := s.grpc.Serve(wire.Listener{Listener: bounded}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
@@ -104,7 +105,7 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	if s.web.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.web.ServeTLS(s.handshakes.Listener(l), "", "") }
 	}
-	if err := serve(listener{bounded}); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(wire.Listener{Listener: bounded}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

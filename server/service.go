@@ -23,6 +23,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 	"fetchd/stores"
 )
@@ -61,7 +62,7 @@ func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix strin
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
 func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	return s.fetch(stream.Context(), in, func(o *outgoing) error { return stream.SendMsg(o) }, gRPCMode)
+	return s.fetch(stream.Context(), in, func(o *wire.Outgoing) error { return stream.SendMsg(o) }, gRPCMode)
 }
 
 // gRPCMode is for gRPC. Without waiting for the reader it sends as much as gRPC accepts: the first
@@ -69,7 +70,7 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 var gRPCMode = sendMode{Unblocked: 48 << 10, Copies: 1}
 
 // fetch runs a fetch and sends its events.
-func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error {
+func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode sendMode) error {
 	began := time.Now()
 	p, err := s.prepare(caller, in, "", conversion.FetchMode)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *service) enter(ctx context.Context, p *conversion.Prepared, in *pb.Fetc
 
 // charges returns the memory that a fetch is charged at its start.
 func charges(in *pb.FetchRequest) []admission.Charge {
-	return []admission.Charge{{Kind: budget.Fetch, Bytes: admission.FetchBytes}, {Kind: budget.Request, Bytes: int64(sizeOf(in)) + admission.HeaderBytes*int64(len(in.GetHeaders()))}}
+	return []admission.Charge{{Kind: budget.Fetch, Bytes: admission.FetchBytes}, {Kind: budget.Request, Bytes: int64(wire.SizeOf(in)) + admission.HeaderBytes*int64(len(in.GetHeaders()))}}
 }
 
 // Explain implements fetchd.v1.FetchService.Explain.
@@ -223,7 +224,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 	request := in.GetRequest()
 	in.Request = nil // gRPC and the interceptors keep in until the call ends, and 10,000 calls may wait
 	return s.fetchUnary(ctx, request, "request.", gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *admission.Ticket) error {
-		handOver(ctx, t)
+		wire.HandOver(ctx, t)
 		return nil
 	})
 }
@@ -272,7 +273,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	}
 	resp := &pb.FetchUnaryResponse{FetchId: p.Request.ID, ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
 		EffectiveRequest: p.Effective()} // made here, so that waiting calls do not hold it
-	_, err = becomeAnswer(ctx, t, resp, copies, func() {
+	_, err = wire.BecomeAnswer(ctx, t, resp, copies, func() {
 		for i := range attempts {
 			attempts[i] = conversion.Shorten(attempts[i])
 		}
@@ -328,5 +329,5 @@ func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
 // attemptBytes returns the memory of an attempt, as a message and encoded.
 func attemptBytes(a *pb.AttemptFinished) int {
 	const line, hop = 128, 512 // structs of the message
-	return 2*sizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
+	return 2*wire.SizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
 }

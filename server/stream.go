@@ -12,6 +12,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 )
 
 // unblockedBytes is how many bytes of a stream are sent without a second goroutine: gRPC accepts
@@ -23,7 +24,7 @@ const unblockedBytes = 48 << 10
 // fetch if the caller stops reading: the send would block forever, and keepalive does not notice
 // (spec B7).
 type eventStream struct {
-	post     func(*outgoing) error
+	post     func(*wire.Outgoing) error
 	ctx      context.Context // the context of the call
 	copies   int64           // copies of a message that are held while it is sent
 	ticket   *admission.Ticket
@@ -44,13 +45,13 @@ type eventStream struct {
 	message pb.FetchResponse
 	elapsed durationpb.Duration
 
-	unblocked  int            // bytes that may still be sent without a second goroutine
-	out        chan *outgoing // to sendAll; nil means it is not started yet
-	done       chan error     // receives the result of each message
+	unblocked  int                 // bytes that may still be sent without a second goroutine
+	out        chan *wire.Outgoing // to sendAll; nil means it is not started yet
+	done       chan error          // receives the result of each message
 	stallTimer *time.Timer
 }
 
-func newEventStream(ctx context.Context, post func(*outgoing) error, mode sendMode, t *admission.Ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
+func newEventStream(ctx context.Context, post func(*wire.Outgoing) error, mode sendMode, t *admission.Ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
 	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
 }
 
@@ -101,7 +102,7 @@ func (e *eventStream) sendLocked(resp *pb.FetchResponse) error {
 	elapsed := time.Since(e.start)
 	e.elapsed.Seconds, e.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
 	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
-	o, err := pay(e.ctx, e.ticket, resp, e.copies)
+	o, err := wire.Pay(e.ctx, e.ticket, resp, e.copies)
 	if err != nil {
 		e.sequence-- // nothing was sent, and more may follow
 		return err
@@ -115,13 +116,13 @@ func (e *eventStream) sendLocked(resp *pb.FetchResponse) error {
 
 // transmitLocked passes a message to gRPC and waits until it is accepted, up to the limit. A send
 // that is still blocked then fails when the handler returns.
-func (e *eventStream) transmitLocked(o *outgoing) error {
+func (e *eventStream) transmitLocked(o *wire.Outgoing) error {
 	if e.out == nil {
 		if o.Size <= e.unblocked {
 			e.unblocked -= o.Size
 			return e.post(o)
 		}
-		e.out, e.done = make(chan *outgoing), make(chan error, 1)
+		e.out, e.done = make(chan *wire.Outgoing), make(chan error, 1)
 		e.stallTimer = time.NewTimer(e.limit)
 		go sendAll(e.post, e.out, e.done)
 	}
@@ -138,7 +139,7 @@ func (e *eventStream) transmitLocked(o *outgoing) error {
 }
 
 // sendAll sends the messages from out until it is closed.
-func sendAll(post func(*outgoing) error, out <-chan *outgoing, done chan<- error) {
+func sendAll(post func(*wire.Outgoing) error, out <-chan *wire.Outgoing, done chan<- error) {
 	for o := range out {
 		done <- post(o)
 	}

@@ -9,8 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
+	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 )
 
 // TestHeartbeats checks that no silence is longer than the interval, that sequence numbers have no
@@ -25,7 +30,7 @@ func TestHeartbeats(t *testing.T) {
 			var last time.Time
 			var n int64
 			ended := false
-			e := newEventStream(t.Context(), func(m *outgoing) error {
+			e := newEventStream(t.Context(), func(m *wire.Outgoing) error {
 				resp, _ := m.Message.(*pb.FetchResponse)
 				if n++; resp.GetSequence() != n || ended {
 					t.Errorf("seed %d: message %d has the number %d, behind the outcome: %v", seed, n, resp.GetSequence(), ended)
@@ -68,12 +73,12 @@ func TestHeartbeats(t *testing.T) {
 func TestStalledMessage(t *testing.T) {
 	t.Parallel()
 	stop, gone := make(chan struct{}), make(chan struct{})
-	e := newEventStream(t.Context(), func(m *outgoing) error {
+	e := newEventStream(t.Context(), func(m *wire.Outgoing) error {
 		defer close(gone)
 		first := make([]byte, m.Size)
 		for begun := false; ; begun = true {
-			now := make([]byte, m.Size)
-			if err := m.encode(now); err != nil || begun && !bytes.Equal(first, now) {
+			now, err := proto.Marshal(m.Message)
+			if err != nil || begun && !bytes.Equal(first, now) {
 				t.Errorf("the message has become another: %v", err)
 			}
 			first = now
@@ -103,4 +108,17 @@ func TestStalledMessage(t *testing.T) {
 	e.close()
 	close(stop)
 	<-gone
+}
+
+// newTicket returns the ticket of an admitted fetch. Nothing may be charged at the end of
+// the test.
+func newTicket(t *testing.T) *admission.Ticket {
+	t.Helper()
+	a := admission.New(budget.New(1<<30), &admission.Limits{Fetches: 1, PerCaller: 1}, "", "", func(string, string) {})
+	made, err := a.Enter(t.Context(), admission.Charge{Kind: budget.Fetch, Bytes: admission.FetchBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(made.Release)
+	return made
 }

@@ -14,6 +14,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 )
 
 // openTask is a task in flight. run and fetch use little stack, because 10,000 tasks may wait in
@@ -196,18 +197,18 @@ func (t *openTask) send(resp *pb.FetchResponse) error {
 	t.number(resp)
 	answer := &taskAnswer{response: &pb.TaskResponse{Tag: t.tag, Response: resp}}
 	if t.ticket != nil { // without one the message is in the reserved memory of the stream
-		o, err := pay(t.ctx, t.ticket, resp, 1)
+		o, err := wire.Pay(t.ctx, t.ticket, resp, 1)
 		if err != nil {
 			t.sequence--
 			return err
 		}
-		answer.held = o.held
+		answer.held = o.Held
 	}
 	select {
 	case t.many.answers <- answer:
 		return nil
 	case <-t.many.over.Done():
-		answer.held.release()
+		answer.held.Release()
 		return t.many.over.Err()
 	}
 }

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"fetchd/internal/door"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/wire"
 )
 
 // Limits on the connections of callers. They limit memory and time, and do not affect callers that
@@ -20,7 +23,6 @@ const (
 	maxMetadataBytes = 16 << 10
 	maxStreams       = 1000             // calls in flight on one connection
 	callWorkers      = 128              // goroutines that run calls one after another, so that stacks do not grow for each call
-	handshakeTime    = 10 * time.Second // from accept to a connection that can carry calls
 	reflectionTime   = time.Minute      // of a whole reflection call
 	idleTime         = 15 * time.Minute // of a connection without calls
 	pingAfter        = 30 * time.Second // of silence, to notice a caller that is gone
@@ -29,17 +31,20 @@ const (
 	connWindow       = 1 << 20          // of a connection
 )
 
+// errNoCalls is returned to unauthenticated clients that make too many calls.
+var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
+
 // options returns the options of gRPC: the interceptors, outermost first, and the limits.
 func (g *gate) options(cfg *Config) []grpc.ServerOption {
-	receive := grpc.ChainStreamInterceptor(g.receiving.stream) // outermost, so that messages are counted
+	receive := grpc.ChainStreamInterceptor(g.receiving.Stream) // outermost, so that messages are counted
 	limits := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequestBytes), // of calls that [receiving] does not receive
+		grpc.MaxRecvMsgSize(wire.MaxRequestBytes), // of calls that [wire.Receiving] does not receive
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(callWorkers),
-		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticStreamWindowSize(wire.StreamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.ConnectionTimeout(handshakeTime),
+		grpc.ConnectionTimeout(wire.HandshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
@@ -55,22 +60,22 @@ func (g *gate) options(cfg *Config) []grpc.ServerOption {
 // tapped returns the context of a call when its headers have arrived, before gRPC calls
 // the handler. Callers that are not allowed are refused here, before the request is read.
 func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
-	from := connOf(ctx)
+	from := wire.ConnOf(ctx)
 	if !door.FromContext(ctx).MayCall() {
-		go from.drop() // gRPC holds a lock here
+		go from.Drop() // gRPC holds a lock here
 		return ctx, errNoCalls
 	}
-	named, err := g.Callers.Identify(ctx, shownIn(ctx, info.Header))
+	named, err := g.Callers.Identify(ctx, wire.CredentialsIn(ctx, info.Header))
 	if err != nil && !public(info.FullMethodName) {
 		return ctx, err
 	}
-	later := handled[info.FullMethodName] && !from.isBlocked()
+	later := handled[info.FullMethodName] && !from.IsBlocked()
 	if !later {
 		memory := g.Budget.Lease(admission.Caller(named))
-		if !from.charge(info.Header, memory) && (!public(info.FullMethodName) || from.isBlocked()) { // a probe is always answered
+		if !from.Charge(info.Header, memory) && (!public(info.FullMethodName) || from.IsBlocked()) { // a probe is always answered
 			return ctx, g.Fetches.NoMemory(ctx, "calls")
 		}
-		context.AfterFunc(named, func() { from.callOver(memory) })
+		context.AfterFunc(named, func() { from.CallOver(memory) })
 	}
 	if public(info.FullMethodName) { // its request is not read
 		return named, nil
@@ -79,5 +84,5 @@ func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, err
 	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last one
 		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
 	}
-	return g.receiving.expect(ctx, cancel, !later), nil
+	return g.receiving.Expect(ctx, cancel, !later), nil
 }

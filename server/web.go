@@ -29,6 +29,7 @@ import (
 	"fetchd/internal/webapi"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
+	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 )
 
@@ -46,7 +47,7 @@ const (
 type webConfig struct {
 	*shared
 	// Fetch and FetchUnary are the methods of the service.
-	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error
+	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode sendMode) error
 	FetchUnary func(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
 	Metrics    http.Handler // serves /metrics; nil means no metrics
 	Console    http.Handler // serves the console; nil means none
@@ -78,10 +79,10 @@ func newWeb(cfg *webConfig) *http.Server {
 	return &http.Server{
 		Handler: w.bounded(routes), TLSConfig: door.TLS(cfg.TLS), HTTP2: &http.HTTP2Config{
 			MaxReadFrameSize:              16 << 10, // the default, 1 MiB, is kept as a buffer by each connection
-			MaxReceiveBufferPerConnection: streamWindow, MaxReceiveBufferPerStream: streamWindow,
+			MaxReceiveBufferPerConnection: wire.StreamWindow, MaxReceiveBufferPerStream: wire.StreamWindow,
 			MaxConcurrentStreams: maxWebStreams,
 		},
-		ReadHeaderTimeout: handshakeTime, ReadTimeout: firstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxWebHead,
+		ReadHeaderTimeout: wire.HandshakeTime, ReadTimeout: wire.FirstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxWebHead,
 		ConnContext: door.ConnContext,
 		ConnState:   cfg.Handshakes.ConnState,
 		ErrorLog:    log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
@@ -174,9 +175,9 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 // fetch sends the events, one JSON object per line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
-	return w.Fetch(ctx, in, func(o *outgoing) error {
-		defer o.release()
-		return out.write(o.Message, o.Size, o.lease(), true)
+	return w.Fetch(ctx, in, func(o *wire.Outgoing) error {
+		defer o.Release()
+		return out.write(o.Message, o.Size, o.Lease(), true)
 	}, webMode)
 }
 
@@ -185,7 +186,7 @@ func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswe
 	_, err := w.FetchUnary(ctx, in, "", webMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
 		defer t.Release()
 		out.contentType, out.filename = "application/json", "fetch.json"
-		return out.write(resp, sizeOf(resp), t.Memory, false)
+		return out.write(resp, wire.SizeOf(resp), t.Memory, false)
 	})
 	return err
 }
@@ -194,7 +195,7 @@ func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswe
 func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer) error {
 	memory := w.Budget.Lease(admission.Caller(ctx))
 	defer memory.Close()
-	if !memory.Grow(budget.Request, int64(sizeOf(in))) {
+	if !memory.Grow(budget.Request, int64(wire.SizeOf(in))) {
 		return out.noMemory("requests")
 	}
 	resp, err := conversion.Explain(in)
@@ -202,7 +203,7 @@ func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer
 		return err
 	}
 	out.contentType, out.filename = "application/json", "explain.json"
-	return out.write(resp, sizeOf(resp), memory, false)
+	return out.write(resp, wire.SizeOf(resp), memory, false)
 }
 
 // raw sends the body as bytes.
@@ -230,7 +231,7 @@ func (w *web) bounded(routes http.Handler) http.Handler {
 		}
 		switch r.URL.Path {
 		case "/healthz", "/readyz", "/metrics": // always answered
-			if c := connOf(r.Context()); c != nil {
+			if c := wire.ConnOf(r.Context()); c != nil {
 				defer c.Free.Add(-1)
 				if c.Free.Add(1) > maxFreeOfConn {
 					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
@@ -241,7 +242,7 @@ func (w *web) bounded(routes http.Handler) http.Handler {
 		}
 		memory := w.Budget.Lease(admission.Caller(r.Context()))
 		defer memory.Close()
-		if !memory.Grow(budget.Receiving, admission.FetchBytes+fieldBytes(r.Header, admission.HeaderBytes)) {
+		if !memory.Grow(budget.Receiving, admission.FetchBytes+wire.FieldBytes(r.Header, admission.HeaderBytes)) {
 			webapi.WriteStatus(rw, status.Convert(w.Fetches.NoMemory(r.Context(), "requests")))
 			return
 		}

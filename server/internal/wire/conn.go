@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"context"
@@ -9,11 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
@@ -21,11 +19,11 @@ import (
 	"fetchd/server/internal/admission"
 )
 
-// listener accepts the connections of callers.
-type listener struct{ *door.Listener }
+// Listener accepts the connections of callers.
+type Listener struct{ *door.Listener }
 
 // Accept implements net.Listener.
-func (l listener) Accept() (net.Conn, error) {
+func (l Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
 		return nil, err
@@ -33,8 +31,8 @@ func (l listener) Accept() (net.Conn, error) {
 	return newConn(c), nil
 }
 
-// conn is a connection that lists its unread answers; see [answer].
-type conn struct {
+// Conn is a connection that lists its unread answers; see [answer].
+type Conn struct {
 	*door.Conn
 
 	tls     atomic.Pointer[tls.ConnectionState]
@@ -49,39 +47,39 @@ type conn struct {
 	closed         bool
 }
 
-func newConn(accepted *door.Conn) *conn {
-	c := &conn{Conn: accepted}
+func newConn(accepted *door.Conn) *Conn {
+	c := &Conn{Conn: accepted}
 	accepted.State = c
 	return c
 }
 
-// connOf returns the connection of a call, or nil.
-func connOf(ctx context.Context) *conn {
+// ConnOf returns the connection of a call, or nil.
+func ConnOf(ctx context.Context) *Conn {
 	if at := door.FromContext(ctx); at != nil {
-		c, _ := at.State.(*conn)
+		c, _ := at.State.(*Conn)
 		return c
 	}
 	return nil
 }
 
-// drop closes the connection; c may be nil.
-func (c *conn) drop() {
+// Drop closes the connection; c may be nil.
+func (c *Conn) Drop() {
 	if c != nil {
 		_ = c.Close() // it is no longer served
 	}
 }
 
-// hangUp closes the connection of a call.
-func hangUp(ctx context.Context) { connOf(ctx).drop() }
+// HangUp closes the connection of a call.
+func HangUp(ctx context.Context) { ConnOf(ctx).Drop() }
 
 // Close implements net.Conn.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	defer c.dropAnswers()
 	return c.Conn.Close()
 }
 
 // dropAnswers releases the answers that can no longer be read.
-func (c *conn) dropAnswers() {
+func (c *Conn) dropAnswers() {
 	c.mu.Lock()
 	c.closed = true
 	all, over := c.oldest, c.over
@@ -100,7 +98,7 @@ func (c *conn) dropAnswers() {
 }
 
 // add lists an answer. If the connection is closed, the answer is released at once.
-func (c *conn) add(a *answer) {
+func (c *Conn) add(a *answer) {
 	if c == nil {
 		return
 	}
@@ -124,7 +122,7 @@ func (c *conn) add(a *answer) {
 }
 
 // remove removes an answer from the list.
-func (c *conn) remove(a *answer) {
+func (c *Conn) remove(a *answer) {
 	if c == nil {
 		return
 	}
@@ -149,7 +147,7 @@ func (c *conn) remove(a *answer) {
 
 // checkOldest closes the connection if its oldest answer has been unread for unreadTime,
 // and otherwise runs again when it will have been.
-func (c *conn) checkOldest() {
+func (c *Conn) checkOldest() {
 	c.mu.Lock()
 	c.unreadTimer = nil
 	if c.closed || c.oldest == nil {
@@ -166,15 +164,15 @@ func (c *conn) checkOldest() {
 	}
 }
 
-// shownIn returns the credentials of a call with the metadata md.
-func shownIn(ctx context.Context, md metadata.MD) Credentials {
-	return Credentials{Token: secure.Bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
+// CredentialsIn returns the credentials of a call with the metadata md.
+func CredentialsIn(ctx context.Context, md metadata.MD) admission.Credentials {
+	return admission.Credentials{Token: secure.Bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
 }
 
 // tlsOf returns the TLS state of the connection of a call, or nil. The connection keeps
 // it, because otherwise each call would have a copy.
 func tlsOf(ctx context.Context) *tls.ConnectionState {
-	conn := connOf(ctx)
+	conn := ConnOf(ctx)
 	if conn != nil {
 		if state := conn.tls.Load(); state != nil {
 			return state
@@ -194,14 +192,14 @@ func tlsOf(ctx context.Context) *tls.ConnectionState {
 	return &secure.State
 }
 
-// answer is an [outgoing] message that is encoded and unread: gRPC has not written it to the connection.
+// answer is an [Outgoing] message that is encoded and unread: gRPC has not written it to the connection.
 // Flow control makes gRPC wait until the caller reads. The connection lists the answer, and
 // releases it when it closes, because gRPC then drops buffers without releasing them.
 type answer struct {
-	held
+	Held  Held
 	since time.Time
 
-	conn       *conn   // nil: unknown
+	conn       *Conn   // nil: unknown
 	prev, next *answer // under the lock of conn
 	listed     bool
 	once       sync.Once
@@ -211,22 +209,23 @@ type answer struct {
 func (a *answer) release() {
 	a.once.Do(func() {
 		a.conn.remove(a)
-		a.held.release()
+		a.Held.Release()
 	})
 }
 
-// held is what an unread answer holds.
-type held struct {
+// Held is what an unread answer holds.
+type Held struct {
 	Memory  []*budget.Lease     // charged for the message
 	Tickets []*admission.Ticket // of the fetches whose outcomes it has
 }
 
-// add adds what other holds.
-func (h *held) add(other held) {
+// Add adds what other holds.
+func (h *Held) Add(other Held) {
 	h.Memory, h.Tickets = append(h.Memory, other.Memory...), append(h.Tickets, other.Tickets...)
 }
 
-func (h *held) release() {
+// Release releases it. It may be called again.
+func (h *Held) Release() {
 	closeAll(h.Memory)
 	for _, t := range h.Tickets {
 		t.Release()
@@ -243,8 +242,8 @@ func closeAll(leases []*budget.Lease) {
 // as long as the connection is open. So each call is charged until it ends, and if the
 // connection is blocked then, until some of its bytes have been read.
 const (
-	// callBytes is the memory that gRPC keeps for a call, in flight or not yet written.
-	callBytes = 8 << 10
+	// CallBytes is the memory that gRPC keeps for a call, in flight or not yet written.
+	CallBytes = 8 << 10
 	// metadataField is the memory of a field of a call's metadata without its text.
 	// usualMetadata bytes of the metadata are part of callBytes.
 	metadataField, usualMetadata = 144, 2 << 10
@@ -261,28 +260,25 @@ const (
 	// unreadTime is how long an answer may stay unread before its connection is closed. It
 	// bounds the time that a unary answer is held: no send blocks on it.
 	unreadTime = 2 * time.Minute
-	// fewCalls is how many charges [conn.written] releases together.
+	// fewCalls is how many charges [Conn.written] releases together.
 	fewCalls = 64
 )
 
-// errNoCalls is returned to unauthenticated clients that make too many calls.
-var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
-
-// charge charges a call with the metadata md until [conn.callOver]. If there is no memory
+// Charge charges a call with the metadata md until [Conn.CallOver]. If there is no memory
 // left and the connection does not read, it is closed.
-func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
-	if !memory.Grow(budget.Receiving, callBytes+max(fieldBytes(md, metadataField)-usualMetadata, 0)) {
+func (c *Conn) Charge(md metadata.MD, memory *budget.Lease) bool {
+	if !memory.Grow(budget.Receiving, CallBytes+max(FieldBytes(md, metadataField)-usualMetadata, 0)) {
 		memory.Close()
-		if c.isBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
-			go c.drop() // gRPC holds a lock here
+		if c.IsBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
+			go c.Drop() // gRPC holds a lock here
 		}
 		return false
 	}
 	return true
 }
 
-// fieldBytes returns the memory of headers or metadata, with the overhead of each field.
-func fieldBytes(fields map[string][]string, overhead int) (n int64) {
+// FieldBytes returns the memory of headers or metadata, with the overhead of each field.
+func FieldBytes(fields map[string][]string, overhead int) (n int64) {
 	for name, values := range fields {
 		for _, value := range values {
 			n += int64(len(name) + len(value) + overhead)
@@ -291,13 +287,13 @@ func fieldBytes(fields map[string][]string, overhead int) (n int64) {
 	return n
 }
 
-// callOver releases the charge of a call, or keeps it while the connection is blocked.
+// CallOver releases the charge of a call, or keeps it while the connection is blocked.
 // memory may be nil.
-func (c *conn) callOver(memory *budget.Lease) {
+func (c *Conn) CallOver(memory *budget.Lease) {
 	if memory == nil {
 		return
 	}
-	if c == nil || !c.isBlocked() {
+	if c == nil || !c.IsBlocked() {
 		memory.Close()
 		return
 	}
@@ -310,16 +306,16 @@ func (c *conn) callOver(memory *budget.Lease) {
 	switch {
 	case closed:
 		memory.Close()
-	case !c.isBlocked(): // the write has just ended
+	case !c.IsBlocked(): // the write has just ended
 		c.written(math.MaxInt)
 	}
 }
 
-// isBlocked reports whether a write has been waiting for the reader for some time.
-func (c *conn) isBlocked() bool { return c.blockedFor() > blockedAfter }
+// IsBlocked reports whether a write has been waiting for the reader for some time.
+func (c *Conn) IsBlocked() bool { return c.blockedFor() > blockedAfter }
 
 // blockedFor returns how long the current write has been waiting; zero means no write.
-func (c *conn) blockedFor() time.Duration {
+func (c *Conn) blockedFor() time.Duration {
 	if c == nil {
 		return 0
 	}
@@ -331,7 +327,7 @@ func (c *conn) blockedFor() time.Duration {
 }
 
 // Write implements net.Conn.
-func (c *conn) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	now := time.Now()
 	_ = c.SetWriteDeadline(now.Add(writeTime)) // an error here is harmless: other limits apply
 	c.writing.Store(now.UnixNano())
@@ -345,7 +341,7 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // written releases the charges of as many calls as may have ended in n bytes. It may
 // release the last few too early, which does not matter.
-func (c *conn) written(n int) {
+func (c *Conn) written(n int) {
 	c.mu.Lock()
 	ended := min(len(c.over), n/endBytes)
 	if len(c.over)-ended <= fewCalls {

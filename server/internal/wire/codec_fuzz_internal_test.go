@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"bytes"
@@ -32,8 +32,8 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		data := bytes.Repeat(piece, times)
 		got, want := new(pb.FetchRequest), new(pb.FetchRequest)
-		err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, got)
-		if checkElements(got) != nil {
+		err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, got)
+		if CheckElements(got) != nil {
 			if len(data) <= longRequest {
 				t.Errorf("%d bytes are refused", len(data))
 			}

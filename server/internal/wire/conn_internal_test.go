@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"io"
@@ -26,14 +26,14 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 		call := func() (over func()) {
 			t.Helper()
 			memory := b.Lease("caller")
-			if !c.charge(nil, memory) {
+			if !c.Charge(nil, memory) {
 				t.Fatal("a call is refused")
 			}
-			return func() { c.callOver(memory) }
+			return func() { c.CallOver(memory) }
 		}
 		held := func(want int) {
 			t.Helper()
-			if got := b.Usage().Total(); got != int64(want)*callBytes {
+			if got := b.Usage().Total(); got != int64(want)*CallBytes {
 				t.Errorf("%d bytes are charged, want %d calls", got, want)
 			}
 		}
@@ -63,10 +63,10 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 
 		go func() { _, _ = c.Write(make([]byte, 1)) }()
 		<-time.After(blockedAfter + 1)
-		for c.charge(nil, b.Lease("caller")) {
+		for c.Charge(nil, b.Lease("caller")) {
 		}
 		for range maxRefused - 2 {
-			c.charge(nil, b.Lease("caller"))
+			c.Charge(nil, b.Lease("caller"))
 		}
 		synctest.Wait()
 		select {
@@ -74,7 +74,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 			t.Error("the connection is closed too early")
 		default:
 		}
-		c.charge(nil, b.Lease("caller"))
+		c.Charge(nil, b.Lease("caller"))
 		<-closed
 		c.dropAnswers()
 		_ = there.Close()
@@ -108,10 +108,10 @@ func TestCallsAfterABlockedWrite(t *testing.T) {
 		<-time.After(blockedAfter + 1)
 		for range 200 {
 			memory := b.Lease("caller")
-			if !c.charge(nil, memory) {
+			if !c.Charge(nil, memory) {
 				t.Fatal("a call is refused")
 			}
-			c.callOver(memory)
+			c.CallOver(memory)
 		}
 		go func() { _, _ = io.Copy(io.Discard, there) }() // reads from now on
 		synctest.Wait()
@@ -159,7 +159,7 @@ func (s *started) Read(p []byte) (int, error) {
 }
 
 // accepted returns a connection of a caller.
-func accepted(t *testing.T, raw net.Conn) *conn {
+func accepted(t *testing.T, raw net.Conn) *Conn {
 	t.Helper()
 	conns := make(chan net.Conn, 1)
 	conns <- &started{Conn: raw}

@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"fmt"
@@ -24,15 +24,15 @@ import (
 // gRPC releases the buffer, drops it, or the connection is closed.
 func TestAnswerIsCharged(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{10, smallAnswer, smallAnswer + 1, longAnswer, longAnswer + 1, 1 << 20} {
+	for _, size := range []int{10, smallAnswer, smallAnswer + 1, LongAnswer, LongAnswer + 1, 1 << 20} {
 		for _, row := range []struct {
 			name string
-			end  func(*conn, mem.BufferSlice)
+			end  func(*Conn, mem.BufferSlice)
 		}{
-			{"sent", func(_ *conn, b mem.BufferSlice) { b.Free() }},
-			{"dropped", func(*conn, mem.BufferSlice) {}},
-			{"cut off", func(c *conn, _ mem.BufferSlice) { _ = c.Close() }},
-			{"cut off and freed", func(c *conn, b mem.BufferSlice) { _ = c.Close(); b.Free() }},
+			{"sent", func(_ *Conn, b mem.BufferSlice) { b.Free() }},
+			{"dropped", func(*Conn, mem.BufferSlice) {}},
+			{"cut off", func(c *Conn, _ mem.BufferSlice) { _ = c.Close() }},
+			{"cut off and freed", func(c *Conn, b mem.BufferSlice) { _ = c.Close(); b.Free() }},
 		} {
 			t.Run(fmt.Sprintf("%d bytes, %s", size, row.name), func(t *testing.T) {
 				t.Parallel()
@@ -41,16 +41,16 @@ func TestAnswerIsCharged(t *testing.T) {
 				c := accepted(t, here)
 				tick := newTicket(t)
 				m := wrapperspb.Bytes(make([]byte, size))
-				if _, err := becomeAnswer(t.Context(), tick, m, 1, func() {}); err != nil {
+				if _, err := BecomeAnswer(t.Context(), tick, m, 1, func() {}); err != nil {
 					t.Fatal(err)
 				}
-				o := newOutgoing(m, held{Tickets: []*admission.Ticket{tick}})
+				o := NewOutgoing(m, Held{Tickets: []*admission.Ticket{tick}})
 				o.conn = c
-				out, err := newCodec().Marshal(o)
+				out, err := NewCodec().Marshal(o)
 				if err != nil || out.Len() != o.Size {
 					t.Fatalf("Marshal = %d bytes, %v; want %d", out.Len(), err, o.Size)
 				}
-				o.release() // it was encoded: nothing happens
+				o.Release() // it was encoded: nothing happens
 				usage := func() (int64, int) {
 					inFlight, _ := tick.Slots.Load()
 					return tick.Slots.Budget.Usage().Total(), inFlight
@@ -78,7 +78,7 @@ func TestAnswerIsCharged(t *testing.T) {
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
-	newOutgoing(nil, held{Tickets: []*admission.Ticket{tick}}).release()
+	NewOutgoing(nil, Held{Tickets: []*admission.Ticket{tick}}).Release()
 	if n := tick.Slots.Budget.Usage().Total(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
@@ -136,11 +136,11 @@ func TestRequestOfTooManyElements(t *testing.T) {
 		at   string // of what is refused
 	}{
 		{"a long body", &pb.FetchUnaryRequest{Request: body(1 << 20)}, ""},
-		{"as many headers as may be", &pb.FetchRequest{Headers: make([]*pb.Header, maxElements)}, ""},
-		{"one more", &pb.FetchRequest{Headers: make([]*pb.Header, maxElements+1)}, "headers"},
-		{"in a message", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Headers: make([]*pb.Header, maxElements+1)}}, "request.headers"},
-		{"packed", &pb.FetchRequest{RetryPolicy: &pb.RetryPolicy{ExcludedStatusCodes: make([]int32, maxElements+1)}}, "retry_policy.excluded_status_codes"},
-		{"strings", &pb.FetchRequest{Precondition: &pb.Precondition{Etags: make([]string, maxElements+1)}}, "precondition.etags"},
+		{"as many headers as may be", &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements)}, ""},
+		{"one more", &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements+1)}, "headers"},
+		{"in a message", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements+1)}}, "request.headers"},
+		{"packed", &pb.FetchRequest{RetryPolicy: &pb.RetryPolicy{ExcludedStatusCodes: make([]int32, MaxElements+1)}}, "retry_policy.excluded_status_codes"},
+		{"strings", &pb.FetchRequest{Precondition: &pb.Precondition{Etags: make([]string, MaxElements+1)}}, "precondition.etags"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -149,10 +149,10 @@ func TestRequestOfTooManyElements(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := row.in.ProtoReflect().New().Interface()
-			if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, got); err != nil {
+			if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, got); err != nil {
 				t.Fatal(err)
 			}
-			err = checkElements(got)
+			err = CheckElements(got)
 			switch {
 			case row.at == "" && (err != nil || !proto.Equal(got, row.in)):
 				t.Errorf("refused: %v", err)

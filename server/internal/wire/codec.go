@@ -1,4 +1,6 @@
-package server
+// Package wire receives and sends the messages of gRPC. It limits their size and their number of
+// elements, charges requests that arrive slowly, and knows what is unread on each connection.
+package wire
 
 import (
 	"fmt"
@@ -20,22 +22,24 @@ const (
 	// longRequest is the length from which elements are counted before a request is decoded:
 	// two bytes of a request can use more than a hundred bytes of memory.
 	longRequest = 16 << 10
-	maxElements = 32 << 10 // fields and list entries of a request and its messages
+	MaxElements = 32 << 10 // fields and list entries of a request and its messages
 )
 
 // codec is the protobuf codec of gRPC, with limits on the memory of a request.
 type codec struct{ encoding.CodecV2 }
 
-func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
+// NewCodec returns the codec of gRPC.
+func NewCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
 // generated is a message of the contract. Its generated encoder needs a third of the time of the
-// reflective one. It does not check that strings are UTF-8; [text] ensures that.
+// reflective one. It does not check that strings are UTF-8; package conversion ensures that.
 type generated interface {
 	SizeVT() int
 	MarshalToSizedBufferVT(buf []byte) (int, error)
 }
 
-func sizeOf(m proto.Message) int {
+// SizeOf returns the size of an encoded message.
+func SizeOf(m proto.Message) int {
 	if m, ok := m.(generated); ok {
 		return m.SizeVT()
 	}
@@ -73,17 +77,17 @@ func refuseRequest(m proto.Message, wrong *errdetails.BadRequest_FieldViolation)
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if m, ok := v.(proto.Message); ok && data.Len() > longRequest {
-		left := maxElements
+		left := MaxElements
 		if at := overflow(m.ProtoReflect().Descriptor(), data.Materialize(), &left); at != "" {
 			return refuseRequest(m, &errdetails.BadRequest_FieldViolation{Field: at,
-				Description: fmt.Sprintf("is where the request exceeds %d fields and list entries: send fewer", maxElements)})
+				Description: fmt.Sprintf("is where the request exceeds %d fields and list entries: send fewer", MaxElements)})
 		}
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// checkElements returns an error if a request was not decoded.
-func checkElements(v any) error {
+// CheckElements returns an error if a request was not decoded.
+func CheckElements(v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return nil

@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"math"
@@ -97,16 +97,16 @@ func TestContractEncoded(t *testing.T) {
 // wantSame checks that a message is the same after encoding and decoding.
 func wantSame(t *testing.T, m proto.Message) {
 	t.Helper()
-	o := newOutgoing(m, held{})
+	o := NewOutgoing(m, Held{})
 	if o.Size != proto.Size(m) {
 		t.Errorf("measured %d bytes, of %d", o.Size, proto.Size(m))
 	}
-	data, err := newCodec().Marshal(o)
+	data, err := NewCodec().Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := m.ProtoReflect().New().Interface()
-	if err := newCodec().Unmarshal(data, got); err != nil || !proto.Equal(got, m) {
+	if err := NewCodec().Unmarshal(data, got); err != nil || !proto.Equal(got, m) {
 		t.Errorf("%v, %v; want %v", got, err, m)
 	}
 	data.Free()

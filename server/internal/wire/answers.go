@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"context"
@@ -26,14 +26,14 @@ const (
 	// smallAnswer is the size of the smallest buffers: gRPC releases a buffer explicitly
 	// only if it has more than 1 KiB.
 	smallAnswer = 1152
-	// longAnswer is the size of the largest pooled buffers. A longer message gets its own
+	// LongAnswer is the size of the largest pooled buffers. A longer message gets its own
 	// buffer.
-	longAnswer = 32 << 10
+	LongAnswer = 32 << 10
 )
 
 // bufferSizes are the sizes of the pooled buffers, and bufferPools their pools.
 var (
-	bufferSizes = [...]int{smallAnswer, 4 << 10, 8 << 10, 16 << 10, longAnswer}
+	bufferSizes = [...]int{smallAnswer, 4 << 10, 8 << 10, 16 << 10, LongAnswer}
 	bufferPools [len(bufferSizes)]sync.Pool // of *answerBuffer
 )
 
@@ -53,9 +53,9 @@ func answerBytes(size int) int64 {
 	return int64(room) + answerOverhead
 }
 
-// outgoing is a message to be sent to its caller, with its charges. When it is encoded it becomes an
+// Outgoing is a message to be sent to its caller, with its charges. When it is encoded it becomes an
 // unread answer, in the same memory.
-type outgoing struct {
+type Outgoing struct {
 	answer
 	Message proto.Message // nil once it is encoded
 	Size    int
@@ -65,47 +65,47 @@ type outgoing struct {
 	ticket1 [1]*admission.Ticket
 }
 
-// newOutgoing returns a message that holds these charges.
-func newOutgoing(m proto.Message, held held) *outgoing {
-	return &outgoing{answer: answer{held: held}, Message: m, Size: sizeOf(m)}
+// NewOutgoing returns a message that holds these charges.
+func NewOutgoing(m proto.Message, held Held) *Outgoing {
+	return &Outgoing{answer: answer{Held: held}, Message: m, Size: SizeOf(m)}
 }
 
-// send sends the message on a stream. It releases the charges if gRPC has not encoded it.
-func (o *outgoing) send(stream grpc.ServerStream) error {
-	o.conn = connOf(stream.Context())
-	defer o.release()
+// Send sends the message on a stream. It releases the charges if gRPC has not encoded it.
+func (o *Outgoing) Send(stream grpc.ServerStream) error {
+	o.conn = ConnOf(stream.Context())
+	defer o.Release()
 	return stream.SendMsg(o)
 }
 
-// release releases the charges, unless the message was encoded.
-func (o *outgoing) release() {
+// Release releases the charges, unless the message was encoded.
+func (o *Outgoing) Release() {
 	if !o.encoded {
 		o.answer.release()
 	}
 }
 
 // charge makes l the charge of the message.
-func (o *outgoing) charge(l *budget.Lease) {
+func (o *Outgoing) charge(l *budget.Lease) {
 	o.lease1[0] = l
-	o.held.Memory = o.lease1[:]
+	o.Held.Memory = o.lease1[:]
 }
 
 // owns makes t the ticket of the message, which has its outcome.
-func (o *outgoing) owns(t *admission.Ticket) {
+func (o *Outgoing) owns(t *admission.Ticket) {
 	o.ticket1[0] = t
-	o.held.Tickets = o.ticket1[:]
+	o.Held.Tickets = o.ticket1[:]
 }
 
-// lease returns the lease that the message is charged to.
-func (o *outgoing) lease() *budget.Lease {
-	if len(o.held.Tickets) > 0 {
-		return o.held.Tickets[0].Memory
+// Lease returns the lease that the message is charged to.
+func (o *Outgoing) Lease() *budget.Lease {
+	if len(o.Held.Tickets) > 0 {
+		return o.Held.Tickets[0].Memory
 	}
-	return o.held.Memory[0]
+	return o.Held.Memory[0]
 }
 
 // encode writes the message into buf, which has its size.
-func (o *outgoing) encode(buf []byte) error {
+func (o *Outgoing) encode(buf []byte) error {
 	if m, ok := o.Message.(generated); ok {
 		_, err := m.MarshalToSizedBufferVT(buf)
 		return err
@@ -116,7 +116,7 @@ func (o *outgoing) encode(buf []byte) error {
 
 // Encode encodes the message into a buffer that owns the charges of o until gRPC has
 // written it to the connection or dropped it.
-func (o *outgoing) Encode() (mem.BufferSlice, error) {
+func (o *Outgoing) Encode() (mem.BufferSlice, error) {
 	o.encoded, o.since = true, time.Now()
 	b := newAnswerBuffer(o.Size)
 	b.lost.Store(&o.answer)
@@ -174,16 +174,16 @@ func (b *answerBuffer) Put(*[]byte) {
 // outcomeBytes of the charge of a fetch are kept for its outcome.
 const outcomeBytes = 16 << 10
 
-// pay charges t for resp, with the copies of it that are held while it is unread, and returns the
+// Pay charges t for resp, with the copies of it that are held while it is unread, and returns the
 // message to send. An outcome takes the ticket with it. If there is no memory, the error is
 // [fetch.ErrOutOfMemory], and for an outcome the status of the call.
-func pay(ctx context.Context, t *admission.Ticket, resp *pb.FetchResponse, copies int64) (*outgoing, error) {
-	o := &outgoing{Message: resp}
+func Pay(ctx context.Context, t *admission.Ticket, resp *pb.FetchResponse, copies int64) (*Outgoing, error) {
+	o := &Outgoing{Message: resp}
 	out := resp.GetOutcome()
 	if out == nil {
 		return o, o.payEvent(t, resp, copies)
 	}
-	size, err := becomeAnswer(ctx, t, resp, copies, func() { conversion.ShortenOutcome(out) })
+	size, err := BecomeAnswer(ctx, t, resp, copies, func() { conversion.ShortenOutcome(out) })
 	o.Size = size
 	o.owns(t)
 	return o, err
@@ -191,13 +191,13 @@ func pay(ctx context.Context, t *admission.Ticket, resp *pb.FetchResponse, copie
 
 // payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
 // hops, and is then charged to the fetch's initial memory.
-func (o *outgoing) payEvent(t *admission.Ticket, resp *pb.FetchResponse, copies int64) error {
-	o.Size = sizeOf(resp)
+func (o *Outgoing) payEvent(t *admission.Ticket, resp *pb.FetchResponse, copies int64) error {
+	o.Size = SizeOf(resp)
 	l, granted := t.Memory.AnotherWith(budget.Answer, copies*answerBytes(o.Size))
 	if !granted {
 		l = t.Memory.Another()
 		if granted = conversion.ShortenEvent(resp); granted {
-			o.Size = sizeOf(resp)
+			o.Size = SizeOf(resp)
 			n := copies * answerBytes(o.Size)
 			granted = l.Grow(budget.Answer, n) ||
 				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
@@ -211,13 +211,13 @@ func (o *outgoing) payEvent(t *admission.Ticket, resp *pb.FetchResponse, copies 
 	return nil
 }
 
-// becomeAnswer changes the charge of a fetch to that of its answer and the copies of it, and returns
+// BecomeAnswer changes the charge of a fetch to that of its answer and the copies of it, and returns
 // the size of the answer. If there is no memory, it calls shorten and tries again. The charge stays
 // at least fetchBytes, because the slot is kept as well: a caller that does not read must run out of
 // memory before it has all slots.
-func becomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
+func BecomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
 	for shortened := false; ; shortened = true {
-		size = sizeOf(answer)
+		size = SizeOf(answer)
 		if t.Memory.Become(budget.Answer, max(answerBytes(size*int(copies)), min(t.Memory.Total(), admission.FetchBytes))) {
 			return size, nil
 		}
@@ -228,15 +228,15 @@ func becomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message
 	}
 }
 
-// payMessage charges a message that is not part of a fetch. If the handler has passed a ticket to
-// [handOver], the message takes it instead.
-func payMessage(ctx context.Context, a *admission.Slots, message any) (*outgoing, error) {
+// PayMessage charges a message that is not part of a fetch. If the handler has passed a ticket to
+// [HandOver], the message takes it instead.
+func PayMessage(ctx context.Context, a *admission.Slots, message any) (*Outgoing, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	o := &outgoing{answer: answer{conn: connOf(ctx)}, Message: m, Size: sizeOf(m)}
-	if c := callOf(ctx); c != nil && c.Ticket != nil {
+	o := &Outgoing{answer: answer{conn: ConnOf(ctx)}, Message: m, Size: SizeOf(m)}
+	if c := CallOf(ctx); c != nil && c.Ticket != nil {
 		o.owns(c.Ticket)
 		return o, nil
 	}
@@ -249,9 +249,9 @@ func payMessage(ctx context.Context, a *admission.Slots, message any) (*outgoing
 	return o, nil
 }
 
-// handOver keeps the ticket of a call until its answer takes it.
-func handOver(ctx context.Context, t *admission.Ticket) {
-	if c := callOf(ctx); c != nil {
+// HandOver keeps the ticket of a call until its answer takes it.
+func HandOver(ctx context.Context, t *admission.Ticket) {
+	if c := CallOf(ctx); c != nil {
 		c.Ticket = t
 		return
 	}

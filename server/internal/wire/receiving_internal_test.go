@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 func TestSlotsOfOthers(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(64 << 20)
-	r := newReceiving(memory, func(string, string) {})
-	start := func(caller string) *call {
+	r := NewReceiving(memory, func(string, string) {})
+	start := func(caller string) *Call {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		c := &call{Context: ctx, cancel: cancel, caller: caller, due: time.Now().Add(time.Hour)}
+		c := &Call{Context: ctx, cancel: cancel, caller: caller, due: time.Now().Add(time.Hour)}
 		t.Cleanup(func() { r.arrived(c) })
 		r.late(c)
 		return c

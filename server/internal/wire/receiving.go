@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"cmp"
@@ -29,27 +29,29 @@ import (
 
 const (
 	// slowAfter is how long a handler may wait for its request before the request needs a
-	// slot of [receiving]. Most requests arrive sooner.
+	// slot of [Receiving]. Most requests arrive sooner.
 	slowAfter = 50 * time.Millisecond
-	// maxRequestBytes limits a message: it fits three tasks of FetchMany with bodies of 1 MiB.
-	maxRequestBytes = 4 << 20
-	// reservedBytes is the memory reserved for an arriving request. A valid request of one
+	// MaxRequestBytes limits a message: it fits three tasks of FetchMany with bodies of 1 MiB.
+	MaxRequestBytes = 4 << 20
+	// ReservedBytes is the memory reserved for an arriving request. A valid request of one
 	// fetch is shorter. A longer message is charged by its length.
-	reservedBytes = 2 << 20
-	// firstMessageTime is the time from the head of a call to its request.
-	firstMessageTime = 10 * time.Second
-	// streamWindow is the data of a stream that no handler has read yet. By default gRPC's window
+	ReservedBytes = 2 << 20
+	// HandshakeTime is the time from accept to a connection that can carry calls.
+	HandshakeTime = 10 * time.Second
+	// FirstMessageTime is the time from the head of a call to its request.
+	FirstMessageTime = 10 * time.Second
+	// StreamWindow is the data of a stream that no handler has read yet. By default gRPC's window
 	// grows to 16 MiB.
-	streamWindow = 64 << 10
+	StreamWindow = 64 << 10
 	// receivingShare is the divisor of the budget that gives the maximum of these slots.
 	receivingShare = 4
 )
 
-// callKey is the context key of the [call].
+// callKey is the context key of the [Call].
 type callKey struct{}
 
-// call is the context of a gRPC call, with its state.
-type call struct {
+// Call is the context of a gRPC call, with its state.
+type Call struct {
 	context.Context
 	cancel  context.CancelCauseFunc
 	clock   *time.Timer // ends the call while its request is arriving; nil once it has arrived
@@ -86,40 +88,41 @@ type slot struct {
 }
 
 // Value implements context.Context.
-func (c *call) Value(key any) any {
+func (c *Call) Value(key any) any {
 	if key == (callKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
 }
 
-// callOf returns the call of a context, or nil if gRPC did not make it.
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
+// CallOf returns the call of a context, or nil if gRPC did not make it.
+func CallOf(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// receiving holds the requests that take long to arrive. gRPC buffers each without
+// Receiving holds the requests that take long to arrive. gRPC buffers each without
 // reporting it. So each gets a slot of reservedBytes from the budget. If there is none,
 // the oldest request of the caller with the most of them ends.
-type receiving struct {
+type Receiving struct {
 	budget  *budget.Budget
 	refused admission.Refusals
 
 	mu      sync.Mutex
-	calls   []*call // oldest first
+	calls   []*Call // oldest first
 	callers map[string]int
 }
 
-func newReceiving(memory *budget.Budget, refused admission.Refusals) *receiving {
-	return &receiving{budget: memory, refused: refused, callers: make(map[string]int)}
+// NewReceiving returns a Receiving that charges memory.
+func NewReceiving(memory *budget.Budget, refused admission.Refusals) *Receiving {
+	return &Receiving{budget: memory, refused: refused, callers: make(map[string]int)}
 }
 
-// expect returns the call of a context, and starts the timer for its request. charged reports whether
+// Expect returns the call of a context, and starts the timer for its request. charged reports whether
 // the call is charged already.
-func (r *receiving) expect(ctx context.Context, cancel context.CancelCauseFunc, charged bool) *call {
-	c := &call{Context: ctx, cancel: cancel, caller: admission.Caller(ctx), charged: charged, due: time.Now().Add(firstMessageTime)}
-	c.clock = time.AfterFunc(firstMessageTime, func() {
+func (r *Receiving) Expect(ctx context.Context, cancel context.CancelCauseFunc, charged bool) *Call {
+	c := &Call{Context: ctx, cancel: cancel, caller: admission.Caller(ctx), charged: charged, due: time.Now().Add(FirstMessageTime)}
+	c.clock = time.AfterFunc(FirstMessageTime, func() {
 		if c.reading.Load() {
 			r.late(c)
 		} else {
@@ -129,34 +132,34 @@ func (r *receiving) expect(ctx context.Context, cancel context.CancelCauseFunc, 
 	return c // the timer has no effect on a call that has ended
 }
 
-// start charges a call whose handler starts, unless it is charged already. It reports whether there
+// Start charges a call whose handler starts, unless it is charged already. It reports whether there
 // is memory. c may be nil.
-func (c *call) start(ctx context.Context, memory *budget.Budget) bool {
+func (c *Call) Start(ctx context.Context, memory *budget.Budget) bool {
 	if c == nil || c.charged {
 		return true
 	}
 	c.started = memory.Lease(c.caller)
 	md, _ := metadata.FromIncomingContext(ctx)
-	return connOf(ctx).charge(md, c.started)
+	return ConnOf(ctx).Charge(md, c.started)
 }
 
-// end releases the charge of start.
-func (c *call) end(ctx context.Context) {
+// End releases the charge of start.
+func (c *Call) End(ctx context.Context) {
 	if c != nil {
-		connOf(ctx).callOver(c.started)
+		ConnOf(ctx).CallOver(c.started)
 	}
 }
 
 // read records that a handler now waits for its request of n bytes. Before that gRPC
 // buffers no more of it than the stream's window. A longer request is charged until it
 // has a slot or c.early is closed.
-func (r *receiving) read(ctx context.Context, c *call, s transportStream, n int) error {
+func (r *Receiving) read(ctx context.Context, c *Call, s transportStream, n int) error {
 	if c.clock == nil || !c.clock.Stop() {
 		return nil
 	}
 	c.stream = s
 	c.reading.Store(true)
-	if n > streamWindow {
+	if n > StreamWindow {
 		c.early = r.budget.Lease(c.caller)
 		if !c.early.Grow(budget.Receiving, int64(n)) {
 			return r.noMemory(ctx, n)
@@ -167,14 +170,14 @@ func (r *receiving) read(ctx context.Context, c *call, s transportStream, n int)
 }
 
 // noMemory refuses a message of n bytes.
-func (r *receiving) noMemory(ctx context.Context, n int) error {
+func (r *Receiving) noMemory(ctx context.Context, n int) error {
 	return r.refused.Refuse(ctx, admission.ReasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
 }
 
-// received records that the request of a call has arrived. Only the goroutine that reads requests
+// Received records that the request of a call has arrived. Only the goroutine that reads requests
 // calls it.
-func (r *receiving) received(ctx context.Context) {
-	c := callOf(ctx)
+func (r *Receiving) Received(ctx context.Context) {
+	c := CallOf(ctx)
 	if c == nil || c.clock == nil {
 		return
 	}
@@ -186,7 +189,7 @@ func (r *receiving) received(ctx context.Context) {
 
 // arrived releases the slot of a call that has its request or has ended, or prevents it from getting
 // one.
-func (r *receiving) arrived(c *call) {
+func (r *Receiving) arrived(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.arrived = true
@@ -194,7 +197,7 @@ func (r *receiving) arrived(c *call) {
 }
 
 // late gives the call a slot, or ends it if there is none.
-func (r *receiving) late(c *call) {
+func (r *Receiving) late(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.arrived || c.Err() != nil {
@@ -202,13 +205,13 @@ func (r *receiving) late(c *call) {
 	}
 	c.early.Close()
 	memory := r.budget.Lease(c.caller)
-	for limit := max(r.budget.Limit()/receivingShare, maxRequestBytes) / reservedBytes; int64(len(r.calls)) >= limit; {
+	for limit := max(r.budget.Limit()/receivingShare, MaxRequestBytes) / ReservedBytes; int64(len(r.calls)) >= limit; {
 		if !r.evictLocked("") {
 			r.endLocked(c)
 			return
 		}
 	}
-	for !memory.Grow(budget.Receiving, reservedBytes) { // a caller without memory ends no call of another
+	for !memory.Grow(budget.Receiving, ReservedBytes) { // a caller without memory ends no call of another
 		if !r.evictLocked(c.caller) {
 			memory.Close()
 			r.endLocked(c)
@@ -223,7 +226,7 @@ func (r *receiving) late(c *call) {
 
 // evictLocked ends the oldest call of a caller, and reports whether there was one. Without a
 // caller it takes the one with the most.
-func (r *receiving) evictLocked(caller string) bool {
+func (r *Receiving) evictLocked(caller string) bool {
 	most := 0
 	for _, n := range r.callers {
 		most = max(most, n)
@@ -239,7 +242,7 @@ func (r *receiving) evictLocked(caller string) bool {
 }
 
 // endLocked ends a call with the error that there was no memory for its request.
-func (r *receiving) endLocked(c *call) {
+func (r *Receiving) endLocked(c *Call) {
 	_, err := r.refused.Refusal(c.caller, admission.ReasonMemory, "the request took long to arrive, and the memory for such requests is used up")
 	if c.stream != nil {
 		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
@@ -247,7 +250,7 @@ func (r *receiving) endLocked(c *call) {
 	c.cancel(err)
 }
 
-func (r *receiving) leaveLocked(c *call) {
+func (r *Receiving) leaveLocked(c *Call) {
 	held := c.slot
 	if held == nil {
 		return
@@ -262,35 +265,35 @@ func (r *receiving) leaveLocked(c *call) {
 	}
 }
 
-// requestStream is a stream whose requests are received by [receiving].
+// requestStream is a stream whose requests are received by [Receiving].
 type requestStream struct {
 	grpc.ServerStream
-	receiving *receiving
+	receiving *Receiving
 	only      bool // it has one request
 }
 
-// stream is a [grpc.StreamServerInterceptor].
-func (r *receiving) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// Stream is a [grpc.StreamServerInterceptor].
+func (r *Receiving) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return handler(srv, &requestStream{stream, r, !info.IsClientStream})
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *requestStream) RecvMsg(m any) error {
-	return s.receiving.message(s.Context(), m, s.only)
+	return s.receiving.Message(s.Context(), m, s.only)
 }
 
-// message receives a message as [grpc.ServerStream] does. A message that is too long is
+// Message receives a message as [grpc.ServerStream] does. A message that is too long is
 // not read but marked as refused: see [transportStream]. only says that the call has no
 // other message.
-func (r *receiving) message(ctx context.Context, m any, only bool) error {
-	c := callOf(ctx)
+func (r *Receiving) Message(ctx context.Context, m any, only bool) error {
+	c := CallOf(ctx)
 	s, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
 	request, isProto := m.(proto.Message)
 	if c == nil || !ok || !isProto {
 		return status.Error(codes.Internal, "internal error")
 	}
 	if c.Reserved != nil { // the message before this one has been handled
-		c.Reserved.Shrink(budget.Receiving, c.Reserved.Held(budget.Receiving)-reservedBytes)
+		c.Reserved.Shrink(budget.Receiving, c.Reserved.Held(budget.Receiving)-ReservedBytes)
 	}
 	n, err := c.nextMessage(s)
 	if errors.Is(err, io.EOF) && only {
@@ -299,7 +302,7 @@ func (r *receiving) message(ctx context.Context, m any, only bool) error {
 	if err != nil {
 		return err
 	}
-	if n > maxRequestBytes || only && n > reservedBytes { // no valid request of one fetch is that long
+	if n > MaxRequestBytes || only && n > ReservedBytes { // no valid request of one fetch is that long
 		return refuseRequest(request, tooLong(request, n))
 	}
 	if only {
@@ -308,7 +311,7 @@ func (r *receiving) message(ctx context.Context, m any, only bool) error {
 			return err
 		}
 		defer c.early.Close()
-	} else if more := int64(n - reservedBytes); more > 0 && c.Reserved != nil && !c.Reserved.Grow(budget.Receiving, more) {
+	} else if more := int64(n - ReservedBytes); more > 0 && c.Reserved != nil && !c.Reserved.Grow(budget.Receiving, more) {
 		return r.noMemory(ctx, n)
 	}
 	data, err := s.Read(n)
@@ -316,7 +319,7 @@ func (r *receiving) message(ctx context.Context, m any, only bool) error {
 		return receiveError(err)
 	}
 	defer data.Free()
-	if err := newCodec().Unmarshal(data, m); err != nil {
+	if err := NewCodec().Unmarshal(data, m); err != nil {
 		return status.Errorf(codes.Internal, "the message cannot be decoded: %v", err)
 	}
 	if !only {
@@ -329,7 +332,7 @@ func (r *receiving) message(ctx context.Context, m any, only bool) error {
 }
 
 // nextMessage returns the length of the next message. The error is io.EOF if none follows.
-func (c *call) nextMessage(s transportStream) (int, error) {
+func (c *Call) nextMessage(s transportStream) (int, error) {
 	switch err := s.ReadMessageHeader(c.head[:]); {
 	case errors.Is(err, io.EOF):
 		return 0, err
@@ -353,7 +356,7 @@ func receiveError(err error) error {
 // field that makes a request so long: the body, or the tasks of FetchMany.
 func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
 	wrong := &errdetails.BadRequest_FieldViolation{Field: "message", Reason: badrequest.TooLarge,
-		Description: fmt.Sprintf("has %d bytes: send at most %d", n, reservedBytes)}
+		Description: fmt.Sprintf("has %d bytes: send at most %d", n, ReservedBytes)}
 	body := fmt.Sprintf("is in a message of %d bytes: give at most %d", n, fetch.MaxRequestBodyBytes)
 	switch m.(type) {
 	case *pb.FetchRequest:
@@ -362,7 +365,7 @@ func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
 		wrong.Field, wrong.Description = "request.body", body
 	case *pb.FetchManyRequest:
 		wrong.Field = "tasks"
-		wrong.Description = fmt.Sprintf("have %d bytes: send at most %d in a message, and the other tasks in more messages", n, maxRequestBytes)
+		wrong.Description = fmt.Sprintf("have %d bytes: send at most %d in a message, and the other tasks in more messages", n, MaxRequestBytes)
 	}
 	return wrong
 }
