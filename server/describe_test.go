@@ -26,7 +26,7 @@ type description struct {
 }
 
 var described = sync.OnceValues(func() (*description, error) {
-	text, err := os.ReadFile("openapi.json")
+	text, err := os.ReadFile("internal/web/openapi.json")
 	if err != nil {
 		return nil, err
 	}

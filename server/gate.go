@@ -17,6 +17,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/wire"
 )
 
@@ -28,13 +29,13 @@ const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 // logs a line. It is one interceptor instead of five, because 10,000 calls may wait, each with the
 // stack of its interceptors.
 type gate struct {
-	*shared
+	*calls.Shared
 	receiving *wire.Receiving
 	streams   *admission.Slots // for streams that are not one fetch; a single fetch is admitted after its request is read
 }
 
-func newGate(s *shared, refused admission.Refusals) *gate {
-	return &gate{shared: s, receiving: wire.NewReceiving(s.Budget, refused),
+func newGate(s *calls.Shared, refused admission.Refusals) *gate {
+	return &gate{Shared: s, receiving: wire.NewReceiving(s.Budget, refused),
 		streams: admission.New(s.Budget, &admission.Limits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
 }
 
@@ -42,7 +43,7 @@ func newGate(s *shared, refused admission.Refusals) *gate {
 func (g *gate) interceptors() []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		return g.logPanic(ctx, "panic in a call", p)
+		return g.LogPanic(ctx, "panic in a call", p)
 	})
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.NewCodec()),
@@ -210,11 +211,11 @@ func (s *callStream) SendMsg(m any) error {
 // kilobyte of fields for each call in flight.
 func (g *gate) logCall(ctx context.Context, method string, began time.Time, err error) {
 	st := status.Convert(err)
-	level := callLevel(st.Code())
+	level := calls.Level(st.Code())
 	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
 		level = slog.LevelDebug
 	}
-	g.finished(ctx, level, slog.String("grpc.method", method), admission.Name(ctx), began, st, st.Message())
+	g.LogEnd(ctx, level, slog.String("grpc.method", method), admission.Name(ctx), began, st, st.Message())
 }
 
 // public reports whether a method needs no credentials: health checks, because orchestrators

@@ -16,6 +16,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
 )
@@ -114,7 +115,7 @@ func (m *many) serve(p *packer) error {
 		case err := <-written:
 			return cmp.Or(err, last)
 		case <-p.stalled.Done():
-			return stalledError(p.limit)
+			return calls.Stalled(p.limit)
 		case <-idle.C:
 			if read != nil && p.draining.Err() != nil && m.idleFor() > drainGrace {
 				return errGoingAway

@@ -67,7 +67,7 @@ func TestPanicCostsOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = around.Shutdown(t.Context()) }()
-	s := grpc.NewServer(newGate(around.service.shared, func(string, string) {}).interceptors()...)
+	s := grpc.NewServer(newGate(around.service.Shared, func(string, string) {}).interceptors()...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -22,6 +22,8 @@ import (
 	"fetchd/internal/rejections"
 	"fetchd/internal/tlswatch"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
+	"fetchd/server/internal/web"
 	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 	"fetchd/stores"
@@ -57,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	requests, slots := cfg.Limits.split(memory.Limit())
-	calls := &shared{
+	common := &calls.Shared{
 		Budget: memory, Fetches: admission.New(memory, slots, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
 		Callers: admission.NewCallers(cfg.Authenticate, wire.HangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
 		Logger: cfg.Logger, Rejected: rejections.New(cfg.Logger),
@@ -65,15 +67,15 @@ func New(cfg Config) (*Server, error) {
 	ending, end := context.WithCancel(context.Background())
 	watching, watch := context.WithCancel(context.Background())
 	s := &Server{drain: drain, end: end, watch: watch, handshakes: cfg.Handshakes, health: health.NewServer(), webConns: cfg.connectionLimits(memory.Limit()),
-		service: &service{shared: calls, client: client, heartbeat: cmp.Or(cfg.Heartbeat, defaultHeartbeat), observe: cfg.Observe, ending: ending}}
+		service: &service{Shared: common, client: client, heartbeat: cmp.Or(cfg.Heartbeat, defaultHeartbeat), observe: cfg.Observe, ending: ending}}
 	s.grpcConns = s.webConns
 	s.grpcConns.StrangerBytes = door.StrangerBytes
 	s.service.limits.Store(requests)
 	s.service.providers.Store(&cfg.AuthProviders)
 	s.service.stores.Store(cmp.Or(cfg.Stores, new(stores.Set)))
-	s.web = newWeb(&webConfig{shared: calls, Fetch: s.service.fetch, FetchUnary: s.service.fetchUnary, Metrics: cfg.Observe.Handler(),
+	s.web = web.New(&web.Config{Shared: common, Fetch: s.service.fetch, FetchUnary: s.service.fetchUnary, Metrics: cfg.Observe.Handler(),
 		Console: cfg.Console, Hosts: cfg.Hosts, TLS: cfg.TLS, Handshakes: cfg.Handshakes, Descriptor: descriptor})
-	g := newGate(calls, cfg.Observe.Refused)
+	g := newGate(common, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
 	s.grpc.RegisterService(g.description(), s.service)
 	probes := &healthService{states: s.health, calls: admission.NewPublicCalls(memory.Limit(), wire.StreamWindow, cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}

@@ -22,6 +22,7 @@ import (
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
@@ -32,7 +33,7 @@ import (
 type service struct {
 	pb.UnimplementedFetchServiceServer
 	client *fetch.Client
-	*shared
+	*calls.Shared
 	limits    atomic.Pointer[conversion.Limits]
 	heartbeat time.Duration
 	providers atomic.Pointer[map[string]AuthProvider]
@@ -67,10 +68,10 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 
 // gRPCMode is for gRPC. Without waiting for the reader it sends as much as gRPC accepts: the first
 // 64 KiB. Most fetches never send more, so 10,000 waiting fetches do not need a second goroutine each.
-var gRPCMode = sendMode{Unblocked: 48 << 10, Copies: 1}
+var gRPCMode = calls.Mode{Unblocked: 48 << 10, Copies: 1}
 
 // fetch runs a fetch and sends its events.
-func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode sendMode) error {
+func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error {
 	began := time.Now()
 	p, err := s.prepare(caller, in, "", conversion.FetchMode)
 	if err != nil {

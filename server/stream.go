@@ -11,6 +11,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
 )
@@ -51,7 +52,7 @@ type eventStream struct {
 	stallTimer *time.Timer
 }
 
-func newEventStream(ctx context.Context, post func(*wire.Outgoing) error, mode sendMode, t *admission.Ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
+func newEventStream(ctx context.Context, post func(*wire.Outgoing) error, mode calls.Mode, t *admission.Ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
 	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
 }
 
@@ -134,7 +135,7 @@ func (e *eventStream) transmitLocked(o *wire.Outgoing) error {
 		return err
 	case <-e.stallTimer.C:
 		e.cancel()
-		return stalledError(e.limit)
+		return calls.Stalled(e.limit)
 	}
 }
 

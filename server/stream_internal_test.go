@@ -15,6 +15,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/wire"
 )
 
@@ -45,7 +46,7 @@ func TestHeartbeats(t *testing.T) {
 				ended = resp.GetOutcome() != nil
 				last = time.Now()
 				return nil
-			}, sendMode{Unblocked: int(seed%2) << 20, Copies: 1}, newTicket(t), 30*time.Second, func() {})
+			}, calls.Mode{Unblocked: int(seed%2) << 20, Copies: 1}, newTicket(t), 30*time.Second, func() {})
 			e.startHeartbeats(silence)
 			for range 30 {
 				if slow = 0; r.IntN(4) == 0 {
@@ -89,7 +90,7 @@ func TestStalledMessage(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-	}, sendMode{Copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
+	}, calls.Mode{Copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
 	e.startHeartbeats(time.Hour)
 	var all sync.WaitGroup
 	for range 3 {

@@ -72,7 +72,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	defer func() {
 		if p := recover(); p != nil {
 			s := t.many.service
-			_ = s.logPanic(t.ctx, "panic in a task", p) // the outcome has the error
+			_ = s.LogPanic(t.ctx, "panic in a task", p) // the outcome has the error
 			req = t.placeholder()
 			out = s.client.Refuse(t.ctx, req, classify.Internal, "")
 		}

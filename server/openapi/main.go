@@ -1,4 +1,4 @@
-// Command openapi generates server/openapi.json, the description of the HTTP API for programs.
+// Command openapi generates server/internal/web/openapi.json, the description of the HTTP API for programs.
 // api.yaml has the paths. The schemas of messages are made from the descriptor of the contract
 // and its comments.
 package main

@@ -1,4 +1,4 @@
-package server
+package web
 
 import (
 	"encoding/json"
@@ -21,6 +21,7 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/jsontext"
 	"fetchd/internal/secure"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
 )
@@ -41,11 +42,11 @@ const (
 
 // rawMode is for bodies as bytes: a chunk is written as it is. The JSON of a failure is charged
 // when it is made.
-var rawMode = sendMode{Unblocked: math.MaxInt, Copies: 1}
+var rawMode = calls.Mode{Unblocked: math.MaxInt, Copies: 1}
 
 // readRaw reads a call of /v1/raw: the URL from the query, the rest of the request from a header,
 // and the body.
-func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
+func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
 	a.raw = true
 	if !r.ProtoAtLeast(1, 1) {
 		a.status = http.StatusHTTPVersionNotSupported
@@ -173,16 +174,16 @@ func hasHeader(in *pb.FetchRequest, name string) bool {
 }
 
 // newRaw returns the answer to a request.
-func newRaw(in *pb.FetchRequest, out *webAnswer) *rawAnswer {
+func newRaw(in *pb.FetchRequest, out *answer) *rawAnswer {
 	policy := in.GetBodyPolicy()
-	return &rawAnswer{webAnswer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
+	return &rawAnswer{answer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
 		digest: policy.GetResumePoint() == nil && (!policy.GetOmitDigest() || in.GetIntegrity().GetSha256() != "")}
 }
 
 // rawAnswer writes the body of a fetch as the body of an answer. The status of the answer is that of
 // the outcome, or 206 for a part. The status of the origin is only in a header.
 type rawAnswer struct {
-	*webAnswer
+	*answer
 	id     string // of the fetch
 	coded  bool   // the body is in the content coding of the origin
 	head   bool   // the fetch is a HEAD

@@ -1,4 +1,6 @@
-package server
+// Package web serves the HTTP API: calls of the contract as JSON, as lines of JSON and as raw bodies,
+// and the pages for programs and people.
+package web
 
 import (
 	"bytes"
@@ -28,26 +30,27 @@ import (
 	"fetchd/internal/version"
 	"fetchd/internal/webapi"
 	"fetchd/server/internal/admission"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 )
 
 const (
-	// maxWebHead limits the head of a request. net/http allows 4 KiB more. Short fields use
+	// maxHead limits the head of a request. net/http allows 4 KiB more. Short fields use
 	// twenty times their length in memory.
-	maxWebHead = 4 << 10
-	// maxWebStreams is the number of requests in flight on one HTTP/2 connection.
-	maxWebStreams = 32
-	// webIdleTime is how long a connection may wait for its next request.
-	webIdleTime = 2 * time.Minute
+	maxHead = 4 << 10
+	// maxStreams is the number of requests in flight on one HTTP/2 connection.
+	maxStreams = 32
+	// idleTime is how long a connection may wait for its next request.
+	idleTime = 2 * time.Minute
 )
 
-// webConfig configures the HTTP API.
-type webConfig struct {
-	*shared
+// Config configures the HTTP API.
+type Config struct {
+	*calls.Shared
 	// Fetch and FetchUnary are the methods of the service.
-	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode sendMode) error
+	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error
 	FetchUnary func(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
 	Metrics    http.Handler // serves /metrics; nil means no metrics
 	Console    http.Handler // serves the console; nil means none
@@ -57,14 +60,14 @@ type webConfig struct {
 	Descriptor []byte // the contract
 }
 
-// newWeb returns the server of the HTTP API.
-func newWeb(cfg *webConfig) *http.Server {
-	w := &web{webConfig: cfg, guard: webapi.Guard{Hosts: cfg.Hosts, Flag: "--console-host"}}
+// New returns the server of the HTTP API.
+func New(cfg *Config) *http.Server {
+	w := &api{Config: cfg, guard: webapi.Guard{Hosts: cfg.Hosts, Flag: "--console-host"}}
 	routes := webapi.NewRoutes()
 	routes.Add("POST", "/v1/fetch", handle(w, readMessage[pb.FetchRequest], w.fetch))
 	routes.Add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
 	routes.Add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
-	routes.Add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
+	routes.Add("GET POST", rawPath, handle(w, (*answer).readRaw, w.raw))
 	routes.AddDescriptor("fetchd.binpb", cfg.Descriptor)
 	routes.Add("GET", "/openapi.json", webapi.Cached(http.HandlerFunc(serveOpenAPI)))
 	routes.AddHealth(cfg.Draining)
@@ -80,37 +83,37 @@ func newWeb(cfg *webConfig) *http.Server {
 		Handler: w.bounded(routes), TLSConfig: door.TLS(cfg.TLS), HTTP2: &http.HTTP2Config{
 			MaxReadFrameSize:              16 << 10, // the default, 1 MiB, is kept as a buffer by each connection
 			MaxReceiveBufferPerConnection: wire.StreamWindow, MaxReceiveBufferPerStream: wire.StreamWindow,
-			MaxConcurrentStreams: maxWebStreams,
+			MaxConcurrentStreams: maxStreams,
 		},
-		ReadHeaderTimeout: wire.HandshakeTime, ReadTimeout: wire.FirstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxWebHead,
+		ReadHeaderTimeout: wire.HandshakeTime, ReadTimeout: wire.FirstMessageTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
 		ConnContext: door.ConnContext,
 		ConnState:   cfg.Handshakes.ConnState,
 		ErrorLog:    log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
 }
 
-// web serves calls of the contract.
-type web struct {
-	*webConfig
+// api serves calls of the contract.
+type api struct {
+	*Config
 	guard webapi.Guard
 }
 
 type (
-	readFunc[M any] func(*webAnswer, *http.Request, *budget.Lease) (M, error)
-	callFunc[M any] func(context.Context, M, *webAnswer) error
+	readFunc[M any] func(*answer, *http.Request, *budget.Lease) (M, error)
+	callFunc[M any] func(context.Context, M, *answer) error
 )
 
 // handle returns the handler of a method, whose request read returns. It logs a line.
-func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFunc {
+func handle[M any](w *api, read readFunc[M], method callFunc[M]) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.Stall,
+		out := &answer{rw: rw, control: http.NewResponseController(rw), stall: w.Stall,
 			noMemory: func(things string) error { return w.Fetches.NoMemory(r.Context(), things) }}
 		began := time.Now()
 		w.InFlight.Add(1)
 		defer w.InFlight.Add(-1)
 		err := runGuarded(w, read, method, r, out)
 		if out.stalled { // net/http then cancels the context, as if the caller had left
-			err = stalledError(out.stall)
+			err = calls.Stalled(out.stall)
 		}
 		st := status.Convert(err)
 		if err != nil {
@@ -120,20 +123,20 @@ func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFun
 		if out.quotes {
 			text = ""
 		}
-		level := callLevel(st.Code())
+		level := calls.Level(st.Code())
 		if w.Callers.Ask != nil && !out.admitted && level < slog.LevelError {
 			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
-		w.finished(r.Context(), level, slog.String("http.path", r.URL.Path), out.caller, began, st, text)
+		w.LogEnd(r.Context(), level, slog.String("http.path", r.URL.Path), out.caller, began, st, text)
 		out.abort()
 	}
 }
 
 // runGuarded admits a request, reads it and calls method. A panic ends only this call.
-func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Request, out *webAnswer) (err error) {
+func runGuarded[M any](w *api, read readFunc[M], method callFunc[M], r *http.Request, out *answer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = w.logPanic(r.Context(), "panic in a call", p)
+			err = w.LogPanic(r.Context(), "panic in a call", p)
 		}
 	}()
 	ctx, err := w.admit(r)
@@ -158,7 +161,7 @@ func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Req
 
 // admit identifies the caller. It refuses a browser that calls for a page of another origin:
 // otherwise any page could reach the network of the service.
-func (w *web) admit(r *http.Request) (context.Context, error) {
+func (w *api) admit(r *http.Request) (context.Context, error) {
 	if w.Draining.Err() != nil {
 		return nil, status.Error(codes.Unavailable, "the server is shutting down: call another replica")
 	}
@@ -167,23 +170,23 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
 	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
-		ctx = metadata.NewIncomingContext(ctx, metadata.MD{hopsKey: sent})
+		ctx = metadata.NewIncomingContext(ctx, metadata.MD{strings.ToLower(fetch.HopsHeader): sent})
 	}
 	return w.Callers.Identify(ctx, shownBy(r))
 }
 
 // fetch sends the events, one JSON object per line.
-func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error {
 	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
 	return w.Fetch(ctx, in, func(o *wire.Outgoing) error {
 		defer o.Release()
 		return out.write(o.Message, o.Size, o.Lease(), true)
-	}, webMode)
+	}, jsonMode)
 }
 
 // fetchUnary sends the answer as one JSON object.
-func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	_, err := w.FetchUnary(ctx, in, "", webMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
+func (w *api) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *answer) error {
+	_, err := w.FetchUnary(ctx, in, "", jsonMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
 		defer t.Release()
 		out.contentType, out.filename = "application/json", "fetch.json"
 		return out.write(resp, wire.SizeOf(resp), t.Memory, false)
@@ -192,7 +195,7 @@ func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswe
 }
 
 // explain sends the decision as one JSON object.
-func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer) error {
+func (w *api) explain(ctx context.Context, in *pb.ExplainRequest, out *answer) error {
 	memory := w.Budget.Lease(admission.Caller(ctx))
 	defer memory.Close()
 	if !memory.Grow(budget.Request, int64(wire.SizeOf(in))) {
@@ -207,15 +210,15 @@ func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer
 }
 
 // raw sends the body as bytes.
-func (w *web) raw(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+func (w *api) raw(ctx context.Context, in *pb.FetchRequest, out *answer) error {
 	a, mode := newRaw(in, out), rawMode
 	mode.ID = &a.id
 	return w.Fetch(ctx, in, a.send, mode)
 }
 
 // shownBy returns the credentials of a request.
-func shownBy(r *http.Request) Credentials {
-	return Credentials{Token: secure.Bearer(r.Header.Values("Authorization")), TLS: r.TLS}
+func shownBy(r *http.Request) admission.Credentials {
+	return admission.Credentials{Token: secure.Bearer(r.Header.Values("Authorization")), TLS: r.TLS}
 }
 
 // maxFreeOfConn is the number of uncharged requests in flight on a connection.
@@ -223,7 +226,7 @@ const maxFreeOfConn = 4
 
 // bounded charges the memory of a request from its start, except health and metrics, and limits the
 // requests of unauthenticated clients.
-func (w *web) bounded(routes http.Handler) http.Handler {
+func (w *api) bounded(routes http.Handler) http.Handler {
 	next := door.Limit(routes, w.identifies)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -256,12 +259,12 @@ func (w *web) bounded(routes http.Handler) http.Handler {
 }
 
 // identifies reports whether a request has valid credentials.
-func (w *web) identifies(r *http.Request) bool {
+func (w *api) identifies(r *http.Request) bool {
 	_, err := w.Callers.Identify(r.Context(), shownBy(r))
 	return err == nil
 }
 
-// openapi describes the HTTP API. Package server/openapi makes it.
+// openapi describes the HTTP API. Command server/openapi makes it.
 //
 //go:embed openapi.json
 var openapi []byte

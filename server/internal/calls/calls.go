@@ -1,4 +1,6 @@
-package server
+// Package calls has what calls over gRPC and over HTTP share: their slots and callers, and the line
+// that each logs.
+package calls
 
 import (
 	"cmp"
@@ -19,8 +21,8 @@ import (
 	"fetchd/server/internal/admission"
 )
 
-// shared is what all calls share.
-type shared struct {
+// Shared is what all calls share.
+type Shared struct {
 	Budget   *budget.Budget
 	Fetches  *admission.Slots
 	Callers  *admission.Callers
@@ -31,28 +33,28 @@ type shared struct {
 	Rejected *rejections.Log
 }
 
-// sendMode is how the messages of a call are sent.
-type sendMode struct {
+// Mode is how the messages of a call are sent.
+type Mode struct {
 	Unblocked int     // bytes that are sent without waiting for the reader
 	Copies    int64   // of each message that are held while it is sent
 	ID        *string // receives the ID of the fetch, if it is set
 }
 
-// stalledError returns the status of a call whose caller stopped reading.
-func stalledError(limit time.Duration) error {
+// Stalled returns the status of a call whose caller stopped reading.
+func Stalled(limit time.Duration) error {
 	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another body_policy.delivery", limit)
 	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: admission.ErrorDomain})
 }
 
-// logPanic logs the value and the stack of a panic. It returns the status of the call.
-func (s *shared) logPanic(ctx context.Context, text string, p any) error {
+// LogPanic logs the value and the stack of a panic. It returns the status of the call.
+func (s *Shared) LogPanic(ctx context.Context, text string, p any) error {
 	s.Logger.ErrorContext(ctx, text, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 	return status.Error(codes.Internal, "internal error")
 }
 
-// finished logs the end of a call. caller is its name, or empty, and text the text of its error. A call
+// LogEnd logs the end of a call. caller is its name, or empty, and text the text of its error. A call
 // that was rejected has its own line at DEBUG only, because a caller can make thousands a second.
-func (s *shared) finished(ctx context.Context, level slog.Level, method slog.Attr, caller string, began time.Time, st *status.Status, text string) {
+func (s *Shared) LogEnd(ctx context.Context, level slog.Level, method slog.Attr, caller string, began time.Time, st *status.Status, text string) {
 	if level == slog.LevelInfo && isRejection(st.Code()) {
 		if s.Logger.Enabled(ctx, level) {
 			s.Rejected.Add(rejections.Call{Caller: cmp.Or(caller, admission.Caller(ctx)), Reason: reasonOf(st), Method: method.Value.String(), Error: text})
@@ -96,9 +98,9 @@ func reasonOf(st *status.Status) string {
 	return st.Code().String()
 }
 
-// callLevel returns the level of the line of a call. A successful call has a line from its fetch
+// Level returns the level of the line of a call. A successful call has a line from its fetch
 // already.
-func callLevel(code codes.Code) slog.Level {
+func Level(code codes.Code) slog.Level {
 	switch code {
 	case codes.OK, codes.Unauthenticated: // unauthenticated clients must not fill the log
 		return slog.LevelDebug

@@ -1,4 +1,4 @@
-package server
+package web
 
 import (
 	"errors"
@@ -20,17 +20,18 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/internal/jsontext"
 	"fetchd/internal/webapi"
+	"fetchd/server/internal/calls"
 	"fetchd/server/internal/wire"
 )
 
 // maxJSONBytes limits a request. Base64 makes a body of 1 MiB longer by a third.
 const maxJSONBytes = 3 << 20
 
-// webMode is for HTTP: a message is held as itself and as JSON, where bytes are a third longer.
-var webMode = sendMode{Unblocked: math.MaxInt, Copies: 3}
+// jsonMode is for HTTP: a message is held as itself and as JSON, where bytes are a third longer.
+var jsonMode = calls.Mode{Unblocked: math.MaxInt, Copies: 3}
 
-// webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
-type webAnswer struct {
+// answer writes the answer to a call. A write fails if the caller reads nothing for stall.
+type answer struct {
 	rw          http.ResponseWriter
 	control     *http.ResponseController
 	stall       time.Duration
@@ -51,12 +52,12 @@ type webAnswer struct {
 func readMessage[T any, M interface {
 	*T
 	proto.Message
-}](a *webAnswer, r *http.Request, memory *budget.Lease) (M, error) {
+}](a *answer, r *http.Request, memory *budget.Lease) (M, error) {
 	in := M(new(T))
 	return in, a.read(r, memory, in)
 }
 
-func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message) error {
+func (a *answer) read(r *http.Request, memory *budget.Lease, in proto.Message) error {
 	if err := webapi.CheckJSON(r); err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message
 }
 
 // readBody reads the body of a call, which may have up to limit bytes, and charges its memory.
-func (a *webAnswer) readBody(r *http.Request, memory *budget.Lease, limit int64, tooLong func() error) ([]byte, error) {
+func (a *answer) readBody(r *http.Request, memory *budget.Lease, limit int64, tooLong func() error) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, tooLong()
 	}
@@ -131,7 +132,7 @@ func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
 const elementBytes = 192
 
 // chargeText charges n bytes of an answer in addition to its message.
-func (a *webAnswer) chargeText(n int, memory *budget.Lease) error {
+func (a *answer) chargeText(n int, memory *budget.Lease) error {
 	if n > 0 && !memory.Grow(budget.Answer, int64(n)) {
 		return a.noMemory("answers")
 	}
@@ -140,13 +141,13 @@ func (a *webAnswer) chargeText(n int, memory *budget.Lease) error {
 
 // write sends a message of size bytes, which memory is charged for, as the whole answer or as one line of
 // many. It flushes, because a shutdown may close the connection as soon as the call has ended.
-func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line bool) error {
+func (a *answer) write(m proto.Message, size int, memory *budget.Lease, line bool) error {
 	text, err := jsontext.MarshalMessage(m)
 	if err != nil {
 		return err
 	}
 	// Names and default values make a message of many small fields up to eight times longer.
-	if err := a.chargeText(len(text)-int(webMode.Copies-1)*size, memory); err != nil {
+	if err := a.chargeText(len(text)-int(jsonMode.Copies-1)*size, memory); err != nil {
 		return err
 	}
 	if line {
@@ -159,7 +160,7 @@ func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line 
 }
 
 // writeBytes sends a part of the body, and flushes it if more may follow later.
-func (a *webAnswer) writeBytes(text []byte, flush bool) error {
+func (a *answer) writeBytes(text []byte, flush bool) error {
 	for len(text) > 0 {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.stall)) // an error here is harmless, as in read
 		n, err := a.rw.Write(text[:min(len(text), 64<<10)])
@@ -179,14 +180,14 @@ func (a *webAnswer) writeBytes(text []byte, flush bool) error {
 }
 
 // unwritten returns the status of a call after a write failed.
-func (a *webAnswer) unwritten(err error) error {
+func (a *answer) unwritten(err error) error {
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		a.stalled = true
 	}
-	return stalledError(a.stall)
+	return calls.Stalled(a.stall)
 }
 
-func (a *webAnswer) start(code int) {
+func (a *answer) start(code int) {
 	if a.started {
 		return
 	}
@@ -198,7 +199,7 @@ func (a *webAnswer) start(code int) {
 }
 
 // fail sends a status: as the answer, or as its last line if the answer has started.
-func (a *webAnswer) fail(st *status.Status) {
+func (a *answer) fail(st *status.Status) {
 	switch {
 	case a.started && a.raw:
 		a.broken = true
@@ -214,7 +215,7 @@ func (a *webAnswer) fail(st *status.Status) {
 }
 
 // abort ends an answer so that the client sees that it is not complete.
-func (a *webAnswer) abort() {
+func (a *answer) abort() {
 	if a.broken {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends this request alone
 	}
