@@ -21,7 +21,12 @@ import (
 	"fetchd/stores"
 )
 
+// Defaults of [Config] and, from spec §9 and §12, of [Limits].
 const (
+	defaultMaxTotal       = 15 * time.Minute
+	defaultMaxBody        = 1 << 40
+	defaultMemoryBudget   = 512 << 20
+	maxDefaultFetches     = 10_000 // by default
 	defaultHeartbeat      = 10 * time.Second
 	defaultStall          = 30 * time.Second
 	maxDefaultConns       = 4096 // by default
@@ -144,15 +149,6 @@ func (c *Config) connectionLimits(memory int64) door.Limits {
 	}
 	return l
 }
-
-// Defaults of spec §9 and §12.
-const (
-	defaultMaxTotal   = 15 * time.Minute
-	defaultMaxBody    = 1 << 40
-	maxDefaultFetches = 10_000 // by default
-	// defaultMemoryBudget applies if [Config] sets none.
-	defaultMemoryBudget = 512 << 20
-)
 
 // Limits limits what callers may request. [Server.SetLimits] changes the limits of a running
 // server. Fetches in flight keep the limits that they started with.

@@ -1,14 +1,26 @@
+// Package server answers fetchd.v1 over gRPC.
+//
+// It validates each request (spec §12), converts it for package fetch, runs the fetch, and
+// converts its events and its outcome back. Package fetch decides everything about the fetch
+// itself. A gRPC status other than OK reports a problem of the request or of this service.
+// What happened at the origin is data in the outcome. A call returns OK if and only if an
+// outcome was sent.
+//
+// Call [New], then [Server.Serve] and [Server.ServeWeb], then [Server.Shutdown]. To test code
+// that calls fetchd, see package fetchdtest.
 package server
 
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"iter"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -27,6 +39,7 @@ import (
 	"fetchd/server/internal/wire"
 	"fetchd/server/observe"
 	"fetchd/stores"
+	"fetchd/stores/archive"
 )
 
 // Server serves fetchd.v1.FetchService over gRPC and HTTP, with gRPC health and reflection. Its
@@ -78,7 +91,7 @@ func New(cfg Config) (*Server, error) {
 	g := newGate(common, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
 	s.grpc.RegisterService(g.description(), s.service)
-	probes := &healthService{states: s.health, calls: admission.NewPublicCalls(memory.Limit(), wire.StreamWindow, cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
+	probes := &healthService{states: s.health, calls: newPublicCalls(memory.Limit(), cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
 	s.grpc.RegisterService(probes.desc(), probes)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
@@ -150,25 +163,19 @@ func (s *Server) Reauthenticate() int { return s.service.Callers.Again() }
 func (s *service) gauges() observe.Gauges {
 	return observe.Gauges{Fetches: s.Fetches.Load, Callers: s.Fetches.Loads, Memory: s.memory,
 		Draining: func() bool { return s.Draining.Err() != nil }, Connections: s.client.Connections,
-		Stores: s.storeStats, Archives: s.archiveStats}
+		Stores: func() iter.Seq2[string, observe.StoreStats] {
+			return named(s.stores.Load().All(), func(to *stores.Store) observe.StoreStats { return observe.StoreStats(to.Stats()) })
+		},
+		Archives: func() iter.Seq2[string, observe.ArchiveStats] {
+			return named(s.stores.Load().Archives(), func(to *archive.Archive) observe.ArchiveStats { return observe.ArchiveStats(to.Stats()) })
+		}}
 }
 
-// storeStats returns the numbers of each store, for the metrics.
-func (s *service) storeStats() iter.Seq2[string, observe.StoreStats] {
-	return func(yield func(string, observe.StoreStats) bool) {
-		for store := range s.stores.Load().All() {
-			if !yield(store.Name(), observe.StoreStats(store.Stats())) {
-				return
-			}
-		}
-	}
-}
-
-// archiveStats returns the numbers of each store for records, for the metrics.
-func (s *service) archiveStats() iter.Seq2[string, observe.ArchiveStats] {
-	return func(yield func(string, observe.ArchiveStats) bool) {
-		for a := range s.stores.Load().Archives() {
-			if !yield(a.Name(), observe.ArchiveStats(a.Stats())) {
+// named returns the numbers of each store by its name.
+func named[T interface{ Name() string }, N any](all iter.Seq[T], numbers func(T) N) iter.Seq2[string, N] {
+	return func(yield func(string, N) bool) {
+		for store := range all {
+			if !yield(store.Name(), numbers(store)) {
 				return
 			}
 		}
@@ -180,4 +187,108 @@ func (s *service) memory() (byKind map[string]int64, limit int64) {
 	byKind = make(map[string]int64)
 	s.Budget.Usage().Each(func(k budget.Kind, n int64) { byKind[k.String()] = n })
 	return byKind, s.Budget.Limit()
+}
+
+// descriptor is the contract as .ci/generate compiles it, with the comments, which
+// the generated code leaves out.
+//
+//go:embed descriptor.binpb
+var descriptor []byte
+
+const (
+	// watchGrace is how long health watches may report that the server stops.
+	watchGrace = time.Second
+	// idleWatchGrace is the same while no call is in flight.
+	idleWatchGrace = 250 * time.Millisecond
+	// idleGrace is how long connections may stay open while no call is in flight. A
+	// live client has answered the GOAWAY by then.
+	idleGrace = 500 * time.Millisecond
+	// lateGrace replaces idleGrace once ctx is done. It is for answers that are still
+	// being written.
+	lateGrace = 50 * time.Millisecond
+	// cutGrace is how long callers may still read outcomes after that.
+	cutGrace = 250 * time.Millisecond
+	// idleEvery is how often a drain checks whether a call is in flight.
+	idleEvery = 10 * time.Millisecond
+)
+
+// Shutdown stops the server: health turns NOT_SERVING, new calls get UNAVAILABLE,
+// fetches that wait end as SHUTDOWN, and the others may finish. Those in flight shortly
+// before the deadline of ctx (by the reserve of spec §9), or when ctx is canceled, end as
+// SHUTDOWN too, and their callers get the outcomes. Callers that do not read them are cut
+// off 250 ms after ctx is done. Without a call in flight, open connections delay the end
+// by at most half a second. The HTTP endpoint stops last, so that it can be asked for
+// metrics and readiness until then.
+//
+// Shutdown returns nil if every fetch finished by itself. Otherwise it returns the error
+// of ctx, or [context.DeadlineExceeded] if its deadline is only near.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.health.Shutdown()
+	s.drain()
+	defer s.service.Rejected.Flush()
+	defer s.service.client.Close()
+	defer s.service.workers.Close()
+	defer s.watch()
+	defer time.AfterFunc(watchGrace, s.watch).Stop()
+	defer s.end()
+	cut, drop := context.WithCancel(context.Background())
+	defer drop()
+	done := make(chan struct{})
+	go func() { // ends once the connections are closed
+		defer close(done)
+		s.grpc.GracefulStop()
+		if s.web.Shutdown(cut) != nil {
+			_ = s.web.Close() // its connections are closed anyway
+		}
+	}()
+	if s.finish(ctx, drop, done) {
+		return nil
+	}
+	return cmp.Or(ctx.Err(), context.DeadlineExceeded)
+}
+
+// finish waits until done is closed. It ends the calls and connections that would delay
+// that, and reports whether every call finished by itself.
+func (s *Server) finish(ctx context.Context, drop func(), done <-chan struct{}) bool {
+	early, stop := reserve(ctx)
+	defer stop()
+	nearlyOver, over := early.Done(), ctx.Done()
+	finished, grace := true, idleGrace
+	var cut <-chan time.Time
+	dropping := false
+	tick := time.NewTicker(idleEvery)
+	defer tick.Stop()
+	for busy := time.Now(); ; { // when a call was last in flight
+		select {
+		case <-done:
+			return finished
+		case <-nearlyOver:
+			nearlyOver = nil
+			finished = s.service.client.End() == 0
+			s.end()
+		case <-over:
+			over, grace, cut = nil, lateGrace, time.After(cutGrace)
+		case <-cut:
+			dropping, finished = true, finished && !s.isBusy()
+		case <-tick.C:
+		}
+		if s.isBusy() {
+			busy = time.Now()
+		}
+		idle := time.Since(busy)
+		if idle >= idleWatchGrace {
+			s.watch()
+		}
+		if dropping = dropping || idle >= grace; dropping {
+			drop()
+			s.listening.Load().DropAll()
+			s.listeningWeb.Load().DropAll()
+		}
+	}
+}
+
+// isBusy reports whether a call is in flight, health aside, or an outcome is unread.
+func (s *Server) isBusy() bool {
+	fetches, _ := s.service.Fetches.Load()
+	return fetches > 0 || s.service.InFlight.Load() > 0
 }

@@ -73,20 +73,12 @@ var gRPCMode = calls.Mode{Unblocked: 48 << 10, Copies: 1}
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error {
 	began := time.Now()
-	p, err := s.prepare(caller, in, "", conversion.FetchMode)
-	if err != nil {
-		return err
-	}
-	t, err := s.enter(caller, p, in)
+	p, t, err := s.admit(caller, in, "", conversion.FetchMode)
 	if err != nil {
 		return err
 	}
 	answered := false // then the outcome has the ticket
-	defer func() {
-		if !answered {
-			t.Release()
-		}
-	}()
+	defer t.ReleaseUnless(&answered)
 	if mode.ID != nil {
 		*mode.ID = p.Request.ID
 	}
@@ -119,13 +111,18 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	return err
 }
 
-// enter admits a fetch, and sets the lease that its memory is charged to.
-func (s *service) enter(ctx context.Context, p *conversion.Prepared, in *pb.FetchRequest) (*admission.Ticket, error) {
-	t, err := s.Fetches.Enter(ctx, charges(in)...)
-	if err == nil {
-		p.Request.Memory = t.Memory
+// admit prepares a request and admits its fetch, whose memory is charged to the ticket.
+func (s *service) admit(ctx context.Context, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, *admission.Ticket, error) {
+	p, err := s.prepare(ctx, in, prefix, mode)
+	if err != nil {
+		return nil, nil, err
 	}
-	return t, err
+	t, err := s.Fetches.Enter(ctx, charges(in)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Request.Memory = t.Memory
+	return p, t, nil
 }
 
 // charges returns the memory that a fetch is charged at its start.
@@ -234,20 +231,12 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 // is released once the answer has been written.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
-	p, err := s.prepare(ctx, in, prefix, conversion.UnaryMode)
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.enter(ctx, p, in)
+	p, t, err := s.admit(ctx, in, prefix, conversion.UnaryMode)
 	if err != nil {
 		return nil, err
 	}
 	answered := false
-	defer func() {
-		if !answered {
-			t.Release()
-		}
-	}()
+	defer t.ReleaseUnless(&answered)
 	p.Request.LargeStack, p.Request.InlineCopies = true, int(copies)
 	if p.Events == fetch.All || p.Events == fetch.Attempts {
 		// The answer holds finished attempts only. With all events it could hold the headers of

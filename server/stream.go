@@ -16,11 +16,6 @@ import (
 	"fetchd/server/internal/wire"
 )
 
-// unblockedBytes is how many bytes of a stream are sent without a second goroutine: gRPC accepts
-// the first 64 KiB without waiting for the reader. Most fetches never send more, so 10,000 waiting
-// fetches do not need a second goroutine each.
-const unblockedBytes = 48 << 10
-
 // eventStream numbers and sends the events of one fetch, and heartbeats in between. It ends the
 // fetch if the caller stops reading: the send would block forever, and keepalive does not notice
 // (spec B7).

@@ -86,11 +86,9 @@ func Cancellable(ctx context.Context) (context.Context, context.CancelCauseFunc)
 	return ctx, cancel
 }
 
-const (
-	// revokedConnTime is the delay before a connection is closed whose client certificate
-	// named a revoked caller. Its calls have ended by then.
-	revokedConnTime = 5 * time.Second
-)
+// revokedConnTime is the delay before a connection is closed whose client certificate
+// named a revoked caller. Its calls have ended by then.
+const revokedConnTime = 5 * time.Second
 
 var (
 	// errRevoked is the cause of cancelling the calls of a revoked caller.

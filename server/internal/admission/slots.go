@@ -6,9 +6,19 @@ import (
 	"container/list"
 	"context"
 	"maps"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 )
 
@@ -70,6 +80,17 @@ type Place struct {
 }
 
 const (
+	// FetchBytes is the charge of each fetch in flight, in addition to its call: stacks, a
+	// connection to an origin or a chunk of the body (decision 17).
+	FetchBytes = 40 << 10
+	// HeaderBytes is the memory of a request header without its text.
+	HeaderBytes = 96
+	// ErrorDomain is the domain of every google.rpc.ErrorInfo of this service.
+	ErrorDomain = "fetchd.v1"
+	// ReasonMemory is the reason of refusals for want of memory.
+	ReasonMemory = "MEMORY"
+	// minPushback is the shortest time after which a refused caller should retry.
+	minPushback = 250 * time.Millisecond
 	// claimTime is how long a slot is kept for a refused call to be repeated. It is longer than the
 	// time that the refusal advises, which is a second over HTTP.
 	claimTime = 1500 * time.Millisecond
@@ -336,7 +357,9 @@ func (a *Slots) countLocked(caller string) {
 
 func (a *Slots) freeLocked(caller string) {
 	a.inFlight--
-	decrement(a.callers, caller)
+	if a.callers[caller]--; a.callers[caller] == 0 {
+		delete(a.callers, caller)
+	}
 	a.admitLocked()
 }
 
@@ -353,22 +376,6 @@ func (a *Slots) Load() (inFlight, limit int) {
 	defer a.mu.Unlock()
 	return a.inFlight, a.limits.Fetches
 }
-
-// decrement decrements a count, and deletes it at zero.
-func decrement[K comparable](counts map[K]int, key K) {
-	if counts[key]--; counts[key] == 0 {
-		delete(counts, key)
-	}
-}
-
-// The charges of calls, in bytes.
-const (
-	// FetchBytes is the charge of each fetch in flight, in addition to its call: stacks, a
-	// connection to an origin or a chunk of the body (decision 17).
-	FetchBytes = 40 << 10
-	// HeaderBytes is the memory of a request header without its text.
-	HeaderBytes = 96
-)
 
 // Ticket is a fetch's slot among the fetches in flight, and its memory. It is released
 // when the fetch's outcome is no longer unread.
@@ -393,6 +400,13 @@ func (t *Ticket) Release() {
 		if t.released != nil {
 			t.released()
 		}
+	}
+}
+
+// ReleaseUnless releases the ticket unless it has been passed on.
+func (t *Ticket) ReleaseUnless(passed *bool) {
+	if !*passed {
+		t.Release()
 	}
 }
 
@@ -425,4 +439,25 @@ func (t *Ticket) Grow(charges []Charge) bool {
 type Charge struct {
 	Kind  budget.Kind
 	Bytes int64
+}
+
+// Refusals counts refused calls, by caller and reason. Its methods return their errors.
+type Refusals func(caller, reason string)
+
+// Refuse returns RESOURCE_EXHAUSTED with the reason and with the time after which to retry. It sets
+// the metadata that gRPC's own retries use (gRFC A6).
+func (count Refusals) Refuse(ctx context.Context, reason, text string) error {
+	wait, err := count.Refusal(Caller(ctx), reason, text)
+	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
+	return err
+}
+
+// Refusal returns RESOURCE_EXHAUSTED, and how long the caller should wait. The time is random, so that
+// callers that were refused together do not return together.
+func (count Refusals) Refusal(caller, reason, text string) (time.Duration, error) {
+	count(caller, reason)
+	wait := minPushback + rand.N(minPushback)
+	return wait, badrequest.WithDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)},
+		&errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain})
 }

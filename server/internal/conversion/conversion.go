@@ -21,6 +21,19 @@ type Limits struct {
 	ForbidNonIdempotent bool          // allow_non_idempotent is refused (spec I2)
 }
 
+// Mode says which deliveries a method supports.
+type Mode struct {
+	unset   fetch.Delivery // if the request sets none
+	streams bool           // the method can send chunks
+}
+
+// The modes of the methods.
+var (
+	FetchMode = Mode{fetch.Stream, true}
+	UnaryMode = Mode{unset: fetch.Inline}
+	ManyMode  = Mode{fetch.Inline, true}
+)
+
 // Configured is what the operator has configured and requests select by name.
 type Configured struct {
 	Providers map[string]AuthProvider

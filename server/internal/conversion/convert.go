@@ -40,10 +40,7 @@ func Convert(in *pb.FetchRequest, prefix string, mode Mode, limits *Limits, know
 	c.auth(known.Providers)
 	c.store(known.Stores)
 	c.record(known.Stores)
-	if err := c.Err(); err != nil {
-		return Prepared{}, err
-	}
-	return Prepared{echoOf(in), c.out, c.clamped, c.out.Events, c.out.TotalTimeout}, nil
+	return Prepared{echoOf(in), c.out, c.clamped, c.out.Events, c.out.TotalTimeout}, c.Err()
 }
 
 // Prepared is a valid request.

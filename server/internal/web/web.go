@@ -98,13 +98,8 @@ type api struct {
 	guard webapi.Guard
 }
 
-type (
-	readFunc[M any] func(*answer, *http.Request, *budget.Lease) (M, error)
-	callFunc[M any] func(context.Context, M, *answer) error
-)
-
 // handle returns the handler of a method, whose request read returns. It logs a line.
-func handle[M any](w *api, read readFunc[M], method callFunc[M]) http.HandlerFunc {
+func handle[M any](w *api, read func(*answer, *http.Request, *budget.Lease) (M, error), method func(context.Context, M, *answer) error) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		out := &answer{rw: rw, control: http.NewResponseController(rw), stall: w.Stall,
 			noMemory: func(things string) error { return w.Fetches.NoMemory(r.Context(), things) }}
@@ -133,7 +128,7 @@ func handle[M any](w *api, read readFunc[M], method callFunc[M]) http.HandlerFun
 }
 
 // runGuarded admits a request, reads it and calls method. A panic ends only this call.
-func runGuarded[M any](w *api, read readFunc[M], method callFunc[M], r *http.Request, out *answer) (err error) {
+func runGuarded[M any](w *api, read func(*answer, *http.Request, *budget.Lease) (M, error), method func(context.Context, M, *answer) error, r *http.Request, out *answer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = w.LogPanic(r.Context(), "panic in a call", p)

@@ -24,11 +24,13 @@ type Listener struct{ *door.Listener }
 
 // Accept implements net.Listener.
 func (l Listener) Accept() (net.Conn, error) {
-	c, err := l.AcceptConn()
+	accepted, err := l.AcceptConn()
 	if err != nil {
 		return nil, err
 	}
-	return newConn(c), nil
+	c := &Conn{Conn: accepted}
+	accepted.State = c
+	return c, nil
 }
 
 // Conn is a connection that lists its unread answers; see [answer].
@@ -45,12 +47,6 @@ type Conn struct {
 	oldest, newest *answer
 	unreadTimer    *time.Timer // for the oldest answer; nil: not running
 	closed         bool
-}
-
-func newConn(accepted *door.Conn) *Conn {
-	c := &Conn{Conn: accepted}
-	accepted.State = c
-	return c
 }
 
 // ConnOf returns the connection of a call, or nil.

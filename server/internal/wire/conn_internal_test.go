@@ -165,12 +165,13 @@ func accepted(t *testing.T, raw net.Conn) *Conn {
 	conns <- &started{Conn: raw}
 	l := door.Listen(one{conns: conns}, door.Limits{Total: 1, PerAddress: 1, Strangers: 1})
 	t.Cleanup(func() { _ = l.Close() })
-	c, err := l.AcceptConn()
+	accepted, err := Listener{Listener: l}.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
+	c, _ := accepted.(*Conn)
 	c.Authenticated()
-	return newConn(c)
+	return c
 }
 
 // closing calls a function when the connection is closed for the first time.
