@@ -131,6 +131,22 @@ var rules = []rule{
 		why: "a server can be embedded, and the scheduler calls it, never the other way round",
 	},
 	{
+		pkg: "server/internal/conversion", not: append([]string{"fetchd/server", "fetchd/internal/door", "fetchd/frontier"}, testLibraries...),
+		why: "a conversion knows neither callers nor connections",
+	},
+	{
+		pkg: "server/internal/admission", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/fetch", "fetchd/stores"}, testLibraries...),
+		why: "admission decides who may call, not what a call does",
+	},
+	{
+		pkg: "server/internal/calls", not: append([]string{"fetchd/server/internal/conversion", "fetchd/server/internal/wire", "fetchd/gen", "fetchd/fetch"}, testLibraries...),
+		why: "calls over gRPC and HTTP share it, whatever they fetch",
+	},
+	{
+		pkg: "server/internal/wire", not: append([]string{"fetchd/server/internal/calls", "fetchd/server/internal/web", "fetchd/server/observe"}, testLibraries...),
+		why: "wire carries messages, and does not know which calls send them",
+	},
+	{
 		pkg: "server/console", only: []string{"fetchd/internal/webpage"},
 		why: "the console is a page: it calls the service as any caller does",
 	},

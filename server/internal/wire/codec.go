@@ -22,7 +22,8 @@ const (
 	// longRequest is the length from which elements are counted before a request is decoded:
 	// two bytes of a request can use more than a hundred bytes of memory.
 	longRequest = 16 << 10
-	MaxElements = 32 << 10 // fields and list entries of a request and its messages
+	// MaxElements limits the fields and list entries of a request and its messages.
+	MaxElements = 32 << 10
 )
 
 // codec is the protobuf codec of gRPC, with limits on the memory of a request.
