@@ -51,6 +51,9 @@ func newRequest(t testing.TB, p classify.Profile, method, url string) *fetch.Req
 	if method == http.MethodPut || method == http.MethodPost {
 		r.Body = []byte("hello")
 	}
+	if method == http.MethodPut {
+		r.IdempotencyKey = "key" // for which net/http would send a request again
+	}
 	r.Policy.BaseDelay = time.Millisecond
 	r.Policy.MaxJitter = min(r.Policy.MaxJitter, 3*time.Millisecond) // DOWNLOAD has one
 	return r

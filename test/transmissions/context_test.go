@@ -135,7 +135,7 @@ func TestBursts(t *testing.T) {
 			defer mu.Unlock()
 			if open[r.connection] == streams {
 				refused++
-				return refuse(f, r)
+				return resetStream(http2.ErrCodeRefusedStream)(f, r)
 			}
 			open[r.connection]++
 			answers.Go(func() {

@@ -10,6 +10,7 @@ import (
 // The functions that commit faults report whether to keep the connection.
 
 func close1(net.Conn) bool              { return false }
+func answer204(c net.Conn) bool         { return say(c, "HTTP/1.1 204 No Content\r\n\r\n") }
 func silent1(net.Conn) bool             { return true }
 func silent2(f *frames, _ request) bool { f.silent = true; return true }
 func reset1(c net.Conn) bool            { reset(c); return false }
@@ -23,8 +24,24 @@ func goAway(code http2.ErrCode) func(*frames, request) bool {
 	}
 }
 
-func refuse(f *frames, r request) bool {
-	return f.write(func() error { return f.WriteRSTStream(r.stream, http2.ErrCodeRefusedStream) }) == nil
+// resetStream breaks the stream of a request.
+func resetStream(code http2.ErrCode) func(*frames, request) bool {
+	return func(f *frames, r request) bool {
+		return f.write(func() error { return f.WriteRSTStream(r.stream, code) }) == nil
+	}
+}
+
+// lastStream sends a GOAWAY whose last stream is that of the request.
+func lastStream(then func(*frames, request) bool) func(*frames, request) bool {
+	return func(f *frames, r request) bool {
+		return f.write(func() error { return f.WriteGoAway(r.stream, http2.ErrCodeNo, nil) }) == nil && then(f, r)
+	}
+}
+
+// halfHead sends a header block without its end.
+func halfHead(f *frames, r request) bool {
+	_ = f.write(func() error { return headers(false, ":status", "200")(f, r) })
+	return false
 }
 
 // leave ends its side of a connection, and waits until the client has ended the other side.

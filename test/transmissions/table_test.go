@@ -41,7 +41,11 @@ var faults = []fault{
 	{name: "close before the head", class: classify.ConnectionReset, http1: close1, http2: close2},
 	{name: "GOAWAY", class: classify.ConnectionReset, http1: close1, http2: goAway(http2.ErrCodeNo), only2: true},
 	{name: "GOAWAY with an error", class: classify.ConnectionReset, http1: close1, http2: goAway(http2.ErrCodeEnhanceYourCalm), only2: true},
-	{name: "REFUSED_STREAM", class: classify.ConnectionReset, http1: close1, http2: refuse, only2: true},
+	{name: "REFUSED_STREAM", class: classify.ConnectionReset, http1: close1, http2: resetStream(http2.ErrCodeRefusedStream), only2: true},
+	{name: "RST_STREAM INTERNAL_ERROR", class: classify.ConnectionReset, http1: close1, http2: resetStream(http2.ErrCodeInternal), only2: true},
+	{name: "close in HEADERS", class: classify.ConnectionReset, http1: close1, http2: halfHead, only2: true},
+	{name: "GOAWAY, then close", class: classify.ConnectionReset, http1: close1, http2: lastStream(close2), only2: true},
+	{name: "GOAWAY, then the answer", http1: answer204, http2: lastStream(answer2), only2: true},
 	{name: "408 on an idle connection", http1: late408, idle: true},
 	{name: "close of an idle connection", http1: leave, http2: func(f *frames, _ request) bool { return leave(f) }, idle: true},
 	{name: "GOAWAY on an idle connection", http2: dismiss, only2: true, idle: true},
@@ -189,7 +193,7 @@ func (c cell) check(t *testing.T) {
 // reports whether the connection of the first fetch was used within 0.8 s.
 func (c cell) failing(received []request, recent bool) int {
 	switch {
-	case c.idle, c.reused && (!c.warm || !classify.Idempotent(c.method)):
+	case c.class == classify.NoClass, c.reused && (!c.warm || !classify.Idempotent(c.method)):
 		return 0
 	case c.reused:
 		// If only one attempt is permitted, it takes a connection that was used within 0.8 s, or else
