@@ -1,6 +1,5 @@
-// Package load measures how soon a cancelled fetch releases its socket, how much memory and CPU
-// time the service uses while many callers stall it at once, and how long small tasks take next
-// to large bodies on the same stream.
+// Package load measures how much memory and CPU time the service uses while many callers stall it
+// at once, and how long small tasks take next to large bodies on the same stream.
 //
 // The tests run if FETCHD_LONG is 1, which .ci/run load sets. Nothing else may run meanwhile,
 // because they measure time. They use loopback only. Each ends within a minute, all of them
