@@ -4,6 +4,7 @@ package browser
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/cmd/fetchctl/har/hartest"
 	"fetchd/test/need"
 )
 
@@ -28,11 +30,13 @@ func (p *page) save() (text string, entries []map[string]any) {
 		if filepath.Ext(path) != ".har" {
 			p.Errorf("the file is called %s", path)
 		}
-		faults, entries := checkHAR(raw)
-		for _, fault := range faults {
-			p.Errorf("HAR: %s", fault)
+		var file struct {
+			Log struct{ Entries []map[string]any }
 		}
-		return string(raw), entries
+		if err := errors.Join(hartest.Check(raw), json.Unmarshal(raw, &file)); err != nil {
+			p.Errorf("HAR: %v", err)
+		}
+		return string(raw), file.Log.Entries
 	case <-time.After(patience):
 		p.Fatal("no file was saved")
 		return "", nil

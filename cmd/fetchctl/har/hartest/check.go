@@ -52,6 +52,7 @@ func Check(data []byte) error {
 type checker struct {
 	faults []error
 	pages  []string
+	began  time.Time // of the entry before
 }
 
 // field is one field of an object.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 func (c *checker) log(at string, v any) {
@@ -66,6 +67,12 @@ func (c *checker) entry(at string, v any) {
 		field{name: "connection", optional: true, is: c.text})
 	if e != nil && len(c.faults) == before { // else the sum would only repeat a fault
 		c.sum(at, e)
+		text, _ := e["startedDateTime"].(string)
+		began, _ := time.Parse(time.RFC3339Nano, text) // it has no fault
+		if began.Before(c.began) {
+			c.fault(at+".startedDateTime", "is before that of the entry before it")
+		}
+		c.began = began
 	}
 }
 
@@ -175,9 +182,15 @@ func (c *checker) content(at string, v any) {
 		field{name: "compression", optional: true, is: c.number},
 		field{name: "mimeType", is: c.text},
 		field{name: "text", optional: true, is: c.text},
-		field{name: "encoding", optional: true, is: c.text})
+		field{name: "encoding", optional: true, is: c.coding})
 	if mime, ok := o["mimeType"].(string); ok && strings.TrimSpace(mime) == "" {
 		c.fault(at+".mimeType", "is empty: write x-unknown where it is not known")
+	}
+}
+
+func (c *checker) coding(at string, v any) {
+	if v != "base64" {
+		c.fault(at, "is %v: want base64", v)
 	}
 }
 

@@ -20,6 +20,9 @@ const least = `{"log": {"version": "1.2", "creator": {"name": "n", "version": "v
 		"content": {"size": 3, "mimeType": "text/plain"}, "redirectURL": "", "headersSize": -1, "bodySize": 3},
 	"cache": {}, "timings": {"send": 1, "wait": 2.5, "receive": 3}}]}}`
 
+// first is the entry of least.
+var first = least[strings.Index(least, "[{")+1 : strings.LastIndex(least, "]")]
+
 // full adds every optional field.
 const full = `{"log": {"version": "1.2", "creator": {"name": "n", "version": "v", "comment": "c"}, "browser": {"name": "n", "version": "v"},
 	"pages": [{"startedDateTime": "2009-07-24T19:20:30Z", "id": "p", "title": "t", "pageTimings": {"onContentLoad": -1, "onLoad": 5, "comment": ""}}],
@@ -79,6 +82,8 @@ func TestCheckRefuses(t *testing.T) {
 		{"no redirectURL", least, `"redirectURL": "", `, ``, `log.entries[0].response.redirectURL is missing`},
 		{"no content type", least, `, "mimeType": "text/plain"}`, `}`, `log.entries[0].response.content.mimeType is missing`},
 		{"an empty content type", least, `"mimeType": "text/plain"}`, `"mimeType": ""}`, `log.entries[0].response.content.mimeType is empty`},
+		{"another coding", full, `"base64"`, `"hex"`, `log.entries[0].response.content.encoding is hex`},
+		{"the later entry first", least, `"receive": 3}}`, `"receive": 3}}, ` + strings.Replace(first, "2009", "2008", 1), `log.entries[1].startedDateTime is before`},
 		{"no cache", least, `"cache": {}, `, ``, `log.entries[0].cache is missing`},
 		{"half a cache", full, `"eTag": "e", `, ``, `log.entries[0].cache.afterRequest.eTag is missing`},
 		{"params and text", full, `"params": []`, `"params": [{"name": "a"}]`, `log.entries[0].request.postData has params and text`},
