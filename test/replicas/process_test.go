@@ -3,13 +3,11 @@
 package replicas
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -58,7 +56,6 @@ type process struct {
 	addr    string
 	metrics string // address of the HTTP API, if it is open
 	started time.Time
-	drains  chan struct{} // closed when the log reports the drain
 }
 
 // start runs the service at address until the test ends, and waits until it serves.
@@ -67,14 +64,9 @@ func (s *service) start(ctx context.Context, address string, args ...string) *pr
 	if !slices.Contains(args, "--http-addr") {
 		args = append(args, "--http-addr=") // all replicas would use the same default port
 	}
-	p := &process{T: s.T, drains: make(chan struct{})}
-	drains := sync.OnceFunc(func() { close(p.drains) })
+	p := &process{T: s.T}
 	var err error
-	p.Process, err = rig.Start(slices.Concat([]string{rig.Program("fetchd"), "--grpc-addr", address}, s.args, args), s.env, func(line []byte) {
-		if bytes.Contains(line, []byte(`"msg":"draining"`)) {
-			drains()
-		}
-	})
+	p.Process, err = rig.Start(slices.Concat([]string{rig.Program("fetchd"), "--grpc-addr", address}, s.args, args), s.env, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
