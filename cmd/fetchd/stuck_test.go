@@ -28,7 +28,6 @@ type process struct {
 	cmd        *exec.Cmd
 	log        *bufio.Reader
 	grpc, http string // addresses
-	provider   string // that its fetches name
 }
 
 // execute starts the command with a pipe for its standard error, and returns the read
