@@ -213,7 +213,9 @@ func TestFileRefused(t *testing.T) {
 	dir := filepath.Join(base, "dir")
 	s := open(t, stores.Config{URL: "file://" + dir})
 	outside := filepath.Join(base, "outside")
-	if err := errors.Join(os.Mkdir(outside, 0o755), os.Symlink("../outside", filepath.Join(dir, "link")), os.Symlink(outside, filepath.Join(dir, "absolute"))); err != nil {
+	theirs := filepath.Join(outside, "theirs")
+	if err := errors.Join(os.Mkdir(outside, 0o755), os.Symlink("../outside", filepath.Join(dir, "link")), os.Symlink(outside, filepath.Join(dir, "absolute")),
+		os.Symlink("loop", filepath.Join(dir, "loop")), os.WriteFile(theirs, nil, 0o600), os.Symlink(theirs, filepath.Join(dir, "replaced"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := upload(t.Context(), s, stores.Object{Key: "file", Size: -1}, nil, 1); err != nil {
@@ -223,7 +225,7 @@ func TestFileRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range 3 { // a breaker would open
-		for _, key := range []string{"file/below", "dir", "link/a", "absolute/a", "link/b/c"} {
+		for _, key := range []string{"file/below", "dir", "link/a", "absolute/a", "link/b/c", "loop/a", "replaced/a"} {
 			_, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, []byte("body"), 4)
 			failure, ok := errors.AsType[*stores.Error](err)
 			if !ok || failure.Reason() != stores.ReasonError || strings.Contains(failure.Detail(), base) {
@@ -234,8 +236,14 @@ func TestFileRefused(t *testing.T) {
 	if err := s.Ready(); err != nil {
 		t.Errorf("Ready = %v: a caller closed the store to others", err)
 	}
-	wantFiles(t, dir, "absolute", "dir/file", "file", "link")
-	wantFiles(t, outside)
+	if _, err := upload(t.Context(), s, stores.Object{Key: "replaced", Size: -1}, []byte("body"), 4); err != nil {
+		t.Errorf("a key that is a link to a file: %v, want that it replaces the link", err)
+	}
+	if text, err := os.ReadFile(theirs); err != nil || len(text) > 0 {
+		t.Errorf("a file outside of the store has %q, %v", text, err)
+	}
+	wantFiles(t, dir, "absolute", "dir/file", "file", "link", "loop", "replaced")
+	wantFiles(t, outside, "theirs")
 }
 
 // TestReservedThroughLink checks that no key leads to .incoming through a link to the root, which the
