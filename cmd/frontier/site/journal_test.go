@@ -60,36 +60,6 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-func TestJournalHosts(t *testing.T) {
-	t.Parallel()
-	s := start(t, site.Config{})
-	for _, tc := range []struct{ name, field, want string }{
-		{"port", "h1.demo.test:80", "h1.demo.test"},
-		{"no port", "h1.demo.test", "h1.demo.test"},
-		{"case", "H1.Demo.Test:80", "h1.demo.test"},
-		{"dot", "h1.demo.test.:80", "h1.demo.test"},
-		{"address", "127.0.0.1:80", "127.0.0.1"},
-		{"IPv6 address", "[::1]:80", "::1"},
-		{"not under the suffix", "example.org", "example.org"},
-	} {
-		client := newClient(t, s)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/p/1?"+url.QueryEscape(tc.name), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = tc.field
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatalf("%s: %v", tc.name, err)
-		}
-		resp.Body.Close()
-		visits := s.Visits()
-		if last := visits[len(visits)-1]; last.Host != tc.want {
-			t.Errorf("%s: Host field %q is noted as %q, want %q", tc.name, tc.field, last.Host, tc.want)
-		}
-	}
-}
-
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	s := start(t, site.Config{})

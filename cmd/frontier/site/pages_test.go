@@ -2,7 +2,6 @@ package site_test
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -190,20 +189,5 @@ func TestRedirects(t *testing.T) {
 				t.Errorf("to %q = %d, Location %q; want %d, %q", tc.to, g.StatusCode, g.Header.Get("Location"), tc.status, tc.want)
 			}
 		})
-	}
-}
-
-func TestAddresses(t *testing.T) {
-	t.Parallel()
-	s := start(t, site.Config{})
-	if want := fmt.Sprintf("127.0.0.1:%d", s.Port()); s.Addr() != want {
-		t.Errorf("Addr() = %s, want %s", s.Addr(), want)
-	}
-	want := fmt.Sprintf("http://h1.demo.test:%d/p/1?x=y", s.Port())
-	if u := s.URL("h1", "/p/1?x=y"); u != want {
-		t.Errorf("URL(h1, /p/1?x=y) = %s, want %s", u, want)
-	}
-	if g := get(t, newClient(t, s), want); g.StatusCode != http.StatusOK {
-		t.Errorf("GET %s = %d, want 200", want, g.StatusCode)
 	}
 }
