@@ -10,20 +10,16 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
 
 	"fetchd/conformance/origin"
 	"fetchd/test/need"
 	"fetchd/test/rig"
+	"fetchd/test/rig/linktest"
 	"fetchd/test/selfsigned"
 	"fetchd/test/wait"
 )
@@ -112,26 +108,12 @@ func startNginx(t *testing.T) *nginx {
 		user = "user root;" // other users cannot read the folder of a test
 	}
 	n.write("nginx.conf", fmt.Appendf(nil, config, n.folder, user, n.http, n.tls))
-	cmd := exec.Command(program, "-p", n.folder, "-c", filepath.Join(n.folder, "nginx.conf"))
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("nginx: %s%s", said.Bytes(), n.read("error.log"))
+			t.Logf("nginx: %s", n.read("error.log"))
 		}
 	})
-	n.until("it answers", func() bool {
-		conn, err := net.Dial("tcp", n.http)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
+	startProgram(t, n.http, program, "-p", n.folder, "-c", filepath.Join(n.folder, "nginx.conf"))
 	return n
 }
 
@@ -289,48 +271,35 @@ func TestNginx(t *testing.T) {
 // TestToxiproxy puts a failing network in front of nginx.
 func TestToxiproxy(t *testing.T) {
 	n := startNginx(t)
-	cut := func(bytes int) func(*toxiproxy.Proxy) {
-		return toxic(t, fmt.Sprintf(`{"name": "t", "type": "limit_data", "stream": "downstream", "toxicity": 1, "attributes": {"bytes": %d}}`, bytes))
-	}
-	silent := toxic(t, `{"name": "t", "type": "timeout", "stream": "downstream", "toxicity": 1, "attributes": {"timeout": 0}}`)
-	slow := toxic(t, `{"name": "t", "type": "slicer", "stream": "downstream", "toxicity": 1, "attributes": {"average_size": 100, "size_variation": 50, "delay": 10}}`)
+	cut := func(bytes int) linktest.Toxic { return fault("limit_data", "bytes", bytes) }
+	slow := fault("slicer", "average_size", 100)
+	slow.Attributes["size_variation"], slow.Attributes["delay"] = 50, 10
 	for _, tt := range []struct {
 		name  string
-		fault func(*toxiproxy.Proxy)
+		fault linktest.Toxic
 		row   row
 	}{
-		{"nothing", func(*toxiproxy.Proxy) {}, row{scenario: "200", path: "/5000.txt"}},
+		{"nothing", cut(1 << 30), row{scenario: "200", path: "/5000.txt"}},
 		{"small pieces", slow, row{scenario: "200", path: "/5000.txt"}},
 		{"closed before a byte", cut(0), row{scenario: "reset for ever", path: "/500.txt"}},
-		{"silent", silent, row{scenario: "total time spent", path: "/500.txt"}},
+		{"silent", fault("timeout", "timeout", 0), row{scenario: "total time spent", path: "/500.txt"}},
 		{"handshake cut", cut(100), row{scenario: "handshake cut", path: "/500.txt"}},
 		{"cut after 700000 bytes", cut(n.head("/900000.txt") + 700_000), row{scenario: "body continued", path: "/900000.txt", anyTag: true}},
 		{"cut, and no validator", cut(n.head("/untagged/900000.txt") + 700_000), row{scenario: "no validator", path: "/untagged/900000.txt"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := n.in(t)
-			plain, tls := link(t, n.http, tt.fault), link(t, n.tls, tt.fault)
-			play(t, n.peer(plain, tls), []row{tt.row})
+			link := func(address string) string {
+				l := linktest.New(t, address)
+				l.Add(tt.fault)
+				return l.Addr().String()
+			}
+			play(t, n.peer(link(n.http), link(n.tls)), []row{tt.row})
 		})
 	}
 }
 
-// link starts a Toxiproxy with a fault in front of address.
-func link(t *testing.T, address string, fault func(*toxiproxy.Proxy)) string {
-	t.Helper()
-	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "link", "127.0.0.1:0", address)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
-	fault(p)
-	return p.Listen
-}
-
-func toxic(t *testing.T, spec string) func(*toxiproxy.Proxy) {
-	return func(p *toxiproxy.Proxy) {
-		if _, err := p.Toxics.AddToxicJson(strings.NewReader(spec)); err != nil {
-			t.Fatal(err)
-		}
-	}
+// fault is a fault of the answers, with an attribute.
+func fault(kind, attribute string, value int) linktest.Toxic {
+	return linktest.Toxic{Kind: kind, Stream: linktest.Down, Attributes: map[string]int{attribute: value}}
 }

@@ -29,7 +29,7 @@ import (
 // proxyPassword is the password of the user "name" at both proxies.
 const proxyPassword = "hush-pass"
 
-// startProgram starts a proxy until the test ends, and waits until it listens.
+// startProgram starts a server until the test ends, and waits until it listens.
 func startProgram(t *testing.T, address, program string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(program, args...)

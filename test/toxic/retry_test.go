@@ -1,6 +1,7 @@
 package toxic
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +13,8 @@ import (
 // inSeconds sets limits that the third attempt, over TLS, keeps on a busy machine, too.
 func inSeconds(r *fetch.Request) { r.ConnectTimeout, r.HeaderTimeout = 4*time.Second, 4*time.Second }
 
-// TestRetry removes the toxic after the second failed attempt, so that the third succeeds.
+// TestRetry removes the toxic after the second failed attempt, so that the third succeeds, or keeps it, so
+// that the fetch ends with the failure of its last attempt.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, row := range []originRow{
@@ -27,63 +29,43 @@ func TestRetry(t *testing.T) {
 		{"limit_data in the body", toxic{"limit_data", down, ms("bytes", 30000), atOnce}, whole, nil, bodyCut(), bodyCut(), bodyCut()},
 	} {
 		for _, p := range row.protocols() {
-			t.Run(row.name+"/"+p.name, func(t *testing.T) {
-				t.Parallel()
-				l := newLink(t, p.listener)
-				r := l.request(row.path)
-				if row.change != nil {
-					row.change(r)
-				}
-				l.prepare(row.toxic)
-				var reported []attempt
-				out := l.client.Fetch(t.Context(), r, func(e fetch.Event) error {
-					f, ok := e.(fetch.AttemptFinished)
-					if !ok {
+			for _, removed := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, removed %t/%s", row.name, removed, p.name), func(t *testing.T) {
+					t.Parallel()
+					l := newLink(t, p.listener)
+					r := l.request(row.path)
+					switch {
+					case row.change != nil && removed:
+						row.change(r)
+					case row.change != nil:
+						r.ConnectTimeout, r.HeaderTimeout = 500*time.Millisecond, 300*time.Millisecond
+					}
+					l.prepare(row.toxic)
+					var reported []attempt
+					out := l.client.Fetch(t.Context(), r, func(e fetch.Event) error {
+						f, ok := e.(fetch.AttemptFinished)
+						if !ok {
+							return nil
+						}
+						if reported = append(reported, attemptOf(f)); len(reported) == 2 && removed {
+							l.remove()
+						}
 						return nil
+					})
+					bad := attempt{p.end.class, classify.Retry}
+					last, end := attempt{p.end.class, classify.AttemptsExhausted}, p
+					if removed {
+						last, end.end = attempt{classify.NoClass, classify.Done}, success()
 					}
-					if reported = append(reported, attemptOf(f)); len(reported) == 2 {
-						l.remove()
+					l.check(out, end)
+					if want := []attempt{bad, bad, last}; !slices.Equal(reported, want) || out.Attempts != 3 {
+						t.Errorf("%d attempts %v, want %v", out.Attempts, reported, want)
 					}
-					return nil
+					if f := out.Failure; f != nil && (!f.Retryable || out.StopReason != classify.AttemptsExhausted) {
+						t.Errorf("stopped for %s, failure %+v; want no attempt left, retryable", out.StopReason, f)
+					}
 				})
-				l.check(out, protocol{p.name, p.listener, p.version, success()})
-				bad := attempt{p.end.class, classify.Retry}
-				if want := []attempt{bad, bad, {classify.NoClass, classify.Done}}; !slices.Equal(reported, want) {
-					t.Errorf("attempts %v, want %v", reported, want)
-				}
-				if out.Attempts != 3 {
-					t.Errorf("%d attempts, want 3", out.Attempts)
-				}
-			})
-		}
-	}
-}
-
-// TestRetriesEnd keeps the toxic, so that the fetch ends with the failure of its last
-// attempt.
-func TestRetriesEnd(t *testing.T) {
-	t.Parallel()
-	for _, row := range []originRow{
-		{"reset_peer", toxic{"reset_peer", down, ms("timeout", 0), atOnce}, whole, nil, headReset(), handshake(), handshake()},
-		{"timeout for ever", toxic{"timeout", down, ms("timeout", 0), atOnce}, whole,
-			func(r *fetch.Request) { headSoon(r); r.ConnectTimeout = 500 * time.Millisecond }, headLate(), connectLate(), connectLate()},
-		{"limit_data in the body", toxic{"limit_data", down, ms("bytes", 30000), atOnce}, whole, nil, bodyCut(), bodyCut(), bodyCut()},
-	} {
-		for _, p := range row.protocols() {
-			t.Run(row.name+"/"+p.name, func(t *testing.T) {
-				t.Parallel()
-				l := newLink(t, p.listener)
-				r := l.request(row.path)
-				if row.change != nil {
-					row.change(r)
-				}
-				l.prepare(row.toxic)
-				out := l.client.Fetch(t.Context(), r, nil)
-				l.check(out, p)
-				if out.Attempts != 3 || out.StopReason != classify.AttemptsExhausted || out.Failure == nil || !out.Failure.Retryable {
-					t.Errorf("%d attempts, stopped for %s, failure %+v; want 3, no attempt left, retryable", out.Attempts, out.StopReason, out.Failure)
-				}
-			})
+			}
 		}
 	}
 }
