@@ -45,8 +45,18 @@ func TestMany(t *testing.T) {
 	})
 	all[7] = &pb.FetchRequest{Url: "no URL"}
 	all[8] = nil
+	all[1].EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
+	attempts := 0 // of one stream: one goroutine, and its end is awaited
+	told := func(request *pb.FetchRequest, m *pb.FetchResponse) {
+		if request != all[1] {
+			t.Errorf("an event of a request that asks for none: %v", m)
+		}
+		if m.GetAttemptFinished() != nil {
+			attempts++
+		}
+	}
 	seen := make(map[*pb.FetchRequest]bool)
-	for result, err := range r.client.Many(t.Context(), slices.Values(all), client.ManyOptions{Open: 16}) {
+	for result, err := range r.client.Many(t.Context(), slices.Values(all), client.ManyOptions{Open: 16, OnEvent: told}) {
 		if result == nil {
 			t.Fatalf("Many ended with %v", err)
 		}
@@ -69,8 +79,8 @@ func TestMany(t *testing.T) {
 			t.Errorf("request %d: %d bytes, %v; want %d", i, len(result.Outcome.GetInlineBody()), err, i)
 		}
 	}
-	if len(seen) != n {
-		t.Errorf("%d results, want %d", len(seen), n)
+	if len(seen) != n || attempts != 2 {
+		t.Errorf("%d results, and %d events of finished attempts; want %d and 2", len(seen), attempts, n)
 	}
 }
 
@@ -167,29 +177,6 @@ func done(tag string) *pb.FetchManyResponse {
 	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: success()}}}
 }
 
-func TestManyEvents(t *testing.T) {
-	r := newRig(t)
-	in, quiet := r.request("/s/told/503/200"), r.request("/s/quiet/503/200")
-	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
-	var attempts int // of one stream: one goroutine, and its end is awaited
-	for result, err := range r.client.Many(t.Context(), slices.Values([]*pb.FetchRequest{in, quiet}), client.ManyOptions{
-		OnEvent: func(request *pb.FetchRequest, m *pb.FetchResponse) {
-			if request != in {
-				t.Errorf("an event of a request that asks for none: %v", m)
-			}
-			if m.GetAttemptFinished() != nil {
-				attempts++
-			}
-		}}) {
-		if err != nil {
-			t.Errorf("%s: %v", result.Request.GetUrl(), err)
-		}
-	}
-	if attempts != 2 {
-		t.Errorf("%d events of finished attempts, want 2", attempts)
-	}
-}
-
 // TestManyLeft: leaving the loop cancels the fetches in flight.
 func TestManyLeft(t *testing.T) {
 	r := newRig(t)
@@ -275,43 +262,6 @@ func TestManyCancelledEarly(t *testing.T) {
 	<-left
 }
 
-// TestManyDraining: a draining service gets no further tasks, and the results that it still
-// sends are yielded.
-func TestManyDraining(t *testing.T) {
-	const drainAt = 3
-	calls := 0
-	f := &fake{many: func(s manyServer) error {
-		calls++ // the second is opened when the first one drains
-		first := calls == 1
-		for n := 1; ; n++ {
-			in, err := s.Recv()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			answer := done(in.GetTasks()[0].GetTag())
-			answer.Draining = first && n == drainAt
-			if first && n > drainAt {
-				t.Errorf("task %d was sent to a draining service", n)
-			}
-			if err := s.Send(answer); err != nil {
-				return err
-			}
-		}
-	}}
-	results := 0
-	for result, err := range f.client(t).Many(t.Context(), limited(10), client.ManyOptions{Open: 1}) {
-		if results++; err != nil {
-			t.Errorf("yields %v, %v; want no error", result, err)
-		}
-	}
-	if results != 10 || calls != 2 {
-		t.Errorf("%d results over %d streams, want 10 over 2", results, calls)
-	}
-}
-
 // TestManyRefused: the loop ends if no stream can be opened, or the service refuses it.
 func TestManyRefused(t *testing.T) {
 	for _, code := range []codes.Code{codes.OK, codes.Unavailable, codes.Unauthenticated, codes.ResourceExhausted} {
@@ -394,19 +344,6 @@ func limited(n int) iter.Seq[*pb.FetchRequest] {
 			if !yield(&pb.FetchRequest{Url: "http://origin.example/"}) {
 				return
 			}
-		}
-	}
-}
-
-// TestManyBroken: tasks without an outcome are an ErrContract.
-func TestManyBroken(t *testing.T) {
-	f := &fake{many: func(s manyServer) error {
-		_, err := s.Recv()
-		return err
-	}}
-	for result, err := range f.client(t).Many(t.Context(), limited(3), client.ManyOptions{}) {
-		if !errors.Is(err, client.ErrContract) {
-			t.Errorf("yields %v, %v; want ErrContract", result, err)
 		}
 	}
 }
