@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/url"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/text/encoding/charmap"
 
 	"fetchd/internal/cli"
 )
@@ -134,34 +131,6 @@ func TestMCPHostileURLs(t *testing.T) {
 	}
 	if n, redirects := target.Connections("http"), len(from.Requests("k")); n != 0 || redirects != 3 {
 		t.Errorf("%d connections were made after %d redirects, want none after 3", n, redirects)
-	}
-}
-
-// TestMCPWindows reads a page of 2 MiB in windows.
-func TestMCPWindows(t *testing.T) {
-	t.Parallel()
-	const size = 2 << 20
-	o := startOrigin(t)
-	s := startMCP(t.Context(), t, "--server", startServer(t))
-	var text strings.Builder
-	for text.Len() < 2*size {
-		result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"max_length": 300_000,
-			"start_index": utf8.RuneCountInString(text.String()), "url": o.URL("http", fmt.Sprintf("/s/k/200:size=%d,type=text%%2Fplain;charset=iso-8859-1/404", size))}})
-		if err != nil || result.IsError {
-			t.Fatalf("%v, %+v", err, result)
-		}
-		content, ok := result.Content[0].(*sdk.TextContent)
-		if !ok {
-			t.Fatalf("content %+v", result.Content[0])
-		}
-		text.WriteString(content.Text)
-		if note, ok := result.Content[1].(*sdk.TextContent); !ok || strings.Contains(note.Text, "This is the end.") {
-			break
-		}
-	}
-	want, err := charmap.Windows1252.NewDecoder().Bytes(o.Body(size)) // what browsers read as ISO-8859-1
-	if err != nil || text.String() != string(want) || len(o.Requests("k")) != 1 {
-		t.Errorf("%d bytes after %d requests, want %d after 1", text.Len(), len(o.Requests("k")), len(want))
 	}
 }
 
