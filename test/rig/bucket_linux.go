@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"fetchd/test/need"
@@ -12,8 +13,8 @@ import (
 
 // The credentials for a [Bucket].
 const (
-	BucketKeyID  = "id"
-	BucketSecret = "secret"
+	BucketKeyID  = "the-access-key-of-the-tests"
+	BucketSecret = "the-secret-key-of-the-tests-5f2c9"
 )
 
 // Bucket is an S3 server with one bucket, whose objects are the files of a folder. It can be
@@ -44,12 +45,17 @@ func NewBucket(ctx context.Context, t testing.TB, name string) *Bucket {
 func (b *Bucket) Start(ctx context.Context) {
 	b.Helper()
 	var err error
-	b.process, err = Start([]string{b.program, "--quiet", "--port", b.Address, "--region", "us-east-1", "posix", filepath.Dir(b.Dir)},
+	b.process, err = Start([]string{b.program, "--quiet", "--keep-alive", "--port", b.Address, "--region", "us-east-1", "posix", filepath.Dir(b.Dir)},
 		[]string{"ROOT_ACCESS_KEY=" + BucketKeyID, "ROOT_SECRET_KEY=" + BucketSecret}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	Until(ctx, b, "the bucket can be reached", func() bool {
+		select {
+		case <-b.process.Gone:
+			b.Fatalf("versitygw has ended: %s", b.process.State)
+		default:
+		}
 		conn, err := net.Dial("tcp", b.Address)
 		if err != nil {
 			return false
@@ -58,10 +64,11 @@ func (b *Bucket) Start(ctx context.Context) {
 	})
 }
 
-// Stop stops the server. Connections to it are refused then.
+// Stop kills the server. Connections to it are refused then.
 func (b *Bucket) Stop() {
 	if b.process != nil {
-		b.process.Stop()
+		b.process.Signal(syscall.SIGKILL)
+		<-b.process.Gone
 		b.process = nil
 	}
 }

@@ -7,16 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -26,93 +21,27 @@ import (
 	"fetchd/test/rig"
 )
 
-const (
-	region    = "us-east-1"
-	bucket    = "bodies"
-	accessKey = "the-access-key-of-the-tests"
-	secretKey = "the-secret-key-of-the-tests-5f2c9"
-)
+// bucket is the name of the bucket of each [server].
+const bucket = "bodies"
 
-// program returns the path of versitygw, and builds it if it is missing.
-var program = sync.OnceValues(func() (string, error) {
-	folder, err := exec.Command("../../.ci/tools", "versitygw").Output()
-	return filepath.Join(strings.TrimSpace(string(folder)), "versitygw"), err
-})
-
-// server is an S3 server with one bucket. It can be stopped and started again.
+// server is an S3 server with one bucket.
 type server struct {
-	*testing.T
-	address, dir string
-	process      *rig.Process
-	client       *s3.Client
+	*rig.Bucket
+	client *s3.Client
 }
 
 func newServer(ctx context.Context, t *testing.T) *server {
 	t.Helper()
-	s := &server{T: t, dir: t.TempDir()}
-	t.Cleanup(func() {
-		if s.process != nil {
-			s.stop()
-		}
-	})
-	for try := 1; ; try++ {
-		s.address = rig.FreeAddress(t, "127.0.0.1")
-		s.client = s3.New(s3.Options{
-			Region: region, BaseEndpoint: aws.String("http://" + s.address), UsePathStyle: true,
-			Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
-		})
-		s.start(ctx)
-		_, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(bucket)})
-		if err == nil {
-			return s
-		}
-		if try == 3 {
-			t.Fatal(err)
-		}
-		t.Logf("another test has taken the port: %v", err)
-		s.stop()
-	}
-}
-
-func (s *server) start(ctx context.Context) {
-	s.Helper()
-	path, err := program()
-	if err != nil {
-		s.Fatalf("versitygw cannot be built: %v", err)
-	}
-	s.process, err = rig.Start([]string{path, "--quiet", "--keep-alive", "--port", s.address, "--region", region, "posix", s.dir},
-		[]string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secretKey, "HOME=" + s.dir}, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	rig.Until(ctx, s, "versitygw listens", func() bool {
-		select {
-		case <-s.process.Gone:
-			s.Fatalf("versitygw has ended: %s", s.process.State)
-		default:
-		}
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.address)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
+	b := rig.NewBucket(ctx, t, bucket)
+	return &server{b, s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://" + b.Address), UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider(rig.BucketKeyID, rig.BucketSecret, ""),
+	})}
 }
 
 // entry returns a store at the server, without a link between them.
 func (s *server) entry(prefix string) entry {
-	return entry{
-		URL:         fmt.Sprintf("s3://%s?endpoint=http://%s&region=%s&use_path_style=true", bucket, s.address, region),
-		Prefix:      prefix,
-		AccessKeyID: accessKey, SecretAccessKey: secretKey,
-	}
-}
-
-// stop kills the server, so that connections to it are refused.
-func (s *server) stop() {
-	s.process.Signal(syscall.SIGKILL)
-	<-s.process.Gone
-	s.process = nil
+	return entry{URL: "s3://" + s.Query(s.Address), Prefix: prefix, AccessKeyID: rig.BucketKeyID, SecretAccessKey: rig.BucketSecret}
 }
 
 // objects returns the sizes of the visible objects by key.
@@ -139,7 +68,7 @@ func (s *server) digest(ctx context.Context, key string) string {
 		s.Fatalf("read %s: %v", key, err)
 	}
 	defer object.Body.Close()
-	return digestOf(s.T, object.Body)
+	return digestOf(s, object.Body)
 }
 
 // unfinished returns the keys of the multipart uploads that were neither completed nor aborted.
@@ -221,7 +150,7 @@ func (d directory) digest(t *testing.T, key string) string {
 	return digestOf(t, file)
 }
 
-func digestOf(t *testing.T, r io.Reader) string {
+func digestOf(t testing.TB, r io.Reader) string {
 	t.Helper()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, r); err != nil {

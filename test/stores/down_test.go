@@ -75,7 +75,7 @@ func TestDown(t *testing.T) {
 	}), options{})
 	o.wantWorking(ctx, "down", "other", "folder")
 
-	down.stop()
+	down.Stop()
 	for i := range failures {
 		o.wantUp(ctx, "down", 1)
 		out, took, requests := o.fetch(ctx, "down")
@@ -95,7 +95,7 @@ func TestDown(t *testing.T) {
 	o.wantWorking(ctx, "other", "folder")
 
 	back := time.Now()
-	down.start(ctx)
+	down.Start(ctx)
 	waiting, cancel := context.WithTimeout(ctx, 2*pause+10*time.Second)
 	defer cancel()
 	before := o.fetches

@@ -49,7 +49,7 @@ func newFront(t *testing.T, s *server) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{address: l.Addr().String(), server: s.address, lanes: make(map[string]*lane)}
+	f := &front{address: l.Addr().String(), server: s.Address, lanes: make(map[string]*lane)}
 	h := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = h.Serve(l) })
@@ -85,7 +85,7 @@ func (f *front) lane(t *testing.T, prefix string) *lane {
 // store returns the store of the lane, which is at s.
 func (l *lane) store(s *server) entry {
 	e := s.entry(l.prefix)
-	e.URL = strings.Replace(e.URL, s.address, l.link.Addr().String(), 1)
+	e.URL = strings.Replace(e.URL, s.Address, l.link.Addr().String(), 1)
 	return e
 }
 

@@ -36,7 +36,7 @@ func TestSecrets(t *testing.T) {
 	refused := s.entry("wrong") // the environment and the profile have the right key
 	refused.SecretAccessKey = wrong
 	nowhere := s.entry("nowhere")
-	nowhere.URL = strings.Replace(nowhere.URL, s.address, rig.FreeAddress(t, "127.0.0.1"), 1)
+	nowhere.URL = strings.Replace(nowhere.URL, s.Address, rig.FreeAddress(t, "127.0.0.1"), 1)
 	missing := s.entry("missing")
 	missing.URL = strings.Replace(missing.URL, bucket, "no-such-bucket", 1)
 	stores := map[string]entry{"right": s.entry("right"), "wrong": refused, "nowhere": nowhere, "missing": missing}
@@ -82,7 +82,7 @@ func TestSecrets(t *testing.T) {
 	if said.Len() < 10_000 || !strings.Contains(p.log.String(), `"level":"DEBUG"`) && !strings.Contains(p.log.String(), "fetch finished") {
 		t.Errorf("fetchd said only %d bytes, the log is\n%.1000s", said.Len(), p.log.String())
 	}
-	wantNoSecret(t, said.String(), secretKey, wrong)
+	wantNoSecret(t, said.String(), rig.BucketSecret, wrong)
 	t.Logf("no secret in %d bytes of outcomes, events, metrics and log; %d requests to a metadata service or another endpoint", said.Len(), asked.Load())
 }
 
@@ -98,7 +98,7 @@ func foreignCredentials(t *testing.T) (env []string, asked *atomic.Int64) {
 	}))
 	t.Cleanup(trap.Close)
 	home := t.TempDir()
-	profile := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", accessKey, secretKey)
+	profile := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", rig.BucketKeyID, rig.BucketSecret)
 	for name, text := range map[string]string{"credentials": profile, "config": "[default]\nregion = eu-north-1\nendpoint_url = " + trap.URL + "\n"} {
 		if err := os.MkdirAll(filepath.Join(home, ".aws"), 0o700); err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func foreignCredentials(t *testing.T) (env []string, asked *atomic.Int64) {
 		}
 	}
 	return []string{
-		"HOME=" + home, "AWS_PROFILE=default", "AWS_ACCESS_KEY_ID=" + accessKey, "AWS_SECRET_ACCESS_KEY=" + secretKey,
+		"HOME=" + home, "AWS_PROFILE=default", "AWS_ACCESS_KEY_ID=" + rig.BucketKeyID, "AWS_SECRET_ACCESS_KEY=" + rig.BucketSecret,
 		"AWS_REGION=eu-north-1", "AWS_ENDPOINT_URL=" + trap.URL, "AWS_ENDPOINT_URL_S3=" + trap.URL,
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT=" + trap.URL, "AWS_CONTAINER_CREDENTIALS_FULL_URI=" + trap.URL + "/get-credentials",
 	}, asked
