@@ -6,9 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,9 +20,8 @@ func TestMain(m *testing.M) { rig.Main(m, "fetchd") }
 // process is the shipped service as a process, and an origin that it may reach.
 type process struct {
 	*testing.T
-	*rig.Process
+	*rig.Fetchd
 	origin   *origin.Origin
-	addr     string
 	finished atomic.Int64 // fetches that have ended, by the log
 }
 
@@ -33,35 +29,17 @@ type process struct {
 func start(ctx context.Context, t *testing.T, env ...string) *process {
 	t.Helper()
 	p := &process{T: t, origin: rig.Origin(t)}
-	authority := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(authority, p.origin.CAPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "", "--egress-allow-cidr", "127.0.0.0/8",
-		"--egress-ca-file", authority, "--max-fetches", "11635", "--memory-budget", "1073741824", // of these slots a single caller gets 10,000
-		"--max-connections-per-caller", "2000", "--drain-time", "2s"}
-	for _, name := range []string{"http", "https", "h2fault"} {
-		_, port, err := net.SplitHostPort(p.origin.Addr(name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, "--egress-allow-port", port)
-	}
-	var err error
-	p.Process, err = rig.Start(args, append(env, "GODEBUG=gctrace=1"), func(line []byte) {
-		if bytes.Contains(line, []byte(`"msg":"fetch finished"`)) {
-			p.finished.Add(1)
-		}
+	p.Fetchd = rig.StartFetchd(ctx, t, rig.FetchdOptions{
+		Args: append(rig.Reach(t, []string{"http", "https", "h2fault"}, p.origin),
+			"--max-fetches", "11635", "--memory-budget", "1073741824", // of these slots a single caller gets 10,000
+			"--max-connections-per-caller", "2000", "--drain-time", "2s"),
+		Env: append(env, "GODEBUG=gctrace=1"),
+		Line: func(line []byte) {
+			if bytes.Contains(line, []byte(`"msg":"fetch finished"`)) {
+				p.finished.Add(1)
+			}
+		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
-	at, err := p.Serving(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.addr = at.GRPC
 	return p
 }
 
@@ -100,7 +78,7 @@ func (p *process) dial(n int) []pb.FetchServiceClient {
 	p.Helper()
 	clients := make([]pb.FetchServiceClient, n)
 	for i := range clients {
-		clients[i] = pb.NewFetchServiceClient(rig.Dial(p, p.addr))
+		clients[i] = pb.NewFetchServiceClient(rig.Dial(p, p.GRPC))
 	}
 	return clients
 }

@@ -75,7 +75,7 @@ func (i *idle) goroutines(ctx context.Context) int {
 	i.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+i.metrics+"/metrics", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+i.HTTP+"/metrics", http.NoBody)
 	if err != nil {
 		i.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestOverload(t *testing.T) {
 	p := newService(t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(slots))
 	var clients []pb.FetchServiceClient
 	for range 4 {
-		clients = append(clients, pb.NewFetchServiceClient(rig.Dial(t, p.addr)))
+		clients = append(clients, pb.NewFetchServiceClient(rig.Dial(t, p.GRPC)))
 	}
 	new(offered).closed(ctx, clients, o, time.Second) // opens the connections
 	const least = 0.8 * places / float64(takes/time.Millisecond) * 1000

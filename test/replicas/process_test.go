@@ -4,9 +4,6 @@ package replicas
 
 import (
 	"context"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -22,65 +19,32 @@ type service struct {
 	*testing.T
 	args []string
 	env  []string
+	http string // address of the HTTP API; empty: none, because all replicas would use the same port
 }
-
-// listeners are the listeners of the origin from which the tests fetch.
-var listeners = []string{"http", "http-other", "https", "https1", "h2fault", "refused"}
 
 func newService(t *testing.T, origins ...*origin.Origin) *service {
 	t.Helper()
-	s := &service{T: t, args: []string{"--egress-allow-cidr", "127.0.0.0/8"}}
-	var authorities []byte
-	for _, o := range origins {
-		authorities = append(authorities, o.CAPEM()...)
-		for _, name := range listeners {
-			_, port, err := net.SplitHostPort(o.Addr(name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.args = append(s.args, "--egress-allow-port", port)
-		}
-	}
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, authorities, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.args = append(s.args, "--egress-ca-file", file)
-	return s
+	return &service{T: t, args: rig.Reach(t, []string{"http", "http-other", "https", "https1", "h2fault", "refused"}, origins...)}
 }
 
 // process is one run of the service.
 type process struct {
 	*testing.T
-	*rig.Process
-	addr    string
-	metrics string // address of the HTTP API, if it is open
+	*rig.Fetchd
 	started time.Time
 }
 
 // start runs the service at address until the test ends, and waits until it serves.
 func (s *service) start(ctx context.Context, address string, args ...string) *process {
 	s.Helper()
-	if !slices.Contains(args, "--http-addr") {
-		args = append(args, "--http-addr=") // all replicas would use the same default port
-	}
 	p := &process{T: s.T}
-	var err error
-	p.Process, err = rig.Start(slices.Concat([]string{rig.Program("fetchd"), "--grpc-addr", address}, s.args, args), s.env, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		p.Stop()
-		if p.Failure != "" {
-			p.Errorf("the service at %s logged: %s", p.addr, p.Failure)
+	s.Cleanup(func() { // after its end
+		if p.Fetchd != nil && p.Failure != "" {
+			p.Errorf("the service at %s logged: %s", address, p.Failure)
 		}
 	})
-	at, err := p.Serving(ctx)
-	if err != nil {
-		s.Fatalf("the service at %s: %v", address, err)
-	}
-	p.addr, p.metrics, p.started = at.GRPC, at.HTTP, time.Now()
+	p.Fetchd = rig.StartFetchd(ctx, s, rig.FetchdOptions{GRPC: address, HTTP: s.http, Args: slices.Concat(s.args, args), Env: s.env})
+	p.started = time.Now()
 	return p
 }
 
@@ -89,7 +53,7 @@ func (p *process) exit(ctx context.Context) int {
 	p.Helper()
 	code, err := p.ExitCode(ctx)
 	if err != nil {
-		p.Fatalf("the service at %s: %v", p.addr, err)
+		p.Fatalf("the service at %s: %v", p.GRPC, err)
 	}
 	return code
 }

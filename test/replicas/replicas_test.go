@@ -69,7 +69,7 @@ func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*p
 	t.Helper()
 	for _, host := range hosts {
 		p := s.start(ctx, rig.FreeAddress(t, host), "--drain-time", "10s")
-		replicas, addresses = append(replicas, p), append(addresses, p.addr)
+		replicas, addresses = append(replicas, p), append(addresses, p.GRPC)
 	}
 	return replicas, addresses
 }
@@ -84,8 +84,8 @@ func startFleet(ctx context.Context, t *testing.T, config string) *fleet {
 	f.load = startLoad(ctx, f.caller, o, workers)
 	t.Cleanup(func() { f.load.finish() })
 	for _, p := range f.replicas {
-		if _, err := f.load.serves(ctx, p.addr, time.Time{}); err != nil {
-			t.Fatalf("no fetch goes to %s: %v", p.addr, err)
+		if _, err := f.load.serves(ctx, p.GRPC, time.Time{}); err != nil {
+			t.Fatalf("no fetch goes to %s: %v", p.GRPC, err)
 		}
 	}
 	return f
@@ -108,19 +108,19 @@ func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	f.Helper()
 	wait.For(ctx, steadyBefore)
 	p := f.replicas[i]
-	r := fault{signal: sig, replica: p.addr, at: p.Signal(sig)}
+	r := fault{signal: sig, replica: p.GRPC, at: p.Signal(sig)}
 	r.code = p.exit(ctx)
 	r.gone = p.EndedAt
-	if err := wait.Until(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.addr).After(r.at) }); err != nil {
-		f.Fatalf("the client does not notice that %s is gone: %v", p.addr, err)
+	if err := wait.Until(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.GRPC).After(r.at) }); err != nil {
+		f.Fatalf("the client does not notice that %s is gone: %v", p.GRPC, err)
 	}
-	r.lost = f.caller.lostAt(p.addr)
+	r.lost = f.caller.lostAt(p.GRPC)
 	wait.For(ctx, away)
-	f.replicas[i] = f.service.start(ctx, p.addr, "--drain-time", "10s")
+	f.replicas[i] = f.service.start(ctx, p.GRPC, "--drain-time", "10s")
 	r.returned = f.replicas[i].started
-	loaded, err := f.load.serves(ctx, p.addr, r.returned)
+	loaded, err := f.load.serves(ctx, p.GRPC, r.returned)
 	if err != nil {
-		f.Fatalf("%s is back but gets no load: %v", p.addr, err)
+		f.Fatalf("%s is back but gets no load: %v", p.GRPC, err)
 	}
 	r.loaded = loaded
 	f.Logf("%s: the process ended after %v, the client noticed after %v; after the restart it had load again after %v", sig,
@@ -175,7 +175,7 @@ func (f *fleet) judgeShares(calls []fetched, from time.Time) {
 		}
 	}
 	for _, p := range f.replicas {
-		f.Logf("%s served %d of the last %d fetches", p.addr, shares[p.addr], all)
-		rig.AtLeast(f.T, "fetches of "+p.addr, shares[p.addr], all/5)
+		f.Logf("%s served %d of the last %d fetches", p.GRPC, shares[p.GRPC], all)
+		rig.AtLeast(f.T, "fetches of "+p.GRPC, shares[p.GRPC], all/5)
 	}
 }

@@ -44,11 +44,11 @@ func TestSoak(t *testing.T) {
 	// no idle connections in either look.
 	first, second := rig.Origin(t), rig.Origin(t)
 	s := newService(t, first, second)
-	s.env = []string{"GODEBUG=gctrace=1"} // reports the live heap
-	p := s.start(ctx, "127.0.0.1:0", "--max-connections-per-caller", "2000", "--http-addr", "127.0.0.1:0")
-	i := &idle{process: p, probe: pb.NewFetchServiceClient(rig.Dial(t, p.addr))}
+	s.http, s.env = "127.0.0.1:0", []string{"GODEBUG=gctrace=1"} // reports the live heap
+	p := s.start(ctx, "127.0.0.1:0", "--max-connections-per-caller", "2000")
+	i := &idle{process: p, probe: pb.NewFetchServiceClient(rig.Dial(t, p.GRPC))}
 
-	warm := &soak{T: t, addr: p.addr, origin: first}
+	warm := &soak{T: t, addr: p.GRPC, origin: first}
 	warm.crowd(ctx)
 	warm.run(ctx, warming)
 	_ = first.Close() // it always returns nil
@@ -56,7 +56,7 @@ func TestSoak(t *testing.T) {
 	before := i.look(ctx)
 	t.Logf("before: %s", before)
 
-	main := &soak{T: t, addr: p.addr, origin: second}
+	main := &soak{T: t, addr: p.GRPC, origin: second}
 	used, began := p.cpu(), time.Now()
 	main.run(ctx, duration)
 	t.Logf("%d calls in %v, the service used %v of CPU time: %s", main.total(), time.Since(began).Round(time.Second), p.cpu()-used, main)

@@ -70,9 +70,9 @@ func TestDown(t *testing.T) {
 	const failures, pause = 5, 5 * time.Second // of the breaker
 	down, other := newServer(ctx, t), newServer(ctx, t)
 	o := &outage{T: t, site: newSite(t)}
-	o.service = start(ctx, t, o.site.Origin, writeStores(t, map[string]entry{
+	o.service = start(ctx, t, o.site.Origin, rig.StoresFile(t, map[string]entry{
 		"down": down.entry("a"), "other": other.entry("a"), "folder": {URL: "file://" + t.TempDir()},
-	}), options{})
+	}), rig.FetchdOptions{})
 	o.wantWorking(ctx, "down", "other", "folder")
 
 	down.Stop()

@@ -63,7 +63,7 @@ func TestEnds(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 5*time.Minute)
 	o, p := newSite(t), newPlaces(ctx, t)
-	s := start(ctx, t, o.Origin, writeStores(t, p.entries), options{args: []string{"--drain-time", "500ms"}})
+	s := start(ctx, t, o.Origin, rig.StoresFile(t, p.entries), rig.FetchdOptions{Args: []string{"--drain-time", "500ms"}})
 	const stalls = ",stall=13000000"
 	for i, row := range []struct {
 		name  string
@@ -123,7 +123,7 @@ func TestOriginBreaks(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 5*time.Minute)
 	o, p := newSite(t), newPlaces(ctx, t)
-	s := start(ctx, t, o.Origin, writeStores(t, p.entries), options{})
+	s := start(ctx, t, o.Origin, rig.StoresFile(t, p.entries), rig.FetchdOptions{})
 	first, second := body{24 << 20, 8}, body{threeParts, 16}
 	const tag, other = `,etag=%22v1%22,range`, `,etag=%22v2%22,range`
 	for key, row := range map[string]struct {

@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 		entries[r.prefix] = r.store(s)
 	}
 	// Half of the rows wait for a stall. The budget holds their parts.
-	p := start(ctx, t, o.Origin, writeStores(t, entries), options{args: []string{"--memory-budget", "2147483648"}})
+	p := start(ctx, t, o.Origin, rig.StoresFile(t, entries), rig.FetchdOptions{Args: []string{"--memory-budget", "2147483648"}})
 	began := time.Now()
 	t.Run("rows", func(t *testing.T) {
 		p := p.in(t)
@@ -223,7 +223,7 @@ func (r *faultRow) wantFailure(t *testing.T, out *pb.FetchOutcome, got string) {
 // clean runs fetchd clean for the stores.
 func clean(ctx context.Context, t *testing.T, entries map[string]entry) {
 	t.Helper()
-	p, err := rig.Start([]string{rig.Program("fetchd"), "clean", "--stores-file", writeStores(t, entries), "--older-than", "0s"}, nil, nil)
+	p, err := rig.Start([]string{rig.Program("fetchd"), "clean", "--stores-file", rig.StoresFile(t, entries), "--older-than", "0s"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,12 +76,12 @@ func TestKill(t *testing.T) {
 	o, s, folder := newSite(t), newServer(ctx, t), directory(t.TempDir())
 	l := newFront(t, s).lane(t, "kill")
 	entries := map[string]entry{"bucket": l.store(s), "folder": {URL: "file://" + string(folder)}}
-	stores := writeStores(t, entries)
+	stores := rig.StoresFile(t, entries)
 	all := newLedger()
 	sizes := []int64{0, 1, 100_000, onePart, 5 << 20, 5<<20 + 1, threeParts, 24 << 20, 64 << 20}
 	files := 0 // left by all kills; the next start removes them
 	for i := range kills {
-		p := start(ctx, t, o.Origin, stores, options{})
+		p := start(ctx, t, o.Origin, stores, rig.FetchdOptions{})
 		var callers sync.WaitGroup
 		// Two bodies stop in the middle, so that every kill is in mid-body.
 		for _, store := range []string{"bucket", "folder"} {

@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 		}
 	})
 	o, s := newSite(t), newServer(ctx, t)
-	p := start(ctx, t, o.Origin, writeStores(t, map[string]entry{"large": s.entry("large")}), options{cgroup: group})
+	p := start(ctx, t, o.Origin, rig.StoresFile(t, map[string]entry{"large": s.entry("large")}), rig.FetchdOptions{Cgroup: group})
 
 	// The bodies of concurrent fetches differ, so that a mixed up part would be noticed.
 	bodies := make([]body, 8)
@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		_ = wait.Until(watching, 100*time.Millisecond, func() bool {
-			if now, err := rig.Metrics(watching, p.http); err == nil {
+			if now, err := rig.Metrics(watching, p.HTTP); err == nil {
 				charged, budget = max(charged, int64(now["fetchd_memory_bytes"])), int64(now["fetchd_memory_budget_bytes"])
 			}
 			if now, err := group.Used(); err == nil {

@@ -6,16 +6,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -54,27 +52,11 @@ type entry struct {
 	SecretAccessKey string   `yaml:"secret-access-key,omitempty"`
 }
 
-// writeStores writes the file of --stores-file and returns its path.
-func writeStores(t *testing.T, stores map[string]entry) string {
-	t.Helper()
-	text, err := yaml.Marshal(map[string]any{"stores": stores})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "stores.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // service is one fetchd.
 type service struct {
 	*testing.T
-	*rig.Process
+	*rig.Fetchd
 	client pb.FetchServiceClient
-	http   string
-	log    *rig.Log
 }
 
 // in returns s for a subtest.
@@ -84,43 +66,18 @@ func (s *service) in(t *testing.T) *service {
 	return &c
 }
 
-// options are the unusual properties of a service.
-type options struct {
-	args, env []string
-	cgroup    *rig.Cgroup
-}
-
-// start runs fetchd with the stores until the test ends.
-func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, opt options) *service {
+// start runs fetchd with a file of stores until the test ends.
+func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, opt rig.FetchdOptions) *service {
 	t.Helper()
-	_, port, err := net.SplitHostPort(o.Addr("http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &service{T: t, log: new(rig.Log)}
-	args := append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
-		"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port, "--stores-file", stores}, opt.args...)
-	if opt.cgroup != nil {
-		args = opt.cgroup.Command(args...)
-	}
-	s.Process, err = rig.Start(args, opt.env, s.log.Add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	at, err := s.Serving(ctx)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, s.log.String())
-	}
-	s.http = at.HTTP
-	s.client = pb.NewFetchServiceClient(rig.Dial(t, at.GRPC))
-	return s
+	opt.HTTP, opt.Args = "127.0.0.1:0", slices.Concat(rig.Reach(t, []string{"http"}, o), []string{"--stores-file", stores}, opt.Args)
+	f := rig.StartFetchd(ctx, t, opt)
+	return &service{t, f, pb.NewFetchServiceClient(rig.Dial(t, f.GRPC))}
 }
 
 // metrics reads the metrics, as they are now.
 func (s *service) metrics(ctx context.Context) map[string]float64 {
 	s.Helper()
-	values, err := rig.FreshMetrics(ctx, s.http)
+	values, err := rig.FreshMetrics(ctx, s.HTTP)
 	if err != nil {
 		s.Fatalf("read the metrics: %v", err)
 	}

@@ -40,8 +40,8 @@ func TestSecrets(t *testing.T) {
 	missing := s.entry("missing")
 	missing.URL = strings.Replace(missing.URL, bucket, "no-such-bucket", 1)
 	stores := map[string]entry{"right": s.entry("right"), "wrong": refused, "nowhere": nowhere, "missing": missing}
-	path := writeStores(t, stores)
-	p := start(ctx, t, o.Origin, path, options{env: env, args: []string{"--log-level", "debug", "--http-addr", "127.0.0.1:0"}})
+	path := rig.StoresFile(t, stores)
+	p := start(ctx, t, o.Origin, path, rig.FetchdOptions{Env: env, Args: []string{"--log-level", "debug"}})
 
 	var said strings.Builder
 	b := body{threeParts, 8}
@@ -70,7 +70,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	for _, page := range []string{"/metrics", "/healthz", "/openapi.json"} {
-		said.WriteString(get(ctx, t, "http://"+p.http+page))
+		said.WriteString(get(ctx, t, "http://"+p.HTTP+page))
 	}
 	config, err := rig.Start([]string{rig.Program("fetchd"), "config", "--stores-file", path}, env, func(line []byte) { said.Write(line) })
 	if err != nil {
@@ -78,9 +78,9 @@ func TestSecrets(t *testing.T) {
 	}
 	<-config.Gone
 	p.Stop()
-	said.WriteString(p.log.String())
-	if said.Len() < 10_000 || !strings.Contains(p.log.String(), `"level":"DEBUG"`) && !strings.Contains(p.log.String(), "fetch finished") {
-		t.Errorf("fetchd said only %d bytes, the log is\n%.1000s", said.Len(), p.log.String())
+	said.WriteString(p.Logged.String())
+	if said.Len() < 10_000 || !strings.Contains(p.Logged.String(), `"level":"DEBUG"`) && !strings.Contains(p.Logged.String(), "fetch finished") {
+		t.Errorf("fetchd said only %d bytes, the log is\n%.1000s", said.Len(), p.Logged.String())
 	}
 	wantNoSecret(t, said.String(), rig.BucketSecret, wrong)
 	t.Logf("no secret in %d bytes of outcomes, events, metrics and log; %d requests to a metadata service or another endpoint", said.Len(), asked.Load())

@@ -115,7 +115,7 @@ func TestHostile(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"add", "--db", db, "--input", list},
-		{"run", "--db", db, "--server", s.address, "--warc", "archive", "--outcomes", "-", "--delay", "1ms", "--accept", "any", "--max-url-retries", "0", "--ignore-robots",
+		{"run", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", "-", "--delay", "1ms", "--accept", "any", "--max-url-retries", "0", "--ignore-robots",
 			"--keep-header", "X-A", "--log-level", "debug"},
 		{"export", "--db", db, "--what", "fetches"}, {"export", "--db", db, "--format", "csv", "--what", "fetches"}, {"export", "--db", db},
 		{"status", "--db", db, "--classes"}, {"why", "--db", db, urls[0]},
@@ -124,11 +124,11 @@ func TestHostile(t *testing.T) {
 	}
 	for i, u := range urls {
 		if i%pick(7, 1) == 0 { // a process takes a moment
-			wantClean(ctx, t, rig.Program("fetchctl"), "get", "--server", s.address, "--record", "archive", u)
+			wantClean(ctx, t, rig.Program("fetchctl"), "get", "--server", s.GRPC, "--record", "archive", u)
 		}
 	}
 	files := s.stopped(dir)
-	wantText(t, "fetchd's log", s.log.String(), "\n")
+	wantText(t, "fetchd's log", s.Logged.String(), "\n")
 	records := newChecker(t).read(ctx, t, files...)
 	wantClean(ctx, t, rig.Program("fetchctl"), append([]string{"warc", "check"}, files...)...)
 	wantClean(ctx, t, rig.Program("fetchctl"), append([]string{"warc", "index"}, files...)...)

@@ -9,11 +9,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
@@ -48,48 +46,18 @@ type entry struct {
 	SecretAccessKey string   `yaml:"secret-access-key,omitempty"`
 }
 
-// storesFile writes the file of --stores-file, with one store: archive.
-func storesFile(t *testing.T, e entry) string {
-	t.Helper()
-	text, err := yaml.Marshal(map[string]any{"stores": map[string]entry{"archive": e}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "stores.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // service is one fetchd.
 type service struct {
 	*testing.T
-	*rig.Process
-	address string
-	client  *client.Client
-	log     rig.Log
+	*rig.Fetchd
+	client *client.Client
 }
 
 // start runs a fetchd with the store archive until the test ends. args are further flags.
 func start(ctx context.Context, t *testing.T, archive entry, args ...string) *service {
 	t.Helper()
-	s := &service{T: t}
-	args = append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "",
-		"--egress-allow-cidr", "127.0.0.0/8", "--stores-file", storesFile(t, archive)}, args...)
-	var err error
-	s.Process, err = rig.Start(args, nil, s.log.Add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	at, err := s.Serving(ctx)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, s.log.String())
-	}
-	s.address = at.GRPC
-	s.client = client.New(rig.Dial(t, at.GRPC, client.DialOptions()...))
-	return s
+	f := rig.StartFetchd(ctx, t, rig.FetchdOptions{Args: append(args, "--egress-allow-cidr", "127.0.0.0/8", "--stores-file", rig.StoresFile(t, map[string]entry{"archive": archive}))})
+	return &service{t, f, client.New(rig.Dial(t, f.GRPC, client.DialOptions()...))}
 }
 
 // request returns a request that is recorded.

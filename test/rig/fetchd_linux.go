@@ -1,0 +1,93 @@
+package rig
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"fetchd/conformance/origin"
+)
+
+// Fetchd is a fetchd as it ships, in its own process.
+type Fetchd struct {
+	*Process
+	Addresses
+	Logged Log
+}
+
+// FetchdOptions are the properties of a [Fetchd]. The zero value has none.
+type FetchdOptions struct {
+	Args, Env  []string
+	GRPC, HTTP string // addresses; by default a free port for gRPC, and no HTTP API
+	Cgroup     *Cgroup
+	Line       func([]byte) // as for [Start]
+}
+
+// StartFetchd starts a fetchd until the test ends, and waits until it serves.
+func StartFetchd(ctx context.Context, t testing.TB, o FetchdOptions) *Fetchd {
+	t.Helper()
+	if o.GRPC == "" {
+		o.GRPC = "127.0.0.1:0"
+	}
+	args := slices.Concat([]string{Program("fetchd"), "--grpc-addr", o.GRPC, "--http-addr", o.HTTP}, o.Args)
+	if o.Cgroup != nil {
+		args = o.Cgroup.Command(args...)
+	}
+	f := new(Fetchd)
+	var err error
+	if f.Process, err = Start(args, o.Env, func(line []byte) {
+		f.Logged.Add(line)
+		if o.Line != nil {
+			o.Line(line)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Stop)
+	if f.Addresses, err = f.Serving(ctx); err != nil {
+		t.Fatalf("%v\n%s", err, f.Logged.String())
+	}
+	return f
+}
+
+// Reach returns the flags with which a fetchd reaches listeners of origins, and trusts their authorities.
+func Reach(t testing.TB, listeners []string, origins ...*origin.Origin) []string {
+	t.Helper()
+	args := []string{"--egress-allow-cidr", "127.0.0.0/8"}
+	var authorities []byte
+	for _, o := range origins {
+		authorities = append(authorities, o.CAPEM()...)
+		for _, name := range listeners {
+			_, port, err := net.SplitHostPort(o.Addr(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--egress-allow-port", port)
+		}
+	}
+	return append(args, "--egress-ca-file", file(t, "ca.pem", authorities))
+}
+
+// StoresFile writes a file of --stores-file with stores by name, and returns its path.
+func StoresFile[T any](t testing.TB, stores map[string]T) string {
+	t.Helper()
+	text, err := yaml.Marshal(map[string]any{"stores": stores})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file(t, "stores.yaml", text)
+}
+
+func file(t testing.TB, name string, text []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
