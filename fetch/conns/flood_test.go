@@ -2,6 +2,7 @@ package conns_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -36,16 +37,16 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// flood is an origin that speaks HTTP/2 and sends frames without end after each response.
+// flood is an origin that speaks HTTP/2 and sends frames without end after a response, or in its place.
 type flood struct {
 	endStream bool // the head ends the stream; else the client does
+	headless  bool // there is no head
 	record    int  // bytes of a TLS record; 0: that of a frame
 	frame     func(*http2.Framer) error
 
-	answered chan struct{} // a head was sent
-	release  chan struct{} // the flood may begin
-	sent     atomic.Int64  // frames
-	over     chan error    // why the flood ended
+	release chan struct{} // the flood may begin
+	sent    atomic.Int64  // frames
+	over    chan error    // why the flood ended
 }
 
 func (f *flood) serve(l net.Listener) {
@@ -74,12 +75,10 @@ func (f *flood) serve(l net.Listener) {
 			break
 		}
 	}
-	var head []byte
-	block := writer(func(p []byte) (int, error) { head = append(head, p...); return len(p), nil })
-	_ = hpack.NewEncoder(block).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
-	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head, EndStream: f.endStream, EndHeaders: true})
-	_ = out.Flush()
-	close(f.answered)
+	if !f.headless {
+		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":status", "200"), EndStream: f.endStream, EndHeaders: true})
+		_ = out.Flush()
+	}
 	<-f.release
 	go func() { _, _ = io.Copy(io.Discard, c) }() // until the connection ends
 	for {
@@ -91,9 +90,31 @@ func (f *flood) serve(l net.Listener) {
 	}
 }
 
-type writer func([]byte) (int, error)
+// block returns a header block of one field.
+func block(name, value string) []byte {
+	var b bytes.Buffer
+	_ = hpack.NewEncoder(&b).WriteField(hpack.HeaderField{Name: name, Value: value}) // into memory
+	return b.Bytes()
+}
 
-func (w writer) Write(p []byte) (int, error) { return w(p) }
+// fields returns a function that writes a header block of one field.
+func fields(name, value string) func(*http2.Framer) error {
+	return func(f *http2.Framer) error {
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(name, value), EndHeaders: true})
+	}
+}
+
+// continued returns a function that writes a header block without end.
+func continued() func(*http2.Framer) error {
+	begun := false
+	return func(f *http2.Framer) error {
+		if !begun {
+			begun = true
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":status", "200")})
+		}
+		return f.WriteContinuation(1, false, block("a", strings.Repeat("b", 100)))
+	}
+}
 
 // TestFloodAfterOutcome checks that an HTTP/2 origin that goes on after the response is cut off: at
 // most 256 KiB are read of frames that belong to no request, whatever is in them (spec I6).
@@ -111,18 +132,35 @@ func TestFloodAfterOutcome(t *testing.T) {
 		{"empty DATA after a reset", false, 0, empty},
 		{"empty DATA in large records", false, 16 << 10, empty},
 		{"DATA of one byte", false, 0, func(f *http2.Framer) error { return f.WriteData(1, false, []byte{1}) }},
-		{"PING", true, 0, func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }},
+		{"DATA", false, 0, func(f *http2.Framer) error { return f.WriteData(1, false, make([]byte, 8<<10)) }},
+		{"DATA after the end of the stream", true, 0, func(f *http2.Framer) error { return f.WriteData(1, false, make([]byte, 8<<10)) }},
+		{"DATA of padding alone", false, 0, func(f *http2.Framer) error { return f.WriteDataPadded(1, false, nil, make([]byte, 255)) }},
+		{"103 in place of a response", false, 0, fields(":status", "103")},
+		{"103 after the end of the stream", true, 0, fields(":status", "103")},
+		{"trailers", false, 0, fields("a", "b")},
+		{"CONTINUATION in place of a response", false, 0, continued()},
+		{"SETTINGS", true, 0, func(f *http2.Framer) error { return f.WriteSettings() }},
+		{"answers to SETTINGS", true, 0, (*http2.Framer).WriteSettingsAck},
+		{"PING", true, 0, func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }},
+		{"answers to PING", true, 0, func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }},
+		{"WINDOW_UPDATE of the connection", true, 0, func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }},
 		{"WINDOW_UPDATE of the stream", false, 0, func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1) }},
 		{"RST_STREAM", false, 0, func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeNo) }},
+		{"PRIORITY", true, 0, func(f *http2.Framer) error { return f.WritePriority(1, http2.PriorityParam{Weight: 1}) }},
+		{"frames of an unknown type", true, 0, func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 100)) }},
+		{"GOAWAY", true, 0, func(f *http2.Framer) error { return f.WriteGoAway(1, http2.ErrCodeNo, nil) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			f := &flood{endStream: row.endStream, record: row.record, frame: row.frame,
-				answered: make(chan struct{}), release: make(chan struct{}), over: make(chan error, 1)}
+			f := &flood{endStream: row.endStream, headless: strings.Contains(row.name, "in place of"), record: row.record, frame: row.frame,
+				release: make(chan struct{}), over: make(chan error, 1)}
+			if f.headless {
+				close(f.release)
+			}
 			var read atomic.Int64
 			b := newFloodBench(t, f, &read)
 			x, resp, err := b.send(t.Context(), b.target)
-			if err != nil {
+			if (err != nil) != f.headless {
 				t.Fatal(err)
 			}
 			if row.endStream {
@@ -131,8 +169,11 @@ func TestFloodAfterOutcome(t *testing.T) {
 				}
 			}
 			x.End()
-			before := read.Load()
-			close(f.release)
+			var before int64
+			if !f.headless {
+				before = read.Load()
+				close(f.release)
+			}
 			if err := <-f.over; err == nil {
 				t.Error("the flood ended by itself")
 			}
@@ -153,7 +194,7 @@ func TestFloodAfterOutcome(t *testing.T) {
 func TestWindowOverflow(t *testing.T) {
 	t.Parallel()
 	f := &flood{frame: func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1<<31-1) },
-		answered: make(chan struct{}), release: make(chan struct{}), over: make(chan error, 1)}
+		release: make(chan struct{}), over: make(chan error, 1)}
 	var read atomic.Int64
 	b := newFloodBench(t, f, &read)
 	x, resp, err := b.send(t.Context(), b.target)

@@ -38,6 +38,13 @@ func lastStream(then func(*frames, request) bool) func(*frames, request) bool {
 	}
 }
 
+// headers writes a header block.
+func headers(end bool, pairs ...string) func(*frames, request) error {
+	return func(f *frames, r request) error {
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: r.stream, BlockFragment: f.encode(pairs...), EndHeaders: end})
+	}
+}
+
 // halfHead sends a header block without its end.
 func halfHead(f *frames, r request) bool {
 	_ = f.write(func() error { return headers(false, ":status", "200")(f, r) })
