@@ -99,42 +99,6 @@ func TestCollector(t *testing.T) {
 	r.fetch("http", "/s/late/200") // after the shutdown: not traced, and harmless
 }
 
-// TestCollectorOutOfReach checks that fetches and the shutdown end although the collector is
-// unreachable. [TestExporterThatHangs] measures the time.
-func TestCollectorOutOfReach(t *testing.T) {
-	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = closed.Close()
-	for _, row := range []struct{ name, endpoint string }{
-		{"no answer", "http://" + silent.Addr().String()},
-		{"no TLS", "https://" + silent.Addr().String()},
-		{"no listener", "http://" + closed.Addr().String()},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := traced(t, func(cfg *observe.Config) { cfg.Exporter, cfg.TraceEndpoint = nil, row.endpoint })
-			req, e, out := told(t)
-			for range 2000 { // more spans than the queue holds
-				ctx, _ := r.observer.Start(r.context, time.Now())
-				r.observer.Attempted(ctx, req, e)
-				r.observer.Fetched(ctx, req, out)
-			}
-			ctx, cancel := context.WithTimeout(r.context, 100*time.Millisecond)
-			defer cancel()
-			if err := r.observer.Shutdown(ctx); err == nil {
-				t.Error("Shutdown = nil, want the error of its context")
-			}
-		})
-	}
-}
-
 // hanging is an exporter that never succeeds.
 type hanging struct{ tracetest.NoopExporter }
 

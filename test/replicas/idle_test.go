@@ -3,15 +3,12 @@
 package replicas
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/rig"
 	"fetchd/test/wait"
 )
 
@@ -67,36 +64,11 @@ func (i *idle) look(ctx context.Context) held {
 	if err != nil {
 		i.Fatal(err)
 	}
-	return held{goroutines: i.goroutines(ctx), descriptors: open, live: i.Heap.Live.Load()}
-}
-
-// goroutines reads the number of goroutines from the metrics of the service.
-func (i *idle) goroutines(ctx context.Context) int {
-	i.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+i.HTTP+"/metrics", http.NoBody)
+	metrics, err := rig.FreshMetrics(ctx, i.HTTP) // over a connection that stays open
 	if err != nil {
 		i.Fatal(err)
 	}
-	request.Close = true // an open connection would be counted
-	client := &http.Client{Transport: &http.Transport{}}
-	resp, err := client.Do(request)
-	if err != nil {
-		i.Fatalf("read the metrics: %v", err)
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				i.Fatal(err)
-			}
-			return int(n)
-		}
-	}
-	i.Fatalf("the metrics (%s) have no go_goroutines", resp.Status)
-	return -1
+	return held{goroutines: int(metrics["go_goroutines"]), descriptors: open, live: i.Heap.Live.Load()}
 }
 
 // backTo looks until the service uses no more than before, but for at most 30 s. It
