@@ -81,29 +81,6 @@ func TestRunRefusesACrawl(t *testing.T) {
 	diff(t, "statuses", fmt.Sprint(before), fmt.Sprint(c.statuses()))
 }
 
-// TestCrawlContinues checks that a crawl without a URL has the scope and the budgets of the one before,
-// and that a flag changes them.
-func TestCrawlContinues(t *testing.T) {
-	t.Parallel()
-	s := linked(t, 20)
-	c := newCrawl(t)
-	if got := c.crawl(s, "-q", at(s, "/x/0"), "--max-depth", "3"); got.code != cli.ExitOK || strings.Contains(got.err, "--max-depth") {
-		t.Errorf("%+v", got)
-	}
-	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 4}), fmt.Sprint(c.statuses()))
-	got := c.crawl(s, "-q", at(s, "/x/10"))
-	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 8}), fmt.Sprint(c.statuses()))
-	if strings.Contains(got.err, "--max-depth") {
-		t.Errorf("a change is reported: %s", got.err)
-	}
-	if got = c.crawl(s, "-q", "--max-depth", "4", at(s, "/x/13")); got.code != cli.ExitOK {
-		t.Errorf("%+v", got)
-	}
-	if want := "--max-depth of this crawl was 3 and is now 4; "; !strings.Contains(got.err, want) {
-		t.Errorf("%q does not contain %q", got.err, want)
-	}
-}
-
 func TestCrawlBytes(t *testing.T) {
 	t.Parallel()
 	s := linked(t, 50)
@@ -230,26 +207,4 @@ func TestCrawlUsage(t *testing.T) {
 	if got := c.cli("crawl"); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no crawl to continue") {
 		t.Errorf("a database without a crawl: %+v", got)
 	}
-}
-
-// TestCrawlAfterRun checks that the first crawl of a database reads the sitemaps of a robots.txt that was
-// read before.
-func TestCrawlAfterRun(t *testing.T) {
-	t.Parallel()
-	var s *site.Site
-	s = startSite(t, site.Config{
-		Robots: func(string) (int, string) { return 200, "Sitemap: /x/map\n" },
-		Page: func(_, target string) site.Page {
-			if target == "/x/map" {
-				return site.Page{Type: "text/plain", Body: at(s, "/x/2") + "\n"}
-			}
-			return site.Page{Type: "text/html", Body: "x"}
-		},
-	})
-	c := newCrawl(t)
-	c.add(at(s, "/x/1")+"\n", "-i", "-")
-	c.run(inside(s.Port()), "-q")
-	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 1}), fmt.Sprint(c.statuses()))
-	c.crawl(s, "-q", at(s, "/x/3"))
-	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 4}), fmt.Sprint(c.statuses())) // three pages and the sitemap
 }
