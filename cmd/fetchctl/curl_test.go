@@ -67,33 +67,20 @@ func startProxy(target string) (addr string, stop func()) {
 	return proxy.Listener.Addr().String(), proxy.Close
 }
 
-// TestDownloadProxies downloads through the proxy of the environment and past it, in one run.
+// TestDownloadProxies downloads through the proxy of the environment and past it, in one run. One file has
+// the records of both.
 func TestDownloadProxies(t *testing.T) {
 	t.Parallel()
 	o, dir := startOrigin(t), t.TempDir()
 	addr, stop := startProxy(o.Addr("http"))
 	t.Cleanup(stop)
 	env := map[string]string{"http_proxy": "http://user:hush@" + addr}
-	got := runWith(t.Context(), "", env, "download", "-d", dir, "http://proxied.test/s/proxied/200:size=10", o.URL("http", "/s/direct/200:size=20"))
+	got := runWith(t.Context(), "", env, "download", "-d", dir, "--warc", dir+"/both.warc", "http://proxied.test/s/proxied/200:size=10", o.URL("http", "/s/direct/200:size=20"))
 	if got.code != 0 || strings.Contains(got.err, "hush") {
 		t.Errorf("exit status %d, %q", got.code, got.err)
 	}
 	if proxied, direct := o.Requests("proxied"), o.Requests("direct"); len(proxied) != 1 || len(direct) != 1 {
 		t.Errorf("%d requests by the proxy and %d without it, want one each", len(proxied), len(direct))
-	}
-}
-
-// TestDownloadRecordsProxies checks that one file has the records of downloads through the proxy of the
-// environment and past it.
-func TestDownloadRecordsProxies(t *testing.T) {
-	t.Parallel()
-	o, dir := startOrigin(t), t.TempDir()
-	addr, stop := startProxy(o.Addr("http"))
-	t.Cleanup(stop)
-	env := map[string]string{"http_proxy": "http://user:hush@" + addr}
-	got := runWith(t.Context(), "", env, "download", "-d", dir, "--warc", dir+"/both.warc", "http://proxied.test/s/proxied/200:size=10", o.URL("http", "/s/direct/200:size=20"))
-	if got.code != 0 {
-		t.Errorf("exit status %d, %q", got.code, got.err)
 	}
 	if n := countRecords(t, dir+"/both.warc"); n != 4 {
 		t.Errorf("%d records, want 4", n)

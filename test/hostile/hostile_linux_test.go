@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -244,27 +243,4 @@ func (row redirectRow) want() want {
 		w.exchanges++
 	}
 	return w
-}
-
-// TestTables checks that the names of the rows are unique.
-func TestTables(t *testing.T) {
-	var names []string
-	for _, row := range addresses {
-		names = append(names, "addresses: "+row.name, "addresses: "+row.addr)
-	}
-	for _, row := range spellings {
-		names = append(names, "spellings: "+row.name)
-	}
-	for _, row := range nameRows {
-		names = append(names, "names: "+row.name)
-	}
-	for _, row := range redirects {
-		names = append(names, "redirects: "+row.name)
-	}
-	slices.Sort(names)
-	for i := range names[1:] {
-		if names[i] == names[i+1] {
-			t.Errorf("%s appears twice", names[i])
-		}
-	}
 }

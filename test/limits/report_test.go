@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 )
 
 // line is one line of the report.
@@ -47,15 +46,4 @@ func (r *report) markdown() string {
 			mib(l.verdict.meter.peak), mib(l.verdict.meter.charged), l.verdict.refused(), l.verdict.bystander, strings.ReplaceAll(outcome, "|", "\\|"))
 	}
 	return b.String()
-}
-
-// TestRows checks that the rows are complete and their names unique.
-func TestRows(t *testing.T) {
-	seen := make(map[string]bool)
-	for _, r := range rows {
-		if seen[r.name] || r.attack == nil || r.gate != shipped && r.gate != none {
-			t.Errorf("row %+v is incomplete, or its name is taken", r.name)
-		}
-		seen[r.name] = true
-	}
 }
