@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +16,7 @@ import (
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/need"
+	"fetchd/test/rig"
 )
 
 func TestConformanceOfTheServiceInside(t *testing.T) {
@@ -89,17 +89,6 @@ func startTarget(t *testing.T, cfg server.Config) string {
 	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) { *c = cfg }}).Addr
 }
 
-// freePort is an address that was free a moment ago.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // The default guard forbids loopback: the report says which flags are missing, and
 // is no verdict on the rules.
 func TestConformanceOfATargetThatMayNotReachTheOrigin(t *testing.T) {
@@ -135,7 +124,7 @@ func TestConformanceOfATargetWithoutTheAuthority(t *testing.T) {
 // An origin whose ports are fixed is reached there.
 func TestConformanceOriginAddress(t *testing.T) {
 	t.Parallel()
-	got := fetchctl(t, "conformance", "--only", "D4", "--origin-addr", freePort(t))
+	got := fetchctl(t, "conformance", "--only", "D4", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"))
 	if got.code != cli.ExitOK && !strings.Contains(got.err, "address already in use") { // the ports after it are anybody's
 		t.Errorf("exit status %d, want 0\n%s%s", got.code, got.out, got.err)
 	}

@@ -13,6 +13,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 	"fetchd/test/selfsigned"
 )
 
@@ -20,7 +21,7 @@ import (
 // token.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	dir := t.TempDir()
 	pair, authority := certificate(t, dir)
 	address := secureServer(t, pair, authority)

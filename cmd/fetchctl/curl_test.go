@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/test/rig"
 	"fetchd/warc"
 )
 
@@ -71,7 +72,7 @@ func startProxy(target string) (addr string, stop func()) {
 // the records of both.
 func TestDownloadProxies(t *testing.T) {
 	t.Parallel()
-	o, dir := startOrigin(t), t.TempDir()
+	o, dir := rig.Origin(t), t.TempDir()
 	addr, stop := startProxy(o.Addr("http"))
 	t.Cleanup(stop)
 	env := map[string]string{"http_proxy": "http://user:hush@" + addr}
@@ -116,7 +117,7 @@ func countRecords(t *testing.T, name string) (n int) {
 // TestWholeErrors checks that errors of the service inside name resolvers and proxies.
 func TestWholeErrors(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	refused := o.Addr("refused")
 	for _, tt := range []struct {
 		name string

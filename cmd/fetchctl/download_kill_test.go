@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,10 +15,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // countingOrigin is an origin that counts the body bytes that it wrote for each
@@ -84,22 +83,6 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 // Unwrap is what http.NewResponseController looks for.
 func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// until waits for a condition that nothing tells of.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // A run that is killed in the middle of ten files is continued by the next: no
 // file is fetched twice for more than 1 MiB, and all are right.
 func TestDownloadKilled(t *testing.T) {
@@ -126,7 +109,7 @@ func TestDownloadKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "half of every file", func() bool {
+	rig.Until(t.Context(), t, "half of every file", func() bool {
 		for i := range files {
 			if o.written(fmt.Sprintf("f%d", i)) < size/2 {
 				return false

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -78,7 +77,7 @@ func TestDownloadContinues(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o, dir, sums := startOrigin(t), t.TempDir(), t.TempDir()
+			o, dir, sums := rig.Origin(t), t.TempDir(), t.TempDir()
 			want := o.Body(size)
 			for name, body := range map[string][]byte{"right": want, "wrong": want[1:]} {
 				if err := os.WriteFile(filepath.Join(sums, name), []byte(sumOf(body)+"  file\n"), 0o600); err != nil {
@@ -167,7 +166,7 @@ func TestDownloadEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o, dir := startOrigin(t), t.TempDir()
+			o, dir := rig.Origin(t), t.TempDir()
 			got := listed(t, o, dir, tt.list, tt.args...)
 			if got.code != tt.want || !strings.Contains(got.err, tt.told) || got.out != "" {
 				t.Errorf("exit status %d, %q, %q; want %d and %q", got.code, got.out, got.err, tt.want, tt.told)
@@ -194,7 +193,7 @@ func TestDownloadEnds(t *testing.T) {
 // A file that is there stays as it is, and costs no request.
 func TestDownloadThere(t *testing.T) {
 	t.Parallel()
-	o, dir := startOrigin(t), t.TempDir()
+	o, dir := rig.Origin(t), t.TempDir()
 	for name, text := range map[string]string{"file": "mine", "named.txt": "mine", "other.part": "somebody's"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -241,7 +240,7 @@ func TestDownloadThere(t *testing.T) {
 // No more than -j files are in flight at once, and they begin in their order.
 func TestDownloadJobs(t *testing.T) {
 	t.Parallel()
-	o, dir := startOrigin(t), t.TempDir()
+	o, dir := rig.Origin(t), t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var list strings.Builder
@@ -278,7 +277,7 @@ func TestDownloadJobs(t *testing.T) {
 func TestDownloadInterrupted(t *testing.T) {
 	t.Parallel()
 	const size, sent = 3_000_000, 1_500_000
-	o, dir := startOrigin(t), t.TempDir()
+	o, dir := rig.Origin(t), t.TempDir()
 	url := o.URL("http", fmt.Sprintf("/s/k/200:size=%d,etag=%%22v%%22,range,stall=%d/200:size=%d,etag=%%22v%%22,range", size, sent, size))
 	for _, sig := range []syscall.Signal{syscall.SIGINT} {
 		cmd := exec.CommandContext(t.Context(), "fetchctl", "download", "-d", dir, "-")
@@ -288,7 +287,7 @@ func TestDownloadInterrupted(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "all that was sent", func() bool {
+		rig.Until(t.Context(), t, "all that was sent", func() bool {
 			info, err := os.Stat(filepath.Join(dir, "file.part"))
 			return err == nil && info.Size() == sent
 		})
@@ -315,25 +314,11 @@ func TestDownloadInterrupted(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "file"), o.Body(size))
 }
 
-// mount mounts a small file system, or skips.
-func mount(t *testing.T, options string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if os.Getuid() != 0 || runtime.GOOS != "linux" {
-		need.Missing(t, "run it as root on Linux", "mounting a file system takes root")
-	}
-	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
-		need.Missing(t, "run it where root may mount a tmpfs", "cannot mount: %v: %s", err, out)
-	}
-	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", dir).Run() }) // else the folder cannot be removed, and says so
-	return dir
-}
-
 // A disk that is full fails the file, and what was written is continued where
 // there is room again.
 func TestDownloadDiskFull(t *testing.T) {
 	t.Parallel()
-	dir, o := mount(t, "size=1m"), startOrigin(t)
+	dir, o := need.SmallDisk(t, "size=1m"), rig.Origin(t)
 	const list = "{O}/k/200:size=3000000,etag=%22v%22,range file\n"
 	got := listed(t, o, dir, list)
 	if got.code != cli.ExitOutput || !strings.Contains(got.err, "no space left") {
@@ -356,11 +341,11 @@ func TestDownloadReadOnly(t *testing.T) {
 	t.Parallel()
 	var dir string
 	if os.Getuid() == 0 {
-		dir = mount(t, "ro,size=1m")
+		dir = need.SmallDisk(t, "ro,size=1m")
 	} else if dir = t.TempDir(); os.Chmod(dir, 0o500) != nil { //nolint:gosec // it is a folder
 		t.Fatal("cannot make it read-only")
 	}
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	if got := listed(t, o, dir, "{O}/k/200 file\n"); got.code != cli.ExitOutput || !strings.Contains(got.err, "1 failed") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)
 	}
@@ -373,7 +358,7 @@ func TestDownloadReadOnly(t *testing.T) {
 // A service that is not there ends the run, for no file would fare better.
 func TestDownloadNoService(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	got := listed(t, o, t.TempDir(), strings.Repeat("{O}/k/200\n", 1)+"{O}/l/200\n{O}/m/200\n", "-j", "1", "--server", o.Addr("refused"))
 	if got.code != cli.ExitService || !strings.Contains(got.err, "2 not started") || !strings.Contains(got.err, "Is fetchd running at") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)

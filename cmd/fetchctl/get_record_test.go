@@ -13,6 +13,7 @@ import (
 	"fetchd/cmd/fetchctl/har/hartest"
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // archived is what the tests read of an archive.
@@ -83,7 +84,7 @@ func TestArchive(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			o, key := startOrigin(t), strings.NewReplacer("/", "-", " ", "-").Replace(row.name)
+			o, key := rig.Origin(t), strings.NewReplacer("/", "-", " ", "-").Replace(row.name)
 			file := filepath.Join(t.TempDir(), "fetch.har")
 			args := append([]string{"get", "--har", file, "-o", os.DevNull, o.URL(row.listener, strings.ReplaceAll(row.path, "KEY", key))}, row.args...)
 			got := fetchctl(t, args...)
@@ -123,7 +124,7 @@ func compareLog(t *testing.T, seen []origin.Request, a archived, unseen int) {
 // A run that is interrupted leaves the archive of what there was, and no body.
 func TestArchiveInterrupted(t *testing.T) {
 	t.Parallel()
-	o, dir := startOrigin(t), t.TempDir()
+	o, dir := rig.Origin(t), t.TempDir()
 	file := filepath.Join(dir, "fetch.har")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 )
 
 // writeStores writes a stores file with the store local, and returns its path and the directory of
@@ -28,7 +29,7 @@ func writeStores(t *testing.T) (file, dir string) {
 // TestGetStoreOfServer checks that --store uses the stores of the service that --server names.
 func TestGetStoreOfServer(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	file, dir := writeStores(t)
 	addr := fetchdtest.Start(t, fetchdtest.Options{Origin: o, StoresFile: file}).Addr
 	got := fetchctl(t, "get", "--server", addr, "--store", "local", "--key", "page", o.URL("http", "/s/page/200:size=700000"))
@@ -47,7 +48,7 @@ func TestGetStoreOfServer(t *testing.T) {
 // TestGetStoreInterrupted checks that an interrupted run leaves nothing in the store.
 func TestGetStoreInterrupted(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	file, dir := writeStores(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -23,13 +23,14 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // The same through a service on the network as through the one inside, its
 // address from a flag or from the environment.
 func TestServer(t *testing.T) {
 	t.Parallel()
-	o, addr := startOrigin(t), startServer(t)
+	o, addr := rig.Origin(t), startServer(t)
 	for _, tt := range []struct {
 		name string
 		env  map[string]string
@@ -58,7 +59,7 @@ func TestServer(t *testing.T) {
 // A run that is cancelled leaves no file and ends with 130, in every phase.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	for _, tt := range []struct{ name, script string }{
 		{"before the head", "silent"},
 		{"in the body", "200:size=3000000,stall=1500000"},
@@ -88,7 +89,7 @@ func TestInterrupted(t *testing.T) {
 // The built program does the same on a signal.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +180,7 @@ func TestGetRecovers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o, dir := startOrigin(t), t.TempDir()
+			o, dir := rig.Origin(t), t.TempDir()
 			file := filepath.Join(dir, "file")
 			args := []string{"get", "--json", "-o", file}
 			for _, arg := range tt.args {
@@ -229,7 +230,7 @@ func TestGetIncludesOnce(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o, file := startOrigin(t), filepath.Join(t.TempDir(), "file")
+			o, file := rig.Origin(t), filepath.Join(t.TempDir(), "file")
 			args := []string{"get", "-i", o.URL("http", "/s/k/"+tt.script)}
 			if tt.toFile {
 				args = append(args, "-o", file)
@@ -257,7 +258,7 @@ func TestGetIncludesOnce(t *testing.T) {
 // what the user gets.
 func TestTimeoutIsAnOutcome(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	got := fetchctl(t, "get", "--timeout", "200ms", o.URL("http", "/s/timeout/silent"))
 	if got.code != cli.ExitTransient || !strings.Contains(got.err, "deadline (P3") {
 		t.Errorf("get --timeout: exit status %d, %q; want %d and P3", got.code, got.err, cli.ExitTransient)
@@ -271,7 +272,7 @@ func (failingWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestOutputFails(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	env := func(string) string { return "" }
 	for _, args := range [][]string{
 		{"get", o.URL("http", "/s/full/200:size=2000000")},
@@ -291,7 +292,7 @@ func TestOutputFails(t *testing.T) {
 // A body arrives while it is still being sent, not at its end.
 func TestBodyStreams(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	r, w := io.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -322,7 +323,7 @@ func TestBodyStreams(t *testing.T) {
 // Each line of --json is a message of the contract, and they are all of them.
 func TestJSONLines(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	got := fetchctl(t, "get", "--json", "-v", "-o", filepath.Join(t.TempDir(), "file"), o.URL("http", "/r/json/302/1/503/200:size=700000"))
 	var kinds []string
 	for i, line := range strings.Split(strings.TrimSuffix(got.out, "\n"), "\n") {

@@ -10,12 +10,13 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 )
 
 // TestGetRecordOfServer checks that --record uses the stores of the service that --server names.
 func TestGetRecordOfServer(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "stores.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "stores: {crawl: {url: \"warc+file://%s\"}}\n", dir), 0o600); err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func TestRecordsLost(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o, dir := startOrigin(t), filepath.Join(t.TempDir(), "dir")
+			o, dir := rig.Origin(t), filepath.Join(t.TempDir(), "dir")
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -24,17 +24,6 @@ import (
 
 func TestMain(m *testing.M) { clitest.Main(m, "fetchctl", main) }
 
-// startOrigin returns an origin on loopback that ends with the test.
-func startOrigin(t *testing.T) *origin.Origin {
-	t.Helper()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatalf("start the origin: %v", err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
-	return o
-}
-
 // startServer returns the address of a fetchd on loopback that ends with the
 // test.
 func startServer(t *testing.T) string {

@@ -10,6 +10,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"fetchd/internal/cli"
+	"fetchd/test/rig"
 )
 
 // mcpSession is a session with "fetchctl mcp" over its standard streams.
@@ -57,7 +58,7 @@ func (s *mcpSession) fetch(t *testing.T, page string) (text string, failed bool)
 // input, and prints nothing else.
 func TestMCP(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	_, port, _ := strings.Cut(o.Addr("http"), ":")
 	page := o.URL("http", "/s/k/200:body=hello")
 	for _, row := range []struct {
@@ -92,7 +93,7 @@ func TestMCP(t *testing.T) {
 // connection is made.
 func TestMCPHostileURLs(t *testing.T) {
 	t.Parallel()
-	target, from := startOrigin(t), startOrigin(t)
+	target, from := rig.Origin(t), rig.Origin(t)
 	_, port, _ := strings.Cut(target.Addr("http"), ":")
 	_, allowed, _ := strings.Cut(from.Addr("http"), ":")
 	closed := startMCP(t.Context(), t, "--ignore-robots-txt", "--egress-allow-port="+port)
@@ -137,7 +138,7 @@ func TestMCPHostileURLs(t *testing.T) {
 // TestMCPInterrupted: a signal ends the program while a fetch is in flight.
 func TestMCPInterrupted(t *testing.T) {
 	t.Parallel()
-	o := startOrigin(t)
+	o := rig.Origin(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	s := startMCP(ctx, t, "--server", startServer(t))
 	called := make(chan error, 1)

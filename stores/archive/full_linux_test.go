@@ -13,27 +13,12 @@ import (
 	"fetchd/test/need"
 )
 
-// mountSmall mounts a file system of 256 KiB.
-func mountSmall(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
-		need.Missing(t, "run it as root", "cannot mount a small disk: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // TestFullDisk records until the disk is full, with exchanges of several sizes. What was written stays
 // whole, and recording goes on when there is space again.
 func TestFullDisk(t *testing.T) {
 	for name, size := range map[string]int{"small": 900, "one piece": 50_000, "spooled": 90_000} {
 		t.Run(name, func(t *testing.T) {
-			dir := mountSmall(t)
+			dir := need.SmallDisk(t, "size=256k")
 			synctest.Test(t, func(t *testing.T) { // a slow machine does not end the pause after failures
 				ballast := filepath.Join(dir, "ballast")
 				if err := os.WriteFile(ballast, make([]byte, 100<<10), 0o600); err != nil {

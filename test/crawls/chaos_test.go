@@ -300,7 +300,7 @@ func TestChaos(t *testing.T) {
 			var flags []string
 			dir := t.TempDir()
 			if row.fullDisk {
-				dir = smallDisk(t, "32m")
+				dir = need.SmallDisk(t, "size=32m")
 			}
 			dsn := filepath.Join(dir, "frontier.db")
 			if row.server {

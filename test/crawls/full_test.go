@@ -14,22 +14,11 @@ import (
 	"fetchd/test/rig"
 )
 
-// smallDisk mounts a disk of a size such as 32m, until the test ends.
-func smallDisk(t *testing.T, size string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
-		need.Missing(t, "run it as root", "cannot mount a small disk: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
-	return dir
-}
-
 // TestDiskFull fills the disk of the database and the bodies in the middle of a crawl, and
 // then frees it.
 func TestDiskFull(t *testing.T) {
 	ctx := long(t)
-	dir := smallDisk(t, "32m")
+	dir := need.SmallDisk(t, "size=32m")
 	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
 	c.put(60, 1200, 300)
 	const open = 16

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -172,7 +173,7 @@ func TestLongBodies(t *testing.T) {
 // database is on another disk.
 func TestDiskFullLong(t *testing.T) {
 	ctx := long(t)
-	dir := smallDisk(t, "64m")
+	dir := need.SmallDisk(t, "size=64m")
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1)
 	const size, steps = 4 << 20, 64
 	c.body = c.site.Origin().Body(size + steps)

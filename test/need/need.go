@@ -35,6 +35,21 @@ func Tool(t testing.TB, name string) string {
 	return path
 }
 
+// SmallDisk mounts a disk in memory, with options such as size=32m, until the test ends.
+func SmallDisk(t testing.TB, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0700,"+options, "tmpfs", dir).CombinedOutput(); err != nil {
+		Missing(t, "run it as root on Linux", "cannot mount a small disk: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	return dir
+}
+
 // Linux skips the test on other systems.
 func Linux(t testing.TB, why string) {
 	t.Helper()
