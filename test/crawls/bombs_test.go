@@ -65,7 +65,7 @@ func TestDiscoveryBombs(t *testing.T) {
 	address := rig.FreeAddress(t, "127.0.0.1")
 	c.service(address)
 	args := []string{"crawl", "--db", c.dsn, "--delay", "1ms", "-q", "--server", address, "--max-urls-per-host", "30", "--truncate-bodies"}
-	for n := range sized(20, 4) {
+	for n := range rig.Pick("FETCHD_CRAWLS", 4, 20) {
 		args = append(args, s.URL(fmt.Sprintf("h%d", n), "/x/start"))
 	}
 	started := time.Now()

@@ -308,7 +308,7 @@ func TestChaos(t *testing.T) {
 				dsn = server.dsn()
 			}
 			var c *crawl
-			w := &web{hosts: 40, pages: sized(600, 200), listed: 20, at: func(host, path string) string { return c.site.URL(host, path) }}
+			w := &web{hosts: 40, pages: rig.Pick("FETCHD_CRAWLS", 200, 600), listed: 20, at: func(host, path string) string { return c.site.URL(host, path) }}
 			c = newCrawlOf(ctx, t, dsn, 0, site.Config{Page: w.page, Robots: w.robots})
 			bodies := filepath.Join(c.dir, "bodies")
 			if row.pgBouncer {
@@ -332,7 +332,7 @@ func TestChaos(t *testing.T) {
 			more, stop := c.everything(w.url(0), flags...)
 			victims = append(victims, more...)
 			var killed []string
-			for range sized(3, 1) {
+			for range rig.Pick("FETCHD_CRAWLS", 1, 3) {
 				killed = append(killed, c.kill(w, victims)...)
 			}
 			pages := w.pages + w.listed + w.redirected()

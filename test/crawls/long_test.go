@@ -119,10 +119,10 @@ func (c *crawl) unfinished(dir string) int {
 func TestLongBodies(t *testing.T) {
 	ctx := long(t)
 	const peak = 256 << 10 // KiB
-	kills := sized(3, 1)
+	kills := rig.Pick("FETCHD_CRAWLS", 1, 3)
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1)
 	c.body = c.site.Origin().Body(longest + 1<<20)
-	pages := c.faulty(sized(2000, 700), sized(4, 1))
+	pages := c.faulty(rig.Pick("FETCHD_CRAWLS", 700, 2000), rig.Pick("FETCHD_CRAWLS", 1, 4))
 	for n := range 20 { // those that a kill interrupts
 		pages = append(pages, c.expect(n, fmt.Sprintf("/s/k%d/200:size=%d,drip=65536@20ms", n, 4<<20+n), 0, int64(4<<20+n)))
 	}

@@ -184,7 +184,7 @@ func (m *mirror) take() map[string]int {
 // Next to it, wget mirrors the same site.
 func TestMirror(t *testing.T) {
 	ctx := rig.Long(t, limit) // alone, because it measures time
-	m := startMirror(t, sized(10_000, 500))
+	m := startMirror(t, rig.Pick("FETCHD_CRAWLS", 500, 10_000))
 	db := filepath.Join(t.TempDir(), "frontier.db")
 	home := "http://" + m.host + "/"
 	_, port, err := net.SplitHostPort(m.host)

@@ -25,7 +25,7 @@ import (
 func TestPace(t *testing.T) {
 	rig.Long(t, 4*time.Minute)
 	const delay = 5 * time.Second
-	hosts, pages, lasts := sized(10_000, 4_000), sized(100, 10), sized(40*time.Second, 30*time.Second)
+	hosts, pages, lasts := rig.Pick("FETCHD_CRAWLS", 4_000, 10_000), rig.Pick("FETCHD_CRAWLS", 10, 100), rig.Pick("FETCHD_CRAWLS", 30*time.Second, 40*time.Second)
 	daemon.HoldHeap() // as the programs do
 	s := rig.Site(t, site.Config{})
 	db := filepath.Join(t.TempDir(), "frontier.db")

@@ -4,6 +4,7 @@ package crawls
 
 import (
 	"context"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -116,3 +117,6 @@ func (p *process) exits(ctx context.Context, want int) {
 		p.Errorf("%s: exit code %d, want %d", p.name, got, want)
 	}
 }
+
+// all reports whether the long form was asked for.
+func all() bool { return os.Getenv("FETCHD_CRAWLS") == "all" }

@@ -39,6 +39,15 @@ func Long(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
+// Pick returns long if a variable such as FETCHD_STORES is all, which asks for the long form of a test, and
+// otherwise the value for the gate.
+func Pick[T any](variable string, gate, long T) T {
+	if os.Getenv(variable) == "all" {
+		return long
+	}
+	return gate
+}
+
 // Until calls done every few milliseconds until it returns true. It fails the test if ctx
 // ends first.
 func Until(ctx context.Context, t testing.TB, what string, done func() bool) {

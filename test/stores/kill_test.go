@@ -72,7 +72,7 @@ func (l *ledger) check(t *testing.T, o *site, store string, objects map[string]i
 func TestKill(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 10*time.Minute)
-	kills := pick(10, 50)
+	kills := rig.Pick("FETCHD_STORES", 10, 50)
 	o, s, folder := newSite(t), newServer(ctx, t), directory(t.TempDir())
 	l := newFront(t, s).lane(t, "kill")
 	entries := map[string]entry{"bucket": l.store(s), "folder": {URL: "file://" + string(folder)}}

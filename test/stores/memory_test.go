@@ -20,7 +20,7 @@ import (
 func TestMemory(t *testing.T) {
 	ctx := rig.Long(t, 30*time.Minute)
 	const atOnce = 64
-	count, size := pick(64, 200), pick[int64](16<<20, 64<<20)
+	count, size := rig.Pick("FETCHD_STORES", 64, 200), rig.Pick[int64]("FETCHD_STORES", 16<<20, 64<<20)
 	group, err := rig.NewCgroup(1 << 30)
 	if err != nil {
 		need.Missing(t, "run it as root on Linux, with a memory controller that can be written to", "no memory cgroup can be made: %v", err)

@@ -34,14 +34,6 @@ func TestMain(m *testing.M) {
 // all reports whether the long form was requested.
 func all() bool { return os.Getenv("FETCHD_STORES") == "all" }
 
-// pick returns the value for the form that was requested.
-func pick[T any](gate, long T) T {
-	if all() {
-		return long
-	}
-	return gate
-}
-
 // entry is a store in the file of --stores-file.
 type entry struct {
 	URL             string   `yaml:"url"`

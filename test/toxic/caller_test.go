@@ -17,6 +17,7 @@ import (
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"
+	"fetchd/test/rig/linktest"
 )
 
 // TestCallerSideHarmless checks that the answer is right, however the bytes arrive.
@@ -41,7 +42,7 @@ func TestCallerSideHarmless(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			r := newFixture(t)
-			r.prepare(row.toxic)
+			row.toxic.prepare(r.Link)
 			a := r.fetch(t.Context(), r.toxic, whole)
 			if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 				t.Fatalf("Fetch = %v, outcome %s, want SUCCESS", a.err, a.outcome.GetKind())
@@ -94,7 +95,7 @@ func TestCallerSideBroken(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			r := newFixture(t)
-			r.prepare(row.toxic)
+			row.toxic.prepare(r.Link)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if row.timeout > 0 {
@@ -111,7 +112,7 @@ func TestCallerSideBroken(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the call ended before its request was at the origin: %v", (<-ended).err)
 			}
-			r.add(row.toxic)
+			r.Add(row.toxic.asLink())
 			if row.cancel {
 				cancel()
 			}
@@ -130,7 +131,7 @@ func TestCallerSideBroken(t *testing.T) {
 // fixture is an origin, a server that can reach it, and two clients of that server: one
 // through the proxy and one direct.
 type fixture struct {
-	*proxy
+	*linktest.Link
 	origin        *origin.Origin
 	toxic, direct pb.FetchServiceClient
 }
@@ -145,8 +146,8 @@ func newFixture(t *testing.T) *fixture {
 	s := fetchdtest.Start(t, fetchdtest.Options{Configure: func(c *server.Config) {
 		c.Limits.MaxFetches, c.Heartbeat = 1, heartbeat
 	}})
-	p := newProxy(t, s.Addr)
-	return &fixture{p, s.Origin, pb.NewFetchServiceClient(rig.Dial(t, p.addr().String())), s.Client}
+	p := linktest.New(t, s.Addr)
+	return &fixture{p, s.Origin, pb.NewFetchServiceClient(rig.Dial(t, p.Addr().String())), s.Client}
 }
 
 // request returns a GET of path whose body is not buffered.

@@ -3,6 +3,7 @@ package toxic
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/test/rig"
+	"fetchd/test/rig/linktest"
 )
 
 // bodyBytes is the size of the bodies. It exceeds one chunk of a proxy.
@@ -180,11 +182,11 @@ func TestOriginSide(t *testing.T) {
 				if row.change != nil {
 					row.change(r)
 				}
-				l.prepare(row.toxic)
+				row.toxic.prepare(l.Link)
 				l.addAfterRequest(row.toxic)
 				out := l.client.Fetch(t.Context(), r, func(e fetch.Event) error {
 					if _, ok := e.(fetch.ResponseStarted); ok && row.toxic.when == inBody {
-						l.add(row.toxic)
+						l.Add(row.toxic.asLink())
 					}
 					return nil
 				})
@@ -199,7 +201,7 @@ func TestOriginSide(t *testing.T) {
 
 // link is a client, an origin, and a proxy between them.
 type link struct {
-	*proxy
+	*linktest.Link
 	origin *origin.Origin
 	client *fetch.Client
 	scheme string
@@ -208,12 +210,12 @@ type link struct {
 func newLink(t *testing.T, listener string) *link {
 	t.Helper()
 	o := rig.Origin(t)
-	l := &link{proxy: newProxy(t, o.Addr(listener)), origin: o, scheme: "https://"}
+	l := &link{Link: linktest.New(t, o.Addr(listener)), origin: o, scheme: "https://"}
 	if listener == "http" {
 		l.scheme = "http://"
 	}
 	c, err := fetch.New(fetch.Config{RootCAs: o.CA(),
-		Egress: fetch.Egress{AllowCIDRs: loopback(), AllowPorts: []uint16{l.addr().Port()}}})
+		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{l.Addr().Port()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +227,7 @@ func newLink(t *testing.T, listener string) *link {
 // request returns a GET of path through the proxy, with retries that do not wait.
 func (l *link) request(path string) *fetch.Request {
 	l.Helper()
-	u, err := urls.Parse(l.scheme + l.addr().String() + path)
+	u, err := urls.Parse(l.scheme + l.Addr().String() + path)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -244,7 +246,7 @@ func (l *link) addAfterRequest(x toxic) {
 	go func() {
 		defer close(added)
 		if _, err := l.origin.Await(ctx, "k", 1); err == nil {
-			l.add(x)
+			l.Add(x.asLink())
 		}
 	}()
 	l.Cleanup(func() { <-added })

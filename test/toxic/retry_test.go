@@ -40,7 +40,7 @@ func TestRetry(t *testing.T) {
 					case row.change != nil:
 						r.ConnectTimeout, r.HeaderTimeout = 500*time.Millisecond, 300*time.Millisecond
 					}
-					l.prepare(row.toxic)
+					row.toxic.prepare(l.Link)
 					var reported []attempt
 					out := l.client.Fetch(t.Context(), r, func(e fetch.Event) error {
 						f, ok := e.(fetch.AttemptFinished)
@@ -48,7 +48,7 @@ func TestRetry(t *testing.T) {
 							return nil
 						}
 						if reported = append(reported, attemptOf(f)); len(reported) == 2 && removed {
-							l.remove()
+							l.Remove()
 						}
 						return nil
 					})

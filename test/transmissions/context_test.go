@@ -44,11 +44,7 @@ func TestContextIsOver(t *testing.T) {
 			for _, isWarm := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, HTTP/%d, warm %t", row.name, protocol, isWarm), func(t *testing.T) {
 					t.Parallel()
-					s := script{http1: answer1}
-					if protocol == 2 {
-						s.http2 = answer2
-					}
-					o := start(t, s)
+					o := start(t, answering(protocol))
 					client := newClient(t)
 					if isWarm {
 						warm(t, client, o)
@@ -83,11 +79,7 @@ func TestCancelledAtAnyTime(t *testing.T) {
 	for protocol := 1; protocol <= 2; protocol++ {
 		t.Run(fmt.Sprintf("HTTP/%d", protocol), func(t *testing.T) {
 			t.Parallel()
-			s := script{http1: answer1}
-			if protocol == 2 {
-				s.http2 = answer2
-			}
-			o := start(t, s)
+			o := start(t, answering(protocol))
 			client := newClient(t)
 			warm(t, client, o)
 			sent := make([]int, tries)

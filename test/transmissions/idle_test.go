@@ -134,11 +134,7 @@ func TestLastAttempt(t *testing.T) {
 		for attempts, connection := range map[int]int{1: 2, 2: 1} {
 			t.Run(fmt.Sprintf("HTTP/%d, max_attempts %d", protocol, attempts), func(t *testing.T) {
 				t.Parallel()
-				s := script{http1: answer1}
-				if protocol == 2 {
-					s.http2 = answer2
-				}
-				o := start(t, s)
+				o := start(t, answering(protocol))
 				client := newClient(t)
 				warm(t, client, o)
 				wait.For(t.Context(), 900*time.Millisecond)

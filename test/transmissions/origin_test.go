@@ -352,6 +352,14 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
+// answering returns a script of HTTP/1.1 or HTTP/2 that answers every request.
+func answering(protocol int) script {
+	if protocol == 2 {
+		return script{http1: answer1, http2: answer2}
+	}
+	return script{http1: answer1}
+}
+
 // answer1 and answer2 answer a request with its path as the body, and keep the connection.
 func answer1(c net.Conn, r request) bool {
 	return say(c, body(r, r.path))

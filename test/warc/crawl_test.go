@@ -129,7 +129,7 @@ func TestCrawl(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 5*time.Minute)
 	o, dir := rig.Site(t, site.Config{}), t.TempDir()
-	urls := pages(o, pick(2000, 20_000))
+	urls := pages(o, rig.Pick("FETCHD_WARC", 2000, 20_000))
 	s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 500_000}, resolving(o)...)
 	work := t.TempDir()
 	list, db, lines := filepath.Join(work, "urls"), filepath.Join(work, "frontier.db"), filepath.Join(work, "outcomes.jsonl")

@@ -48,7 +48,7 @@ type killing struct {
 func TestKill(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 10*time.Minute)
-	kills, o := pick(10, 50), rig.Site(t, site.Config{})
+	kills, o := rig.Pick("FETCHD_WARC", 10, 50), rig.Site(t, site.Config{})
 	k := &killing{T: t, site: o, urls: pages(o, 3000), dir: t.TempDir(), whole: make(map[string]int64)}
 	archive := entry{URL: "warc+file://" + k.dir, MaxFileBytes: 300_000}
 	for i := range kills {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"flag"
 	"net"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -25,14 +24,6 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	rig.Main(m, "fetchd", "fetchctl", "frontier")
-}
-
-// pick returns the value for the form that was requested.
-func pick[T any](gate, long T) T {
-	if os.Getenv("FETCHD_WARC") == "all" {
-		return long
-	}
-	return gate
 }
 
 // entry is a store in the file of --stores-file.
