@@ -13,8 +13,8 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/clitest"
 	"fetchd/test/rig"
-	"fetchd/test/selfsigned"
 )
 
 // TestCredentials asks a service that speaks TLS and wants a certificate and a
@@ -23,7 +23,7 @@ func TestCredentials(t *testing.T) {
 	t.Parallel()
 	o := rig.Origin(t)
 	dir := t.TempDir()
-	pair, authority := certificate(t, dir)
+	pair, authority := clitest.Certificate(t, dir)
 	address := secureServer(t, pair, authority)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -69,19 +69,6 @@ func TestCredentials(t *testing.T) {
 	if got.code != 0 {
 		t.Errorf("by the environment: exit %d, %q", got.code, got.err)
 	}
-}
-
-// certificate returns a self-signed certificate for 127.0.0.1, and writes it to dir.
-func certificate(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	pair, certPEM, keyPEM, err := selfsigned.New()
-	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "cert.pem"), certPEM, 0o600), os.WriteFile(filepath.Join(dir, "key.pem"), keyPEM, 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(certPEM)
-	return pair, roots
 }
 
 // secureServer returns the address of a fetchd that ends with the test.

@@ -18,6 +18,7 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/test/clitest"
 	"fetchd/test/rig"
 )
 
@@ -142,23 +143,7 @@ func TestDownloadKilled(t *testing.T) {
 		}
 	}
 	t.Logf("at most %d bytes of a file were fetched twice", most)
-	only(t, dir, "f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
-}
-
-// only fails where a folder holds anything but the names.
-func only(t *testing.T, dir string, names ...string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
-	}
-	if fmt.Sprint(got) != fmt.Sprint(names) {
-		t.Errorf("the folder holds %q, want %q", got, names)
-	}
+	clitest.Only(t, dir, "f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
 }
 
 func wantFile(t *testing.T, name string, want []byte) {

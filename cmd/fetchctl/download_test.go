@@ -19,6 +19,7 @@ import (
 	"fetchd/cmd/fetchctl/download"
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/test/clitest"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )
@@ -106,7 +107,7 @@ func TestDownloadContinues(t *testing.T) {
 				t.Errorf("ranges %q, want %q\n%s", asked, tt.ranges, got.err)
 			}
 			if tt.left != nil {
-				only(t, dir, tt.left...)
+				clitest.Only(t, dir, tt.left...)
 				return
 			}
 			switch {
@@ -116,7 +117,7 @@ func TestDownloadContinues(t *testing.T) {
 				want = want[:tt.size]
 			}
 			wantFile(t, filepath.Join(dir, "file"), want)
-			only(t, dir, "file")
+			clitest.Only(t, dir, "file")
 		})
 	}
 }
@@ -299,7 +300,7 @@ func TestDownloadInterrupted(t *testing.T) {
 			t.Errorf("exit status %d\n%s", code, told.String())
 		}
 	}
-	only(t, dir, "file.part", "file.part.json")
+	clitest.Only(t, dir, "file.part", "file.part.json")
 	got := fetchctl(t, "download", "-d", dir, "--json", url) // its name comes from the unfinished file
 	var r download.Result
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != cli.ExitOK {
@@ -333,7 +334,7 @@ func TestDownloadDiskFull(t *testing.T) {
 		t.Errorf("with room: exit status %d, ranges %q\n%s", got.code, asked, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
-	only(t, dir, "file")
+	clitest.Only(t, dir, "file")
 }
 
 // A folder that cannot be written to is said to be so.
@@ -352,7 +353,7 @@ func TestDownloadReadOnly(t *testing.T) {
 	if got := fetchctl(t, "download", "-d", filepath.Join(dir, "new"), o.URL("http", "/s/k/200")); got.code != cli.ExitOutput {
 		t.Errorf("a new folder: exit status %d\n%s", got.code, got.err)
 	}
-	only(t, dir)
+	clitest.Only(t, dir)
 }
 
 // A service that is not there ends the run, for no file would fare better.
@@ -403,6 +404,6 @@ func TestAnsweredTwice(t *testing.T) {
 		if got.code != row.code || !strings.Contains(got.err, row.says) {
 			t.Errorf("%s: exit status %d, want %d and %q\n%s", row.name, got.code, row.code, row.says, got.err)
 		}
-		only(t, dir, row.left...)
+		clitest.Only(t, dir, row.left...)
 	}
 }

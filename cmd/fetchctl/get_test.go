@@ -23,6 +23,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/test/clitest"
 	"fetchd/test/rig"
 )
 
@@ -205,7 +206,7 @@ func TestGetRecovers(t *testing.T) {
 			}
 			want := o.Body(tt.size)
 			wantFile(t, file, want)
-			only(t, dir, "file")
+			clitest.Only(t, dir, "file")
 			if !strings.Contains(got.out, `"sha256":"`+sumOf(want)+`"`) {
 				t.Errorf("the outcome has another digest than the file:\n%s", got.out)
 			}

@@ -17,8 +17,8 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/clitest"
 	"fetchd/test/rig"
-	"fetchd/test/selfsigned"
 )
 
 // startServer returns the address of a fetchd that reaches the site by its names, and ends with the
@@ -92,7 +92,7 @@ func TestServerWithTLS(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
 	dir := t.TempDir()
-	pair := certificate(t, filepath.Join(dir, "ca.pem"))
+	pair, _ := clitest.Certificate(t, dir)
 	for name, token := range map[string]string{"right": "right\n", "wrong": "wrong\n", "empty": "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(token), 0o600); err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestServerWithTLS(t *testing.T) {
 			return "test", nil
 		}
 	})
-	ca, token := "--tls-ca-file="+filepath.Join(dir, "ca.pem"), "--token-file="+filepath.Join(dir, "right")
+	ca, token := "--tls-ca-file="+filepath.Join(dir, "cert.pem"), "--token-file="+filepath.Join(dir, "right")
 	for _, tt := range []struct {
 		name  string
 		flags []string
@@ -135,16 +135,6 @@ func TestServerWithTLS(t *testing.T) {
 			}
 		})
 	}
-}
-
-// certificate returns a self-signed certificate for 127.0.0.1, and writes it to a file.
-func certificate(t *testing.T, file string) tls.Certificate {
-	t.Helper()
-	pair, certPEM, _, err := selfsigned.New()
-	if err = errors.Join(err, os.WriteFile(file, certPEM, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return pair
 }
 
 func TestNoService(t *testing.T) {

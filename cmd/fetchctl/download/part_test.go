@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fetchd/test/clitest"
 )
 
 var errKilled = errors.New("killed")
@@ -100,7 +102,7 @@ func TestPartKilledAnywhere(t *testing.T) {
 				if !bytes.Equal(got, tt.first.body) && !bytes.Equal(got, tt.second.body) && !bytes.Equal(got, tt.last.body) {
 					t.Errorf("killed at step %d: %d bytes that are no file of the origin's", first, len(got))
 				}
-				only(t, dir, "file")
+				clitest.Only(t, dir, "file")
 			}
 		})
 	}
@@ -282,21 +284,5 @@ func TestPartLinks(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// only fails where a folder holds anything but the names.
-func only(t *testing.T, dir string, names ...string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
-	}
-	if fmt.Sprint(got) != fmt.Sprint(names) {
-		t.Errorf("the folder holds %q, want %q", got, names)
 	}
 }
