@@ -2,7 +2,6 @@ package peers
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,11 +16,10 @@ import (
 	"time"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/clitest"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 	"fetchd/test/rig/linktest"
-	"fetchd/test/selfsigned"
-	"fetchd/test/wait"
 )
 
 // patience limits operations that normally take no time.
@@ -102,7 +100,7 @@ func startNginx(t *testing.T) *nginx {
 		n.tls = rig.FreeAddress(t, "127.0.0.1")
 	}
 	n.files()
-	n.certificate()
+	_, n.roots = clitest.Certificate(t, n.folder)
 	user := ""
 	if os.Getuid() == 0 {
 		user = "user root;" // other users cannot read the folder of a test
@@ -148,36 +146,14 @@ func (n *nginx) files() {
 	}
 }
 
-func (n *nginx) certificate() {
-	n.Helper()
-	_, certPEM, keyPEM, err := selfsigned.New()
-	if err != nil {
-		n.Fatal(err)
-	}
-	n.write("cert.pem", certPEM)
-	n.write("key.pem", keyPEM)
-	n.roots = x509.NewCertPool()
-	n.roots.AppendCertsFromPEM(certPEM)
-}
-
-// until waits for something that nginx does asynchronously.
-func (n *nginx) until(what string, done func() bool) {
-	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
-	defer cancel()
-	if wait.Until(ctx, 5*time.Millisecond, done) != nil {
-		n.Fatalf("nginx: %s: not within %s\n%s", what, patience, n.read("error.log"))
-	}
-}
-
 // log returns the finished requests from nginx's log. It sends a request of its own
 // and waits until the log has it, so that all earlier requests are there too.
 func (n *nginx) log() []origin.Request {
 	n.Helper()
 	*n.marks++
 	mark := fmt.Sprintf("/status/404?mark=%d", *n.marks)
-	n.get(mark)
-	n.until("the mark is in the log", func() bool { return bytes.Contains(n.read("access.log"), []byte(mark+"\n")) })
+	n.head(mark)
+	rig.Until(n.Context(), n, "the mark is in the log", func() bool { return bytes.Contains(n.read("access.log"), []byte(mark+"\n")) })
 	var requests []origin.Request
 	for line := range strings.Lines(string(n.read("access.log"))) {
 		if !strings.Contains(line, "?mark=") {
@@ -200,12 +176,6 @@ func (n *nginx) request(line string, number int) origin.Request {
 	path, _, _ := strings.Cut(fields[len(fields)-1], "?")
 	return origin.Request{Method: fields[1], Path: path, Protocol: fields[2], Header: http.Header{"Range": {strings.Trim(fields[3], `"`)}},
 		Time: time.UnixMilli(int64(seconds * 1000)).Add(time.Duration(number) * step)}
-}
-
-// get requests a path and discards the answer.
-func (n *nginx) get(path string) {
-	n.Helper()
-	n.head(path)
 }
 
 // head requests a path on a new connection and returns how many bytes precede the
@@ -264,7 +234,7 @@ func TestNginx(t *testing.T) {
 		{scenario: "body too large", path: "/5000.txt"},
 		{scenario: "wrong digest", path: "/500.txt"},
 	})
-	n.get("/limited") // the first request passes; the next one exceeds the rate
+	n.head("/limited") // the first request passes; the next one exceeds the rate
 	play(t, p, []row{{scenario: "429 with seconds", path: "/limited"}})
 }
 
