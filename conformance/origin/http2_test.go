@@ -103,16 +103,6 @@ func TestH2HugeHead(t *testing.T) {
 	}
 }
 
-// TestGoAwayIsRetried checks that the transport resends a stream that GOAWAY excludes.
-func TestGoAwayIsRetried(t *testing.T) {
-	t.Parallel()
-	o := start(t)
-	g := mustGet(t, newClient(t, o), o.URL("h2fault", "/s/k/h2-goaway/h2-goaway/200"))
-	if n := len(o.Requests("k")); g.StatusCode != 200 || n != 3 || o.Connections("h2fault") != 3 {
-		t.Errorf("status %d after %d requests on %d connections, want 200 after 3 on 3", g.StatusCode, n, o.Connections("h2fault"))
-	}
-}
-
 func TestH2RequestBody(t *testing.T) {
 	t.Parallel()
 	o := start(t)
