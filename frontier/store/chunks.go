@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 const (
@@ -47,7 +49,7 @@ func (c *core) Refetch(ctx context.Context, age time.Duration, host string, prog
 // startAgain makes the selected URLs pending. Each chunk is a transaction.
 func (c *core) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
 	// A URL that is fetched meanwhile is not taken a second time.
-	start, err := scalar[int64](ctx, c.db, doing, c.translate(`SELECT {now}`))
+	start, err := database.Scalar[int64](ctx, c.db, doing, `SELECT {now}`)
 	if err != nil {
 		return 0, err
 	}
@@ -125,19 +127,19 @@ func (c *core) inChunks(ctx context.Context, host, which string, args []any, bef
 // URLs.
 func (c *core) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
 	return func(yield func([]urlRow, error) bool) {
-		last, err := scalar[int64](ctx, c.db, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
+		last, err := database.Scalar[int64](ctx, c.db, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
 		step := int64(pageSize)
 		if host != "" {
 			which += ` AND u.host_id = (SELECT id FROM hosts WHERE host = ?)`
 			args = append(slices.Clone(args), host)
 			step = math.MaxInt64 - last
 		}
-		query := c.translate(`SELECT u.id, u.host_id, CASE WHEN u.last_error LIKE '%robots%' THEN h.host ELSE '' END,
+		query := `SELECT u.id, u.host_id, CASE WHEN u.last_error LIKE '%robots%' THEN h.host ELSE '' END,
 				CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
-			FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? AND u.id <= ? AND ` + which + ` ORDER BY u.id LIMIT ?`)
+			FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? AND u.id <= ? AND ` + which + ` ORDER BY u.id LIMIT ?`
 		for after := int64(0); err == nil && after < last; {
 			var page []urlRow
-			rows, queryErr := c.db.QueryContext(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
+			rows, queryErr := c.db.Query(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
 			page, err = collect(rows, queryErr, func(scan func(...any) error) (u urlRow, err error) {
 				err = scan(&u.id, &u.hostID, &u.host, &u.lastError)
 				u.lastError = redirectCause(u.lastError) // the rest may be long, and a page has many rows

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // claimed claims at most limit URLs after every delay and block has ended, and returns their paths in order. The
@@ -251,7 +253,7 @@ func (f *fixture) looked(claim func()) int64 {
 	}
 	flush := func() { f.exec(`SELECT pg_stat_force_next_flush()`) }
 	f.core().db.SetMaxOpenConns(1)
-	defer f.core().db.SetMaxOpenConns(cmp.Or(0, postgresConnections))
+	defer f.core().db.SetMaxOpenConns(cmp.Or(0, database.PostgresConnections))
 	flush()
 	before := read()
 	claim()

@@ -45,11 +45,11 @@ func (f *fixture) core() *core {
 	return &f.Store.(*postgresDB).core //nolint:errcheck // there are two kinds
 }
 
-func (f *fixture) db() *sql.DB { return f.core().db }
+func (f *fixture) db() *sql.DB { return f.core().db.DB }
 
 func (f *fixture) exec(query string, args ...any) {
 	f.t.Helper()
-	if _, err := f.core().update(context.Background(), "exec", query, args...); err != nil {
+	if _, err := f.core().db.Update(context.Background(), "exec", query, args...); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 }
@@ -57,7 +57,7 @@ func (f *fixture) exec(query string, args ...any) {
 func (f *fixture) number(query string) int64 {
 	f.t.Helper()
 	var n int64
-	if err := f.db().QueryRow(f.core().translate(query)).Scan(&n); err != nil {
+	if err := f.db().QueryRow(f.core().db.Translate(query)).Scan(&n); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 	return n

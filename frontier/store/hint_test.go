@@ -117,7 +117,7 @@ func (w *walk) step() (string, error) {
 		_, err = w.LeaveHosts(ctx, w.leases())
 		return "leave", err
 	case 13:
-		if _, err = w.core().update(ctx, "expire", `UPDATE urls SET lease_until = 1 WHERE status = 'fetching' AND id = ?`, 1+w.IntN(w.added+1)); err == nil {
+		if _, err = w.core().db.Update(ctx, "expire", `UPDATE urls SET lease_until = 1 WHERE status = 'fetching' AND id = ?`, 1+w.IntN(w.added+1)); err == nil {
 			_, err = w.Reap(ctx)
 		}
 		return "reap", err

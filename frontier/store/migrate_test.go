@@ -3,12 +3,15 @@ package store
 import (
 	"database/sql"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"fetchd/frontier/store/database"
 )
 
 // TestOlderSchema checks that a database of any earlier version keeps its fetches, without what later
@@ -36,14 +39,14 @@ func TestOriginsInMidCrawl(t *testing.T) {
 		if _, err := p.UpTo(t.Context(), 7); err != nil {
 			t.Fatal(err)
 		}
-		now := (&core{words: strings.NewReplacer("{now}", map[string]string{"pgx": "frontier_now()", "sqlite": "CAST(unixepoch('subsec') * 1000 AS INTEGER)"}[driver])})
+		now := strings.NewReplacer("{now}", map[string]string{"pgx": "frontier_now()", "sqlite": "CAST(unixepoch('subsec') * 1000 AS INTEGER)"}[driver])
 		for _, query := range []string{
 			`INSERT INTO hosts (host, due_at, next_at, blocked_until) VALUES ('a.test', {now} + 300000, 1, {now} + 300000)`,
 			`INSERT INTO urls (host_id, url, url_hash, priority) VALUES (1, 'https://a.test/1', '1', 1), (1, 'http://a.test/2', '2', 0), (1, 'http://a.test/3', '3', 0)`,
 			`INSERT INTO robots (origin, saved_at, status, error_class, unreachable_since) VALUES ('https://a.test', {now}, 0, 'connect_refused', {now} - 600000)`,
 			`UPDATE urls SET status = 'fetched', fetched_at = 1 WHERE id = 3`,
 		} {
-			if _, err := db.ExecContext(t.Context(), now.translate(query)); err != nil {
+			if _, err := db.ExecContext(t.Context(), now.Replace(query)); err != nil {
 				t.Fatalf("%s: %v", query, err)
 			}
 		}
@@ -91,7 +94,11 @@ func unmigrated(t *testing.T, dialect goose.Dialect, driver, raw string) (*sql.D
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	p, err := provider(db, dialect, map[string]string{"sqlite": "sqlite", "pgx": "postgres"}[driver])
+	files, err := fs.Sub(migrations, "migrations/"+map[string]string{"sqlite": "sqlite", "pgx": "postgres"}[driver])
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := database.Provider(db, dialect, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +172,7 @@ func TestMigrateBesideTransactions(t *testing.T) {
 				}
 				migrated <- err
 			}()
-			f := &fixture{Store: &postgresDB{core: core{db: db}}, t: t}
+			f := &fixture{Store: &postgresDB{core: core{db: &database.DB{DB: db}}}, t: t}
 			f.until(`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 			if _, err := tx.Exec(`SELECT 1 FROM ` + row.second); err != nil {
 				t.Errorf("the transaction: %v", err)

@@ -16,6 +16,6 @@ func (c *core) Postpone(ctx context.Context, released []Lease, d time.Duration) 
 		return err
 	}
 	// A URL may have been claimed since, and may have failed. Then it keeps a later time.
-	_, err = c.update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
+	_, err = c.db.Update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 const (
@@ -48,7 +50,7 @@ func (c *core) Prune(ctx context.Context, params PruneParams, progress func(Prun
 			}
 		}
 	}
-	if now, err = scalar[int64](ctx, c.db, "prune", c.translate(`SELECT {now}`)); err != nil {
+	if now, err = database.Scalar[int64](ctx, c.db, "prune", `SELECT {now}`); err != nil {
 		return done, err
 	}
 	if age := params.OutcomesAge; age != nil {
@@ -78,8 +80,8 @@ func (c *core) Prune(ctx context.Context, params PruneParams, progress func(Prun
 func (c *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progress func(int64)) (done int64, err error) {
 	type row struct{ id, ended int64 }
 	for after := int64(0); ; {
-		rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id, ended_at FROM fetches
-			WHERE id > ? AND id < (SELECT max(id) FROM fetches) ORDER BY id LIMIT ?`), after, chunkSize)
+		rows, err := c.db.Query(ctx, `SELECT id, ended_at FROM fetches
+			WHERE id > ? AND id < (SELECT max(id) FROM fetches) ORDER BY id LIMIT ?`, after, chunkSize)
 		chunk, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
 			return r, scan(&r.id, &r.ended)
 		})
@@ -97,7 +99,7 @@ func (c *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progres
 		}
 		last := chunk[len(chunk)-1].id
 		if !dry {
-			if old, err = c.update(ctx, "delete", `DELETE FROM fetches WHERE id > ? AND id <= ? AND ended_at <= ?`, after, last, until); err != nil {
+			if old, err = c.db.Update(ctx, "delete", `DELETE FROM fetches WHERE id > ? AND id <= ? AND ended_at <= ?`, after, last, until); err != nil {
 				return done, err
 			}
 		}
@@ -137,7 +139,7 @@ type pruning struct {
 
 func (c *core) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (done int64, err error) {
 	for after := int64(0); ; {
-		rows, err := c.db.QueryContext(ctx, c.translate(`SELECT h.id, {unused} FROM hosts h WHERE h.id > ? ORDER BY h.id LIMIT ?`), after, chunkSize)
+		rows, err := c.db.Query(ctx, `SELECT h.id, {unused} FROM hosts h WHERE h.id > ? ORDER BY h.id LIMIT ?`, after, chunkSize)
 		n := 0
 		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
 			var unused bool
@@ -167,9 +169,9 @@ func (c *core) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (
 func (c *core) pruneRest(ctx context.Context, dry bool, progress func(int64)) (robots, workers int64, err error) {
 	const vanished = ` FROM workers WHERE seen_at <= {now} - ?`
 	if dry {
-		robots, err = scalar[int64](ctx, c.db, "count", c.translate(`SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`), millis(unusedFor))
+		robots, err = database.Scalar[int64](ctx, c.db, "count", `SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`, millis(unusedFor))
 		if err == nil {
-			workers, err = scalar[int64](ctx, c.db, "count", c.translate(`SELECT count(*)`+vanished), millis(vanishedFor))
+			workers, err = database.Scalar[int64](ctx, c.db, "count", `SELECT count(*)`+vanished, millis(vanishedFor))
 		}
 		return robots, workers, err
 	}
@@ -183,6 +185,6 @@ func (c *core) pruneRest(ctx context.Context, dry bool, progress func(int64)) (r
 		}
 		after = next
 	}
-	workers, err = c.update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
+	workers, err = c.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
 	return robots, workers, err
 }

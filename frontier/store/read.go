@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // URL is a row of the frontier. Times are zero where they do not apply.
@@ -129,7 +131,7 @@ func scanURL(scan func(...any) error, more ...any) (URL, error) {
 
 // Due implements [Store].
 func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	hosts, err = scalar[int64](ctx, c.db, "count due hosts", c.translate(`SELECT count(*) FROM hosts WHERE due_at <= {now}`))
+	hosts, err = database.Scalar[int64](ctx, c.db, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
 	return hosts, time.Duration(c.delayMS) * time.Millisecond, err
 }
 
@@ -137,7 +139,7 @@ func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err e
 func (c *core) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
 	var next int64
-	err := c.db.QueryRowContext(ctx, c.translate(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
+	err := c.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
 			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
@@ -146,7 +148,7 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 		(SELECT count(*) AS every, count(CASE WHEN in_flight > 0 THEN 1 END) AS flying,
 			count(CASE WHEN blocked_until > {now} THEN 1 END) AS blocked,
 			count(CASE WHEN due_at > {now} THEN 1 END) AS waiting, count(CASE WHEN due_at <= {now} THEN 1 END) AS due,
-			count(CASE WHEN paused THEN 1 END) AS paused, COALESCE(min(CASE WHEN due_at > {now} THEN due_at - {now} END), 0) AS next FROM hosts) AS h`)).
+			count(CASE WHEN paused THEN 1 END) AS paused, COALESCE(min(CASE WHEN due_at > {now} THEN due_at - {now} END), 0) AS next FROM hosts) AS h`).
 		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead, &n.Scheduled,
 			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &next, &n.Paused)
 	n.NextDue = time.Duration(next) * time.Millisecond
@@ -163,7 +165,7 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 func (c *core) countWaits(ctx context.Context, n *Counts) error {
 	var last int64
 	var w Waits
-	err := c.db.QueryRowContext(ctx, c.translate(`SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
+	err := c.db.QueryRow(ctx, `SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now THEN later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight >= max_in_flight THEN n - later END), 0),
@@ -175,7 +177,7 @@ func (c *core) countWaits(ctx context.Context, n *Counts) error {
 				NOT h.paused AND CASE WHEN u.secure THEN h.https_deferred_until ELSE h.http_deferred_until END <= t.now AS open
 			FROM (SELECT host_id, `+scheme+` = 's' AS secure, count(*) AS n, sum(CASE WHEN ready_at > (SELECT {now}) THEN 1 ELSE 0 END) AS later
 				FROM urls WHERE status IN ('pending', 'failed') GROUP BY host_id, `+scheme+`) AS u
-			JOIN hosts h ON h.id = u.host_id CROSS JOIN (SELECT {now} AS now) AS t) AS w`)).
+			JOIN hosts h ON h.id = u.host_id CROSS JOIN (SELECT {now} AS now) AS t) AS w`).
 		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsDeferred, &last)
 	if n.Paused {
 		w = Waits{CrawlPaused: w.HostPaused + w.RobotsUnreachable + w.HostBlocked + w.BackingOff + w.HostInFlight + w.HostDelay + w.Turn}
@@ -186,7 +188,7 @@ func (c *core) countWaits(ctx context.Context, n *Counts) error {
 
 // URLs implements [Store].
 func (c *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
-	query := c.translate(`SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`)
+	query := `SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`
 	return pages(ctx, c.db, query, func(scan func(...any) error) (URL, error) { return scanURL(scan) }, func(u URL) int64 { return u.ID })
 }
 
@@ -208,18 +210,18 @@ func scanFetch(scan func(...any) error, more ...any) (FetchRow, error) {
 
 // Fetches implements [Store].
 func (c *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
-	query := c.translate(`SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`)
+	query := `SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`
 	return pages(ctx, c.db, query, func(scan func(...any) error) (FetchRow, error) { return scanFetch(scan) },
 		func(f FetchRow) int64 { return f.ID })
 }
 
 // pages yields rows in the order of ids. It reads each page before it yields its rows: a slow
 // caller then holds no snapshot, which would keep SQLite's log growing.
-func pages[T any](ctx context.Context, db *sql.DB, query string, read func(scan func(...any) error) (T, error), id func(T) int64) iter.Seq2[T, error] {
+func pages[T any](ctx context.Context, db *database.DB, query string, read func(scan func(...any) error) (T, error), id func(T) int64) iter.Seq2[T, error] {
 	const size = 1000
 	return func(yield func(T, error) bool) {
 		for after := int64(0); ; {
-			rows, err := db.QueryContext(ctx, query, after, size)
+			rows, err := db.Query(ctx, query, after, size)
 			page, err := collect(rows, err, read)
 			if err != nil {
 				yield(*new(T), fmt.Errorf("read rows after %d: %w", after, err))
@@ -255,10 +257,10 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 	}
 	var e Explanation
 	var next, blocked, delay, deferred, now int64
-	row := c.db.QueryRowContext(ctx, c.translate(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
+	row := c.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
-		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)
+		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, c.delayMS, n.hash)
 	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &deferred, &e.Paused, &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL

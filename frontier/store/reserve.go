@@ -31,11 +31,11 @@ func (c *core) Reserve(ctx context.Context, host string, d time.Duration) (Reser
 	if d <= 0 {
 		return r, fmt.Errorf("reserve host %s for %v: the time must be more than zero", host, d)
 	}
-	granted, err := c.one(ctx, c.translate(`INSERT INTO hosts (host, next_at, reserved_until)
+	granted, err := c.db.One(ctx, `INSERT INTO hosts (host, next_at, reserved_until)
 		SELECT ?, t.until, t.until FROM (SELECT {now} + ? AS until) AS t WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		ON CONFLICT (host) DO UPDATE SET next_at = excluded.next_at, reserved_until = excluded.next_at
 			WHERE NOT hosts.paused AND hosts.in_flight < hosts.max_in_flight AND {max}(hosts.next_at, hosts.blocked_until) <= {now}
-		RETURNING next_at`), []any{host, millis(d)}, &r.Until)
+		RETURNING next_at`, []any{host, millis(d)}, &r.Until)
 	if err == nil && !granted {
 		r.Wait, err = c.closedFor(ctx, host)
 	}
@@ -49,11 +49,11 @@ func (c *core) Reserve(ctx context.Context, host string, d time.Duration) (Reser
 func (c *core) closedFor(ctx context.Context, host string) (time.Duration, error) {
 	var left int64
 	var busy, paused bool
-	err := c.db.QueryRowContext(ctx, c.translate(`SELECT
+	err := c.db.QueryRow(ctx, `SELECT
 			{max}(CASE WHEN next_at = reserved_until THEN 0 ELSE next_at END, blocked_until) - {now},
 			in_flight >= max_in_flight OR next_at = reserved_until,
 			paused OR EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
-		FROM hosts WHERE host = ?`), host).Scan(&left, &busy, &paused)
+		FROM hosts WHERE host = ?`, host).Scan(&left, &busy, &paused)
 	if errors.Is(err, sql.ErrNoRows) {
 		return waitForResume, nil // only a paused crawl keeps Reserve from adding the host
 	}
@@ -76,7 +76,7 @@ func (c *core) Settle(ctx context.Context, r Reservation) error {
 		return nil
 	}
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`
-	_, err := c.update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
+	_, err := c.db.Update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
 			due_at = CASE WHEN due_at IS NOT NULL THEN {min}(due_at, {max}(blocked_until, `+next+`)) END
 		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, c.delayMS, c.delayMS, r.Host, r.Until)
 	return err

@@ -51,7 +51,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 	}
 	doing, text := "save robots.txt of "+r.Origin, clean(r.ErrorText[:min(len(r.ErrorText), maxErrorText)])
 	if r.Unreachable {
-		_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, unreachable_since)
+		_, err := c.db.Update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, unreachable_since)
 			SELECT ?, t.now, ?, ?, ?, t.now FROM (SELECT {now} AS now) AS t WHERE TRUE
 			ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
 				error_text = excluded.error_text, unreachable_since = CASE WHEN robots.unreachable_since = 0 THEN excluded.unreachable_since ELSE robots.unreachable_since END`,
@@ -59,7 +59,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 		return err
 	}
 	e := r.Earlier.clean()
-	_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, has_body, body_status, body,
+	_, err := c.db.Update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, has_body, body_status, body,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest)
 		VALUES (?, {now}, ?, ?, ?, TRUE, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class, error_text = excluded.error_text,
@@ -84,7 +84,7 @@ func deferredColumn(origin string) (host, column string) {
 // Defer implements [Store]. It leaves due_at, which may be early.
 func (c *core) Defer(ctx context.Context, origin string, d time.Duration) error {
 	host, column := deferredColumn(clean(origin))
-	_, err := c.update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
+	_, err := c.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
 	return err
 }
 
@@ -104,7 +104,7 @@ const MaxDeferredURLs = 100_000
 
 // DeferredOrigins implements [Store].
 func (c *core) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
+	rows, err := c.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
 		FROM (SELECT h.id, s.scheme, CASE WHEN s.scheme = 's' THEN 'https://' ELSE 'http://' END || h.host AS origin, t.now,
@@ -112,7 +112,7 @@ func (c *core) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin
 			FROM hosts h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
 			WHERE h.http_deferred_until > t.now OR h.https_deferred_until > t.now) AS o
 		LEFT JOIN robots r ON r.origin = o.origin
-		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`), MaxDeferredURLs+1, limit)
+		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`, MaxDeferredURLs+1, limit)
 	return collect(rows, err, func(scan func(...any) error) (h DeferredOrigin, err error) {
 		var since, until int64
 		err = scan(&h.Origin, &h.ErrorClass, &h.ErrorText, &h.Status, &since, &until, &h.URLs)
@@ -133,7 +133,7 @@ func (c *core) endDeferral(ctx context.Context, origins []string) error {
 		if err != nil {
 			return err
 		}
-		rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id FROM hosts WHERE host {among} AND `+column+` > {now}`), list)
+		rows, err := c.db.Query(ctx, `SELECT id FROM hosts WHERE host {among} AND `+column+` > {now}`, list)
 		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
 			err = scan(&id)
 			return id, err
@@ -142,7 +142,7 @@ func (c *core) endDeferral(ctx context.Context, origins []string) error {
 			return fmt.Errorf("look for origins that are deferred: %w", err)
 		}
 		for _, id := range ids {
-			_, err := c.update(ctx, "defer no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
+			_, err := c.db.Update(ctx, "defer no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
 			if err != nil {
 				return err
 			}
@@ -171,10 +171,10 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("read robots.txt: %w", err)
 	}
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin, status, error_class, error_text, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
+	rows, err := c.db.Query(ctx, `SELECT origin, status, error_class, error_text, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
 			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest
-		FROM robots WHERE origin {among}`), list)
+		FROM robots WHERE origin {among}`, list)
 	all, err := collect(rows, err, func(scan func(...any) error) (r Robots, err error) {
 		var age, unreachable int64
 		err = scan(&r.Origin, &r.Status, &r.ErrorClass, &r.ErrorText, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable,
@@ -200,7 +200,7 @@ func (c *core) updateOrigins(ctx context.Context, doing string, origins []string
 		if err != nil {
 			return changed, fmt.Errorf("%s: %w", doing, err)
 		}
-		n, err := c.update(ctx, doing, query, append([]any{list}, args...)...)
+		n, err := c.db.Update(ctx, doing, query, append([]any{list}, args...)...)
 		if err == nil && after != nil {
 			err = after(ctx, some)
 		}
@@ -269,7 +269,7 @@ func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, erro
 
 // RobotsToRefresh implements [Store].
 func (c *core) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`), clean(after), refreshPage)
+	rows, err := c.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
 	origins, err = collect(rows, err, func(scan func(...any) error) (origin string, err error) {
 		err = scan(&origin)
 		return origin, err
@@ -287,8 +287,8 @@ func (c *core) SweepRobots(ctx context.Context, after string, age time.Duration)
 		origin string
 		unused bool
 	}
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
-		WHERE origin > ? ORDER BY origin LIMIT ?`), millis(age), clean(after), page)
+	rows, err := c.db.Query(ctx, `SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
+		WHERE origin > ? ORDER BY origin LIMIT ?`, millis(age), clean(after), page)
 	seen, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
 		err = scan(&r.origin, &r.unused)
 		return r, err

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // Setting implements [Store].
 func (c *core) Setting(ctx context.Context, name string) (string, error) {
-	value, err := scalar[string](ctx, c.db, "read setting "+name, c.translate(`SELECT value FROM settings WHERE name = ?`), callerSetting+name)
+	value, err := database.Scalar[string](ctx, c.db, "read setting "+name, `SELECT value FROM settings WHERE name = ?`, callerSetting+name)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -20,14 +22,14 @@ func (c *core) Setting(ctx context.Context, name string) (string, error) {
 
 // SetSetting implements [Store].
 func (c *core) SetSetting(ctx context.Context, name, value string) error {
-	_, err := c.update(ctx, "store setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
+	_, err := c.db.Update(ctx, "store setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, callerSetting+name, value)
 	return err
 }
 
 // AddToSetting implements [Store].
 func (c *core) AddToSetting(ctx context.Context, name string, n int64) error {
-	_, err := c.update(ctx, "add to setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
+	_, err := c.db.Update(ctx, "add to setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET value = CAST(CAST(settings.value AS BIGINT) + CAST(excluded.value AS BIGINT) AS TEXT)`, callerSetting+name, strconv.FormatInt(n, 10))
 	return err
 }
@@ -54,7 +56,7 @@ func (c *core) TotalUse(ctx context.Context) (Use, error) {
 func (c *core) use(ctx context.Context, query string, args ...any) (Use, error) {
 	var u Use
 	var ms int64
-	if err := c.db.QueryRowContext(ctx, c.translate(query), args...).Scan(&u.Bytes, &ms); err != nil {
+	if err := c.db.QueryRow(ctx, query, args...).Scan(&u.Bytes, &ms); err != nil {
 		return Use{}, fmt.Errorf("read what hosts have used: %w", err)
 	}
 	u.Duration = time.Duration(ms) * time.Millisecond

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // again implements chunks.
@@ -52,10 +54,10 @@ func (s *sqliteDB) chunk(ctx context.Context, ids []int64, args []any, statement
 		return 0, err
 	}
 	var started time.Time
-	err = s.transact(ctx, func(t tx) error {
+	err = s.lite.Transact(ctx, func(t database.Tx) error {
 		started = time.Now() // the lock is ours now
 		for _, query := range statements {
-			if changed, err = t.exec(query, append([]any{list}, args...)...); err != nil {
+			if changed, err = t.Exec(query, append([]any{list}, args...)...); err != nil {
 				return err
 			}
 		}
@@ -74,7 +76,7 @@ const busyPoll = 110 * time.Millisecond
 // yield waits for longer than a transaction took, if there are workers. SQLite's lock has no queue,
 // so each of them must be able to ask for it.
 func (s *sqliteDB) yield(ctx context.Context, took time.Duration) error {
-	busy, err := scalar[bool](ctx, s.db, "look for workers", `SELECT EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
+	busy, err := database.Scalar[bool](ctx, s.db, "look for workers", `SELECT EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
 	if err != nil || !busy {
 		return err
 	}

@@ -3,12 +3,14 @@ package store
 import (
 	"context"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // Extend implements [Store].
 func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return s.each(ctx, "extend leases", leases, func(t tx, l Lease) (bool, error) {
-		n, err := t.exec(`UPDATE urls SET lease_until = max(lease_until, {now} + ?) WHERE id = ? AND token = ? AND status = 'fetching'`,
+		n, err := t.Exec(`UPDATE urls SET lease_until = max(lease_until, {now} + ?) WHERE id = ? AND token = ? AND status = 'fetching'`,
 			millis(d), l.ID, l.Token)
 		return n == 1, err
 	})
@@ -35,7 +37,7 @@ func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
 func (s *sqliteDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "leave hosts", leases, func(t tx, l Lease) (bool, error) {
 		var host int64
-		held, err := t.one(`UPDATE urls SET holds = 0 WHERE id = ? AND token = ? AND status = 'fetching' AND holds = 1 RETURNING host_id`,
+		held, err := t.One(`UPDATE urls SET holds = 0 WHERE id = ? AND token = ? AND status = 'fetching' AND holds = 1 RETURNING host_id`,
 			[]any{l.ID, l.Token}, &host)
 		if err != nil || !held {
 			return false, err
@@ -68,7 +70,7 @@ func (s *sqliteDB) each(ctx context.Context, doing string, leases []Lease, f fun
 // holds. It reports whether there was such a URL.
 func (t tx) end(host func(t tx, id, holds int64) error, set string, args ...any) (bool, error) {
 	var id, holds int64
-	held, err := t.one(`UPDATE urls SET `+set+` RETURNING host_id, holds`, args, &id, &holds)
+	held, err := t.One(`UPDATE urls SET `+set+` RETURNING host_id, holds`, args, &id, &holds)
 	if err != nil || !held {
 		return false, err
 	}
@@ -93,7 +95,7 @@ func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 
 // Left implements [Store]. It names the indexes, so a query that could not use them fails.
 func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
-	return scalar[bool](ctx, s.db, "look for URLs that are left", `SELECT
+	return database.Scalar[bool](ctx, s.db, "look for URLs that are left", `SELECT
 		EXISTS (SELECT 1 FROM urls INDEXED BY urls_waiting WHERE status IN ('pending', 'failed'))
 		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
 }
@@ -102,15 +104,15 @@ func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 	err = s.do(ctx, "look for URLs to fetch again", func(t tx) error {
 		var now int64
-		if _, err := t.one(`SELECT {now}`, nil, &now); err != nil {
+		if _, err := t.One(`SELECT {now}`, nil, &now); err != nil {
 			return err
 		}
 		const due = `FROM urls WHERE status = 'fetched' AND recrawl_at > 0 AND recrawl_at <= ?1 ORDER BY recrawl_at, id LIMIT ?2)`
-		_, err := t.exec(`UPDATE hosts SET due_at = max(next_at, blocked_until) WHERE `+sleeps+` AND id IN (SELECT host_id `+due, now, recrawlChunk)
+		_, err := t.Exec(`UPDATE hosts SET due_at = max(next_at, blocked_until) WHERE `+sleeps+` AND id IN (SELECT host_id `+due, now, recrawlChunk)
 		if err != nil {
 			return err
 		}
-		again, err = t.exec(`UPDATE urls SET status = 'pending', crash_count = 0, ready_at = recrawl_at WHERE id IN (SELECT id `+due, now, recrawlChunk)
+		again, err = t.Exec(`UPDATE urls SET status = 'pending', crash_count = 0, ready_at = recrawl_at WHERE id IN (SELECT id `+due, now, recrawlChunk)
 		return err
 	})
 	if err != nil {

@@ -41,17 +41,17 @@ func (s *sqliteDB) Put(ctx context.Context, entries []Entry, limits Limits) (Put
 
 func (p *put) all(urls []normalised) error {
 	if p.limits.URLs > 0 {
-		_, err := p.exec(`INSERT INTO settings (name, value) SELECT 'url_count', (SELECT count(*) FROM urls)
+		_, err := p.Exec(`INSERT INTO settings (name, value) SELECT 'url_count', (SELECT count(*) FROM urls)
 			WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'url_count')`)
 		if err != nil {
 			return err
 		}
-		if _, err := p.one(`SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'url_count'`, nil, &p.total); err != nil {
+		if _, err := p.One(`SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'url_count'`, nil, &p.total); err != nil {
 			return err
 		}
 	}
 	// The id of a URL that was deleted is not used again.
-	_, err := p.one(`SELECT 1 + max(COALESCE((SELECT max(id) FROM urls), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_url_id'), 0))`, nil, &p.next)
+	_, err := p.One(`SELECT 1 + max(COALESCE((SELECT max(id) FROM urls), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_url_id'), 0))`, nil, &p.next)
 	if err != nil {
 		return err
 	}
@@ -64,13 +64,13 @@ func (p *put) all(urls []normalised) error {
 		if h.added == 0 {
 			continue
 		}
-		_, err := p.exec(`UPDATE hosts SET url_count = url_count + ?1, due_at = CASE WHEN `+sleeps+` THEN max(next_at, blocked_until) ELSE due_at END
+		_, err := p.Exec(`UPDATE hosts SET url_count = url_count + ?1, due_at = CASE WHEN `+sleeps+` THEN max(next_at, blocked_until) ELSE due_at END
 			WHERE id = ?2 AND (url_count IS NOT NULL OR `+sleeps+`)`, h.added, h.id)
 		if err != nil {
 			return err
 		}
 	}
-	_, err = p.exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
+	_, err = p.Exec(`UPDATE settings SET value = CAST(value AS INTEGER) + ? WHERE name = 'url_count'`, p.result.Added)
 	return err
 }
 
@@ -90,7 +90,7 @@ func (p *put) url(u normalised) error {
 	case full:
 		over = &p.result.Over
 	default:
-		n, err := p.exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
+		n, err := p.Exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
 		if err != nil || n == 1 {
 			h.added += n
@@ -109,13 +109,13 @@ func (p *put) url(u normalised) error {
 // known reports whether a URL exists, and changes its row.
 func (p *put) known(u normalised) (bool, error) {
 	var id int64
-	known, err := p.one(`SELECT id FROM urls WHERE url_hash = ?`, []any{u.hash}, &id)
+	known, err := p.One(`SELECT id FROM urls WHERE url_hash = ?`, []any{u.hash}, &id)
 	if err != nil || !known {
 		return false, err
 	}
 	const changed = `status = 'fetched' AND recrawl_at > {now} AND fetched_at < ?2 AND ?2 <= {now}`
 	const named = `?4 > kind AND depth > 0 AND status IN ('pending', 'fetching') AND fetched_at = 0`
-	_, err = p.exec(`UPDATE urls SET depth = min(depth, ?1), kind = CASE WHEN `+named+` THEN ?4 ELSE kind END, recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
+	_, err = p.Exec(`UPDATE urls SET depth = min(depth, ?1), kind = CASE WHEN `+named+` THEN ?4 ELSE kind END, recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
 		WHERE id = ?3 AND (depth > ?1 OR `+named+` OR `+changed+`)`, u.Depth, u.ChangedMS, id, u.Kind)
 	return true, err
 }
@@ -127,15 +127,15 @@ func (p *put) host(name string, add bool) (*putHost, error) {
 		return h, nil
 	}
 	h := new(putHost)
-	known, err := p.one(`SELECT id, url_count FROM hosts WHERE host = ?`, []any{name}, &h.id, &h.count)
+	known, err := p.One(`SELECT id, url_count FROM hosts WHERE host = ?`, []any{name}, &h.id, &h.count)
 	if err == nil && !known {
 		if !add {
 			return nil, nil
 		}
-		_, err = p.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0) RETURNING id`, []any{name}, &h.id)
+		_, err = p.One(`INSERT INTO hosts (host, due_at) VALUES (?, 0) RETURNING id`, []any{name}, &h.id)
 	}
 	if err == nil && p.limits.URLsPerHost > 0 && h.count == nil {
-		_, err = p.one(`UPDATE hosts SET url_count = (SELECT count(*) FROM urls WHERE host_id = hosts.id) WHERE id = ? RETURNING url_count`, []any{h.id}, &h.count)
+		_, err = p.One(`UPDATE hosts SET url_count = (SELECT count(*) FROM urls WHERE host_id = hosts.id) WHERE id = ? RETURNING url_count`, []any{h.id}, &h.count)
 	}
 	p.hosts[name] = h
 	return h, err

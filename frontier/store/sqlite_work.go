@@ -90,15 +90,11 @@ func scanClaim(scan func(...any) error, c *Claim, more ...any) error {
 // due reads hosts in the order in which they became due. The planner would prepare the statement
 // again for each new value of LIMIT; the sum hides it.
 func (t tx) due(limit int) ([]dueHost, error) {
-	stmt, err := t.stmt(`SELECT ` + claimColumns + `, h.id, h.host, {now}, max(h.next_at, h.blocked_until), h.http_deferred_until, h.https_deferred_until,
+	rows, err := t.Query(`SELECT `+claimColumns+`, h.id, h.host, {now}, max(h.next_at, h.blocked_until), h.http_deferred_until, h.https_deferred_until,
 			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until, h.http_deferred_until, h.https_deferred_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1) AND u.ready_at <= {now}
-		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := stmt.QueryContext(t.ctx, limit)
+		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`, limit)
 	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
 		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.deferred[0], &h.deferred[1], &h.room)
 	})
@@ -128,7 +124,7 @@ func (t tx) take(hosts []dueHost, share int, params ClaimParams) (claims []Claim
 			}
 			claims = append(claims, taken...)
 		}
-		if _, err = t.exec(`UPDATE hosts SET in_flight = in_flight + ?, due_at = ? WHERE id = ?`, len(taken), due, h.id); err != nil {
+		if _, err = t.Exec(`UPDATE hosts SET in_flight = in_flight + ?, due_at = ? WHERE id = ?`, len(taken), due, h.id); err != nil {
 			return nil, err
 		}
 	}
@@ -152,11 +148,11 @@ func (t tx) among(ids []int64, query string, args ...any) (err error) {
 	case 0:
 		return nil
 	case 1: // this takes half the time of a list
-		_, err = t.exec(query+` WHERE id = ?1`, append([]any{ids[0]}, args...)...)
+		_, err = t.Exec(query+` WHERE id = ?1`, append([]any{ids[0]}, args...)...)
 	default:
 		var list string
 		if list, err = toJSON(ids); err == nil {
-			_, err = t.exec(query+` WHERE id IN (SELECT value FROM json_each(?1))`, append([]any{list}, args...)...)
+			_, err = t.Exec(query+` WHERE id IN (SELECT value FROM json_each(?1))`, append([]any{list}, args...)...)
 		}
 	}
 	return err
@@ -172,7 +168,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 	}
 	for priority := MaxPriority + 1; ; {
 		var first int64
-		more, err := t.one(`SELECT priority, ready_at`+waiting+`< ?2 ORDER BY priority DESC, ready_at, id LIMIT 1`, []any{h.id, priority}, &priority, &first)
+		more, err := t.One(`SELECT priority, ready_at`+waiting+`< ?2 ORDER BY priority DESC, ready_at, id LIMIT 1`, []any{h.id, priority}, &priority, &first)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -180,11 +176,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 			break
 		}
 		if first <= h.now {
-			stmt, err := t.stmt(`SELECT ` + claimColumns + waiting + `= ?2 AND ready_at <= ?3 ORDER BY ready_at, id LIMIT ?4 + 0`)
-			if err != nil {
-				return nil, nil, err
-			}
-			rows, err := stmt.QueryContext(t.ctx, h.id, priority, h.now, limit-len(claims))
+			rows, err := t.Query(`SELECT `+claimColumns+waiting+`= ?2 AND ready_at <= ?3 ORDER BY ready_at, id LIMIT ?4 + 0`, h.id, priority, h.now, limit-len(claims))
 			ready, err := collect(rows, err, func(scan func(...any) error) (Claim, error) {
 				c := Claim{Host: h.claim.Host}
 				return c, scanClaim(scan, &c)
@@ -195,7 +187,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 			if claims = append(claims, ready...); len(claims) == limit {
 				return claims, h.now, nil
 			}
-			if more, err = t.one(`SELECT ready_at`+waiting+`= ?2 AND ready_at > ?3 ORDER BY ready_at, id LIMIT 1`, []any{h.id, priority, h.now}, &first); err != nil {
+			if more, err = t.One(`SELECT ready_at`+waiting+`= ?2 AND ready_at > ?3 ORDER BY ready_at, id LIMIT 1`, []any{h.id, priority, h.now}, &first); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -237,7 +229,7 @@ func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, e
 func (t tx) record(it item) (bool, error) {
 	var host, holds, now int64
 	var url string
-	held, err := t.one(`UPDATE urls SET status = ?1, lease_until = 0, worker = '', last_error = ?2, error_class = ?3,
+	held, err := t.One(`UPDATE urls SET status = ?1, lease_until = 0, worker = '', last_error = ?2, error_class = ?3,
 			retry_count = ?4, http_status = ?5,
 			failure_count = CASE WHEN ?1 = 'fetched' THEN 0 ELSE failure_count + 1 END,
 			ready_at = CASE WHEN ?1 = 'failed' THEN {now} + 1 + ?6 ELSE ready_at END,
@@ -261,7 +253,7 @@ func (t tx) record(it item) (bool, error) {
 	if err := t.count(it, host, holds, now); err != nil {
 		return false, err
 	}
-	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
+	_, err = t.Exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
 			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
 			warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -277,12 +269,12 @@ func (t tx) record(it item) (bool, error) {
 // count ends a fetch of a host, and adds it to the sums of the host. The delay starts now if the fetch has sent a
 // request and has not left the host before.
 func (t tx) count(it item, host, holds, now int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1,
+	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?1,
 			next_at = CASE WHEN ?2 THEN max(next_at, ?9 `+afterDelay+`) ELSE next_at END,
 			due_at = max(next_at, blocked_until, CASE WHEN ?2 THEN ?9 `+afterDelay+` ELSE 0 END),
 			fetch_count = fetch_count + ?4, failure_count = failure_count + ?5, duration_ms = duration_ms + ?6, bytes = bytes + ?7,
 			first_at = CASE WHEN first_at = 0 AND ?4 THEN ?9 ELSE first_at END
-		WHERE id = ?8`, holds, it.Attempts > 0 && holds == 1, t.s.delayMS, it.Attempts > 0, it.Attempts > 0 && it.Status != Fetched,
+		WHERE id = ?8`, holds, it.Attempts > 0 && holds == 1, t.delayMS, it.Attempts > 0, it.Attempts > 0 && it.Status != Fetched,
 		it.DurationMS, it.Bytes, host, now)
 	return err
 }
@@ -293,40 +285,40 @@ const afterDelay = `+ 1 + max(COALESCE(delay_ms, ?3), crawl_delay_ms)`
 
 // free ends a fetch of a host to which it has sent nothing, or which it has left before.
 func (t tx) free(host, holds int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?, due_at = max(next_at, blocked_until) WHERE id = ?`, holds, host)
+	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?, due_at = max(next_at, blocked_until) WHERE id = ?`, holds, host)
 	return err
 }
 
 // delayHost ends a fetch of a host, whose delay starts now.
 func (t tx) delayHost(host, holds int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, {now} `+afterDelay+`),
-			due_at = max(next_at, blocked_until, {now} `+afterDelay+`) WHERE id = ?2`, holds, host, t.s.delayMS)
+	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, {now} `+afterDelay+`),
+			due_at = max(next_at, blocked_until, {now} `+afterDelay+`) WHERE id = ?2`, holds, host, t.delayMS)
 	return err
 }
 
 // moveTo gives the row its final URL, unless another row has that URL.
 func (t tx) moveTo(it item, from int64) error {
 	var host int64
-	_, err := t.one(`INSERT INTO hosts (host) VALUES (?) ON CONFLICT (host) DO UPDATE SET host = excluded.host RETURNING id`,
+	_, err := t.One(`INSERT INTO hosts (host) VALUES (?) ON CONFLICT (host) DO UPDATE SET host = excluded.host RETURNING id`,
 		[]any{it.FinalHost}, &host)
 	if err != nil {
 		return err
 	}
 	const move = ` urls SET url = ?, url_hash = ?, host_id = ? WHERE id = ?`
 	args := []any{it.FinalURL, it.hash, host, it.ID}
-	n, err := t.exec(`UPDATE OR IGNORE`+move, args...)
+	n, err := t.Exec(`UPDATE OR IGNORE`+move, args...)
 	if err == nil && n == 1 && host != from {
-		_, err = t.exec(`UPDATE hosts SET url_count = url_count + CASE id WHEN ?1 THEN 1 ELSE -1 END WHERE id IN (?1, ?2) AND url_count IS NOT NULL`, host, from)
+		_, err = t.Exec(`UPDATE hosts SET url_count = url_count + CASE id WHEN ?1 THEN 1 ELSE -1 END WHERE id IN (?1, ?2) AND url_count IS NOT NULL`, host, from)
 	}
 	if err != nil || n == 1 {
 		return err
 	}
 	var taken bool
-	if _, err := t.one(`SELECT EXISTS (SELECT 1 FROM urls WHERE url_hash = ?)`, []any{it.hash}, &taken); err != nil || taken {
+	if _, err := t.One(`SELECT EXISTS (SELECT 1 FROM urls WHERE url_hash = ?)`, []any{it.hash}, &taken); err != nil || taken {
 		return err
 	}
 	// OR IGNORE ignores the violation of any constraint. It was not that of url_hash, so repeat
 	// the update to get the error.
-	_, err = t.exec(`UPDATE`+move, args...)
+	_, err = t.Exec(`UPDATE`+move, args...)
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // Stats are the counts of a frontier.
@@ -65,9 +67,9 @@ func (c *core) Stats(ctx context.Context, hosts int) (s Stats, err error) {
 func (c *core) readSums(ctx context.Context, _ int, s *Stats) error {
 	const minute = int64(time.Minute / time.Millisecond)
 	var now, first, read int64
-	err := c.db.QueryRowContext(ctx, c.translate(`SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
+	err := c.db.QueryRow(ctx, `SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
 			COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN bytes END), 0), (SELECT COALESCE(sum(bytes), 0) FROM hosts)
-		FROM (SELECT ended_at, bytes FROM fetches ORDER BY id DESC LIMIT ?) AS f`), minute, minute, maxRecent).
+		FROM (SELECT ended_at, bytes FROM fetches ORDER BY id DESC LIMIT ?) AS f`, minute, minute, maxRecent).
 		Scan(&now, &read, &first, &s.LastMinute.Outcomes, &s.LastMinute.Bytes, &s.Bytes)
 	if span := now - first; err == nil && read == maxRecent && span > 0 && span < minute {
 		s.LastMinute.Outcomes = s.LastMinute.Outcomes * minute / span
@@ -78,8 +80,8 @@ func (c *core) readSums(ctx context.Context, _ int, s *Stats) error {
 }
 
 func (c *core) readClasses(ctx context.Context, _ int, s *Stats) error {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
-		FROM urls WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`), maxClasses)
+	rows, err := c.db.Query(ctx, `SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
+		FROM urls WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`, maxClasses)
 	s.Classes, err = collect(rows, err, func(scan func(...any) error) (n ClassCount, err error) {
 		err = scan(&n.Class, &n.Failed, &n.Dead)
 		return n, err
@@ -96,8 +98,8 @@ func (c *core) readHosts(ctx context.Context, hosts int, s *Stats) (err error) {
 }
 
 func (c *core) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT host, fetch_count, failure_count, duration_ms, bytes,
-		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts WHERE `+which+` LIMIT ?`), limit)
+	rows, err := c.db.Query(ctx, `SELECT host, fetch_count, failure_count, duration_ms, bytes,
+		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts WHERE `+which+` LIMIT ?`, limit)
 	return collect(rows, err, func(scan func(...any) error) (h HostStats, err error) {
 		var duration, blocked int64
 		err = scan(&h.Host, &h.Fetches, &h.Failures, &duration, &h.Bytes, &blocked, &h.Paused, &h.InFlight)
@@ -117,15 +119,15 @@ const settleTime = 5 * time.Second
 
 // LastFetch implements [Store].
 func (c *core) LastFetch(ctx context.Context) (int64, error) {
-	return scalar[int64](ctx, c.db, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
+	return database.Scalar[int64](ctx, c.db, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
 }
 
 // FetchesAfter implements [Store]. Ids are given before transactions commit, so a missing one may still
 // come. What follows it waits until that is too late.
 func (c *core) FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error) {
 	var now int64
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
-		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`), after, limit)
+	rows, err := c.db.Query(ctx, `SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
+		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`, after, limit)
 	page, err := collect(rows, err, func(scan func(...any) error) (f WatchedFetch, err error) {
 		f.FetchRow, err = scanFetch(scan, &f.Metadata, &now)
 		return f, err
@@ -167,7 +169,7 @@ func (c *core) IDs(ctx context.Context, urls []string) (map[string]int64, error)
 		return nil, err
 	}
 	found := make(map[string]int64, len(given)) // ids of hashes
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT id, url_hash FROM urls WHERE url_hash {hashed}`), list)
+	rows, err := c.db.Query(ctx, `SELECT id, url_hash FROM urls WHERE url_hash {hashed}`, list)
 	_, err = collect(rows, err, func(scan func(...any) error) (none struct{}, err error) {
 		var id int64
 		var hash []byte

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"iter"
 	"time"
+
+	"fetchd/frontier/store/database"
 )
 
 // Store is one frontier in one database. It is safe for concurrent use, also by several stores in
@@ -173,16 +175,12 @@ type Store interface {
 var (
 	// ErrStale means that a lease was lost: its URL was reaped, recorded, or claimed again.
 	ErrStale = errors.New("the lease was lost")
-	// ErrNewerSchema means that a newer version of this program has migrated the database.
-	ErrNewerSchema = errors.New("the database was made by a newer version of this program")
-	// ErrOlderSchema means that the database must be migrated, which ReadOnly does not allow.
-	ErrOlderSchema = errors.New("the database must be migrated")
-	// ErrReadOnly means that PostgreSQL is a standby, or does not let this role change the frontier.
-	ErrReadOnly = errors.New("the database cannot be written")
-	// ErrIsolation means that transactions of PostgreSQL are not isolated by read committed by default.
-	ErrIsolation = errors.New("default_transaction_isolation is not read committed")
-	// ErrNormalForm means that the URLs of the database were normalised by other rules.
-	ErrNormalForm = errors.New("the database has URLs in another version of the normal form")
+	// Open returns these if it cannot use a database; package database says when.
+	ErrNewerSchema = database.ErrNewerSchema
+	ErrOlderSchema = database.ErrOlderSchema
+	ErrReadOnly    = database.ErrReadOnly
+	ErrIsolation   = database.ErrIsolation
+	ErrNormalForm  = database.ErrNormalForm
 	// ErrUnknownURL means that the frontier does not have a URL.
 	ErrUnknownURL = errors.New("the frontier does not have this URL")
 )

@@ -29,12 +29,12 @@ type WorkerState struct {
 // WorkerSeen implements [Store].
 func (c *core) WorkerSeen(ctx context.Context, name string, started bool) error {
 	if started {
-		_, err := c.update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
+		_, err := c.db.Update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
 		if err != nil {
 			return err
 		}
 	}
-	_, err := c.update(ctx, "keep the time of a worker", `INSERT INTO workers (name, started_at, seen_at) VALUES (?, {now}, {now})
+	_, err := c.db.Update(ctx, "keep the time of a worker", `INSERT INTO workers (name, started_at, seen_at) VALUES (?, {now}, {now})
 		ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at,
 			started_at = CASE WHEN CAST(? AS BOOLEAN) THEN excluded.started_at ELSE workers.started_at END`, clean(name), started)
 	return err
@@ -42,18 +42,18 @@ func (c *core) WorkerSeen(ctx context.Context, name string, started bool) error 
 
 // WorkerStopped implements [Store].
 func (c *core) WorkerStopped(ctx context.Context, name string) error {
-	_, err := c.update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
+	_, err := c.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
 	return err
 }
 
 // Workers implements [Store].
 func (c *core) Workers(ctx context.Context) ([]WorkerState, error) {
-	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
+	rows, err := c.db.Query(ctx, `SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
 			w.seen_at > 0 AND w.seen_at < {now} - ?, {now}
 		FROM (SELECT name, max(started_at) AS started_at, max(seen_at) AS seen_at, sum(claims) AS claims, max(lease_until) AS lease_until
 			FROM (SELECT name, started_at, seen_at, 0 AS claims, 0 AS lease_until FROM workers
 				UNION ALL SELECT worker, 0, 0, count(*), max(lease_until) FROM urls WHERE status = 'fetching' GROUP BY worker) AS r
-			GROUP BY name) AS w ORDER BY w.name`), millis(VanishedAfter))
+			GROUP BY name) AS w ORDER BY w.name`, millis(VanishedAfter))
 	all, err := collect(rows, err, func(scan func(...any) error) (w WorkerState, err error) {
 		var started, seen, lease, now int64
 		err = scan(&w.Name, &started, &seen, &w.Claims, &lease, &w.Vanished, &now)
