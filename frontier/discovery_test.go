@@ -342,7 +342,7 @@ func TestBadSitemapRules(t *testing.T) {
 }
 
 // failingPut fails when links are put.
-type failingPut struct{ store.Store }
+type failingPut struct{ *store.Store }
 
 func (failingPut) Put(context.Context, []store.Entry, store.Limits) (store.PutResult, error) {
 	return store.PutResult{}, errors.New("no space")
@@ -352,10 +352,9 @@ func (failingPut) Put(context.Context, []store.Entry, store.Limits) (store.PutRe
 func TestLinksBeforeOutcome(t *testing.T) {
 	t.Parallel()
 	r := discoverRig(t, site.Config{Page: pagesOf(map[string]string{"/x/1": "<a href=/x/2>"})}, scope.Host, "a/x/1")
-	good := r.store
-	r.store = failingPut{good}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := r.worker()
+	w.store = failingPut{r.store}
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	if err := wait.Until(ctx, time.Millisecond, func() bool { return w.Stats().Errors > 0 }); err != nil {
@@ -368,7 +367,6 @@ func TestLinksBeforeOutcome(t *testing.T) {
 	if len(r.records) > 0 {
 		t.Errorf("recorded: %+v", r.records)
 	}
-	r.store = good
 	if u := r.row(r.site.URL("a", "/x/1")); u.Status != store.Pending {
 		t.Errorf("status %s, want pending", u.Status)
 	}

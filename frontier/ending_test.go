@@ -22,7 +22,7 @@ const (
 )
 
 // noStore returns no store, for tests that do not use one.
-func noStore() store.Store { return nil }
+func noStore() Store { return nil }
 
 // errorText returns the text of an error.
 func errorText(err error) string { return fmt.Sprintf("%v", err) }

@@ -56,9 +56,14 @@ const (
 	countShare = 100
 )
 
+// Counter counts the URLs and hosts of a frontier.
+type Counter interface {
+	Counts(ctx context.Context) (store.Counts, error)
+}
+
 // Count sets the metrics again and again until ctx ends. It uses at most a hundredth of the time of one connection to
 // the database, and calls fail with each error.
-func (q *QueueMetrics) Count(ctx context.Context, s store.Store, fail func(error)) {
+func (q *QueueMetrics) Count(ctx context.Context, s Counter, fail func(error)) {
 	for ctx.Err() == nil {
 		started := time.Now()
 		c, err := s.Counts(ctx)

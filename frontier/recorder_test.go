@@ -14,7 +14,7 @@ import (
 
 // pickyStore rejects every batch that contains certain URLs, and all batches before a time.
 type pickyStore struct {
-	store.Store
+	*store.Store
 	poison map[int64]bool
 	opens  time.Time
 
@@ -226,14 +226,14 @@ func TestRecorderFinalURL(t *testing.T) {
 	w.recorder.record(v.claim, f) // again, but the lease is over
 	w.recorder.close()
 	w.others.Wait()
-	e, err := w.store.Why(t.Context(), u)
+	e, err := reads(w).Why(t.Context(), u)
 	if err != nil || e.URL.Status != store.Fetched || e.URL.HTTPStatus != 200 {
 		t.Errorf("%+v, %v; want it fetched", e, err)
 	}
 	if stats := w.Stats(); stats.Completed != 1 || stats.Stale+stats.Errors == 0 {
 		t.Errorf("%+v, want one told and one refused", stats)
 	}
-	for one, err := range w.store.Fetches(t.Context()) {
+	for one, err := range reads(w).Fetches(t.Context()) {
 		if err != nil || one.FinalURL != "" || errors.Is(err, store.ErrStale) {
 			t.Errorf("%+v, %v; want no final URL", one, err)
 		}

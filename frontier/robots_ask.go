@@ -37,7 +37,7 @@ type RobotsState struct {
 
 // AskRobots returns what the store knows about the robots.txt that applies to a URL in its normal
 // form, and what a [Worker] with this user agent does. It fetches nothing.
-func AskRobots(ctx context.Context, s store.Store, userAgent, url string) (RobotsState, error) {
+func AskRobots(ctx context.Context, s RobotsReader, userAgent, url string) (RobotsState, error) {
 	origin, path := originOf(url)
 	found, err := s.Robots(ctx, []string{origin})
 	if err != nil {

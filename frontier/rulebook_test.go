@@ -16,7 +16,7 @@ import (
 
 // robotsShelf is a store of robots.txt rows that counts the reads of their bodies.
 type robotsShelf struct {
-	store.Store
+	*store.Store
 	body  []byte
 	gate  chan struct{} // a read of a body waits until it receives a value or is closed
 	heads func(origin string) (store.Robots, bool)

@@ -42,7 +42,7 @@ var ErrNoService = errors.New("no service answers")
 // many. Call [Worker.Run] once.
 type Worker struct {
 	config    Config
-	store     store.Store
+	store     Store
 	services  []Service
 	pool      *client.Pool
 	rulebook  *rulebook
@@ -81,7 +81,7 @@ type Worker struct {
 
 // New returns a worker that fetches the URLs of s through services, which must not be empty. The
 // error says which fields of config are not valid.
-func New(s store.Store, services []Service, config Config) (*Worker, error) {
+func New(s Store, services []Service, config Config) (*Worker, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err

@@ -119,7 +119,7 @@ func TestExportInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.store(func(s store.Store) error {
+	c.store(func(s *store.Store) error {
 		cancel()
 		if err := show.URLs(out, "jsonl", s.URLs(ctx)); !errors.Is(err, context.Canceled) {
 			t.Errorf("URLs = %v, want context.Canceled", err)

@@ -29,7 +29,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
+	return c.withHost(ctx, a, existing, host, func(s *store.Store, note string) error {
 		if err := s.SetHost(ctx, host, params); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ import (
 
 // service implements the methods.
 type service struct {
-	store     store.Store
+	store     Store
 	userAgent string
 	logger    *slog.Logger
 	stopping  context.Context // done when the server stops

@@ -96,7 +96,7 @@ func newSide(t *testing.T, name string, version int64) *side {
 	db.SetMaxIdleConns(8)
 	s.db = db
 	if version == 0 {
-		store := open(t, s.dsn).Store.(*postgresDB) //nolint:errcheck // it is PostgreSQL
+		store := open(t, s.dsn).Store
 		store.delayMS = 0
 		s.put = func(ctx context.Context, urls []string) error {
 			_, err := store.Put(ctx, Entries(urls...), Limits{})

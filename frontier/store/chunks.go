@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"fetchd/frontier/store/database"
@@ -19,37 +21,28 @@ const (
 	pageSize = 100_000
 )
 
-// chunks changes rows in one transaction. ids has at most chunkSize ids. Rows that are no longer
-// selected do not change.
-type chunks interface {
-	again(ctx context.Context, ids []int64, a again) (int64, error)
-	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
-	prune(ctx context.Context, ids []int64, p pruning) (int64, error)
-	pruneHosts(ctx context.Context, ids []int64) (int64, error)
+// RetryFailed makes URLs of host pending whose last fetch failed with class, including dead URLs,
+// and returns their number. An empty host or class means any. It resets their failures and
+// crashes. If robots.txt ended them, that file is fetched again.
+//
+// It changes some URLs in each transaction, and then calls progress, which may be nil, with
+// the number so far. After an error it returns the number of URLs that are pending. The next
+// call continues with the others.
+func (s *Store) RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error) {
+	return s.startAgain(ctx, "retry failed URLs", again{class: class, host: host}, 0, progress)
 }
 
-// again selects the URLs that RetryFailed or Refetch makes pending.
-type again struct {
-	fetched bool   // instead of those that failed
-	class   string // empty for any
-	host    string // likewise
-	until   int64  // fetched by then
-}
-
-// RetryFailed implements [Store].
-func (c *core) RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error) {
-	return c.startAgain(ctx, "retry failed URLs", again{class: class, host: host}, 0, progress)
-}
-
-// Refetch implements [Store].
-func (c *core) Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error) {
-	return c.startAgain(ctx, "fetch URLs again", again{fetched: true, host: host}, age, progress)
+// Refetch makes URLs of host, or of any host if that is empty, pending that were fetched at
+// least age ago, and returns their number. It keeps their validators, so that the next fetch can
+// be conditional. It runs as RetryFailed does.
+func (s *Store) Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error) {
+	return s.startAgain(ctx, "fetch URLs again", again{fetched: true, host: host}, age, progress)
 }
 
 // startAgain makes the selected URLs pending. Each chunk is a transaction.
-func (c *core) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
+func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
 	// A URL that is fetched meanwhile is not taken a second time.
-	start, err := database.Scalar[int64](ctx, c.db, doing, `SELECT {now}`)
+	start, err := database.Scalar[int64](ctx, s.db, doing, `SELECT {now}`)
 	if err != nil {
 		return 0, err
 	}
@@ -58,19 +51,21 @@ func (c *core) startAgain(ctx context.Context, doing string, a again, age time.D
 	if a.fetched {
 		which, args = `u.status = 'fetched' AND u.fetched_at <= ?`, []any{a.until}
 	}
-	done, err := c.inChunks(ctx, a.host, which, args, func(page []urlRow) error {
-		return c.forgetVerdicts(ctx, page, start)
-	}, func(ids []int64) (int64, error) { return c.chunks.again(ctx, ids, a) }, progress)
+	done, err := s.inChunks(ctx, a.host, which, args, func(page []urlRow) error {
+		return s.forgetVerdicts(ctx, page, start)
+	}, func(ids []int64) (int64, error) { return s.queue.again(ctx, ids, a) }, progress)
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", doing, err)
 	}
 	return done, nil
 }
 
-// AbortHost implements [Store].
-func (c *core) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
-	done, err := c.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
-		return c.chunks.abort(ctx, ids, clean(class), clean(text))
+// AbortHost makes the pending and failed URLs of a host dead, with an error class and a text
+// of the caller, and returns their number. It does not affect URLs that are put later.
+// RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
+func (s *Store) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
+	done, err := s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
+		return s.queue.abort(ctx, ids, clean(class), clean(text))
 	}, nil)
 	if err != nil {
 		return done, fmt.Errorf("give up host %s: %w", host, err)
@@ -91,9 +86,9 @@ type urlRow struct {
 //
 // It reads the rows of a page without a lock, so change must check them again. It returns the URLs of
 // a page in the order of hosts, so that a chunk locks few of them.
-func (c *core) inChunks(ctx context.Context, host, which string, args []any, before func([]urlRow) error,
+func (s *Store) inChunks(ctx context.Context, host, which string, args []any, before func([]urlRow) error,
 	change func(ids []int64) (int64, error), progress func(done int64)) (done int64, err error) {
-	for page, err := range c.pagesOf(ctx, host, which, args) {
+	for page, err := range s.pagesOf(ctx, host, which, args) {
 		if err != nil {
 			return done, err
 		}
@@ -125,9 +120,9 @@ func (c *core) inChunks(ctx context.Context, host, which string, args []any, bef
 // pagesOf yields the URLs that which selects, a page at a time. A page covers a range of ids, so that
 // no query reads the whole table. Of one host it covers any ids, because the index of hosts finds its
 // URLs.
-func (c *core) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
+func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
 	return func(yield func([]urlRow, error) bool) {
-		last, err := database.Scalar[int64](ctx, c.db, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
+		last, err := database.Scalar[int64](ctx, s.db, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
 		step := int64(pageSize)
 		if host != "" {
 			which += ` AND u.host_id = (SELECT id FROM hosts WHERE host = ?)`
@@ -139,7 +134,7 @@ func (c *core) pagesOf(ctx context.Context, host, which string, args []any) func
 			FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? AND u.id <= ? AND ` + which + ` ORDER BY u.id LIMIT ?`
 		for after := int64(0); err == nil && after < last; {
 			var page []urlRow
-			rows, queryErr := c.db.Query(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
+			rows, queryErr := s.db.Query(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
 			page, err = collect(rows, queryErr, func(scan func(...any) error) (u urlRow, err error) {
 				err = scan(&u.id, &u.hostID, &u.host, &u.lastError)
 				u.lastError = redirectCause(u.lastError) // the rest may be long, and a page has many rows
@@ -157,4 +152,47 @@ func (c *core) pagesOf(ctx context.Context, host, which string, args []any) func
 			yield(nil, err)
 		}
 	}
+}
+
+// behindRedirect ends the LastError of a URL that the robots.txt of a redirect's target has ended.
+const behindRedirect = "/robots.txt, where a redirect leads"
+
+// BehindRedirect returns the end of a LastError that another origin's robots.txt has caused.
+// RetryFailed uses it to find that file.
+func BehindRedirect(origin string) string { return ", of " + origin + behindRedirect }
+
+// redirectCause returns the end of a LastError that [BehindRedirect] has added, or an empty string.
+func redirectCause(lastError string) string {
+	text, ok := strings.CutSuffix(lastError, behindRedirect)
+	i := strings.LastIndex(text, ", of ")
+	if !ok || i < 0 {
+		return ""
+	}
+	return strings.Clone(lastError[i:])
+}
+
+// verdictOrigins returns the origins whose robots.txt can have ended a URL of host.
+func verdictOrigins(host, lastError string) []string {
+	if text, ok := strings.CutSuffix(redirectCause(lastError), behindRedirect); ok {
+		return []string{strings.TrimPrefix(text, ", of ")}
+	}
+	return []string{"http://" + host, "https://" + host}
+}
+
+// forgetVerdicts has robots.txt fetched again, by the next worker that needs it, for every origin
+// whose file ended one of these URLs. It does not forget a file that was fetched after start.
+func (s *Store) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) error {
+	origins := make(map[string]bool)
+	for _, u := range urls {
+		if u.host == "" {
+			continue
+		}
+		for _, origin := range verdictOrigins(u.host, u.lastError) {
+			origins[origin] = true
+		}
+	}
+	const piece = 500
+	_, err := s.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, s.endDeferral,
+		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
+	return err
 }

@@ -11,7 +11,7 @@ import (
 
 // fixture is a frontier with the helpers of a test.
 type fixture struct {
-	Store
+	*Store
 	t   testing.TB
 	dsn string
 }
@@ -38,18 +38,11 @@ func (f *fixture) in(t testing.TB) *fixture {
 	return &fixture{Store: f.Store, t: t, dsn: f.dsn}
 }
 
-func (f *fixture) core() *core {
-	if s, ok := f.Store.(*sqliteDB); ok {
-		return &s.core
-	}
-	return &f.Store.(*postgresDB).core //nolint:errcheck // there are two kinds
-}
-
-func (f *fixture) db() *sql.DB { return f.core().db.DB }
+func (f *fixture) db() *sql.DB { return f.Store.db.DB }
 
 func (f *fixture) exec(query string, args ...any) {
 	f.t.Helper()
-	if _, err := f.core().db.Update(context.Background(), "exec", query, args...); err != nil {
+	if _, err := f.Store.db.Update(context.Background(), "exec", query, args...); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 }
@@ -57,7 +50,7 @@ func (f *fixture) exec(query string, args ...any) {
 func (f *fixture) number(query string) int64 {
 	f.t.Helper()
 	var n int64
-	if err := f.db().QueryRow(f.core().db.Translate(query)).Scan(&n); err != nil {
+	if err := f.db().QueryRow(f.Store.db.Translate(query)).Scan(&n); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 	return n

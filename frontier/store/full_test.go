@@ -16,10 +16,10 @@ import (
 // The error names the file if the disk is full, and no file for other errors.
 func TestSQLiteNamesAFullFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "frontier.db")
-	s := open(t, path).Store.(*sqliteDB) //nolint:errcheck // it is SQLite
+	s := open(t, path)
 	pages := func(limit string) {
 		t.Helper()
-		if err := s.lite.Transact(t.Context(), func(t database.Tx) error { _, err := t.Exec(`PRAGMA max_page_count = ` + limit); return err }); err != nil {
+		if err := s.queue.(*sqliteDB).lite.Transact(t.Context(), func(t database.Tx) error { _, err := t.Exec(`PRAGMA max_page_count = ` + limit); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestSQLiteNamesAFullFile(t *testing.T) {
 	if got, err := s.Put(t.Context(), Entries(urls...), Limits{}); err != nil || got.Added != int64(len(urls)) {
 		t.Errorf("Put once there is room = %+v, %v, want %d added", got, err, len(urls))
 	}
-	if _, err := s.db.Update(t.Context(), "test", `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {
+	if _, err := s.Store.db.Update(t.Context(), "test", `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {
 		t.Errorf("a statement that is wrong = %v, want an error that does not speak of the file", err)
 	}
 }

@@ -172,7 +172,7 @@ func TestMigrateBesideTransactions(t *testing.T) {
 				}
 				migrated <- err
 			}()
-			f := &fixture{Store: &postgresDB{core: core{db: &database.DB{DB: db}}}, t: t}
+			f := &fixture{Store: &Store{core: &core{db: &database.DB{DB: db}}}, t: t}
 			f.until(`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 			if _, err := tx.Exec(`SELECT 1 FROM ` + row.second); err != nil {
 				t.Errorf("the transaction: %v", err)

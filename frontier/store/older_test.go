@@ -73,7 +73,7 @@ func TestOlderPrograms(t *testing.T) {
 			t.Errorf("%d URLs, want the 3 that are different", got)
 		}
 		var id, token string
-		if err := f.db().QueryRow(f.core().db.Translate(old.claim)).Scan(&id, &token); err != nil {
+		if err := f.db().QueryRow(f.Store.db.Translate(old.claim)).Scan(&id, &token); err != nil {
 			t.Fatal(err)
 		}
 		for _, query := range old.record {

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -36,7 +35,7 @@ type Config struct {
 // URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
 // must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
 // closes the store.
-func Open(ctx context.Context, dsn string, config Config) (Store, error) {
+func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
@@ -55,43 +54,3 @@ func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 
 //go:embed migrations
 var migrations embed.FS
-
-// core implements what the two databases have in common.
-type core struct {
-	db      *database.DB
-	chunks  chunks
-	delayMS int64
-}
-
-// recrawlChunk is how many URLs one transaction of Recrawl makes pending.
-const recrawlChunk = 1000
-
-// collect reads all rows of a query that returned rows and err, and closes rows.
-func collect[T any](rows *sql.Rows, err error, read func(scan func(...any) error) (T, error)) ([]T, error) {
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err returns the error
-	var all []T
-	for rows.Next() {
-		row, err := read(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, row)
-	}
-	return all, rows.Err()
-}
-
-// millis converts d to milliseconds, rounded up so that no wait is too short.
-func millis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-// clock converts a stored time. Zero means never.
-func clock(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -12,30 +11,25 @@ import (
 
 // postgresDB calls the functions that its migrations define. Each call is one round trip and one
 // transaction.
-type postgresDB struct {
-	core
-}
-
-var _ Store = (*postgresDB)(nil)
+type postgresDB struct{ *core }
 
 // postgresWords are the placeholders that need functions or tables of the frontier: {vacant} (the host of a
 // robots row has no URL) and {unused} (Prune deletes host h).
 var postgresWords = []string{"{vacant}", "NOT frontier_has_urls(robots.origin)", "{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))}
 
-func openPostgres(ctx context.Context, dsn string, config database.Config, delayMS int64) (Store, error) {
+func openPostgres(ctx context.Context, dsn string, config database.Config, delayMS int64) (*Store, error) {
 	db, err := database.OpenPostgres(ctx, dsn, config)
 	if err != nil {
 		return nil, err
 	}
-	p := &postgresDB{}
-	p.core = core{db: db, chunks: p, delayMS: delayMS}
-	return p, nil
+	c := &core{db, delayMS}
+	return &Store{c, &postgresDB{c}}, nil
 }
 
-// Close implements [Store].
+// Close implements queue.
 func (p *postgresDB) Close() error { return p.db.Close() }
 
-// Put implements [Store].
+// Put implements queue.
 func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
 	r := PutResult{Bad: bad}
@@ -54,17 +48,12 @@ func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (P
 	return r, nil
 }
 
-func toJSON(list any) (string, error) {
-	b, err := json.Marshal(list)
-	return string(b), err
-}
-
-// Recrawl implements [Store].
+// Recrawl implements queue.
 func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
 	return database.Scalar[int64](ctx, p.db, "look for URLs to fetch again", `SELECT frontier_recrawl($1)`, recrawlChunk)
 }
 
-// Claim implements [Store].
+// Claim implements queue.
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
 	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
@@ -81,7 +70,7 @@ func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, er
 	return claims, nil
 }
 
-// RecordFetch implements [Store].
+// RecordFetch implements queue.
 func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	if len(ready) == 0 {
@@ -117,7 +106,7 @@ func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map
 	return set, err
 }
 
-// Extend implements [Store].
+// Extend implements queue.
 func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return p.each(ctx, "extend leases", leases, `WITH held AS (
 			SELECT u.id FROM urls u JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON u.id = x.id AND u.token = x.token
@@ -126,17 +115,17 @@ func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration
 		millis(d))
 }
 
-// Release implements [Store].
+// Release implements queue.
 func (p *postgresDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "release leases", leases, `SELECT * FROM frontier_release($1)`)
 }
 
-// Abandon implements [Store].
+// Abandon implements queue.
 func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
 }
 
-// LeaveHosts implements [Store].
+// LeaveHosts implements queue.
 func (p *postgresDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "leave hosts", leases, `SELECT * FROM frontier_depart($1, $2)`, p.delayMS)
 }
@@ -162,27 +151,27 @@ func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, que
 	return slices.DeleteFunc(slices.Clone(leases), func(l Lease) bool { return !held[l] }), nil
 }
 
-// Reap implements [Store].
+// Reap implements queue.
 func (p *postgresDB) Reap(ctx context.Context) (int64, error) {
 	return database.Scalar[int64](ctx, p.db, "reap", `SELECT frontier_reap($1)`, p.delayMS)
 }
 
-// Left implements [Store].
+// Left implements queue.
 func (p *postgresDB) Left(ctx context.Context) (bool, error) {
 	return database.Scalar[bool](ctx, p.db, "look for URLs that are left", `SELECT frontier_left()`)
 }
 
-// again implements chunks.
+// again implements queue.
 func (p *postgresDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
 	return database.Scalar[int64](ctx, p.db, "make URLs pending", `SELECT frontier_again($1, $2, $3, $4)`, ids, a.fetched, a.class, a.until)
 }
 
-// abort implements chunks.
+// abort implements queue.
 func (p *postgresDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
 	return database.Scalar[int64](ctx, p.db, "make URLs dead", `SELECT frontier_abort_some($1, $2, $3)`, ids, class, text)
 }
 
-// prune implements chunks.
+// prune implements queue.
 func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64, error) {
 	statuses := make([]string, len(pr.statuses))
 	for i, s := range pr.statuses {
@@ -191,7 +180,7 @@ func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64,
 	return database.Scalar[int64](ctx, p.db, "delete", `SELECT frontier_prune($1, $2, $3)`, ids, statuses, pr.until)
 }
 
-// pruneHosts implements chunks.
+// pruneHosts implements queue.
 func (p *postgresDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
 	return database.Scalar[int64](ctx, p.db, "delete", `SELECT frontier_prune_hosts($1, $2)`, ids, millis(unusedFor))
 }

@@ -40,8 +40,10 @@ type Pruned struct {
 	Outcomes, URLs, Hosts, Robots, Workers int64
 }
 
-// Prune implements [Store].
-func (c *core) Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (done Pruned, err error) {
+// Prune deletes rows, some in each transaction, and then calls progress, which may be nil, with
+// the numbers so far. A URL that is deleted is unknown afterwards: it can be put again, and is
+// then fetched without validators. Outcomes outlive their URLs.
+func (s *Store) Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (done Pruned, err error) {
 	var now int64
 	report := func(n *int64) func(int64) {
 		return func(now int64) {
@@ -50,24 +52,24 @@ func (c *core) Prune(ctx context.Context, params PruneParams, progress func(Prun
 			}
 		}
 	}
-	if now, err = database.Scalar[int64](ctx, c.db, "prune", `SELECT {now}`); err != nil {
+	if now, err = database.Scalar[int64](ctx, s.db, "prune", `SELECT {now}`); err != nil {
 		return done, err
 	}
 	if age := params.OutcomesAge; age != nil {
-		if done.Outcomes, err = c.pruneOutcomes(ctx, now-millis(*age), params.DryRun, report(&done.Outcomes)); err != nil {
+		if done.Outcomes, err = s.pruneOutcomes(ctx, now-millis(*age), params.DryRun, report(&done.Outcomes)); err != nil {
 			return done, fmt.Errorf("prune outcomes: %w", err)
 		}
 	}
 	if len(params.URLs) > 0 {
-		if done.URLs, err = c.pruneURLs(ctx, params, now, report(&done.URLs)); err != nil {
+		if done.URLs, err = s.pruneURLs(ctx, params, now, report(&done.URLs)); err != nil {
 			return done, fmt.Errorf("prune URLs: %w", err)
 		}
 	}
 	if params.Hosts {
-		if done.Hosts, err = c.pruneHosts(ctx, params.DryRun, report(&done.Hosts)); err != nil {
+		if done.Hosts, err = s.pruneHosts(ctx, params.DryRun, report(&done.Hosts)); err != nil {
 			return done, fmt.Errorf("prune hosts: %w", err)
 		}
-		if done.Robots, done.Workers, err = c.pruneRest(ctx, params.DryRun, report(&done.Robots)); err != nil {
+		if done.Robots, done.Workers, err = s.pruneRest(ctx, params.DryRun, report(&done.Robots)); err != nil {
 			return done, fmt.Errorf("prune robots.txt and workers: %w", err)
 		}
 	}
@@ -77,10 +79,10 @@ func (c *core) Prune(ctx context.Context, params PruneParams, progress func(Prun
 // pruneOutcomes deletes outcomes that ended by until. They are in the order in which they ended, apart
 // from those of one moment, so it stops at the first chunk without one. The last outcome stays: SQLite
 // would give its id to the next one, which FetchesAfter would then miss.
-func (c *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progress func(int64)) (done int64, err error) {
+func (s *Store) pruneOutcomes(ctx context.Context, until int64, dry bool, progress func(int64)) (done int64, err error) {
 	type row struct{ id, ended int64 }
 	for after := int64(0); ; {
-		rows, err := c.db.Query(ctx, `SELECT id, ended_at FROM fetches
+		rows, err := s.db.Query(ctx, `SELECT id, ended_at FROM fetches
 			WHERE id > ? AND id < (SELECT max(id) FROM fetches) ORDER BY id LIMIT ?`, after, chunkSize)
 		chunk, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
 			return r, scan(&r.id, &r.ended)
@@ -99,7 +101,7 @@ func (c *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progres
 		}
 		last := chunk[len(chunk)-1].id
 		if !dry {
-			if old, err = c.db.Update(ctx, "delete", `DELETE FROM fetches WHERE id > ? AND id <= ? AND ended_at <= ?`, after, last, until); err != nil {
+			if old, err = s.db.Update(ctx, "delete", `DELETE FROM fetches WHERE id > ? AND id <= ? AND ended_at <= ?`, after, last, until); err != nil {
 				return done, err
 			}
 		}
@@ -108,7 +110,7 @@ func (c *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progres
 	}
 }
 
-func (c *core) pruneURLs(ctx context.Context, params PruneParams, now int64, progress func(int64)) (int64, error) {
+func (s *Store) pruneURLs(ctx context.Context, params PruneParams, now int64, progress func(int64)) (int64, error) {
 	p := pruning{statuses: params.URLs}
 	for _, s := range p.statuses {
 		if s == Fetching {
@@ -124,22 +126,16 @@ func (c *core) pruneURLs(ctx context.Context, params PruneParams, now int64, pro
 		p.until = now - millis(*params.URLsAge)
 		which, args = which+` AND u.fetched_at BETWEEN 1 AND ?`, append(args, p.until)
 	}
-	remove := func(ids []int64) (int64, error) { return c.chunks.prune(ctx, ids, p) }
+	remove := func(ids []int64) (int64, error) { return s.queue.prune(ctx, ids, p) }
 	if params.DryRun {
 		remove = func(ids []int64) (int64, error) { return int64(len(ids)), nil }
 	}
-	return c.inChunks(ctx, params.Host, which, args, nil, remove, progress)
+	return s.inChunks(ctx, params.Host, which, args, nil, remove, progress)
 }
 
-// pruning selects the URLs that Prune deletes.
-type pruning struct {
-	statuses []Status
-	until    int64 // fetched by then; zero for any
-}
-
-func (c *core) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (done int64, err error) {
+func (s *Store) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (done int64, err error) {
 	for after := int64(0); ; {
-		rows, err := c.db.Query(ctx, `SELECT h.id, {unused} FROM hosts h WHERE h.id > ? ORDER BY h.id LIMIT ?`, after, chunkSize)
+		rows, err := s.db.Query(ctx, `SELECT h.id, {unused} FROM hosts h WHERE h.id > ? ORDER BY h.id LIMIT ?`, after, chunkSize)
 		n := 0
 		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
 			var unused bool
@@ -155,7 +151,7 @@ func (c *core) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (
 		ids = slices.DeleteFunc(ids, func(id int64) bool { return id == 0 })
 		deleted := int64(len(ids))
 		if !dry && deleted > 0 {
-			if deleted, err = c.chunks.pruneHosts(ctx, ids); err != nil {
+			if deleted, err = s.queue.pruneHosts(ctx, ids); err != nil {
 				return done, err
 			}
 		}
@@ -166,17 +162,17 @@ func (c *core) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (
 }
 
 // pruneRest deletes the robots.txt of hosts without URLs, and workers that have vanished.
-func (c *core) pruneRest(ctx context.Context, dry bool, progress func(int64)) (robots, workers int64, err error) {
+func (s *Store) pruneRest(ctx context.Context, dry bool, progress func(int64)) (robots, workers int64, err error) {
 	const vanished = ` FROM workers WHERE seen_at <= {now} - ?`
 	if dry {
-		robots, err = database.Scalar[int64](ctx, c.db, "count", `SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`, millis(unusedFor))
+		robots, err = database.Scalar[int64](ctx, s.db, "count", `SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`, millis(unusedFor))
 		if err == nil {
-			workers, err = database.Scalar[int64](ctx, c.db, "count", `SELECT count(*)`+vanished, millis(vanishedFor))
+			workers, err = database.Scalar[int64](ctx, s.db, "count", `SELECT count(*)`+vanished, millis(vanishedFor))
 		}
 		return robots, workers, err
 	}
 	for after := ""; ; {
-		next, deleted, err := c.SweepRobots(ctx, after, unusedFor)
+		next, deleted, err := s.SweepRobots(ctx, after, unusedFor)
 		if robots += deleted; err != nil {
 			return robots, 0, err
 		}
@@ -185,6 +181,6 @@ func (c *core) pruneRest(ctx context.Context, dry bool, progress func(int64)) (r
 		}
 		after = next
 	}
-	workers, err = c.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
+	workers, err = s.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
 	return robots, workers, err
 }

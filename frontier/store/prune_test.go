@@ -121,7 +121,7 @@ func TestPruneOutcomes(t *testing.T) {
 	day := 24 * time.Hour
 	onBoth(t, func(t *testing.T, f *fixture) {
 		largest := func() int64 { return chunkSize }
-		if _, ok := f.Store.(*postgresDB); ok {
+		if _, ok := f.queue.(*postgresDB); ok {
 			largest = f.changes()
 		}
 		f.exec(`WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < ?)
@@ -178,7 +178,7 @@ func TestPruneHosts(t *testing.T) {
 			f.exec(`UPDATE hosts SET `+r.set+` WHERE host = ?`, r.host)
 		}
 		for _, host := range []string{"blocking.test", "new.test"} { // a setting or a block follows in another transaction
-			if err := f.core().addHost(t.Context(), host); err != nil {
+			if err := f.Store.addHost(t.Context(), host); err != nil {
 				t.Fatal(err)
 			}
 		}

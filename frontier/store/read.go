@@ -129,17 +129,17 @@ func scanURL(scan func(...any) error, more ...any) (URL, error) {
 	return u, err
 }
 
-// Due implements [Store].
-func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	hosts, err = database.Scalar[int64](ctx, c.db, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
-	return hosts, time.Duration(c.delayMS) * time.Millisecond, err
+// Due returns how many hosts a claim would find due, and the default delay.
+func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
+	hosts, err = database.Scalar[int64](ctx, s.db, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
+	return hosts, time.Duration(s.delayMS) * time.Millisecond, err
 }
 
-// Counts implements [Store].
-func (c *core) Counts(ctx context.Context) (Counts, error) {
+// Counts reads the whole table, so call it every few seconds at most.
+func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
 	var next int64
-	err := c.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
+	err := s.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
 			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
@@ -153,7 +153,7 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &next, &n.Paused)
 	n.NextDue = time.Duration(next) * time.Millisecond
 	if err == nil {
-		err = c.countWaits(ctx, &n)
+		err = s.countWaits(ctx, &n)
 	}
 	if err != nil {
 		return Counts{}, fmt.Errorf("count: %w", err)
@@ -162,10 +162,10 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 }
 
 // countWaits counts the URLs that wait by host and origin first, because what they wait for is mostly a property of these.
-func (c *core) countWaits(ctx context.Context, n *Counts) error {
+func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 	var last int64
 	var w Waits
-	err := c.db.QueryRow(ctx, `SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
+	err := s.db.QueryRow(ctx, `SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now THEN later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight >= max_in_flight THEN n - later END), 0),
@@ -186,10 +186,11 @@ func (c *core) countWaits(ctx context.Context, n *Counts) error {
 	return err
 }
 
-// URLs implements [Store].
-func (c *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
+// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
+// changes. It ends after the first error.
+func (s *Store) URLs(ctx context.Context) iter.Seq2[URL, error] {
 	query := `SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`
-	return pages(ctx, c.db, query, func(scan func(...any) error) (URL, error) { return scanURL(scan) }, func(u URL) int64 { return u.ID })
+	return pages(ctx, s.db, query, func(scan func(...any) error) (URL, error) { return scanURL(scan) }, func(u URL) int64 { return u.ID })
 }
 
 const fetchColumns = `f.id, f.url, f.final_url, f.status, f.http_status, f.error_class, f.last_error, f.attempts, f.retry_count,
@@ -208,10 +209,10 @@ func scanFetch(scan func(...any) error, more ...any) (FetchRow, error) {
 	return f, err
 }
 
-// Fetches implements [Store].
-func (c *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
+// Fetches yields every recorded fetch, in the same way as URLs.
+func (s *Store) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
 	query := `SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`
-	return pages(ctx, c.db, query, func(scan func(...any) error) (FetchRow, error) { return scanFetch(scan) },
+	return pages(ctx, s.db, query, func(scan func(...any) error) (FetchRow, error) { return scanFetch(scan) },
 		func(f FetchRow) int64 { return f.ID })
 }
 
@@ -249,18 +250,18 @@ type Explanation struct {
 	Now      time.Time // by the database's clock
 }
 
-// Why implements [Store].
-func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
+// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
+func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
 	n, err := normalise(url)
 	if err != nil {
 		return Explanation{}, err
 	}
 	var e Explanation
 	var next, blocked, delay, deferred, now int64
-	row := c.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.blocked_until,
+	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
-		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, c.delayMS, n.hash)
+		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)
 	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &deferred, &e.Paused, &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL

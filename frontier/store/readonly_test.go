@@ -201,7 +201,7 @@ func TestPostgresConnections(t *testing.T) {
 		const calls = 10
 		for range calls {
 			go func() {
-				_, err := s.(*postgresDB).db.ExecContext(context.Background(), `SELECT pg_sleep(0.05)`) //nolint:errcheck // it is one
+				_, err := s.db.ExecContext(context.Background(), `SELECT pg_sleep(0.05)`)
 				ended <- err
 			}()
 		}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,8 +39,9 @@ const refreshPage = 10_000
 // maxRobots exceeds the 500 KiB that RFC 9309 requires crawlers to read.
 const maxRobots = 512 << 10
 
-// SaveRobots implements [Store].
-func (c *core) SaveRobots(ctx context.Context, r Robots) error {
+// SaveRobots stores the result of a fetch of an origin's robots.txt. If the origin was
+// unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
+func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
 	r.Origin = clean(r.Origin)
 	if len(r.Body) > maxRobots {
 		return fmt.Errorf("save robots.txt of %s: it has %d bytes, the limit is %d", r.Origin, len(r.Body), maxRobots)
@@ -51,7 +51,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 	}
 	doing, text := "save robots.txt of "+r.Origin, clean(r.ErrorText[:min(len(r.ErrorText), maxErrorText)])
 	if r.Unreachable {
-		_, err := c.db.Update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, unreachable_since)
+		_, err := s.db.Update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, unreachable_since)
 			SELECT ?, t.now, ?, ?, ?, t.now FROM (SELECT {now} AS now) AS t WHERE TRUE
 			ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
 				error_text = excluded.error_text, unreachable_since = CASE WHEN robots.unreachable_since = 0 THEN excluded.unreachable_since ELSE robots.unreachable_since END`,
@@ -59,7 +59,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 		return err
 	}
 	e := r.Earlier.clean()
-	_, err := c.db.Update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, has_body, body_status, body,
+	_, err := s.db.Update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, error_text, has_body, body_status, body,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest)
 		VALUES (?, {now}, ?, ?, ?, TRUE, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class, error_text = excluded.error_text,
@@ -70,7 +70,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 	if err != nil {
 		return err
 	}
-	return c.endDeferral(ctx, []string{r.Origin})
+	return s.endDeferral(ctx, []string{r.Origin})
 }
 
 // deferredColumn returns the host of an origin, and the column that says until when the origin is deferred.
@@ -81,10 +81,13 @@ func deferredColumn(origin string) (host, column string) {
 	return strings.TrimPrefix(origin, "http://"), "http_deferred_until"
 }
 
-// Defer implements [Store]. It leaves due_at, which may be early.
-func (c *core) Defer(ctx context.Context, origin string, d time.Duration) error {
+// Defer keeps the URLs of an origin from being claimed for d, because its robots.txt is unreachable. Other
+// URLs of its host are claimed as before, and a claim costs the same however many URLs are deferred
+// back. It never shortens a deferral. SaveRobots of an answer, RefreshRobots and RetryFailed end it. It
+// leaves due_at, which may be early.
+func (s *Store) Defer(ctx context.Context, origin string, d time.Duration) error {
 	host, column := deferredColumn(clean(origin))
-	_, err := c.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
+	_, err := s.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
 	return err
 }
 
@@ -102,9 +105,10 @@ type DeferredOrigin struct {
 // MaxDeferredURLs is how many URLs of an origin DeferredOrigins counts.
 const MaxDeferredURLs = 100_000
 
-// DeferredOrigins implements [Store].
-func (c *core) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
-	rows, err := c.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
+// DeferredOrigins returns at most limit origins that are deferred, those first that have been unreachable for
+// longest. It reads the rows of all hosts.
+func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
+	rows, err := s.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
 		FROM (SELECT h.id, s.scheme, CASE WHEN s.scheme = 's' THEN 'https://' ELSE 'http://' END || h.host AS origin, t.now,
@@ -122,7 +126,7 @@ func (c *core) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin
 }
 
 // endDeferral undoes Defer for origins that are deferred. Each is a separate statement, so locks have no order to keep.
-func (c *core) endDeferral(ctx context.Context, origins []string) error {
+func (s *Store) endDeferral(ctx context.Context, origins []string) error {
 	hosts := map[string][]string{} // by column
 	for _, origin := range origins {
 		host, column := deferredColumn(origin)
@@ -133,7 +137,7 @@ func (c *core) endDeferral(ctx context.Context, origins []string) error {
 		if err != nil {
 			return err
 		}
-		rows, err := c.db.Query(ctx, `SELECT id FROM hosts WHERE host {among} AND `+column+` > {now}`, list)
+		rows, err := s.db.Query(ctx, `SELECT id FROM hosts WHERE host {among} AND `+column+` > {now}`, list)
 		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
 			err = scan(&id)
 			return id, err
@@ -142,7 +146,7 @@ func (c *core) endDeferral(ctx context.Context, origins []string) error {
 			return fmt.Errorf("look for origins that are deferred: %w", err)
 		}
 		for _, id := range ids {
-			_, err := c.db.Update(ctx, "defer no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
+			_, err := s.db.Update(ctx, "defer no longer", `UPDATE hosts SET `+column+` = 0, due_at = {max}(next_at, blocked_until) WHERE id = ?`, id)
 			if err != nil {
 				return err
 			}
@@ -151,18 +155,18 @@ func (c *core) endDeferral(ctx context.Context, origins []string) error {
 	return nil
 }
 
-// Robots implements [Store].
-func (c *core) Robots(ctx context.Context, origins []string) (map[string]Robots, error) {
-	return c.robots(ctx, origins, "body")
+// Robots returns what is known about origins, by origin. One that was never saved is missing.
+func (s *Store) Robots(ctx context.Context, origins []string) (map[string]Robots, error) {
+	return s.robots(ctx, origins, "body")
 }
 
-// RobotsHeads implements [Store].
-func (c *core) RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error) {
-	return c.robots(ctx, origins, "NULL")
+// RobotsHeads is Robots without the bodies, which may be long.
+func (s *Store) RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error) {
+	return s.robots(ctx, origins, "NULL")
 }
 
 // robots reads rows. body is the SQL expression for the body column.
-func (c *core) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
+func (s *Store) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
 	wanted := make([]string, len(origins))
 	for i, origin := range origins {
 		wanted[i] = clean(origin)
@@ -171,7 +175,7 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("read robots.txt: %w", err)
 	}
-	rows, err := c.db.Query(ctx, `SELECT origin, status, error_class, error_text, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
+	rows, err := s.db.Query(ctx, `SELECT origin, status, error_class, error_text, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
 			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest
 		FROM robots WHERE origin {among}`, list)
@@ -194,13 +198,13 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
 // how many rows it changed. It calls after for the origins of each, unless that is nil.
-func (c *core) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
+func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
 	for some := range slices.Chunk(origins, piece) {
 		list, err := toJSON(some)
 		if err != nil {
 			return changed, fmt.Errorf("%s: %w", doing, err)
 		}
-		n, err := c.db.Update(ctx, doing, query, append([]any{list}, args...)...)
+		n, err := s.db.Update(ctx, doing, query, append([]any{list}, args...)...)
 		if err == nil && after != nil {
 			err = after(ctx, some)
 		}
@@ -212,64 +216,26 @@ func (c *core) updateOrigins(ctx context.Context, doing string, origins []string
 	return changed, nil
 }
 
-// ForgetRobots implements [Store].
-func (c *core) ForgetRobots(ctx context.Context, origins []string) (int64, error) {
+// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
+// transaction, and returns how many it deleted.
+func (s *Store) ForgetRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 16 // rows, with at most 8 MiB of files
-	return c.updateOrigins(ctx, "delete robots.txt", origins, piece, nil, `DELETE FROM robots WHERE origin {among} AND {vacant}`)
+	return s.updateOrigins(ctx, "delete robots.txt", origins, piece, nil, `DELETE FROM robots WHERE origin {among} AND {vacant}`)
 }
 
-// behindRedirect ends the LastError of a URL that the robots.txt of a redirect's target has ended.
-const behindRedirect = "/robots.txt, where a redirect leads"
-
-// BehindRedirect returns the end of a LastError that another origin's robots.txt has caused.
-// RetryFailed uses it to find that file.
-func BehindRedirect(origin string) string { return ", of " + origin + behindRedirect }
-
-// redirectCause returns the end of a LastError that [BehindRedirect] has added, or an empty string.
-func redirectCause(lastError string) string {
-	text, ok := strings.CutSuffix(lastError, behindRedirect)
-	i := strings.LastIndex(text, ", of ")
-	if !ok || i < 0 {
-		return ""
-	}
-	return strings.Clone(lastError[i:])
-}
-
-// verdictOrigins returns the origins whose robots.txt can have ended a URL of host.
-func verdictOrigins(host, lastError string) []string {
-	if text, ok := strings.CutSuffix(redirectCause(lastError), behindRedirect); ok {
-		return []string{strings.TrimPrefix(text, ", of ")}
-	}
-	return []string{"http://" + host, "https://" + host}
-}
-
-// forgetVerdicts has robots.txt fetched again, by the next worker that needs it, for every origin
-// whose file ended one of these URLs. It does not forget a file that was fetched after start.
-func (c *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) error {
-	origins := make(map[string]bool)
-	for _, u := range urls {
-		if u.host == "" {
-			continue
-		}
-		for _, origin := range verdictOrigins(u.host, u.lastError) {
-			origins[origin] = true
-		}
-	}
+// RefreshRobots has the files of origins fetched again, by the next worker that needs them, and
+// returns how many of them were stored.
+func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 500
-	_, err := c.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, c.endDeferral,
-		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
-	return err
+	return s.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, s.endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
 }
 
-// RefreshRobots implements [Store].
-func (c *core) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
-	const piece = 500
-	return c.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, c.endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
-}
-
-// RobotsToRefresh implements [Store].
-func (c *core) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
-	rows, err := c.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
+// RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
+// them in memory must not use it any more.
+// It returns some after the given one, in a fixed order, and the origin to continue from, which is
+// empty at the end.
+func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
+	rows, err := s.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
 	origins, err = collect(rows, err, func(scan func(...any) error) (origin string, err error) {
 		err = scan(&origin)
 		return origin, err
@@ -280,14 +246,16 @@ func (c *core) RobotsToRefresh(ctx context.Context, after string) (origins []str
 	return origins, next, err
 }
 
-// SweepRobots implements [Store].
-func (c *core) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
+// SweepRobots looks at some origins after the given one, in a fixed order. It deletes the same
+// rows as ForgetRobots, if they were saved at least age ago. It returns the origin to continue
+// from, which is empty at the end.
+func (s *Store) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
 	const page = 500
 	type row struct {
 		origin string
 		unused bool
 	}
-	rows, err := c.db.Query(ctx, `SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
+	rows, err := s.db.Query(ctx, `SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
 		WHERE origin > ? ORDER BY origin LIMIT ?`, millis(age), clean(after), page)
 	seen, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
 		err = scan(&r.origin, &r.unused)
@@ -305,6 +273,6 @@ func (c *core) SweepRobots(ctx context.Context, after string, age time.Duration)
 	if len(seen) == page {
 		next = seen[page-1].origin
 	}
-	deleted, err = c.ForgetRobots(ctx, unused)
+	deleted, err = s.ForgetRobots(ctx, unused)
 	return next, deleted, err
 }

@@ -9,11 +9,9 @@ import (
 
 // sqliteDB has the same calls as postgresDB, in statements that SQLite knows. Each is one transaction.
 type sqliteDB struct {
-	core
+	*core
 	lite *database.SQLite
 }
-
-var _ Store = (*sqliteDB)(nil)
 
 // sqliteWords are the same placeholders as postgresWords.
 var sqliteWords = []string{"{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
@@ -22,17 +20,16 @@ var sqliteWords = []string{"{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.pa
 	"{vacant}", `NOT EXISTS (SELECT 1 FROM hosts h JOIN urls u ON u.host_id = h.id
 		WHERE h.host = replace(replace(robots.origin, 'https://', ''), 'http://', ''))`}
 
-func openSQLite(ctx context.Context, path string, config database.Config, delayMS int64) (Store, error) {
+func openSQLite(ctx context.Context, path string, config database.Config, delayMS int64) (*Store, error) {
 	lite, err := database.OpenSQLite(ctx, path, config)
 	if err != nil {
 		return nil, err
 	}
-	s := &sqliteDB{lite: lite}
-	s.core = core{db: lite.DB, chunks: s, delayMS: delayMS}
-	return s, nil
+	c := &core{lite.DB, delayMS}
+	return &Store{c, &sqliteDB{c, lite}}, nil
 }
 
-// Close implements [Store].
+// Close implements queue.
 func (s *sqliteDB) Close() error { return s.lite.Close() }
 
 // tx is a transaction that changes the frontier.

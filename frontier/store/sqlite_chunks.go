@@ -7,7 +7,7 @@ import (
 	"fetchd/frontier/store/database"
 )
 
-// again implements chunks.
+// again implements queue.
 func (s *sqliteDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
 	which, args := `status IN ('failed', 'dead') AND ?2 IN ('', error_class)`, []any{a.class}
 	if a.fetched {
@@ -19,13 +19,13 @@ func (s *sqliteDB) again(ctx context.Context, ids []int64, a again) (int64, erro
 		`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+amongIDs+which)
 }
 
-// abort implements chunks.
+// abort implements queue.
 func (s *sqliteDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
 	return s.chunk(ctx, ids, []any{class, text},
 		`UPDATE urls SET status = 'dead', error_class = ?2, last_error = ?3 WHERE `+amongIDs+`status IN ('pending', 'failed')`)
 }
 
-// prune implements chunks.
+// prune implements queue.
 func (s *sqliteDB) prune(ctx context.Context, ids []int64, p pruning) (int64, error) {
 	statuses, err := toJSON(p.statuses)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *sqliteDB) prune(ctx context.Context, ids []int64, p pruning) (int64, er
 		`DELETE FROM urls WHERE `+which)
 }
 
-// pruneHosts implements chunks.
+// pruneHosts implements queue.
 func (s *sqliteDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
 	return s.chunk(ctx, ids, nil, `DELETE FROM hosts AS h WHERE `+amongIDs+`{unused}`)
 }

@@ -7,7 +7,7 @@ import (
 	"fetchd/frontier/store/database"
 )
 
-// Extend implements [Store].
+// Extend implements queue.
 func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return s.each(ctx, "extend leases", leases, func(t tx, l Lease) (bool, error) {
 		n, err := t.Exec(`UPDATE urls SET lease_until = max(lease_until, {now} + ?) WHERE id = ? AND token = ? AND status = 'fetching'`,
@@ -16,7 +16,7 @@ func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) 
 	})
 }
 
-// Release implements [Store].
+// Release implements queue.
 func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "release leases", leases, func(t tx, l Lease) (bool, error) {
 		return t.end(tx.free, `status = 'pending', lease_until = 0, worker = '' WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
@@ -26,14 +26,14 @@ func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error)
 // backAfterCrash makes a URL pending again and counts a crash.
 const backAfterCrash = `status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1 `
 
-// Abandon implements [Store].
+// Abandon implements queue.
 func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "abandon leases", leases, func(t tx, l Lease) (bool, error) {
 		return t.end(tx.delayHost, backAfterCrash+`WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
 	})
 }
 
-// LeaveHosts implements [Store].
+// LeaveHosts implements queue.
 func (s *sqliteDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "leave hosts", leases, func(t tx, l Lease) (bool, error) {
 		var host int64
@@ -77,7 +77,7 @@ func (t tx) end(host func(t tx, id, holds int64) error, set string, args ...any)
 	return true, host(t, id, holds)
 }
 
-// Reap implements [Store].
+// Reap implements queue.
 func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	err = s.do(ctx, "reap", func(t tx) error {
 		for reaped = 0; ; reaped++ {
@@ -93,14 +93,14 @@ func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	return reaped, nil
 }
 
-// Left implements [Store]. It names the indexes, so a query that could not use them fails.
+// Left implements queue. It names the indexes, so a query that could not use them fails.
 func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 	return database.Scalar[bool](ctx, s.db, "look for URLs that are left", `SELECT
 		EXISTS (SELECT 1 FROM urls INDEXED BY urls_waiting WHERE status IN ('pending', 'failed'))
 		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
 }
 
-// Recrawl implements [Store].
+// Recrawl implements queue.
 func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 	err = s.do(ctx, "look for URLs to fetch again", func(t tx) error {
 		var now int64

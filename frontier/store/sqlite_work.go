@@ -47,7 +47,7 @@ func (d deferrals) waiting(now int64) string {
 // after http, which is s or a colon.
 const scheme = `substr(url, 5, 1)`
 
-// Claim implements [Store]. It shares the limit among the hosts that are due.
+// Claim implements queue. It shares the limit among the hosts that are due.
 func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
 	err = s.do(ctx, "claim", func(t tx) error {
@@ -201,7 +201,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 	return claims, due, nil
 }
 
-// RecordFetch implements [Store].
+// RecordFetch implements queue.
 func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	var recorded []int

@@ -50,55 +50,55 @@ const (
 	maxRecent = 100_000
 )
 
-// Stats implements [Store].
-func (c *core) Stats(ctx context.Context, hosts int) (s Stats, err error) {
-	if s.Counts, err = c.Counts(ctx); err != nil {
+// Stats reads whole tables, as Counts does. hosts is the length of each list of hosts.
+func (s *Store) Stats(ctx context.Context, hosts int) (n Stats, err error) {
+	if n.Counts, err = s.Counts(ctx); err != nil {
 		return Stats{}, err
 	}
-	for _, read := range []func(context.Context, int, *Stats) error{c.readSums, c.readClasses, c.readHosts, c.readWorkers} {
-		if err := read(ctx, hosts, &s); err != nil {
+	for _, read := range []func(context.Context, int, *Stats) error{s.readSums, s.readClasses, s.readHosts, s.readWorkers} {
+		if err := read(ctx, hosts, &n); err != nil {
 			return Stats{}, fmt.Errorf("read statistics: %w", err)
 		}
 	}
-	return s, nil
+	return n, nil
 }
 
 // readSums reads the newest outcomes. If they do not reach back a minute, it extrapolates.
-func (c *core) readSums(ctx context.Context, _ int, s *Stats) error {
+func (s *Store) readSums(ctx context.Context, _ int, n *Stats) error {
 	const minute = int64(time.Minute / time.Millisecond)
 	var now, first, read int64
-	err := c.db.QueryRow(ctx, `SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
+	err := s.db.QueryRow(ctx, `SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
 			COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN bytes END), 0), (SELECT COALESCE(sum(bytes), 0) FROM hosts)
 		FROM (SELECT ended_at, bytes FROM fetches ORDER BY id DESC LIMIT ?) AS f`, minute, minute, maxRecent).
-		Scan(&now, &read, &first, &s.LastMinute.Outcomes, &s.LastMinute.Bytes, &s.Bytes)
+		Scan(&now, &read, &first, &n.LastMinute.Outcomes, &n.LastMinute.Bytes, &n.Bytes)
 	if span := now - first; err == nil && read == maxRecent && span > 0 && span < minute {
-		s.LastMinute.Outcomes = s.LastMinute.Outcomes * minute / span
-		s.LastMinute.Bytes = int64(float64(s.LastMinute.Bytes) * float64(minute) / float64(span))
+		n.LastMinute.Outcomes = n.LastMinute.Outcomes * minute / span
+		n.LastMinute.Bytes = int64(float64(n.LastMinute.Bytes) * float64(minute) / float64(span))
 	}
-	s.Now = clock(now)
+	n.Now = clock(now)
 	return err
 }
 
-func (c *core) readClasses(ctx context.Context, _ int, s *Stats) error {
-	rows, err := c.db.Query(ctx, `SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
+func (s *Store) readClasses(ctx context.Context, _ int, n *Stats) error {
+	rows, err := s.db.Query(ctx, `SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
 		FROM urls WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`, maxClasses)
-	s.Classes, err = collect(rows, err, func(scan func(...any) error) (n ClassCount, err error) {
+	n.Classes, err = collect(rows, err, func(scan func(...any) error) (n ClassCount, err error) {
 		err = scan(&n.Class, &n.Failed, &n.Dead)
 		return n, err
 	})
 	return err
 }
 
-func (c *core) readHosts(ctx context.Context, hosts int, s *Stats) (err error) {
-	if s.Slowest, err = c.hostStats(ctx, hosts, `fetch_count > 0 ORDER BY duration_ms / fetch_count DESC, host`); err != nil {
+func (s *Store) readHosts(ctx context.Context, hosts int, n *Stats) (err error) {
+	if n.Slowest, err = s.hostStats(ctx, hosts, `fetch_count > 0 ORDER BY duration_ms / fetch_count DESC, host`); err != nil {
 		return err
 	}
-	s.Closed, err = c.hostStats(ctx, hosts, `paused OR blocked_until > {now} ORDER BY blocked_until DESC, host`)
+	n.Closed, err = s.hostStats(ctx, hosts, `paused OR blocked_until > {now} ORDER BY blocked_until DESC, host`)
 	return err
 }
 
-func (c *core) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
-	rows, err := c.db.Query(ctx, `SELECT host, fetch_count, failure_count, duration_ms, bytes,
+func (s *Store) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
+	rows, err := s.db.Query(ctx, `SELECT host, fetch_count, failure_count, duration_ms, bytes,
 		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts WHERE `+which+` LIMIT ?`, limit)
 	return collect(rows, err, func(scan func(...any) error) (h HostStats, err error) {
 		var duration, blocked int64
@@ -108,25 +108,26 @@ func (c *core) hostStats(ctx context.Context, limit int, which string) ([]HostSt
 	})
 }
 
-func (c *core) readWorkers(ctx context.Context, _ int, s *Stats) error {
-	all, err := c.Workers(ctx)
-	s.Workers = all[:min(len(all), maxWorkers)]
+func (s *Store) readWorkers(ctx context.Context, _ int, n *Stats) error {
+	all, err := s.Workers(ctx)
+	n.Workers = all[:min(len(all), maxWorkers)]
 	return err
 }
 
 // settleTime is how long a transaction may take from an outcome's id to its commit.
 const settleTime = 5 * time.Second
 
-// LastFetch implements [Store].
-func (c *core) LastFetch(ctx context.Context) (int64, error) {
-	return database.Scalar[int64](ctx, c.db, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
+// LastFetch returns the highest id of an outcome, or zero.
+func (s *Store) LastFetch(ctx context.Context) (int64, error) {
+	return database.Scalar[int64](ctx, s.db, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
 }
 
-// FetchesAfter implements [Store]. Ids are given before transactions commit, so a missing one may still
-// come. What follows it waits until that is too late.
-func (c *core) FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error) {
+// FetchesAfter returns at most limit outcomes after an id, in the order of ids. Ids are
+// given before transactions commit, so a missing one may still come. It does not return what follows until
+// that is too late.
+func (s *Store) FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error) {
 	var now int64
-	rows, err := c.db.Query(ctx, `SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
+	rows, err := s.db.Query(ctx, `SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
 		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`, after, limit)
 	page, err := collect(rows, err, func(scan func(...any) error) (f WatchedFetch, err error) {
 		f.FetchRow, err = scanFetch(scan, &f.Metadata, &now)
@@ -151,8 +152,8 @@ type WatchedFetch struct {
 	Metadata string
 }
 
-// IDs implements [Store].
-func (c *core) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
+// IDs returns the ids of URLs. One that the frontier does not have is missing.
+func (s *Store) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
 	hashes := make([]string, 0, len(urls))
 	given := make(map[string]string, len(urls)) // hashes of URLs
 	for _, u := range urls {
@@ -169,7 +170,7 @@ func (c *core) IDs(ctx context.Context, urls []string) (map[string]int64, error)
 		return nil, err
 	}
 	found := make(map[string]int64, len(given)) // ids of hashes
-	rows, err := c.db.Query(ctx, `SELECT id, url_hash FROM urls WHERE url_hash {hashed}`, list)
+	rows, err := s.db.Query(ctx, `SELECT id, url_hash FROM urls WHERE url_hash {hashed}`, list)
 	_, err = collect(rows, err, func(scan func(...any) error) (none struct{}, err error) {
 		var id int64
 		var hash []byte

@@ -26,29 +26,30 @@ type WorkerState struct {
 	Now      time.Time // by the database's clock
 }
 
-// WorkerSeen implements [Store].
-func (c *core) WorkerSeen(ctx context.Context, name string, started bool) error {
+// WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
+// that it has started now.
+func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error {
 	if started {
-		_, err := c.db.Update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
+		_, err := s.db.Update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
 		if err != nil {
 			return err
 		}
 	}
-	_, err := c.db.Update(ctx, "keep the time of a worker", `INSERT INTO workers (name, started_at, seen_at) VALUES (?, {now}, {now})
+	_, err := s.db.Update(ctx, "keep the time of a worker", `INSERT INTO workers (name, started_at, seen_at) VALUES (?, {now}, {now})
 		ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at,
 			started_at = CASE WHEN CAST(? AS BOOLEAN) THEN excluded.started_at ELSE workers.started_at END`, clean(name), started)
 	return err
 }
 
-// WorkerStopped implements [Store].
-func (c *core) WorkerStopped(ctx context.Context, name string) error {
-	_, err := c.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
+// WorkerStopped removes a worker that stops and holds no URL any more.
+func (s *Store) WorkerStopped(ctx context.Context, name string) error {
+	_, err := s.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
 	return err
 }
 
-// Workers implements [Store].
-func (c *core) Workers(ctx context.Context) ([]WorkerState, error) {
-	rows, err := c.db.Query(ctx, `SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
+// Workers returns the workers that run or have vanished, and those that hold URLs, by name.
+func (s *Store) Workers(ctx context.Context) ([]WorkerState, error) {
+	rows, err := s.db.Query(ctx, `SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
 			w.seen_at > 0 AND w.seen_at < {now} - ?, {now}
 		FROM (SELECT name, max(started_at) AS started_at, max(seen_at) AS seen_at, sum(claims) AS claims, max(lease_until) AS lease_until
 			FROM (SELECT name, started_at, seen_at, 0 AS claims, 0 AS lease_until FROM workers

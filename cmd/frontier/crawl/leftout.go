@@ -32,7 +32,7 @@ func (l *LeftOut) settings() map[string]*int64 {
 func leftOut(f *frontier.Found) LeftOut { return LeftOut{f.Over, f.OverHost, f.OverBudget} }
 
 // Add adds the counts of a run to those of the crawl.
-func (l LeftOut) Add(ctx context.Context, s store.Store) error {
+func (l LeftOut) Add(ctx context.Context, s *store.Store) error {
 	var errs []error
 	for name, n := range l.settings() {
 		if *n > 0 {
@@ -43,7 +43,7 @@ func (l LeftOut) Add(ctx context.Context, s store.Store) error {
 }
 
 // ReadLeftOut returns the counts of the crawl.
-func ReadLeftOut(ctx context.Context, s store.Store) (l LeftOut, err error) {
+func ReadLeftOut(ctx context.Context, s *store.Store) (l LeftOut, err error) {
 	for name, to := range l.settings() {
 		text, err := s.Setting(ctx, name)
 		if err == nil && text != "" {
@@ -56,9 +56,14 @@ func ReadLeftOut(ctx context.Context, s store.Store) (l LeftOut, err error) {
 	return l, nil
 }
 
+// Settings stores settings of a crawl.
+type Settings interface {
+	SetSetting(ctx context.Context, name, value string) error
+}
+
 // ClearLeftOut clears counts, because pages or hosts are tried again, and what is still left out counts
 // again.
-func ClearLeftOut(ctx context.Context, s store.Store, names ...string) error {
+func ClearLeftOut(ctx context.Context, s Settings, names ...string) error {
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, s.SetSetting(ctx, name, "0"))

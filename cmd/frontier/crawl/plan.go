@@ -55,7 +55,7 @@ type Plan struct {
 
 // Update reads the plan of the database, or begins one. It changes the plan by the flags that were given,
 // adds the seeds of the flags, and stores it. The note says what has changed, even after an error.
-func Update(ctx context.Context, s store.Store, flags *Plan, given []string) (p *Plan, note string, err error) {
+func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p *Plan, note string, err error) {
 	text, err := s.Setting(ctx, Setting)
 	if err != nil {
 		return nil, "", err
@@ -171,7 +171,7 @@ func NewScope(c scope.Config) (*scope.Scope, error) {
 }
 
 // Start adds the URLs and the sitemaps where a run starts.
-func (p *Plan) Start(ctx context.Context, s store.Store, urls, sitemaps []string) error {
+func (p *Plan) Start(ctx context.Context, s *store.Store, urls, sitemaps []string) error {
 	entries := store.Entries(urls...)
 	for _, u := range sitemaps {
 		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
@@ -201,7 +201,7 @@ func Origins(host string) []string { return []string{"https://" + host, "http://
 
 // End stores what a run has left out, and which budget has ended it, if err says so. That is not an error:
 // line says it.
-func (p *Plan) End(ctx context.Context, s store.Store, found frontier.Found, err error) (line string, _ error) {
+func (p *Plan) End(ctx context.Context, s *store.Store, found frontier.Found, err error) (line string, _ error) {
 	ctx = context.WithoutCancel(ctx)
 	adding := leftOut(&found).Add(ctx, s)
 	if errors.Is(err, frontier.ErrBudget) {
@@ -223,7 +223,7 @@ func (p *Plan) remedy() string {
 }
 
 // Budgets says in lines what the budgets have left out, and which one has ended the last run.
-func Budgets(ctx context.Context, s store.Store) (string, error) {
+func Budgets(ctx context.Context, s *store.Store) (string, error) {
 	ended, err := s.Setting(ctx, endedSetting)
 	if err != nil {
 		return "", err

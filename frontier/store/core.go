@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"fetchd/frontier/store/database"
+)
+
+// Store is one frontier in one database. It is safe for concurrent use, also by several stores in
+// several processes. Its users declare which of its methods they need.
+type Store struct {
+	*core
+	queue
+}
+
+// core is what the two databases have in common.
+type core struct {
+	db      *database.DB
+	delayMS int64
+}
+
+// queue is what each database does in its own statements.
+type queue interface {
+	// Put adds URLs in their normal form, in this order, as far as limits allow. Of a URL that exists
+	// already, only these change: Depth becomes the smaller one, and a page that was fetched before
+	// Changed, and is due to be fetched again at some time, is due now.
+	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
+	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
+	// those of the highest priority first, and of these the one that has waited longest. It never
+	// waits. If nothing is due, or the crawl is paused, it returns none.
+	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
+	// RecordFetch records fetches in one transaction and opens their hosts, each after its delay
+	// if it received a request. The first result has one entry for each fetch: nil if it was
+	// recorded, an error that matches [ErrStale] if the lease was lost, or another error if the
+	// fetch is not valid.
+	//
+	// The row of a Fetched URL gets FinalURL in its normal form, unless another row has that URL.
+	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
+	// Extend makes leases last at least d from now, and returns those that were still held.
+	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
+	// Release returns URLs that were claimed but not requested. Their hosts open at once, and
+	// nothing is counted. It returns the leases that were still held.
+	Release(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
+	// after its delay. It returns the leases that were still held.
+	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
+	// LeaveHosts reports that the last request to the hosts of these claims has ended, although their
+	// fetches continue at other hosts. The hosts open after their delay, and the leases stay. It
+	// returns the leases that were held and had not departed before.
+	LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Reap makes the URLs of expired leases pending again and counts a crash for each. It returns
+	// their number.
+	Reap(ctx context.Context) (int64, error)
+	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
+	// is zero if none is due. It keeps their validators.
+	Recrawl(ctx context.Context) (int64, error)
+	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
+	// do, now or later. It is cheap, however many URLs there are.
+	Left(ctx context.Context) (bool, error)
+	// Close closes the database. No other call may be in flight.
+	Close() error
+
+	// The methods below change rows in one transaction. ids has at most chunkSize ids. Rows that are no longer
+	// selected do not change.
+
+	again(ctx context.Context, ids []int64, a again) (int64, error)
+	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
+	prune(ctx context.Context, ids []int64, p pruning) (int64, error)
+	pruneHosts(ctx context.Context, ids []int64) (int64, error)
+}
+
+// again selects the URLs that RetryFailed or Refetch makes pending.
+type again struct {
+	fetched bool   // instead of those that failed
+	class   string // empty for any
+	host    string // likewise
+	until   int64  // fetched by then
+}
+
+// pruning selects the URLs that Prune deletes.
+type pruning struct {
+	statuses []Status
+	until    int64 // fetched by then; zero for any
+}
+
+// recrawlChunk is how many URLs one transaction of Recrawl makes pending.
+const recrawlChunk = 1000
+
+// collect reads all rows of a query that returned rows and err, and closes rows.
+func collect[T any](rows *sql.Rows, err error, read func(scan func(...any) error) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err returns the error
+	var all []T
+	for rows.Next() {
+		row, err := read(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, row)
+	}
+	return all, rows.Err()
+}
+
+// millis converts d to milliseconds, rounded up so that no wait is too short.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// clock converts a stored time. Zero means never.
+func clock(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+func toJSON(list any) (string, error) {
+	b, err := json.Marshal(list)
+	return string(b), err
+}
