@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -21,8 +22,8 @@ func (c *Config) recordPolicy(url string, earlier store.Earlier) *pb.RecordPolic
 	}
 	p := &pb.RecordPolicy{Store: c.RecordStore}
 	date, err := time.Parse(time.RFC3339Nano, earlier.Date)
-	here, _ := originOf(url)
-	if there, _ := originOf(earlier.URL); err == nil && here == there {
+	here, _ := normal.OriginOf(url)
+	if there, _ := normal.OriginOf(earlier.URL); err == nil && here == there {
 		p.Earlier = &pb.EarlierRecord{RecordId: earlier.RecordID, Url: earlier.URL, RecordTime: timestamppb.New(date), PayloadDigest: earlier.PayloadDigest}
 	}
 	return p

@@ -153,7 +153,7 @@ var errEnded = errors.New("the visit has ended")
 // searchPage returns the links of a page when it is its host's turn. Until release is called, the
 // links count for maxPages. The error is that of body, or errEnded.
 func (v *visit) searchPage(body io.Reader, c links.Config) (page links.Page, release func(), err error) {
-	t, err := v.w.turns.enter(v.ctx, hostOf(c.URL))
+	t, err := v.w.turns.enter(v.ctx, normal.HostOf(c.URL))
 	if err != nil {
 		return page, nil, errEnded
 	}
@@ -270,7 +270,7 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 	}
 	defer v.w.sitemaps.Release(1)
 	v.w.count(func(f *Found) { f.Sitemaps++ })
-	turn, err := v.w.turns.enter(v.ctx, hostOf(url))
+	turn, err := v.w.turns.enter(v.ctx, normal.HostOf(url))
 	count := &work.Meter{Limit: sitemap.MaxWork, Pause: func(spent int) error { return v.w.turns.pause(v.ctx, turn, spent) }}
 	defer func() { v.w.turns.leave(turn, count.Take()) }()
 	var entries []store.Entry
@@ -302,7 +302,7 @@ func (v *visit) readSitemap(body io.Reader, url string, e *ending) (*ending, err
 				return stop, nil
 			}
 			entries, size = entries[:0], 0
-			turn, err = v.w.turns.enter(v.ctx, hostOf(url))
+			turn, err = v.w.turns.enter(v.ctx, normal.HostOf(url))
 		}
 	}
 	v.w.turns.leave(turn, count.Take())
@@ -333,7 +333,7 @@ func (v *visit) putSitemaps(origin string, body []byte) *ending {
 	if err != nil {
 		return nil // it was fetched, so it has a normal form
 	}
-	turn, err := v.w.turns.enter(v.ctx, hostOf(origin))
+	turn, err := v.w.turns.enter(v.ctx, normal.HostOf(origin))
 	count := &work.Meter{Limit: maxRobotsWork, Pause: func(spent int) error { return v.w.turns.pause(v.ctx, turn, spent) }}
 	var entries []store.Entry
 	for _, reference := range robots.Sitemaps(body) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/cmd/frontier/site"
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 )
 
@@ -133,7 +134,7 @@ func TestDrainWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
 	to := r.site.URL("b", "/p/3")
-	if err := r.store.Block(t.Context(), hostOf(to), 20*time.Second); err != nil {
+	if err := r.store.Block(t.Context(), normal.HostOf(to), 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	from := r.site.URL("a", redirectTo(302, to))

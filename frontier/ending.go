@@ -3,6 +3,7 @@ package frontier
 import (
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -100,11 +101,11 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m tot
 	params := m.params(c, outcome)
 	params.ETag, params.LastModified = "", "" // they belong to the error page
 	e.fetch.FetchedParams = params
-	if host := hostOf(lastURL(outcome)); host != "" {
+	if host := normal.HostOf(lastURL(outcome)); host != "" {
 		e.host = host // a redirect may have led to another host
 	}
 	if status := outcome.GetResponse().GetStatusCode(); status == 429 || status == 503 {
-		e.block, e.blockFor = hostOf(lastURL(outcome)), asked
+		e.block, e.blockFor = normal.HostOf(lastURL(outcome)), asked
 	}
 	return e
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 )
 
@@ -41,7 +42,7 @@ func (r *RecrawlRule) matches(url string) bool {
 	if r.Pattern != nil {
 		return r.Pattern.MatchString(url)
 	}
-	host := hostOf(url)
+	host := normal.HostOf(url)
 	if domain, ok := strings.CutPrefix(r.Host, "*"); ok {
 		return strings.HasSuffix(host, domain)
 	}

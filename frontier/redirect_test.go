@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fetchd/cmd/frontier/site"
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 )
 
@@ -53,7 +54,7 @@ func TestFinalURL(t *testing.T) {
 			r.add(from)
 			stats := r.crawl()
 			got := r.row(final)
-			if got.Status != store.Fetched || got.HTTPStatus != row.status || got.RetryCount != 0 || got.Host != hostOf(final) {
+			if got.Status != store.Fetched || got.HTTPStatus != row.status || got.RetryCount != 0 || got.Host != normal.HostOf(final) {
 				t.Errorf("row %+v, want %s fetched with %d", got, final, row.status)
 			}
 			if stats.Completed != 1 || len(r.paths()) != row.seen {
@@ -182,7 +183,7 @@ func TestRedirectToClosedHost(t *testing.T) {
 	r := newRig(t, time.Millisecond, site.Config{})
 	r.config.MaxRedirectWait = time.Second
 	to := r.site.URL("b", "/p/3?via=r")
-	if err := r.store.Block(t.Context(), hostOf(to), 3*time.Second); err != nil {
+	if err := r.store.Block(t.Context(), normal.HostOf(to), 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	from := r.site.URL("a", redirectTo(302, r.site.URL("b", "/p/3")))

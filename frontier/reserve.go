@@ -23,7 +23,7 @@ func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) 
 			return false, e
 		}
 	}
-	host := hostOf(u)
+	host := normal.HostOf(u)
 	if kind.robots() && host == v.claim.Host {
 		if e := v.leaveHost(); e != nil { // the request for a robots.txt is not covered by the claim
 			return false, e

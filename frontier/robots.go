@@ -40,7 +40,7 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	if v.w.config.IgnoreRobots {
 		return ending{}, false
 	}
-	origin, path := originOf(v.claim.URL)
+	origin, path := normal.OriginOf(v.claim.URL)
 	entry, err := v.rules(v.ctx, origin, path) // another worker may have read it since the claim
 	switch {
 	case err != nil && v.ctx.Err() != nil:
@@ -118,7 +118,7 @@ func (v *visit) ofRedirect(url string) string {
 	if url == v.claim.URL {
 		return ""
 	}
-	origin, _ := originOf(url)
+	origin, _ := normal.OriginOf(url)
 	return store.BehindRedirect(origin)
 }
 
@@ -130,7 +130,7 @@ func (v *visit) outOfReach(entry rulebookEntry, url string) ending {
 		return v.failed(cause, cause+": of its robots.txt"+v.ofRedirect(url), cause == "dns_not_found", again)
 	}
 	if d := entry.defers(v.w.config.RobotsPatience, 0); d > 0 {
-		origin, _ := originOf(url)
+		origin, _ := normal.OriginOf(url)
 		return ending{how: giveBack, deferred: origin, deferFor: d}
 	}
 	return v.failed(ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.cause()+v.ofRedirect(url), false, 0)
@@ -165,7 +165,7 @@ func (v *visit) fetchRobots(origin string, once bool) *ending {
 	case pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED:
 		return v.robotsBlocked(origin, outcome)
 	}
-	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
+	answer, last, asked := answerOf(outcome), normal.HostOf(lastURL(outcome)), askedFor(outcome.GetError())
 	v.w.stats.robots.Add(1)
 	v.w.config.Metrics.robots.Inc()
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, ErrorText: robotsError(origin, outcome), Body: answer.Body, Earlier: earlier}
@@ -226,16 +226,16 @@ func (v *visit) earlierRobots(origin string) (store.Earlier, *ending) {
 // because the cause is a setting of fetchd and not the host.
 func (v *visit) robotsBlocked(origin string, outcome *pb.FetchOutcome) *ending {
 	if lastURL(outcome) != origin+"/robots.txt" { // a redirect led there, so the host got a request
-		v.w.delayHosts([]string{hostOf(origin)})
+		v.w.delayHosts([]string{normal.HostOf(origin)})
 	}
 	f := outcome.GetError()
 	class := className(f.GetErrorClass())
 	text := class + ": of its robots.txt: " + message(f)
-	if own, _ := originOf(v.claim.URL); origin != own {
+	if own, _ := normal.OriginOf(v.claim.URL); origin != own {
 		text += store.BehindRedirect(origin)
 	}
 	e := v.failed(class, text, f.GetRetryable(), 0)
-	e.host = hostOf(origin)
+	e.host = normal.HostOf(origin)
 	return &e
 }
 
@@ -250,7 +250,7 @@ func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 	if f := outcome.GetError(); f != nil {
 		a.ErrorClass = className(f.GetErrorClass())
 	}
-	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_REDIRECT && hostOf(target(outcome)) != "" {
+	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_REDIRECT && normal.HostOf(target(outcome)) != "" {
 		a.ErrorClass = causeHostClosed
 	}
 	return a
@@ -271,7 +271,7 @@ func (w *Worker) saveAnswer(ctx context.Context, r store.Robots, pause time.Dura
 			w.deferOrigin(r.Origin, d)
 		}
 	}
-	return w.learnDelay(ctx, hostOf(r.Origin))
+	return w.learnDelay(ctx, normal.HostOf(r.Origin))
 }
 
 // learnDelay sets the delay of a host to the longest Crawl-delay of its robots.txt files. A host
@@ -298,7 +298,7 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 	if v.w.config.IgnoreRobots {
 		return nil, true
 	}
-	origin, path := originOf(u)
+	origin, path := normal.OriginOf(u)
 	host, err := normal.ExtractHost(u)
 	if err != nil {
 		return nil, false

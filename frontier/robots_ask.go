@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
 )
@@ -38,7 +39,7 @@ type RobotsState struct {
 // AskRobots returns what the store knows about the robots.txt that applies to a URL in its normal
 // form, and what a [Worker] with this user agent does. It fetches nothing.
 func AskRobots(ctx context.Context, s RobotsReader, userAgent, url string) (RobotsState, error) {
-	origin, path := originOf(url)
+	origin, path := normal.OriginOf(url)
 	found, err := s.Robots(ctx, []string{origin})
 	if err != nil {
 		return RobotsState{}, fmt.Errorf("read robots.txt from the store: %w", err)

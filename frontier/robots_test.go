@@ -11,6 +11,7 @@ import (
 
 	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 )
 
@@ -178,7 +179,7 @@ func TestRobotsOnceLate(t *testing.T) {
 		t.Fatalf("Claim = %v, %v", claims, err)
 	}
 	v := &visit{w: w, claim: claims[0], ctx: t.Context()}
-	origin, path := originOf(v.claim.URL)
+	origin, path := normal.OriginOf(v.claim.URL)
 	if err := w.saveAnswer(t.Context(), store.Robots{Origin: origin, Status: 404}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +224,7 @@ func TestRobotsOnceDrained(t *testing.T) {
 // setInFlight lets a host have n fetches at a time.
 func (r *rig) setInFlight(host string, n int) {
 	r.Helper()
-	if err := r.store.SetHost(r.Context(), hostOf(r.site.URL(host, "/")), store.HostParams{MaxInFlight: &n}); err != nil {
+	if err := r.store.SetHost(r.Context(), normal.HostOf(r.site.URL(host, "/")), store.HostParams{MaxInFlight: &n}); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -297,7 +298,7 @@ func TestRobotsBehindClosedHost(t *testing.T) {
 			}})
 			r.config.IgnoreRobots, r.config.MaxRedirectWait, r.config.Policy.MaxURLRetries = false, time.Second, 0
 			r.config.RobotsPatience = time.Millisecond
-			if err := r.store.Block(t.Context(), hostOf(r.site.URL("b", "/")), time.Hour); err != nil {
+			if err := r.store.Block(t.Context(), normal.HostOf(r.site.URL("b", "/")), time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			u := r.site.URL("a", "/p/1")

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
 )
@@ -128,7 +129,7 @@ func (b *rulebook) missing(claims []store.Claim) []string {
 	var origins []string
 	seen := make(map[string]bool)
 	for _, c := range claims {
-		origin, _ := originOf(c.URL)
+		origin, _ := normal.OriginOf(c.URL)
 		if _, ok := b.known(origin); !ok && !seen[origin] {
 			seen[origin] = true
 			origins = append(origins, origin)
@@ -383,7 +384,7 @@ func (w *Worker) sift(ctx context.Context, claims []store.Claim, until time.Time
 	}
 	var ready []store.Claim
 	for _, c := range claims {
-		origin, _ := originOf(c.URL)
+		origin, _ := normal.OriginOf(c.URL)
 		if p := waits[origin]; p != nil {
 			w.parked = append(w.parked, parked{claim: c, until: until, rules: p})
 		} else {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/cmd/frontier/site"
+	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
 )
@@ -327,7 +328,7 @@ func TestRedirectsLeaveFewRobots(t *testing.T) {
 		u := r.site.URL(fmt.Sprintf("from%d", n), redirectTo(302, target))
 		r.add(u)
 		for origins, u := range map[*[]string]string{&from: u, &to: target} {
-			origin, _ := originOf(u)
+			origin, _ := normal.OriginOf(u)
 			*origins = append(*origins, origin)
 		}
 	}

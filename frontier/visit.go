@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/frontier/normal"
 	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
@@ -307,8 +308,8 @@ func (v *visit) startBefore() time.Time {
 
 // validators returns those of the URL's last success, if url is at the same origin.
 func (v *visit) validators(url string) store.Claim {
-	own, _ := originOf(v.claim.URL)
-	if origin, _ := originOf(url); origin != own {
+	own, _ := normal.OriginOf(v.claim.URL)
+	if origin, _ := normal.OriginOf(url); origin != own {
 		return store.Claim{}
 	}
 	return v.claim
@@ -385,7 +386,7 @@ func (v *visit) extended(asked time.Time) {
 func (v *visit) delayOthers(hops []*pb.Hop) {
 	var hosts []string
 	for _, h := range hops {
-		if host := hostOf(h.GetUrl()); host != "" && host != v.claim.Host && host != v.held {
+		if host := normal.HostOf(h.GetUrl()); host != "" && host != v.claim.Host && host != v.held {
 			hosts = append(hosts, host)
 		}
 	}

@@ -21,7 +21,7 @@
 //
 // The package does not check whether a host exists or may be fetched from.
 //
-// Call [NormalizeURL] first. [URLHash] and [ExtractHost] take its result. [Base] resolves the
+// Call [NormalizeURL] first. [URLHash], [ExtractHost] and [OriginOf] take its result. [Base] resolves the
 // references of a document. Callers that read what strangers wrote add up [Cost] or [Base.Cost], and
 // stop at a limit.
 package normal
