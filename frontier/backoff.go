@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -39,11 +38,12 @@ func (b *backoff) wait() time.Duration {
 	return time.Until(b.until)
 }
 
-// cannotStore counts an error of a place of results, and delays claims. The log has one error for
-// each delay, because every fetch in flight has the same one.
-func (w *Worker) cannotStore(ctx context.Context, b *backoff, doing string, err error) {
-	w.countError(doing)
-	if b.failed() {
-		w.config.Logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }

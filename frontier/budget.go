@@ -9,18 +9,6 @@ import (
 	"fetchd/frontier/store"
 )
 
-// Budget limits what a crawl uses. Zero means no limit.
-type Budget struct {
-	// Bytes of bodies, by all workers since the crawl started, and Time of this worker. If one is used
-	// up, the worker claims nothing more, and Run returns an error that matches [ErrBudget].
-	Bytes int64
-	Time  time.Duration
-	// HostBytes of bodies and HostTime of fetches of one host, by all workers. A host that has used up
-	// one is aborted with [ClassOverBudget].
-	HostBytes int64
-	HostTime  time.Duration
-}
-
 // ErrBudget ends Run when a budget of the whole crawl is used up.
 var ErrBudget = errors.New("a budget is used up")
 
@@ -73,11 +61,7 @@ func (v *visit) checkBudget() *ending {
 	}
 	u, err := v.w.store.HostUse(v.ctx, v.claim.Host)
 	if err != nil {
-		if e := v.stopped(); e != nil {
-			return e
-		}
-		v.w.reportError(v.ctx, "read the use of a host", err)
-		return v.back()
+		return v.storeFailed("read the use of a host", err)
 	}
 	text := b.over(u)
 	if text == "" {
@@ -86,15 +70,4 @@ func (v *visit) checkBudget() *ending {
 	e := v.failed(ClassOverBudget, ClassOverBudget+": "+text, false, 0)
 	e.action, e.fetch.Status = AbortHost, store.Dead
 	return &e
-}
-
-// over returns which budget a host has used up, or an empty string.
-func (b Budget) over(u store.Use) string {
-	switch {
-	case b.HostBytes > 0 && u.Bytes >= b.HostBytes:
-		return fmt.Sprintf("the host has used %d bytes of %d", u.Bytes, b.HostBytes)
-	case b.HostTime > 0 && u.Duration >= b.HostTime:
-		return fmt.Sprintf("the fetches of the host took %v of %v", u.Duration, b.HostTime)
-	}
-	return ""
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fetchd/client"
+	"fetchd/frontier/links"
+	"fetchd/frontier/scope"
+	"fetchd/frontier/store"
 )
 
 const (
@@ -119,6 +122,42 @@ type Body interface {
 	Commit(sha256 string, last []byte) error
 	// Drop removes what was written and not committed. It is always called, last.
 	Drop()
+}
+
+// Discovery makes a worker add what pages link to.
+type Discovery struct {
+	Scope          *scope.Scope // of the links; nil means every URL
+	MaxDepth       int          // links from the seeds; negative means no limit
+	FollowNoFollow bool         // follow links that ask not to be followed
+	NoSitemaps     bool         // ignore the Sitemap lines of robots.txt
+	Links          links.Limits // of a page
+	Limits         store.Limits
+}
+
+// narrow reports whether redirects within an origin may leave the scope.
+func (d *Discovery) narrow() bool { return d != nil && d.Scope != nil && d.Scope.Narrow() }
+
+// Budget limits what a crawl uses. Zero means no limit.
+type Budget struct {
+	// Bytes of bodies, by all workers since the crawl started, and Time of this worker. If one is used
+	// up, the worker claims nothing more, and Run returns an error that matches [ErrBudget].
+	Bytes int64
+	Time  time.Duration
+	// HostBytes of bodies and HostTime of fetches of one host, by all workers. A host that has used up
+	// one is aborted with [ClassOverBudget].
+	HostBytes int64
+	HostTime  time.Duration
+}
+
+// over returns which budget a host has used up, or an empty string.
+func (b Budget) over(u store.Use) string {
+	switch {
+	case b.HostBytes > 0 && u.Bytes >= b.HostBytes:
+		return fmt.Sprintf("the host has used %d bytes of %d", u.Bytes, b.HostBytes)
+	case b.HostTime > 0 && u.Duration >= b.HostTime:
+		return fmt.Sprintf("the fetches of the host took %v of %v", u.Duration, b.HostTime)
+	}
+	return ""
 }
 
 // withDefaults returns c with defaults for zero fields, or an error about invalid ones.

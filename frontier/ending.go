@@ -110,23 +110,6 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m tot
 	return e
 }
 
-// message returns the message of an error with its detail.
-func message(f *pb.FetchError) string {
-	if detail := f.GetDetail(); detail != "" {
-		return f.GetMessage() + "; " + detail
-	}
-	return f.GetMessage()
-}
-
-// longestAsked limits a pause that a host asks for, because an origin could otherwise stop the
-// crawl for ever.
-const longestAsked = 24 * time.Hour
-
-// askedFor returns the pause that the origin asked for, or zero.
-func askedFor(f *pb.FetchError) time.Duration {
-	return min(max(0, f.GetRetryAfter().AsDuration()), longestAsked)
-}
-
 // failed returns the ending of a URL that failed with an error class of fetchd or of the scheduler.
 func (p *Policy) failed(c store.Claim, class, text string, retryable bool, asked time.Duration) ending {
 	e := ending{how: record, action: p.action(class, retryable), host: c.Host, fetch: store.Fetch{
@@ -137,25 +120,4 @@ func (p *Policy) failed(c store.Claim, class, text string, retryable bool, asked
 		e.fetch.Status, e.fetch.RetryIn = store.Failed, p.retryIn(c.FailureCount+1, asked)
 	}
 	return e
-}
-
-// target returns the URL of a redirect's Location, or an empty string if the response has none.
-func target(outcome *pb.FetchOutcome) string {
-	hops := outcome.GetHops()
-	if len(hops) == 0 {
-		return ""
-	}
-	switch hops[len(hops)-1].GetStatusCode() {
-	case 301, 302, 303, 307, 308:
-		return hops[len(hops)-1].GetLocationUrl()
-	}
-	return ""
-}
-
-// lastURL returns the URL of the last request.
-func lastURL(outcome *pb.FetchOutcome) string {
-	if hops := outcome.GetHops(); len(hops) > 0 {
-		return hops[len(hops)-1].GetUrl()
-	}
-	return outcome.GetFinalUrl()
 }

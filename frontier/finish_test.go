@@ -153,7 +153,7 @@ func TestClaimIsNotInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.draining = ctx
-	if _, err := w.claim(); err != nil || b.claims != 1 {
+	if _, err := newClaims(w).claim(); err != nil || b.claims != 1 {
 		t.Errorf("claim = %v after %d calls, want nil after 1", err, b.claims)
 	}
 }
@@ -175,7 +175,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 		b.charged = []string{"its host"} // so that Release works
 		w.store = lateClaims{b}
 		openStream(t, w)
-		n, err := w.claim()
+		n, err := newClaims(w).claim()
 		if want := []store.Lease{{ID: 1, Token: 2}}; n != 0 || err != nil || w.open() != 0 || !slices.Equal(b.released, want) {
 			t.Errorf("claim = %d, %v; %d started, released %v, want none started and %v", n, err, w.open(), b.released, want)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // claimed returns a worker on a frontier of one URL, and the visit that holds it.
-func claimed(t *testing.T) (*Worker, *visit) {
+func claimed(t *testing.T) (*claims, *visit) {
 	t.Helper()
 	const u = "http://a.test/1"
 	s := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
@@ -35,8 +35,9 @@ func claimed(t *testing.T) (*Worker, *visit) {
 	v := &visit{w: w, claim: claims[0]}
 	v.ctx, v.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { v.cancel(nil) })
-	w.held[v] = struct{}{}
-	return w, v
+	c := newClaims(w)
+	c.held[v] = struct{}{}
+	return c, v
 }
 
 var errBroken = errors.New("the store is broken")
@@ -49,7 +50,7 @@ func (brokenStore) Extend(context.Context, []store.Lease, time.Duration) ([]stor
 }
 
 // reads returns the store of a worker to look at.
-func reads(w *Worker) *store.Store {
+func reads(w *claims) *store.Store {
 	if b, ok := w.store.(brokenStore); ok {
 		return b.Store.(*store.Store) //nolint:errcheck // claimed opened it
 	}
@@ -57,7 +58,7 @@ func reads(w *Worker) *store.Store {
 }
 
 // lose makes the store forget the lease of v.
-func lose(t *testing.T, w *Worker, v *visit) {
+func lose(t *testing.T, w *claims, v *visit) {
 	t.Helper()
 	if _, err := w.store.Release(t.Context(), []store.Lease{v.claim.Lease}); err != nil {
 		t.Fatal(err)
@@ -66,13 +67,13 @@ func lose(t *testing.T, w *Worker, v *visit) {
 
 func TestExtend(t *testing.T) {
 	t.Parallel()
-	nothing := func(*testing.T, *Worker, *visit) {}
+	nothing := func(*testing.T, *claims, *visit) {}
 	for _, row := range []struct {
 		name     string
 		left     time.Duration
 		progress bool
 		overdue  time.Duration
-		before   func(*testing.T, *Worker, *visit)
+		before   func(*testing.T, *claims, *visit)
 		extended bool
 		ends     error
 		errors   int64
@@ -83,7 +84,7 @@ func TestExtend(t *testing.T) {
 		{"overdue", time.Minute, true, -1, nothing, false, nil, 0},
 		{"over", 0, true, time.Hour, nothing, false, errLeaseLost, 0},
 		{"another's", time.Minute, true, time.Hour, lose, false, errLeaseLost, 0},
-		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }, false, nil, 1},
+		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *claims, _ *visit) { w.store = brokenStore{w.store} }, false, nil, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,13 +110,13 @@ func TestExtend(t *testing.T) {
 // TestCheckLease checks that a fetch starts only if the lease outlasts it.
 func TestCheckLease(t *testing.T) {
 	t.Parallel()
-	nothing := func(*testing.T, *Worker, *visit) {}
-	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }
+	nothing := func(*testing.T, *claims, *visit) {}
+	broken := func(_ *testing.T, w *claims, _ *visit) { w.store = brokenStore{w.store} }
 	for _, row := range []struct {
 		name     string
 		left     time.Duration
 		started  bool
-		before   func(*testing.T, *Worker, *visit)
+		before   func(*testing.T, *claims, *visit)
 		want     *ending
 		extended bool
 	}{
@@ -125,8 +126,8 @@ func TestCheckLease(t *testing.T) {
 		{"nothing", 0, false, nothing, &ending{how: forget}, false},
 		{"a broken store", time.Minute, false, broken, &ending{how: giveBack}, false},
 		{"a broken store after a part", time.Minute, true, broken, &ending{how: giveBackDelayed}, false},
-		{"draining", time.Hour, false, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: giveBack}, false},
-		{"draining after a part", time.Hour, true, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: giveBackDelayed}, false},
+		{"draining", time.Hour, false, func(_ *testing.T, w *claims, _ *visit) { w.drain(errEnough) }, &ending{how: giveBack}, false},
+		{"draining after a part", time.Hour, true, func(_ *testing.T, w *claims, _ *visit) { w.drain(errEnough) }, &ending{how: giveBackDelayed}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -126,12 +126,6 @@ func (m *Metrics) Counted(c store.Counts) {
 	}
 }
 
-func (m *Metrics) recorded(r Record) {
-	m.outcomes.WithLabelValues(r.Status, r.ErrorClass).Inc()
-	m.retries.Add(float64(r.RetryCount))
-	m.bytes.Add(float64(r.Bytes))
-}
-
 func (m *Metrics) storeCall(call string, took time.Duration, err error) {
 	result := "ok"
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
@@ -173,7 +174,7 @@ func TestOriginsOfAHost(t *testing.T) {
 			if err != nil || c.Pending != secure || c.Waits.RobotsUnreachable != secure || c.OriginsDeferred != 1 || c.HostsBlocked != 0 {
 				t.Errorf("Counts = %+v, %v, want %d URLs of one origin to wait, and no host closed", c, err, secure)
 			}
-			state, err := AskRobots(t.Context(), h.store, "frontier", "https://127.0.0.1/s/1")
+			state, err := rulebook.Ask(t.Context(), h.store, "frontier", "https://127.0.0.1/s/1")
 			if err != nil || state.Cause != row.class || !strings.Contains(state.Text, row.text) {
 				t.Errorf("AskRobots = %+v, %v, want %s and %q", state, err, row.class, row.text)
 			}
@@ -228,7 +229,7 @@ func TestRobotsPauses(t *testing.T) {
 				return e
 			}
 			h.await("the first request", func() bool {
-				state, err := AskRobots(t.Context(), h.store, "frontier", "https://127.0.0.1/s/1")
+				state, err := rulebook.Ask(t.Context(), h.store, "frontier", "https://127.0.0.1/s/1")
 				e := why()
 				return err == nil && state.Known && (!e.Deferred.IsZero() || e.Host.BlockedUntil.After(e.Now) || e.URL.Status != store.Pending && e.URL.Status != store.Fetching)
 			})
@@ -265,36 +266,5 @@ func TestRobotsTriedOnce(t *testing.T) {
 	robots := w.Stats().Robots
 	if more := int64(h.noted("https")) - robots; more != 2 && more != 3 { // one may have been cancelled
 		t.Errorf("%d connections more than fetches of robots.txt, of which there were %d; want the two other attempts of the first", more, robots)
-	}
-}
-
-// TestOnceEnough checks how many attempts a robots.txt gets: the host waits meanwhile.
-func TestOnceEnough(t *testing.T) {
-	t.Parallel()
-	h := newSplit(t, refused)
-	w := h.worker()
-	w.storing = t.Context()
-	away := rulebookEntry{away: time.Now()}
-	for _, row := range []struct {
-		name  string
-		known *rulebookEntry // of http
-		entry rulebookEntry  // of https
-		want  bool
-	}{
-		{"nothing is known", nil, rulebookEntry{}, false},
-		{"it was unreachable", nil, away, true},
-		{"http answers", &rulebookEntry{until: time.Now().Add(time.Hour)}, rulebookEntry{}, true},
-		{"http is unreachable", &rulebookEntry{until: time.Now().Add(time.Hour), away: time.Now()}, rulebookEntry{}, false},
-	} {
-		w.rulebook.drop([]string{"http://a.test"})
-		if row.known != nil {
-			w.rulebook.keep("http://a.test", *row.known)
-		}
-		if got := w.onceEnough("https://a.test", row.entry); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
-		if w.onceEnough("https://b.test", rulebookEntry{}) {
-			t.Errorf("%s: one attempt is enough for another host", row.name)
-		}
 	}
 }

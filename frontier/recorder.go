@@ -20,8 +20,13 @@ const (
 
 // recorder records outcomes, many in one transaction.
 type recorder struct {
-	w     *Worker
-	queue chan *pending
+	*reporter
+	store  QueueStore
+	lease  time.Duration
+	report func(context.Context, store.Claim, store.Fetch) // is called for each recorded outcome
+	queue  chan *pending
+	// recorded receives a value when outcomes are in the store.
+	recorded chan struct{}
 }
 
 // pending is an outcome that is not recorded yet.
@@ -32,7 +37,9 @@ type pending struct {
 	done  chan struct{}
 }
 
-func newRecorder(w *Worker) *recorder { return &recorder{w: w, queue: make(chan *pending)} }
+func newRecorder(s QueueStore, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
+	return &recorder{reporter: r, store: s, lease: lease, report: report, queue: make(chan *pending), recorded: make(chan struct{}, 1)}
+}
 
 // record returns when the outcome is in the store, or was given up.
 func (r *recorder) record(c store.Claim, f store.Fetch) {
@@ -44,12 +51,13 @@ func (r *recorder) record(c store.Claim, f store.Fetch) {
 // close makes run return. No call of record may be in flight or follow.
 func (r *recorder) close() { close(r.queue) }
 
-func (r *recorder) run() {
+// run records until close is called. After ctx has ended it gives outcomes up.
+func (r *recorder) run(ctx context.Context) {
 	for first := range r.queue {
 		batch := []*pending{first}
 		patience := time.NewTimer(recordTime)
 	more:
-		for len(batch) < min(recordBatch, r.w.open()) { // without other visits there is nothing to wait for
+		for len(batch) < min(recordBatch, r.open()) { // without other visits there is nothing to wait for
 			select {
 			case p, open := <-r.queue:
 				if !open {
@@ -61,20 +69,19 @@ func (r *recorder) run() {
 			}
 		}
 		patience.Stop()
-		r.write(batch)
+		r.write(ctx, batch)
 	}
 }
 
 // write tries until the store accepts the batch. If a single outcome cannot be recorded, it records
 // the others.
-func (r *recorder) write(batch []*pending) {
+func (r *recorder) write(ctx context.Context, batch []*pending) {
 	for wait := firstRetry; ; wait = min(2*wait, recordWait) {
-		ctx := r.w.storing
 		err := r.try(ctx, batch)
 		if err == nil {
 			return
 		}
-		r.w.reportError(ctx, "record outcomes", err)
+		r.reportError(ctx, "record outcomes", err)
 		if batch = r.drop(ctx, r.apart(ctx, batch)); len(batch) == 0 {
 			return
 		}
@@ -87,7 +94,7 @@ func (r *recorder) write(batch []*pending) {
 // their URLs are fetched again.
 func (r *recorder) drop(ctx context.Context, batch []*pending) []*pending {
 	return slices.DeleteFunc(batch, func(p *pending) bool {
-		over := ctx.Err() != nil || time.Since(p.since) > r.w.config.Lease
+		over := ctx.Err() != nil || time.Since(p.since) > r.lease
 		if over {
 			close(p.done)
 		}
@@ -134,8 +141,8 @@ func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 		return failed
 	}
 	for _, p := range failed {
-		r.w.config.Logger.ErrorContext(ctx, "outcome cannot be recorded", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", last))
-		_, _ = r.w.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // if this fails, the lease expires
+		r.logger.ErrorContext(ctx, "outcome cannot be recorded", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", last))
+		_, _ = r.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // if this fails, the lease expires
 		close(p.done)
 	}
 	return nil
@@ -148,37 +155,36 @@ func (r *recorder) try(ctx context.Context, batch []*pending) error {
 		fetches[i] = p.fetch
 	}
 	started := time.Now()
-	each, err := r.w.store.RecordFetch(ctx, fetches)
-	r.w.config.Metrics.storeCall("record", time.Since(started), err)
+	each, err := r.store.RecordFetch(ctx, fetches)
+	r.metrics.storeCall("record", time.Since(started), err)
 	if err != nil {
 		return err
 	}
 	for i, p := range batch {
-		r.recorded(ctx, p, each[i])
+		r.settle(ctx, p, each[i])
 		close(p.done)
 	}
 	select {
-	case r.w.recorded <- struct{}{}:
+	case r.recorded <- struct{}{}:
 	default: // a value is pending already
 	}
 	return nil
 }
 
-func (r *recorder) recorded(ctx context.Context, p *pending, err error) {
-	w := r.w
+func (r *recorder) settle(ctx context.Context, p *pending, err error) {
 	switch {
 	case errors.Is(err, store.ErrStale):
-		w.leaseLost()
-		w.config.Logger.WarnContext(ctx, "outcome not recorded: the lease was lost", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL))
+		r.leaseLost()
+		r.logger.WarnContext(ctx, "outcome not recorded: the lease was lost", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL))
 		return
 	case err != nil: // the final URL has no normal form: record the outcome without it
-		w.config.Logger.WarnContext(ctx, "final URL not kept", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", err))
+		r.logger.WarnContext(ctx, "final URL not kept", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", err))
 		p.fetch.FinalURL = ""
-		again, err := w.store.RecordFetch(ctx, []store.Fetch{p.fetch})
+		again, err := r.store.RecordFetch(ctx, []store.Fetch{p.fetch})
 		if err != nil || again[0] != nil {
-			w.reportError(ctx, "record an outcome", errors.Join(append(again, err)...))
+			r.reportError(ctx, "record an outcome", errors.Join(append(again, err)...))
 			return
 		}
 	}
-	w.report(ctx, p.claim, p.fetch)
+	r.report(ctx, p.claim, p.fetch)
 }

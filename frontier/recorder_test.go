@@ -84,16 +84,17 @@ func TestRecorder(t *testing.T) {
 				var cancel context.CancelFunc
 				w.storing, cancel = context.WithTimeout(t.Context(), row.last)
 				defer cancel()
-				w.others.Go(w.recorder.run)
+				var visits sync.WaitGroup
+				w.others.Go(func() { w.recorder.run(w.storing) })
 				for range row.outcomes {
-					w.held[new(visit)] = struct{}{}
+					w.stats.open.Add(1)
 				}
 				for id := range int64(row.outcomes) {
-					w.visits.Go(func() {
+					visits.Go(func() {
 						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
 					})
 				}
-				w.visits.Wait()
+				visits.Wait()
 				took := time.Since(started)
 				w.recorder.close()
 				w.others.Wait()
@@ -130,16 +131,17 @@ func TestRecorderWaits(t *testing.T) {
 				}
 				w.storing = t.Context()
 				for range row.held {
-					w.held[new(visit)] = struct{}{}
+					w.stats.open.Add(1)
 				}
-				w.others.Go(w.recorder.run)
+				var visits sync.WaitGroup
+				w.others.Go(func() { w.recorder.run(w.storing) })
 				started := time.Now()
 				for id := range int64(row.outcomes) {
-					w.visits.Go(func() {
+					visits.Go(func() {
 						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
 					})
 				}
-				w.visits.Wait()
+				visits.Wait()
 				if took := time.Since(started); took != row.want {
 					t.Errorf("recorded after %v, want %v", took, row.want)
 				}
@@ -173,10 +175,10 @@ func TestRest(t *testing.T) {
 					t.Fatal(err)
 				}
 				if row.recordedAt >= 0 {
-					time.AfterFunc(row.recordedAt, func() { w.recorded <- struct{}{} })
+					time.AfterFunc(row.recordedAt, func() { w.recorder.recorded <- struct{}{} })
 				}
 				started := time.Now()
-				recorded := w.rest(t.Context(), lastPoll, row.pause)
+				recorded := newClaims(w).rest(t.Context(), lastPoll, row.pause)
 				if took := time.Since(started); took != row.want || recorded != row.wantRecorded {
 					t.Errorf("%v, %t, want %v, %t", took, recorded, row.want, row.wantRecorded)
 				}
@@ -196,16 +198,17 @@ func TestRecorderPoisonAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.storing = t.Context()
-		w.others.Go(w.recorder.run)
+		var visits sync.WaitGroup
+		w.others.Go(func() { w.recorder.run(w.storing) })
 		started := time.Now()
 		for id := range int64(2) {
-			w.visits.Go(func() {
+			visits.Go(func() {
 				w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
 			})
 			synctest.Wait()
 			sleep(t.Context(), time.Second)
 		}
-		w.visits.Wait()
+		visits.Wait()
 		if took := time.Since(started); len(s.taken) != 1 || len(s.abandoned) != 1 || took > 10*time.Second {
 			t.Errorf("%v taken and %v given back after %v, want one and one in a few seconds", s.taken, s.abandoned, took)
 		}
@@ -219,7 +222,7 @@ func TestRecorderFinalURL(t *testing.T) {
 	t.Parallel()
 	w, v := claimed(t)
 	u := v.claim.URL
-	w.others.Go(w.recorder.run)
+	w.others.Go(func() { w.recorder.run(w.storing) })
 	f := store.Fetch{ID: v.claim.ID, Status: store.Fetched, FinalURL: "::none::"}
 	f.Token, f.HTTPStatus, f.Attempts = v.claim.Token, 200, 1
 	w.recorder.record(v.claim, f)

@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,9 +15,6 @@ import (
 
 // MaxRecrawlRules is the maximum number of rules, which limits the time to find one.
 const MaxRecrawlRules = 100
-
-// recrawlEvery is how often a worker looks for URLs that are due to be fetched again.
-const recrawlEvery = 5 * time.Second
 
 // Recrawl says when fetched URLs are fetched again. The zero value means never.
 type Recrawl struct {
@@ -109,7 +105,7 @@ func (r *Recrawl) bounds(base time.Duration) (low, high time.Duration) {
 
 // shortest returns the shortest time between two fetches of any URL.
 func (r *Recrawl) shortest() time.Duration {
-	shortest, _ := r.bounds(cmp.Or(r.Every, recrawlEvery*4))
+	shortest, _ := r.bounds(cmp.Or(r.Every, 20*time.Second))
 	for _, rule := range r.Rules {
 		if rule.Every > 0 {
 			low, _ := r.bounds(rule.Every)
@@ -148,22 +144,4 @@ func compare(c store.Claim, f store.Fetch) change {
 		return same
 	}
 	return changed
-}
-
-// recrawlLoop makes URLs pending that are due to be fetched again.
-func (w *Worker) recrawlLoop(ctx context.Context) {
-	if !w.config.Recrawl.On() {
-		return
-	}
-	for ctx.Err() == nil {
-		asked := time.Now()
-		n, err := w.store.Recrawl(ctx)
-		w.config.Metrics.storeCall("recrawl", time.Since(asked), err)
-		if err != nil && ctx.Err() == nil {
-			w.reportError(ctx, "look for URLs to fetch again", err)
-		}
-		if n == 0 { // otherwise there may be more
-			sleep(ctx, min(recrawlEvery, w.config.Recrawl.shortest()))
-		}
-	}
 }

@@ -1,14 +1,18 @@
 package frontier
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
@@ -116,4 +120,42 @@ func (c *Config) request(url string, redirects int, earlier store.Earlier) *pb.F
 		r.RetryPolicy = &pb.RetryPolicy{MaxAttempts: proto.Int32(int32(c.MaxAttempts))} //nolint:gosec // 1 to 11
 	}
 	return r
+}
+
+// recordPolicy returns the policy of a request for url, or nil if the crawl is not recorded. earlier
+// is sent to its own origin only: a 304 of another origin says nothing about it.
+func (c *Config) recordPolicy(url string, earlier store.Earlier) *pb.RecordPolicy {
+	if c.RecordStore == "" {
+		return nil
+	}
+	p := &pb.RecordPolicy{Store: c.RecordStore}
+	date, err := time.Parse(time.RFC3339Nano, earlier.Date)
+	here, _ := normal.OriginOf(url)
+	if there, _ := normal.OriginOf(earlier.URL); err == nil && here == there {
+		p.Earlier = &pb.EarlierRecord{RecordId: earlier.RecordID, Url: earlier.URL, RecordTime: timestamppb.New(date), PayloadDigest: earlier.PayloadDigest}
+	}
+	return p
+}
+
+// errNotRecorded means that a service does not know the field record of a request.
+var errNotRecorded = errors.New("the service has fetched and not recorded it: use one that can record")
+
+// recordError returns why the service could not record a fetch, or nil.
+func (c *Config) recordError(o *pb.FetchOutcome) error {
+	if c.RecordStore == "" {
+		return nil
+	}
+	f := o.GetError()
+	switch text := message(f); f.GetErrorClass() {
+	case pb.ErrorClass_ERROR_CLASS_STORE_FAILURE:
+		return fmt.Errorf("%s: %s", f.GetReason(), text)
+	case pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST: // the service has another configuration than when the worker started
+		if strings.Contains(text, "record.store") || strings.Contains(text, fmt.Sprintf("may not use the store %q", c.RecordStore)) {
+			return errors.New(text)
+		}
+	}
+	if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && len(o.GetRecords()) == 0 {
+		return errNotRecorded
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"fetchd/cmd/frontier/site"
 	"fetchd/fetch"
 	"fetchd/frontier/normal"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 )
 
@@ -173,7 +174,7 @@ func TestRobotsOnceLate(t *testing.T) {
 	r.config.IgnoreRobots = false
 	r.add(r.site.URL("a", "/p"))
 	w := r.worker()
-	w.storing, w.draining = t.Context(), t.Context() // as Run sets them
+	w.storing, w.draining, w.rulebook.Storing = t.Context(), t.Context(), t.Context() // as Run sets them
 	claims, err := r.store.Claim(t.Context(), store.ClaimParams{Limit: 1})
 	if err != nil || len(claims) != 1 {
 		t.Fatalf("Claim = %v, %v", claims, err)
@@ -243,33 +244,37 @@ func TestRobotsRefreshed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
 	w := r.worker()
-	w.storing = t.Context()
+	w.rulebook.Storing = t.Context()
 	a, b := "http://a.test", "http://b.test"
 	for _, origin := range []string{a, b} {
-		if err := w.save(t.Context(), store.Robots{Origin: origin, Status: 200}); err != nil {
+		if _, err := w.rulebook.SaveAnswer(t.Context(), store.Robots{Origin: origin, Status: 200}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	known := func() (inA, inB bool) {
-		_, inA = w.rulebook.known(a)
-		_, inB = w.rulebook.known(b)
+		_, inA = w.rulebook.Known(a)
+		_, inB = w.rulebook.Known(b)
 		return inA, inB
 	}
-	w.refresh(t.Context(), "")
+	if _, err := w.rulebook.Refresh(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
 	if inA, inB := known(); !inA || !inB {
 		t.Errorf("before: %v, %v, want both", inA, inB)
 	}
 	if _, err := r.store.RefreshRobots(t.Context(), []string{a}); err != nil {
 		t.Fatal(err)
 	}
-	w.refresh(t.Context(), "")
+	if _, err := w.rulebook.Refresh(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
 	if inA, inB := known(); inA || !inB {
 		t.Errorf("after: %v, %v, want only the other", inA, inB)
 	}
-	if e, err := w.rules(t.Context(), a); err != nil || e.fresh() {
+	if e, err := w.rulebook.Rules(t.Context(), a); err != nil || e.Fresh() {
 		t.Errorf("rules = %+v, %v, want them not fresh", e, err)
 	}
-	w.others.Wait()
+	w.rulebook.Wait()
 }
 
 // TestRobotsBehindClosedHost checks that a robots.txt behind a redirect to a host that does not
@@ -404,7 +409,7 @@ func TestBlockedRobotsAreNotKept(t *testing.T) {
 	if got := r.row(u); got.ErrorClass != "target_blocked" || !strings.Contains(got.LastError, "--egress-allow-port") || got.RetryCount != 0 {
 		t.Errorf("%+v, want target_blocked and what opens it", got)
 	}
-	if got, err := AskRobots(t.Context(), r.store, "frontier", u); err != nil || got.Known {
+	if got, err := rulebook.Ask(t.Context(), r.store, "frontier", u); err != nil || got.Known {
 		t.Errorf("AskRobots = %+v, %v, want nothing known", got, err)
 	}
 	if e, err := r.store.Why(t.Context(), u); err != nil || !e.Host.NextAt.IsZero() {
@@ -435,7 +440,7 @@ func TestRobotsLeadToBlocked(t *testing.T) {
 	if got := r.row(u); got.ErrorClass != "target_blocked" {
 		t.Errorf("%+v, want target_blocked", got)
 	}
-	if got, err := AskRobots(t.Context(), r.store, "frontier", u); err != nil || got.Known {
+	if got, err := rulebook.Ask(t.Context(), r.store, "frontier", u); err != nil || got.Known {
 		t.Errorf("AskRobots = %+v, %v, want nothing known", got, err)
 	}
 	if early := site.Early(r.site.Visits(), delay, nil); len(early) > 0 {
@@ -488,7 +493,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 					t.Errorf("RetryFailed = %d, %v", n, err)
 				}
 				if !endless {
-					if got, err := AskRobots(t.Context(), r.store, "frontier", r.site.URL("a", "/p/1")); err != nil || got.Known {
+					if got, err := rulebook.Ask(t.Context(), r.store, "frontier", r.site.URL("a", "/p/1")); err != nil || got.Known {
 						t.Errorf("AskRobots = %+v, %v, want nothing known", got, err)
 					}
 					end = crawl()

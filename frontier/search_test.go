@@ -87,16 +87,16 @@ func TestDrainEndsSearches(t *testing.T) {
 			}
 			w := r.worker()
 			for range searchSlots() { // of others
-				if _, err := w.turns.enter(t.Context(), "other"); err != nil {
+				if _, err := w.search.turns.enter(t.Context(), "other"); err != nil {
 					t.Fatal(err)
 				}
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			ended := r.run(ctx, w)
 			r.await("a search", func() bool {
-				w.turns.mu.Lock()
-				defer w.turns.mu.Unlock()
-				return len(w.turns.waiting) > 0
+				w.search.turns.mu.Lock()
+				defer w.search.turns.mu.Unlock()
+				return len(w.search.turns.waiting) > 0
 			})
 			cancel(errEnough)
 			if err := <-ended; !errors.Is(err, errEnough) {
@@ -126,19 +126,19 @@ func TestWaitingSearches(t *testing.T) {
 	w := r.worker()
 	var others []*turn
 	for range searchSlots() {
-		held, err := w.turns.enter(t.Context(), "other")
+		held, err := w.search.turns.enter(t.Context(), "other")
 		if err != nil {
 			t.Fatal(err)
 		}
 		others = append(others, held)
 	}
 	ended := r.run(t.Context(), w)
-	r.await("six searches", func() bool { return w.searching.Load() == 6 })
+	r.await("six searches", func() bool { return w.search.visits.Load() == 6 })
 	if w.open() != 6 || w.busy() != 4 || r.site.Count() != 6 {
 		t.Errorf("%d visits, %d of them count, %d requests; want 6, 4 and 6", w.open(), w.busy(), r.site.Count())
 	}
 	for _, held := range others {
-		w.turns.leave(held, 1)
+		w.search.turns.leave(held, 1)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Run = %v", err)
@@ -161,7 +161,7 @@ func TestRulesTakeTurns(t *testing.T) {
 	w := r.worker()
 	var others []*turn
 	for range searchSlots() {
-		held, err := w.turns.enter(t.Context(), "other")
+		held, err := w.search.turns.enter(t.Context(), "other")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,15 +169,15 @@ func TestRulesTakeTurns(t *testing.T) {
 	}
 	ended := r.run(t.Context(), w)
 	r.await("a short URL, and a long one that waits", func() bool {
-		w.turns.mu.Lock()
-		defer w.turns.mu.Unlock()
-		return len(w.turns.waiting) == 1 && strings.Contains(strings.Join(r.paths(), " "), "b.demo.test/p/1")
+		w.search.turns.mu.Lock()
+		defer w.search.turns.mu.Unlock()
+		return len(w.search.turns.waiting) == 1 && strings.Contains(strings.Join(r.paths(), " "), "b.demo.test/p/1")
 	})
 	if strings.Contains(strings.Join(r.paths(), " "), long) {
 		t.Error("the long URL was fetched before its turn")
 	}
 	for _, held := range others {
-		w.turns.leave(held, 1)
+		w.search.turns.leave(held, 1)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Run = %v", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -42,28 +41,4 @@ func pingAny(ctx context.Context, services []Service) error {
 		return nil
 	}
 	return errors.Join(errs...)
-}
-
-// maxStreams is how many FetchMany streams a fetchd accepts from one caller.
-const maxStreams = 64
-
-// openStreams keeps enough streams open to each service for all fetches of the worker, as far
-// as the service accepts them.
-func (w *Worker) openStreams(ctx context.Context) {
-	n := min(max(1, (w.config.Open+client.StreamTasks-1)/client.StreamTasks), maxStreams)
-	for _, s := range w.services {
-		w.pool.Open(ctx, s.Client, n, func(err error, retryIn time.Duration) {
-			w.config.Logger.WarnContext(ctx, "service lost", slog.String("server", s.Name), slog.Any("error", err), slog.Float64("retry_in_seconds", retryIn.Seconds()))
-		})
-	}
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -39,6 +39,17 @@ type Record struct {
 	Headers     json.RawMessage `json:"headers,omitempty"` // names of Config.KeepHeaders to lists of values
 }
 
+func newRecord(c store.Claim, f store.Fetch) Record {
+	return Record{
+		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
+		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
+		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
+		ContentType: f.ContentType, Charset: f.Charset, Headers: json.RawMessage(f.Headers),
+		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
+		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
+	}
+}
+
 // Stats counts what one worker has done since it started.
 type Stats struct {
 	Open      int64 // URLs that it holds now
@@ -59,52 +70,76 @@ type stats struct {
 	open, completed, failed, dead, disallowed, retried, lost, stale, errors, bytes, robots atomic.Int64
 }
 
-// leaseLost counts a URL whose lease was lost.
-func (w *Worker) leaseLost() {
-	w.stats.stale.Add(1)
-	w.config.Metrics.stale.Inc()
+// reporter counts and logs what a worker does.
+type reporter struct {
+	logger  *slog.Logger
+	metrics *Metrics
+	stats   stats
 }
 
 // Stats returns the counts so far. It is safe for concurrent use.
-func (w *Worker) Stats() Stats {
-	s := &w.stats
+func (r *reporter) Stats() Stats {
+	s := &r.stats
 	return Stats{Open: s.open.Load(), Completed: s.completed.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(), Disallowed: s.disallowed.Load(),
 		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Errors: s.errors.Load(), Bytes: s.bytes.Load(), Robots: s.robots.Load()}
 }
 
-// report counts a recorded outcome and passes it to Config.Recorded.
-func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
-	r := Record{
-		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
-		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
-		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
-		ContentType: f.ContentType, Charset: f.Charset, Headers: json.RawMessage(f.Headers),
-		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
-		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
-	}
-	switch f.Status {
+// open returns the number of visits.
+func (r *reporter) open() int { return int(r.stats.open.Load()) }
+
+// countRecord counts a recorded outcome.
+func (r *reporter) countRecord(rec Record) {
+	switch store.Status(rec.Status) {
 	case store.Fetched:
-		w.stats.completed.Add(1)
+		r.stats.completed.Add(1)
 	case store.Failed:
-		w.stats.failed.Add(1)
+		r.stats.failed.Add(1)
 	default:
-		w.stats.dead.Add(1)
-		if f.ErrorClass == ClassRobotsDisallowed {
-			w.stats.disallowed.Add(1)
+		r.stats.dead.Add(1)
+		if rec.ErrorClass == ClassRobotsDisallowed {
+			r.stats.disallowed.Add(1)
 		}
 	}
-	w.stats.retried.Add(int64(r.RetryCount))
-	w.stats.bytes.Add(f.Bytes)
-	w.checkSpent()
-	w.config.Metrics.recorded(r)
-	if f.ErrorClass == reasonTooManyRedirects || f.ErrorClass == reasonRedirectLoop {
-		w.config.Logger.WarnContext(ctx, "redirects lead nowhere", slog.String("url", c.URL), slog.Int64("id", c.ID), slog.String("reason", f.ErrorClass))
+	r.stats.retried.Add(int64(rec.RetryCount))
+	r.stats.bytes.Add(rec.Bytes)
+	r.metrics.outcomes.WithLabelValues(rec.Status, rec.ErrorClass).Inc()
+	r.metrics.retries.Add(float64(rec.RetryCount))
+	r.metrics.bytes.Add(float64(rec.Bytes))
+}
+
+// leaseLost counts a URL whose lease was lost.
+func (r *reporter) leaseLost() {
+	r.stats.stale.Add(1)
+	r.metrics.stale.Inc()
+}
+
+// call measures a call of the store, and reports its error unless the end of ctx may have caused it.
+func (r *reporter) call(ctx context.Context, name, doing string, f func() error) error {
+	started := time.Now()
+	err := f()
+	r.metrics.storeCall(name, time.Since(started), err)
+	if err != nil && ctx.Err() == nil {
+		r.reportError(ctx, doing, err)
 	}
-	if w.config.Recorded == nil {
-		return
-	}
-	if err := w.config.Recorded(r); err != nil {
-		w.reportError(ctx, "report an outcome", err)
-		w.drain(err)
+	return err
+}
+
+// reportError counts and logs an error.
+func (r *reporter) reportError(ctx context.Context, doing string, err error) {
+	r.countError(doing)
+	r.logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
+}
+
+func (r *reporter) countError(doing string) {
+	r.stats.errors.Add(1)
+	r.metrics.errors.WithLabelValues(doing).Inc()
+}
+
+// cannotStore counts an error of a place of results, and delays claims. The log has one error for
+// each delay, because every fetch in flight has the same one.
+func (r *reporter) cannotStore(ctx context.Context, b *backoff, doing string, err error) {
+	r.countError(doing)
+	if b.failed() {
+		r.logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
 	}
 }

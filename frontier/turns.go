@@ -6,10 +6,31 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
-	"fetchd/frontier/robots"
+	"golang.org/x/sync/semaphore"
+
 	"fetchd/frontier/work"
 )
+
+// search limits the searches for links.
+type search struct {
+	turns    *turns
+	visits   atomic.Int64        // that search or wait for their turn
+	pages    *semaphore.Weighted // whose links are in memory
+	sitemaps *semaphore.Weighted // that are being read
+}
+
+// maxPages is how many pages have their links in memory at once, and maxSitemaps how many sitemaps
+// are being read. One of either holds 1 MiB of URLs.
+const (
+	maxPages    = 16
+	maxSitemaps = 32
+)
+
+func newSearch() search {
+	return search{turns: newTurns(searchSlots()), pages: semaphore.NewWeighted(maxPages), sitemaps: semaphore.NewWeighted(maxSitemaps)}
+}
 
 // turns lets a few searches run at once, and hosts take turns by the work that they cause. So a host
 // that sends pages that take long to search waits for itself, and the others get their share.
@@ -166,22 +187,4 @@ func (q *turns) forgetLocked() {
 	if q.free == q.slots && len(q.waiting) == 0 || len(q.shares) > maxShares {
 		clear(q.shares)
 	}
-}
-
-// decide applies rules of robots.txt to a path. If that takes long, it waits for the turn of the
-// visit's host: 10,000 rules and a long URL take as long as the search of a page.
-func (v *visit) decide(p robots.Policy, path string) (d robots.Decision) {
-	cost := p.Cost(path)
-	if cost < 2*work.Quantum {
-		return p.Decide(path)
-	}
-	_ = v.wait(func() error {
-		// If the visit has ended, its ending needs a decision all the same.
-		if t, err := v.w.turns.enter(v.ctx, v.claim.Host); err == nil {
-			defer v.w.turns.leave(t, cost)
-		}
-		d = p.Decide(path)
-		return nil
-	})
-	return d
 }

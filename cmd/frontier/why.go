@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"fetchd/cmd/frontier/show"
-	"fetchd/frontier"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
@@ -49,6 +49,6 @@ func evidence(ctx context.Context, s *store.Store, userAgent, url string) (*why.
 	if err != nil {
 		return nil, err
 	}
-	robots, err := frontier.AskRobots(ctx, s, userAgent, url)
+	robots, err := rulebook.Ask(ctx, s, userAgent, url)
 	return &why.Evidence{Explanation: found, Robots: robots}, err
 }

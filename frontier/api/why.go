@@ -3,8 +3,8 @@ package api
 import (
 	"context"
 
-	"fetchd/frontier"
 	"fetchd/frontier/normal"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/why"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
@@ -21,7 +21,7 @@ func (s *service) why(ctx context.Context, in *pb.WhyRequest) (*pb.WhyResponse, 
 	if err != nil {
 		return nil, err
 	}
-	robots, err := frontier.AskRobots(ctx, s.store, s.userAgent, url)
+	robots, err := rulebook.Ask(ctx, s.store, s.userAgent, url)
 	if err != nil {
 		return nil, err
 	}

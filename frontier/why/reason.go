@@ -3,7 +3,7 @@ package why
 import (
 	"fmt"
 
-	"fetchd/frontier"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
@@ -17,7 +17,7 @@ type Reason struct {
 // Evidence is everything known about a URL that is not being fetched.
 type Evidence struct {
 	store.Explanation
-	Robots frontier.RobotsState
+	Robots rulebook.State
 }
 
 // ReasonOf returns the first reason why a URL is not being fetched now. Reasons that a user can

@@ -7,6 +7,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/robots"
+	"fetchd/frontier/rulebook"
 	"fetchd/internal/cli"
 )
 
@@ -54,7 +55,7 @@ func robotsNow(e *Evidence) string {
 }
 
 // RobotsFact returns in one line what robots.txt says about the URL.
-func RobotsFact(r *frontier.RobotsState) string {
+func RobotsFact(r *rulebook.State) string {
 	d := r.Decision
 	read := fmt.Sprintf("(read %s ago)", Span(r.Age))
 	if r.UnreachableFor > 0 {
@@ -78,12 +79,12 @@ func RobotsFact(r *frontier.RobotsState) string {
 }
 
 // unreachable returns for how long robots.txt has been unreachable, and why.
-func unreachable(r *frontier.RobotsState) string {
+func unreachable(r *rulebook.State) string {
 	return fmt.Sprintf("unreachable for %s: %s", Span(r.UnreachableFor), cli.Escape(RobotsCause(r)))
 }
 
 // RobotsCause returns why robots.txt is unreachable: the error class, and what fetchd said. It is not escaped.
-func RobotsCause(r *frontier.RobotsState) string {
+func RobotsCause(r *rulebook.State) string {
 	if r.Text == "" {
 		return r.Cause
 	}

@@ -8,6 +8,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/robots"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 )
 
@@ -18,19 +19,19 @@ func TestRobotsFact(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		state frontier.RobotsState
+		state rulebook.State
 		want  string
 	}{
-		{"not read", frontier.RobotsState{}, "not read yet"},
-		{"forbidden", frontier.RobotsState{Known: true, Age: time.Hour, Decision: decision(false, robots.ByRule)}, "line 3, Disallow: /p/ (read 1h0m0s ago)"},
-		{"forbidden by what is left", frontier.RobotsState{Known: true, Cause: "status 503", UnreachableFor: 31 * 24 * time.Hour, Decision: decision(false, robots.ByRule)},
+		{"not read", rulebook.State{}, "not read yet"},
+		{"forbidden", rulebook.State{Known: true, Age: time.Hour, Decision: decision(false, robots.ByRule)}, "line 3, Disallow: /p/ (read 1h0m0s ago)"},
+		{"forbidden by what is left", rulebook.State{Known: true, Cause: "status 503", UnreachableFor: 31 * 24 * time.Hour, Decision: decision(false, robots.ByRule)},
 			"line 3, Disallow: /p/ (as last read; unreachable for 31d0h: status 503)"},
-		{"no rule", frontier.RobotsState{Known: true, Decision: decision(true, robots.NoRule)}, "no line matches it (read 0s ago)"},
-		{"no file", frontier.RobotsState{Known: true, Cause: "status 404", Age: time.Minute, Decision: decision(true, robots.Unavailable)},
+		{"no rule", rulebook.State{Known: true, Decision: decision(true, robots.NoRule)}, "no line matches it (read 0s ago)"},
+		{"no file", rulebook.State{Known: true, Cause: "status 404", Age: time.Minute, Decision: decision(true, robots.Unavailable)},
 			"there is none, so everything is allowed: status 404 (fetched 1m0s ago)"},
-		{"out of reach", frontier.RobotsState{Known: true, Cause: "dns_not_found", Age: time.Minute, UnreachableFor: 3 * time.Hour, Decision: decision(false, robots.Unreachable)},
+		{"out of reach", rulebook.State{Known: true, Cause: "dns_not_found", Age: time.Minute, UnreachableFor: 3 * time.Hour, Decision: decision(false, robots.Unreachable)},
 			"unreachable for 3h0m0s: dns_not_found (tried 1m0s ago)"},
-		{"the file itself", frontier.RobotsState{Known: true, Decision: decision(true, robots.RobotsTxt)}, "is always allowed (read 0s ago)"},
+		{"the file itself", rulebook.State{Known: true, Decision: decision(true, robots.RobotsTxt)}, "is always allowed (read 0s ago)"},
 	} {
 		if got := RobotsFact(&tt.state); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -41,7 +42,7 @@ func TestRobotsFact(t *testing.T) {
 func TestRobotsReason(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	away := frontier.RobotsState{Origin: "https://a.test", Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
+	away := rulebook.State{Origin: "https://a.test", Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
 	e := &Evidence{Explanation: store.Explanation{Now: now}, Robots: away}
 	const text = "The robots.txt of its origin, https://a.test, is unreachable for 3h0m0s: dns_not_found"
 	const next = ". No URL of this origin is fetched until it can be read; it is tried again "
@@ -57,7 +58,7 @@ func TestRobotsReason(t *testing.T) {
 	diff(t, "forbidden by what is left", "robots.txt forbids it: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found).", robotsReason(e).Text)
 	e.URL.ErrorClass = frontier.ClassRobotsDisallowed
 	diff(t, "dead", "; robots.txt: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found)", robotsNow(e))
-	e.Robots = frontier.RobotsState{}
+	e.Robots = rulebook.State{}
 	diff(t, "dead, and nothing known", "", robotsNow(e))
 }
 

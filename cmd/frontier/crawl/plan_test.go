@@ -13,6 +13,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/links"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -136,7 +137,7 @@ func TestStart(t *testing.T) {
 		if err := row.plan.Start(t.Context(), s, []string{page}, []string{"http://a.test/map"}); err != nil {
 			t.Fatal(err)
 		}
-		state, err := frontier.AskRobots(t.Context(), s, "bot", page)
+		state, err := rulebook.Ask(t.Context(), s, "bot", page)
 		if err != nil || state.Refresh != row.refresh {
 			t.Errorf("%s: robots.txt is to be read again: %v, %v, want %v", row.name, state.Refresh, err, row.refresh)
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"fetchd/cmd/frontier/crawl"
-	"fetchd/frontier"
 	"fetchd/frontier/robots"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
@@ -16,28 +16,28 @@ import (
 // Robots is what is known about the robots.txt files of a host.
 type Robots struct {
 	host  string
-	files []frontier.RobotsState
+	files []rulebook.State
 	urls  []checkedURL
 }
 
 // checkedURL is a URL of --url, and what robots.txt says about it.
 type checkedURL struct {
 	url   string
-	state frontier.RobotsState
+	state rulebook.State
 }
 
 // ReadRobots reads what is known, and what applies to URLs of the host.
 func ReadRobots(ctx context.Context, s *store.Store, userAgent, host string, urls []string) (*Robots, error) {
 	found := &Robots{host: host}
 	for _, origin := range crawl.Origins(host) {
-		state, err := frontier.AskRobots(ctx, s, userAgent, origin+"/")
+		state, err := rulebook.Ask(ctx, s, userAgent, origin+"/")
 		if err != nil {
 			return nil, err
 		}
 		found.files = append(found.files, state)
 	}
 	for _, u := range urls {
-		state, err := frontier.AskRobots(ctx, s, userAgent, u)
+		state, err := rulebook.Ask(ctx, s, userAgent, u)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (h *Robots) Text() string {
 }
 
 // verdictOf says whether a URL may be fetched.
-func verdictOf(r *frontier.RobotsState) string {
+func verdictOf(r *rulebook.State) string {
 	switch {
 	case !r.Known:
 		return "not known"
@@ -85,7 +85,7 @@ func verdictOf(r *frontier.RobotsState) string {
 }
 
 // fileFacts returns what is known about a file.
-func fileFacts(r *frontier.RobotsState) []fact {
+func fileFacts(r *rulebook.State) []fact {
 	switch {
 	case r.Refresh:
 		return []fact{{"fetched", "again by the next worker that needs it"}}
@@ -121,7 +121,7 @@ func fileFacts(r *frontier.RobotsState) []fact {
 }
 
 // ruleFact says which rules of a file apply.
-func ruleFact(r *frontier.RobotsState) string {
+func ruleFact(r *rulebook.State) string {
 	n := fmt.Sprintf("%d", r.Rules.Len())
 	switch r.Rules.Group {
 	case "":

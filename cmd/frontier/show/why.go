@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"fetchd/frontier"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
@@ -156,7 +156,7 @@ type robotsFigures struct {
 	UnreachableMS int64  `json:"unreachable_ms"`
 }
 
-func robotsFiguresOf(r *frontier.RobotsState) robotsFigures {
+func robotsFiguresOf(r *rulebook.State) robotsFigures {
 	f := robotsFigures{Origin: r.Origin, Known: r.Known}
 	if !r.Known {
 		return f

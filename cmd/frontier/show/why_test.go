@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"fetchd/frontier"
 	"fetchd/frontier/robots"
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 )
@@ -32,7 +32,7 @@ func TestExplain(t *testing.T) {
 		},
 		Host: store.Host{NextAt: now.Add(time.Second), Delay: 1500 * time.Millisecond, MaxInFlight: 1},
 		Now:  now,
-	}, Robots: frontier.RobotsState{Origin: "http://a.test", Known: true, Fresh: true, Age: 2 * time.Hour, Decision: robots.Decision{
+	}, Robots: rulebook.State{Origin: "http://a.test", Known: true, Fresh: true, Age: 2 * time.Hour, Decision: robots.Decision{
 		Allowed: true, Reason: robots.ByRule, Line: robots.Line{Number: 3, Text: "Allow: /p\x1b"},
 	}}}
 	diff(t, "explanation", `It failed (http_server_error), and is tried again in 4m10s at the earliest.

@@ -1,4 +1,4 @@
-package frontier
+package rulebook
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 	"fetchd/frontier/store"
 )
 
-func TestRobotsState(t *testing.T) {
+func TestStateOf(t *testing.T) {
 	t.Parallel()
 	const origin, day = "http://a.test", 24 * time.Hour
 	body := []byte("User-agent: bot\nDisallow: /p/\nSitemap: s\n")
@@ -20,37 +20,37 @@ func TestRobotsState(t *testing.T) {
 		name  string
 		row   store.Robots
 		agent string
-		want  RobotsState
+		want  State
 	}{
 		{"forbidden", store.Robots{Status: 200, Body: body, HasBody: true, BodyStatus: 200, Age: time.Hour}, "bot/1.0",
-			RobotsState{Decision: byRule, Age: time.Hour, Fresh: true}},
+			State{Decision: byRule, Age: time.Hour, Fresh: true}},
 		{"another crawler", store.Robots{Status: 200, Body: body, HasBody: true, BodyStatus: 200, Age: time.Hour}, "other/1.0",
-			RobotsState{Decision: robots.Decision{Allowed: true, Reason: robots.NoRule}, Age: time.Hour, Fresh: true}},
+			State{Decision: robots.Decision{Allowed: true, Reason: robots.NoRule}, Age: time.Hour, Fresh: true}},
 		{"old", store.Robots{Status: 200, Body: body, HasBody: true, BodyStatus: 200, Age: day}, "bot/1.0",
-			RobotsState{Decision: byRule, Age: day}},
+			State{Decision: byRule, Age: day}},
 		{"no file", store.Robots{Status: 404, HasBody: true, BodyStatus: 404}, "bot/1.0",
-			RobotsState{Decision: robots.Decision{Allowed: true, Reason: robots.Unavailable}, Cause: "status 404", Fresh: true}},
+			State{Decision: robots.Decision{Allowed: true, Reason: robots.Unavailable}, Cause: "status 404", Fresh: true}},
 		{"out of reach", store.Robots{ErrorClass: "dns_not_found", Unreachable: true, Body: body, HasBody: true, BodyStatus: 200, UnreachableFor: day}, "bot/1.0",
-			RobotsState{Cause: "dns_not_found", UnreachableFor: day}},
+			State{Cause: "dns_not_found", UnreachableFor: day}},
 		{"out of reach for long", store.Robots{ErrorClass: "dns_not_found", Unreachable: true, Body: body, HasBody: true, BodyStatus: 200, UnreachableFor: 30 * day}, "bot/1.0",
-			RobotsState{Decision: byRule, Cause: "dns_not_found", UnreachableFor: 30 * day}},
+			State{Decision: byRule, Cause: "dns_not_found", UnreachableFor: 30 * day}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.row.Origin, tt.want.Origin, tt.want.Known = origin, origin, true
 			tt.want.Status = tt.row.Status
-			got := robotsState(tt.row, tt.agent, "/p/1")
+			got := stateOf(tt.row, tt.agent, "/p/1")
 			if hasFile := tt.row.BodyStatus == 200; (got.Rules != nil) != hasFile || (got.Sitemaps != nil) != hasFile {
 				t.Errorf("rules %v and sitemaps %q, want them: %v", got.Rules, got.Sitemaps, hasFile)
 			}
-			if d := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(RobotsState{}, "Rules", "Sitemaps")); d != "" {
+			if d := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(State{}, "Rules", "Sitemaps")); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-func TestAskRobots(t *testing.T) {
+func TestAsk(t *testing.T) {
 	t.Parallel()
 	s, err := store.Open(t.Context(), t.TempDir()+"/frontier.db", store.Config{})
 	if err != nil {
@@ -69,9 +69,9 @@ func TestAskRobots(t *testing.T) {
 		{"https://a.test/p?x=1", false, false},
 		{"http://a.test:8443/p?x=1", false, false},
 	} {
-		got, err := AskRobots(t.Context(), s, "bot", tt.url)
+		got, err := Ask(t.Context(), s, "bot", tt.url)
 		if err != nil || got.Known != tt.known || got.Decision.Allowed != tt.allowed {
-			t.Errorf("AskRobots(%s) = %+v, %v, want known %v and allowed %v", tt.url, got, err, tt.known, tt.allowed)
+			t.Errorf("Ask(%s) = %+v, %v, want known %v and allowed %v", tt.url, got, err, tt.known, tt.allowed)
 		}
 	}
 }

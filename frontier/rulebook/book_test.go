@@ -1,32 +1,31 @@
-package frontier
+package rulebook
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"fetchd/cmd/frontier/site"
-	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
 )
 
 // robotsShelf is a store of robots.txt rows that counts the reads of their bodies.
 type robotsShelf struct {
-	*store.Store
+	Store
 	body  []byte
 	gate  chan struct{} // a read of a body waits until it receives a value or is closed
 	heads func(origin string) (store.Robots, bool)
 
-	mu       sync.Mutex
-	reads    map[string]int // by origin
-	now      int
-	saves    int
-	released []store.Lease
+	mu    sync.Mutex
+	reads map[string]int // by origin
+	now   int
+	saves int
 }
 
 func (s *robotsShelf) Robots(ctx context.Context, origins []string) (map[string]store.Robots, error) {
@@ -69,24 +68,16 @@ func (s *robotsShelf) SaveRobots(context.Context, store.Robots) error {
 	return nil
 }
 
-func (s *robotsShelf) Release(_ context.Context, leases []store.Lease) ([]store.Lease, error) {
-	s.released = append(s.released, leases...)
-	return leases, nil
-}
-
-// newRobotsShelf returns a worker on a robotsShelf where every origin has the same file.
-func newRobotsShelf(t *testing.T, body string) (*Worker, *robotsShelf) {
+// newRobotsShelf returns a book on a robotsShelf where every origin has the same file.
+func newRobotsShelf(t *testing.T, body string) (*Book, *robotsShelf) {
 	t.Helper()
 	s := &robotsShelf{body: []byte(body), gate: make(chan struct{}), reads: make(map[string]int)}
 	s.heads = func(string) (store.Robots, bool) {
 		return store.Robots{Status: 200, HasBody: true, BodySize: shortFile + 1}, true
 	}
-	w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.storing = t.Context()
-	return w, s
+	b := New(Config{Store: s, Agent: "frontier", RetryDelay: time.Minute, Patience: time.Hour, MaxDelay: time.Minute})
+	b.Storing = t.Context()
+	return b, s
 }
 
 // longRules returns a file whose rules use the maximum of memory.
@@ -94,7 +85,7 @@ func longRules() string {
 	return "User-agent: *\n" + strings.Repeat("Disallow: /private\n", robots.MaxBytes/20)
 }
 
-// TestRulebookIsBounded checks that the entries stay within rulebookBytes, and that the
+// TestRulebookIsBounded checks that the entries stay within maxBytes, and that the
 // last one is kept.
 func TestRulebookIsBounded(t *testing.T) {
 	t.Parallel()
@@ -107,12 +98,12 @@ func TestRulebookIsBounded(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			b := newRulebook()
+			b := New(Config{})
 			e := newEntry(store.Robots{Status: 200, Body: []byte(row.body)}, "frontier", 0)
 			for n := range row.n {
 				origin := fmt.Sprintf("http://h%d.test", n)
 				b.keep(origin, e)
-				if _, ok := b.known(origin); !ok {
+				if _, ok := b.Known(origin); !ok {
 					t.Fatalf("%s is not known", origin)
 				}
 				b.keep(origin, e) // counts once
@@ -121,8 +112,8 @@ func TestRulebookIsBounded(t *testing.T) {
 			for origin, e := range b.entries {
 				sum += e.size(origin)
 			}
-			if b.bytes != sum || sum > rulebookBytes || sum < rulebookBytes*9/10 {
-				t.Errorf("%d entries of %d bytes, counted as %d; want at most %d", len(b.entries), sum, b.bytes, rulebookBytes)
+			if b.bytes != sum || sum > maxBytes || sum < maxBytes*9/10 {
+				t.Errorf("%d entries of %d bytes, counted as %d; want at most %d", len(b.entries), sum, b.bytes, maxBytes)
 			}
 		})
 	}
@@ -131,7 +122,7 @@ func TestRulebookIsBounded(t *testing.T) {
 // TestRulebookKeepsShortFiles checks that short files stay when many long ones are added.
 func TestRulebookKeepsShortFiles(t *testing.T) {
 	t.Parallel()
-	b := newRulebook()
+	b := New(Config{})
 	short := newEntry(store.Robots{Status: 200, Body: []byte("User-agent: *\nDisallow: /p\n")}, "frontier", 0)
 	long := newEntry(store.Robots{Status: 200, Body: []byte(longRules())}, "frontier", 0)
 	const shorts = 20
@@ -143,7 +134,7 @@ func TestRulebookKeepsShortFiles(t *testing.T) {
 	}
 	left := 0
 	for n := range shorts {
-		if _, ok := b.known(fmt.Sprintf("http://short%d.test", n)); ok {
+		if _, ok := b.Known(fmt.Sprintf("http://short%d.test", n)); ok {
 			left++
 		}
 	}
@@ -157,14 +148,14 @@ func TestRulebookKeepsShortFiles(t *testing.T) {
 func TestPrepareOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRobotsShelf(t, "User-agent: *\nDisallow: /p/\n")
+		b, s := newRobotsShelf(t, "User-agent: *\nDisallow: /p/\n")
 		const origins, callers = 5, 20
 		var wg sync.WaitGroup
 		for n := range origins * callers {
 			origin := fmt.Sprintf("http://h%d.test", n%origins)
 			wg.Go(func() {
-				e, err := w.rules(t.Context(), origin)
-				if d := e.policy.Decide("/p/1"); err != nil || !e.fresh() || d.Allowed {
+				e, err := b.Rules(t.Context(), origin)
+				if d := e.Policy.Decide("/p/1"); err != nil || !e.Fresh() || d.Allowed {
 					t.Errorf("rules(%s) = %+v, %v; want it fresh, and /p/1 forbidden", origin, e, err)
 				}
 			})
@@ -174,9 +165,9 @@ func TestPrepareOnce(t *testing.T) {
 			t.Errorf("%d long files are being read, want 1", s.now)
 		}
 		short := func(context.Context) (store.Robots, bool, error) { return store.Robots{Status: 200}, true, nil }
-		p, _ := w.prepare("http://short.test", 0, short)
+		p, _ := b.prepare("http://short.test", 0, short)
 		synctest.Wait()
-		if !p.ended() {
+		if !p.Ended() {
 			t.Error("a short file waits for long ones")
 		}
 		for range origins { // each is as slow as the first
@@ -187,14 +178,14 @@ func TestPrepareOnce(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		w.others.Wait()
+		b.Wait()
 		for n := range origins {
 			if origin := fmt.Sprintf("http://h%d.test", n); s.reads[origin] != 1 {
 				t.Errorf("%s was read %d times, want once", origin, s.reads[origin])
 			}
 		}
-		if len(w.rulebook.coming) != 0 {
-			t.Errorf("%d preparations have not ended", len(w.rulebook.coming))
+		if len(b.coming) != 0 {
+			t.Errorf("%d preparations have not ended", len(b.coming))
 		}
 	})
 }
@@ -204,14 +195,14 @@ func TestPrepareOnce(t *testing.T) {
 func TestSaveFollows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRobotsShelf(t, "User-agent: *\nDisallow: /old\n")
+		b, s := newRobotsShelf(t, "User-agent: *\nDisallow: /old\n")
 		const origin = "http://a.test"
-		before, _ := w.prepare(origin, 0, w.stored(origin))
+		before, _ := b.prepare(origin, 0, b.stored(origin))
 		synctest.Wait()
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			r := store.Robots{Origin: origin, Status: 200, Body: []byte("User-agent: *\nDisallow: /new\n")}
-			if err := w.save(t.Context(), r); err != nil {
+			if err := b.save(t.Context(), r); err != nil {
 				t.Errorf("save = %v", err)
 			}
 		})
@@ -221,21 +212,21 @@ func TestSaveFollows(t *testing.T) {
 		}
 		close(s.gate)
 		wg.Wait()
-		if e, _ := before.wait(t.Context()); e.policy.Decide("/old").Allowed {
+		if e, _ := before.wait(t.Context()); e.Policy.Decide("/old").Allowed {
 			t.Errorf("%+v, want the old rule", e)
 		}
-		if e, ok := w.rulebook.known(origin); !ok || e.policy.Decide("/new").Allowed || !e.policy.Decide("/old").Allowed || s.saves != 1 {
+		if e, ok := b.Known(origin); !ok || e.Policy.Decide("/new").Allowed || !e.Policy.Decide("/old").Allowed || s.saves != 1 {
 			t.Errorf("%+v, %v after %d saves; want the new rule", e, ok, s.saves)
 		}
-		w.others.Wait()
+		b.Wait()
 	})
 }
 
-// TestSift checks that a claim waits for a file that must be parsed, and delays no other.
-func TestSift(t *testing.T) {
+// TestPrepare checks that only files that must be parsed are read, and that claims of other origins do not wait.
+func TestPrepare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRobotsShelf(t, "User-agent: *\n")
+		b, s := newRobotsShelf(t, "User-agent: *\n")
 		const day = 24 * time.Hour
 		rows := map[string]store.Robots{
 			"http://file.test":    {Status: 200, HasBody: true, BodyStatus: 200},
@@ -250,43 +241,32 @@ func TestSift(t *testing.T) {
 		for i, host := range []string{"file", "new", "file", "old", "none", "down", "gone", "another"} {
 			claims = append(claims, store.Claim{Lease: store.Lease{ID: int64(i)}, URL: "http://" + host + ".test/p", Host: host + ".test"})
 		}
-		begin, err := w.sift(t.Context(), claims, time.Time{})
+		waits, err := b.Prepare(t.Context(), claims)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for _, c := range begin {
-			got = append(got, c.Host)
-		}
-		if want := "new.test old.test none.test down.test"; strings.Join(got, " ") != want {
-			t.Errorf("%v begin, want %s", got, want)
-		}
-		if len(w.parked) != 4 {
-			t.Errorf("%d are parked, want 4", len(w.parked))
+		if got, want := slices.Sorted(maps.Keys(waits)), []string{"http://another.test", "http://file.test", "http://gone.test"}; !slices.Equal(got, want) {
+			t.Errorf("%v wait, want %v", got, want)
 		}
 		for _, origin := range []string{"http://none.test", "http://down.test"} {
-			if _, ok := w.rulebook.known(origin); !ok {
+			if _, ok := b.Known(origin); !ok {
 				t.Errorf("%s is not known, and its row has all that matters", origin)
 			}
 		}
 		close(s.gate)
-		w.others.Wait()
+		b.Wait()
 		if s.reads["http://file.test"] != 1 || len(s.reads) != 3 {
 			t.Errorf("read %v, want each of the three files once", s.reads)
 		}
 		select {
-		case <-w.rulebook.ready:
+		case <-b.Ready:
 		default:
-			t.Error("the claim loop was not woken when files were ready")
+			t.Error("nobody was woken when files were ready")
 		}
-		for _, p := range w.parked {
-			if !p.rules.ended() {
-				t.Errorf("%s still waits", p.claim.URL)
+		for origin, p := range waits {
+			if !p.Ended() {
+				t.Errorf("%s still waits", origin)
 			}
-		}
-		w.giveBackParked()
-		if len(s.released) != 4 {
-			t.Errorf("%d claims were given back, want 4", len(s.released))
 		}
 	})
 }
@@ -310,42 +290,30 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// TestRedirectsLeaveFewRobots checks that the store keeps the robots.txt of hosts with
-// URLs, and of few others, however many hosts redirects lead to.
-func TestRedirectsLeaveFewRobots(t *testing.T) {
+// TestOnceEnough checks how many attempts a robots.txt gets: the host waits meanwhile.
+func TestOnceEnough(t *testing.T) {
 	t.Parallel()
-	const hosts = 3 * strayPiece
-	r := newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
-		if strings.HasPrefix(host, "to") {
-			return 200, "User-agent: *\nDisallow: /p/\n"
-		}
-		return 200, ""
-	}})
-	r.config.IgnoreRobots = false
-	var from, to []string
-	for n := range hosts {
-		target := r.site.URL(fmt.Sprintf("to%d", n), "/p/1")
-		u := r.site.URL(fmt.Sprintf("from%d", n), redirectTo(302, target))
-		r.add(u)
-		for origins, u := range map[*[]string]string{&from: u, &to: target} {
-			origin, _ := normal.OriginOf(u)
-			*origins = append(*origins, origin)
-		}
-	}
-	if stats := r.crawl(); stats.Dead != hosts {
-		t.Errorf("%+v, want %d dead", stats, hosts)
-	}
+	away := Entry{away: time.Now()}
 	for _, row := range []struct {
-		name        string
-		origins     []string
-		least, most int
+		name  string
+		known *Entry // of http
+		entry Entry  // of https
+		want  bool
 	}{
-		{"hosts with URLs", from, hosts, hosts},
-		{"hosts without", to, 1, 2*strayPiece - 1},
+		{"nothing is known", nil, Entry{}, false},
+		{"it was unreachable", nil, away, true},
+		{"http answers", &Entry{Until: time.Now().Add(time.Hour)}, Entry{}, true},
+		{"http is unreachable", &Entry{Until: time.Now().Add(time.Hour), away: time.Now()}, Entry{}, false},
 	} {
-		heads, err := r.store.RobotsHeads(t.Context(), row.origins)
-		if err != nil || len(heads) < row.least || len(heads) > row.most {
-			t.Errorf("%s: %d rows, %v; want %d to %d", row.name, len(heads), err, row.least, row.most)
+		b := New(Config{})
+		if row.known != nil {
+			b.keep("http://a.test", *row.known)
+		}
+		if got := b.OnceEnough("https://a.test", row.entry); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+		if b.OnceEnough("https://b.test", Entry{}) {
+			t.Errorf("%s: one attempt is enough for another host", row.name)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 )
 
@@ -11,7 +12,8 @@ import (
 type Store interface {
 	QueueStore
 	HostStore
-	RobotsStore
+	rulebook.Store
+	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 	WorkerSeen(ctx context.Context, name string, started bool) error
 	WorkerStopped(ctx context.Context, name string) error
 }
@@ -38,24 +40,8 @@ type HostStore interface {
 	Settle(ctx context.Context, r store.Reservation) error
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
 	AbortHost(ctx context.Context, host, class, text string) (int64, error)
+	Defer(ctx context.Context, origin string, d time.Duration) error
 	Pause(ctx context.Context, host string) error
 	HostUse(ctx context.Context, host string) (store.Use, error)
 	TotalUse(ctx context.Context) (store.Use, error)
-}
-
-// RobotsStore has the robots.txt of origins, and what follows from them.
-type RobotsStore interface {
-	RobotsReader
-	RobotsHeads(ctx context.Context, origins []string) (map[string]store.Robots, error)
-	SaveRobots(ctx context.Context, r store.Robots) error
-	RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error)
-	ForgetRobots(ctx context.Context, origins []string) (int64, error)
-	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
-	Defer(ctx context.Context, origin string, d time.Duration) error
-	SetHost(ctx context.Context, host string, params store.HostParams) error
-}
-
-// RobotsReader has the robots.txt of origins.
-type RobotsReader interface {
-	Robots(ctx context.Context, origins []string) (map[string]store.Robots, error)
 }

@@ -4,33 +4,8 @@ import (
 	"context"
 	"time"
 
-	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 )
-
-// takeHost waits until the host of a redirect's target is open, and reserves it. It returns false
-// if that takes too long.
-func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) {
-	u, err := normal.NormalizeURL(next)
-	if err != nil {
-		return false, nil // fetchd would reject it, or a frontier cannot store it
-	}
-	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
-	defer cancel()
-	defer context.AfterFunc(v.w.draining, cancel)()
-	if !kind.robots() {
-		if e, known := v.askForeign(patience, u); e != nil || !known {
-			return false, e
-		}
-	}
-	host := normal.HostOf(u)
-	if kind.robots() && host == v.claim.Host {
-		if e := v.leaveHost(); e != nil { // the request for a robots.txt is not covered by the claim
-			return false, e
-		}
-	}
-	return v.reserve(patience, host)
-}
 
 // reserve reserves a host for this visit once it is open. The visit holds the host of its claim,
 // until it waits for another one. While it waits, it holds none: two visits that wait for each
@@ -88,27 +63,6 @@ func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
 	}
 }
 
-// wait runs f, which may take longer than the lease lasts.
-func (v *visit) wait(f func() error) error {
-	set := func(waiting bool) {
-		v.mu.Lock()
-		v.waiting = waiting
-		v.mu.Unlock()
-	}
-	set(true)
-	defer set(false)
-	return f()
-}
-
-// impatient returns the ending of a visit that waits no longer. It returns nil if the visit may
-// continue without the host.
-func (v *visit) impatient() *ending {
-	if v.w.draining.Err() != nil && v.ctx.Err() == nil {
-		return v.back()
-	}
-	return v.stopped()
-}
-
 // leaveHost opens the claim's own host, because the rest of the fetch is at other hosts.
 func (v *visit) leaveHost() *ending {
 	if v.leftHost {
@@ -116,24 +70,13 @@ func (v *visit) leaveHost() *ending {
 	}
 	left, err := v.w.store.LeaveHosts(v.ctx, []store.Lease{v.claim.Lease})
 	switch {
-	case err != nil && v.ctx.Err() != nil:
-		return v.stopped()
 	case err != nil:
-		v.w.reportError(v.ctx, "leave a host", err)
-		return v.back()
+		return v.storeFailed("leave a host", err)
 	case len(left) == 0:
 		return &ending{how: forget}
 	}
 	v.leftHost = true
 	return nil
-}
-
-// stopped returns the ending of a visit whose context has ended, or nil if it has not.
-func (v *visit) stopped() *ending {
-	if v.ctx.Err() == nil {
-		return nil
-	}
-	return v.broken(context.Cause(v.ctx))
 }
 
 // release reports that the request to the reserved host has ended.

@@ -1,4 +1,4 @@
-package frontier
+package rulebook
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"fetchd/frontier/store"
 )
 
-// RobotsState is what is known about the robots.txt that applies to a URL.
-type RobotsState struct {
+// State is what is known about the robots.txt that applies to a URL.
+type State struct {
 	Origin string // scheme://host, and :port unless it is the scheme's default
 	// Refresh reports that a user wants the file to be fetched again, which no worker has done yet.
 	Refresh bool
@@ -36,24 +36,24 @@ type RobotsState struct {
 	UnreachableFor time.Duration
 }
 
-// AskRobots returns what the store knows about the robots.txt that applies to a URL in its normal
-// form, and what a [Worker] with this user agent does. It fetches nothing.
-func AskRobots(ctx context.Context, s RobotsReader, userAgent, url string) (RobotsState, error) {
+// Ask returns what the store knows about the robots.txt that applies to a URL in its normal
+// form, and what a worker with this user agent does. It fetches nothing.
+func Ask(ctx context.Context, s Reader, userAgent, url string) (State, error) {
 	origin, path := normal.OriginOf(url)
 	found, err := s.Robots(ctx, []string{origin})
 	if err != nil {
-		return RobotsState{}, fmt.Errorf("read robots.txt from the store: %w", err)
+		return State{}, fmt.Errorf("read robots.txt from the store: %w", err)
 	}
 	r, known := found[origin]
 	if !known || r.Forgotten {
-		return RobotsState{Origin: origin, Refresh: r.Forgotten}, nil
+		return State{Origin: origin, Refresh: r.Forgotten}, nil
 	}
-	return robotsState(r, userAgent, path), nil
+	return stateOf(r, userAgent, path), nil
 }
 
-func robotsState(r store.Robots, userAgent, path string) RobotsState {
+func stateOf(r store.Robots, userAgent, path string) State {
 	policy := policyOf(r, userAgent)
-	s := RobotsState{
+	s := State{
 		Origin: r.Origin, Known: true, Decision: policy.Decide(path), Cause: policy.Cause, Text: r.ErrorText, Status: r.Status,
 		Age: r.Age, Fresh: !r.Unreachable && r.Age < robots.FreshFor, UnreachableFor: r.UnreachableFor,
 	}

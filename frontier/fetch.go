@@ -1,0 +1,172 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"fetchd/client"
+	"fetchd/frontier/normal"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// chainKind is the purpose of a chain of redirects.
+type chainKind int
+
+const (
+	pageChain       chainKind = iota
+	robotsChain               // does not check robots.txt itself
+	robotsOnceChain           // the same, with one attempt
+	sitemapChain
+)
+
+func (k chainKind) robots() bool { return k == robotsChain || k == robotsOnceChain }
+
+// chain fetches a URL and follows its redirects, with a separate fetch for each origin. It returns
+// the outcome of the last part, or the visit's ending. earlier is the record that the response may
+// refer to.
+func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
+	left := v.w.config.Policy.MaxRedirects
+	if kind.robots() {
+		left = robotsRedirects
+	}
+	asked := map[string]bool{}
+	for {
+		asked[url] = true
+		outcome, e := v.part(url, left, kind, earlier)
+		if e != nil {
+			return nil, e
+		}
+		next := target(outcome)
+		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (!kind.robots() && !v.follows()) {
+			return outcome, nil
+		}
+		if !kind.robots() && !v.allows(next) {
+			return nil, v.outOfScope(outcome, next)
+		}
+		left -= len(outcome.GetHops()) // the redirects that fetchd followed, and this one
+		switch {
+		case left < 0:
+			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_TOO_MANY_REDIRECTS), nil
+		case asked[next]:
+			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP), nil
+		}
+		granted, e := v.takeHost(next, kind)
+		if e != nil {
+			return nil, e
+		}
+		if !granted {
+			return outcome, nil
+		}
+		url = next
+	}
+}
+
+func (v *visit) follows() bool {
+	return v.w.config.Policy.FollowRedirects && !v.w.config.Policy.QueueRedirects
+}
+
+// takeHost waits until the host of a redirect's target is open, and reserves it. It returns false
+// if that takes too long.
+func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) {
+	u, err := normal.NormalizeURL(next)
+	if err != nil {
+		return false, nil // fetchd would reject it, or a frontier cannot store it
+	}
+	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
+	defer cancel()
+	defer context.AfterFunc(v.w.draining, cancel)()
+	if !kind.robots() {
+		if e, known := v.askForeign(patience, u); e != nil || !known {
+			return false, e
+		}
+	}
+	host := normal.HostOf(u)
+	if kind.robots() && host == v.claim.Host {
+		if e := v.leaveHost(); e != nil { // the request for a robots.txt is not covered by the claim
+			return false, e
+		}
+	}
+	return v.reserve(patience, host)
+}
+
+// part runs one fetch of a chain.
+func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
+	if e := v.checkLease(); e != nil {
+		return nil, e
+	}
+	task := client.Task{Request: v.w.config.robotsRequest(url, redirects, earlier), SendBefore: v.startBefore()}
+	if kind == robotsOnceChain {
+		once(task.Request)
+	}
+	if !kind.robots() {
+		task.Body = v.newBody()
+		task.Request = v.w.config.pageRequest(url, redirects, v.validators(url), earlier)
+		if v.spool != nil {
+			deliver(task.Request)
+		}
+	}
+	if kind == sitemapChain {
+		sitemapPolicies(task.Request)
+	}
+	v.unused = false
+	v.mu.Lock()
+	v.overdue = time.Time{}
+	v.mu.Unlock()
+	var wait time.Duration
+	task.OnEvent = func(m *pb.FetchResponse) {
+		v.noteProgress()
+		if f := m.GetAttemptFinished(); f != nil {
+			wait += f.GetRetryDecision().GetDelay().AsDuration()
+			v.delayOthers(f.GetHops())
+		}
+	}
+	outcome, err := v.w.pool.Do(v.ctx, task)
+	if outcome != nil || errors.Is(err, client.ErrLost) {
+		v.started = true
+	}
+	if outcome == nil {
+		return nil, v.broken(err)
+	}
+	v.totals.add(outcome, wait)
+	if cause := context.Cause(v.ctx); errors.Is(cause, errLeaseLost) {
+		return nil, &ending{how: forget}
+	}
+	if _, failed := errors.AsType[*client.Error](err); err != nil && !failed { // the body could not be written
+		v.notKept(err)
+		return nil, &ending{how: giveBackDelayed}
+	}
+	outcome = whole(outcome)
+	if err := v.w.config.recordError(outcome); err != nil {
+		v.w.cannotStore(v.ctx, &v.w.recording, "write WARC records", err)
+		return nil, &ending{how: giveBackDelayed}
+	}
+	if len(outcome.GetRecords()) > 0 {
+		v.w.recording.succeeded()
+	}
+	return outcome, nil
+}
+
+// validators returns those of the URL's last success, if url is at the same origin.
+func (v *visit) validators(url string) store.Claim {
+	own, _ := normal.OriginOf(v.claim.URL)
+	if origin, _ := normal.OriginOf(url); origin != own {
+		return store.Claim{}
+	}
+	return v.claim
+}
+
+// delayOthers delays the hosts of hops that this visit does not hold. There are none if the service
+// follows redirects only within an origin, but the worker does not rely on that.
+func (v *visit) delayOthers(hops []*pb.Hop) {
+	var hosts []string
+	for _, h := range hops {
+		if host := normal.HostOf(h.GetUrl()); host != "" && host != v.claim.Host && host != v.held {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(hosts) > 0 {
+		v.w.delayHosts(hosts)
+	}
+}

@@ -1,0 +1,114 @@
+package frontier
+
+import (
+	"slices"
+	"time"
+
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// failedRedirect returns the outcome that fetchd would have reported if the whole chain were at one
+// origin.
+func failedRedirect(outcome *pb.FetchOutcome, class pb.ErrorClass) *pb.FetchOutcome {
+	return &pb.FetchOutcome{
+		Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Response: outcome.GetResponse(), FinalUrl: outcome.GetFinalUrl(),
+		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(), Records: outcome.GetRecords(), ResponseAttempt: outcome.GetResponseAttempt(),
+		Error: &pb.FetchError{ErrorClass: class, Reason: className(class), Message: "the redirect limit was reached, or the redirects loop", FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT},
+	}
+}
+
+// whole returns the outcome, or a failure if its body is only a part of the whole or may be that of
+// another response. No request asks for a part, so something on the way is broken. The links and rules
+// of a part would be taken for all.
+func whole(outcome *pb.FetchOutcome) *pb.FetchOutcome {
+	body, e := outcome.GetBodySummary(), &pb.FetchError{FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT, Retryable: true}
+	switch {
+	case outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
+		return outcome
+	case body.GetUnrequestedBytes():
+		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET, "unrequested_bytes"
+		e.Message = "the origin sent more than was requested, so the response may be the answer to an earlier request"
+	case body.GetPartialContent():
+		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_INTEGRITY, "partial_content"
+		e.Message = "the origin sent only a part of the body, although the request was for all of it"
+	default:
+		return outcome
+	}
+	outcome.Kind, outcome.InlineBody, outcome.Error = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil, e
+	return outcome
+}
+
+// message returns the message of an error with its detail.
+func message(f *pb.FetchError) string {
+	if detail := f.GetDetail(); detail != "" {
+		return f.GetMessage() + "; " + detail
+	}
+	return f.GetMessage()
+}
+
+// longestAsked limits a pause that a host asks for, because an origin could otherwise stop the
+// crawl for ever.
+const longestAsked = 24 * time.Hour
+
+// askedFor returns the pause that the origin asked for, or zero.
+func askedFor(f *pb.FetchError) time.Duration {
+	return min(max(0, f.GetRetryAfter().AsDuration()), longestAsked)
+}
+
+// target returns the URL of a redirect's Location, or an empty string if the response has none.
+func target(outcome *pb.FetchOutcome) string {
+	hops := outcome.GetHops()
+	if len(hops) == 0 {
+		return ""
+	}
+	switch hops[len(hops)-1].GetStatusCode() {
+	case 301, 302, 303, 307, 308:
+		return hops[len(hops)-1].GetLocationUrl()
+	}
+	return ""
+}
+
+// lastURL returns the URL of the last request.
+func lastURL(outcome *pb.FetchOutcome) string {
+	if hops := outcome.GetHops(); len(hops) > 0 {
+		return hops[len(hops)-1].GetUrl()
+	}
+	return outcome.GetFinalUrl()
+}
+
+// responseRecord returns the record of the response of an outcome, or nil.
+func responseRecord(o *pb.FetchOutcome) *pb.WarcRecord {
+	for _, r := range slices.Backward(o.GetRecords()) {
+		if r.GetType() != pb.WarcType_WARC_TYPE_REQUEST && r.GetAttempt() == o.GetResponseAttempt() {
+			return r
+		}
+	}
+	return nil
+}
+
+// archivedOf returns where the response of an outcome is.
+func archivedOf(o *pb.FetchOutcome) store.Archived {
+	r := responseRecord(o)
+	if r == nil {
+		return store.Archived{}
+	}
+	return store.Archived{File: r.GetFile(), Offset: r.GetOffsetBytes(), Length: r.GetLengthBytes(), RecordID: r.GetRecordId(),
+		Date: dateOf(r), PayloadDigest: r.GetPayloadDigest()}
+}
+
+func dateOf(r *pb.WarcRecord) string { return r.GetRecordTime().AsTime().Format(time.RFC3339Nano) }
+
+// earlierOf returns the record that the next fetch may refer to after a success. It is that of the
+// response, or before if the response was recorded as a revisit of it. A payload that is not whole
+// in one record has none: it was truncated, or continued by another attempt.
+func earlierOf(o *pb.FetchOutcome, before store.Earlier) store.Earlier {
+	r := responseRecord(o)
+	switch {
+	case r == nil || o.GetBodySummary().GetTruncated() || r.GetAttempt() != o.GetAttempts():
+		return store.Earlier{}
+	case r.GetType() == pb.WarcType_WARC_TYPE_REVISIT:
+		return before
+	}
+	return store.Earlier{RecordID: r.GetRecordId(), URL: lastURL(o), Date: dateOf(r), PayloadDigest: r.GetPayloadDigest()}
+}
