@@ -154,11 +154,10 @@ func (o older) put(ctx context.Context, urls []string) error {
 
 func (o older) claim(ctx context.Context) ([]Lease, error) {
 	rows, err := o.db.QueryContext(ctx, `SELECT * FROM frontier_claim_earlier($1, $2, 'test')`, sideBatch, 300_000)
-	return collect(rows, err, func(scan func(...any) error) (l Lease, err error) {
+	return collect(rows, err, func(l *Lease) []any {
 		var failures, crashes int
 		var texts [9]string
-		err = scan(&l.ID, &l.Token, &texts[0], &texts[1], &failures, &crashes, &texts[2], &texts[3], &texts[4], &texts[5], &texts[6], &texts[7], &texts[8])
-		return l, err
+		return []any{&l.ID, &l.Token, &texts[0], &texts[1], &failures, &crashes, &texts[2], &texts[3], &texts[4], &texts[5], &texts[6], &texts[7], &texts[8]}
 	})
 }
 
@@ -178,7 +177,7 @@ func (o older) record(ctx context.Context, fetches []Fetch) error {
 		return err
 	}
 	rows, err := o.db.QueryContext(ctx, `SELECT * FROM frontier_record($1, 0)`, list)
-	_, err = collect(rows, err, func(scan func(...any) error) (l Lease, err error) { return l, scan(&l.ID, &l.Token) })
+	_, err = collect(rows, err, func(l *Lease) []any { return []any{&l.ID, &l.Token} })
 	return err
 }
 
@@ -215,7 +214,7 @@ func (s *side) position() (bytes int64) {
 // another machine. Unlike a rate it does not depend much on what else the machine does.
 func (s *side) cpu() (ticks int64) {
 	rows, err := s.db.Query(`SELECT pid FROM pg_stat_activity WHERE datname = current_database()`)
-	pids, err := collect(rows, err, func(scan func(...any) error) (pid int, err error) { return pid, scan(&pid) })
+	pids, err := collect(rows, err, func(pid *int) []any { return []any{pid} })
 	if err != nil {
 		panic(err)
 	}

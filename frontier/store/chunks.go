@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"fetchd/frontier/store/database"
 )
 
 const (
@@ -42,7 +40,7 @@ func (s *Store) Refetch(ctx context.Context, age time.Duration, host string, pro
 // startAgain makes the selected URLs pending. Each chunk is a transaction.
 func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
 	// A URL that is fetched meanwhile is not taken a second time.
-	start, err := database.Scalar[int64](ctx, s.db, doing, `SELECT {now}`)
+	start, err := s.db.Int(ctx, doing, `SELECT {now}`)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +51,7 @@ func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.
 	}
 	done, err := s.inChunks(ctx, a.host, which, args, func(page []urlRow) error {
 		return s.forgetVerdicts(ctx, page, start)
-	}, func(ids []int64) (int64, error) { return s.queue.again(ctx, ids, a) }, progress)
+	}, func(ids []int64) (int64, error) { return s.kind.again(ctx, ids, a) }, progress)
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", doing, err)
 	}
@@ -65,7 +63,7 @@ func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.
 // RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
 func (s *Store) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
 	done, err := s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
-		return s.queue.abort(ctx, ids, clean(class), clean(text))
+		return s.kind.abort(ctx, ids, clean(class), clean(text))
 	}, nil)
 	if err != nil {
 		return done, fmt.Errorf("give up host %s: %w", host, err)
@@ -122,7 +120,7 @@ func (s *Store) inChunks(ctx context.Context, host, which string, args []any, be
 // URLs.
 func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
 	return func(yield func([]urlRow, error) bool) {
-		last, err := database.Scalar[int64](ctx, s.db, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
+		last, err := s.db.Int(ctx, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
 		step := int64(pageSize)
 		if host != "" {
 			which += ` AND u.host_id = (SELECT id FROM hosts WHERE host = ?)`
@@ -135,11 +133,10 @@ func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) fun
 		for after := int64(0); err == nil && after < last; {
 			var page []urlRow
 			rows, queryErr := s.db.Query(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
-			page, err = collect(rows, queryErr, func(scan func(...any) error) (u urlRow, err error) {
-				err = scan(&u.id, &u.hostID, &u.host, &u.lastError)
-				u.lastError = redirectCause(u.lastError) // the rest may be long, and a page has many rows
-				return u, err
-			})
+			page, err = collect(rows, queryErr, func(u *urlRow) []any { return []any{&u.id, &u.hostID, &u.host, &u.lastError} })
+			for i := range page {
+				page[i].lastError = redirectCause(page[i].lastError) // the rest may be long, and a page has many rows
+			}
 			after += step
 			if len(page) == pageSize {
 				after = page[pageSize-1].id

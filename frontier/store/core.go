@@ -13,7 +13,7 @@ import (
 // several processes. Its users declare which of its methods they need.
 type Store struct {
 	*core
-	queue
+	kind
 }
 
 // core is what the two databases have in common.
@@ -22,8 +22,8 @@ type core struct {
 	delayMS int64
 }
 
-// queue is what each database does in its own statements.
-type queue interface {
+// Queue has the URLs, from Put and Claim to the outcome. Each database does this in its own statements.
+type Queue interface {
 	// Put adds URLs in their normal form, in this order, as far as limits allow. Of a URL that exists
 	// already, only these change: Depth becomes the smaller one, and a page that was fetched before
 	// Changed, and is due to be fetched again at some time, is due now.
@@ -60,6 +60,11 @@ type queue interface {
 	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
 	// do, now or later. It is cheap, however many URLs there are.
 	Left(ctx context.Context) (bool, error)
+}
+
+// kind is a kind of database.
+type kind interface {
+	Queue
 	// Close closes the database. No other call may be in flight.
 	Close() error
 
@@ -89,16 +94,17 @@ type pruning struct {
 // recrawlChunk is how many URLs one transaction of Recrawl makes pending.
 const recrawlChunk = 1000
 
-// collect reads all rows of a query that returned rows and err, and closes rows.
-func collect[T any](rows *sql.Rows, err error, read func(scan func(...any) error) (T, error)) ([]T, error) {
+// collect reads all rows of a query that returned rows and err, and closes rows. columns returns where the
+// columns of a row go.
+func collect[T any](rows *sql.Rows, err error, columns func(*T) []any) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err returns the error
 	var all []T
 	for rows.Next() {
-		row, err := read(rows.Scan)
-		if err != nil {
+		var row T
+		if err := rows.Scan(columns(&row)...); err != nil {
 			return nil, err
 		}
 		all = append(all, row)
@@ -109,6 +115,28 @@ func collect[T any](rows *sql.Rows, err error, read func(scan func(...any) error
 // millis converts d to milliseconds, rounded up so that no wait is too short.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// instant reads a stored time, and span a number of milliseconds.
+type (
+	instant struct{ *time.Time }
+	span    struct{ *time.Duration }
+)
+
+// Scan implements sql.Scanner.
+func (t instant) Scan(value any) error {
+	var ms sql.NullInt64
+	err := ms.Scan(value)
+	*t.Time = clock(ms.Int64)
+	return err
+}
+
+// Scan implements sql.Scanner.
+func (d span) Scan(value any) error {
+	var ms sql.NullInt64
+	err := ms.Scan(value)
+	*d.Duration = time.Duration(ms.Int64) * time.Millisecond
+	return err
 }
 
 // clock converts a stored time. Zero means never.

@@ -237,10 +237,7 @@ func (f *fixture) looked(claim func()) int64 {
 		claim()
 		for _, h := range []deferrals{{1 << 62, 0}, {0, 1 << 62}} {
 			rows, err := f.db().Query(`EXPLAIN QUERY PLAN SELECT priority, ready_at`+h.waiting(1)+`< ?2 ORDER BY priority DESC, ready_at, id LIMIT 1`, 1, 101)
-			plan, err := collect(rows, err, func(scan func(...any) error) (detail string, err error) {
-				err = scan(new(int), new(int), new(int), &detail)
-				return detail, err
-			})
+			plan, err := collect(rows, err, func(detail *string) []any { return []any{new(int), new(int), new(int), detail} })
 			if err != nil || len(plan) != 1 || !strings.Contains(plan[0], "urls_origin (host_id=? AND <expr>=? AND priority<?)") {
 				f.t.Errorf("plan %q, %v, want the index of origins", plan, err)
 			}

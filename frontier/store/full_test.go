@@ -17,9 +17,10 @@ import (
 func TestSQLiteNamesAFullFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "frontier.db")
 	s := open(t, path)
+	lite := s.kind.(*sqliteDB).lite //nolint:errcheck // it is SQLite
 	pages := func(limit string) {
 		t.Helper()
-		if err := s.queue.(*sqliteDB).lite.Transact(t.Context(), func(t database.Tx) error { _, err := t.Exec(`PRAGMA max_page_count = ` + limit); return err }); err != nil {
+		if err := lite.Transact(t.Context(), func(t database.Tx) error { _, err := t.Exec(`PRAGMA max_page_count = ` + limit); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -98,7 +98,7 @@ func unmigrated(t *testing.T, dialect goose.Dialect, driver, raw string) (*sql.D
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := database.Provider(db, dialect, files)
+	p, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,10 +26,10 @@ func openPostgres(ctx context.Context, dsn string, config database.Config, delay
 	return &Store{c, &postgresDB{c}}, nil
 }
 
-// Close implements queue.
+// Close implements kind.
 func (p *postgresDB) Close() error { return p.db.Close() }
 
-// Put implements queue.
+// Put implements [Queue].
 func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
 	r := PutResult{Bad: bad}
@@ -48,21 +48,18 @@ func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (P
 	return r, nil
 }
 
-// Recrawl implements queue.
+// Recrawl implements [Queue].
 func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
-	return database.Scalar[int64](ctx, p.db, "look for URLs to fetch again", `SELECT frontier_recrawl($1)`, recrawlChunk)
+	return p.db.Int(ctx, "look for URLs to fetch again", `SELECT frontier_recrawl($1)`, recrawlChunk)
 }
 
-// Claim implements queue.
+// Claim implements [Queue].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
 	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
-	claims, err := collect(rows, err, func(scan func(...any) error) (c Claim, err error) {
-		var recrawl int64
-		err = scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
-			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, &recrawl)
-		c.Recrawl = time.Duration(recrawl) * time.Millisecond
-		return c, err
+	claims, err := collect(rows, err, func(c *Claim) []any {
+		return []any{&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, span{&c.Recrawl}}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
@@ -70,7 +67,7 @@ func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, er
 	return claims, nil
 }
 
-// RecordFetch implements queue.
+// RecordFetch implements [Queue].
 func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	if len(ready) == 0 {
@@ -95,10 +92,7 @@ func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error,
 // leases returns the leases that a query returned.
 func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map[Lease]bool, error) {
 	rows, err := p.db.QueryContext(ctx, query, args...)
-	list, err := collect(rows, err, func(scan func(...any) error) (l Lease, err error) {
-		err = scan(&l.ID, &l.Token)
-		return l, err
-	})
+	list, err := collect(rows, err, func(l *Lease) []any { return []any{&l.ID, &l.Token} })
 	set := make(map[Lease]bool)
 	for _, l := range list {
 		set[l] = true
@@ -106,7 +100,7 @@ func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map
 	return set, err
 }
 
-// Extend implements queue.
+// Extend implements [Queue].
 func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return p.each(ctx, "extend leases", leases, `WITH held AS (
 			SELECT u.id FROM urls u JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON u.id = x.id AND u.token = x.token
@@ -115,32 +109,24 @@ func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration
 		millis(d))
 }
 
-// Release implements queue.
+// Release implements [Queue].
 func (p *postgresDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "release leases", leases, `SELECT * FROM frontier_release($1)`)
 }
 
-// Abandon implements queue.
+// Abandon implements [Queue].
 func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
 }
 
-// LeaveHosts implements queue.
+// LeaveHosts implements [Queue].
 func (p *postgresDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "leave hosts", leases, `SELECT * FROM frontier_depart($1, $2)`, p.delayMS)
 }
 
 // each runs a query on leases, and returns those of them that the query returned.
 func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, query string, args ...any) ([]Lease, error) {
-	type row struct {
-		ID    int64 `json:"id"`
-		Token int64 `json:"token"`
-	}
-	list := make([]row, len(leases))
-	for i, l := range leases {
-		list[i] = row(l)
-	}
-	text, err := toJSON(list)
+	text, err := toJSON(append([]Lease{}, leases...)) // not null
 	var held map[Lease]bool
 	if err == nil {
 		held, err = p.leases(ctx, query, append([]any{text}, args...)...)
@@ -151,36 +137,36 @@ func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, que
 	return slices.DeleteFunc(slices.Clone(leases), func(l Lease) bool { return !held[l] }), nil
 }
 
-// Reap implements queue.
+// Reap implements [Queue].
 func (p *postgresDB) Reap(ctx context.Context) (int64, error) {
-	return database.Scalar[int64](ctx, p.db, "reap", `SELECT frontier_reap($1)`, p.delayMS)
+	return p.db.Int(ctx, "reap", `SELECT frontier_reap($1)`, p.delayMS)
 }
 
-// Left implements queue.
+// Left implements [Queue].
 func (p *postgresDB) Left(ctx context.Context) (bool, error) {
-	return database.Scalar[bool](ctx, p.db, "look for URLs that are left", `SELECT frontier_left()`)
+	return p.db.Bool(ctx, "look for URLs that are left", `SELECT frontier_left()`)
 }
 
-// again implements queue.
+// again implements kind.
 func (p *postgresDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
-	return database.Scalar[int64](ctx, p.db, "make URLs pending", `SELECT frontier_again($1, $2, $3, $4)`, ids, a.fetched, a.class, a.until)
+	return p.db.Int(ctx, "make URLs pending", `SELECT frontier_again($1, $2, $3, $4)`, ids, a.fetched, a.class, a.until)
 }
 
-// abort implements queue.
+// abort implements kind.
 func (p *postgresDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
-	return database.Scalar[int64](ctx, p.db, "make URLs dead", `SELECT frontier_abort_some($1, $2, $3)`, ids, class, text)
+	return p.db.Int(ctx, "make URLs dead", `SELECT frontier_abort_some($1, $2, $3)`, ids, class, text)
 }
 
-// prune implements queue.
+// prune implements kind.
 func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64, error) {
 	statuses := make([]string, len(pr.statuses))
 	for i, s := range pr.statuses {
 		statuses[i] = string(s)
 	}
-	return database.Scalar[int64](ctx, p.db, "delete", `SELECT frontier_prune($1, $2, $3)`, ids, statuses, pr.until)
+	return p.db.Int(ctx, "delete", `SELECT frontier_prune($1, $2, $3)`, ids, statuses, pr.until)
 }
 
-// pruneHosts implements queue.
+// pruneHosts implements kind.
 func (p *postgresDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
-	return database.Scalar[int64](ctx, p.db, "delete", `SELECT frontier_prune_hosts($1, $2)`, ids, millis(unusedFor))
+	return p.db.Int(ctx, "delete", `SELECT frontier_prune_hosts($1, $2)`, ids, millis(unusedFor))
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
-
-	"fetchd/frontier/store/database"
 )
 
 const (
@@ -52,7 +49,7 @@ func (s *Store) Prune(ctx context.Context, params PruneParams, progress func(Pru
 			}
 		}
 	}
-	if now, err = database.Scalar[int64](ctx, s.db, "prune", `SELECT {now}`); err != nil {
+	if now, err = s.db.Int(ctx, "prune", `SELECT {now}`); err != nil {
 		return done, err
 	}
 	if age := params.OutcomesAge; age != nil {
@@ -84,9 +81,7 @@ func (s *Store) pruneOutcomes(ctx context.Context, until int64, dry bool, progre
 	for after := int64(0); ; {
 		rows, err := s.db.Query(ctx, `SELECT id, ended_at FROM fetches
 			WHERE id > ? AND id < (SELECT max(id) FROM fetches) ORDER BY id LIMIT ?`, after, chunkSize)
-		chunk, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
-			return r, scan(&r.id, &r.ended)
-		})
+		chunk, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.ended} })
 		if err != nil {
 			return done, err
 		}
@@ -126,7 +121,7 @@ func (s *Store) pruneURLs(ctx context.Context, params PruneParams, now int64, pr
 		p.until = now - millis(*params.URLsAge)
 		which, args = which+` AND u.fetched_at BETWEEN 1 AND ?`, append(args, p.until)
 	}
-	remove := func(ids []int64) (int64, error) { return s.queue.prune(ctx, ids, p) }
+	remove := func(ids []int64) (int64, error) { return s.kind.prune(ctx, ids, p) }
 	if params.DryRun {
 		remove = func(ids []int64) (int64, error) { return int64(len(ids)), nil }
 	}
@@ -134,24 +129,25 @@ func (s *Store) pruneURLs(ctx context.Context, params PruneParams, now int64, pr
 }
 
 func (s *Store) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (done int64, err error) {
+	type row struct {
+		id     int64
+		unused bool
+	}
 	for after := int64(0); ; {
 		rows, err := s.db.Query(ctx, `SELECT h.id, {unused} FROM hosts h WHERE h.id > ? ORDER BY h.id LIMIT ?`, after, chunkSize)
-		n := 0
-		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
-			var unused bool
-			if err = scan(&after, &unused); unused {
-				id = after
-			}
-			n++
-			return id, err
-		})
-		if err != nil || n == 0 {
+		page, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.unused} })
+		if err != nil || len(page) == 0 {
 			return done, err
 		}
-		ids = slices.DeleteFunc(ids, func(id int64) bool { return id == 0 })
+		var ids []int64
+		for _, r := range page {
+			if after = r.id; r.unused {
+				ids = append(ids, r.id)
+			}
+		}
 		deleted := int64(len(ids))
 		if !dry && deleted > 0 {
-			if deleted, err = s.queue.pruneHosts(ctx, ids); err != nil {
+			if deleted, err = s.kind.pruneHosts(ctx, ids); err != nil {
 				return done, err
 			}
 		}
@@ -165,9 +161,9 @@ func (s *Store) pruneHosts(ctx context.Context, dry bool, progress func(int64)) 
 func (s *Store) pruneRest(ctx context.Context, dry bool, progress func(int64)) (robots, workers int64, err error) {
 	const vanished = ` FROM workers WHERE seen_at <= {now} - ?`
 	if dry {
-		robots, err = database.Scalar[int64](ctx, s.db, "count", `SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`, millis(unusedFor))
+		robots, err = s.db.Int(ctx, "count", `SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`, millis(unusedFor))
 		if err == nil {
-			workers, err = database.Scalar[int64](ctx, s.db, "count", `SELECT count(*)`+vanished, millis(vanishedFor))
+			workers, err = s.db.Int(ctx, "count", `SELECT count(*)`+vanished, millis(vanishedFor))
 		}
 		return robots, workers, err
 	}

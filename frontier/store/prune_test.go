@@ -121,7 +121,7 @@ func TestPruneOutcomes(t *testing.T) {
 	day := 24 * time.Hour
 	onBoth(t, func(t *testing.T, f *fixture) {
 		largest := func() int64 { return chunkSize }
-		if _, ok := f.queue.(*postgresDB); ok {
+		if _, ok := f.kind.(*postgresDB); ok {
 			largest = f.changes()
 		}
 		f.exec(`WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < ?)

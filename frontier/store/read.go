@@ -118,27 +118,22 @@ const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, 
 	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at, u.recrawl_at,
 	u.kind, u.priority, u.depth, u.metadata, COALESCE((SELECT p.url FROM urls p WHERE p.id = u.parent_id), '')`
 
-// scanURL reads urlColumns, and further columns into more.
-func scanURL(scan func(...any) error, more ...any) (URL, error) {
-	var u URL
-	var ready, lease, fetched, recrawl int64
-	err := scan(append([]any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
-		&u.CrashCount, &u.HTTPStatus, &ready, &lease, &u.Worker, &fetched, &recrawl,
-		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL}, more...)...)
-	u.ReadyAt, u.LeaseUntil, u.FetchedAt, u.RecrawlAt = clock(ready), clock(lease), clock(fetched), clock(recrawl)
-	return u, err
+// columns returns where urlColumns go.
+func (u *URL) columns() []any {
+	return []any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
+		&u.CrashCount, &u.HTTPStatus, instant{&u.ReadyAt}, instant{&u.LeaseUntil}, &u.Worker, instant{&u.FetchedAt}, instant{&u.RecrawlAt},
+		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL}
 }
 
 // Due returns how many hosts a claim would find due, and the default delay.
 func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	hosts, err = database.Scalar[int64](ctx, s.db, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
+	hosts, err = s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
 	return hosts, time.Duration(s.delayMS) * time.Millisecond, err
 }
 
 // Counts reads the whole table, so call it every few seconds at most.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
-	var next int64
 	err := s.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
@@ -150,8 +145,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 			count(CASE WHEN due_at > {now} THEN 1 END) AS waiting, count(CASE WHEN due_at <= {now} THEN 1 END) AS due,
 			count(CASE WHEN paused THEN 1 END) AS paused, COALESCE(min(CASE WHEN due_at > {now} THEN due_at - {now} END), 0) AS next FROM hosts) AS h`).
 		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead, &n.Scheduled,
-			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &next, &n.Paused)
-	n.NextDue = time.Duration(next) * time.Millisecond
+			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, span{&n.NextDue}, &n.Paused)
 	if err == nil {
 		err = s.countWaits(ctx, &n)
 	}
@@ -163,7 +157,6 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 
 // countWaits counts the URLs that wait by host and origin first, because what they wait for is mostly a property of these.
 func (s *Store) countWaits(ctx context.Context, n *Counts) error {
-	var last int64
 	var w Waits
 	err := s.db.QueryRow(ctx, `SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until > now THEN n END), 0),
@@ -178,11 +171,11 @@ func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 			FROM (SELECT host_id, `+scheme+` = 's' AS secure, count(*) AS n, sum(CASE WHEN ready_at > (SELECT {now}) THEN 1 ELSE 0 END) AS later
 				FROM urls WHERE status IN ('pending', 'failed') GROUP BY host_id, `+scheme+`) AS u
 			JOIN hosts h ON h.id = u.host_id CROSS JOIN (SELECT {now} AS now) AS t) AS w`).
-		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsDeferred, &last)
+		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsDeferred, instant{&n.LastOutcome})
 	if n.Paused {
 		w = Waits{CrawlPaused: w.HostPaused + w.RobotsUnreachable + w.HostBlocked + w.BackingOff + w.HostInFlight + w.HostDelay + w.Turn}
 	}
-	n.Waits, n.LastOutcome = w, clock(last)
+	n.Waits = w
 	return err
 }
 
@@ -190,40 +183,34 @@ func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 // changes. It ends after the first error.
 func (s *Store) URLs(ctx context.Context) iter.Seq2[URL, error] {
 	query := `SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`
-	return pages(ctx, s.db, query, func(scan func(...any) error) (URL, error) { return scanURL(scan) }, func(u URL) int64 { return u.ID })
+	return pages(ctx, s.db, query, (*URL).columns, func(u URL) int64 { return u.ID })
 }
 
 const fetchColumns = `f.id, f.url, f.final_url, f.status, f.http_status, f.error_class, f.last_error, f.attempts, f.retry_count,
 	f.duration_ms, f.wait_ms, f.bytes, f.body_digest, f.ended_at, f.content_type, f.charset, f.headers,
 	f.warc_file, f.warc_offset, f.warc_length, f.warc_record_id, f.warc_date, f.warc_payload_digest`
 
-// scanFetch reads fetchColumns, and further columns into more.
-func scanFetch(scan func(...any) error, more ...any) (FetchRow, error) {
-	var f FetchRow
-	var duration, wait, ended int64
-	err := scan(append([]any{&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
-		&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended, &f.ContentType, &f.Charset, &f.Headers,
-		&f.Archived.File, &f.Archived.Offset, &f.Archived.Length, &f.Archived.RecordID, &f.Archived.Date, &f.Archived.PayloadDigest}, more...)...)
-	f.Duration, f.Wait = time.Duration(duration)*time.Millisecond, time.Duration(wait)*time.Millisecond
-	f.EndedAt = clock(ended)
-	return f, err
+// columns returns where fetchColumns go.
+func (f *FetchRow) columns() []any {
+	return []any{&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
+		&f.RetryCount, span{&f.Duration}, span{&f.Wait}, &f.Bytes, &f.BodyDigest, instant{&f.EndedAt}, &f.ContentType, &f.Charset, &f.Headers,
+		&f.Archived.File, &f.Archived.Offset, &f.Archived.Length, &f.Archived.RecordID, &f.Archived.Date, &f.Archived.PayloadDigest}
 }
 
 // Fetches yields every recorded fetch, in the same way as URLs.
 func (s *Store) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
 	query := `SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`
-	return pages(ctx, s.db, query, func(scan func(...any) error) (FetchRow, error) { return scanFetch(scan) },
-		func(f FetchRow) int64 { return f.ID })
+	return pages(ctx, s.db, query, (*FetchRow).columns, func(f FetchRow) int64 { return f.ID })
 }
 
 // pages yields rows in the order of ids. It reads each page before it yields its rows: a slow
 // caller then holds no snapshot, which would keep SQLite's log growing.
-func pages[T any](ctx context.Context, db *database.DB, query string, read func(scan func(...any) error) (T, error), id func(T) int64) iter.Seq2[T, error] {
+func pages[T any](ctx context.Context, db *database.DB, query string, columns func(*T) []any, id func(T) int64) iter.Seq2[T, error] {
 	const size = 1000
 	return func(yield func(T, error) bool) {
 		for after := int64(0); ; {
 			rows, err := db.Query(ctx, query, after, size)
-			page, err := collect(rows, err, read)
+			page, err := collect(rows, err, columns)
 			if err != nil {
 				yield(*new(T), fmt.Errorf("read rows after %d: %w", after, err))
 				return
@@ -257,22 +244,21 @@ func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
 		return Explanation{}, err
 	}
 	var e Explanation
-	var next, blocked, delay, deferred, now int64
+	var deferred time.Time
 	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)
-	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &deferred, &e.Paused, &now)
+	err = row.Scan(append(e.URL.columns(), instant{&e.Host.NextAt}, instant{&e.Host.BlockedUntil}, span{&e.Host.Delay}, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused,
+		instant{&deferred}, &e.Paused, instant{&e.Now})...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL
 	}
 	if err != nil {
 		return Explanation{}, fmt.Errorf("read a URL: %w", err)
 	}
-	e.Host.NextAt, e.Host.BlockedUntil, e.Now = clock(next), clock(blocked), clock(now)
-	e.Host.Delay = time.Duration(delay) * time.Millisecond
-	if deferred > now {
-		e.Deferred = clock(deferred)
+	if deferred.After(e.Now) {
+		e.Deferred = deferred
 	}
 	return e, nil
 }

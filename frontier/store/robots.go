@@ -117,11 +117,8 @@ func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigi
 			WHERE h.http_deferred_until > t.now OR h.https_deferred_until > t.now) AS o
 		LEFT JOIN robots r ON r.origin = o.origin
 		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`, MaxDeferredURLs+1, limit)
-	return collect(rows, err, func(scan func(...any) error) (h DeferredOrigin, err error) {
-		var since, until int64
-		err = scan(&h.Origin, &h.ErrorClass, &h.ErrorText, &h.Status, &since, &until, &h.URLs)
-		h.UnreachableFor, h.For = time.Duration(since)*time.Millisecond, time.Duration(until)*time.Millisecond
-		return h, err
+	return collect(rows, err, func(h *DeferredOrigin) []any {
+		return []any{&h.Origin, &h.ErrorClass, &h.ErrorText, &h.Status, span{&h.UnreachableFor}, span{&h.For}, &h.URLs}
 	})
 }
 
@@ -138,10 +135,7 @@ func (s *Store) endDeferral(ctx context.Context, origins []string) error {
 			return err
 		}
 		rows, err := s.db.Query(ctx, `SELECT id FROM hosts WHERE host {among} AND `+column+` > {now}`, list)
-		ids, err := collect(rows, err, func(scan func(...any) error) (id int64, err error) {
-			err = scan(&id)
-			return id, err
-		})
+		ids, err := collect(rows, err, func(id *int64) []any { return []any{id} })
 		if err != nil {
 			return fmt.Errorf("look for origins that are deferred: %w", err)
 		}
@@ -179,12 +173,9 @@ func (s *Store) robots(ctx context.Context, origins []string, body string) (map[
 			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END,
 			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest
 		FROM robots WHERE origin {among}`, list)
-	all, err := collect(rows, err, func(scan func(...any) error) (r Robots, err error) {
-		var age, unreachable int64
-		err = scan(&r.Origin, &r.Status, &r.ErrorClass, &r.ErrorText, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable,
-			&r.Earlier.RecordID, &r.Earlier.URL, &r.Earlier.Date, &r.Earlier.PayloadDigest)
-		r.Age, r.UnreachableFor = time.Duration(age)*time.Millisecond, time.Duration(unreachable)*time.Millisecond
-		return r, err
+	all, err := collect(rows, err, func(r *Robots) []any {
+		return []any{&r.Origin, &r.Status, &r.ErrorClass, &r.ErrorText, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, span{&r.Age}, &r.Forgotten, span{&r.UnreachableFor},
+			&r.Earlier.RecordID, &r.Earlier.URL, &r.Earlier.Date, &r.Earlier.PayloadDigest}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read robots.txt of %d origins: %w", len(origins), err)
@@ -236,10 +227,7 @@ func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, err
 // empty at the end.
 func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
 	rows, err := s.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
-	origins, err = collect(rows, err, func(scan func(...any) error) (origin string, err error) {
-		err = scan(&origin)
-		return origin, err
-	})
+	origins, err = collect(rows, err, func(origin *string) []any { return []any{origin} })
 	if len(origins) == refreshPage {
 		next = origins[refreshPage-1]
 	}
@@ -257,10 +245,7 @@ func (s *Store) SweepRobots(ctx context.Context, after string, age time.Duration
 	}
 	rows, err := s.db.Query(ctx, `SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
 		WHERE origin > ? ORDER BY origin LIMIT ?`, millis(age), clean(after), page)
-	seen, err := collect(rows, err, func(scan func(...any) error) (r row, err error) {
-		err = scan(&r.origin, &r.unused)
-		return r, err
-	})
+	seen, err := collect(rows, err, func(r *row) []any { return []any{&r.origin, &r.unused} })
 	if err != nil {
 		return after, 0, fmt.Errorf("look for robots.txt of hosts without URLs: %w", err)
 	}

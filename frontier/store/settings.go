@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"fetchd/frontier/store/database"
 )
 
 // Setting returns a setting that the caller has stored for all workers, or an empty string.
 func (s *Store) Setting(ctx context.Context, name string) (string, error) {
-	value, err := database.Scalar[string](ctx, s.db, "read setting "+name, `SELECT value FROM settings WHERE name = ?`, callerSetting+name)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
+	var value string
+	err := s.db.QueryRow(ctx, `SELECT value FROM settings WHERE name = ?`, callerSetting+name).Scan(&value)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("read setting %s: %w", name, err)
 	}
-	return value, err
+	return value, nil
 }
 
 // SetSetting stores a setting.
@@ -55,10 +54,8 @@ func (s *Store) TotalUse(ctx context.Context) (Use, error) {
 
 func (s *Store) use(ctx context.Context, query string, args ...any) (Use, error) {
 	var u Use
-	var ms int64
-	if err := s.db.QueryRow(ctx, query, args...).Scan(&u.Bytes, &ms); err != nil {
+	if err := s.db.QueryRow(ctx, query, args...).Scan(&u.Bytes, span{&u.Duration}); err != nil {
 		return Use{}, fmt.Errorf("read what hosts have used: %w", err)
 	}
-	u.Duration = time.Duration(ms) * time.Millisecond
 	return u, nil
 }

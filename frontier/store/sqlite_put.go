@@ -1,8 +1,6 @@
 package store
 
-import (
-	"context"
-)
+import "context"
 
 // sleeps selects hosts that a claim would look at too late if a URL became ready now. A host that is paused or
 // has no capacity becomes due when that ends.
@@ -23,7 +21,7 @@ type putHost struct {
 	count     *int64 // its URLs, or nil if they are not counted
 }
 
-// Put implements queue.
+// Put implements [Queue].
 func (s *sqliteDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
 	p := put{limits: limits, hosts: make(map[string]*putHost)}

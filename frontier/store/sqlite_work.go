@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"time"
 )
 
 // dueHost is a host that a claim looks at, with the first of its URLs that wait, if it is ready.
@@ -47,7 +46,7 @@ func (d deferrals) waiting(now int64) string {
 // after http, which is s or a colon.
 const scheme = `substr(url, 5, 1)`
 
-// Claim implements queue. It shares the limit among the hosts that are due.
+// Claim implements [Queue]. It shares the limit among the hosts that are due.
 func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
 	err = s.do(ctx, "claim", func(t tx) error {
@@ -77,14 +76,11 @@ const claimColumns = `COALESCE(u.id, 0), COALESCE(u.token, 0), COALESCE(u.url, '
 	COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''), COALESCE(u.earlier_payload_digest, ''),
 	COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0)`
 
-// scanClaim reads claimColumns, and further columns into more.
-func scanClaim(scan func(...any) error, c *Claim, more ...any) error {
-	var recrawl int64
-	err := scan(append([]any{&c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
+// columns returns where claimColumns go.
+func (c *Claim) columns() []any {
+	return []any{&c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
 		&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest,
-		&c.Kind, &c.Priority, &c.Depth, &c.Metadata, &recrawl}, more...)...)
-	c.Recrawl = time.Duration(recrawl) * time.Millisecond
-	return err
+		&c.Kind, &c.Priority, &c.Depth, &c.Metadata, span{&c.Recrawl}}
 }
 
 // due reads hosts in the order in which they became due. The planner would prepare the statement
@@ -95,8 +91,8 @@ func (t tx) due(limit int) ([]dueHost, error) {
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until, h.http_deferred_until, h.https_deferred_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1) AND u.ready_at <= {now}
 		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`, limit)
-	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
-		return h, scanClaim(scan, &h.claim, &h.id, &h.claim.Host, &h.now, &h.opens, &h.deferred[0], &h.deferred[1], &h.room)
+	return collect(rows, err, func(h *dueHost) []any {
+		return append(h.claim.columns(), &h.id, &h.claim.Host, &h.now, &h.opens, &h.deferred[0], &h.deferred[1], &h.room)
 	})
 }
 
@@ -177,9 +173,9 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 		}
 		if first <= h.now {
 			rows, err := t.Query(`SELECT `+claimColumns+waiting+`= ?2 AND ready_at <= ?3 ORDER BY ready_at, id LIMIT ?4 + 0`, h.id, priority, h.now, limit-len(claims))
-			ready, err := collect(rows, err, func(scan func(...any) error) (Claim, error) {
-				c := Claim{Host: h.claim.Host}
-				return c, scanClaim(scan, &c)
+			ready, err := collect(rows, err, func(c *Claim) []any {
+				c.Host = h.claim.Host
+				return c.columns()
 			})
 			if err != nil {
 				return nil, nil, err
@@ -201,7 +197,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 	return claims, due, nil
 }
 
-// RecordFetch implements queue.
+// RecordFetch implements [Queue].
 func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	var recorded []int

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"time"
-
-	"fetchd/frontier/store/database"
 )
 
 // Stats are the counts of a frontier.
@@ -82,10 +80,7 @@ func (s *Store) readSums(ctx context.Context, _ int, n *Stats) error {
 func (s *Store) readClasses(ctx context.Context, _ int, n *Stats) error {
 	rows, err := s.db.Query(ctx, `SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
 		FROM urls WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`, maxClasses)
-	n.Classes, err = collect(rows, err, func(scan func(...any) error) (n ClassCount, err error) {
-		err = scan(&n.Class, &n.Failed, &n.Dead)
-		return n, err
-	})
+	n.Classes, err = collect(rows, err, func(c *ClassCount) []any { return []any{&c.Class, &c.Failed, &c.Dead} })
 	return err
 }
 
@@ -100,11 +95,8 @@ func (s *Store) readHosts(ctx context.Context, hosts int, n *Stats) (err error) 
 func (s *Store) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
 	rows, err := s.db.Query(ctx, `SELECT host, fetch_count, failure_count, duration_ms, bytes,
 		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts WHERE `+which+` LIMIT ?`, limit)
-	return collect(rows, err, func(scan func(...any) error) (h HostStats, err error) {
-		var duration, blocked int64
-		err = scan(&h.Host, &h.Fetches, &h.Failures, &duration, &h.Bytes, &blocked, &h.Paused, &h.InFlight)
-		h.Duration, h.BlockedUntil = time.Duration(duration)*time.Millisecond, clock(blocked)
-		return h, err
+	return collect(rows, err, func(h *HostStats) []any {
+		return []any{&h.Host, &h.Fetches, &h.Failures, span{&h.Duration}, &h.Bytes, instant{&h.BlockedUntil}, &h.Paused, &h.InFlight}
 	})
 }
 
@@ -119,24 +111,21 @@ const settleTime = 5 * time.Second
 
 // LastFetch returns the highest id of an outcome, or zero.
 func (s *Store) LastFetch(ctx context.Context) (int64, error) {
-	return database.Scalar[int64](ctx, s.db, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
+	return s.db.Int(ctx, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
 }
 
 // FetchesAfter returns at most limit outcomes after an id, in the order of ids. Ids are
 // given before transactions commit, so a missing one may still come. It does not return what follows until
 // that is too late.
 func (s *Store) FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error) {
-	var now int64
+	var now time.Time
 	rows, err := s.db.Query(ctx, `SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
 		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`, after, limit)
-	page, err := collect(rows, err, func(scan func(...any) error) (f WatchedFetch, err error) {
-		f.FetchRow, err = scanFetch(scan, &f.Metadata, &now)
-		return f, err
-	})
+	page, err := collect(rows, err, func(f *WatchedFetch) []any { return append(f.columns(), &f.Metadata, instant{&now}) })
 	if err != nil {
 		return nil, fmt.Errorf("read outcomes after %d: %w", after, err)
 	}
-	settled := clock(now).Add(-settleTime)
+	settled := now.Add(-settleTime)
 	for i, f := range page {
 		if f.ID != after+1 && f.EndedAt.After(settled) {
 			return page[:i], nil
@@ -169,17 +158,18 @@ func (s *Store) IDs(ctx context.Context, urls []string) (map[string]int64, error
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]int64, len(given)) // ids of hashes
+	type row struct {
+		id   int64
+		hash []byte
+	}
 	rows, err := s.db.Query(ctx, `SELECT id, url_hash FROM urls WHERE url_hash {hashed}`, list)
-	_, err = collect(rows, err, func(scan func(...any) error) (none struct{}, err error) {
-		var id int64
-		var hash []byte
-		err = scan(&id, &hash)
-		found[hex.EncodeToString(hash)] = id
-		return none, err
-	})
+	all, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.hash} })
 	if err != nil {
 		return nil, fmt.Errorf("look for %d URLs: %w", len(given), err)
+	}
+	found := make(map[string]int64, len(all)) // ids of hashes
+	for _, r := range all {
+		found[hex.EncodeToString(r.hash)] = r.id
 	}
 	for u, hash := range given {
 		if id, ok := found[hash]; ok {

@@ -10,12 +10,16 @@ import (
 var (
 	// ErrStale means that a lease was lost: its URL was reaped, recorded, or claimed again.
 	ErrStale = errors.New("the lease was lost")
-	// Open returns these if it cannot use a database; package database says when.
+	// ErrNewerSchema is an error of Open, as are the next four.
 	ErrNewerSchema = database.ErrNewerSchema
+	// ErrOlderSchema is [database.ErrOlderSchema].
 	ErrOlderSchema = database.ErrOlderSchema
-	ErrReadOnly    = database.ErrReadOnly
-	ErrIsolation   = database.ErrIsolation
-	ErrNormalForm  = database.ErrNormalForm
+	// ErrReadOnly is [database.ErrReadOnly].
+	ErrReadOnly = database.ErrReadOnly
+	// ErrIsolation is [database.ErrIsolation].
+	ErrIsolation = database.ErrIsolation
+	// ErrNormalForm is [database.ErrNormalForm].
+	ErrNormalForm = database.ErrNormalForm
 	// ErrUnknownURL means that the frontier does not have a URL.
 	ErrUnknownURL = errors.New("the frontier does not have this URL")
 )
@@ -111,8 +115,8 @@ type ClaimParams struct {
 
 // Lease is the right to record one fetch of a URL.
 type Lease struct {
-	ID    int64 // of the URL
-	Token int64 // of this claim
+	ID    int64 `json:"id"`    // of the URL
+	Token int64 `json:"token"` // of this claim
 }
 
 // Claim is a URL to fetch.

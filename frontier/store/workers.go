@@ -55,11 +55,8 @@ func (s *Store) Workers(ctx context.Context) ([]WorkerState, error) {
 			FROM (SELECT name, started_at, seen_at, 0 AS claims, 0 AS lease_until FROM workers
 				UNION ALL SELECT worker, 0, 0, count(*), max(lease_until) FROM urls WHERE status = 'fetching' GROUP BY worker) AS r
 			GROUP BY name) AS w ORDER BY w.name`, millis(VanishedAfter))
-	all, err := collect(rows, err, func(scan func(...any) error) (w WorkerState, err error) {
-		var started, seen, lease, now int64
-		err = scan(&w.Name, &started, &seen, &w.Claims, &lease, &w.Vanished, &now)
-		w.Started, w.Seen, w.LeaseUntil, w.Now = clock(started), clock(seen), clock(lease), clock(now)
-		return w, err
+	all, err := collect(rows, err, func(w *WorkerState) []any {
+		return []any{&w.Name, instant{&w.Started}, instant{&w.Seen}, &w.Claims, instant{&w.LeaseUntil}, &w.Vanished, instant{&w.Now}}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)

@@ -13,6 +13,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/pressly/goose/v3"
 )
 
 // Config says how to open a database.
@@ -28,12 +30,22 @@ type Config struct {
 // DB is a database that is open and has the schema. It is safe for concurrent use.
 type DB struct {
 	*sql.DB
-	words    *strings.Replacer
-	numbered bool // placeholders are $1, $2 instead of ?
+	words      *strings.Replacer
+	numbered   bool // placeholders are $1, $2 instead of ?
+	needs      *goose.Provider
+	normalForm string
 	// exec runs one translated statement that writes.
 	exec func(ctx context.Context, query string, args ...any) (int64, error)
 	// one does the same for a statement that returns at most one row, and reports whether it did.
 	one func(ctx context.Context, query string, args []any, into ...any) (bool, error)
+}
+
+func newDB(db *sql.DB, dialect goose.Dialect, c Config, words ...string) (*DB, error) {
+	needs, err := goose.NewProvider(dialect, db, c.Migrations, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		err = fmt.Errorf("read the migrations: %w", err)
+	}
+	return &DB{DB: db, words: strings.NewReplacer(append(words, c.Words...)...), numbered: dialect == goose.DialectPostgres, needs: needs, normalForm: strconv.Itoa(c.NormalForm)}, err
 }
 
 // Translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
@@ -81,8 +93,17 @@ func (d *DB) One(ctx context.Context, query string, args []any, into ...any) (bo
 	return d.one(ctx, d.Translate(query), args, into...)
 }
 
-// Scalar returns the only value of a query's only row. doing is the start of the error text.
-func Scalar[T any](ctx context.Context, d *DB, doing, query string, args ...any) (value T, err error) {
+// Int returns the only value of a query's only row. doing is the start of the error text.
+func (d *DB) Int(ctx context.Context, doing, query string, args ...any) (int64, error) {
+	return scalar[int64](ctx, d, doing, query, args)
+}
+
+// Bool does the same as Int for a truth value.
+func (d *DB) Bool(ctx context.Context, doing, query string, args ...any) (bool, error) {
+	return scalar[bool](ctx, d, doing, query, args)
+}
+
+func scalar[T any](ctx context.Context, d *DB, doing, query string, args []any) (value T, err error) {
 	if err := d.QueryRow(ctx, query, args...).Scan(&value); err != nil {
 		return value, fmt.Errorf("%s: %w", doing, err)
 	}

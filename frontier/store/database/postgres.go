@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -34,21 +33,24 @@ func OpenPostgres(ctx context.Context, dsn string, config Config) (*DB, error) {
 	connections := cmp.Or(config.Connections, PostgresConnections)
 	db.SetMaxOpenConns(max(connections, 2)) // for a migration
 	db.SetMaxIdleConns(connections)
-	p := postgres{&DB{DB: db, numbered: true,
-		words: strings.NewReplacer(slices.Concat([]string{"{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
-			"{ids}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)::bigint))",
-			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
-			"{migrated}", "to_regclass('goose_db_version') IS NOT NULL"}, config.Words)...)}}
-	p.exec, p.one = p.execOne, p.queryOne
-	if err := p.prepare(ctx, config); err != nil {
+	d, err := newDB(db, goose.DialectPostgres, config, "{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
+		"{ids}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)::bigint))",
+		"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
+		"{migrated}", "to_regclass('goose_db_version') IS NOT NULL")
+	p := postgres{d}
+	d.exec, d.one = p.execOne, p.queryOne
+	if err == nil {
+		err = p.prepare(ctx, config.ReadOnly)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
 	}
 	db.SetMaxOpenConns(connections)
-	return p.DB, nil
+	return d, nil
 }
 
 // prepare migrates the database if it must be, and may be.
-func (p postgres) prepare(ctx context.Context, config Config) error {
+func (p postgres) prepare(ctx context.Context, readOnly bool) error {
 	var isolation string
 	var reads, standby bool
 	err := p.QueryRowContext(ctx, `SELECT current_setting('default_transaction_isolation'), current_setting('transaction_read_only')::bool, pg_is_in_recovery()`).
@@ -58,24 +60,20 @@ func (p postgres) prepare(ctx context.Context, config Config) error {
 		return err
 	case isolation != "read committed":
 		return fmt.Errorf("%w: it is %s", ErrIsolation, isolation)
-	case config.ReadOnly:
+	case readOnly:
 	case standby:
 		return fmt.Errorf("%w: this server is a standby", ErrReadOnly)
 	case reads:
 		return fmt.Errorf("%w: default_transaction_read_only is on", ErrReadOnly)
 	}
-	s, err := config.schema(p.DB.DB, goose.DialectPostgres)
-	if err != nil {
-		return err
-	}
 	for {
-		switch err := p.check(ctx, s); {
-		case err == nil && !config.ReadOnly:
+		switch err := p.check(ctx); {
+		case err == nil && !readOnly:
 			return p.checkRole(ctx)
-		case config.ReadOnly || !errors.Is(err, ErrOlderSchema):
+		case readOnly || !errors.Is(err, ErrOlderSchema):
 			return err
 		}
-		if done, err := p.migrateAlone(ctx, s); done || err != nil {
+		if done, err := p.migrateAlone(ctx); done || err != nil {
 			return err
 		}
 		select {
@@ -88,7 +86,7 @@ func (p postgres) prepare(ctx context.Context, config Config) error {
 
 // checkRole returns an error if the role may only read. A worker would repeat its calls for ever.
 func (p postgres) checkRole(ctx context.Context) error {
-	may, err := Scalar[bool](ctx, p.DB, "read the privileges of the role", `SELECT has_table_privilege('urls', 'UPDATE')`)
+	may, err := p.DB.Bool(ctx, "read the privileges of the role", `SELECT has_table_privilege('urls', 'UPDATE')`)
 	if err == nil && !may {
 		return fmt.Errorf("%w: the role may not update the table urls", ErrReadOnly)
 	}
@@ -98,7 +96,7 @@ func (p postgres) checkRole(ctx context.Context) error {
 // migrateAlone migrates under a lock, and reports whether it got the lock. A transaction holds the lock,
 // because a pooler may give it a connection for no longer. It does not wait for the lock, because the
 // migration may need the connection that would wait.
-func (p postgres) migrateAlone(ctx context.Context, s *schema) (alone bool, err error) {
+func (p postgres) migrateAlone(ctx context.Context) (alone bool, err error) {
 	const key = 0x66726f6e74696572 // "frontier"
 	tx, err := p.BeginTx(ctx, nil)
 	if err != nil {
@@ -112,7 +110,7 @@ func (p postgres) migrateAlone(ctx context.Context, s *schema) (alone bool, err 
 	if err != nil || !alone {
 		return false, err
 	}
-	return true, p.migrate(ctx, s)
+	return true, p.migrate(ctx)
 }
 
 func (p postgres) execOne(ctx context.Context, query string, args ...any) (int64, error) {

@@ -5,10 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strconv"
-
-	"github.com/pressly/goose/v3"
 )
 
 var (
@@ -24,29 +20,9 @@ var (
 	ErrNormalForm = errors.New("the database has URLs in another version of the normal form")
 )
 
-// schema is the schema that this program needs.
-type schema struct {
-	*goose.Provider
-	normalForm string
-}
-
-func (c *Config) schema(db *sql.DB, dialect goose.Dialect) (*schema, error) {
-	p, err := Provider(db, dialect, c.Migrations)
-	return &schema{p, strconv.Itoa(c.NormalForm)}, err
-}
-
-// Provider returns the migrations of a kind of database.
-func Provider(db *sql.DB, dialect goose.Dialect, migrations fs.FS) (*goose.Provider, error) {
-	p, err := goose.NewProvider(dialect, db, migrations, goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		return nil, fmt.Errorf("read the migrations: %w", err)
-	}
-	return p, nil
-}
-
 // compare compares the version of a schema with that of this program.
-func (s *schema) compare(theirs int64) error {
-	sources := s.ListSources() // in the order of versions
+func (d *DB) compare(theirs int64) error {
+	sources := d.needs.ListSources() // in the order of versions
 	switch ours := sources[len(sources)-1].Version; {
 	case theirs > ours:
 		return fmt.Errorf("%w: its schema is version %d, this program knows %d", ErrNewerSchema, theirs, ours)
@@ -60,16 +36,16 @@ func (s *schema) compare(theirs int64) error {
 
 // check returns nil for a database that is ready, and ErrOlderSchema for one that must be migrated. It
 // does not write.
-func (d *DB) check(ctx context.Context, s *schema) error {
+func (d *DB) check(ctx context.Context) error {
 	var theirs int64
-	migrated, err := Scalar[bool](ctx, d, "look for the schema", `SELECT {migrated}`)
+	migrated, err := d.Bool(ctx, "look for the schema", `SELECT {migrated}`)
 	if err == nil && migrated {
-		theirs, err = Scalar[int64](ctx, d, "read the version of the schema", `SELECT COALESCE(max(version_id), 0) FROM goose_db_version WHERE is_applied`)
+		theirs, err = d.Int(ctx, "read the version of the schema", `SELECT COALESCE(max(version_id), 0) FROM goose_db_version WHERE is_applied`)
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.compare(theirs); err != nil {
+	if err := d.compare(theirs); err != nil {
 		return err
 	}
 	var form string
@@ -79,27 +55,27 @@ func (d *DB) check(ctx context.Context, s *schema) error {
 		return fmt.Errorf("%w: the version of its normal form is missing", ErrOlderSchema)
 	case err != nil:
 		return fmt.Errorf("read the version of the normal form: %w", err)
-	case form != s.normalForm:
-		return fmt.Errorf("%w: %s, not %s", ErrNormalForm, form, s.normalForm)
+	case form != d.normalForm:
+		return fmt.Errorf("%w: %s, not %s", ErrNormalForm, form, d.normalForm)
 	}
 	return nil
 }
 
 // migrate brings the schema up to date, and returns an error unless the database is ready then.
-func (d *DB) migrate(ctx context.Context, s *schema) error {
-	theirs, err := s.GetDBVersion(ctx)
+func (d *DB) migrate(ctx context.Context) error {
+	theirs, err := d.needs.GetDBVersion(ctx)
 	if err != nil {
 		return fmt.Errorf("read the version of the schema: %w", err)
 	}
-	if err := s.compare(theirs); err != nil && !errors.Is(err, ErrOlderSchema) {
+	if err := d.compare(theirs); err != nil && !errors.Is(err, ErrOlderSchema) {
 		return err
 	}
-	if _, err := s.Up(ctx); err != nil {
+	if _, err := d.needs.Up(ctx); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
-	_, err = d.ExecContext(ctx, d.Translate(`INSERT INTO settings (name, value) VALUES ('normal_form_version', ?) ON CONFLICT (name) DO NOTHING`), s.normalForm)
+	_, err = d.ExecContext(ctx, d.Translate(`INSERT INTO settings (name, value) VALUES ('normal_form_version', ?) ON CONFLICT (name) DO NOTHING`), d.normalForm)
 	if err != nil {
 		return fmt.Errorf("store the version of the normal form: %w", err)
 	}
-	return d.check(ctx, s)
+	return d.check(ctx)
 }

@@ -9,12 +9,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
-	"modernc.org/sqlite" // registers the driver
+	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -47,28 +45,27 @@ func OpenSQLite(ctx context.Context, path string, config Config) (*SQLite, error
 	}
 	db.SetMaxOpenConns(5)
 	s := &SQLite{path: path, immutable: immutable, turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
-	s.DB = &DB{DB: db, exec: s.execOne, one: s.queryOne,
-		words: strings.NewReplacer(slices.Concat([]string{"{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
-			"{ids}", "IN (SELECT value FROM json_each(?))", "{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
-			"{migrated}", `EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'goose_db_version')`}, config.Words)...)}
+	s.DB, err = newDB(db, goose.DialectSQLite3, config, "{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
+		"{ids}", "IN (SELECT value FROM json_each(?))", "{among}", "IN (SELECT value FROM json_each(?))", "{hashed}", "IN (SELECT unhex(value) FROM json_each(?))",
+		"{migrated}", `EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'goose_db_version')`)
+	s.exec, s.one = s.execOne, s.queryOne
 	s.turn <- struct{}{}
-	if err := s.prepare(ctx, config); err != nil {
+	if err == nil {
+		err = s.prepare(ctx, config.ReadOnly)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.Close())
 	}
 	return s, nil
 }
 
 // prepare migrates the file if it must be, and may be.
-func (s *SQLite) prepare(ctx context.Context, config Config) error {
-	needs, err := config.schema(s.DB.DB, goose.DialectSQLite3)
-	if err != nil {
-		return err
-	}
-	if config.ReadOnly {
-		return s.nameFile(s.check(ctx, needs))
+func (s *SQLite) prepare(ctx context.Context, readOnly bool) (err error) {
+	if readOnly {
+		return s.nameFile(s.check(ctx))
 	}
 	newer := func(err error) bool { return errors.Is(err, ErrNewerSchema) || errors.Is(err, ErrNormalForm) }
-	if err := patiently(ctx, newer, func() error { return s.migrate(ctx, needs) }); err != nil {
+	if err := patiently(ctx, newer, func() error { return s.migrate(ctx) }); err != nil {
 		return err
 	}
 	s.conn, err = s.Conn(ctx)
