@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -64,14 +65,16 @@ func readHost(v *badrequest.Violations, text string) string {
 	return host
 }
 
-// readAnyHost also reads an empty host, which means all.
-func readAnyHost(text string) (string, error) {
-	if text == "" {
-		return "", nil
-	}
+// withAnyHost calls change with a host, or with an empty one, which means all.
+func withAnyHost(ctx context.Context, text string, change func(ctx context.Context, host string) error) error {
 	var v badrequest.Violations
-	host := readHost(&v, text)
-	return host, v.Err()
+	if text != "" {
+		text = readHost(&v, text)
+	}
+	if err := v.Err(); err != nil {
+		return err
+	}
+	return change(ctx, text)
 }
 
 // hostOf returns a host in normal form. A port that is the default of one scheme may be of a URL of the

@@ -297,19 +297,11 @@ func (s *service) setDelay(ctx context.Context, in *pb.SetDelayRequest) (*pb.Set
 }
 
 func (s *service) pause(ctx context.Context, in *pb.PauseRequest) (*pb.PauseResponse, error) {
-	host, err := readAnyHost(in.GetHost())
-	if err != nil {
-		return nil, err
-	}
-	return new(pb.PauseResponse), s.store.Pause(ctx, host)
+	return new(pb.PauseResponse), withAnyHost(ctx, in.GetHost(), s.store.Pause)
 }
 
 func (s *service) resume(ctx context.Context, in *pb.ResumeRequest) (*pb.ResumeResponse, error) {
-	host, err := readAnyHost(in.GetHost())
-	if err != nil {
-		return nil, err
-	}
-	return new(pb.ResumeResponse), s.store.Resume(ctx, host)
+	return new(pb.ResumeResponse), withAnyHost(ctx, in.GetHost(), s.store.Resume)
 }
 
 // timeOf returns nil for the zero time.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"fetchd/frontier"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/rulebook"
 	"fetchd/internal/cli"
@@ -20,9 +19,9 @@ func robotsReason(e *Evidence) Reason {
 		return Reason{}
 	case r.Decision.Reason == robots.Unreachable:
 		text := fmt.Sprintf("The robots.txt of its origin, %s, is %s. No URL of this origin is fetched until it can be read", cli.Escape(r.Origin), unreachable(r))
-		return Reason{frontier.ClassRobotsUnreachable, text + nextTry(e) + "."}
+		return Reason{"robots_unreachable", text + nextTry(e) + "."}
 	case r.Fresh, r.UnreachableFor > 0:
-		return Reason{frontier.ClassRobotsDisallowed, fmt.Sprintf("robots.txt forbids it: %s.", RobotsFact(r))}
+		return Reason{"robots_disallowed", fmt.Sprintf("robots.txt forbids it: %s.", RobotsFact(r))}
 	}
 	return Reason{}
 }
@@ -46,9 +45,9 @@ func robotsNow(e *Evidence) string {
 	r := &e.Robots
 	switch {
 	case !r.Known:
-	case e.URL.ErrorClass == frontier.ClassRobotsDisallowed:
+	case e.URL.ErrorClass == "robots_disallowed":
 		return "; robots.txt: " + RobotsFact(r)
-	case e.URL.ErrorClass == frontier.ClassRobotsUnreachable:
+	case e.URL.ErrorClass == "robots_unreachable":
 		return fmt.Sprintf("; the robots.txt of %s: %s", cli.Escape(r.Origin), RobotsFact(r))
 	}
 	return ""
