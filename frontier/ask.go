@@ -13,12 +13,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-const (
-	// robotsRedirects limits the redirects to a robots.txt: RFC 9309 §2.3.1.2.
-	robotsRedirects = robots.MaxRedirects
-	// causeHostClosed is the cause if the host of a redirect's target did not open in time.
-	causeHostClosed = "redirect_host_closed"
-)
+// causeHostClosed is the cause if the host of a redirect's target did not open in time.
+const causeHostClosed = "redirect_host_closed"
 
 // askOwn reports whether robots.txt stops the visit. If the file must be fetched first, this visit
 // fetches it, and the URL waits for the next turn of its host.

@@ -7,6 +7,8 @@ import (
 
 	"fetchd/client"
 	"fetchd/frontier/normal"
+	"fetchd/frontier/robots"
+	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -29,7 +31,7 @@ func (k chainKind) robots() bool { return k == robotsChain || k == robotsOnceCha
 func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
 	left := v.w.config.Policy.MaxRedirects
 	if kind.robots() {
-		left = robotsRedirects
+		left = robots.MaxRedirects // RFC 9309 §2.3.1.2
 	}
 	asked := map[string]bool{}
 	for {
@@ -146,6 +148,56 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		v.w.recording.succeeded()
 	}
 	return outcome, nil
+}
+
+// newBody drops the body of the part before, which was a redirect, and prepares the next one. It
+// returns nil if the body is not needed.
+func (v *visit) newBody() client.BodyWriter {
+	v.dropBody()
+	var to writers
+	if v.w.config.Bodies != nil {
+		// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
+		v.body = v.w.config.Bodies.New(v.w.storing)
+		to = append(to, v.body)
+	}
+	switch {
+	case v.claim.Kind == store.Sitemap:
+		v.spool = &spool{limit: sitemap.MaxBytes}
+	case v.discovers():
+		v.spool = &spool{limit: v.w.config.Discovery.Links.DocumentBytes() + 1} // one more shows that it is longer
+	}
+	if v.spool != nil {
+		to = append(to, v.spool)
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	return to
+}
+
+func (v *visit) dropBody() {
+	if v.spool != nil {
+		v.spool.close()
+		v.spool = nil
+	}
+	if v.body != nil {
+		v.body.Drop()
+		v.body = nil
+	}
+}
+
+// keep stores the body, of which last is not written yet. If that fails, the URL is fetched again
+// later.
+func (v *visit) keep(digest string, last []byte) bool {
+	if digest == "" { // a 204
+		return true
+	}
+	if err := v.wait(func() error { return v.body.Commit(digest, last) }); err != nil {
+		v.notKept(err)
+		return false
+	}
+	v.w.backoff.succeeded()
+	return true
 }
 
 // validators returns those of the URL's last success, if url is at the same origin.

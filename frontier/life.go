@@ -3,8 +3,6 @@ package frontier
 import (
 	"fmt"
 
-	"fetchd/client"
-	"fetchd/frontier/sitemap"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -63,56 +61,6 @@ func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
 	return result
 }
 
-// newBody drops the body of the part before, which was a redirect, and prepares the next one. It
-// returns nil if the body is not needed.
-func (v *visit) newBody() client.BodyWriter {
-	v.dropBody()
-	var to writers
-	if v.w.config.Bodies != nil {
-		// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
-		v.body = v.w.config.Bodies.New(v.w.storing)
-		to = append(to, v.body)
-	}
-	switch {
-	case v.claim.Kind == store.Sitemap:
-		v.spool = &spool{limit: sitemap.MaxBytes}
-	case v.discovers():
-		v.spool = &spool{limit: v.w.config.Discovery.Links.DocumentBytes() + 1} // one more shows that it is longer
-	}
-	if v.spool != nil {
-		to = append(to, v.spool)
-	}
-	if len(to) == 0 {
-		return nil
-	}
-	return to
-}
-
-func (v *visit) dropBody() {
-	if v.spool != nil {
-		v.spool.close()
-		v.spool = nil
-	}
-	if v.body != nil {
-		v.body.Drop()
-		v.body = nil
-	}
-}
-
-// keep stores the body, of which last is not written yet. If that fails, the URL is fetched again
-// later.
-func (v *visit) keep(digest string, last []byte) bool {
-	if digest == "" { // a 204
-		return true
-	}
-	if err := v.wait(func() error { return v.body.Commit(digest, last) }); err != nil {
-		v.notKept(err)
-		return false
-	}
-	v.w.backoff.succeeded()
-	return true
-}
-
 // discover adds what the body of a success links to. It changes e if the body is not usable. It
 // returns the visit's ending if that failed.
 func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
@@ -142,4 +90,23 @@ func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
 
 func isHTML(mediaType string) bool {
 	return mediaType == "" || mediaType == "text/html" || mediaType == "application/xhtml+xml"
+}
+
+// checkBudget ends a visit to a host that has used up its budget.
+func (v *visit) checkBudget() *ending {
+	b := v.w.config.Budget
+	if b.HostBytes == 0 && b.HostTime == 0 {
+		return nil
+	}
+	u, err := v.w.store.HostUse(v.ctx, v.claim.Host)
+	if err != nil {
+		return v.storeFailed("read the use of a host", err)
+	}
+	text := b.over(u)
+	if text == "" {
+		return nil
+	}
+	e := v.failed(ClassOverBudget, ClassOverBudget+": "+text, false, 0)
+	e.action, e.fetch.Status = AbortHost, store.Dead
+	return &e
 }

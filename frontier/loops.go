@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -22,13 +23,11 @@ const (
 // reapLoop takes back expired leases, usually of workers that are gone.
 func (w *Worker) reapLoop(ctx context.Context) {
 	for ctx.Err() == nil {
-		w.call(ctx, "reap", "reap", func() error {
-			n, err := w.store.Reap(ctx)
-			if n > 0 {
-				w.logger.WarnContext(ctx, "leases expired", slog.Int64("urls", n))
-			}
-			return err
-		})
+		started := time.Now()
+		n, err := w.store.Reap(ctx)
+		if w.called(ctx, "reap", "reap", started, err); n > 0 {
+			w.logger.WarnContext(ctx, "leases expired", slog.Int64("urls", n))
+		}
 		sleep(ctx, reapEvery)
 	}
 }
@@ -69,12 +68,8 @@ func (c *claims) extend(ctx context.Context) {
 	if len(leases) == 0 {
 		return
 	}
-	var held []store.Lease
-	err := c.call(ctx, "extend", "extend leases", func() (err error) {
-		held, err = c.store.Extend(ctx, leases, c.config.Lease)
-		return err
-	})
-	if err != nil {
+	held, err := c.store.Extend(ctx, leases, c.config.Lease)
+	if c.called(ctx, "extend", "extend leases", now, err); err != nil {
 		return
 	}
 	for _, l := range held {
@@ -91,14 +86,11 @@ func (c *claims) extend(ctx context.Context) {
 func (w *Worker) sweepLoop(ctx context.Context) {
 	after, refreshed := "", ""
 	for ctx.Err() == nil {
-		w.call(ctx, "sweep", "sweep robots.txt", func() error {
-			next, _, err := w.store.SweepRobots(ctx, after, strayAge)
-			if err == nil {
-				after = next
-			}
-			return err
-		})
-		var err error
+		started := time.Now()
+		next, _, err := w.store.SweepRobots(ctx, after, strayAge)
+		if w.called(ctx, "sweep", "sweep robots.txt", started, err); err == nil {
+			after = next
+		}
 		if refreshed, err = w.rulebook.Refresh(ctx, refreshed); err != nil && ctx.Err() == nil {
 			w.reportError(ctx, "look for robots.txt to fetch again", err)
 		}
@@ -113,7 +105,9 @@ func (w *Worker) seenLoop(ctx context.Context) {
 		return
 	}
 	for started := true; ctx.Err() == nil; {
-		err := w.call(ctx, "seen", "report that this worker runs", func() error { return w.store.WorkerSeen(ctx, w.config.Name, started) })
+		asked := time.Now()
+		err := w.store.WorkerSeen(ctx, w.config.Name, started)
+		w.called(ctx, "seen", "report that this worker runs", asked, err)
 		started = started && err != nil
 		sleep(ctx, seenEvery)
 	}
@@ -137,13 +131,45 @@ func (w *Worker) recrawlLoop(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		var n int64
-		w.call(ctx, "recrawl", "look for URLs to fetch again", func() (err error) {
-			n, err = w.store.Recrawl(ctx)
-			return err
-		})
+		asked := time.Now()
+		n, err := w.store.Recrawl(ctx)
+		w.called(ctx, "recrawl", "look for URLs to fetch again", asked, err)
 		if n == 0 { // otherwise there may be more
 			sleep(ctx, min(recrawlEvery, w.config.Recrawl.shortest()))
 		}
 	}
+}
+
+// bytesEvery is how often a worker reads what others have used.
+const bytesEvery = 5 * time.Second
+
+// startBudget watches the budgets of the whole crawl until ctx ends.
+func (w *Worker) startBudget(ctx context.Context) {
+	b := w.config.Budget
+	if b.Time > 0 {
+		w.others.Go(func() {
+			if sleep(ctx, b.Time); ctx.Err() == nil {
+				w.drain(fmt.Errorf("%w: the time of %v", ErrBudget, b.Time))
+			}
+		})
+	}
+	if b.Bytes > 0 {
+		w.readUse(ctx)
+		w.others.Go(func() {
+			for ctx.Err() == nil {
+				sleep(ctx, bytesEvery)
+				w.readUse(ctx)
+			}
+		})
+	}
+}
+
+// readUse adds what other workers have used.
+func (w *Worker) readUse(ctx context.Context) {
+	u, err := w.store.TotalUse(ctx)
+	if err != nil {
+		return // the next reading has it
+	}
+	w.othersBytes.Store(u.Bytes - w.stats.bytes.Load())
+	w.checkSpent()
 }

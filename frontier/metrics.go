@@ -56,14 +56,11 @@ const (
 	countShare = 100
 )
 
-// Counter counts the URLs and hosts of a frontier.
-type Counter interface {
-	Counts(ctx context.Context) (store.Counts, error)
-}
-
 // Count sets the metrics again and again until ctx ends. It uses at most a hundredth of the time of one connection to
 // the database, and calls fail with each error.
-func (q *QueueMetrics) Count(ctx context.Context, s Counter, fail func(error)) {
+func (q *QueueMetrics) Count(ctx context.Context, s interface {
+	Counts(ctx context.Context) (store.Counts, error)
+}, fail func(error)) {
 	for ctx.Err() == nil {
 		started := time.Now()
 		c, err := s.Counts(ctx)

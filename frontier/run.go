@@ -1,18 +1,45 @@
 package frontier
 
+// The life of a URL in a worker: a call is indented below its caller, with the file that it is in.
+//
+//	Worker.Run                            run.go
+//	  claims.loop                         claim.go
+//	    claims.claim                      claim.go       leases URLs of hosts that are due
+//	      claims.sift                     claim.go       parks those whose robots.txt must be read first
+//	      claims.start                    claim.go       a goroutine for each URL
+//	        visit.run                     life.go
+//	          visit.checkBudget           life.go        of its host
+//	          visit.askOwn                ask.go         robots.txt of its origin
+//	            visit.fetchOwnRobots      ask.go         if no worker knows it
+//	          visit.chain                 fetch.go       one fetch for each origin of a chain of redirects
+//	            visit.part                fetch.go       sends it to a fetchd
+//	            visit.takeHost            fetch.go       of a redirect
+//	              visit.askForeign        ask.go         its robots.txt
+//	              visit.reserve           host.go        waits until it is open
+//	          Policy.judge                ending.go      what follows from the outcome
+//	          visit.received              life.go
+//	            visit.keep                fetch.go       the body
+//	            visit.discover            life.go
+//	              visit.readPage          links.go       adds what it links to
+//	              visit.readSitemap       sitemaps.go
+//	        Worker.settle                 settle.go      gives the URL back, or
+//	          Worker.settleRecord         settle.go
+//	            recorder.record           recorder.go    records the outcome with others
+//
+// The loops next to it are in loops.go: leases, budgets, robots.txt to read again, recrawl.
+
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"fetchd/client"
 	"fetchd/frontier/rulebook"
 )
-
-// ErrCrawlAborted ends Run after an outcome whose action is [AbortCrawl].
-var ErrCrawlAborted = errors.New("an outcome aborted the crawl")
 
 // ErrNoService means that no service answered when Run started.
 var ErrNoService = errors.New("no service answers")
@@ -98,4 +125,30 @@ func (w *Worker) openStreams(ctx context.Context) {
 			w.logger.WarnContext(ctx, "service lost", slog.String("server", s.Name), slog.Any("error", err), slog.Float64("retry_in_seconds", retryIn.Seconds()))
 		})
 	}
+}
+
+// pingTimeout bounds the check whether a service answers.
+const pingTimeout = 10 * time.Second
+
+// pingAny pings every service and returns when one has answered. If none does, the error says
+// why for each.
+func pingAny(ctx context.Context, services []Service) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	errs := make([]error, len(services))
+	var running sync.WaitGroup
+	for i, s := range services {
+		running.Go(func() {
+			if err := s.Client.Ping(ctx); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", s.Name, err)
+				return
+			}
+			cancel() // one is enough to start
+		})
+	}
+	running.Wait()
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return errors.Join(errs...)
 }

@@ -90,3 +90,10 @@ func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 		w.drain(err)
 	}
 }
+
+// checkSpent ends the worker if the crawl has used its bytes.
+func (w *Worker) checkSpent() {
+	if b := w.config.Budget.Bytes; b > 0 && w.othersBytes.Load()+w.stats.bytes.Load() >= b {
+		w.drain(fmt.Errorf("%w: %d bytes", ErrBudget, b))
+	}
+}

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,37 @@ import (
 	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 )
+
+// Store is what a worker calls of a [store.Store].
+type Store interface {
+	store.Queue
+	rulebook.Store
+	DelayHosts(ctx context.Context, hosts []string) error
+	Reserve(ctx context.Context, host string, d time.Duration) (store.Reservation, error)
+	Settle(ctx context.Context, r store.Reservation) error
+	Block(ctx context.Context, host string, retryAfter time.Duration) error
+	AbortHost(ctx context.Context, host, class, text string) (int64, error)
+	Defer(ctx context.Context, origin string, d time.Duration) error
+	Pause(ctx context.Context, host string) error
+	HostUse(ctx context.Context, host string) (store.Use, error)
+	TotalUse(ctx context.Context) (store.Use, error)
+	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
+	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
+	WorkerSeen(ctx context.Context, name string, started bool) error
+	WorkerStopped(ctx context.Context, name string) error
+}
+
+// Service is a fetchd, and its name in logs and errors.
+type Service struct {
+	Name   string
+	Client *client.Client
+}
+
+// ErrCrawlAborted ends Run after an outcome whose action is [AbortCrawl].
+var ErrCrawlAborted = errors.New("an outcome aborted the crawl")
+
+// ErrBudget ends Run when a budget of the whole crawl is used up.
+var ErrBudget = errors.New("a budget is used up")
 
 // finishTime limits the time to store results after a visit or the worker has ended.
 const finishTime = 10 * time.Second

@@ -16,6 +16,9 @@ import (
 const (
 	// maxBytes limits the memory of parsed robots.txt files. The store has all files.
 	maxBytes = 64 << 20
+	// strayPiece is how many robots.txt of redirect targets are deleted at once. At most twice as
+	// many are kept.
+	strayPiece = 16
 	// contenders is how many entries are compared to choose one to drop.
 	contenders = 32
 )
@@ -57,12 +60,14 @@ type Book struct {
 	// store for at most one.
 	short, long *semaphore.Weighted
 	preparing   sync.WaitGroup
-	strays      strays
 
 	mu      sync.Mutex
 	entries map[string]Entry        // by origin
 	bytes   int                     // of the entries
 	coming  map[string]*Preparation // by origin
+	// strays are origins that redirects led to and whose robots.txt was saved, oldest first. A redirecting
+	// host can name any number of hosts.
+	strays []string
 }
 
 // New returns an empty book.

@@ -99,7 +99,7 @@ func TestRulebookIsBounded(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			b := New(Config{})
-			e := newEntry(store.Robots{Status: 200, Body: []byte(row.body)}, "frontier", 0)
+			e := New(Config{Agent: "frontier"}).entryOf(store.Robots{Status: 200, Body: []byte(row.body)})
 			for n := range row.n {
 				origin := fmt.Sprintf("http://h%d.test", n)
 				b.keep(origin, e)
@@ -123,8 +123,8 @@ func TestRulebookIsBounded(t *testing.T) {
 func TestRulebookKeepsShortFiles(t *testing.T) {
 	t.Parallel()
 	b := New(Config{})
-	short := newEntry(store.Robots{Status: 200, Body: []byte("User-agent: *\nDisallow: /p\n")}, "frontier", 0)
-	long := newEntry(store.Robots{Status: 200, Body: []byte(longRules())}, "frontier", 0)
+	short := New(Config{Agent: "frontier"}).entryOf(store.Robots{Status: 200, Body: []byte("User-agent: *\nDisallow: /p\n")})
+	long := New(Config{Agent: "frontier"}).entryOf(store.Robots{Status: 200, Body: []byte(longRules())})
 	const shorts = 20
 	for n := range shorts {
 		b.keep(fmt.Sprintf("http://short%d.test", n), short)
@@ -271,21 +271,35 @@ func TestPrepare(t *testing.T) {
 	})
 }
 
+// forgetful remembers what it was told to forget.
+type forgetful struct {
+	Store
+	forgotten []string
+}
+
+func (f *forgetful) ForgetRobots(_ context.Context, origins []string) (int64, error) {
+	f.forgotten = append(f.forgotten, origins...)
+	return int64(len(origins)), nil
+}
+
 // TestStrays checks that the robots.txt of hosts that redirects lead to are dropped, the
 // oldest first and a few at a time.
 func TestStrays(t *testing.T) {
 	t.Parallel()
-	var s strays
-	dropped := 0
+	f := new(forgetful)
+	b := New(Config{Store: f})
+	b.Storing = t.Context()
 	for n := range 1000 {
-		for _, origin := range s.add(fmt.Sprint(n)) {
-			if origin != fmt.Sprint(dropped) {
-				t.Fatalf("%s is dropped, want %d", origin, dropped)
-			}
-			dropped++
+		if err := b.Stray(fmt.Sprint(n)); err != nil {
+			t.Fatal(err)
 		}
-		if kept := n + 1 - dropped; kept != len(s.origins) || kept >= 2*strayPiece {
-			t.Fatalf("%d are kept after %d, and %d were dropped", len(s.origins), n+1, dropped)
+		if kept := n + 1 - len(f.forgotten); kept != len(b.strays) || kept >= 2*strayPiece {
+			t.Fatalf("%d are kept after %d, and %d were dropped", len(b.strays), n+1, len(f.forgotten))
+		}
+	}
+	for i, origin := range f.forgotten {
+		if origin != fmt.Sprint(i) {
+			t.Fatalf("%s is dropped, want %d", origin, i)
 		}
 	}
 }

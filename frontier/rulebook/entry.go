@@ -24,19 +24,6 @@ type Entry struct {
 	text   string    // what fetchd said about that
 }
 
-// newEntry returns the entry of a row for the crawler with the name product. again is the
-// delay before an unreachable file is fetched again.
-func newEntry(r store.Robots, product string, again time.Duration) Entry {
-	e := Entry{Policy: policyOf(r, product)}
-	fresh := robots.FreshFor
-	if r.Unreachable {
-		e.away, e.text = time.Now().Add(-r.UnreachableFor), r.ErrorText
-		fresh = min(max(again, soonest, r.UnreachableFor-r.Age), latest)
-	}
-	e.Until = time.Now().Add(fresh - r.Age)
-	return e
-}
-
 // Fresh reports whether the policy may be used without another fetch of the file.
 func (e Entry) Fresh() bool { return time.Now().Before(e.Until) }
 

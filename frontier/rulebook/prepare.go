@@ -3,9 +3,11 @@ package rulebook
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
 )
 
@@ -26,7 +28,13 @@ type Preparation struct {
 // Prepare returns the files of claims that must be read and parsed first, by their origins. It reads the
 // store once, and no file.
 func (b *Book) Prepare(ctx context.Context, claims []store.Claim) (map[string]*Preparation, error) {
-	missing := b.missing(claims)
+	var missing []string
+	for _, c := range claims {
+		origin, _ := normal.OriginOf(c.URL)
+		if _, ok := b.Known(origin); !ok && !slices.Contains(missing, origin) {
+			missing = append(missing, origin)
+		}
+	}
 	if len(missing) == 0 {
 		return nil, nil
 	}
@@ -46,20 +54,6 @@ func (b *Book) Prepare(ctx context.Context, claims []store.Claim) (map[string]*P
 	return waits, nil
 }
 
-// missing returns the origins of claims without a fresh entry, each once.
-func (b *Book) missing(claims []store.Claim) []string {
-	var origins []string
-	seen := make(map[string]bool)
-	for _, c := range claims {
-		origin, _ := normal.OriginOf(c.URL)
-		if _, ok := b.Known(origin); !ok && !seen[origin] {
-			seen[origin] = true
-			origins = append(origins, origin)
-		}
-	}
-	return origins
-}
-
 // source returns an origin's row, read or newly saved, and reports whether there is one.
 type source func(ctx context.Context) (r store.Robots, ok bool, err error)
 
@@ -74,11 +68,7 @@ func (b *Book) prepare(origin string, size int, from source) (p *Preparation, ou
 	p = &Preparation{done: make(chan struct{})}
 	b.coming[origin] = p
 	b.preparing.Go(func() {
-		if size > shortFile {
-			p.entry, p.err = b.parseLong(from)
-		} else {
-			p.entry, p.err = b.parseShort(from)
-		}
+		p.entry, p.err = b.parse(from, size > shortFile)
 		b.keep(origin, p.entry)
 		b.mu.Lock()
 		delete(b.coming, origin)
@@ -92,36 +82,38 @@ func (b *Book) prepare(origin string, size int, from source) (p *Preparation, ou
 	return p, true
 }
 
-func (b *Book) parseLong(from source) (Entry, error) {
-	if err := b.long.Acquire(b.Storing, 1); err != nil {
-		return Entry{}, err
+func (b *Book) parse(from source, long bool) (Entry, error) {
+	if long {
+		if err := b.long.Acquire(b.Storing, 1); err != nil {
+			return Entry{}, err
+		}
+		defer b.long.Release(1)
 	}
-	defer b.long.Release(1)
 	ctx, cancel := b.finishing()
 	defer cancel()
 	r, ok, err := from(ctx)
 	if err != nil || !ok {
 		return Entry{}, err
 	}
+	if !long {
+		if err := b.short.Acquire(ctx, 1); err != nil {
+			return Entry{}, err
+		}
+		defer b.short.Release(1)
+	}
 	return b.entryOf(r), nil
 }
 
-func (b *Book) parseShort(from source) (Entry, error) {
-	ctx, cancel := b.finishing()
-	defer cancel()
-	r, ok, err := from(ctx)
-	if err != nil || !ok {
-		return Entry{}, err
-	}
-	if err := b.short.Acquire(ctx, 1); err != nil {
-		return Entry{}, err
-	}
-	defer b.short.Release(1)
-	return b.entryOf(r), nil
-}
-
+// entryOf returns the entry of a row.
 func (b *Book) entryOf(r store.Robots) Entry {
-	return newEntry(r, b.Agent, b.RetryDelay)
+	e := Entry{Policy: policyOf(r, b.Agent)}
+	fresh := robots.FreshFor
+	if r.Unreachable {
+		e.away, e.text = time.Now().Add(-r.UnreachableFor), r.ErrorText
+		fresh = min(max(b.RetryDelay, soonest, r.UnreachableFor-r.Age), latest)
+	}
+	e.Until = time.Now().Add(fresh - r.Age)
+	return e
 }
 
 // stored returns a source that reads the store.
@@ -255,6 +247,25 @@ func (b *Book) LearnDelay(ctx context.Context, host string) error {
 	ctx, cancel := b.finishing()
 	defer cancel()
 	return b.Store.SetHost(ctx, host, store.HostParams{CrawlDelay: &delay})
+}
+
+// Stray records that the robots.txt of a redirect's target was saved, and deletes the oldest ones from the store if
+// their hosts still have no URL. If that fails, a sweep of the store will delete them.
+func (b *Book) Stray(origin string) error {
+	b.mu.Lock()
+	b.strays = append(b.strays, origin)
+	var old []string
+	if len(b.strays) == 2*strayPiece {
+		old, b.strays = b.strays[:strayPiece:strayPiece], slices.Clone(b.strays[strayPiece:])
+	}
+	b.mu.Unlock()
+	if len(old) == 0 {
+		return nil
+	}
+	ctx, cancel := b.finishing()
+	defer cancel()
+	_, err := b.Store.ForgetRobots(ctx, old)
+	return err
 }
 
 // finishing returns a context for what must be read or stored although its visit has ended.

@@ -209,7 +209,11 @@ var rules = []rule{
 		why: "the store keeps the state of the scheduler and calls nothing",
 	},
 	{
-		pkg: "frontier/api", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/conformance"}, testLibraries...),
+		pkg: "frontier/rulebook", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/client", "fetchd/gen", "fetchd/internal"}, testLibraries...),
+		why: "commands and the API read robots.txt from the store without a worker, and nothing here fetches",
+	},
+	{
+		pkg: "frontier/api", not: append([]string{"fetchd/client", "fetchd/gen/fetchd", "fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/conformance"}, testLibraries...),
 		why: "callers of the API fetch: it needs no fetchd",
 	},
 	{
