@@ -15,8 +15,10 @@ import (
 	"fetchd/internal/badrequest"
 )
 
-// maxBatch is the maximum number of entries of a request.
-const maxBatch = 1000
+const (
+	maxBatch     = 1000 // entries of a request
+	maxHostBytes = 270
+)
 
 // bounded adds a violation if text is too long.
 func bounded(v *badrequest.Violations, field, text string, limit int) {

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
-	"fetchd/frontier/store"
 	"fetchd/internal/door"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
@@ -28,22 +27,6 @@ import (
 //
 //go:embed descriptor.binpb
 var descriptor []byte
-
-// Store is what the API calls of a [store.Store].
-type Store interface {
-	store.Queue
-	IDs(ctx context.Context, urls []string) (map[string]int64, error)
-	Postpone(ctx context.Context, released []store.Lease, d time.Duration) error
-	Block(ctx context.Context, host string, retryAfter time.Duration) error
-	SetHost(ctx context.Context, host string, params store.HostParams) error
-	Pause(ctx context.Context, host string) error
-	Resume(ctx context.Context, host string) error
-	Why(ctx context.Context, url string) (store.Explanation, error)
-	Robots(ctx context.Context, origins []string) (map[string]store.Robots, error)
-	Stats(ctx context.Context, hosts int) (store.Stats, error)
-	LastFetch(ctx context.Context) (int64, error)
-	FetchesAfter(ctx context.Context, after int64, limit int) ([]store.WatchedFetch, error)
-}
 
 // Config configures a [Server].
 type Config struct {

@@ -19,6 +19,22 @@ import (
 	"fetchd/internal/badrequest"
 )
 
+// Store is what the API calls of a [store.Store].
+type Store interface {
+	store.Queue
+	IDs(ctx context.Context, urls []string) (map[string]int64, error)
+	Postpone(ctx context.Context, released []store.Lease, d time.Duration) error
+	Block(ctx context.Context, host string, retryAfter time.Duration) error
+	SetHost(ctx context.Context, host string, params store.HostParams) error
+	Pause(ctx context.Context, host string) error
+	Resume(ctx context.Context, host string) error
+	Why(ctx context.Context, url string) (store.Explanation, error)
+	Robots(ctx context.Context, origins []string) (map[string]store.Robots, error)
+	Stats(ctx context.Context, hosts int) (store.Stats, error)
+	LastFetch(ctx context.Context) (int64, error)
+	FetchesAfter(ctx context.Context, after int64, limit int) ([]store.WatchedFetch, error)
+}
+
 // service implements the methods.
 type service struct {
 	store     Store
@@ -33,54 +49,6 @@ type service struct {
 
 // storeTime is how long a call may use the database, in addition to its wait.
 const storeTime = time.Minute
-
-// method is a method of the contract. send is called once, or several times for a stream.
-type method struct {
-	name    string
-	path    string // of the HTTP API
-	stream  bool
-	request func() proto.Message
-	call    func(s *service, ctx context.Context, in proto.Message, send func(proto.Message) error) error
-}
-
-// unary returns a method with one answer.
-func unary[Q any, P interface {
-	*Q
-	proto.Message
-}, R proto.Message](name, path string, call func(*service, context.Context, P) (R, error)) method {
-	return method{name: name, path: path, request: func() proto.Message { return P(new(Q)) },
-		call: func(s *service, ctx context.Context, in proto.Message, send func(proto.Message) error) error {
-			request, _ := in.(P)
-			ctx, cancel := context.WithTimeout(ctx, maxWait+storeTime)
-			defer cancel()
-			out, err := call(s, ctx, request)
-			if err != nil {
-				return err
-			}
-			return send(out)
-		}}
-}
-
-// methods are the methods of the contract.
-var methods = []method{
-	unary("Put", "/v1/put", (*service).put),
-	unary("Claim", "/v1/claim", (*service).claim),
-	unary("Extend", "/v1/extend", (*service).extend),
-	unary("Record", "/v1/record", (*service).record),
-	unary("Release", "/v1/release", (*service).release),
-	unary("Block", "/v1/block", (*service).block),
-	unary("SetDelay", "/v1/set-delay", (*service).setDelay),
-	unary("Pause", "/v1/pause", (*service).pause),
-	unary("Resume", "/v1/resume", (*service).resume),
-	unary("Why", "/v1/why", (*service).why),
-	unary("Stats", "/v1/stats", (*service).readStats),
-	{name: "Watch", path: "/v1/watch", stream: true, request: func() proto.Message { return new(pb.WatchRequest) }, call: (*service).watch},
-}
-
-// run calls a method.
-func (s *service) run(ctx context.Context, m method, in proto.Message, send func(proto.Message) error) error {
-	return s.statusOf(ctx, m.call(s, ctx, in, send))
-}
 
 // statusOf returns the status of an error. Those of the database are only logged, because their text
 // may have secrets.
@@ -107,7 +75,6 @@ const (
 	minPoll        = 50 * time.Millisecond
 	maxPoll        = 500 * time.Millisecond
 	maxWorkerBytes = 255
-	maxHostBytes   = 270
 	maxDay         = 24 * time.Hour
 	maxFlights     = 1000
 	maxPeriod      = 10 * 365 * maxDay
