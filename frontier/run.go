@@ -16,7 +16,7 @@ package frontier
 //	            visit.takeHost            fetch.go       of a redirect
 //	              visit.askForeign        ask.go         its robots.txt
 //	              visit.reserve           host.go        waits until it is open
-//	          Policy.judge                ending.go      what follows from the outcome
+//	          Policy.judge                policy.go      what follows from the outcome
 //	          visit.received              life.go
 //	            visit.keep                fetch.go       the body
 //	            visit.discover            life.go

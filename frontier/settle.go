@@ -76,8 +76,7 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 
 // report counts a recorded outcome and passes it to Config.Recorded.
 func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
-	r := newRecord(c, f)
-	w.countRecord(r)
+	r := w.count(c, f)
 	w.checkSpent()
 	if f.ErrorClass == reasonTooManyRedirects || f.ErrorClass == reasonRedirectLoop {
 		w.logger.WarnContext(ctx, "redirects lead nowhere", slog.String("url", c.URL), slog.Int64("id", c.ID), slog.String("reason", f.ErrorClass))

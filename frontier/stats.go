@@ -41,17 +41,6 @@ type Record struct {
 	Headers     json.RawMessage `json:"headers,omitempty"` // names of Config.KeepHeaders to lists of values
 }
 
-func newRecord(c store.Claim, f store.Fetch) Record {
-	return Record{
-		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
-		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
-		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
-		ContentType: f.ContentType, Charset: f.Charset, Headers: json.RawMessage(f.Headers),
-		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
-		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
-	}
-}
-
 // Stats counts what one worker has done since it started.
 type Stats struct {
 	Open      int64 // URLs that it holds now
@@ -89,9 +78,17 @@ func (r *reporter) Stats() Stats {
 // open returns the number of visits.
 func (r *reporter) open() int { return int(r.stats.open.Load()) }
 
-// countRecord counts a recorded outcome.
-func (r *reporter) countRecord(rec Record) {
-	switch store.Status(rec.Status) {
+// count counts a recorded outcome, and returns it.
+func (r *reporter) count(c store.Claim, f store.Fetch) Record {
+	rec := Record{
+		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
+		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
+		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
+		ContentType: f.ContentType, Charset: f.Charset, Headers: json.RawMessage(f.Headers),
+		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
+		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
+	}
+	switch f.Status {
 	case store.Fetched:
 		r.stats.completed.Add(1)
 	case store.Failed:
@@ -107,6 +104,7 @@ func (r *reporter) countRecord(rec Record) {
 	r.metrics.outcomes.WithLabelValues(rec.Status, rec.ErrorClass).Inc()
 	r.metrics.retries.Add(float64(rec.RetryCount))
 	r.metrics.bytes.Add(float64(rec.Bytes))
+	return rec
 }
 
 // leaseLost counts a URL whose lease was lost.

@@ -1,13 +1,61 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"embed"
 	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store/database"
 )
+
+// Config configures a frontier. The zero value is usable.
+type Config struct {
+	// Delay is the time between the end of one fetch of a host and the start of the next, for
+	// hosts without a delay of their own. Zero means one second.
+	Delay time.Duration
+	// Connections is the maximum number of connections to PostgreSQL. Zero means 8. A migration uses
+	// two.
+	Connections int
+	// ReadOnly opens a frontier that exists, and never writes to it. Only methods that read work. The
+	// database may be a standby, the role may have only SELECT, and a SQLite file may be one that this
+	// user cannot write.
+	ReadOnly bool
+}
+
+// Open opens the frontier at dsn, creates it if necessary, and migrates its schema. A dsn that
+// starts with postgres:// or postgresql:// is a PostgreSQL database. Any other is the path of a
+// SQLite file.
+//
+// Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
+// URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
+// must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
+// closes the store.
+func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
+	if config.Delay < 0 {
+		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
+	}
+	config.Delay = cmp.Or(config.Delay, time.Second)
+	kind, open, words := "sqlite", openSQLite, sqliteWords
+	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		kind, open, words = "postgres", openPostgres, postgresWords
+	}
+	files, err := fs.Sub(migrations, "migrations/"+kind)
+	if err != nil {
+		return nil, fmt.Errorf("find the migrations: %w", err)
+	}
+	return open(ctx, dsn, database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly,
+		Migrations: files, NormalForm: normal.Version, Words: words}, millis(config.Delay))
+}
+
+//go:embed migrations
+var migrations embed.FS
 
 // Store is one frontier in one database. It is safe for concurrent use, also by several stores in
 // several processes. Its users declare which of its methods they need.
