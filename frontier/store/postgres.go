@@ -23,7 +23,8 @@ func openPostgres(ctx context.Context, dsn string, config database.Config, delay
 		return nil, err
 	}
 	c := &core{db, delayMS}
-	return &Store{c, &postgresDB{c}}, nil
+	p := &postgresDB{c}
+	return &Store{c, p, p}, nil
 }
 
 // Close implements kind.

@@ -27,7 +27,8 @@ func openSQLite(ctx context.Context, path string, config database.Config, delayM
 		return nil, err
 	}
 	c := &core{lite.DB, delayMS}
-	return &Store{c, &sqliteDB{c, lite}}, nil
+	s := &sqliteDB{c, lite}
+	return &Store{c, s, s}, nil
 }
 
 // Close implements kind.

@@ -61,7 +61,8 @@ var migrations embed.FS
 // several processes. Its users declare which of its methods they need.
 type Store struct {
 	*core
-	kind
+	Queue
+	kind kind
 }
 
 // core is what the two databases have in common.
@@ -112,8 +113,6 @@ type Queue interface {
 
 // kind is a kind of database.
 type kind interface {
-	Queue
-	// Close closes the database. No other call may be in flight.
 	Close() error
 
 	// The methods below change rows in one transaction. ids has at most chunkSize ids. Rows that are no longer
@@ -141,6 +140,9 @@ type pruning struct {
 
 // recrawlChunk is how many URLs one transaction of Recrawl makes pending.
 const recrawlChunk = 1000
+
+// Close closes the database. No other call may be in flight.
+func (s *Store) Close() error { return s.kind.Close() }
 
 // collect reads all rows of a query that returned rows and err, and closes rows. columns returns where the
 // columns of a row go.

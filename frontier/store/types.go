@@ -161,7 +161,7 @@ type FetchedParams struct {
 	ETag         string
 	LastModified string
 	BodyDigest   string // the name of the stored body; may be empty
-	// RecrawlIn makes a Fetched URL due again after that time, see [Store.Recrawl]. Zero means never.
+	// RecrawlIn makes a Fetched URL due again after that time, see [Queue.Recrawl]. Zero means never.
 	RecrawlIn time.Duration
 	Content
 	Archived Archived
