@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -17,54 +18,12 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/net/http2"
 
 	"fetchd/classify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// failure produces a real error, and holds its class in the phase in which it
-// occurs.
-type failure struct {
-	name  string
-	phase classify.Phase
-	want  classify.Class
-	make  func(t *testing.T) error
-}
-
-// TestError checks each error against every class: exactly one matches.
-func TestError(t *testing.T) {
-	t.Parallel()
-	o := startOrigin(t)
-	var rows []failure
-	for _, more := range [][]failure{
-		lookups(o), connects(o), handshakes(o), requests(o), heads(o), streams(o), bodies(o), limits(o),
-	} {
-		rows = append(rows, more...)
-	}
-	names := make(map[string]bool)
-	for _, row := range rows {
-		if names[row.name] {
-			t.Errorf("two rows are called %q", row.name)
-		}
-		names[row.name] = true
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			err := row.make(t)
-			if err == nil {
-				t.Fatal("no error was made")
-			}
-			for _, form := range wrappings(err) {
-				got := classify.Error(row.phase, form.err)
-				for _, class := range classify.Classes() {
-					if matches := got == class; matches != (class == row.want) {
-						t.Errorf("%s: Error(%s, %v) = %q, matches %q: %t", form.name, row.phase, form.err, got, class, matches)
-					}
-				}
-			}
-		})
-	}
-}
 
 // form is an error as callers may wrap it.
 type form struct {
@@ -90,9 +49,9 @@ var phases = []classify.Phase{
 	classify.PhaseRequest, classify.PhaseProcessing, classify.PhaseTransfer, 200,
 }
 
-// TestErrorInEveryPhase checks the class of one error in each phase. The classes
-// are in the order of phases.
-func TestErrorInEveryPhase(t *testing.T) {
+// TestError checks the class of real errors in each phase, however they are wrapped. The classes are in the
+// order of phases.
+func TestError(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
 	const (
@@ -102,41 +61,53 @@ func TestErrorInEveryPhase(t *testing.T) {
 		reset, protocol, body         = classify.ConnectionReset, classify.Protocol, classify.BodyInterrupted
 		handshake, certificate        = classify.TLSHandshake, classify.TLSCertificate
 	)
+	io9 := [9]classify.Class{internal, internal, failure, connect, handshake, reset, reset, body, internal}
+	alert := [9]classify.Class{handshake, handshake, failure, handshake, handshake, handshake, handshake, body, internal}
+	untrusted := [9]classify.Class{certificate, certificate, failure, certificate, certificate, certificate, certificate, certificate, certificate}
 	silent := func(t *testing.T) net.Conn { return dialed(t, o.Addr("tcp-silent")) }
+	lookup := func(code dnsmessage.RCode) func(*testing.T) error {
+		return func(t *testing.T) error { return lookupError(t.Context(), t, nameServer(t, code, false)) }
+	}
+	shake := func(listener string) func(*testing.T) error {
+		return func(t *testing.T) error { return handshakeError(t, o, listener) }
+	}
 	for _, tt := range []struct {
 		name string
 		make func(t *testing.T) error
 		want [9]classify.Class
 	}{
-		{"refused", func(t *testing.T) error { return connectError(t, new(net.Dialer), o.Addr("refused")) },
-			[9]classify.Class{internal, internal, failure, refused, handshake, reset, reset, body, internal}},
+		{"refused", func(t *testing.T) error {
+			var d net.Dialer
+			_, err := d.DialContext(t.Context(), "tcp", o.Addr("refused"))
+			return err
+		}, [9]classify.Class{internal, internal, failure, refused, handshake, reset, reset, body, internal}},
 		{"reset", resetError, [9]classify.Class{internal, internal, failure, reset, handshake, reset, reset, body, internal}},
 		{"closed", func(t *testing.T) error {
 			_, err := dialed(t, o.Addr("tcp-close")).Read(make([]byte, 1))
 			return err
-		}, [9]classify.Class{internal, internal, failure, connect, handshake, reset, reset, body, internal}},
+		}, io9},
 		{"closed by ourselves", func(t *testing.T) error {
 			conn := silent(t)
 			_ = conn.Close()
 			_, err := conn.Read(make([]byte, 1))
 			return err
-		}, [9]classify.Class{internal, internal, failure, connect, handshake, reset, reset, body, internal}},
+		}, io9},
 		{"too short", func(t *testing.T) error {
 			_, err := io.ReadFull(strings.NewReader("a"), make([]byte, 2))
 			return err
-		}, [9]classify.Class{internal, internal, failure, connect, handshake, reset, reset, body, internal}},
+		}, io9},
 		{"no descriptor for a socket", func(*testing.T) error {
 			return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}
-		}, [9]classify.Class{internal, internal, internal, internal, internal, internal, internal, internal, internal}},
+		}, all(internal)},
 		{"no descriptor in the whole system, for a lookup", func(*testing.T) error {
 			return &net.DNSError{Name: "origin.example", UnwrapErr: os.NewSyscallError("socket", syscall.ENFILE)}
-		}, [9]classify.Class{internal, internal, internal, internal, internal, internal, internal, internal, internal}},
+		}, all(internal)},
 		{"a pipe that is closed", func(*testing.T) error {
 			r, w := io.Pipe()
 			_ = r.Close()
 			_, err := io.WriteString(w, "a")
 			return err
-		}, [9]classify.Class{internal, internal, failure, connect, handshake, reset, reset, body, internal}},
+		}, io9},
 		{"time-out of a connection", func(t *testing.T) error {
 			conn := silent(t)
 			if err := conn.SetDeadline(time.Unix(1, 0)); err != nil {
@@ -150,35 +121,53 @@ func TestErrorInEveryPhase(t *testing.T) {
 			defer cancel()
 			return ctx.Err()
 		}, timeouts(deadline, failure, timeout)},
+		{"time-out of the kernel", func(*testing.T) error {
+			return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ETIMEDOUT)}
+		}, timeouts(deadline, failure, timeout)},
 		{"cancelled", func(t *testing.T) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			return ctx.Err()
 		}, all(cancelled)},
-		{"no such name", func(t *testing.T) error {
-			return lookupError(t.Context(), t, nameServer(t, dnsmessage.RCodeNameError, false))
-		}, all(notFound)},
-		{"name server fails", func(t *testing.T) error {
-			return lookupError(t.Context(), t, nameServer(t, dnsmessage.RCodeServerFailure, false))
+		{"no such name", lookup(dnsmessage.RCodeNameError), all(notFound)},
+		{"a name without addresses", lookup(dnsmessage.RCodeSuccess), all(notFound)},
+		{"name server fails", lookup(dnsmessage.RCodeServerFailure), all(failure)},
+		{"name server does not answer", func(t *testing.T) error {
+			ctx, cancel := context.WithTimeout(t.Context(), short)
+			defer cancel()
+			return lookupError(ctx, t, nameServer(t, dnsmessage.RCodeSuccess, true))
 		}, all(failure)},
-		{"certificate", func(t *testing.T) error {
-			return handshakeError(t.Context(), t, o.Addr("tls-expired"), &tls.Config{RootCAs: o.CA()})
-		}, [9]classify.Class{certificate, certificate, failure, certificate, certificate, certificate, certificate, certificate, certificate}},
+		{"lookup cancelled", func(t *testing.T) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			return lookupError(ctx, t, nameServer(t, dnsmessage.RCodeSuccess, true))
+		}, all(cancelled)},
+		{"certificate expired", shake("tls-expired"), untrusted},
+		{"certificate of another name", shake("tls-wrong-name"), untrusted},
+		{"certificate of an unknown authority", shake("tls-unknown-ca"), untrusted},
 		{"a certificate that nobody has read", func(t *testing.T) error {
 			_, err := new(x509.Certificate).Verify(x509.VerifyOptions{Roots: x509.NewCertPool(), DNSName: "origin.test"})
 			return err
 		}, [9]classify.Class{internal, internal, failure, connect, handshake, protocol, protocol, body, internal}},
-		{"alert", func(t *testing.T) error {
-			return handshakeError(t.Context(), t, o.Addr("tls-old"), &tls.Config{RootCAs: o.CA()})
-		}, [9]classify.Class{handshake, handshake, failure, handshake, handshake, handshake, handshake, body, internal}},
-		{"no TLS record", func(t *testing.T) error {
-			return handshakeError(t.Context(), t, o.Addr("tls-plain"), &tls.Config{RootCAs: o.CA()})
-		}, [9]classify.Class{handshake, handshake, failure, handshake, handshake, handshake, handshake, body, internal}},
+		{"alert", shake("tls-old"), alert},
+		{"no TLS record", shake("tls-plain"), alert},
+		// In TLS 1.3 the server checks the client's certificate after the client's handshake.
+		{"alert in place of the head", func(t *testing.T) error {
+			conn := tls.Client(dialed(t, o.Addr("mtls")), &tls.Config{RootCAs: o.CA(), ServerName: "127.0.0.1"})
+			if err := conn.HandshakeContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, err := conn.Read(make([]byte, 1))
+			return err
+		}, alert},
 		{"stream ended for a breach", func(t *testing.T) error {
-			return headError(t, newClient(t, o), o.URL("h2fault", "/s/breach/h2-rst:code=3"))
+			return http2Error(t.Context(), t, o, http.MethodPost, o.URL("h2fault", "/s/breach/h2-rst:code=3"), nil)
 		}, [9]classify.Class{protocol, protocol, failure, protocol, handshake, protocol, protocol, body, internal}},
 		{"stream given up", func(t *testing.T) error {
-			return headError(t, newClient(t, o), o.URL("h2fault", "/s/given-up/h2-rst:code=2"))
+			return http2Error(t.Context(), t, o, http.MethodPost, o.URL("h2fault", "/s/given-up/h2-rst:code=2"), nil)
+		}, [9]classify.Class{reset, reset, failure, reset, handshake, reset, reset, body, internal}},
+		{"GOAWAY", func(t *testing.T) error {
+			return http2Error(t.Context(), t, o, http.MethodGet, "http://"+serveGoAway(t, http2.ErrCodeInternal)+"/", nil)
 		}, [9]classify.Class{reset, reset, failure, reset, handshake, reset, reset, body, internal}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,10 +176,70 @@ func TestErrorInEveryPhase(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error was made")
 			}
-			for i, phase := range phases {
-				if got := classify.Error(phase, err); got != tt.want[i] {
-					t.Errorf("Error(%d %s, %v) = %q, want %q", phase, phase, err, got, tt.want[i])
+			for _, form := range wrappings(err) {
+				for i, phase := range phases {
+					if got := classify.Error(phase, form.err); got != tt.want[i] {
+						t.Errorf("%s: Error(%d %s, %v) = %q, want %q", form.name, phase, phase, form.err, got, tt.want[i])
+					}
 				}
+			}
+		})
+	}
+}
+
+// TestErrorOverHTTP2 checks the errors of net/http, whose types are not exported. HTTP/1.1 is our own: package
+// fetch tests its errors.
+func TestErrorOverHTTP2(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	type row struct {
+		name, listener, step string
+		phase                classify.Phase
+		want                 classify.Class
+	}
+	rows := []row{
+		{"reset of the connection", "h2fault", "reset", classify.PhaseProcessing, classify.ConnectionReset},
+		{"connection closed", "h2fault", "fin", classify.PhaseProcessing, classify.ConnectionReset},
+		{"garbage", "h2fault", "garbage", classify.PhaseProcessing, classify.Protocol},
+		{"DATA on stream 0", "h2fault", "h2-bad-frame:fault=stream0", classify.PhaseProcessing, classify.Protocol},
+		{"short SETTINGS", "h2fault", "h2-bad-frame:fault=settings", classify.PhaseProcessing, classify.Protocol},
+		{"a frame over the limit", "h2fault", "h2-bad-frame:fault=oversize", classify.PhaseProcessing, classify.Protocol},
+		{"a bad header block", "h2fault", "h2-bad-frame:fault=hpack", classify.PhaseProcessing, classify.Protocol},
+		{"a head without end", "h2fault", "h2-huge-head", classify.PhaseProcessing, classify.Protocol},
+		{"no head by the deadline", "https", "silent", classify.PhaseProcessing, classify.ResponseTimeout},
+		{"no body by the deadline", "https", "200:size=100,stall=10", classify.PhaseTransfer, classify.BodyTimeout},
+		{"cancelled in the body", "https", "200:size=100,stall=10", classify.PhaseTransfer, classify.Cancelled},
+		{"a body that ends early", "https", "200:size=100,cut=40", classify.PhaseTransfer, classify.BodyInterrupted},
+		{"RST_STREAM PROTOCOL_ERROR in the body", "h2fault", "h2-rst:code=1,at=in-body,after=100", classify.PhaseTransfer, classify.BodyInterrupted},
+		// net/http cannot send the request again, so its error has no type.
+		{"GOAWAY that disclaims it", "h2fault", "h2-goaway-forever", classify.PhaseProcessing, classify.Protocol},
+	}
+	for code := http2.ErrCode(0); code <= http2.ErrCodeHTTP11Required; code++ {
+		want := classify.ConnectionReset
+		switch code {
+		case http2.ErrCodeProtocol, http2.ErrCodeFlowControl, http2.ErrCodeStreamClosed, http2.ErrCodeFrameSize,
+			http2.ErrCodeCompression, http2.ErrCodeInadequateSecurity, http2.ErrCodeHTTP11Required,
+			http2.ErrCodeRefusedStream: // like the GOAWAY
+			want = classify.Protocol
+		}
+		rows = append(rows, row{fmt.Sprintf("RST_STREAM %s", code), "h2fault", fmt.Sprintf("h2-rst:code=%d", code), classify.PhaseProcessing, want})
+	}
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			begun := func() {}
+			switch row.want {
+			case classify.Cancelled:
+				begun = cancel
+			case classify.ResponseTimeout, classify.BodyTimeout:
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+				defer cancel()
+			}
+			err := http2Error(ctx, t, o, http.MethodPost, o.URL(row.listener, fmt.Sprintf("/s/k%d/%s", i, row.step)), begun)
+			if got := classify.Error(row.phase, err); got != row.want {
+				t.Errorf("Error(%s, %v) = %q, want %q", row.phase, err, got, row.want)
 			}
 		})
 	}
