@@ -11,7 +11,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // TestDeadAddress checks that the second address of a name is tried if nothing answers at the
@@ -27,16 +26,11 @@ func TestDeadAddress(t *testing.T) {
 	defer func() { _ = server.Close() }()
 	port := netip.MustParseAddrPort(l.Addr().String()).Port()
 	swallow(t, [4]byte{127, 0, 9, 1}, port)
-	c, err := fetch.New(fetch.Config{
+	c := newClient(t, fetch.Config{
 		Resolver: newNames(map[string][][]string{"dead.test": {{"127.0.9.1", "127.0.9.2"}}}).resolver(t),
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{port}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	r := fetch.NewRequest(classify.Standard)
-	r.URL, _ = urls.Parse(fmt.Sprintf("http://dead.test:%d/", port))
+	r := get(t, fmt.Sprintf("http://dead.test:%d/", port))
 	r.Policy.MaxAttempts = 1
 	r.ConnectTimeout = 5 * time.Second
 	out := c.Fetch(t.Context(), r, nil)

@@ -9,7 +9,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 	"fetchd/test/need"
 )
 
@@ -36,16 +35,11 @@ func TestAddressesOfADial(t *testing.T) {
 				all = append(all, address(n+1))
 			}
 			port := netip.MustParseAddrPort(l.Addr().String()).Port()
-			c, err := fetch.New(fetch.Config{
+			c := newClient(t, fetch.Config{
 				Resolver: newNames(map[string][][]string{"many.test": {all}}).resolver(t),
 				Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{port}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			r := fetch.NewRequest(classify.Standard)
-			r.URL, _ = urls.Parse(fmt.Sprintf("http://many.test:%d/", port))
+			r := get(t, fmt.Sprintf("http://many.test:%d/", port))
 			r.Policy.MaxAttempts = 1
 			if out := c.Fetch(t.Context(), r, nil); out.Kind != row.kind {
 				t.Errorf("%s: %+v, want %s", out.Kind, out.Failure, row.kind)

@@ -74,10 +74,7 @@ func TestAuto(t *testing.T) {
 			var got assembled
 			got.body = slices.Clone(w.origin.Body(r.ResumePoint.Offset)) // what the caller has
 			out := w.client.Fetch(t.Context(), r, got.sink)
-			var class classify.Class
-			if out.Failure != nil {
-				class = out.Failure.Class
-			}
+			class := classOf(out.Failure)
 			if class != row.class || out.Attempts != row.attempts {
 				t.Errorf("class %s after %d attempts, want %s after %d", class, out.Attempts, row.class, row.attempts)
 			}

@@ -13,7 +13,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // BenchmarkFetch reads 1 KiB over loopback on a kept connection: with this package, with net/http
@@ -40,15 +39,8 @@ func BenchmarkFetch(b *testing.B) {
 
 func benchFetch(b *testing.B, url string, size int) {
 	b.Helper()
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(c.Close)
-	req := fetch.NewRequest(classify.Standard)
-	if req.URL, err = urls.Parse(url); err != nil {
-		b.Fatal(err)
-	}
+	c := newClient(b, fetch.Config{Egress: unrestricted})
+	req := get(b, url)
 	req.Delivery = fetch.Inline
 	b.ReportAllocs()
 	for b.Loop() {
@@ -93,12 +85,8 @@ func BenchmarkPaths(b *testing.B) {
 		{"redirect", "/redirect", fetch.Inline, 1 << 10, 1},
 		{"503 then 200", "/flaky", fetch.Inline, 1 << 10, 2},
 	} {
-		req := fetch.NewRequest(classify.Standard)
+		req := get(b, origin+row.path)
 		req.Delivery, req.Policy.BaseDelay = row.delivery, 0 // a retry comes at once
-		var err error
-		if req.URL, err = urls.Parse(origin + row.path); err != nil {
-			b.Fatal(err)
-		}
 		check := func(b *testing.B, out *fetch.Outcome) {
 			b.Helper()
 			if out.Kind != classify.Success || out.Body.Size != row.size || out.Attempts != row.attempts {
@@ -123,11 +111,7 @@ func BenchmarkPaths(b *testing.B) {
 // benchPath fetches with its own client. The first fetch, which connects, is not counted.
 func benchPath(b *testing.B, req *fetch.Request, observer fetch.Observer, sink fetch.Sink, check func(*testing.B, *fetch.Outcome)) {
 	b.Helper()
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Observer: observer})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(c.Close)
+	c := newClient(b, fetch.Config{Egress: unrestricted, Observer: observer})
 	check(b, c.Fetch(b.Context(), req, sink))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -195,10 +195,7 @@ func TestBodyLimits(t *testing.T) {
 				row.change(r)
 			}
 			res := w.fetch(r)
-			var class classify.Class
-			if res.Failure != nil {
-				class = res.Failure.Class
-			}
+			class := classOf(res.Failure)
 			if class != row.class || res.Attempts != 1 {
 				t.Fatalf("class %s (%+v) after %d attempts, want %s after 1", class, res.Failure, res.Attempts, row.class)
 			}

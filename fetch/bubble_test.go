@@ -188,10 +188,7 @@ func TestTimeLimits(t *testing.T) {
 					row.change(r)
 				}
 				res := w.run(t.Context(), r)
-				var class classify.Class
-				if res.Failure != nil {
-					class = res.Failure.Class
-				}
+				class := classOf(res.Failure)
 				if class != row.class || res.StopReason != row.stop {
 					t.Errorf("class %s, stop %s, want %s, %s", class, res.StopReason, row.class, row.stop)
 				}

@@ -14,9 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // certified is an origin with TLS at example.com:443. It answers with "shown" or
@@ -61,8 +59,7 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 	t.Cleanup(plain.Close)
 	pair, roots := selfSigned(t)
 	o.settings = fetch.OriginTLS{RootCAs: roots, Certificate: &pair, Callers: callers}
-	var err error
-	o.client, err = fetch.New(fetch.Config{
+	o.client = newClient(t, fetch.Config{
 		Egress:  fetch.Egress{Unrestricted: true},
 		Origins: map[string]fetch.OriginTLS{"example.com:443": o.settings},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -74,22 +71,14 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 			return d.DialContext(ctx, network, to)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(o.client.Close)
 	return o
 }
 
 // get runs a fetch for a caller. It returns the origin's answer and its connection.
 func (o *certified) get(caller, method, target string) (saw, connection string) {
 	o.Helper()
-	u, err := urls.Parse(target)
-	if err != nil {
-		o.Fatal(err)
-	}
-	r := fetch.NewRequest(classify.Standard)
-	r.URL, r.Method, r.Delivery, r.Caller = u, method, fetch.Inline, caller
+	r := get(o, target)
+	r.Method, r.Delivery, r.Caller = method, fetch.Inline, caller
 	out := o.client.Fetch(o.Context(), r, nil)
 	if out.Failure != nil || out.Attempts != 1 { // more are permitted: the last one needs a recent connection
 		o.Errorf("%s: %d attempts, %+v", caller, out.Attempts, out.Failure)
@@ -255,11 +244,7 @@ func TestSetOriginsInFlight(t *testing.T) {
 // TestSetOriginsWithProxy checks that the error changes nothing.
 func TestSetOriginsWithProxy(t *testing.T) {
 	t.Parallel()
-	c, err := fetch.New(fetch.Config{Proxy: &url.URL{Scheme: "http", Host: "127.0.0.1:3128"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, fetch.Config{Proxy: &url.URL{Scheme: "http", Host: "127.0.0.1:3128"}})
 	if err := c.SetOrigins(nil); err != nil {
 		t.Errorf("SetOrigins without origins = %v", err)
 	}

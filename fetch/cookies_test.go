@@ -11,7 +11,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // cookiesSent sets cookies in the first response, redirects, and returns the cookies of the second
@@ -32,12 +31,8 @@ func cookiesSent(t *testing.T, set []string) string {
 	t.Cleanup(s.Close)
 	// The host is a name, because the jar treats loopback as a secure origin, as browsers do.
 	c := dialing(t, fetch.Config{}, map[string]string{"cookies.test:80": s.Listener.Addr().String()})
-	r := fetch.NewRequest(classify.Standard)
+	r := get(t, "http://cookies.test/")
 	r.Cookies = true
-	var err error
-	if r.URL, err = urls.Parse("http://cookies.test/"); err != nil {
-		t.Fatal(err)
-	}
 	if out := c.Fetch(t.Context(), r, nil); out.Kind != classify.Success {
 		t.Fatalf("%s: %+v", out.Kind, out.Failure)
 	}
@@ -52,11 +47,7 @@ func dialing(t *testing.T, cfg fetch.Config, at map[string]string) *fetch.Client
 		var d net.Dialer
 		return d.DialContext(ctx, network, at[address])
 	}
-	c, err := fetch.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c := newClient(t, cfg)
 	return c
 }
 
@@ -103,12 +94,8 @@ func TestCookieStaysOffPlainHTTP(t *testing.T) {
 	const host = "https.origin.test" // in the origin's certificate
 	w.client = dialing(t, fetch.Config{RootCAs: w.origin.CA()},
 		map[string]string{host + ":443": w.origin.Addr("https"), host + ":80": w.origin.Addr("http")})
-	r := fetch.NewRequest(classify.Standard)
+	r := get(t, "https://"+host+"/s/k/302:set-cookie=session=secret;Path=%2F,to=http%3A%2F%2F"+host+"%2Fs%2Fplain%2F200")
 	r.Cookies = true
-	var err error
-	if r.URL, err = urls.Parse("https://" + host + "/s/k/302:set-cookie=session=secret;Path=%2F,to=http%3A%2F%2F" + host + "%2Fs%2Fplain%2F200"); err != nil {
-		t.Fatal(err)
-	}
 	res := w.run(t.Context(), r)
 	seen := w.origin.Requests("plain")
 	if res.Kind != classify.Success || len(seen) != 1 || seen[0].Header.Get("Cookie") != "" {

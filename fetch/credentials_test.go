@@ -212,11 +212,7 @@ func TestShutdownDuringAWaitForAToken(t *testing.T) {
 			w := newWire(t)
 			shutdown, stop := context.WithCancel(t.Context())
 			defer stop()
-			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Shutdown: shutdown})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
+			c := newClient(t, fetch.Config{Egress: unrestricted, Shutdown: shutdown})
 			if row.early {
 				stop()
 			}

@@ -15,7 +15,6 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,12 +55,7 @@ func (r *detailRig) use(cfg fetch.Config, more ...uint16) {
 	cfg.RootCAs = r.origin.CA()
 	cfg.Egress = fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, AllowPorts: append(ports(r.T, r.origin), more...)}
 	cfg.Logger = slog.New(slog.NewJSONHandler(r.lines, nil))
-	c, err := fetch.New(cfg)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(c.Close)
-	r.client = c
+	r.client = newClient(r, cfg)
 }
 
 // get fetches path once from a listener, by a host name if one is given.
@@ -176,34 +170,15 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// canned is an origin that answers every request with the same bytes.
-func canned(t *testing.T, answer string) (port uint16) {
+// canned is an origin that answers the first request of each connection with the same bytes, and closes it.
+// It returns its address.
+func canned(t *testing.T, answer string) string {
 	t.Helper()
-	var listen net.ListenConfig
-	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	t.Cleanup(func() { _ = l.Close(); <-done })
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = http.ReadRequest(bufio.NewReader(conn))
+	return serveConns(t, func(conn net.Conn, _ int) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
 			_, _ = io.WriteString(conn, answer)
-			_ = conn.Close()
 		}
-	}()
-	_, digits, _ := net.SplitHostPort(l.Addr().String())
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint16(n)
+	})
 }
 
 // TestDetailOfHostileOrigins checks that bytes from the origin are escaped and limited, and that an
@@ -223,11 +198,10 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			port := canned(t, row.answer)
-			r := newDetailRig(t, port)
-			u := mustParse(t, fmt.Sprintf("http://origin.test:%d/path?q=%s", port, query))
-			req := fetch.NewRequest(classify.Standard)
-			req.URL, req.IdempotencyKey, req.Credentials = u, key, fixedCredentials(provided)
+			at := netip.MustParseAddrPort(canned(t, row.answer))
+			r := newDetailRig(t, at.Port())
+			req := get(t, fmt.Sprintf("http://origin.test:%d/path?q=%s", at.Port(), query))
+			req.IdempotencyKey, req.Credentials = key, fixedCredentials(provided)
 			req.Header = http.Header{"Authorization": {"Bearer " + token}, "Cookie": {"sid=" + cookie}, "X-Words": {strings.Repeat("hidd dden ", 9)}}
 			out := r.client.Fetch(t.Context(), req, nil)
 			if out.Failure == nil || out.Failure.Class != classify.Protocol {
@@ -275,11 +249,11 @@ func TestDetailOfHostileProxies(t *testing.T) {
 			t.Run(row.name+", "+scheme, func(t *testing.T) {
 				t.Parallel()
 				r := newDetailRig(t)
-				proxy := mustParse(t, fmt.Sprintf("http://127.0.0.1:%d", canned(t, row.answer)))
+				proxy := mustParse(t, "http://"+canned(t, row.answer))
 				proxy.User = url.UserPassword("name", password)
 				r.use(fetch.Config{Proxy: proxy}, 80, 443)
-				req := fetch.NewRequest(classify.Standard)
-				req.URL, req.Policy.MaxAttempts = mustParse(t, scheme+"://origin.test/"), 1
+				req := get(t, scheme+"://origin.test/")
+				req.Policy.MaxAttempts = 1
 				out := r.client.Fetch(t.Context(), req, nil)
 				if out.Failure == nil {
 					t.Fatal("no failure")
@@ -383,7 +357,7 @@ func TestDetailThroughAProxy(t *testing.T) {
 			t.Parallel()
 			r := newDetailRig(t)
 			if row.scheme == "" {
-				r.use(fetch.Config{Proxy: mustURL(t, "http://user:hush-password@"+r.origin.Addr("refused"))})
+				r.use(fetch.Config{Proxy: &url.URL{Scheme: "http", User: url.UserPassword("user", "hush-password"), Host: r.origin.Addr("refused")}})
 			} else {
 				r.client = (&connectProxy{refuse: true}).serve(t, r.wire, row.scheme)
 			}
@@ -397,15 +371,6 @@ func TestDetailThroughAProxy(t *testing.T) {
 			}
 		})
 	}
-}
-
-func mustURL(t *testing.T, raw string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
 }
 
 // TestRetryLine checks that the log line of a retry has the hop that failed and its error.

@@ -59,19 +59,14 @@ func TestTwoFamiliesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := fetch.New(fetch.Config{
+	c := newClient(t, fetch.Config{
 		Egress: fetch.Egress{
 			AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")},
 			AllowPorts: []uint16{uint16(number)},
 		},
 		Resolver: newNames(map[string][][]string{"origin.test": {{"::1", "127.0.0.1"}}}).resolver(t),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	req := fetch.NewRequest(classify.Standard)
-	req.URL = mustParse(t, "http://origin.test:"+port+"/")
+	req := get(t, "http://origin.test:"+port+"/")
 	out := c.Fetch(t.Context(), req, nil)
 	if out.Kind != classify.Success || out.Attempts != 1 {
 		t.Fatalf("%s after %d attempts (%+v), want success after 1", out.Kind, out.Attempts, out.Failure)

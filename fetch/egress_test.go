@@ -64,14 +64,10 @@ func newEgressRig(t *testing.T, h http.Handler, answers map[string][][]string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.client, err = fetch.New(fetch.Config{
+	r.client = newClient(t, fetch.Config{
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, AllowPorts: []uint16{uint16(port)}},
 		Resolver: r.names.resolver(t),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.client.Close)
 	return r
 }
 
@@ -110,8 +106,8 @@ func (r *egressRig) ports(s string) string {
 
 func (r *egressRig) fetch(t *testing.T, raw string) *fetch.Outcome {
 	t.Helper()
-	req := fetch.NewRequest(classify.Standard)
-	req.URL, req.Policy.BaseDelay = mustParse(t, r.ports(raw)), 0
+	req := get(t, r.ports(raw))
+	req.Policy.BaseDelay = 0
 	return r.client.Fetch(t.Context(), req, nil)
 }
 

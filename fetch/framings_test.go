@@ -1,43 +1,18 @@
 package fetch_test
 
 import (
-	"bufio"
 	"fmt"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
-// rawOrigin answers every request with the same bytes and closes.
+// rawOrigin returns a request of a canned origin.
 func rawOrigin(t *testing.T, answer string) *fetch.Request {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				_, _ = conn.Write([]byte(answer))
-			}
-			_ = conn.Close()
-		}
-	}()
-	r := fetch.NewRequest(classify.Standard)
-	r.URL, err = urls.Parse("http://" + l.Addr().String() + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := get(t, "http://"+canned(t, answer)+"/")
 	r.Policy.BaseDelay, r.Policy.MaxAttempts = 0, 1
 	return r
 }
@@ -112,11 +87,7 @@ func TestFramings(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
+			c := newClient(t, fetch.Config{Egress: unrestricted})
 			var body []byte
 			out := c.Fetch(t.Context(), rawOrigin(t, row.answer), func(e fetch.Event) error {
 				if chunk, ok := e.(fetch.BodyChunk); ok {
@@ -124,10 +95,7 @@ func TestFramings(t *testing.T) {
 				}
 				return nil
 			})
-			var class classify.Class
-			if out.Failure != nil {
-				class = out.Failure.Class
-			}
+			class := classOf(out.Failure)
 			if class != row.class || string(body) != row.body {
 				t.Errorf("class %s (%+v), body %q, want %s, %q", class, out.Failure, body, row.class, row.body)
 			}

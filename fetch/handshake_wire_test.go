@@ -16,7 +16,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 	"fetchd/test/wait"
 )
@@ -53,24 +52,16 @@ func TestCertificatesThatTakeMemory(t *testing.T) {
 				s.TLS.Certificates[0].Certificate = append(s.TLS.Certificates[0].Certificate[:1:1], largeCertificate(t, row.extra))
 				roots := x509.NewCertPool()
 				roots.AddCert(s.Certificate())
-				cfg := fetch.Config{Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots}
+				cfg := fetch.Config{Egress: unrestricted, RootCAs: roots}
 				if over.proxied {
 					proxy := httptest.NewServer(&connectProxy{target: s.Listener.Addr().String()})
 					t.Cleanup(proxy.Close)
 					cfg.Proxy = mustParse(t, proxy.URL)
 				}
-				c, err := fetch.New(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(c.Close)
+				c := newClient(t, cfg)
 				b := budget.New(row.budget)
 				for try := range 2 {
-					r := fetch.NewRequest(classify.Standard)
-					r.URL, err = urls.Parse(s.URL + "/")
-					if err != nil {
-						t.Fatal(err)
-					}
+					r := get(t, s.URL+"/")
 					r.Policy.MaxAttempts, r.Memory = 1, b.Lease("caller")
 					out := c.Fetch(t.Context(), r, nil)
 					r.Memory.Close()

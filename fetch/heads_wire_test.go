@@ -3,6 +3,7 @@ package fetch_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +15,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -92,22 +92,15 @@ func TestTooManyFields(t *testing.T) {
 // checkFields fetches a short response, and then path on the same connection.
 func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool) {
 	t.Helper()
-	cfg := fetch.Config{Egress: fetch.Egress{Unrestricted: true}}
+	cfg := fetch.Config{Egress: unrestricted}
 	if transport, isHTTP := s.Client().Transport.(*http.Transport); isHTTP && transport.TLSClientConfig != nil {
 		cfg.RootCAs = transport.TLSClientConfig.RootCAs
 	}
-	c, err := fetch.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c := newClient(t, cfg)
 	lease := budget.New(1 << 30).Lease("a")
 	ask := func(path string) *fetch.Outcome {
-		r := fetch.NewRequest(classify.Standard)
+		r := get(t, s.URL+path)
 		r.Method, r.Memory, r.Policy.BaseDelay = method, lease, 0
-		if r.URL, err = urls.Parse(s.URL + path); err != nil {
-			t.Fatal(err)
-		}
 		return c.Fetch(t.Context(), r, nil)
 	}
 	if out := ask("/"); out.Kind != classify.Success {
@@ -134,35 +127,21 @@ func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool)
 // each piece, and then sends nothing until the client disconnects.
 func scripted(t *testing.T, pieces ...string) (url string, requests *atomic.Int32) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
 	requests = new(atomic.Int32)
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
+	address := serveConns(t, func(conn net.Conn, _ int) {
+		for r := bufio.NewReader(conn); ; {
+			if _, err := http.ReadRequest(r); err != nil {
 				return
 			}
-			go func() { // ends with the connection
-				defer func() { _ = conn.Close() }()
-				for r := bufio.NewReader(conn); ; {
-					if _, err := http.ReadRequest(r); err != nil {
-						return
-					}
-					requests.Add(1)
-					for _, piece := range pieces {
-						if _, err := conn.Write([]byte(piece)); err != nil {
-							return
-						}
-					}
+			requests.Add(1)
+			for _, piece := range pieces {
+				if _, err := io.WriteString(conn, piece); err != nil {
+					return
 				}
-			}()
+			}
 		}
-	}()
-	return "http://" + l.Addr().String() + "/", requests
+	})
+	return "http://" + address + "/", requests
 }
 
 // TestHeadAfterInformational checks that the fields of the final head are counted after
@@ -174,16 +153,9 @@ func TestHeadAfterInformational(t *testing.T) {
 		t.Run(strconv.Quote(early), func(t *testing.T) {
 			t.Parallel()
 			url, requests := scripted(t, early+"HTTP/1.1 200 OK\r\n"+fields) // without the end of the head
-			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
-			r := fetch.NewRequest(classify.Standard)
+			c := newClient(t, fetch.Config{Egress: unrestricted})
+			r := get(t, url)
 			r.HeaderTimeout = 10 * time.Second
-			if r.URL, err = urls.Parse(url); err != nil {
-				t.Fatal(err)
-			}
 			out := c.Fetch(t.Context(), r, nil)
 			if f := out.Failure; f == nil || f.Class != classify.Protocol || f.Reason != "too_many_header_fields" || out.Attempts != 1 || requests.Load() != 1 {
 				t.Errorf("%+v after %d attempts and %d requests, want PROTOCOL, too_many_header_fields after 1", f, out.Attempts, requests.Load())

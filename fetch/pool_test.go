@@ -31,11 +31,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	origin.Start()
 	defer origin.Close()
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, fetch.Config{Egress: unrestricted})
 	for range 2 {
 		together.Add(open)
 		var fetches sync.WaitGroup

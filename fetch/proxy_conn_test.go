@@ -46,7 +46,7 @@ func TestSilentProxy(t *testing.T) {
 				var open atomic.Int64
 				var theirs []net.Conn
 				c, err := fetch.New(fetch.Config{
-					Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots, Proxy: at,
+					Egress: unrestricted, RootCAs: roots, Proxy: at,
 					Dial: func(context.Context, string, string) (net.Conn, error) {
 						ours, its := net.Pipe()
 						theirs = append(theirs, its)
@@ -66,8 +66,7 @@ func TestSilentProxy(t *testing.T) {
 				}
 				const fetches = 20
 				for i := range fetches {
-					r := fetch.NewRequest(classify.Standard)
-					r.URL = mustParse(t, fmt.Sprintf("%s://origin%d.example/", row.target, i))
+					r := get(t, fmt.Sprintf("%s://origin%d.example/", row.target, i))
 					r.TotalTimeout = 100 * time.Millisecond
 					if out := c.Fetch(t.Context(), r, nil); out.Kind != classify.Failed {
 						t.Errorf("%s, want failed", out.Kind)
@@ -127,22 +126,11 @@ func TestProxiedConnectionIsKept(t *testing.T) {
 // socksProxy connects every client to one address, and returns its own address.
 func socksProxy(t *testing.T, target string) string {
 	t.Helper()
-	l := listenOn(t, "127.0.0.1:0", true)
-	go func() {
-		for {
-			here, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go carry(here, target)
-		}
-	}()
-	return l.Addr().String()
+	return serveConns(t, func(here net.Conn, _ int) { carry(here, target) })
 }
 
 // carry is SOCKS 5 as far as a client without a password takes it (RFC 1928).
 func carry(here net.Conn, target string) {
-	defer here.Close()
 	head := make([]byte, 5) // version, command, reserved, type of address, the length of a name
 	_, greeted := io.ReadFull(here, head[:3])
 	_, answered := here.Write([]byte{5, 0})

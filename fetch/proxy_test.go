@@ -124,10 +124,7 @@ func TestProxy(t *testing.T) {
 				_, port, _ := net.SplitHostPort(r.URL.Host)
 				r.URL.Host = net.JoinHostPort(row.host, port)
 				res := w.run(t.Context(), r)
-				var class classify.Class
-				if res.Failure != nil {
-					class = res.Failure.Class
-				}
+				class := classOf(res.Failure)
 				if class != row.class || proxy.carried.Load() != row.carried {
 					t.Errorf("class %s (%+v), %d requests carried, want %s, %d", class, res.Failure, proxy.carried.Load(), row.class, row.carried)
 				}
@@ -168,7 +165,7 @@ func TestProxyAnswers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWire(t)
-			w.client = throughProxy(t, w, fmt.Sprintf("http://127.0.0.1:%d", canned(t, row.answer)), w.origin.CA())
+			w.client = throughProxy(t, w, "http://"+canned(t, row.answer), w.origin.CA())
 			r := w.request("https", "/s/proxied/200")
 			r.Policy.MaxAttempts = 1
 			res := w.run(t.Context(), r)

@@ -2,7 +2,6 @@ package fetch_test
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -10,15 +9,6 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 )
-
-func mustParse(t *testing.T, raw string) *url.URL {
-	t.Helper()
-	u, err := urls.Parse(raw)
-	if err != nil {
-		t.Fatalf("Parse(%q): %v", raw, err)
-	}
-	return u
-}
 
 // TestRedirectedMethod checks every method with every redirect (spec D2).
 func TestRedirectedMethod(t *testing.T) {

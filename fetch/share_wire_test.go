@@ -18,7 +18,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // signingOrigin is an HTTP/1.1 origin that authenticates connections, as NTLM does.
@@ -33,40 +32,12 @@ type signingOrigin struct {
 
 func newSigningOrigin(t *testing.T, answer func(r *http.Request, n int, who string) string) *signingOrigin {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &signingOrigin{T: t, url: "http://" + l.Addr().String(), answer: answer}
-	var serving sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
-	serving.Go(func() {
-		for n := 1; ; n++ {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			open = append(open, conn)
-			mu.Unlock()
-			serving.Go(func() { o.serve(conn, n) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		mu.Lock()
-		for _, conn := range open {
-			_ = conn.Close()
-		}
-		mu.Unlock()
-		serving.Wait()
-	})
+	o := &signingOrigin{T: t, answer: answer}
+	o.url = "http://" + serveConns(t, o.serve)
 	return o
 }
 
 func (o *signingOrigin) serve(conn net.Conn, n int) {
-	defer func() { _ = conn.Close() }()
 	who := "nobody"
 	for in := bufio.NewReader(conn); ; {
 		r, err := http.ReadRequest(in)
@@ -96,25 +67,11 @@ func mailbox(_ *http.Request, n int, who string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 }
 
-func (o *signingOrigin) client() *fetch.Client {
-	o.Helper()
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
-	if err != nil {
-		o.Fatal(err)
-	}
-	o.Cleanup(c.Close)
-	return c
-}
-
 // get returns an INLINE GET of path with a single attempt.
 func (o *signingOrigin) get(path string) *fetch.Request {
 	o.Helper()
-	u, err := urls.Parse(o.url + path)
-	if err != nil {
-		o.Fatal(err)
-	}
-	r := fetch.NewRequest(classify.Standard)
-	r.URL, r.Delivery, r.Policy.MaxAttempts, r.Policy.BaseDelay = u, fetch.Inline, 1, 0
+	r := get(o, o.url+path)
+	r.Delivery, r.Policy.MaxAttempts, r.Policy.BaseDelay = fetch.Inline, 1, 0
 	return r
 }
 
@@ -167,7 +124,7 @@ func TestSignedInConnections(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			o := newSigningOrigin(t, mailbox)
-			c := o.client()
+			c := newClient(t, fetch.Config{Egress: unrestricted})
 			bob, alice := o.get("/mail"), o.get("/mail")
 			row.alice(alice)
 			want := []string{"nobody on 1", "alice on 2", "nobody on 1"}
@@ -197,7 +154,7 @@ func TestSignedInByHops(t *testing.T) {
 		}
 		return mailbox(r, n, who)
 	})
-	c := o.client()
+	c := newClient(t, fetch.Config{Egress: unrestricted})
 	alice := o.get("/moved")
 	alice.Policy.MaxAttempts, alice.Header = 2, http.Header{"Authorization": {"NTLM alice"}}
 	if out := c.Fetch(t.Context(), alice, nil); string(out.InlineBody) != "alice on 4" || out.Exchanges != 4 {
@@ -246,7 +203,7 @@ func TestOfferedConnections(t *testing.T) {
 				}
 				return mailbox(r, n, who)
 			})
-			c := o.client()
+			c := newClient(t, fetch.Config{Egress: unrestricted})
 			offered := o.get("/offer")
 			if row.change != nil {
 				row.change(offered)
@@ -275,7 +232,7 @@ func TestOfferedConnectionThatIsIdle(t *testing.T) {
 		}
 		return mailbox(r, n, who)
 	})
-	c := o.client()
+	c := newClient(t, fetch.Config{Egress: unrestricted})
 	ended := false
 	c.Fetch(t.Context(), o.get("/offer"), func(e fetch.Event) error {
 		if _, ended = e.(fetch.AttemptFinished); ended {
@@ -298,7 +255,7 @@ func TestOffersAtOnce(t *testing.T) {
 	o := newSigningOrigin(t, func(*http.Request, int, string) string {
 		return "HTTP/1.1 401 U\r\nWWW-Authenticate: Negotiate\r\nContent-Length: 0\r\n\r\n"
 	})
-	c := o.client()
+	c := newClient(t, fetch.Config{Egress: unrestricted})
 	var fetches sync.WaitGroup
 	for range 200 {
 		fetches.Go(func() {
@@ -337,11 +294,7 @@ func TestOfferedOverHTTP2(t *testing.T) {
 	defer s.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, fetch.Config{Egress: unrestricted, RootCAs: roots})
 	o := &signingOrigin{T: t, url: s.URL}
 	get := func(path string) string {
 		out := c.Fetch(t.Context(), o.get(path), nil)

@@ -10,9 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // TestSinkThatPanics checks that the exchange ends too. Nothing else would end it, because the
@@ -21,20 +19,15 @@ func TestSinkThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var gone atomic.Bool
-		c, err := fetch.New(fetch.Config{
-			Egress: fetch.Egress{Unrestricted: true},
+		c := newClient(t, fetch.Config{
+			Egress: unrestricted,
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				ours, its := net.Pipe()
 				go halfAnswer(its)
 				return &closing{Conn: ours, closed: func() { gone.Store(true) }}, nil
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		r := fetch.NewRequest(classify.Standard)
-		r.URL, _ = urls.Parse("http://example.com/")
+		r := get(t, "http://example.com/")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		func() {

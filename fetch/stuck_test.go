@@ -15,7 +15,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // TestOriginThatStopsReading uses an HTTP/2 origin that opens its window for the request and then
@@ -25,8 +24,8 @@ func TestOriginThatStopsReading(t *testing.T) {
 	t.Parallel()
 	certificate, roots := selfSigned(t)
 	given := make(chan struct{})
-	c, err := fetch.New(fetch.Config{
-		Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots,
+	c := newClient(t, fetch.Config{
+		Egress: unrestricted, RootCAs: roots,
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			ours, its := net.Pipe()
 			go deafOrigin(tls.Server(its, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"},
@@ -34,12 +33,7 @@ func TestOriginThatStopsReading(t *testing.T) {
 			return &closing{Conn: ours, closed: sync.OnceFunc(func() { close(given) })}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	r := fetch.NewRequest(classify.Standard)
-	r.URL, _ = urls.Parse("https://example.com/")
+	r := get(t, "https://example.com/")
 	r.Method, r.Body = "PUT", make([]byte, 1<<20)
 	r.Policy.MaxAttempts = 1
 	r.HeaderTimeout = time.Second

@@ -14,7 +14,6 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
-	"fetchd/fetch/urls"
 )
 
 // surplus is what the origin sends behind an answer.
@@ -45,39 +44,17 @@ type surplusRig struct {
 // newSurplusRig starts an origin. It ends with the test.
 func newSurplusRig(t *testing.T, answer, honest string, never ...string) *surplusRig {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &surplusRig{T: t, lines: new(bytes.Buffer), url: "http://" + l.Addr().String(), answer: answer, honest: honest, chunk: make(chan struct{})}
-	var served sync.WaitGroup
-	served.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			r.mu.Lock()
-			r.accepted++
-			r.mu.Unlock()
-			served.Go(func() { r.serve(conn) })
-		}
-	})
+	r := &surplusRig{T: t, lines: new(bytes.Buffer), answer: answer, honest: honest, chunk: make(chan struct{})}
+	r.url = "http://" + serveConns(t, r.serve)
 	logger := slog.New(slog.NewTextHandler(r.lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	r.client, err = fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, NeverReuse: never, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.client.Close()
-		_ = l.Close()
-		served.Wait()
-	})
+	r.client = newClient(t, fetch.Config{Egress: unrestricted, NeverReuse: never, Logger: logger})
 	return r
 }
 
-func (r *surplusRig) serve(conn net.Conn) {
-	defer conn.Close()
+func (r *surplusRig) serve(conn net.Conn, n int) {
+	r.mu.Lock()
+	r.accepted = n
+	r.mu.Unlock()
 	in := bufio.NewReader(conn)
 	for {
 		req, err := http.ReadRequest(in)
@@ -122,11 +99,7 @@ func (r *surplusRig) serve(conn net.Conn) {
 // request returns a request that is retried without delay.
 func (r *surplusRig) request(path string) *fetch.Request {
 	r.Helper()
-	req := fetch.NewRequest(classify.Standard)
-	var err error
-	if req.URL, err = urls.Parse(r.url + path); err != nil {
-		r.Fatal(err)
-	}
+	req := get(r, r.url+path)
 	req.Policy.BaseDelay, req.Delivery, req.Events = 0, fetch.Inline, fetch.All
 	return req
 }

@@ -68,10 +68,7 @@ func TestTLSDetails(t *testing.T) {
 					r := w.request(row.listener, "/s/details/200")
 					r.Policy.MaxAttempts, r.TLSDetails = 1, row.wanted
 					res := w.run(t.Context(), r)
-					var class classify.Class
-					if res.Failure != nil {
-						class = res.Failure.Class
-					}
+					class := classOf(res.Failure)
 					if x := res.Hops[0].Exchange; class != row.class || x.Reused != (n > 0 && class == 0) {
 						t.Fatalf("class %s (%+v), reused %t, want %s", class, res.Failure, x.Reused, row.class)
 					}

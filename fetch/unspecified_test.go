@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"testing"
 
-	"fetchd/classify"
 	"fetchd/fetch"
 )
 
@@ -46,13 +45,8 @@ func TestUnspecifiedTargets(t *testing.T) {
 			if row.own {
 				e.Own = []netip.AddrPort{at}
 			}
-			c, err := fetch.New(fetch.Config{Egress: e})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
-			r := fetch.NewRequest(classify.Standard)
-			r.URL = mustParse(t, "http://"+net.JoinHostPort(row.host, strconv.Itoa(int(at.Port())))+"/")
+			c := newClient(t, fetch.Config{Egress: e})
+			r := get(t, "http://"+net.JoinHostPort(row.host, strconv.Itoa(int(at.Port())))+"/")
 			var reason string
 			if out := c.Fetch(t.Context(), r, nil); out.Failure != nil {
 				reason = out.Failure.Reason

@@ -2,12 +2,14 @@ package fetch_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,15 +46,85 @@ func newWire(t *testing.T) *wire {
 			t.Error(err)
 		}
 	})
-	c, err := fetch.New(fetch.Config{
+	c := newClient(t, fetch.Config{
 		RootCAs: o.CA(),
 		Egress:  fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports(t, o)},
 	})
+	return &wire{T: t, origin: o, client: c}
+}
+
+// newClient returns a client that is closed at the end of the test.
+func newClient(t testing.TB, cfg fetch.Config) *fetch.Client {
+	t.Helper()
+	c, err := fetch.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return &wire{T: t, origin: o, client: c}
+	return c
+}
+
+// unrestricted lets a client reach every target.
+var unrestricted = fetch.Egress{Unrestricted: true}
+
+// get returns a GET of a URL.
+func get(t testing.TB, raw string) *fetch.Request {
+	t.Helper()
+	r := fetch.NewRequest(classify.Standard)
+	r.URL = mustParse(t, raw)
+	return r
+}
+
+func mustParse(t testing.TB, raw string) *url.URL {
+	t.Helper()
+	u, err := urls.Parse(raw)
+	if err != nil {
+		t.Fatalf("Parse(%q): %v", raw, err)
+	}
+	return u
+}
+
+// classOf returns the class of a failure, and none without one.
+func classOf(f *fetch.Failure) classify.Class {
+	if f == nil {
+		return classify.NoClass
+	}
+	return f.Class
+}
+
+// serveConns calls serve for each connection to a port, with its number. It returns the address of the port.
+// The connections are closed after serve, and at the end of the test.
+func serveConns(t *testing.T, serve func(conn net.Conn, n int)) string {
+	t.Helper()
+	l := listenOn(t, "127.0.0.1:0", true)
+	var serving sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	serving.Go(func() {
+		for n := 1; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+			serving.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serve(conn, n)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		serving.Wait()
+	})
+	return l.Addr().String()
 }
 
 var listeners = []string{"http", "https", "https1", "h2fault", "tls-expired", "tls-wrong-name", "tls-unknown-ca",
@@ -76,12 +148,8 @@ func ports(t *testing.T, o *origin.Origin) []uint16 {
 // request returns a GET of path on a listener that is retried without delay.
 func (w *wire) request(listener, path string) *fetch.Request {
 	w.Helper()
-	u, err := urls.Parse(w.origin.URL(listener, path))
-	if err != nil {
-		w.Fatal(err)
-	}
-	r := fetch.NewRequest(classify.Standard)
-	r.URL, r.Policy.BaseDelay = u, 0
+	r := get(w, w.origin.URL(listener, path))
+	r.Policy.BaseDelay = 0
 	if parts := strings.Split(path, "/"); len(parts) > 2 {
 		w.key = parts[2]
 	}
