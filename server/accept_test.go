@@ -94,54 +94,6 @@ func TestAcceptsLimits(t *testing.T) {
 	}
 }
 
-// TestPostIsSentOnce sends a POST without a key (S2). It is accepted, but not repeated.
-func TestPostIsSentOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	for _, row := range []struct {
-		name, script string
-		change       func(*pb.FetchRequest)
-		kind         pb.OutcomeKind
-		sent         int
-	}{
-		{"success", "200", nil, pb.OutcomeKind_OUTCOME_KIND_SUCCESS, 1},
-		{"failure", "503", nil, pb.OutcomeKind_OUTCOME_KIND_FAILED, 1},
-		{"key alone", "503", retry(&pb.RetryPolicy{IdempotencyKey: "k"}), pb.OutcomeKind_OUTCOME_KIND_FAILED, 1},
-		{"key and allowed", "503/200", retry(&pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true, BaseDelay: seconds(0)}), pb.OutcomeKind_OUTCOME_KIND_SUCCESS, 2},
-	} {
-		for _, method := range []string{"POST", "PATCH"} {
-			t.Run(method+" "+row.name, func(t *testing.T) {
-				r := r.in(t)
-				k := strings.ReplaceAll(method+row.name, " ", "-")
-				in := r.request("/s/" + k + "/" + row.script)
-				in.Method, in.Body = method, []byte("body")
-				if row.change != nil {
-					row.change(in)
-				}
-				out := r.mustUnary(in).GetOutcome()
-				if out.GetKind() != row.kind {
-					t.Errorf("kind %s, want %s", out.GetKind(), row.kind)
-				}
-				if row.kind == pb.OutcomeKind_OUTCOME_KIND_FAILED {
-					wantClass(t, out, pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT, 1)
-					if out.GetError().GetRetryable() {
-						t.Error("retryable, though repeating could repeat an effect")
-					}
-				}
-				got := r.Origin.Requests(k)
-				if len(got) != row.sent {
-					t.Fatalf("the origin saw %d requests, want %d", len(got), row.sent)
-				}
-				for _, seen := range got {
-					if key := seen.Header.Get("Idempotency-Key"); key != in.GetRetryPolicy().GetIdempotencyKey() || key != out.GetIdempotencyKey() {
-						t.Errorf("Idempotency-Key %q, outcome %q, want %q", key, out.GetIdempotencyKey(), in.GetRetryPolicy().GetIdempotencyKey())
-					}
-				}
-			})
-		}
-	}
-}
-
 // TestNonIdempotentRetriesForbidden changes the setting while the service runs. A key without
 // allow_non_idempotent is accepted, because nothing is repeated because of it.
 func TestNonIdempotentRetriesForbidden(t *testing.T) {

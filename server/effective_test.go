@@ -216,3 +216,32 @@ func TestInlineIsClamped(t *testing.T) {
 		t.Errorf("class %v, want BODY_TOO_LARGE", c)
 	}
 }
+
+// TestEffectiveRecovery checks the recovery that the first event reports.
+func TestEffectiveRecovery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name   string
+		change func(*pb.FetchRequest)
+		want   pb.BodyRecovery
+	}{
+		{"unset", func(*pb.FetchRequest) {}, pb.BodyRecovery_BODY_RECOVERY_RESUME},
+		{"none", func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"restart", func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART }, pb.BodyRecovery_BODY_RECOVERY_RESTART},
+		{"of a PUT", func(in *pb.FetchRequest) { in.Method = "PUT" }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"of a digest", func(in *pb.FetchRequest) { in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"of a range", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "range", Value: "bytes=0-1"}} }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
+			in := r.request("/s/k/200")
+			in.BodyPolicy = new(pb.BodyPolicy)
+			row.change(in)
+			admitted := r.mustFetch(in).events[0].GetAdmitted()
+			if got := admitted.GetEffectiveRequest().GetBodyPolicy().GetRecovery(); got != row.want || len(admitted.GetClampedFields()) != 0 {
+				t.Errorf("%s, clamped %q; want %s, none", got, admitted.GetClampedFields(), row.want)
+			}
+		})
+	}
+}

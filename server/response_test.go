@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"net/http"
 	"slices"
 	"testing"
@@ -113,46 +112,6 @@ func TestAddedHeaders(t *testing.T) {
 	}
 }
 
-// TestErrorBody checks that the outcome has the start of a body that is not delivered, and that no
-// chunk is sent.
-func TestErrorBody(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	limit := func(n int32) func(*pb.FetchRequest) {
-		return func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{ErrorBodyBytes: &n} }
-	}
-	for i, row := range []struct {
-		name, script string
-		change       func(*pb.FetchRequest)
-		want         int64
-	}{
-		{"whole", "404:size=100", nil, 100},
-		{"default limit", "404:size=20000", nil, 16 << 10},
-		{"own limit", "404:size=100", limit(7), 7},
-		{"largest limit", "404:size=70000", limit(64 << 10), 64 << 10},
-		{"none wanted", "404:size=100", limit(0), 0},
-		{"of the last attempt", "503:size=9/503:size=8/503:size=7", nil, 7},
-		{"redirect not followed", "300:size=50", nil, 50},
-		{"success has none", "200:size=50", nil, 0},
-		{"coded", "404:size=100,coding=gzip", nil, 100},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := r.in(t)
-			in := r.request("/s/" + key(i) + "/" + row.script)
-			if row.change != nil {
-				row.change(in)
-			}
-			a := r.mustFetch(in)
-			if want := r.Origin.Body(row.want); !bytes.Equal(a.outcome.GetErrorBody(), want) {
-				t.Errorf("error_body of %d bytes, want the first %d of the origin's", len(a.outcome.GetErrorBody()), row.want)
-			}
-			if slices.Contains(a.order, "body_chunk") != (row.name == "success has none") {
-				t.Errorf("events %q", a.order)
-			}
-		})
-	}
-}
-
 // TestFetchIDs checks that a fetch has the same id everywhere, and that each fetch has its own.
 func TestFetchIDs(t *testing.T) {
 	t.Parallel()
@@ -189,20 +148,5 @@ func TestFetchIDs(t *testing.T) {
 				t.Errorf("label sent as %s", name)
 			}
 		}
-	}
-}
-
-// TestHoldBackBudget checks that the event reports the hold-back that applies.
-func TestHoldBackBudget(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(c *server.Config) { c.MemoryBudget = 1 << 20 })
-	in := r.request("/s/k/200:size=100000")
-	a := r.mustFetch(in)
-	// A sixteenth of three quarters, less what else the fetch holds.
-	if got := a.events[slices.Index(a.order, "response_started")].GetResponseStarted().GetHoldBackBytes(); got > 48<<10 || got < 40<<10 {
-		t.Errorf("hold-back %d, want a share of the budget, a little less than %d", got, 48<<10)
-	}
-	if !bytes.Equal(a.body, r.Origin.Body(100000)) {
-		t.Errorf("got %d bytes, want the 100000 of the origin", len(a.body))
 	}
 }

@@ -150,24 +150,6 @@ func TestWebFetchStreams(t *testing.T) {
 	})
 }
 
-// TestWebUnary checks that the answer has the outcome with the body inline.
-func TestWebUnary(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	resp := r.post(t.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/503/200:size=900000")))
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := new(pb.FetchUnaryResponse)
-	if err := protojson.Unmarshal(raw, out); err != nil {
-		t.Fatalf("%s: %v", resp.Status, err)
-	}
-	if got := out.GetOutcome().GetInlineBody(); resp.StatusCode != 200 || !bytes.Equal(got, r.Origin.Body(900_000)) || len(out.GetAttempts()) != 2 {
-		t.Errorf("%s, %d bytes, %d attempts; want 200, 900000, 2", resp.Status, len(got), len(out.GetAttempts()))
-	}
-}
-
 // TestWebRefuses sends requests that start no fetch.
 func TestWebRefuses(t *testing.T) {
 	t.Parallel()
