@@ -16,7 +16,6 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
-	"fetchd/stores"
 	"fetchd/warc"
 )
 
@@ -24,16 +23,10 @@ import (
 // of the tests may not use others.
 func withArchives(t *testing.T, dir string) func(*server.Config) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "stores.yaml")
-	must(t, os.WriteFile(file, []byte(`stores:
-  pages: {url: "warc+file://`+dir+`/pages"}
+	return withStoresOf(t, `  pages: {url: "warc+file://`+dir+`/pages"}
   others: {url: "warc+file://`+dir+`/others", callers: [somebody]}
   bodies: {url: "file://`+dir+`/bodies"}
-`), 0o600))
-	set, err := stores.ReadFile(file, new(stores.Set))
-	must(t, err)
-	t.Cleanup(func() { must(t, set.Close(t.Context())) })
-	return func(c *server.Config) { c.Stores = set }
+`)
 }
 
 func recorded(in *pb.FetchRequest, store string) *pb.FetchRequest {
@@ -52,19 +45,12 @@ func TestRecords(t *testing.T) {
 	want := []string{
 		"request 1 1 GET", "response 1 1 503", "request 2 1 GET", "response 2 1 302", "request 2 2 GET", "response 2 2 200",
 	}
-	for name, call := range map[string]func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome{
-		"Fetch": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome {
-			return r.mustFetch(in).outcome
-		},
-		"FetchUnary": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome {
-			return r.mustUnary(in).GetOutcome()
-		},
-	} {
+	for name, fetch := range methods {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := r.in(t)
-			in := recorded(r.request("/s/"+name+"/"+strings.ReplaceAll(script, "%2Fk%2F", "%2F"+name+"%2F")), "pages")
-			o := call(r, in)
+			key := strings.ReplaceAll(name, " ", "-")
+			o := fetch(r, recorded(r.request("/s/"+key+"/"+strings.ReplaceAll(script, "%2Fk%2F", "%2F"+key+"%2F")), "pages"))
 			var got []string
 			for _, record := range o.GetRecords() {
 				h, block := readRecord(t, filepath.Join(dir, "pages"), record)

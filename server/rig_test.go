@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -153,6 +154,24 @@ func (r *rig) mustUnary(in *pb.FetchRequest) *pb.FetchUnaryResponse {
 		r.Fatalf("FetchUnary(%s) = %v, want OK", in.GetUrl(), err)
 	}
 	return out
+}
+
+// methods run a fetch through each method of each API.
+var methods = map[string]func(*rig, *pb.FetchRequest) *pb.FetchOutcome{
+	"Fetch":      func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome { return r.mustFetch(in).outcome },
+	"FetchUnary": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome { return r.mustUnary(in).GetOutcome() },
+	"FetchMany": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome {
+		m := r.many(r.Context())
+		m.start(&pb.Task{Tag: "t", Request: in})
+		m.finish("t")
+		return m.outcomes["t"][0]
+	},
+	"HTTP": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome { return r.fetchWeb(r.Context(), in).outcome },
+	"HTTP unary": func(r *rig, in *pb.FetchRequest) *pb.FetchOutcome {
+		out := new(pb.FetchUnaryResponse)
+		must(r, protojson.Unmarshal([]byte(r.text(r.post(r.Context(), "/v1/fetch:unary", r.json(in)))), out))
+		return out.GetOutcome()
+	},
 }
 
 // mustStream starts a Fetch.

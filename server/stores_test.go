@@ -2,9 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"errors"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +9,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
@@ -20,21 +16,26 @@ import (
 	"fetchd/stores"
 )
 
-// withStores configures the stores open, small and others in dir. The caller of the tests may not
-// use others.
-func withStores(t *testing.T, dir string) func(*server.Config) {
+// withStoresOf configures the stores of a settings file.
+func withStoresOf(t *testing.T, text string) func(*server.Config) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stores.yaml")
-	must(t, os.WriteFile(file, []byte(`stores:
-  open: {url: "file://`+dir+`/open", prefix: p}
-  small: {url: "file://`+dir+`/small", max-object-bytes: 1000}
-  others: {url: "file://`+dir+`/others", callers: [somebody]}
-  bucket: {url: "s3://bucket?region=eu-central-1&endpoint=http://127.0.0.1:1", access-key-id: a, secret-access-key: b}
-`), 0o600))
+	must(t, os.WriteFile(file, []byte("stores:\n"+text), 0o600))
 	set, err := stores.ReadFile(file, new(stores.Set))
 	must(t, err)
 	t.Cleanup(func() { must(t, set.Close(t.Context())) })
 	return func(c *server.Config) { c.Stores = set }
+}
+
+// withStores configures the stores open, small and others in dir. The caller of the tests may not
+// use others.
+func withStores(t *testing.T, dir string) func(*server.Config) {
+	t.Helper()
+	return withStoresOf(t, `  open: {url: "file://`+dir+`/open", prefix: p}
+  small: {url: "file://`+dir+`/small", max-object-bytes: 1000}
+  others: {url: "file://`+dir+`/others", callers: [somebody]}
+  bucket: {url: "s3://bucket?region=eu-central-1&endpoint=http://127.0.0.1:1", access-key-id: a, secret-access-key: b}
+`)
 }
 
 func toStore(in *pb.FetchRequest, store, key string) *pb.FetchRequest {
@@ -62,49 +63,23 @@ func TestStore(t *testing.T) {
 		}
 	}
 	path := "/s/k/200:size=3145728"
-	t.Run("Fetch", func(t *testing.T) {
+	for name, fetch := range methods {
+		t.Run(name, func(t *testing.T) {
+			key := strings.ReplaceAll(name, " ", "-")
+			check(t, key, fetch(r.in(t), toStore(r.request(path), "open", key)))
+		})
+	}
+	t.Run("without a key", func(t *testing.T) {
 		r := r.in(t)
 		a := r.mustFetch(toStore(r.request(path), "open", ""))
 		check(t, "sha256/DIGEST", a.outcome)
 		if len(a.body) > 0 {
 			t.Errorf("%d bytes came in chunks too", len(a.body))
 		}
-	})
-	t.Run("FetchUnary", func(t *testing.T) {
-		r := r.in(t)
-		m := r.mustUnary(toStore(r.request(path), "open", "a/b"))
-		check(t, "a/b", m.GetOutcome())
-		p := m.GetEffectiveRequest().GetBodyPolicy()
+		p := r.mustUnary(toStore(r.request(path), "open", "a/b")).GetEffectiveRequest().GetBodyPolicy()
 		if p.GetStore() != "open" || p.GetKey() != "a/b" || p.GetRecovery() != pb.BodyRecovery_BODY_RECOVERY_RESTART {
 			t.Errorf("effective policy %v", p)
 		}
-	})
-	t.Run("FetchMany", func(t *testing.T) {
-		r := r.in(t)
-		stream, err := r.Client.FetchMany(t.Context())
-		must(t, err)
-		must(t, stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "t", Request: toStore(r.request(path), "open", "many")}}}))
-		must(t, stream.CloseSend())
-		m, err := stream.Recv()
-		must(t, err)
-		check(t, "many", m.GetResponses()[0].GetResponse().GetOutcome())
-		if err := drain[pb.FetchManyResponse](stream); !errors.Is(err, io.EOF) {
-			t.Error(err)
-		}
-	})
-	t.Run("HTTP", func(t *testing.T) {
-		r := r.in(t)
-		raw, err := protojson.Marshal(toStore(r.request(path), "open", "http"))
-		must(t, err)
-		resp, err := r.HTTPClient.Post(r.URL+"/v1/fetch:unary", "application/json", bytes.NewReader(raw))
-		must(t, err)
-		defer resp.Body.Close()
-		var text bytes.Buffer
-		_, err = text.ReadFrom(resp.Body)
-		must(t, err)
-		m := new(pb.FetchUnaryResponse)
-		must(t, protojson.Unmarshal(text.Bytes(), m))
-		check(t, "http", m.GetOutcome())
 	})
 	t.Run("too large for the store", func(t *testing.T) {
 		r := r.in(t)
@@ -126,15 +101,8 @@ func TestStore(t *testing.T) {
 	})
 	t.Run("over raw", func(t *testing.T) {
 		r := r.in(t)
-		in, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/v1/raw?url="+r.Origin.URL("http", path), nil)
-		must(t, err)
-		in.Header.Set("Fetchd-Request", `{"body_policy":{"delivery":"BODY_DELIVERY_STORE","store":"open"}}`)
-		resp, err := r.HTTPClient.Do(in)
-		must(t, err)
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("status %d, want 400", resp.StatusCode)
-		}
+		resp := r.rawCall(t.Context(), "GET", path, sets("Fetchd-Request", `{"body_policy":{"delivery":"BODY_DELIVERY_STORE","store":"open"}}`))
+		r.wantStatus(resp, 400, codes.InvalidArgument, "delivery")
 	})
 }
 
