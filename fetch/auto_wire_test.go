@@ -101,28 +101,6 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestAutoEvents checks that the levels Attempts and All have ResponseStarted, wherever the body is.
-func TestAutoEvents(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	for _, row := range []struct {
-		level fetch.Level
-		want  string
-	}{
-		{fetch.OutcomeOnly, "[]"},
-		{fetch.Ends, "[finished]"},
-		{fetch.Attempts, "[started response finished]"},
-		{fetch.All, "[started response finished]"},
-	} {
-		r := w.request("http", fmt.Sprintf("/s/k%d/200:size=100", row.level))
-		r.Delivery, r.Events = fetch.Auto, row.level
-		res := w.fetch(r)
-		if got := fmt.Sprint(res.order); got != row.want || len(res.InlineBody) != 100 {
-			t.Errorf("level %d: events %s and %d bytes in the outcome, want %s and 100", row.level, got, len(res.InlineBody), row.want)
-		}
-	}
-}
-
 // TestAutoWithLittleMemory checks that a body that exceeds what was granted of the hold-back is
 // streamed.
 func TestAutoWithLittleMemory(t *testing.T) {

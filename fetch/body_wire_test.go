@@ -257,7 +257,7 @@ func TestAcceptEncoding(t *testing.T) {
 }
 
 // TestLastResponseIsKept checks that the last response and the start of its body are kept however
-// the fetch ends (I5).
+// the fetch ends (I5), and that the final URL is that of the response (D5).
 func TestLastResponseIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -270,9 +270,9 @@ func TestLastResponseIsKept(t *testing.T) {
 	if len(res.body) > 0 {
 		t.Errorf("%d bytes of a failed response came as chunks", len(res.body))
 	}
-	broken := w.fetch(w.request("http", "/s/k2/503:body=first/reset:at=before-head"))
+	broken := w.run(t.Context(), w.request("http", "/s/k2/302:to=%2Fs%2Fk3%2F503:body=first/reset:at=before-head"))
 	if broken.Failure.Class != classify.ConnectionReset || broken.Response.StatusCode != 503 ||
-		broken.ResponseAttempt != 1 || string(broken.ErrorBody) != "first" {
+		broken.ResponseAttempt != 1 || string(broken.ErrorBody) != "first" || !strings.HasSuffix(broken.FinalURL, "/s/k3/503:body=first") {
 		t.Errorf("%+v, response %+v of attempt %d, %q", broken.Failure, broken.Response, broken.ResponseAttempt, broken.ErrorBody)
 	}
 }

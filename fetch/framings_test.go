@@ -1,7 +1,6 @@
 package fetch_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -103,36 +102,6 @@ func TestFramings(t *testing.T) {
 	}
 }
 
-// TestHTTP2Faults sends stream and connection errors of every code.
-func TestHTTP2Faults(t *testing.T) {
-	t.Parallel()
-	// For a refused stream (0x7) see TestConnectionClosed.
-	breach := map[int]bool{0x1: true, 0x3: true, 0x5: true, 0x6: true, 0x9: true, 0xc: true, 0xd: true}
-	for code := range 14 {
-		if code == 0x7 {
-			continue
-		}
-		t.Run(fmt.Sprintf("RST_STREAM %#x", code), func(t *testing.T) {
-			t.Parallel()
-			want := classify.ConnectionReset
-			if breach[code] {
-				want = classify.Protocol
-			}
-			wantClass(t, fmt.Sprintf("/s/k/h2-rst:code=%d,at=before-head", code), want)
-		})
-		t.Run(fmt.Sprintf("RST_STREAM %#x in the body", code), func(t *testing.T) {
-			t.Parallel()
-			wantClass(t, fmt.Sprintf("/s/k/h2-rst:code=%d,at=in-body,after=10", code), classify.BodyInterrupted)
-		})
-	}
-	for _, fault := range []string{"stream0", "settings", "hpack"} {
-		t.Run("bad frame "+fault, func(t *testing.T) {
-			t.Parallel()
-			wantClass(t, "/s/k/h2-bad-frame:fault="+fault, classify.Protocol)
-		})
-	}
-}
-
 // TestInformationalHTTP2 has sixteen 1xx responses come over HTTP/2, and one more.
 func TestInformationalHTTP2(t *testing.T) {
 	t.Parallel()
@@ -145,21 +114,5 @@ func TestInformationalHTTP2(t *testing.T) {
 	r.Policy.MaxAttempts = 1
 	if f := w.run(t.Context(), r).Failure; f == nil || f.Class != classify.Protocol || f.Reason != "too_many_informational_responses" {
 		t.Errorf("17: %+v, want protocol, too_many_informational_responses", f)
-	}
-}
-
-// TestOversizeFrame checks the class of an error that net/http reports only as a text (decision 6).
-func TestOversizeFrame(t *testing.T) {
-	t.Parallel()
-	wantClass(t, "/s/k/h2-bad-frame:fault=oversize", classify.ConnectionReset)
-}
-
-func wantClass(t *testing.T, path string, want classify.Class) {
-	t.Helper()
-	w := newWire(t)
-	r := w.request("h2fault", path)
-	r.Policy.MaxAttempts = 1
-	if res := w.run(t.Context(), r); res.Failure == nil || res.Failure.Class != want {
-		t.Errorf("%+v, want %s", res.Failure, want)
 	}
 }

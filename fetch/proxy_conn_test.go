@@ -94,35 +94,6 @@ func fallSilent(conn net.Conn, says string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// TestProxiedConnectionIsKept checks that a connection through a proxy is used again after the
-// exchange that made it.
-func TestProxiedConnectionIsKept(t *testing.T) {
-	t.Parallel()
-	for _, scheme := range []string{"http", "https", "socks5"} {
-		for _, listener := range []string{"http", "https1", "https"} {
-			t.Run(listener+" by "+scheme, func(t *testing.T) {
-				t.Parallel()
-				w := newWire(t)
-				if scheme == "socks5" {
-					w.client = throughProxy(t, w, "socks5://"+socksProxy(t, w.origin.Addr(listener)), w.origin.CA())
-				} else {
-					w.client = (&connectProxy{target: w.origin.Addr(listener)}).serve(t, w, scheme)
-				}
-				for n := range 3 {
-					r := w.request(listener, "/s/kept/200:size=100")
-					_, port, _ := net.SplitHostPort(r.URL.Host)
-					r.URL.Host = net.JoinHostPort("localhost", port)
-					res := w.run(t.Context(), r)
-					x := res.Hops[0].Exchange
-					if res.Kind != classify.Success || x.Reused != (n > 0) || x.RemoteAddress != "" {
-						t.Errorf("fetch %d: %s (%+v), reused %t, peer %q, want success, %t, none", n, res.Kind, res.Failure, x.Reused, x.RemoteAddress, n > 0)
-					}
-				}
-			})
-		}
-	}
-}
-
 // socksProxy connects every client to one address, and returns its own address.
 func socksProxy(t *testing.T, target string) string {
 	t.Helper()

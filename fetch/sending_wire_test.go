@@ -3,7 +3,6 @@ package fetch_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 
@@ -185,26 +184,31 @@ func TestUnrepeatableTogether(t *testing.T) {
 	}
 }
 
-// TestEventOrder is that of spec §10, at each level.
+// TestEventOrder is that of spec §10, at each level, for a body in chunks and for one in the outcome.
 func TestEventOrder(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name  string
-		level fetch.Level
-		want  []string
+		name     string
+		level    fetch.Level
+		delivery fetch.Delivery
+		want     string
 	}{
-		{"OUTCOME", fetch.OutcomeOnly, []string{"response", "chunk"}},
-		{"ATTEMPTS", fetch.Attempts, []string{"started", "response", "finished", "started", "response", "chunk", "finished"}},
-		{"ALL", fetch.All, []string{"started", "redirect", "response", "finished", "started", "redirect", "response", "chunk", "finished"}},
+		{"OUTCOME", fetch.OutcomeOnly, fetch.Stream, "[response chunk]"},
+		{"ATTEMPTS", fetch.Attempts, fetch.Stream, "[started response finished started response chunk finished]"},
+		{"ALL", fetch.All, fetch.Stream, "[started redirect response finished started redirect response chunk finished]"},
+		{"OUTCOME, AUTO", fetch.OutcomeOnly, fetch.Auto, "[]"},
+		{"ends, AUTO", fetch.Ends, fetch.Auto, "[finished finished]"},
+		{"ATTEMPTS, AUTO", fetch.Attempts, fetch.Auto, "[started response finished started response finished]"},
+		{"ALL, AUTO", fetch.All, fetch.Auto, "[started redirect response finished started redirect response finished]"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWire(t)
 			r := w.request("http", "/r/k/302/1/503/200:size=100")
-			r.Events = row.level
+			r.Events, r.Delivery = row.level, row.delivery
 			res := w.fetch(r)
-			if !slices.Equal(res.order, row.want) {
-				t.Errorf("got  %v\nwant %v", res.order, row.want)
+			if got := fmt.Sprint(res.order); got != row.want || len(res.body)+len(res.InlineBody) != 100 {
+				t.Errorf("%s and %d bytes, want %s and 100", got, len(res.body)+len(res.InlineBody), row.want)
 			}
 			if res.Hops[0].Header != nil || (res.redirected != nil) != (row.level == fetch.All) {
 				t.Errorf("headers of a hop: %v in the outcome, %v in RedirectFollowed", res.Hops[0].Header, res.redirected)

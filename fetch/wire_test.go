@@ -334,6 +334,7 @@ func TestErrorClasses(t *testing.T) {
 		{"h2 goaway with an error", "h2fault", "/s/k36/h2-goaway:code=2,last=0", classify.ConnectionReset, classify.PhaseProcessing, 3, -1, nil},
 		{"h2 goaway always", "h2fault", "/s/k37/h2-goaway-forever", classify.ConnectionReset, 255, 3, -1, nil},
 		{"h2 huge head", "h2fault", "/s/k38/h2-huge-head:size=100000", classify.Protocol, classify.PhaseProcessing, 1, -1, nil},
+		{"h2 frame that is too long, an error without a type (decision 6)", "h2fault", "/s/k40/h2-bad-frame:fault=oversize", classify.ConnectionReset, 255, 3, -1, nil},
 		{"h2 bad frame", "h2fault", "/s/k39/h2-bad-frame", classify.Protocol, 255, 1, -1, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -347,8 +348,9 @@ func TestErrorClasses(t *testing.T) {
 			if res.Failure == nil {
 				t.Fatalf("kind %s, want class %s", res.Kind, row.class)
 			}
-			if res.Failure.Class != row.class {
-				t.Errorf("class %s (%s), want %s", res.Failure.Class, res.Failure.Reason, row.class)
+			reason := map[string]string{"tls-expired": "certificate_expired", "tls-wrong-name": "certificate_wrong_name", "tls-unknown-ca": "certificate_unknown_authority"}[row.listener]
+			if f := res.Failure; f.Class != row.class || (reason != "" || f.Class == classify.ConnectRefused) && f.Reason != reason {
+				t.Errorf("class %s (%s), want %s (%s)", f.Class, f.Reason, row.class, reason)
 			}
 			if int(row.phase) < 200 && res.Failure.Phase != row.phase {
 				t.Errorf("phase %s, want %s", res.Failure.Phase, row.phase)
@@ -391,25 +393,6 @@ func TestClientCertificateWanted(t *testing.T) {
 			}
 			if n := len(w.origin.Requests("mtls")); n != 0 {
 				t.Errorf("the origin saw %d requests, want none", n)
-			}
-		})
-	}
-}
-
-// TestReasons checks the reasons, which give an operator the finer cause.
-func TestReasons(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ listener, reason string }{
-		{"tls-expired", "certificate_expired"},
-		{"tls-wrong-name", "certificate_wrong_name"},
-		{"tls-unknown-ca", "certificate_unknown_authority"},
-		{"refused", ""},
-	} {
-		t.Run(row.listener, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			if res := w.run(t.Context(), w.request(row.listener, "/")); res.Failure.Reason != row.reason {
-				t.Errorf("reason %q, want %q", res.Failure.Reason, row.reason)
 			}
 		})
 	}
