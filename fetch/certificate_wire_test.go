@@ -2,9 +2,18 @@ package fetch_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +23,10 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/internal/budget"
+	"fetchd/test/wait"
 )
 
 // certified is an origin with TLS at example.com:443. It answers with "shown" or
@@ -251,4 +263,196 @@ func TestSetOriginsWithProxy(t *testing.T) {
 	if err := c.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": {}}); !strings.Contains(fmt.Sprint(err), "Proxy") {
 		t.Errorf("SetOrigins = %v, want an error about the proxy", err)
 	}
+}
+
+// presented returns what package fetch should say about the certificate of a listener.
+func (w *wire) presented(listener string) fetch.Certificate {
+	w.Helper()
+	var certificate fetch.Certificate
+	config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
+		c := state.PeerCertificates[0]
+		digest := sha256.Sum256(c.Raw)
+		certificate = fetch.Certificate{Subject: c.Subject.String(), Issuer: c.Issuer.String(), NotAfter: c.NotAfter, SHA256: hex.EncodeToString(digest[:])}
+		return nil
+	}}
+	conn, err := tls.Dial("tcp", w.origin.Addr(listener), config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	_ = conn.Close()
+	if certificate.Subject == "" || certificate.Issuer == "" {
+		w.Fatalf("%+v: want a certificate with names", certificate)
+	}
+	return certificate
+}
+
+// TestTLSDetails checks what a hop says about its TLS handshake: on request, and always if the
+// certificate was rejected. Nothing is said about the handshake with a proxy.
+func TestTLSDetails(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listener string
+		wanted         bool
+		class          classify.Class
+		alpn           string
+		details        bool
+	}{
+		{"HTTP/1.1", "https1", true, 0, "http/1.1", true},
+		{"HTTP/2", "https", true, 0, "h2", true},
+		{"not wanted", "https", false, 0, "", false},
+		{"no TLS", "http", true, 0, "", false},
+		{"an expired certificate", "tls-expired", false, classify.TLSCertificate, "", true},
+		{"an expired certificate, wanted", "tls-expired", true, classify.TLSCertificate, "", true},
+		{"a certificate of another name", "tls-wrong-name", false, classify.TLSCertificate, "", true},
+		{"a certificate of an unknown authority", "tls-unknown-ca", false, classify.TLSCertificate, "", true},
+		{"a handshake that fails", "tls-old", true, classify.TLSHandshake, "", false},
+	} {
+		for _, proxy := range []string{"no", "http", "https", "socks5"} {
+			t.Run(fmt.Sprintf("%s, %s proxy", row.name, proxy), func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				switch proxy {
+				case "http", "https":
+					w.client = (&connectProxy{target: w.origin.Addr(row.listener)}).serve(t, w, proxy)
+				case "socks5":
+					w.client = throughProxy(t, w, "socks5://"+socksProxy(t, w.origin.Addr(row.listener)), w.origin.CA())
+				}
+				for n := range 2 { // the second one on a connection that is reused
+					r := w.request(row.listener, "/s/details/200")
+					r.Policy.MaxAttempts, r.TLSDetails = 1, row.wanted
+					res := w.run(t.Context(), r)
+					class := classOf(res.Failure)
+					if x := res.Hops[0].Exchange; class != row.class || x.Reused != (n > 0 && class == 0) {
+						t.Fatalf("class %s (%+v), reused %t, want %s", class, res.Failure, x.Reused, row.class)
+					}
+					got := res.Hops[0].Exchange.TLSDetails
+					if !row.details {
+						if got != nil {
+							t.Errorf("%+v, want none", got)
+						}
+						continue
+					}
+					want := fetch.TLSDetails{ALPN: row.alpn, Certificate: w.presented(row.listener)}
+					if class == 0 {
+						want.CipherSuite = "TLS_AES_128_GCM_SHA256"
+					}
+					if got == nil || *got != want {
+						t.Errorf("%+v\nwant %+v", got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestNoDetailsOfProxies checks that the certificate of a proxy is not taken for that of the origin if it
+// is rejected.
+func TestNoDetailsOfProxies(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	for _, listener := range []string{"http", "https"} {
+		w.client = throughProxy(t, w, "https://"+net.JoinHostPort("localhost", portOf(t, w.origin.Addr("tls-expired"))), w.origin.CA())
+		r := w.request(listener, "/s/details/200")
+		r.Policy.MaxAttempts, r.TLSDetails = 1, true
+		res := w.run(t.Context(), r)
+		if res.Failure == nil || res.Failure.Class != classify.TLSCertificate {
+			t.Fatalf("failure %+v, want TLS_CERTIFICATE", res.Failure)
+		}
+		if got := res.Hops[0].Exchange.TLSDetails; got != nil {
+			t.Errorf("%s: %+v, want nothing about the proxy", listener, got)
+		}
+	}
+}
+
+func portOf(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// TestCertificatesThatTakeMemory checks that a chain larger than usual is charged to
+// the fetch that dials and that its connection serves no other fetch. A still larger
+// chain is refused.
+func TestCertificatesThatTakeMemory(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		extra  int // bytes in the chain
+		budget int64
+		class  classify.Class
+		reason string
+		reused bool
+	}{
+		{"usual", 2 << 10, 1 << 20, 0, "", true},
+		{"large", 14 << 10, 1 << 20, 0, "", false},
+		{"large, and no memory for it", 14 << 10, 100 << 10, classify.OutOfMemory, "memory", false},
+		{"too large in memory", 25 << 10, 1 << 20, classify.TLSHandshake, "certificates_too_large", false},
+		{"too long", 50 << 10, 1 << 20, classify.TLSHandshake, "handshake_too_large", false},
+	} {
+		for _, over := range []struct {
+			name           string
+			http2, proxied bool
+		}{{"HTTP/1.1", false, false}, {"HTTP/2", true, false}, {"HTTP/1.1 and a proxy", false, true}, {"HTTP/2 and a proxy", true, true}} {
+			t.Run(row.name+" over "+over.name, func(t *testing.T) {
+				t.Parallel()
+				s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				s.EnableHTTP2 = over.http2
+				s.StartTLS()
+				t.Cleanup(s.Close)
+				s.TLS.Certificates[0].Certificate = append(s.TLS.Certificates[0].Certificate[:1:1], largeCertificate(t, row.extra))
+				roots := x509.NewCertPool()
+				roots.AddCert(s.Certificate())
+				cfg := fetch.Config{Egress: unrestricted, RootCAs: roots}
+				if over.proxied {
+					proxy := httptest.NewServer(&connectProxy{target: s.Listener.Addr().String()})
+					t.Cleanup(proxy.Close)
+					cfg.Proxy = mustParse(t, proxy.URL)
+				}
+				c := newClient(t, cfg)
+				b := budget.New(row.budget)
+				for try := range 2 {
+					r := get(t, s.URL+"/")
+					r.Policy.MaxAttempts, r.Memory = 1, b.Lease("caller")
+					out := c.Fetch(t.Context(), r, nil)
+					r.Memory.Close()
+					var class classify.Class
+					reason := ""
+					if out.Failure != nil {
+						class, reason = out.Failure.Class, out.Failure.Reason
+					}
+					if class != row.class || reason != row.reason {
+						t.Fatalf("fetch %d: %s %q, want %s %q", try, class, reason, row.class, row.reason)
+					}
+					if reused := out.Hops[0].Exchange.Reused; class == 0 && try == 1 && reused != row.reused {
+						t.Errorf("the second fetch reused the connection: %t, want %t", reused, row.reused)
+					}
+				}
+				// A closed HTTP/2 connection is charged for five seconds more.
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if wait.Until(ctx, 20*time.Millisecond, func() bool { return b.Usage().Total() == 0 }) != nil {
+					t.Errorf("%d bytes are still charged", b.Usage().Total())
+				}
+			})
+		}
+	}
+}
+
+// largeCertificate returns a certificate with an extension of that many bytes.
+func largeCertificate(t *testing.T, n int) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: make([]byte, n)}}}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }

@@ -1,6 +1,7 @@
 package fetch_test
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -261,5 +262,92 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	}
 	if n := r.closed.accepted.Load(); n != 0 {
 		t.Errorf("the proxy accepted %d connections, want none", n)
+	}
+}
+
+// TestUnspecifiedTargets checks 0.0.0.0 and ::. The kernel connects them to loopback, where the
+// service itself may listen, or which the operator may have denied.
+func TestUnspecifiedTargets(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listen, host string
+		own                bool
+		deny               []netip.Prefix
+		unrestricted       bool
+		reason             string
+	}{
+		{"own", "127.0.0.1:0", "0.0.0.0", true, nil, false, "own_listener"},
+		{"own, unrestricted", "127.0.0.1:0", "0.0.0.0", true, nil, true, "own_listener"},
+		{"own IPv6", "[::1]:0", "::", true, nil, false, "own_listener"},
+		{"own IPv6, unrestricted", "[::1]:0", "::", true, nil, true, "own_listener"},
+		{"denied", "127.0.0.1:0", "0.0.0.0", false, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, false, "address_denied"},
+		{"denied IPv6", "[::1]:0", "::", false, []netip.Prefix{netip.MustParsePrefix("::1/128")}, true, "address_denied"},
+		{"open", "127.0.0.1:0", "0.0.0.0", false, nil, false, ""},
+		{"open IPv6", "[::1]:0", "::", false, nil, false, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			l := listenOn(t, row.listen, true)
+			s := httptest.NewUnstartedServer(http.HandlerFunc(ok))
+			_ = s.Listener.Close()
+			s.Listener = l
+			s.Start()
+			t.Cleanup(s.Close)
+			at := netip.MustParseAddrPort(l.Addr().String())
+			e := fetch.Egress{DenyCIDRs: row.deny, AllowPorts: []uint16{at.Port()}, Unrestricted: row.unrestricted,
+				AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
+			if row.own {
+				e.Own = []netip.AddrPort{at}
+			}
+			c := newClient(t, fetch.Config{Egress: e})
+			r := get(t, "http://"+net.JoinHostPort(row.host, strconv.Itoa(int(at.Port())))+"/")
+			var reason string
+			if out := c.Fetch(t.Context(), r, nil); out.Failure != nil {
+				reason = out.Failure.Reason
+			}
+			var accepted int64
+			if row.reason == "" {
+				accepted = 1
+			}
+			if reason != row.reason || l.accepted.Load() != accepted {
+				t.Errorf("reason %q, %d connections accepted, want %q, %d", reason, l.accepted.Load(), row.reason, accepted)
+			}
+		})
+	}
+}
+
+// TestAddressesOfADial checks that eight addresses of a name are tried. Only the one at a given
+// place answers, and the others refuse.
+func TestAddressesOfADial(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		place int
+		kind  classify.Kind
+	}{{1, classify.Success}, {8, classify.Success}, {9, classify.Failed}, {20, classify.Failed}} {
+		t.Run(fmt.Sprint(row.place), func(t *testing.T) {
+			t.Parallel()
+			address := func(n int) string { return fmt.Sprintf("127.0.%d.%d", row.place, n) }
+			l, err := net.Listen("tcp", address(row.place)+":0")
+			if err != nil {
+				need.Missing(t, "run it on Linux, where all of 127.0.0.0/8 is loopback", "this system has no such loopback address: %v", err)
+			}
+			server := &http.Server{Handler: http.HandlerFunc(ok)}
+			go func() { _ = server.Serve(l) }() // ends with Close
+			defer func() { _ = server.Close() }()
+			var all []string
+			for n := range 24 {
+				all = append(all, address(n+1))
+			}
+			port := netip.MustParseAddrPort(l.Addr().String()).Port()
+			c := newClient(t, fetch.Config{
+				Resolver: newNames(map[string][][]string{"many.test": {all}}).resolver(t),
+				Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{port}},
+			})
+			r := get(t, fmt.Sprintf("http://many.test:%d/", port))
+			r.Policy.MaxAttempts = 1
+			if out := c.Fetch(t.Context(), r, nil); out.Kind != row.kind {
+				t.Errorf("%s: %+v, want %s", out.Kind, out.Failure, row.kind)
+			}
+		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
@@ -397,3 +399,5 @@ func TestClientCertificateWanted(t *testing.T) {
 		})
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
