@@ -2,14 +2,23 @@ package server_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 )
 
@@ -93,4 +102,167 @@ func TestReflectionThatIsHeldOpen(t *testing.T) {
 			r.Errorf("ended after %s with %v, want a minute", took, err)
 		}
 	})
+}
+
+// roster is an authenticator whose callers can change.
+type roster struct {
+	mu    sync.Mutex
+	names map[string]string // by token
+}
+
+func (r *roster) change(c *server.Config) {
+	c.Authenticate = func(shown server.Credentials) (string, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if name, ok := r.names[shown.Token]; ok {
+			return name, nil
+		}
+		return "", errors.New("no")
+	}
+}
+
+func (r *roster) set(token, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.names, token)
+	if name != "" {
+		r.names[token] = name
+	}
+}
+
+func newRoster() *roster {
+	return &roster{names: map[string]string{"a": "alice", "b": "bob"}}
+}
+
+func as(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// calls holds one call of each kind of one caller.
+type calls struct {
+	busy, idle         *manyStream
+	unary, stream, web chan error
+}
+
+// callAll starts the calls of a caller.
+func (r *rig) callAll(token string) *calls {
+	ctx := as(r.Context(), token)
+	c := &calls{busy: r.many(ctx), idle: r.many(ctx), unary: make(chan error, 1), stream: make(chan error, 1), web: make(chan error, 1)}
+	c.idle.start(r.task("0", "/s/"+token+"idle/200"))
+	c.idle.until(1)
+	const path = "/200:delay=10s"
+	c.busy.start(r.task("1", "/s/"+token+"many1"+path), r.task("2", "/s/"+token+"many2"+path))
+	go func() {
+		_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/" + token + "unary" + path)})
+		c.unary <- err
+	}()
+	go func() { c.stream <- r.fetch(ctx, r.request("/s/"+token+"stream"+path)).err }()
+	go func() {
+		resp := r.post(r.Context(), "/v1/fetch:unary", `{"url": "`+r.Origin.URL("http", "/s/"+token+"web"+path)+`"}`,
+			func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+token) })
+		_, _ = io.Copy(io.Discard, resp.Body) // the status is enough
+		if resp.StatusCode != http.StatusOK {
+			c.web <- errors.New(resp.Status)
+			return
+		}
+		c.web <- nil
+	}()
+	synctest.Wait()
+	return c
+}
+
+// TestReauthenticate checks that the calls of a revoked caller end, and that no other
+// call does.
+func TestReauthenticate(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, becomes string
+	}{
+		{"the token is removed", ""},
+		{"the token has another owner", "eve"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			known := newRoster()
+			bubble(t, func(r *rig) {
+				alice, bob := r.callAll("a"), r.callAll("b")
+				if n := r.Service.Reauthenticate(); n != 0 {
+					r.Errorf("%d calls ended though nothing has changed", n)
+				}
+				began := time.Now()
+				known.set("b", row.becomes)
+				if n := r.Service.Reauthenticate(); n != 5 {
+					r.Errorf("%d calls ended, want the 5 of bob", n)
+				}
+				bob.busy.until(2)
+				bob.busy.wantClass("1", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+				bob.busy.wantClass("2", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+				wantCode(r.T, "FetchMany with tasks", bob.busy.next(), codes.Unauthenticated)
+				wantCode(r.T, "FetchMany without tasks", bob.idle.next(), codes.Unauthenticated)
+				wantCode(r.T, "FetchUnary", <-bob.unary, codes.Unauthenticated)
+				wantCode(r.T, "Fetch", <-bob.stream, codes.Unauthenticated)
+				if err := <-bob.web; err == nil || !strings.Contains(fmt.Sprint(err), "401") {
+					r.Errorf("the HTTP endpoint: %v, want 401", err)
+				}
+				if took := time.Since(began); took > 0 {
+					r.Errorf("took %s, want no time", took)
+				}
+				alice.busy.until(2)
+				alice.busy.wantClass("1", ok)
+				alice.busy.wantClass("2", ok)
+				alice.idle.start(r.task("3", "/s/late/200"))
+				alice.idle.finish("0", "3")
+				alice.busy.finish("1", "2")
+				for _, ended := range []chan error{alice.unary, alice.stream, alice.web} {
+					if err := <-ended; err != nil {
+						r.Errorf("a call of alice: %v, want OK", err)
+					}
+				}
+				if n := r.Service.Reauthenticate(); n != 0 {
+					r.Errorf("%d calls ended though none is in flight", n)
+				}
+			}, known.change)
+		})
+	}
+}
+
+// TestReauthenticateWhoDoesNotRead checks that the stream of a revoked caller that does
+// not read ends after two seconds.
+func TestReauthenticateWhoDoesNotRead(t *testing.T) {
+	t.Parallel()
+	known := newRoster()
+	bubble(t, func(r *rig) {
+		m := r.many(as(r.Context(), "b"))
+		for i := range 8 { // far more than can be sent without a reader
+			m.start(r.task(key(i), "/s/"+key(i)+"/200:size=100000"))
+		}
+		synctest.Wait()
+		known.set("b", "")
+		r.Service.Reauthenticate()
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if lines := r.logs.lines(r.T, "finished call"); len(lines) != 1 || lines[0]["grpc.code"] != "Unauthenticated" {
+			r.Errorf("finished after 2 s: %v, want FetchMany with UNAUTHENTICATED", lines)
+		}
+	}, known.change)
+}
+
+// TestRevokedWhileItsRequestComes checks that a call is not run if its caller is revoked
+// between its headers and its request.
+func TestRevokedWhileItsRequestComes(t *testing.T) {
+	t.Parallel()
+	known := newRoster()
+	bubble(t, func(r *rig) {
+		stream, err := r.Conn.NewStream(as(r.Context(), "b"), &pb.FetchService_ServiceDesc.Streams[0], pb.FetchService_Fetch_FullMethodName)
+		if err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		known.set("b", "")
+		r.Service.Reauthenticate()
+		must(r, stream.SendMsg(r.request("/s/k/200")))
+		_ = stream.CloseSend() // RecvMsg returns the error
+		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
+		r.wantRequests("k", 0)
+	}, known.change)
 }

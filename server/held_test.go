@@ -1,7 +1,11 @@
 package server_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,8 +16,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip" // registers gzip
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -304,6 +311,300 @@ func TestUnfinishedPosts(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now())
 		if n, err := conn.Read(make([]byte, 1)); n != 0 || !isTimeout(err) {
 			t.Errorf("connection %d: answered %d bytes, %v", i, n, err)
+		}
+	}
+}
+
+// withMemory sets a memory budget of which one caller may use n bytes.
+func withMemory(n int64) func(*server.Config) {
+	return func(c *server.Config) { c.MemoryBudget = n }
+}
+
+// TestAdmissionWithoutMemory checks that every method refuses a fetch without memory
+// before its first message, and says when to retry.
+func TestAdmissionWithoutMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withMemory(40<<10))
+	in := r.request("/s/k/200")
+	stream := r.mustStream(t.Context(), in)
+	event, err := stream.Recv()
+	if event != nil {
+		t.Errorf("%v was sent before the refusal", event)
+	}
+	wantRefused(t, "Fetch", err, stream.Trailer(), "MEMORY")
+
+	var trailer metadata.MD
+	_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+	wantRefused(t, "FetchUnary", err, trailer, "MEMORY")
+
+	many, err := r.Client.FetchMany(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := many.Recv()
+	if message != nil {
+		t.Errorf("%v was sent before the refusal", message)
+	}
+	wantRefused(t, "FetchMany", err, many.Trailer(), "MEMORY")
+
+	for _, path := range []string{"/v1/fetch", "/v1/fetch:unary"} {
+		resp := r.post(t.Context(), path, r.json(in))
+		r.wantStatus(resp, http.StatusTooManyRequests, codes.ResourceExhausted, "memory")
+		if got := resp.Header.Get("Retry-After"); got != "1" {
+			t.Errorf("%s: Retry-After %q, want 1", path, got)
+		}
+	}
+	r.wantRequests("k", 0)
+}
+
+// TestOutOfMemoryInFlight checks that a fetch that runs out of memory ends with one
+// outcome, by every method, and that other fetches continue.
+func TestOutOfMemoryInFlight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withMemory(4<<20)) // a stream of FetchMany reserves 2 MiB of it
+	long := func(key string) *pb.FetchRequest {
+		in := r.request("/s/" + key + "/200:size=1040000,chunked")
+		in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+		in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+		return in
+	}
+	filler := r.many(t.Context()) // it holds memory that the others then lack
+	for r.Service.Held()[budget.Receiving] < 2<<20 {
+		runtime.Gosched()
+	}
+	want := func(what string, o *pb.FetchOutcome, key string) {
+		t.Helper()
+		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)
+		if e := o.GetError(); !e.GetRetryable() || o.GetExchanges() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
+			t.Errorf("%s: %v, want a retryable one, after a 200", what, o)
+		}
+		r.wantRequests(key, 1)
+	}
+	a := r.mustFetch(long("stream"))
+	want("Fetch", a.outcome, "stream")
+	if len(a.finished) != 1 {
+		t.Errorf("Fetch: %d attempts finished, want 1", len(a.finished))
+	}
+	want("FetchUnary", r.mustUnary(long("unary")).GetOutcome(), "unary")
+	want("/v1/fetch", r.fetchWeb(t.Context(), long("web")).outcome, "web")
+
+	task := r.task("long", "/s/task/200:size=1040000,chunked")
+	task.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	filler.start(r.task("before", "/s/before/200:delay=100ms"), task, r.task("after", "/s/after/200"))
+	filler.until(3)
+	filler.finish("before", "long", "after")
+	filler.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
+	filler.wantClass("before", ok)
+	filler.wantClass("after", ok)
+}
+
+// TestEventsWithoutMemory checks that events are sent without headers if there is no
+// memory for them, and that none is lost.
+func TestEventsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withMemory(200<<10))
+	in := r.request("/s/k/200:head-size=60000,size=100")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	a := r.mustFetch(in)
+	if len(a.finished) != 1 || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || string(a.body) != string(r.Origin.Body(100)) {
+		t.Fatalf("%d attempts finished, %s with %d bytes, want 1, and success", len(a.finished), a.outcome.GetKind(), len(a.body))
+	}
+	for i, m := range a.events {
+		for what, resp := range map[string]*pb.HttpResponse{"response_started": m.GetResponseStarted().GetResponse(), "attempt_finished": m.GetAttemptFinished().GetResponse()} {
+			if resp != nil && (resp.GetStatusCode() != 200 || resp.GetContentLength() != 100 || len(resp.GetHeaders()) != 0) {
+				t.Errorf("event %d, %s: status %d, length %d, %d headers, want only the status and the length", i+1, what, resp.GetStatusCode(), resp.GetContentLength(), len(resp.GetHeaders()))
+			}
+		}
+	}
+	if n := len(a.outcome.GetResponse().GetHeaders()); n == 0 {
+		t.Error("the outcome has no headers")
+	}
+}
+
+// TestUnreadMany checks that the unread answers of a cancelled FetchMany stream are
+// released.
+func TestUnreadMany(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		end  func(r *rig, cancel context.CancelFunc)
+	}{
+		{"cancelled", func(_ *rig, cancel context.CancelFunc) { cancel() }},
+		{"the connection is closed", func(r *rig, _ context.CancelFunc) { _ = r.Conn.Close() }},
+		{"the server is cut off", func(r *rig, _ context.CancelFunc) {
+			gone, cancel := context.WithCancel(r.Context())
+			cancel()
+			if err := r.Service.Shutdown(gone); !errors.Is(err, context.Canceled) {
+				r.Errorf("Shutdown = %v, want CANCELED", err)
+			}
+		}},
+	} {
+		for _, size := range []string{"100", "100000"} {
+			t.Run(row.name+", bodies of "+size, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				m, err := r.Client.FetchMany(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tasks := new(pb.FetchManyRequest)
+				for i := range 40 {
+					tasks.Tasks = append(tasks.Tasks, r.task(key(i), "/s/"+key(i)+"/200:size="+size))
+				}
+				tasks.Tasks = append(tasks.Tasks, r.task("silent", "/s/silent/silent"))
+				must(t, m.Send(tasks))
+				r.logs.await(t, "fetch finished", 40)
+				if _, err := m.Recv(); err != nil {
+					t.Fatal(err)
+				}
+				if held := r.Service.Held(); held[budget.Fetch] == 0 || held[budget.Receiving] == 0 {
+					t.Errorf("%v is held while a task is in flight", held)
+				}
+				row.end(r, cancel)
+				for err == nil {
+					_, err = m.Recv()
+				}
+				if errors.Is(err, io.EOF) {
+					t.Error("the stream ended well")
+				}
+				r.wantNothingHeld()
+			})
+		}
+	}
+}
+
+// rawClient is a client that sends raw HTTP/2 frames.
+type rawClient struct {
+	*testing.T
+	net.Conn
+	framer *http2.Framer
+	fields *hpack.Encoder
+	buffer bytes.Buffer // of fields
+}
+
+// window sets the initial window of streams. A client with 0 receives no message.
+func window(n uint32) http2.Setting {
+	return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n}
+}
+
+// dialFrom connects from the address 127.0.0.last.
+func (r *rig) dialFrom(last byte) net.Conn {
+	r.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
+	return r.dial(func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "tcp", r.Addr) })
+}
+
+// dial returns a connection that is closed at the end of the test.
+func (r *rig) dial(dial func(context.Context) (net.Conn, error)) net.Conn {
+	r.Helper()
+	conn, err := dial(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// hostile returns a raw client whose reads and writes end after 20 s, which is longer than any
+// test.
+func (r *rig) hostile(settings ...http2.Setting) *rawClient {
+	r.Helper()
+	c := r.raw(r.dialFrom(2), settings...)
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+// raw starts HTTP/2 on a connection.
+func (r *rig) raw(conn net.Conn, settings ...http2.Setting) *rawClient {
+	r.Helper()
+	c := &rawClient{T: r.T, Conn: conn, framer: http2.NewFramer(conn, conn)}
+	c.fields = hpack.NewEncoder(&c.buffer)
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_, err := io.WriteString(conn, http2.ClientPreface)
+	c.must(errors.Join(err, c.framer.WriteSettings(settings...)))
+	return c
+}
+
+func (c *rawClient) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// open sends the headers of a call, with additional fields.
+func (c *rawClient) open(stream uint32, method string, more ...[2]string) {
+	c.Helper()
+	c.must(c.head(stream, false, append([][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method},
+		{":authority", "fetchd"}, {"content-type", "application/grpc"}, {"te", "trailers"}}, more...)...))
+}
+
+// head sends header fields.
+func (c *rawClient) head(stream uint32, end bool, fields ...[2]string) error {
+	c.buffer.Reset()
+	for _, f := range fields {
+		if err := c.fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			return err
+		}
+	}
+	return c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.buffer.Bytes(), EndHeaders: true, EndStream: end})
+}
+
+// send sends the bytes of a framed message between two offsets. If to is negative, it sends the rest
+// and ends the stream.
+func (c *rawClient) send(stream uint32, message []byte, from, to int) {
+	c.Helper()
+	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a short message
+	if to < 0 {
+		to = len(framed)
+	}
+	for ; from < to; from += 16 << 10 {
+		c.must(c.framer.WriteData(stream, to == len(framed) && from+16<<10 >= to, framed[from:min(from+16<<10, to)]))
+	}
+}
+
+// next reads until a stream ends, and returns it with its headers and trailers.
+func (c *rawClient) next() (stream uint32, fields map[string]string) {
+	c.Helper()
+	stream, _, fields, err := c.read(0)
+	c.must(err)
+	return stream, fields
+}
+
+// read reads until a stream ends, or any stream if it is 0. It returns its data and its headers and
+// trailers.
+func (c *rawClient) read(stream uint32) (ended uint32, data []byte, fields map[string]string, err error) {
+	fields = make(map[string]string)
+	for {
+		frame, err := c.framer.ReadFrame()
+		if err != nil {
+			return 0, data, fields, err
+		}
+		switch f := frame.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				_ = c.framer.WriteSettingsAck() // the next read returns the error
+			}
+		case *http2.PingFrame:
+			if !f.IsAck() {
+				_ = c.framer.WritePing(true, f.Data)
+			}
+		case *http2.DataFrame:
+			if stream == 0 || f.StreamID == stream {
+				data = append(data, f.Data()...)
+			}
+		case *http2.MetaHeadersFrame:
+			if stream != 0 && f.StreamID != stream {
+				continue
+			}
+			for _, field := range f.Fields {
+				fields[field.Name] = field.Value
+			}
+			if f.StreamEnded() {
+				return f.StreamID, data, fields, nil
+			}
 		}
 	}
 }

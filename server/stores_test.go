@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,12 +10,215 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 	"fetchd/stores"
+	"fetchd/warc"
 )
+
+// withArchives configures the stores pages and others for records, and bodies for bodies. The caller
+// of the tests may not use others.
+func withArchives(t *testing.T, dir string) func(*server.Config) {
+	t.Helper()
+	return withStoresOf(t, `  pages: {url: "warc+file://`+dir+`/pages"}
+  others: {url: "warc+file://`+dir+`/others", callers: [somebody]}
+  bodies: {url: "file://`+dir+`/bodies"}
+`)
+}
+
+func recorded(in *pb.FetchRequest, store string) *pb.FetchRequest {
+	in.Record = &pb.RecordPolicy{Store: store}
+	return in
+}
+
+// TestRecords checks that every method records all exchanges, and that the outcome says where each
+// record is.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRig(t, withArchives(t, dir))
+	// Two attempts, the second with a redirect.
+	const script = "503:size=100/302:size=200,to=%2Fs%2Fk%2F200:size=300/200:size=300"
+	want := []string{
+		"request 1 1 GET", "response 1 1 503", "request 2 1 GET", "response 2 1 302", "request 2 2 GET", "response 2 2 200",
+	}
+	for name, fetch := range methods {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := r.in(t)
+			key := strings.ReplaceAll(name, " ", "-")
+			o := fetch(r, recorded(r.request("/s/"+key+"/"+strings.ReplaceAll(script, "%2Fk%2F", "%2F"+key+"%2F")), "pages"))
+			var got []string
+			for _, record := range o.GetRecords() {
+				h, block := readRecord(t, filepath.Join(dir, "pages"), record)
+				what, _, _ := strings.Cut(string(block), " ")
+				if h.Type == warc.Response {
+					what = string(block[len("HTTP/1.1 "):len("HTTP/1.1 200")])
+				}
+				got = append(got, fmt.Sprintf("%s %d %d %s", h.Type, record.GetAttempt(), record.GetHop(), what))
+				if string(h.PayloadDigest) != record.GetPayloadDigest() || !h.Date.Equal(record.GetRecordTime().AsTime()) {
+					t.Errorf("%v, but the record has %+v", record, h)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// readRecord reads the record that an outcome names, and checks its identifier.
+func readRecord(t *testing.T, dir string, at *pb.WarcRecord) (*warc.Header, []byte) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, at.GetFile()+".open"))
+	if err != nil {
+		content, err = os.ReadFile(filepath.Join(dir, at.GetFile()))
+	}
+	must(t, err)
+	record, err := warc.NewReader(bytes.NewReader(content[at.GetOffsetBytes():][:at.GetLengthBytes()]), warc.ReaderOptions{}).Next()
+	must(t, err)
+	block := new(bytes.Buffer)
+	_, err = block.ReadFrom(record.Block)
+	must(t, err)
+	if record.Header.ID != at.GetRecordId() {
+		t.Errorf("record %s at %d, want %s", record.Header.ID, at.GetOffsetBytes(), at.GetRecordId())
+	}
+	return &record.Header, block.Bytes()
+}
+
+// TestRevisits checks that a request that names an earlier record gets a revisit: for an equal
+// payload and for a 304, and for no other response.
+func TestRevisits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRig(t, withArchives(t, dir))
+	const page = "200:size=500,etag=%22v1%22"
+	first := r.mustFetch(recorded(r.request("/s/k/"+page+"/"+page+"/200:size=501/304"), "pages")).outcome
+	base := first.GetRecords()[1]
+	earlier := &pb.EarlierRecord{RecordId: base.GetRecordId(), Url: first.GetFinalUrl(), RecordTime: base.GetRecordTime(), PayloadDigest: base.GetPayloadDigest()}
+	for _, row := range []struct {
+		name    string
+		want    pb.WarcType
+		profile string
+	}{
+		{"equal", pb.WarcType_WARC_TYPE_REVISIT, warc.IdenticalPayloadDigest},
+		{"changed", pb.WarcType_WARC_TYPE_RESPONSE, ""},
+		{"304", pb.WarcType_WARC_TYPE_REVISIT, warc.ServerNotModified},
+	} {
+		in := recorded(r.request("/s/k/"+page+"/"+page+"/200:size=501/304"), "pages")
+		in.Record.Earlier = earlier
+		if row.name == "304" {
+			in.Precondition = &pb.Precondition{Etags: []string{`"v1"`}}
+		}
+		got := r.mustFetch(in).outcome.GetRecords()[1]
+		h, block := readRecord(t, filepath.Join(dir, "pages"), got)
+		if got.GetType() != row.want || h.Profile != row.profile {
+			t.Errorf("%s: %s with profile %q, want %s with %q", row.name, got.GetType(), h.Profile, row.want, row.profile)
+		}
+		if row.profile != "" && (h.RefersTo != base.GetRecordId() || h.RefersToTargetURI != earlier.GetUrl() ||
+			!h.RefersToDate.Equal(base.GetRecordTime().AsTime()) || !bytes.HasSuffix(block, []byte("\r\n\r\n"))) {
+			t.Errorf("%s: %+v with %q", row.name, h, block)
+		}
+	}
+}
+
+// TestForgedRevisit checks that a response is no revisit of a record of another URL, which a caller
+// may name, and that in a chain of redirects only the hop with that URL is one.
+func TestForgedRevisit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRig(t, withArchives(t, dir))
+	const page = "/s/target/200:size=500"
+	first := r.mustFetch(recorded(r.request(page), "pages")).outcome
+	base := first.GetRecords()[1]
+	response, revisit := pb.WarcType_WARC_TYPE_RESPONSE, pb.WarcType_WARC_TYPE_REVISIT
+	for _, row := range []struct {
+		name, path, url string
+		want            []pb.WarcType // of the responses
+	}{
+		{"its URL", page, first.GetFinalUrl(), []pb.WarcType{revisit}},
+		{"its URL in another form", page, strings.Replace(first.GetFinalUrl(), "http:", "HTTP:", 1) + "#part", []pb.WarcType{revisit}},
+		{"another URL", page, "http://victim.example/", []pb.WarcType{response}},
+		{"another path", page, first.GetFinalUrl() + "/", []pb.WarcType{response}},
+		{"the target of a redirect", "/s/from/302:size=500,to=" + strings.ReplaceAll(page, "/", "%2F"), first.GetFinalUrl(), []pb.WarcType{response, revisit}},
+	} {
+		in := recorded(r.request(row.path), "pages")
+		in.Record.Earlier = &pb.EarlierRecord{RecordId: base.GetRecordId(), Url: row.url, RecordTime: base.GetRecordTime(), PayloadDigest: base.GetPayloadDigest()}
+		var got []pb.WarcType
+		for _, record := range r.mustFetch(in).outcome.GetRecords() {
+			h, _ := readRecord(t, filepath.Join(dir, "pages"), record)
+			if record.GetType() != pb.WarcType_WARC_TYPE_REQUEST {
+				got = append(got, record.GetType())
+			}
+			if refers, _, _ := strings.Cut(h.RefersToTargetURI, "#"); refers != "" && refers != h.TargetURI {
+				t.Errorf("%s: a revisit of %s refers to %s", row.name, h.TargetURI, h.RefersToTargetURI)
+			}
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
+// TestRecordsRefused checks what is rejected before a request is made.
+func TestRecordsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withArchives(t, t.TempDir()))
+	good := &pb.EarlierRecord{RecordId: "urn:uuid:94f48e09-cf6d-4181-bc4c-0abf926de179", Url: "http://a.example/", RecordTime: timestamppb.Now(),
+		PayloadDigest: "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"}
+	for _, row := range []struct {
+		name   string
+		change func(*pb.FetchRequest, *pb.EarlierRecord)
+		code   codes.Code
+		want   string
+	}{
+		{"no store", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "" }, codes.InvalidArgument, "record.store is empty"},
+		{"unknown", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "x" }, codes.InvalidArgument, "not configured"},
+		{"a store for bodies", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "bodies" }, codes.InvalidArgument, "store for bodies"},
+		{"of other callers", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "others" }, codes.PermissionDenied, `"others"`},
+		{"a body into it", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { toStore(in, "pages", "k") }, codes.InvalidArgument, "store for WARC files"},
+		{"no id", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "" }, codes.InvalidArgument, "record.earlier.record_id"},
+		{"an id with a line", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "urn:a\r\nb: c" }, codes.InvalidArgument, "record.earlier.record_id"},
+		{"a long id", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "urn:" + strings.Repeat("a", 300) }, codes.InvalidArgument, "record.earlier.record_id"},
+		{"no url", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.Url = "" }, codes.InvalidArgument, "record.earlier.url"},
+		{"no time", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordTime = nil }, codes.InvalidArgument, "record.earlier.record_time"},
+		{"no digest", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.PayloadDigest = "sha1:x\r\n" }, codes.InvalidArgument, "record.earlier.payload_digest"},
+	} {
+		e := proto.CloneOf(good)
+		in := recorded(r.request("/s/refused/200"), "pages")
+		in.Record.Earlier = e
+		row.change(in, e)
+		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		if got := fmt.Sprint(err); status.Code(err) != row.code || !strings.Contains(got, row.want) {
+			t.Errorf("%s: %s, want %s with %q", row.name, got, row.code, row.want)
+		}
+	}
+	if n := len(r.Origin.Requests("refused")); n > 0 {
+		t.Errorf("the origin got %d requests", n)
+	}
+}
+
+// TestRecordMetrics checks the series of a store for records.
+func TestRecordMetrics(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t, withArchives(t, t.TempDir()))
+	o.mustUnary(recorded(o.request("/s/k/200:size=10"), "pages"))
+	o.want(map[string]float64{
+		`fetchd_archive_up{store="pages"}`: 1, `fetchd_archive_up{store="others"}`: 1,
+		`fetchd_archive_records_total{store="pages",type="request"}`: 1, `fetchd_archive_records_total{store="pages",type="response"}`: 1,
+		`fetchd_archive_records_total{store="pages",type="revisit"}`: 0, `fetchd_archive_records_total{store="others",type="request"}`: 0,
+		`fetchd_archive_errors_total{store="pages"}`: 0, `fetchd_archive_spool_bytes{store="pages"}`: 0, `fetchd_archive_files_open{store="pages"}`: 1,
+		`fetchd_archive_files_waiting{store="pages"}`: 0, `fetchd_archive_waiting_bytes{store="pages"}`: 0,
+		`fetchd_archive_oldest_waiting_seconds{store="pages"}`: 0,
+	})
+	if n := o.series()[`fetchd_archive_bytes_total{store="pages"}`]; n < 100 || n > 10_000 {
+		t.Errorf("%v bytes of two records", n)
+	}
+}
 
 // withStoresOf configures the stores of a settings file.
 func withStoresOf(t *testing.T, text string) func(*server.Config) {
