@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"fetchd/classify"
+	"fetchd/conformance/origin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -315,4 +317,226 @@ func TestClassified(t *testing.T) {
 			}
 		}
 	}
+}
+
+// These helpers produce real network errors for the tables of neterror_test.go.
+
+// short is a limit that is certain to pass if the peer never answers.
+const short = 20 * time.Millisecond
+
+func startOrigin(t *testing.T) *origin.Origin {
+	t.Helper()
+	o, err := origin.Start(origin.Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return o
+}
+
+// http2Error requests a URL over HTTP/2, and returns the error of the head or of the body. begun is called
+// between the two. A POST is sent once, because its body cannot be read twice: net/http sends a GET again after
+// some errors.
+func http2Error(ctx context.Context, t *testing.T, o *origin.Origin, method, url string, begun func()) error {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: o.CA()}, Protocols: new(http.Protocols), DisableCompression: true}
+	transport.Protocols.SetHTTP2(true)
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	var body io.Reader
+	if method == http.MethodPost {
+		body = struct{ io.Reader }{strings.NewReader("once")}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	begun()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// dialed returns a raw connection that is closed at the end of the test.
+func dialed(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// resetError reads from a connection that is reset after the first byte sent.
+func resetError(t *testing.T) error {
+	addr := serveRaw(t, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1))
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // closing sends RST
+		}
+	})
+	conn := dialed(t, addr)
+	if _, err := io.WriteString(conn, "a"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := conn.Read(make([]byte, 1))
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("read: %v, want a reset", err)
+	}
+	return err
+}
+
+// handshakeError runs a TLS handshake with a listener of the origin.
+func handshakeError(t *testing.T, o *origin.Origin, listener string) error {
+	t.Helper()
+	return tls.Client(dialed(t, o.Addr(listener)), &tls.Config{RootCAs: o.CA(), ServerName: "127.0.0.1"}).HandshakeContext(t.Context())
+}
+
+// serveRaw listens on a port, calls do with the first connection and closes it.
+// It returns the address.
+func serveRaw(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		do(conn)
+	}()
+	return l.Addr().String()
+}
+
+// serveGoAway speaks HTTP/2 with prior knowledge until a request arrives, and then sends a GOAWAY.
+func serveGoAway(t *testing.T, code http2.ErrCode) string {
+	t.Helper()
+	return serveRaw(t, func(conn net.Conn) {
+		if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+			return
+		}
+		f := http2.NewFramer(conn, conn)
+		if f.WriteSettings() != nil {
+			return
+		}
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if frame.Header().Type == http2.FrameHeaders {
+				_ = f.WriteGoAway(frame.Header().StreamID, code, nil)
+				// Everything is read first: closing with unread bytes sends a reset.
+				if half, ok := conn.(*net.TCPConn); ok && half.CloseWrite() == nil {
+					_, _ = io.Copy(io.Discard, conn)
+				}
+				return
+			}
+		}
+	})
+}
+
+// nameServer starts a DNS server that answers every query with the code, or not
+// at all if silent is set. It returns a resolver that uses only this server.
+func nameServer(t *testing.T, code dnsmessage.RCode, silent bool) *net.Resolver {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 4096)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			if reply := answer(buffer[:n], code); reply != nil && !silent {
+				_, _ = server.WriteTo(reply, from)
+			}
+		}
+	}()
+	return resolver(t, "udp", server.LocalAddr().String())
+}
+
+// answer returns the query with a code and no records, or nil if it is malformed.
+func answer(question []byte, code dnsmessage.RCode) []byte {
+	var m dnsmessage.Message
+	if m.Unpack(question) != nil {
+		return nil
+	}
+	m.Response, m.RCode, m.Additionals = true, code, nil
+	m.RecursionAvailable = true
+	reply, err := m.Pack()
+	if err != nil {
+		return nil
+	}
+	return reply
+}
+
+// resolver returns a resolver that uses only addr. Its queries end with the test;
+// otherwise those of a cancelled lookup would keep waiting.
+func resolver(t *testing.T, network, addr string) *net.Resolver {
+	t.Helper()
+	var (
+		mu    sync.Mutex
+		open  []net.Conn
+		ended bool
+	)
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended {
+			return nil, net.ErrClosed
+		}
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		if err == nil {
+			open = append(open, conn)
+		}
+		return conn, err
+	}}
+}
+
+// lookupError looks up a name that no search list can change.
+func lookupError(ctx context.Context, t *testing.T, r *net.Resolver) error {
+	t.Helper()
+	addrs, err := r.LookupHost(ctx, "origin.invalid.")
+	if err == nil {
+		t.Fatalf("lookup gives %v, want an error", addrs)
+	}
+	return err
 }

@@ -227,3 +227,241 @@ func TestUnrestricted(t *testing.T) {
 		}
 	}
 }
+
+// allAddresses contains every address.
+var allAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+
+// TestAlwaysBlocked checks addresses that stay blocked whatever is allowed, in every form that leads
+// there.
+func TestAlwaysBlocked(t *testing.T) {
+	t.Parallel()
+	policy := Policy{
+		DenyCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:4860::/32")},
+		Own: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("[::1]:8086"),
+			netip.MustParseAddrPort("0.0.0.0:9090")},
+	}
+	opened, unrestricted := policy, policy
+	opened.AllowCIDRs, unrestricted.Unrestricted = allAddresses, true
+	for _, row := range []struct{ name, target, reason string }{
+		{"denied", "10.1.2.3:80", "address_denied"},
+		{"denied, mapped", "[::ffff:10.1.2.3]:80", "address_denied"},
+		{"denied, by NAT64", "[64:ff9b::10.1.2.3]:80", "address_denied"},
+		{"next to a denied prefix", "10.2.2.3:80", ""},
+		{"next to a denied prefix, by NAT64", "[64:ff9b::10.2.2.3]:80", ""},
+		{"denied IPv6", "[2001:4860:4860::8888]:443", "address_denied"},
+		{"own", "127.0.0.1:8080", "own_listener"},
+		{"own, mapped", "[::ffff:127.0.0.1]:8080", "own_listener"},
+		{"own, unspecified", "0.0.0.0:8080", "own_listener"},
+		{"own, unspecified and mapped", "[::ffff:0.0.0.0]:8080", "own_listener"},
+		{"own, by NAT64", "[64:ff9b::127.0.0.1]:8080", "own_listener"},
+		{"own, unspecified by NAT64", "[64:ff9b::0.0.0.0]:8080", "own_listener"},
+		{"another port", "127.0.0.1:8081", ""},
+		{"another port, unspecified", "0.0.0.0:8081", ""},
+		{"another address", "127.0.0.2:8080", ""},
+		{"the other family, unspecified", "[::]:8080", ""},
+		{"own IPv6", "[::1]:8086", "own_listener"},
+		{"own IPv6, unspecified", "[::]:8086", "own_listener"},
+		{"own IPv6, unspecified, with a zone", "[::%lo]:8086", "own_listener"},
+		{"own everywhere", "127.0.0.2:9090", "own_listener"},
+		{"own everywhere, IPv6", "[::1]:9090", "own_listener"},
+		{"own everywhere, unspecified", "0.0.0.0:9090", "own_listener"},
+		{"own everywhere, IPv6 unspecified", "[::]:9090", "own_listener"},
+		{"not this machine", "8.8.8.8:9090", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, e := range []Policy{opened, unrestricted} {
+				if got := fault.ReasonOf(New(e).CheckAddr(netip.MustParseAddrPort(row.target))); got != row.reason {
+					t.Errorf("%s, unrestricted %t: %q, want %q", row.target, e.Unrestricted, got, row.reason)
+				}
+			}
+		})
+	}
+}
+
+// TestDeniedLoopback checks that an unspecified address is denied if loopback is denied, to which it
+// leads, or if it is denied itself.
+func TestDeniedLoopback(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, deny, addr string
+		open             bool
+	}{
+		{"loopback", "127.0.0.0/8", "0.0.0.0", false},
+		{"IPv6 loopback", "::1/128", "::", false},
+		{"the unspecified address", "0.0.0.0/32", "0.0.0.0", false},
+		{"the unspecified address, for loopback", "0.0.0.0/32", "127.0.0.1", true},
+		{"the IPv6 unspecified address", "::/128", "::", false},
+		{"loopback, of the other family", "127.0.0.0/8", "::", true},
+		{"the prefix of NAT64", "64:ff9b::/96", "64:ff9b::8.8.8.8", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, e := range []Policy{{AllowCIDRs: allAddresses}, {Unrestricted: true}} {
+				e.DenyCIDRs = []netip.Prefix{netip.MustParsePrefix(row.deny)}
+				if err := New(e).CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
+					t.Errorf("%s with %s denied, unrestricted %t: %v, want it allowed: %t", row.addr, row.deny, e.Unrestricted, err, row.open)
+				}
+			}
+		})
+	}
+}
+
+// TestNAT64 checks that allowing the prefix of NAT64 allows public addresses in it, and no others.
+func TestNAT64(t *testing.T) {
+	t.Parallel()
+	prefix := netip.MustParsePrefix("64:ff9b::/96")
+	private := netip.MustParsePrefix("10.0.0.0/8")
+	for _, row := range []struct {
+		name, addr string
+		allow      []netip.Prefix
+		open       bool
+	}{
+		{"nothing allowed", "64:ff9b::8.8.8.8", nil, false},
+		{"a public address", "64:ff9b::8.8.8.8", []netip.Prefix{prefix}, true},
+		{"a private address", "64:ff9b::10.0.0.1", []netip.Prefix{prefix}, false},
+		{"a private address that is allowed too", "64:ff9b::10.0.0.1", []netip.Prefix{prefix, private}, true},
+		{"a private address, the prefix not allowed", "64:ff9b::10.0.0.1", []netip.Prefix{private}, false},
+		{"the metadata service", "64:ff9b::169.254.169.254", []netip.Prefix{prefix}, false},
+		{"Azure's wire server", "64:ff9b::168.63.129.16", []netip.Prefix{prefix}, false},
+		{"loopback", "64:ff9b::127.0.0.1", []netip.Prefix{prefix}, false},
+		{"unspecified", "64:ff9b::", []netip.Prefix{prefix}, false},
+		{"this machine", "64:ff9b::8.8.4.4", []netip.Prefix{prefix}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := New(Policy{AllowCIDRs: row.allow})
+			g.machine = []netip.Addr{netip.MustParseAddr("8.8.4.4")}
+			if err := g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
+				t.Errorf("%s: %v, want it allowed: %t", row.addr, err, row.open)
+			}
+		})
+	}
+}
+
+// TestNames checks names before they are looked up.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	inside := Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	denied := Policy{DenyHosts: []string{"bad.example", "*.worse.example"}}
+	for _, row := range []struct {
+		name, host string
+		policy     Policy
+		reason     string // empty: allowed
+	}{
+		{"a public name", "example.com", Policy{}, ""},
+		{"localhost", "localhost", Policy{}, "name_not_allowed"},
+		{"localhost with a dot", "localhost.", Policy{}, "name_not_allowed"},
+		{"under localhost", "a.localhost", Policy{}, "name_not_allowed"},
+		{"local", "printer.local", Policy{}, "name_not_allowed"},
+		{"local with a dot", "printer.local.", Policy{}, "name_not_allowed"},
+		{"internal", "db.prod.internal", Policy{}, "name_not_allowed"},
+		{"a cluster's service", "api.default.svc", Policy{}, "name_not_allowed"},
+		{"a cluster's full name", "api.default.svc.cluster.local", Policy{}, "name_not_allowed"},
+		{"home.arpa", "nas.home.arpa", Policy{}, "name_not_allowed"},
+		{"a single label", "intranet", Policy{}, "name_not_allowed"},
+		{"local in the middle", "local.example.com", Policy{}, ""},
+		{"a name that only ends like one", "notlocal.example", Policy{}, ""},
+		{"a top level that only ends like one", "example.thelocal", Policy{}, ""},
+		{"an internal prefix is allowed", "db.prod.internal", inside, ""},
+		{"a single label if an internal prefix is allowed", "db", inside, ""},
+		{"cloud metadata", "metadata.google.internal", Policy{}, "metadata_name"},
+		{"cloud metadata if an internal prefix is allowed", "metadata.google.internal", inside, "metadata_name"},
+		{"cloud metadata with a dot", "metadata.google.internal.", inside, "metadata_name"},
+		{"unrestricted", "metadata", Policy{Unrestricted: true}, ""},
+		{"denied by name", "bad.example", denied, "name_denied"},
+		{"denied by name, with a dot", "bad.example.", denied, "name_denied"},
+		{"below a name that is denied", "www.bad.example", denied, ""},
+		{"denied by its suffix", "www.worse.example", denied, "name_denied"},
+		{"the suffix itself", "worse.example", denied, ""},
+		{"one that only ends like it", "noworse.example", denied, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			u, err := urls.Parse("http://" + row.host + "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fault.ReasonOf(New(row.policy).CheckURL(u)); got != row.reason {
+				t.Errorf("%s: %q, want %q", row.host, got, row.reason)
+			}
+		})
+	}
+}
+
+// TestOwnAddresses checks that this machine's addresses are blocked, even public ones.
+func TestOwnAddresses(t *testing.T) {
+	t.Parallel()
+	g := New(Policy{})
+	g.machine = []netip.Addr{netip.MustParseAddr("8.8.4.4")}
+	if got := fault.ReasonOf(g.CheckAddr(netip.MustParseAddrPort("8.8.4.4:80"))); got != "address_not_allowed" {
+		t.Errorf("%q, want address_not_allowed", got)
+	}
+	g.allowed = []netip.Prefix{netip.MustParsePrefix("8.8.4.4/32")}
+	if err := g.CheckAddr(netip.MustParseAddrPort("8.8.4.4:80")); err != nil {
+		t.Errorf("allowed by its address: %v", err)
+	}
+}
+
+// TestISATAP checks IPv6 addresses that contain an IPv4 address, under any prefix.
+func TestISATAP(t *testing.T) {
+	t.Parallel()
+	g := New(Policy{})
+	for _, row := range []struct {
+		addr string
+		open bool
+	}{
+		{"2a00:1450:4001::5efe:10.0.0.1", false},
+		{"2a00:1450:4001:0:200:5efe:a00:1", false},
+		{"2a00:1450:4001::5eff:10.0.0.1", true},
+	} {
+		if err := g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 443)); (err == nil) != row.open {
+			t.Errorf("%s: %v, want it allowed: %t", row.addr, err, row.open)
+		}
+	}
+}
+
+// TestCheck checks policies that would silently allow or deny nothing.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		policy Policy
+		ok     bool
+	}{
+		{"the zero prefix", Policy{AllowCIDRs: []netip.Prefix{{}}}, false},
+		{"an IPv4-mapped prefix", Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("::ffff:127.0.0.0/104")}}, false},
+		{"an IPv4-mapped prefix denied", Policy{DenyCIDRs: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}}, false},
+		{"IPv4", Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, true},
+		{"IPv6", Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("::1/128")}}, true},
+		{"an upper-case name", Policy{DenyHosts: []string{"Upper.example"}}, false},
+		{"a suffix without a name", Policy{DenyHosts: []string{"*."}}, false},
+		{"a space", Policy{DenyHosts: []string{"a b"}}, false},
+		{"a name and a suffix", Policy{DenyHosts: []string{"a.example", "*.b.example"}}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if err := row.policy.Check(); (err == nil) != row.ok {
+				t.Errorf("%+v: %v, want ok %t", row.policy, err, row.ok)
+			}
+		})
+	}
+}
+
+// TestRooted checks the names that are looked up. A single label of the hosts file is looked up
+// without a dot.
+func TestRooted(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]string{
+		"redis.prod": "redis.prod.", "redis.prod.": "redis.prod.", "no-such-host": "no-such-host.", "127.0.0.1": "127.0.0.1", "::1": "::1",
+	} {
+		if got := Rooted(host); got != want {
+			t.Errorf("Rooted(%q) = %q, want %q", host, got, want)
+		}
+	}
+	if addrs, err := hostsFile.LookupHost(t.Context(), "localhost"); err == nil && len(addrs) > 0 {
+		if got := Rooted("localhost"); got != "localhost" {
+			t.Errorf("Rooted of a name in the hosts file = %q, want it unchanged", got)
+		}
+	}
+}
