@@ -112,9 +112,7 @@ func TestError(t *testing.T) {
 		}, io9},
 		{"time-out of a connection", func(t *testing.T) error {
 			conn := silent(t)
-			if err := conn.SetDeadline(time.Unix(1, 0)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.SetDeadline(time.Unix(1, 0)))
 			_, err := conn.Read(make([]byte, 1))
 			return err
 		}, timeouts(deadline, failure, timeout)},
@@ -156,9 +154,7 @@ func TestError(t *testing.T) {
 		// In TLS 1.3 the server checks the client's certificate after the client's handshake.
 		{"alert in place of the head", func(t *testing.T) error {
 			conn := tls.Client(dialed(t, o.Addr("mtls")), &tls.Config{RootCAs: o.CA(), ServerName: "127.0.0.1"})
-			if err := conn.HandshakeContext(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.HandshakeContext(t.Context()))
 			_, err := conn.Read(make([]byte, 1))
 			return err
 		}, alert},
@@ -327,9 +323,7 @@ const short = 20 * time.Millisecond
 func startOrigin(t *testing.T) *origin.Origin {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := o.Close(); err != nil {
 			t.Error(err)
@@ -352,9 +346,7 @@ func http2Error(ctx context.Context, t *testing.T, o *origin.Origin, method, url
 		body = struct{ io.Reader }{strings.NewReader("once")}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return err
@@ -370,9 +362,7 @@ func dialed(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -407,9 +397,7 @@ func handshakeError(t *testing.T, o *origin.Origin, listener string) error {
 func serveRaw(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan struct{})
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -460,9 +448,7 @@ func serveGoAway(t *testing.T, code http2.ErrCode) string {
 func nameServer(t *testing.T, code dnsmessage.RCode, silent bool) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan struct{})
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -539,4 +525,12 @@ func lookupError(ctx context.Context, t *testing.T, r *net.Resolver) error {
 		t.Fatalf("lookup gives %v, want an error", addrs)
 	}
 	return err
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -33,9 +33,7 @@ type verdictOf struct {
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(vectors) < 250 {
 		t.Fatalf("got %d vectors, want at least 250", len(vectors))
 	}
@@ -54,9 +52,7 @@ func TestVectors(t *testing.T) {
 // Date looks like a date but is invalid: time.Parse allocates an error for them.
 func TestDecideAllocatesNothing(t *testing.T) {
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, v := range vectors {
 		policy, seen := observation(t, v.Request)
 		if unreadable(seen.RetryAfter, seen) || unreadable(seen.Date, seen) {

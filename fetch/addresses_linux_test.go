@@ -18,9 +18,7 @@ import (
 func TestDeadAddress(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.9.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(ok)}
 	go func() { _ = server.Serve(l) }() // ends with Close
 	defer func() { _ = server.Close() }()
@@ -46,19 +44,13 @@ func swallow(t *testing.T, addr [4]byte, port uint16) {
 	at := &syscall.SockaddrInet4{Port: int(port), Addr: addr}
 	open := func() int {
 		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = syscall.Close(fd) })
 		return fd
 	}
 	listener := open()
-	if err := syscall.Bind(listener, at); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(listener, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Bind(listener, at))
+	must(t, syscall.Listen(listener, 0))
 	for range 3 {
 		_ = syscall.Connect(open(), at) // in progress, and so for good once the room is taken
 	}

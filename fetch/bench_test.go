@@ -55,13 +55,9 @@ func benchDo(b *testing.B, url string, size int, do func(*http.Request) (*http.R
 	b.ReportAllocs()
 	for b.Loop() {
 		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		resp, err := do(req)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		got, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || len(got) != size {

@@ -588,3 +588,11 @@ func TestStatusLineVersions(t *testing.T) {
 		t.Errorf("%d connections are open, want none that broke the protocol", open)
 	}
 }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -45,9 +45,7 @@ func newBubble(t *testing.T, shutdown context.Context) *wire {
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		c.Close()
 		_ = o.Close()
@@ -60,9 +58,7 @@ func newBubble(t *testing.T, shutdown context.Context) *wire {
 func (w *wire) standard(profile classify.Profile, path string) *fetch.Request {
 	w.Helper()
 	u, err := urls.Parse("http://origin.example" + path)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	r := fetch.NewRequest(profile)
 	r.URL = u
 	if parts := strings.Split(path, "/"); len(parts) > 2 {
@@ -183,9 +179,7 @@ func TestTimeLimits(t *testing.T) {
 				w := newBubble(t, nil)
 				r := w.standard(classify.Standard, "/s/t/")
 				u, err := urls.Parse(strings.ReplaceAll(row.url, "drip=1/", "drip=1%2F"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r.URL, r.Policy.MaxAttempts = u, 1
 				if row.change != nil {
 					row.change(r)

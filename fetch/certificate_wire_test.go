@@ -212,9 +212,7 @@ func TestSetOrigins(t *testing.T) {
 			{"with the certificate", shown, "shown", false},
 			{"for another caller", others, "none", false},
 		} {
-			if err := o.client.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": row.settings}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, o.client.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": row.settings}))
 			saw, connection := o.get("alice", "GET", "https://example.com/")
 			if saw != row.want || (connection == last) != row.kept {
 				t.Errorf("HTTP/2 %t, %s: the origin saw %q on %s after %s, want %q, the same connection: %t", http2, row.name, saw, connection, last, row.want, row.kept)
@@ -235,9 +233,7 @@ func TestSetOriginsInFlight(t *testing.T) {
 		var flight sync.WaitGroup
 		flight.Go(func() { saw, connection = o.get("alice", "GET", "https://example.com/wait") })
 		<-o.waiting
-		if err := o.client.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": {RootCAs: o.settings.RootCAs}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, o.client.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": {RootCAs: o.settings.RootCAs}}))
 		if saw, second := o.get("alice", "GET", "https://example.com/"); saw != "none" || second == first {
 			t.Errorf("HTTP/2 %t: the origin saw %q on %s during the request in flight, want none, and not on %s", http2, saw, second, first)
 		}
@@ -276,9 +272,7 @@ func (w *wire) presented(listener string) fetch.Certificate {
 		return nil
 	}}
 	conn, err := tls.Dial("tcp", w.origin.Addr(listener), config)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	_ = conn.Close()
 	if certificate.Subject == "" || certificate.Issuer == "" {
 		w.Fatalf("%+v: want a certificate with names", certificate)
@@ -367,9 +361,7 @@ func TestNoDetailsOfProxies(t *testing.T) {
 func portOf(t *testing.T, address string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return port
 }
 
@@ -445,14 +437,10 @@ func TestCertificatesThatTakeMemory(t *testing.T) {
 func largeCertificate(t *testing.T, n int) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: make([]byte, n)}}}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return raw
 }

@@ -45,16 +45,12 @@ func (w *wire) provider(tk *tokens, listeners ...string) auth.Provider {
 	var origins []string
 	for _, l := range listeners {
 		u, err := url.Parse(w.origin.URL(l, "/"))
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		origins = append(origins, u.Scheme+"://"+u.Host)
 	}
 	p, err := auth.New(auth.Config{Origins: origins, Client: &auth.ClientCredentials{TokenURL: server.URL, ID: "me", Secret: "hush",
 		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return p
 }
 

@@ -40,9 +40,7 @@ func newDetailRig(t *testing.T, more ...uint16) *detailRig {
 	r := &detailRig{wire: w, lines: new(bytes.Buffer)}
 	inner := answers.resolver(t)
 	conn, err := inner.Dial(t.Context(), "udp", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.resolver = conn.RemoteAddr().String()
 	_ = conn.Close()
 	r.use(fetch.Config{NameServer: r.resolver}, more...)
@@ -157,9 +155,7 @@ func TestDetails(t *testing.T) {
 				t.Errorf("error of the log %q\nwant %q", got, fill(row.logged))
 			}
 			failed, err := url.Parse(out.Failure.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if line["error_url"] != urls.Redact(failed) {
 				t.Errorf("error_url %v, want %s", line["error_url"], urls.Redact(failed))
 			}

@@ -28,18 +28,14 @@ func silentListener(t *testing.T, address string) net.Listener {
 		t.Fatalf("%T is no TCP listener", l)
 	}
 	raw, err := tcp.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var shrunk error
 	if err := raw.Control(func(fd uintptr) { shrunk = syscall.Listen(int(fd), 0) }); err != nil || shrunk != nil {
 		t.Fatal(err, shrunk)
 	}
 	var d net.Dialer
 	c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return l
 }
@@ -56,9 +52,7 @@ func TestTwoFamiliesAtOnce(t *testing.T) {
 	s.Start()
 	t.Cleanup(s.Close)
 	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := newClient(t, fetch.Config{
 		Egress: fetch.Egress{
 			AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")},

@@ -62,9 +62,7 @@ func newEgressRig(t *testing.T, h http.Handler, answers map[string][][]string) *
 		t.Cleanup(s.Close)
 	}
 	port, err := strconv.ParseUint(r.port, 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.client = newClient(t, fetch.Config{
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, AllowPorts: []uint16{uint16(port)}},
 		Resolver: r.names.resolver(t),
@@ -179,9 +177,7 @@ func (r *egressRig) want(t *testing.T, out *fetch.Outcome, class classify.Class,
 func TestPermittedAddressThatFails(t *testing.T) {
 	t.Parallel()
 	r := newEgressRig(t, http.HandlerFunc(ok), map[string][][]string{"origin.test": {{"127.0.0.1", "127.0.0.2"}}})
-	if err := r.open.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.open.Close())
 	out := r.fetch(t, "http://origin.test:{port}/")
 	r.want(t, out, classify.ConnectFailure, "permitted_addresses_failed", 0)
 	if out.Attempts != 3 || !out.Failure.Retryable {

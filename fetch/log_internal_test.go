@@ -57,9 +57,7 @@ func TestEveryClassHasAMessage(t *testing.T) {
 func TestCallTree(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("run.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var (
 		file    string
 		callers []string                 // the functions above the line, by depth
@@ -109,9 +107,7 @@ func functions(t *testing.T, file string) map[string]*ast.FuncDecl {
 		path = filepath.Join("..", file)
 	}
 	tree, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]*ast.FuncDecl{}
 	for _, decl := range tree.Decls {
 		f, ok := decl.(*ast.FuncDecl)

@@ -32,14 +32,10 @@ import (
 func TestOneLoop(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = o.Close() }()
 	c, err := New(Config{Egress: Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	req := NewRequest(classify.Standard)
 	req.URL, _ = urls.Parse(o.URL("http", "/s/loop/503"))
@@ -76,13 +72,9 @@ func TestNothingElseWaitsOrSends(t *testing.T) {
 	watched := []string{"time.Sleep", "time.After", "time.Tick", "time.NewTimer", "time.NewTicker", "time.AfterFunc",
 		"http.Get", "http.Post", "http.Head", ".RoundTrip", ".Do"}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	below, err := filepath.Glob("*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen := map[string]bool{}
 	for _, file := range append(files, below...) {
 		if strings.HasSuffix(file, "_test.go") {
@@ -109,9 +101,7 @@ func TestNothingElseWaitsOrSends(t *testing.T) {
 func calls(t *testing.T, file string) []string {
 	t.Helper()
 	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var found []string
 	ast.Inspect(tree, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -133,9 +123,7 @@ func calls(t *testing.T, file string) []string {
 func TestEndlessEmptyInput(t *testing.T) {
 	t.Parallel()
 	var emptyMember bytes.Buffer
-	if err := gzip.NewWriter(&emptyMember).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, gzip.NewWriter(&emptyMember).Close())
 	for _, row := range []struct {
 		name, coding string
 		part         []byte
@@ -157,9 +145,7 @@ func TestEndlessEmptyInput(t *testing.T) {
 			}))
 			t.Cleanup(s.Close)
 			c, err := New(Config{Egress: Egress{Unrestricted: true}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(c.Close)
 			for _, truncate := range []bool{false, true} {
 				req := NewRequest(classify.Standard)
@@ -181,9 +167,7 @@ func TestEndlessEmptyInput(t *testing.T) {
 func TestFirstHeader(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Egress: Egress{Unrestricted: true}, UserAgent: "a test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	for _, row := range []struct {
 		name   string
@@ -220,9 +204,7 @@ func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shutdown, shut := context.WithCancel(t.Context())
 		c, err := New(Config{Egress: Egress{Unrestricted: true}, Shutdown: shutdown})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		started := func() *run { return c.newRun(t.Context(), NewRequest(classify.Standard), nil) }
 		over, first, gone, second, later := started(), started(), started(), started(), started()
@@ -267,9 +249,7 @@ func TestWaits(t *testing.T) {
 func TestLargeStack(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = o.Close() }()
 	for _, row := range []struct {
 		name, key string
@@ -352,9 +332,7 @@ func crowded(t *testing.T, cfg Config) *Client {
 	t.Helper()
 	cfg.Egress.Unrestricted = true
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	c.open.Store(maxOnCaller)
 	return c

@@ -53,13 +53,9 @@ type memoryRig struct {
 func newMemoryRig(t *testing.T) *memoryRig {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := New(Config{RootCAs: o.CA(), Egress: Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = o.Close() })
 	t.Cleanup(c.Close)
 	return &memoryRig{o, c}
@@ -391,9 +387,7 @@ func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (hel
 		cfg.RootCAs = transport.TLSClientConfig.RootCAs
 	}
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -476,9 +470,7 @@ func TestHeadIsPaidOn(t *testing.T) {
 func TestAttemptEndsWhileHoldBackIsSent(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Egress: Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	req := NewRequest(classify.Standard)
 	req.URL, _ = urls.Parse("http://origin.example/")
@@ -502,19 +494,23 @@ func TestAttemptEndsWhileHoldBackIsSent(t *testing.T) {
 	for i := range 10 {
 		piece := bytes.Repeat([]byte{byte(i)}, chunkBytes)
 		space, err := o.space()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		copy(space, piece)
 		sent, p.size = append(sent, piece...), p.size+chunkBytes
-		if err := o.wrote(chunkBytes); err != nil {
-			t.Fatal(err)
-		}
+		must(t, o.wrote(chunkBytes))
 	}
 	if err := o.finish(); err != nil {
 		t.Errorf("finish = %v, want nil", err)
 	}
 	if !bytes.Equal(got, sent) || p.size != int64(len(got)) {
 		t.Errorf("%d bytes were delivered, want %d; another attempt would continue at %d", len(got), len(sent), p.size)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

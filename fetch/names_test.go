@@ -33,9 +33,7 @@ func (n *names) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	var listen net.ListenConfig
 	conn, err := listen.ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -140,14 +138,10 @@ func TestLongAnswersOfNameServers(t *testing.T) {
 func nameServer(t *testing.T, addresses int) string {
 	t.Helper()
 	stream, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = stream.Close() })
 	packets, err := net.ListenPacket("udp", stream.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = packets.Close() })
 	go func() { // until the test ends
 		question := make([]byte, 1500)

@@ -88,14 +88,10 @@ func (p *connectProxy) serve(t *testing.T, w *wire, scheme string) *fetch.Client
 func throughProxy(t *testing.T, w *wire, proxy string, roots *x509.CertPool) *fetch.Client {
 	t.Helper()
 	at, err := url.Parse(proxy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := fetch.New(fetch.Config{Proxy: at, RootCAs: roots,
 		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports(t, w.origin)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -204,9 +200,7 @@ func TestProxyThatIsWrong(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			u, err := url.Parse(row.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c, err := fetch.New(fetch.Config{Proxy: u})
 			if err == nil {
 				c.Close()
@@ -243,9 +237,7 @@ func TestSilentProxy(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				at, err := url.Parse(row.proxy)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				certificate, roots := selfSigned(t)
 				var open atomic.Int64
 				var theirs []net.Conn
@@ -265,9 +257,7 @@ func TestSilentProxy(t *testing.T) {
 						return ours, nil
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				const fetches = 20
 				for i := range fetches {
 					r := get(t, fmt.Sprintf("%s://origin%d.example/", row.target, i))

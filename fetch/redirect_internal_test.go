@@ -144,9 +144,7 @@ func TestRootedLookups(t *testing.T) {
 		return nil, errors.ErrUnsupported
 	}}
 	c, err := New(Config{Resolver: resolver, Egress: Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	for _, row := range []struct{ name, host, asked string }{
 		{"two labels", "redis.prod", "redis.prod."},
@@ -211,9 +209,7 @@ func TestHostSet(t *testing.T) {
 			continue
 		}
 		u, err := urls.Parse(row.url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := set.has(u); got != row.want {
 			t.Errorf("%s has %s: %t, want %t", row.host, row.url, got, row.want)
 		}
@@ -282,9 +278,7 @@ func FuzzCheckHeader(f *testing.F) {
 		h := make(http.Header)
 		h.Add(name, value)
 		var b bytes.Buffer
-		if err := h.Write(&b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Write(&b))
 		if want := canonical + ": " + textproto.TrimString(value) + "\r\n"; b.String() != want {
 			t.Errorf("%q: %q is written as %q, want %q", name, value, b.String(), want)
 		}

@@ -40,9 +40,7 @@ func (w *wire) in(t *testing.T) *wire {
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := o.Close(); err != nil {
 			t.Error(err)
@@ -59,9 +57,7 @@ func newWire(t *testing.T) *wire {
 func newClient(t testing.TB, cfg fetch.Config) *fetch.Client {
 	t.Helper()
 	c, err := fetch.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -184,9 +180,7 @@ func (w *wire) fetch(r *fetch.Request) result {
 	for _, f := range res.finished {
 		for _, h := range f.Hops {
 			u, err := url.Parse(h.URL)
-			if err != nil {
-				w.Fatal(err)
-			}
+			must(w, err)
 			if h.Exchange.Sent {
 				reported = append(reported, h.Method+" "+u.EscapedPath())
 			}

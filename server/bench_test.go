@@ -28,9 +28,7 @@ func BenchmarkFetchUnary(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		resp, err := client.FetchUnary(b.Context(), in)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		if got := len(resp.GetOutcome().GetInlineBody()); got != benchBody {
 			b.Fatalf("%v with %d bytes, want %d", resp.GetOutcome(), got, benchBody)
 		}
@@ -44,18 +42,14 @@ func BenchmarkFetchStream(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		stream, err := client.Fetch(b.Context(), in)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		got := 0
 		for {
 			m, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			got += len(m.GetBodyChunk().GetData())
 		}
 		if got != benchBody {
@@ -73,17 +67,13 @@ func BenchmarkFetchMany(b *testing.B) {
 		in.Tasks = append(in.Tasks, &pb.Task{Tag: strconv.Itoa(i), Request: &pb.FetchRequest{Url: url}})
 	}
 	stream, err := client.FetchMany(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		must(b, stream.Send(in))
 		for left := len(in.GetTasks()); left > 0; {
 			m, err := stream.Recv()
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			for _, answer := range m.GetResponses() {
 				if got := len(answer.GetResponse().GetOutcome().GetInlineBody()); got != benchBody {
 					b.Fatalf("%v with %d bytes, want %d", answer.GetResponse(), got, benchBody)
@@ -102,9 +92,7 @@ func BenchmarkFetchMany(b *testing.B) {
 func benchServer(b *testing.B) (client pb.FetchServiceClient, url string) {
 	b.Helper()
 	observer, err := observe.New(observe.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	s := fetchdtest.Start(b, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
 		c.Observe, c.Logger = observer, slog.New(slog.NewJSONHandler(io.Discard, nil))

@@ -254,9 +254,7 @@ func TestRevokedWhileItsRequestComes(t *testing.T) {
 	known := newRoster()
 	bubble(t, func(r *rig) {
 		stream, err := r.Conn.NewStream(as(r.Context(), "b"), &pb.FetchService_ServiceDesc.Streams[0], pb.FetchService_Fetch_FullMethodName)
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		synctest.Wait()
 		known.set("b", "")
 		r.Service.Reauthenticate()

@@ -71,9 +71,7 @@ func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	out, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := out.GetEffectiveRequest().GetTimeoutPolicy().GetTotalTimeout().AsDuration(); got != time.Minute {
 		t.Errorf("total_timeout = %s, want 1m0s", got)
 	}

@@ -20,9 +20,7 @@ import (
 func TestExplainVectors(t *testing.T) {
 	t.Parallel()
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(vectors) < 250 {
 		t.Fatalf("got %d vectors, want at least 250", len(vectors))
 	}
@@ -62,9 +60,7 @@ func TestWebExplain(t *testing.T) {
 	r := newRig(t)
 	in := &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 503}, RetryPolicy: &pb.RetryPolicy{MaxAttempts: new(int32(2))}}
 	want, err := r.Client.Explain(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp := r.post(t.Context(), "/v1/explain", r.json(in))
 	text, err := io.ReadAll(resp.Body)
 	got := new(pb.ExplainResponse)
@@ -93,9 +89,7 @@ func TestExplainEffectivePolicy(t *testing.T) {
 	got, err := r.Client.Explain(t.Context(), &pb.ExplainRequest{
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2))},
 		Response:    &pb.HttpResponse{StatusCode: 503}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2)),
 		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: new(uint64(0)),
 		MaxRetryAfter: seconds(60), RetryTlsHandshake: new(false)}
@@ -126,9 +120,7 @@ func TestExplainReasons(t *testing.T) {
 		in.RedirectPolicy = row.explain.GetRedirectPolicy()
 		fetched := r.mustFetch(in).outcome.GetError()
 		explained, err := r.Client.Explain(t.Context(), row.explain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if e := explained.GetError(); fetched.GetReason() != row.want || e.GetReason() != row.want || e.GetErrorClass() != fetched.GetErrorClass() {
 			t.Errorf("%s: fetch %s %q, Explain %s %q, want the reason %q", row.name, fetched.GetErrorClass(), fetched.GetReason(), e.GetErrorClass(), e.GetReason(), row.want)
 		}

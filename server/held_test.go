@@ -41,9 +41,7 @@ func statusOf(t *testing.T, head map[string]string) error {
 	st := &spb.Status{Code: int32(code), Message: head["grpc-message"]} //nolint:gosec // a code is small
 	if details := head["grpc-status-details-bin"]; details != "" {
 		raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(details, "="))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		must(t, proto.Unmarshal(raw, st))
 	}
 	return status.ErrorProto(st)
@@ -57,9 +55,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	r := newRig(t, withMemory(32<<20)) // four slots
 	body, err := proto.Marshal(&pb.FetchUnaryRequest{Request: &pb.FetchRequest{
 		Url: r.Origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	attack := func(c *rawClient, first, n int) {
 		t.Helper()
 		for i := range n {
@@ -338,9 +334,7 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	wantRefused(t, "FetchUnary", err, trailer, "MEMORY")
 
 	many, err := r.Client.FetchMany(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	message, err := many.Recv()
 	if message != nil {
 		t.Errorf("%v was sent before the refusal", message)
@@ -446,9 +440,7 @@ func TestUnreadMany(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				m, err := r.Client.FetchMany(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				tasks := new(pb.FetchManyRequest)
 				for i := range 40 {
 					tasks.Tasks = append(tasks.Tasks, r.task(key(i), "/s/"+key(i)+"/200:size="+size))
@@ -500,9 +492,7 @@ func (r *rig) dialFrom(last byte) net.Conn {
 func (r *rig) dial(dial func(context.Context) (net.Conn, error)) net.Conn {
 	r.Helper()
 	conn, err := dial(r.Context())
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -99,9 +99,7 @@ func TestRequestThatDoesNotCome(t *testing.T) {
 		for _, method := range []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName} {
 			begin := time.Now()
 			stream, err := r.Conn.NewStream(r.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			if err := stream.RecvMsg(new(pb.FetchResponse)); err == nil {
 				r.Errorf("%s: answered without a request", method)
 			}

@@ -61,9 +61,7 @@ func TestUnauthenticatedConnections(t *testing.T) {
 	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 32, 6 }) // 8 for unauthenticated clients
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer right")
 	watch, err := r.healthFrom(3).Watch(t.Context(), new(healthpb.HealthCheckRequest)) // of a client that has made no call
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
 	m := r.many(ctx) // the caller's only connection
 	m.start(r.task("a", "/s/a/200"))
@@ -182,9 +180,7 @@ func TestRequestsWithoutAWindowEnd(t *testing.T) {
 			r := r.in(t)
 			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.URL, "https://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = conn.Close() }()
 			_ = conn.SetDeadline(time.Now().Add(40 * time.Second))
 			h := r.raw(conn, window(row.window))
@@ -224,9 +220,7 @@ func (r *rig) connFrom(last byte) *grpc.ClientConn {
 	r.Helper()
 	conn, err := grpc.NewClient(r.Conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return r.dialFrom(last), nil }))
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -39,9 +39,7 @@ type manyStream struct {
 func (r *rig) many(ctx context.Context) *manyStream {
 	r.Helper()
 	stream, err := r.Client.FetchMany(ctx)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return &manyStream{rig: r, FetchService_FetchManyClient: stream, outcomes: make(map[string][]*pb.FetchOutcome), events: make(map[string][]string),
 		begins: make(map[string][]int64), ends: make(map[string]int64), bodies: make(map[string][]byte)}
 }

@@ -50,17 +50,13 @@ func TestZeroConfigIsSafe(t *testing.T) {
 func TestServeAfterShutdown(t *testing.T) {
 	t.Parallel()
 	s, err := server.New(server.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown = %v", err)
 	}
 	for name, serve := range map[string]func(net.Listener) error{"Serve": s.Serve, "ServeWeb": s.ServeWeb} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := serve(l); err != nil {
 			t.Errorf("%s = %v, want nil", name, err)
 		}

@@ -40,9 +40,7 @@ func newObserved(t *testing.T, change ...func(*server.Config)) *observed {
 	t.Helper()
 	spans := &kept{InMemoryExporter: tracetest.NewInMemoryExporter()}
 	o, err := observe.New(observe.Config{Version: "v0", Exporter: spans, TraceOrigins: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = o.Shutdown(context.Background()) }) // a test looks at its error itself
 	return &observed{newRig(t, append(change, func(cfg *server.Config) { cfg.Observe = o })...), o, spans.InMemoryExporter}
 }
@@ -57,9 +55,7 @@ func (*kept) Shutdown(context.Context) error { return nil }
 func (o *observed) series() map[string]float64 {
 	o.Helper()
 	resp, err := o.HTTPClient.Get(o.URL + "/metrics")
-	if err != nil {
-		o.Fatal(err)
-	}
+	must(o, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		o.Fatalf("GET /metrics = %s", resp.Status)

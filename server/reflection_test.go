@@ -29,9 +29,7 @@ func (r *rig) asker(version string) asker {
 		t.Helper()
 		stream, err := r.Conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
 			"/grpc.reflection."+version+".ServerReflection/ServerReflectionInfo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out := new(reflectv1.ServerReflectionResponse)
 		must(t, errors.Join(stream.SendMsg(in), stream.RecvMsg(out), stream.CloseSend()))
 		return out
@@ -100,9 +98,7 @@ func contract(t *testing.T, ask asker, symbol string) *descriptorpb.FileDescript
 func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
 	t.Helper()
 	fd, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	check := func(d protoreflect.Descriptor) {
 		n++

@@ -178,9 +178,7 @@ var methods = map[string]func(*rig, *pb.FetchRequest) *pb.FetchOutcome{
 func (r *rig) mustStream(ctx context.Context, in *pb.FetchRequest) grpc.ServerStreamingClient[pb.FetchResponse] {
 	r.Helper()
 	stream, err := r.Client.Fetch(ctx, in)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return stream
 }
 
@@ -197,9 +195,7 @@ func drain[M any](stream grpc.ServerStreamingClient[M]) error {
 func (r *rig) awaitRequest(key string) origin.Request {
 	r.Helper()
 	seen, err := r.Origin.Await(r.Context(), key, 1)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return seen
 }
 

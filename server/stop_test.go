@@ -190,9 +190,7 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 		var watches []healthpb.Health_WatchClient
 		for _, service := range []string{"", pb.FetchService_ServiceDesc.ServiceName} {
 			watch, err := health.Watch(watchCtx, &healthpb.HealthCheckRequest{Service: service})
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			watches = append(watches, watch)
 			r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
 		}
@@ -336,16 +334,12 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 		}},
 		{name: "a health watch", ends: 250 * time.Millisecond, call: func(r *rig) {
 			watch, err := healthpb.NewHealthClient(r.Conn).Watch(r.Context(), new(healthpb.HealthCheckRequest))
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
 		}},
 		{name: "a reflection stream", ends: 500 * time.Millisecond, call: func(r *rig) {
 			stream, err := reflectv1.NewServerReflectionClient(r.Conn).ServerReflectionInfo(r.Context())
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			must(r, stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}))
 			if _, err := stream.Recv(); err != nil {
 				r.Fatal(err)

@@ -227,9 +227,7 @@ func TestMessagesNameLimits(t *testing.T) {
 					return in
 				}
 				unary, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request("unary")})
-				if err != nil {
-					r.Fatal(err)
-				}
+				must(r, err)
 				for _, field := range unary.GetClampedFields() {
 					if !strings.Contains(row.name, "clamped") && !strings.Contains(row.name, "over the server's") {
 						r.Errorf("%s is clamped", field)

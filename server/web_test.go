@@ -37,17 +37,13 @@ import (
 func (r *rig) post(ctx context.Context, path, body string, change ...func(*http.Request)) *http.Response {
 	r.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+path, strings.NewReader(body))
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	req.Header.Set("Content-Type", "application/json")
 	for _, c := range change {
 		c(req)
 	}
 	resp, err := r.HTTPClient.Do(req)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -55,9 +51,7 @@ func (r *rig) post(ctx context.Context, path, body string, change ...func(*http.
 func (r *rig) json(in proto.Message) string {
 	r.Helper()
 	text, err := protojson.Marshal(in)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return string(text)
 }
 
@@ -93,9 +87,7 @@ func (r *rig) fetchWeb(ctx context.Context, in *pb.FetchRequest) *answer {
 func (r *rig) wantStatus(resp *http.Response, httpStatus int, code codes.Code, text string) *spb.Status {
 	r.Helper()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	st := new(spb.Status)
 	if err := protojson.Unmarshal(raw, st); err != nil {
 		r.Fatalf("%s: %.200q: %v", resp.Status, raw, err)
@@ -224,14 +216,10 @@ func TestWebOperators(t *testing.T) {
 	bubble(t, func(r *rig) {
 		get := func(path string) (int, string) {
 			resp, err := r.HTTPClient.Get(r.URL + path)
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			defer func() { _ = resp.Body.Close() }()
 			raw, err := io.ReadAll(resp.Body)
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			return resp.StatusCode, string(raw)
 		}
 		for _, path := range []string{"/healthz", "/readyz"} {
@@ -290,14 +278,10 @@ func TestWebConsole(t *testing.T) {
 		{"off, the root", off, "GET", "/", "", 404, "POST /v1/fetch"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), row.method, row.rig.URL+row.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.Host = row.host
 		resp, err := row.rig.HTTPClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close() // read
 		if err != nil || resp.StatusCode != row.code || !strings.Contains(string(text), row.body) {
@@ -387,9 +371,7 @@ func TestWebRequestThatDoesNotCome(t *testing.T) {
 		body, never := io.Pipe()
 		defer func() { _ = never.Close() }()
 		req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, r.URL+"/v1/fetch", body)
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		req.Header.Set("Content-Type", "application/json")
 		began := time.Now()
 		resp, err := r.HTTPClient.Do(req)
@@ -417,9 +399,7 @@ func TestWebBodyThatIsBroken(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
 			conn, err := net.Dial("tcp", host)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = conn.Close() }()
 			if _, err := io.WriteString(conn, "POST /v1/fetch:unary HTTP/1.1\r\nHost: "+host+"\r\nContent-Type: application/json\r\n"+row.framing); err != nil {
 				t.Fatal(err)
@@ -428,9 +408,7 @@ func TestWebBodyThatIsBroken(t *testing.T) {
 				_ = half.CloseWrite()
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = resp.Body.Close() }()
 			r.wantStatus(resp, 400, codes.InvalidArgument, "malformed")
 		})

@@ -155,13 +155,9 @@ func TestRawProblem(t *testing.T) {
 		Status              int
 		Outcome             json.RawMessage
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewDecoder(resp.Body).Decode(&got))
 	out := new(pb.FetchOutcome)
-	if err := protojson.Unmarshal(got.Outcome, out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, protojson.Unmarshal(got.Outcome, out))
 	if got.Type != "urn:fetchd:error:http_server_error" || got.Title != "http server error" || got.Status != 502 || got.Detail != out.GetError().GetMessage()+": "+out.GetError().GetDetail() || !strings.Contains(got.Detail, "503 Service Unavailable") {
 		t.Errorf("%+v", got)
 	}
@@ -372,15 +368,11 @@ func TestRawVersions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close() }()
 	_, _ = fmt.Fprintf(conn, "GET /v1/raw?url=%s HTTP/1.0\r\nHost: localhost\r\nFetchd-Request: {}\r\n\r\n", url.QueryEscape(r.Origin.URL("http", "/s/k/200")))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	r.wantStatus(resp, 505, codes.Unimplemented, "HTTP/1.1")
 	r.wantRequests("k", 0)

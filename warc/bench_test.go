@@ -23,9 +23,7 @@ func BenchmarkWriteSeeker(b *testing.B) {
 	for name, o := range map[string]warc.WriterOptions{"plain": {Plain: true}, "gzip": {}, "fastest": {Level: 1}} {
 		b.Run(name, func(b *testing.B) {
 			w, err := warc.NewWriter(io.Discard, o)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			block := bytes.NewReader(text.Bytes())
 			b.ReportAllocs()
 			for b.Loop() {

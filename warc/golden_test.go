@@ -268,9 +268,7 @@ func writeSamples(t testing.TB, o warc.WriterOptions) ([]byte, []warc.Place) {
 	t.Helper()
 	var file bytes.Buffer
 	w, err := warc.NewWriter(&file, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var places []warc.Place
 	for _, s := range samples {
 		var place warc.Place
@@ -319,9 +317,7 @@ func gunzip(t *testing.T, member []byte) []byte {
 	t.Helper()
 	rest := bytes.NewReader(member)
 	z, err := gzip.NewReader(rest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	z.Multistream(false)
 	content, err := io.ReadAll(z)
 	if err != nil || rest.Len() != 0 {
@@ -448,9 +444,7 @@ func FuzzRoundTrip(f *testing.F) {
 		neighbour := warc.Header{Type: warc.Metadata, Date: date}
 		var file bytes.Buffer
 		w, err := warc.NewWriter(&file, warc.WriterOptions{Plain: plain})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := 2
 		for i := range 3 {
 			if i != 1 {
@@ -464,9 +458,7 @@ func FuzzRoundTrip(f *testing.F) {
 		r := warc.NewReader(&file, warc.ReaderOptions{Verify: true})
 		for i := range want {
 			rec, err := r.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := io.ReadAll(rec.Block)
 			if err != nil || rec.Finish() != nil || len(rec.Problems) > 0 || rec.Length == 0 {
 				t.Fatalf("error %v, problems %v", err, rec.Problems)
@@ -494,5 +486,13 @@ func checkSame(t *testing.T, rec *warc.Record, got []byte, h *warc.Header, block
 	read.BlockDigest, read.PayloadDigest = "", ""
 	if diff := cmp.Diff(*h, read, cmpopts.EquateComparable(ip)); diff != "" {
 		t.Fatal(diff)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -27,9 +27,7 @@ func encoded(t testing.TB, w io.WriteCloser, into *bytes.Buffer, body []byte) []
 	if _, err := w.Write(body); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	return into.Bytes()
 }
 
@@ -37,9 +35,7 @@ func encodeZstd(t testing.TB, body []byte, options ...zstd.EOption) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b, append(options, zstd.WithEncoderConcurrency(1))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return encoded(t, w, &b, body)
 }
 
@@ -65,9 +61,7 @@ var codings = []codingForm{
 	{"deflate, raw", "deflate", func(t testing.TB, body []byte) []byte {
 		var b bytes.Buffer
 		w, err := flate.NewWriter(&b, flate.DefaultCompression)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return encoded(t, w, &b, body)
 	}},
 	{"br", "br", func(t testing.TB, body []byte) []byte {
@@ -393,9 +387,7 @@ func TestBrotliWindowBits(t *testing.T) {
 		want, matches := 0, 0
 		for pattern, bits := range table {
 			value, err := strconv.ParseUint(pattern, 2, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if mask := 1<<len(pattern) - 1; b&mask == int(value) {
 				want, matches = bits, matches+1
 			}
@@ -403,5 +395,13 @@ func TestBrotliWindowBits(t *testing.T) {
 		if got := brotliWindowBits(byte(b)); got != want || matches != 1 {
 			t.Errorf("first byte %08b: %d bits, want %d (%d patterns match)", b, got, want, matches)
 		}
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -139,9 +139,7 @@ func exchangeCanned(t *testing.T, method string, c *canned) (out outcome, why re
 	p := New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), Dial: dialCanned(c)})
 	defer p.Close()
 	x := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
-	if err := x.Connect(Target{URL: fuzzURL}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.Connect(Target{URL: fuzzURL}))
 	resp, err := x.RoundTrip(shape{method: method}.request(fuzzURL, "/"))
 	why = fault.ReasonOf(err)
 	out.read(resp, err, func(inBody bool, err error) classify.Class {
@@ -156,14 +154,10 @@ func exchangeCanned(t *testing.T, method string, c *canned) (out outcome, why re
 	}
 	x = p.NewExchange(t.Context(), new(timers.Clock), Settings{})
 	defer x.End()
-	if err := x.Connect(Target{URL: fuzzURL}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.Connect(Target{URL: fuzzURL}))
 	out.Reused = x.Report().Reused
 	resp, err = x.RoundTrip(shape{method: http.MethodGet}.request(fuzzURL, "/next"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, _ := io.ReadAll(resp.Body)
 	out.Next = string(text)
 	return out, why
@@ -192,9 +186,7 @@ func transportCanned(t *testing.T, method string, c *canned) (out outcome) {
 	c.settle()
 	r, _ = traced(t.Context(), shape{method: http.MethodPost}.request(fuzzURL, "/next"), &out.Reused)
 	resp, err = tr.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	out.Next = string(text)

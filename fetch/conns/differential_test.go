@@ -124,9 +124,7 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 	defer p.Close()
 	x := p.NewExchange(ctx, new(timers.Clock), Settings{})
 	defer x.End()
-	if err := x.Connect(Target{URL: o.url, Alone: d.shape.alone}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.Connect(Target{URL: o.url, Alone: d.shape.alone}))
 	c := x.conn
 	resp, err := x.RoundTrip(d.shape.request(o.url, "/"))
 	out.read(resp, err, func(inBody bool, err error) classify.Class {
@@ -149,9 +147,7 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 	}
 	x = p.NewExchange(ctx, new(timers.Clock), Settings{})
 	defer x.End()
-	if err := x.Connect(Target{URL: o.url}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.Connect(Target{URL: o.url}))
 	out.Reused = x.Report().Reused
 	resp, err = x.RoundTrip(shape{method: http.MethodGet}.request(o.url, "/next"))
 	var next outcome
@@ -340,9 +336,7 @@ var testCertificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 func newScripted(t testing.TB, d *differential) *scripted {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &scripted{differential: d, Listener: l, url: &url.URL{Scheme: "http", Host: l.Addr().String()}, over: make(chan struct{})}
 	if d.secure {
 		o.url.Scheme = "https"

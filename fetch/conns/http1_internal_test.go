@@ -80,9 +80,7 @@ func TestCancel(t *testing.T) {
 				ctx, cancelParent := context.WithCancelCause(o.ctx)
 				defer cancelParent(nil)
 				x := o.pool.NewExchange(ctx, new(timers.Clock), Settings{})
-				if err := x.Connect(o.target); err != nil {
-					t.Fatal(err)
-				}
+				must(t, x.Connect(o.target))
 				c, in := o.accept()
 				body := &requestBody{Reader: strings.NewReader(strings.Repeat("x", row.body))}
 				got := make(chan error)
@@ -152,9 +150,7 @@ func TestEndWaitsForWriter(t *testing.T) {
 				_, _ = io.WriteString(c, row.answer)
 			})
 			resp, err := x.RoundTrip(o.put(io.NopCloser(strings.NewReader(strings.Repeat("x", longRequest))), longRequest))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if row.read {
 				if _, err := io.ReadAll(resp.Body); err != nil {
 					t.Error(err)
@@ -191,9 +187,7 @@ func TestBodyAfterEnd(t *testing.T) {
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"+body)
 				})
 				resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				bodies = append(bodies, resp.Body)
 				return x
 			}
@@ -297,13 +291,9 @@ func TestWriterEndsLate(t *testing.T) {
 			u := &url.URL{Scheme: "http", Host: "origin.test", Path: "/"}
 			x := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
 			defer x.End()
-			if err := x.Connect(Target{URL: u}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, x.Connect(Target{URL: u}))
 			resp, err := x.RoundTrip(shape{method: http.MethodPost, body: body}.request(u, "/"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, _ = io.ReadAll(resp.Body)
 		})
 	}
@@ -329,9 +319,7 @@ func TestStaleAnswerOfAnyLength(t *testing.T) {
 			o.get()
 			x := o.open(Settings{})
 			resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if body, err := io.ReadAll(resp.Body); err != nil || len(body) != length {
 				t.Errorf("%d bytes, %v", len(body), err)
 			}
@@ -362,9 +350,7 @@ func (f *finisher) Write(p []byte) (int, error) {
 func TestCancelWhileSharing(t *testing.T) {
 	t.Parallel()
 	s, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	certificate, roots := testCertificate()
 	srv := &http.Server{ReadHeaderTimeout: hang, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}}
@@ -382,9 +368,7 @@ func TestCancelWhileSharing(t *testing.T) {
 		return &finisher{Conn: c, then: then}, err
 	}})
 	first := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
-	if err := first.Connect(Target{URL: u}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Connect(Target{URL: u}))
 	shared := first.conn
 	second := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
 	then = func() { // the first connection is shared from now on
@@ -643,9 +627,7 @@ func headEnd(sent []byte) (whole string, end int, tooMany bool) {
 func encode(t *testing.T, n pkix.Name) (pkix.Name, []byte) {
 	t.Helper()
 	raw, err := asn1.Marshal(n.ToRDNSequence())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n, raw
 }
 
@@ -721,9 +703,7 @@ func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	t.Cleanup(cancel)
 	s, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &testOrigin{T: t, ctx: ctx, accepted: make(chan net.Conn, 8), target: Target{URL: &url.URL{Scheme: "http", Host: s.Addr().String(), Path: "/"}}}
 	_, roots := testCertificate()
 	o.pool = New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), RootCAs: roots,
@@ -797,8 +777,14 @@ func (o *testOrigin) open(s Settings) *Exchange {
 	o.Helper()
 	x := o.pool.NewExchange(o.ctx, new(timers.Clock), s)
 	o.Cleanup(x.End)
-	if err := x.Connect(o.target); err != nil {
-		o.Fatal(err)
-	}
+	must(o, x.Connect(o.target))
 	return x
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

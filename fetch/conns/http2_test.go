@@ -104,9 +104,7 @@ func TestSilentConnection(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f := &freezer{Listener: l, ended: make(chan struct{})}
 			b := newHTTP2Bench(t, f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 			t.Cleanup(func() { close(f.ended) })
@@ -153,9 +151,7 @@ func TestSmallFrames(t *testing.T) {
 	}))
 	x, resp, err := b.send(t.Context(), b.target)
 	defer x.End()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Without a call of Permit all bytes count as received at once.
 	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != conns.WindowBytes {
 		t.Errorf("%d bytes, %v, want %d", n, err, conns.WindowBytes)
@@ -314,9 +310,7 @@ func TestFloodAfterOutcome(t *testing.T) {
 			if err := <-f.over; err == nil {
 				t.Error("the flood ended by itself")
 			}
-			if err := wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }))
 			// One read may exceed the limit, and crypto/tls reads what is buffered.
 			if got := read.Load() - before; got > limit+32<<10 {
 				t.Errorf("%d bytes, of %d frames that were sent, were read after the outcome; want at most %d", got, f.sent.Load(), limit)
@@ -335,9 +329,7 @@ func TestWindowOverflow(t *testing.T) {
 	var read atomic.Int64
 	b := newFloodBench(t, f, &read)
 	x, resp, err := b.send(t.Context(), b.target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	close(f.release)
 	if _, err := io.ReadAll(resp.Body); !strings.Contains(fmt.Sprint(err), "FLOW_CONTROL_ERROR") {
 		t.Errorf("the body ended with %v, want a flow control error", err)
@@ -346,9 +338,7 @@ func TestWindowOverflow(t *testing.T) {
 	if err := <-f.over; err == nil {
 		t.Error("the flood ended by itself")
 	}
-	if err := wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }))
 }
 
 // newFloodBench starts the origin for one connection. read counts what the pool reads from it.
@@ -357,9 +347,7 @@ func newFloodBench(t *testing.T, f *flood, read *atomic.Int64) *bench {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	certified.Close()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := tls.NewListener(plain, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}, DynamicRecordSizingDisabled: true})
 	done := make(chan struct{})
 	go func() {

@@ -167,16 +167,12 @@ func TestShortKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		long, resp, err := b.send(t.Context(), b.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = io.ReadAll(resp.Body)
 		short := b.target
 		short.URL = &url.URL{Scheme: "http", Host: b.target.URL.Host, Path: "/", RawQuery: "timeout=1"}
 		second, resp, err := b.send(t.Context(), short)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = io.ReadAll(resp.Body)
 		long.End()
 		second.End()
@@ -230,9 +226,7 @@ func TestOver(t *testing.T) {
 		b := newBench(t, nil)
 		b.answer(b.target)
 		x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
-		if err := x.Connect(b.target); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.Connect(b.target))
 		x.Cancel(context.Canceled)
 		if _, err := x.RoundTrip(&http.Request{Method: http.MethodGet, URL: b.target.URL, Header: http.Header{}}); err == nil {
 			t.Error("a request was sent")
@@ -260,9 +254,7 @@ func TestWrongConnection(t *testing.T) {
 		b := newBench(t, nil)
 		x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
 		defer x.End()
-		if err := x.Connect(b.target); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.Connect(b.target))
 		other := &url.URL{Scheme: "http", Host: "other.example", Path: "/"}
 		_, err := x.RoundTrip(&http.Request{Method: http.MethodGet, URL: other, Header: http.Header{}})
 		if classify.Error(classify.PhaseRequest, err) != classify.Internal {
@@ -291,9 +283,7 @@ func TestIdleLimits(t *testing.T) {
 					target := b.target
 					target.URL = &url.URL{Scheme: "http", Host: fmt.Sprintf("origin%d.example", i%row.hosts), Path: "/"}
 					x, resp, err := b.send(t.Context(), target)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					_, _ = io.ReadAll(resp.Body)
 					open = append(open, x)
 				}
@@ -327,9 +317,7 @@ func TestIdleMemory(t *testing.T) {
 		var open []*conns.Exchange
 		for range 15 {
 			x, resp, err := b.send(t.Context(), b.target)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, _ = io.ReadAll(resp.Body)
 			open = append(open, x)
 		}
@@ -345,9 +333,7 @@ func TestIdleMemory(t *testing.T) {
 		}
 		idle(10)
 		x, _, err := b.send(t.Context(), b.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s, held := b.pool.Stats(), memory.Usage()[budget.Idle]; s.Idle != 9 || held != 9*each {
 			t.Errorf("idle %d, %d bytes are charged while one is in use, want 9", s.Idle, held)
 		}
@@ -384,9 +370,7 @@ func TestHTTP2(t *testing.T) {
 	first := make([]*conns.Exchange, 3)
 	for i := range first {
 		first[i] = p.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
-		if err := first[i].Connect(b.target); err != nil {
-			t.Fatal(err)
-		}
+		must(t, first[i].Connect(b.target))
 	}
 	if s := p.Stats(); s.Dialled != 3 {
 		t.Errorf("%d connections for 3 requests at once, want 3", s.Dialled)
@@ -439,9 +423,7 @@ func TestInvalidRequests(t *testing.T) {
 				b := newBench(t, nil)
 				b.answer(b.target)
 				x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
-				if err := x.Connect(b.target); err != nil {
-					t.Fatal(err)
-				}
+				must(t, x.Connect(b.target))
 				req := &http.Request{Method: row.method, URL: b.target.URL, Host: b.target.URL.Host, Header: row.header}
 				if row.length > 0 {
 					req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), row.length
@@ -463,9 +445,7 @@ func TestSessions(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.TLS.DidResume) }))
 	t.Cleanup(srv.Close)
 	u, err := url.Parse(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	roots := rootsOf(srv)
 	pool := conns.New(conns.Config{RootCAs: roots,
 		Guard: egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
@@ -489,9 +469,7 @@ func TestReadAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		x, resp, err := b.send(t.Context(), b.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		x.End()
 		if n, err := resp.Body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
 			t.Errorf("Read after End = %d, %v", n, err)
@@ -512,18 +490,14 @@ func TestIdleConnectionKeepsNoExchange(t *testing.T) {
 			srv := row.start(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }))
 			t.Cleanup(srv.Close)
 			u, err := url.Parse(srv.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			pool := conns.New(conns.Config{RootCAs: rootsOf(srv),
 				Guard: egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
 			t.Cleanup(pool.Close)
 			b := &bench{T: t, pool: pool, target: conns.Target{URL: u}}
 			first := func() weak.Pointer[conns.Exchange] {
 				x, resp, err := b.send(t.Context(), b.target)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				_, _ = io.ReadAll(resp.Body)
 				x.End()
 				return weak.Make(x)
@@ -547,4 +521,12 @@ func rootsOf(srv *httptest.Server) *x509.CertPool {
 		roots.AddCert(c)
 	}
 	return roots
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -62,9 +62,7 @@ func files(t *testing.T, dir string) map[string]string {
 		found[filepath.ToSlash(name)] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 
@@ -100,15 +98,9 @@ func TestCommitRepairs(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	path := filepath.Join(dir, filepath.FromSlash(nameOf(digest("a body"))))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("a b"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := keep(s, digest("a body"), "a body", 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte("a b"), 0o644))
+	must(t, keep(s, digest("a body"), "a body", 0))
 	if got, err := os.ReadFile(path); err != nil || string(got) != "a body" {
 		t.Errorf("the file holds %q, %v", got, err)
 	}
@@ -144,15 +136,11 @@ func TestStartsOver(t *testing.T) {
 				b := s.New(t.Context())
 				write(b, long)
 				write(b, long)
-				if err := b.Truncate(0); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.Truncate(0))
 				if text != "" {
 					write(b, text)
 				}
-				if err := b.Commit(digest(text), nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.Commit(digest(text), nil))
 				b.Drop()
 			}
 			b := s.New(t.Context())
@@ -211,5 +199,13 @@ func TestSpoolFull(t *testing.T) {
 	defer b.Drop()
 	if _, err := b.Write([]byte("a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Write = %v, want an error of the temporary directory", err)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -96,9 +96,7 @@ func TestCharset(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, ContentType: row.contentType})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff([]string{"http://a.test" + row.want}, got.Links); diff != "" {
 				t.Error(diff)
 			}
@@ -141,9 +139,7 @@ func TestQueryEncoding(t *testing.T) {
 		t.Run(row.charset+" "+row.reference[:min(len(row.reference), 20)], func(t *testing.T) {
 			t.Parallel()
 			encoded, err := htmlindex.Get(row.charset)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			// Numeric references, so that the document can have any character.
 			var document strings.Builder
 			document.WriteString(`<a href="`)
@@ -151,13 +147,9 @@ func TestQueryEncoding(t *testing.T) {
 				fmt.Fprintf(&document, "&#%d;", r)
 			}
 			text, err := encoded.NewEncoder().String(document.String() + `">`)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := links.Read(strings.NewReader(text), links.Config{URL: page, ContentType: "text/html; charset=" + row.charset})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := row.want
 			if strings.HasPrefix(want, "/") {
 				want = "http://a.test" + want
@@ -255,9 +247,7 @@ func TestLimits(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, Limits: row.limits})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(got.Links) != row.links {
 				t.Errorf("%d links, want %d", len(got.Links), row.links)
 			}
@@ -377,9 +367,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, document []byte, contentType, tag string) {
 		c := links.Config{URL: page, ContentType: contentType, RobotsTags: []string{tag}, Agent: "mybot", Limits: links.Limits{Links: 5, LinkBytes: 200, Bytes: 4000}}
 		got, err := links.Read(strings.NewReader(string(document)), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen, bytes := map[string]bool{}, 0
 		for _, u := range got.Links {
 			if again, err := normal.NormalizeURL(u); err != nil || again != u || seen[u] {
@@ -392,4 +380,12 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d links of %d bytes", len(got.Links), bytes)
 		}
 	})
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -180,17 +180,13 @@ func TestLargestShape(t *testing.T) {
 func readShape(t *testing.T, text, charset, url string) links.Page {
 	t.Helper()
 	e, err := htmlindex.Get(charset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if charset != "utf-8" {
 		if text, err = encoding.HTMLEscapeUnsupported(e.NewEncoder()).String(text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := links.Read(strings.NewReader(text), links.Config{URL: url, ContentType: "text/html; charset=" + charset})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got
 }

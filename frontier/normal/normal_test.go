@@ -242,9 +242,7 @@ func TestResolve(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			b, err := normal.NewBase(row.base)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := b.Resolve(row.reference)
 			if err != nil || got != row.want {
 				t.Errorf("Resolve(%q) = %q, %v; want %q", row.reference, got, err, row.want)
@@ -256,9 +254,7 @@ func TestResolve(t *testing.T) {
 func TestResolveErrors(t *testing.T) {
 	t.Parallel()
 	b, err := normal.NewBase("http://a.test/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, row := range []struct {
 		name, reference string
 		want            error
@@ -293,9 +289,7 @@ func FuzzResolve(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reference string) {
 		for _, scheme := range []string{"http:", "https:"} {
 			b, err := normal.NewBase(scheme + "//a.test/b/?c")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := b.Resolve(reference)
 			if err != nil {
 				continue
@@ -371,9 +365,7 @@ func TestCost(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b, err := normal.NewBase(row.base)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if cost := b.Cost(row.reference); cost > row.cost {
 				t.Errorf("cost %d, want at most %d", cost, row.cost)
 			}
@@ -391,9 +383,7 @@ func TestCost(t *testing.T) {
 func TestCostOfHosts(t *testing.T) {
 	t.Parallel()
 	b, err := normal.NewBase("http://a.test/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const plain, odd = "http://b.test/", "http://ü.test/"
 	first := b.Cost(odd)
 	if got := b.Cost(plain); first < 5*got {

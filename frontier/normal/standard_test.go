@@ -327,22 +327,16 @@ func webPlatformCases[T any](t *testing.T, name string) []T {
 		need.Request(t, "set FETCHD_TEST_SETS as docs/frontier.md says", "it reads public test sets")
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "wpt", "url", "resources", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []json.RawMessage
-	if err := json.Unmarshal(data, &lines); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &lines))
 	var cases []T
 	for _, line := range lines {
 		var c T
 		if line[0] == '"' { // a comment
 			continue
 		}
-		if err := json.Unmarshal(line, &c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(line, &c))
 		cases = append(cases, c)
 	}
 	if len(cases) == 0 {
@@ -455,5 +449,13 @@ func TestWebPlatformHosts(t *testing.T) {
 			n.compare(t, normal.NormalizeURL, "https://"+c.Input+"/x", href)
 		}
 		n.log(t, file)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
