@@ -290,7 +290,7 @@ func TestDowngrade(t *testing.T) {
 }
 
 // TestRedirects follows chains over real sockets and compares the events with what the origin
-// received.
+// received. After a hop that failed, the retry starts at the first URL (R4).
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCounts are the requests that reach the origin, as the source documents
-// list them.
+// list them. A POST without a key is sent once (S2).
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	keyed := func(r *fetch.Request) {
