@@ -269,8 +269,8 @@ func TestStore(t *testing.T) {
 	path := "/s/k/200:size=3145728"
 	for name, fetch := range methods {
 		t.Run(name, func(t *testing.T) {
-			key := strings.ReplaceAll(name, " ", "-")
-			check(t, key, fetch(r.in(t), toStore(r.request(path), "open", key)))
+			r, key := r.in(t), strings.ReplaceAll(name, " ", "-")
+			check(t, key, fetch(r, toStore(r.request(path), "open", key)))
 		})
 	}
 	t.Run("without a key", func(t *testing.T) {
