@@ -54,25 +54,19 @@ func (r *rig) in(t *testing.T) *rig {
 func newRig(t *testing.T, change func(*api.Config)) *rig {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	registry := prometheus.NewRegistry()
 	cfg := api.Config{Store: s, UserAgent: "test", Metrics: registry}
 	if change != nil {
 		change(&cfg)
 	}
 	server, err := api.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &rig{T: t, store: s, server: server, metrics: registry, http: &http.Client{Transport: new(http.Transport)}}
 	ended := make(chan error, 2)
 	listen := func(serve func(net.Listener) error) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go func() { ended <- serve(l) }()
 		return l.Addr().String()
 	}
@@ -99,9 +93,7 @@ func (r *rig) put(urls ...string) *pb.PutResponse {
 		in.Entries = append(in.Entries, &pb.Entry{Url: u})
 	}
 	out, err := r.Put(r.Context(), in)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return out
 }
 
@@ -118,9 +110,7 @@ func (r *rig) claim(n int, in *pb.ClaimRequest) []*pb.Claim {
 func (r *rig) post(path, text string) (int, string) {
 	r.Helper()
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://"+r.web+path, strings.NewReader(text))
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	request.Header.Set("Content-Type", "application/json")
 	return r.do(request)
 }
@@ -128,23 +118,17 @@ func (r *rig) post(path, text string) (int, string) {
 func (r *rig) get(path string) (int, string) {
 	r.Helper()
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+r.web+path, http.NoBody)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return r.do(request)
 }
 
 func (r *rig) do(request *http.Request) (int, string) {
 	r.Helper()
 	response, err := r.http.Do(request)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return response.StatusCode, string(text)
 }
 
@@ -211,9 +195,7 @@ func TestPoliteness(t *testing.T) {
 	r.put("http://a.test/1", "http://a.test/2")
 	must := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	must(r.Pause(t.Context(), &pb.PauseRequest{Host: "A.test"}))
 	r.claim(0, &pb.ClaimRequest{Limit: 5})
@@ -298,9 +280,7 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stream, err := r.Watch(ctx, new(pb.WatchRequest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if first, err := stream.Recv(); err != nil || len(first.GetOutcomes()) != 0 {
 		t.Fatalf("the first response is %v, %v, want an empty one", first, err)
 	}
@@ -313,13 +293,9 @@ func TestWatch(t *testing.T) {
 		t.Errorf("Watch = %v, %v", next, err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.web+"/v1/watch?after_id=-1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response, err := r.http.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	line := make([]byte, 200)
 	if _, err := io.ReadFull(response.Body, line); err != nil || !strings.HasPrefix(string(line), `{"id":"1","url":"http://a.test/"`) || response.Header.Get("Content-Type") != "application/x-ndjson" {
@@ -429,9 +405,7 @@ func TestForeignPage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := r.in(t)
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.web+"/v1/pause", strings.NewReader(`{"host":"a.test"}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			request.Header.Set("Content-Type", "application/json")
 			if tt.origin != "" {
 				request.Header.Set("Origin", tt.origin)
@@ -441,5 +415,13 @@ func TestForeignPage(t *testing.T) {
 				t.Errorf("%d %s, want %d", code, text, tt.want)
 			}
 		})
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

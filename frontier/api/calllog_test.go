@@ -44,15 +44,11 @@ func TestCallersInLogAndMetrics(t *testing.T) {
 			}
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.web+"/v1/claim", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", "Bearer bob")
 		resp, err := r.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = resp.Body.Close()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -67,9 +63,7 @@ func TestCallersInLogAndMetrics(t *testing.T) {
 			Count                      int
 			Code                       string `json:"grpc.code"`
 		}
-		if err := json.Unmarshal(line, &l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(line, &l))
 		name := l.Caller
 		if strings.HasPrefix(name, "guest") {
 			name = "guest"
@@ -88,9 +82,7 @@ func TestCallersInLogAndMetrics(t *testing.T) {
 		t.Errorf("rejected calls in the log (-want +got)\n%s", diff)
 	}
 	families, err := r.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	counts := make(map[string]float64)
 	for _, f := range families {
 		if f.GetName() == "frontier_api_caller_calls_total" {

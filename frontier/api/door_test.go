@@ -45,9 +45,7 @@ func TestStrangers(t *testing.T) {
 			for range 40 {
 				for _, port := range []string{r.grpc, r.web} {
 					c, err := stranger.DialContext(t.Context(), "tcp", port)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					defer c.Close()
 					_, _ = c.Write([]byte(row.sent)) // it may be closed already
 				}
@@ -59,9 +57,7 @@ func TestStrangers(t *testing.T) {
 				grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 					return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 8)}}).DialContext(ctx, "tcp", address)
 				}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer other.Close()
 			if _, err := healthpb.NewHealthClient(other).Check(t.Context(), new(healthpb.HealthCheckRequest)); err != nil {
 				t.Errorf("a health check: %v", err)

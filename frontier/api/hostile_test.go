@@ -122,9 +122,7 @@ func TestLongClaims(t *testing.T) {
 	claimed := map[string]bool{}
 	for range 2 {
 		out, err := r.Claim(t.Context(), &pb.ClaimRequest{Limit: hosts})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, c := range out.GetClaims() {
 			if claimed[c.GetUrl()] || c.GetCrashCount() > 0 {
 				t.Errorf("%.20s was claimed before, or lost %d times", c.GetUrl(), c.GetCrashCount())
@@ -191,9 +189,7 @@ func TestManyWatches(t *testing.T) {
 	refused := 0
 	for range 40 {
 		stream, err := r.Watch(ctx, new(pb.WatchRequest))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := stream.Recv(); status.Code(err) == codes.ResourceExhausted {
 			refused++
 		}
@@ -249,9 +245,7 @@ func TestSlowHead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.web)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("POST /v1/claim HTTP/1.1\r\nHost: ")); err != nil {
 		t.Fatal(err)
@@ -285,15 +279,11 @@ func TestUnreadWatch(t *testing.T) {
 	}
 	ended := func() bool { // the server counts the calls that it has ended
 		families, err := r.metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return strings.Contains(fmt.Sprint(families), `value:"Aborted"`)
 	}
 	stream, err := r.Watch(t.Context(), &pb.WatchRequest{AfterId: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for !ended() {
 		select {
 		case <-time.After(10 * time.Millisecond):

@@ -18,9 +18,7 @@ func (f *fixture) claimed(limit int) string {
 	f.t.Helper()
 	f.openHosts()
 	claims, err := f.Claim(context.Background(), ClaimParams{Limit: limit})
-	if err != nil {
-		f.t.Fatalf("Claim = %v", err)
-	}
+	must(f.t, err)
 	var leases []Lease
 	var urls []string
 	for _, c := range claims {
@@ -35,9 +33,7 @@ func (f *fixture) claimed(limit int) string {
 
 func (f *fixture) deferOrigin(origin string, d time.Duration) {
 	f.t.Helper()
-	if err := f.Defer(context.Background(), origin, d); err != nil {
-		f.t.Fatalf("Defer(%s) = %v", origin, err)
-	}
+	must(f.t, f.Defer(context.Background(), origin, d))
 }
 
 // TestDefer checks which URLs of a host a claim returns while an origin is deferred, with one fetch at a time and
@@ -69,9 +65,7 @@ func TestDefer(t *testing.T) {
 				if got := f.claimed(100); got != row.one {
 					t.Errorf("one at a time: %q, want %q", got, row.one)
 				}
-				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(10)}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(10)}))
 				if got := f.claimed(100); got != row.all {
 					t.Errorf("many at a time: %q, want %q", got, row.all)
 				}
@@ -130,14 +124,10 @@ func TestDeferralEnds(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fixture) {
 				f.put("https://a.test/1", "https://a.test/2", "http://b.test/")
-				if err := f.SaveRobots(t.Context(), Robots{Origin: origin, ErrorClass: "connect_refused", Unreachable: true}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, f.SaveRobots(t.Context(), Robots{Origin: origin, ErrorClass: "connect_refused", Unreachable: true}))
 				f.deferOrigin(origin, time.Hour)
 				f.claim(1) // that of b.test, after which a.test is not due before the end
-				if err := row.end(f); err != nil {
-					t.Fatal(err)
-				}
+				must(t, row.end(f))
 				want := 0
 				if row.ends {
 					want = 1
@@ -279,9 +269,7 @@ func TestWaits(t *testing.T) {
 		if err != nil || got.Waits != want || got.OriginsDeferred != 1 {
 			t.Errorf("Counts = %+v, %v, want %+v and one origin", got, err, want)
 		}
-		if err := f.Pause(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Pause(t.Context(), ""))
 		want = Waits{CrawlPaused: 29}
 		if got, err = f.Counts(t.Context()); err != nil || got.Waits != want {
 			t.Errorf("Counts of a paused crawl = %+v, %v, want %+v", got, err, want)

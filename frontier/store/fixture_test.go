@@ -99,9 +99,7 @@ func (f *fixture) record(fetch Fetch) error {
 
 func (f *fixture) mustRecord(fetch Fetch) {
 	f.t.Helper()
-	if err := f.record(fetch); err != nil {
-		f.t.Fatalf("RecordFetch(%+v) = %v", fetch, err)
-	}
+	must(f.t, f.record(fetch))
 }
 
 func (f *fixture) fetched(c Claim) {
@@ -151,5 +149,13 @@ func pause(t testing.TB, d time.Duration) {
 	case <-time.After(d):
 	case <-t.Context().Done():
 		t.Fatal("the test ended")
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -264,9 +264,7 @@ func benchmark(b *testing.B, f *fixture, batch int) {
 	done := 0
 	for b.Loop() {
 		claims, err := f.Claim(b.Context(), ClaimParams{Limit: batch})
-		if err != nil {
-			b.Fatalf("Claim = %v", err)
-		}
+		must(b, err)
 		fetches := make([]Fetch, len(claims))
 		for i, c := range claims {
 			fetches[i] = Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched}

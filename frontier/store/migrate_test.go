@@ -90,18 +90,12 @@ func TestOriginsInMidCrawl(t *testing.T) {
 func unmigrated(t *testing.T, dialect goose.Dialect, driver, raw string) (*sql.DB, *goose.Provider) {
 	t.Helper()
 	db, err := sql.Open(driver, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { db.Close() })
 	files, err := fs.Sub(migrations, "migrations/"+map[string]string{"sqlite": "sqlite", "pgx": "postgres"}[driver])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return db, p
 }
 
@@ -157,9 +151,7 @@ func TestMigrateBesideTransactions(t *testing.T) {
 				t.Fatal(err)
 			}
 			tx, err := db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = tx.Rollback() }() // it was committed
 			if _, err := tx.Exec(`SELECT 1 FROM ` + row.first); err != nil {
 				t.Fatal(err)

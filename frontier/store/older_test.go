@@ -73,9 +73,7 @@ func TestOlderPrograms(t *testing.T) {
 			t.Errorf("%d URLs, want the 3 that are different", got)
 		}
 		var id, token string
-		if err := f.db().QueryRow(f.Store.db.Translate(old.claim)).Scan(&id, &token); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.db().QueryRow(f.Store.db.Translate(old.claim)).Scan(&id, &token))
 		for _, query := range old.record {
 			f.exec(strings.NewReplacer("ID", id, "TOKEN", token).Replace(query))
 		}

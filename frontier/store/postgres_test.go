@@ -147,9 +147,7 @@ func TestPostgresRecordNextToPruneHosts(t *testing.T) {
 	f.exec(`INSERT INTO hosts (host) VALUES ('b.test')`)
 	c := f.claim(1)[0]
 	prune, err := f.db().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = prune.Rollback() }() // after a failure
 	if _, err := prune.Exec(`SELECT frontier_prune_hosts(array_agg(id), 0) FROM hosts`); err != nil {
 		t.Fatal(err)
@@ -159,9 +157,7 @@ func TestPostgresRecordNextToPruneHosts(t *testing.T) {
 		recorded <- f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: "http://b.test/"})
 	}()
 	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%frontier_record%' AND datname = current_database()`)
-	if err := prune.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, prune.Commit())
 	if err := <-recorded; err != nil {
 		t.Fatalf("RecordFetch = %v, want nil", err)
 	}

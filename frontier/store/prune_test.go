@@ -49,9 +49,7 @@ func TestPruneURLs(t *testing.T) {
 				}
 				var left []string
 				for u, err := range f.URLs(t.Context()) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					left = append(left, u.URL[len("http://"):])
 				}
 				slices.Sort(left)
@@ -178,9 +176,7 @@ func TestPruneHosts(t *testing.T) {
 			f.exec(`UPDATE hosts SET `+r.set+` WHERE host = ?`, r.host)
 		}
 		for _, host := range []string{"blocking.test", "new.test"} { // a setting or a block follows in another transaction
-			if err := f.Store.addHost(t.Context(), host); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Store.addHost(t.Context(), host))
 		}
 		f.put("http://urls.test/")
 		f.saveRobots("http://gone.test", "http://urls.test", "http://young.test")

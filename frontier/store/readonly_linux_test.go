@@ -18,13 +18,9 @@ func obey(t *testing.T) {
 	runtime.LockOSThread() // the thread ends with the test
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	if err := unix.Capget(&head, &data[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capget(&head, &data[0]))
 	data[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
-	if err := unix.Capset(&head, &data[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capset(&head, &data[0]))
 }
 
 // TestSQLiteWithoutPermission reads a file that this user cannot write.
@@ -45,9 +41,7 @@ func TestSQLiteWithoutPermission(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "frontier.db")
 			worker, err := Open(t.Context(), path, Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f := &fixture{Store: worker, t: t, dsn: path}
 			f.toRead()
 			if row.open {
@@ -58,9 +52,7 @@ func TestSQLiteWithoutPermission(t *testing.T) {
 			before := files(t, path)
 			protect := func(file, folder os.FileMode) {
 				for _, err := range []error{os.Chmod(path, file), os.Chmod(filepath.Dir(path), folder)} {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 				}
 			}
 			protect(row.file, row.folder)
@@ -68,9 +60,7 @@ func TestSQLiteWithoutPermission(t *testing.T) {
 			obey(t)
 			if row.later {
 				s, err := Open(t.Context(), path, Config{ReadOnly: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				protect(0o644, 0o755)
 				open(t, path).put("http://b.test/")
 				if err := s.Close(); err == nil || !strings.Contains(fmt.Sprint(err), "was written to while it was read") {
@@ -96,9 +86,7 @@ func TestSQLiteWithoutPermission(t *testing.T) {
 func files(t *testing.T, path string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())

@@ -20,9 +20,7 @@ import (
 func readable(t *testing.T, dsn string) {
 	t.Helper()
 	s, err := Open(t.Context(), dsn, Config{ReadOnly: true})
-	if err != nil {
-		t.Fatalf("Open = %v", err)
-	}
+	must(t, err)
 	f := &fixture{Store: s, t: t, dsn: dsn}
 	if n, err := f.Counts(t.Context()); n.Fetched != 1 || err != nil {
 		t.Errorf("Counts = %+v, %v; want one URL", n, err)
@@ -75,9 +73,7 @@ func TestPostgresRoleThatReads(t *testing.T) {
 	f := open(t, newPostgres(t))
 	f.toRead()
 	dsn, err := url.Parse(f.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	owner, role := dsn.User, "reader"+strings.TrimPrefix(dsn.Path, "/")
 	f.exec(`CREATE ROLE ` + role + ` LOGIN`)
 	defer f.exec(`DROP ROLE ` + role)
@@ -86,9 +82,7 @@ func TestPostgresRoleThatReads(t *testing.T) {
 	dsn.User = url.User(role)
 	readable(t, dsn.String())
 	s, err := Open(t.Context(), dsn.String(), Config{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	if _, err := s.Put(t.Context(), Entries("http://b.test/"), Limits{}); err == nil {
 		t.Error("the role can put a URL, so the test shows nothing")
@@ -107,20 +101,14 @@ func TestPostgresStandby(t *testing.T) {
 	}
 	f.toRead()
 	standby, err := server.ours.Standby()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(standby.Remove)
 	at, err := url.Parse(f.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dsn := standby.DSN(strings.TrimPrefix(at.Path, "/"))
 	readable(t, dsn)
 	s, err := Open(t.Context(), dsn, Config{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	if err := s.Pause(t.Context(), ""); err == nil || !strings.Contains(fmt.Sprint(err), "read-only") {
 		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
@@ -194,9 +182,7 @@ func TestPostgresConnections(t *testing.T) {
 	f := open(t, dsn)
 	for _, limit := range []int{1, 3} {
 		s, err := Open(t.Context(), dsn+fmt.Sprintf("&application_name=limit%d", limit), Config{Connections: limit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ended := make(chan error)
 		const calls = 10
 		for range calls {

@@ -161,9 +161,7 @@ func TestRecordALateFetchAndTheNextOne(t *testing.T) {
 					batch = append(batch, Fetch{ID: claims[i].ID, FetchedParams: FetchedParams{Token: claims[i].Token, HTTPStatus: 200 + i}, Status: Fetched})
 				}
 				each, err := f.RecordFetch(t.Context(), batch)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for place, i := range row.order {
 					if late := i == 0; errors.Is(each[place], ErrStale) != late || (each[place] == nil) == late {
 						t.Errorf("claim %d: %v, want only that of the late one to be stale", i+1, each[place])
@@ -223,9 +221,7 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 				f := f.in(t)
 				f.openHosts()
 				f.exec(`UPDATE urls SET status = 'pending', ready_at = 0`)
-				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(len(row.attempts))}); err != nil {
-					t.Fatalf("SetHost = %v", err)
-				}
+				must(t, f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(len(row.attempts))}))
 				fetches := make([]Fetch, len(row.attempts))
 				for i, c := range f.claim(len(row.attempts)) {
 					params := FetchedParams{Token: c.Token, Attempts: row.attempts[i]}
@@ -252,9 +248,7 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 func TestCharge(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
-		if err := f.DelayHosts(t.Context(), []string{"a.test", "new.test"}); err != nil {
-			t.Fatalf("DelayHosts = %v", err)
-		}
+		must(t, f.DelayHosts(t.Context(), []string{"a.test", "new.test"}))
 		f.put("http://a.test/", "http://new.test/")
 		f.claim(0)
 		if e := f.why("http://new.test/"); e.Host.NextAt.Sub(e.Now) < 50*time.Minute {
@@ -285,9 +279,7 @@ func TestBlock(t *testing.T) {
 		f.put("http://a.test/")
 		for _, row := range rows {
 			f.exec(`UPDATE hosts SET due_at = 0, block_ms = ?, blocked_until = {now} + ?`, millis(row.level), row.until.Milliseconds())
-			if err := f.Block(t.Context(), "a.test", row.retryAfter); err != nil {
-				t.Fatalf("%s: Block = %v", row.name, err)
-			}
+			must(t, f.Block(t.Context(), "a.test", row.retryAfter))
 			e := f.why("http://a.test/")
 			if got := e.Host.BlockedUntil.Sub(e.Now).Round(10 * time.Second); got != row.want {
 				t.Errorf("%s: blocked for %v, want %v", row.name, got, row.want)
@@ -304,9 +296,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Run("host="+host, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fixture) {
 				f.put("http://a.test/")
-				if err := f.Pause(t.Context(), host); err != nil {
-					t.Fatalf("Pause = %v", err)
-				}
+				must(t, f.Pause(t.Context(), host))
 				f.claim(0)
 				f.put("http://a.test/2")
 				f.claim(0)
@@ -314,9 +304,7 @@ func TestPauseAndResume(t *testing.T) {
 				if e.Paused != (host == "") || e.Host.Paused == (host == "") {
 					t.Errorf("Why = %+v, want what was paused", e)
 				}
-				if err := f.Resume(t.Context(), host); err != nil {
-					t.Fatalf("Resume = %v", err)
-				}
+				must(t, f.Resume(t.Context(), host))
 				f.claim(1)
 			})
 		})
@@ -326,12 +314,8 @@ func TestPauseAndResume(t *testing.T) {
 func TestKnows(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
-		if err := f.Pause(t.Context(), "paused.test"); err != nil {
-			t.Fatalf("Pause = %v", err)
-		}
-		if err := f.Resume(t.Context(), "resumed.test"); err != nil {
-			t.Fatalf("Resume = %v", err)
-		}
+		must(t, f.Pause(t.Context(), "paused.test"))
+		must(t, f.Resume(t.Context(), "resumed.test"))
 		for host, want := range map[string]bool{"a.test": true, "paused.test": true, "resumed.test": false, "test": false, "": false, "a.test:81": false} {
 			if known, err := f.Knows(t.Context(), host); known != want || err != nil {
 				t.Errorf("Knows(%q) = %v, %v, want %v", host, known, err, want)
@@ -424,9 +408,7 @@ func TestAgainOfOneHost(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		for _, host := range []string{"a.test", "b.test"} {
 			f.put("http://"+host+"/fetched", "http://"+host+"/dead", "http://"+host+"/forbidden")
-			if err := f.SaveRobots(t.Context(), Robots{Origin: "http://" + host, Status: 200}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.SaveRobots(t.Context(), Robots{Origin: "http://" + host, Status: 200}))
 		}
 		for range 3 {
 			f.openHosts()

@@ -112,9 +112,7 @@ func TestSumsOfHosts(t *testing.T) {
 			entries = append(entries, fmt.Sprintf("http://a.test/%d", n))
 		}
 		f.put(append(entries, "http://b.test/")...)
-		if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(5)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(5)}))
 		claims := f.claim(6)
 		outcome := func(c Claim, status Status, attempts int) Fetch {
 			return Fetch{ID: c.ID, Status: status, RetryIn: time.Hour, FetchedParams: FetchedParams{Token: c.Token, Attempts: attempts, Duration: 7 * time.Millisecond, Bytes: 100}}

@@ -26,9 +26,7 @@ func (f *fixture) reserved(host string, d time.Duration) Reservation {
 
 func (f *fixture) settle(r Reservation) {
 	f.t.Helper()
-	if err := f.Settle(f.t.Context(), r); err != nil {
-		f.t.Fatalf("Settle(%+v) = %v", r, err)
-	}
+	must(f.t, f.Settle(f.t.Context(), r))
 }
 
 func TestReserve(t *testing.T) {
@@ -113,9 +111,7 @@ func TestReservationEndsByItself(t *testing.T) {
 		r := f.reserved("a.test", time.Millisecond)
 		for {
 			claims, err := f.Claim(t.Context(), ClaimParams{})
-			if err != nil {
-				t.Fatalf("Claim = %v", err)
-			}
+			must(t, err)
 			if len(claims) == 1 {
 				break
 			}
@@ -177,9 +173,7 @@ func TestSettleOfAHostThatIsNotDue(t *testing.T) {
 		}
 		f.put("http://b.test/")
 		r := f.reserved("b.test", 5*time.Hour)
-		if err := f.Block(t.Context(), "b.test", 3*time.Hour); err != nil {
-			t.Fatalf("Block = %v", err)
-		}
+		must(t, f.Block(t.Context(), "b.test", 3*time.Hour))
 		f.claim(0) // due after the reservation
 		f.settle(r)
 		if left := f.number(`SELECT due_at - {now} FROM hosts WHERE host = 'b.test'`); left < millis(2*time.Hour) || left > millis(4*time.Hour) {

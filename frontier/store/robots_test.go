@@ -51,9 +51,7 @@ func TestRobots(t *testing.T) {
 			f.exec(`DELETE FROM robots`)
 			for _, r := range row.saves {
 				r.Origin = origin
-				if err := f.SaveRobots(t.Context(), r); err != nil {
-					t.Fatalf("%s: SaveRobots = %v", row.name, err)
-				}
+				must(t, f.SaveRobots(t.Context(), r))
 			}
 			if row.saves != nil {
 				row.want.Origin = origin
@@ -87,9 +85,7 @@ func TestRobotsAge(t *testing.T) {
 			{name: "unreachable again, from the start", unreachable: true},
 		}
 		for _, row := range rows {
-			if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Unreachable: row.unreachable}); err != nil {
-				t.Fatalf("%s: SaveRobots = %v", row.name, err)
-			}
+			must(t, f.SaveRobots(t.Context(), Robots{Origin: origin, Unreachable: row.unreachable}))
 			got := f.robots(origin)
 			if got.Age.Round(time.Hour) != 0 || got.UnreachableFor.Round(time.Hour) != row.unreachableFor || got.Unreachable != row.unreachable {
 				t.Errorf("%s: %+v, want it new, and unreachable for %v", row.name, got, row.unreachableFor)
@@ -107,9 +103,7 @@ func TestRobotsAge(t *testing.T) {
 func TestRobotsOfManyOrigins(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		for _, origin := range []string{"http://a.test", "https://a.test", "http://b.test"} {
-			if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Body: []byte(origin)}); err != nil {
-				t.Fatalf("SaveRobots = %v", err)
-			}
+			must(t, f.SaveRobots(t.Context(), Robots{Origin: origin, Body: []byte(origin)}))
 		}
 		got, err := f.Robots(t.Context(), []string{"https://a.test", "http://b.test", "http://b.test", "http://c.test", "\x00\xff"})
 		if err != nil || len(got) != 2 || string(got["https://a.test"].Body) != "https://a.test" || string(got["http://b.test"].Body) != "http://b.test" {
@@ -136,12 +130,8 @@ func TestRobotsThatIsTooLong(t *testing.T) {
 func TestRobotsHeads(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		const origin = "http://a.test"
-		if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("Disallow: /")}); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.SaveRobots(t.Context(), Robots{Origin: origin, ErrorClass: "dns", Unreachable: true}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SaveRobots(t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("Disallow: /")}))
+		must(t, f.SaveRobots(t.Context(), Robots{Origin: origin, ErrorClass: "dns", Unreachable: true}))
 		heads, err := f.RobotsHeads(t.Context(), []string{origin, "http://b.test"})
 		got := heads[origin]
 		if err != nil || len(heads) != 1 || got.Body != nil || got.BodySize != 11 || !got.HasBody || got.BodyStatus != 200 || !got.Unreachable || got.ErrorClass != "dns" {
@@ -154,9 +144,7 @@ func TestRobotsHeads(t *testing.T) {
 func (f *fixture) saveRobots(origins ...string) {
 	f.t.Helper()
 	for _, origin := range origins {
-		if err := f.SaveRobots(f.t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("x")}); err != nil {
-			f.t.Fatalf("SaveRobots(%s) = %v", origin, err)
-		}
+		must(f.t, f.SaveRobots(f.t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("x")}))
 	}
 }
 
@@ -204,9 +192,7 @@ func TestSweepRobots(t *testing.T) {
 		after, deleted, calls := "", int64(0), 0
 		for {
 			next, n, err := f.SweepRobots(t.Context(), after, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			deleted += n
 			if calls++; next == "" {
 				break
@@ -285,9 +271,7 @@ func TestRefreshRobots(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		save := func(origin string) {
 			t.Helper()
-			if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Status: 404}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.SaveRobots(t.Context(), Robots{Origin: origin, Status: 404}))
 		}
 		check := func(when string, want ...string) {
 			t.Helper()

@@ -15,9 +15,7 @@ func TestSettings(t *testing.T) {
 		}
 		set := func(name, value string) {
 			t.Helper()
-			if err := f.SetSetting(t.Context(), name, value); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.SetSetting(t.Context(), name, value))
 		}
 		check("crawl", "")
 		set("crawl", `{"a": "ü"}`)
@@ -27,9 +25,7 @@ func TestSettings(t *testing.T) {
 		check("crawl", "")
 		check("other", "x")
 		for _, n := range []int64{3, 4} {
-			if err := f.AddToSetting(t.Context(), "sum", n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.AddToSetting(t.Context(), "sum", n))
 		}
 		check("sum", "7")
 		set("paused", "true") // not the store's own setting

@@ -20,17 +20,11 @@ func TestStats(t *testing.T) {
 			f.exec(`UPDATE hosts SET fetch_count = 1, failure_count = 0, bytes = 7, duration_ms = `+seconds+` WHERE host = ?`, host)
 		}
 		f.exec(`UPDATE hosts SET fetch_count = 0, bytes = 0 WHERE host NOT IN ('a.test', 'b.test')`)
-		if err := f.Block(t.Context(), "a.test", time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Pause(t.Context(), "b.test"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Block(t.Context(), "a.test", time.Hour))
+		must(t, f.Pause(t.Context(), "b.test"))
 		f.exec(`INSERT INTO workers (name, started_at, seen_at) VALUES ('w', 1, {now})`)
 		got, err := f.Stats(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		host := func(name string, seconds int) HostStats {
 			return HostStats{Host: name, Fetches: 1, Duration: time.Duration(seconds) * time.Second, Bytes: 7}
 		}
@@ -107,12 +101,8 @@ func TestPostpone(t *testing.T) {
 		f.put("http://a.test/1", "http://a.test/2")
 		first := f.claim(1)[0]
 		released, err := f.Release(t.Context(), []Lease{first.Lease, {ID: 99, Token: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Postpone(t.Context(), released, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, f.Postpone(t.Context(), released, time.Hour))
 		if second := f.claim(1)[0]; second.ID == first.ID {
 			t.Errorf("the postponed URL %s was claimed again", first.URL)
 		}
@@ -120,9 +110,7 @@ func TestPostpone(t *testing.T) {
 			t.Errorf("the postponed URL is %+v", u)
 		}
 		later := f.url(first.URL).ReadyAt
-		if err := f.Postpone(t.Context(), released, time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Postpone(t.Context(), released, time.Second))
 		if got := f.url(first.URL).ReadyAt; !got.Equal(later) {
 			t.Errorf("a shorter time has moved the URL from %v to %v", later, got)
 		}

@@ -94,18 +94,14 @@ func TestHostOpensAtEndPlusDelay(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		const delay = 150 * time.Millisecond
 		f.put("http://a.test/1", "http://a.test/2")
-		if err := f.SetHost(t.Context(), "a.test", HostParams{Delay: new(delay), CrawlDelay: new(time.Millisecond)}); err != nil {
-			t.Fatalf("SetHost = %v", err)
-		}
+		must(t, f.SetHost(t.Context(), "a.test", HostParams{Delay: new(delay), CrawlDelay: new(time.Millisecond)}))
 		c := f.claim(1)[0]
 		pause(t, delay) // does not count, because the fetch has not ended
 		end := time.Now()
 		f.fetched(c)
 		for {
 			claims, err := f.Claim(t.Context(), ClaimParams{})
-			if err != nil {
-				t.Fatalf("Claim = %v", err)
-			}
+			must(t, err)
 			if len(claims) == 0 {
 				pause(t, time.Millisecond)
 				continue
@@ -124,9 +120,7 @@ func TestCrawlDelayCountsIfLarger(t *testing.T) {
 		for _, row := range []struct{ delay, crawl, want time.Duration }{
 			{-1, 0, time.Hour}, {-1, 2 * time.Hour, 2 * time.Hour}, {time.Second, time.Minute, time.Minute}, {time.Minute, time.Second, time.Minute}, {0, 0, 0},
 		} {
-			if err := f.SetHost(t.Context(), "a.test", HostParams{Delay: &row.delay, CrawlDelay: &row.crawl}); err != nil {
-				t.Fatalf("SetHost = %v", err)
-			}
+			must(t, f.SetHost(t.Context(), "a.test", HostParams{Delay: &row.delay, CrawlDelay: &row.crawl}))
 			if got := f.why("http://a.test/").Host.Delay; got != row.want {
 				t.Errorf("delay %v, crawl delay %v: %v, want %v", row.delay, row.crawl, got, row.want)
 			}
@@ -194,15 +188,11 @@ func TestPriority(t *testing.T) {
 					}
 					f.exec(`UPDATE urls SET ready_at = {now} + ? WHERE url = ?`, u.ready.Milliseconds(), "http://a.test/"+u.path)
 				}
-				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: &row.room}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: &row.room}))
 				var got []string
 				for {
 					claims, err := f.Claim(t.Context(), ClaimParams{Limit: row.limit})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if len(claims) == 0 {
 						break
 					}
@@ -233,9 +223,7 @@ func TestClaimShares(t *testing.T) {
 		}
 		f.put("http://a.test/1", "http://a.test/2", "http://b.test/1")
 		for host, n := range map[string]int{"hot.test": 100, "warm.test": 3} {
-			if err := f.SetHost(t.Context(), host, HostParams{MaxInFlight: &n}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.SetHost(t.Context(), host, HostParams{MaxInFlight: &n}))
 		}
 		claims, err := f.Claim(t.Context(), ClaimParams{Limit: 12})
 		got := make(map[string]int)
@@ -256,9 +244,7 @@ func TestClaimShares(t *testing.T) {
 func TestMaxInFlight(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
-		if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(2)}); err != nil {
-			t.Fatalf("SetHost = %v", err)
-		}
+		must(t, f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(2)}))
 		c := f.claim(2)
 		f.claim(0)
 		f.fetched(c[0])

@@ -12,9 +12,7 @@ func TestWorkers(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		seen := func(name string, started bool) {
 			t.Helper()
-			if err := f.WorkerSeen(t.Context(), name, started); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.WorkerSeen(t.Context(), name, started))
 		}
 		age := func(name string, by time.Duration) {
 			f.exec(`UPDATE workers SET started_at = started_at - ?, seen_at = seen_at - ? WHERE name = ?`, millis(by), millis(by), name)
@@ -22,9 +20,7 @@ func TestWorkers(t *testing.T) {
 		workers := func() (names, vanished []string) {
 			t.Helper()
 			all, err := f.Workers(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, w := range all {
 				names = append(names, w.Name)
 				if w.Vanished {
@@ -49,9 +45,7 @@ func TestWorkers(t *testing.T) {
 		age("c", 35*time.Second)
 		check("two are silent", []string{"a", "b", "c"}, []string{"b", "c"})
 		seen("c", false)
-		if err := f.WorkerStopped(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.WorkerStopped(t.Context(), "a"))
 		check("one has stopped, one is back", []string{"b", "c"}, []string{"b"})
 
 		age("b", 25*time.Hour)
@@ -73,9 +67,7 @@ func TestWorkers(t *testing.T) {
 // TestWorkersClaims checks the claims of workers, also of one that never reported itself.
 func TestWorkersClaims(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
-		if err := f.WorkerSeen(t.Context(), "idle", true); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.WorkerSeen(t.Context(), "idle", true))
 		f.put("http://a.test/", "http://b.test/", "http://b.test/2")
 		f.claim(2)
 		last := f.number(`SELECT max(lease_until) FROM urls`)
