@@ -57,9 +57,7 @@ func TestRecordRequests(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			c, err := Config{RecordStore: row.store, Bodies: row.bodies, Policy: DefaultPolicy()}.withDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			page := c.pageRequest("http://a.test/", 3, store.Claim{ETag: `"1"`}, row.earlier)
 			robots := c.robotsRequest("http://a.test/robots.txt", 3, row.earlier)
 			if !proto.Equal(page.GetRecord(), row.want) || !proto.Equal(robots.GetRecord(), row.want) {
@@ -170,12 +168,8 @@ func TestCannotRecord(t *testing.T) {
 			var got []Record
 			w, err := New(db, []Service{s.start(t, "script")}, Config{RecordStore: "crawl", Policy: DefaultPolicy(), IgnoreRobots: !row.robots,
 				Logger: slog.New(slog.NewTextHandler(&log, nil)), Recorded: func(r Record) error { got = append(got, r); return nil }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, w.Run(t.Context()))
 			if len(got) != hosts || w.Stats().Errors != hosts {
 				t.Errorf("%d outcomes, %+v; want %d after as many errors", len(got), w.Stats(), hosts)
 			}

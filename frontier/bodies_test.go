@@ -112,9 +112,7 @@ func TestBodies(t *testing.T) {
 		t.Errorf("kept %v, of them not what their digest says %q; want two. %d bodies were not dropped", s.kept, s.bad, s.open)
 	}
 	for f, err := range r.store.Fetches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := 0
 		if f.Status == store.Fetched {
 			want = 1
@@ -204,9 +202,7 @@ func TestBodyNotStored(t *testing.T) {
 	r.config.Bodies = s
 	r.add(u)
 	w = r.worker()
-	if err := w.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Run(t.Context()))
 	got, visits := r.row(u), r.site.Visits()
 	if got.Status != store.Fetched || got.FailureCount != 0 || got.CrashCount != 0 || len(r.recorded()) != 1 || w.Stats().Errors != 2 {
 		t.Errorf("%+v, %d records, %+v; want it fetched after two errors, once", got, len(r.recorded()), w.Stats())

@@ -74,9 +74,7 @@ func TestKeptHeaders(t *testing.T) {
 			}
 			got := contentOf(response, row.keep).Headers
 			want, err := json.Marshal(row.want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if row.want == nil {
 				want = nil
 			}
@@ -132,9 +130,7 @@ func TestContentIsRecorded(t *testing.T) {
 	for _, rec := range r.recorded() {
 		var kept map[string][]string
 		if len(rec.Headers) > 0 {
-			if err := json.Unmarshal(rec.Headers, &kept); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(rec.Headers, &kept))
 		}
 		media, names := "text/plain", 0
 		switch rec.URL {

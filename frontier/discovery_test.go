@@ -48,9 +48,7 @@ func discoverRig(t *testing.T, cfg site.Config, by scope.By, seeds ...string) *r
 		urls[i] = r.site.URL(host, "/"+path)
 	}
 	s, err := scope.New(scope.Config{By: by, Places: scope.Places(by, urls)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.config.Discovery = &Discovery{Scope: s, MaxDepth: -1}
 	r.config.Accept = []string{"text/html"}
 	r.add(urls...)
@@ -113,9 +111,7 @@ func TestDiscovery(t *testing.T) {
 					row.change(r)
 				}
 				w := r.worker()
-				if err := w.Run(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, w.Run(t.Context()))
 				if got := r.requests(); got != row.want {
 					t.Errorf("requests %s\nwant %s", got, row.want)
 				}
@@ -161,9 +157,7 @@ func TestRedirectOutOfScope(t *testing.T) {
 		{"queued", scope.Host, func(r *rig) { r.config.Policy.QueueRedirects = true }, 2},
 		{"patterns", scope.Host, func(r *rig) {
 			s, err := scope.New(scope.Config{By: scope.Host, Places: scope.Places(scope.Host, []string{r.site.URL("a", "/")}), Exclude: []string{`/out/1\?via`}})
-			if err != nil {
-				r.Fatal(err)
-			}
+			must(r, err)
 			r.config.Discovery.Scope = s
 		}, 3},
 	} {
@@ -290,9 +284,7 @@ func TestSitemapOfAnotherDomain(t *testing.T) {
 	r.config.IgnoreRobots = false
 	r.config.Discovery.Limits.URLs = 3
 	w := r.worker()
-	if err := w.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Run(t.Context()))
 	if f := w.Found(); f.OutOfScope != 2 || f.Added != 1 || f.Over != 0 {
 		t.Errorf("%+v, want one sitemap", f)
 	}
@@ -357,9 +349,7 @@ func TestLinksBeforeOutcome(t *testing.T) {
 	w.store = failingPut{r.store}
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	if err := wait.Until(ctx, time.Millisecond, func() bool { return w.Stats().Errors > 0 }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, wait.Until(ctx, time.Millisecond, func() bool { return w.Stats().Errors > 0 }))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run = %v", err)

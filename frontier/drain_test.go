@@ -28,14 +28,9 @@ func TestDrain(t *testing.T) {
 		r.add(r.site.URL(fmt.Sprintf("h%d", h), "/x/1"), r.site.URL(fmt.Sprintf("h%d", h), "/p/2"))
 	}
 	w := r.worker()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, w)
+	stop := r.start(w)
 	r.awaitVisits(hosts)
-	cancel(errEnough)
-	release()
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop(release)
 	counts, err := r.store.Counts(t.Context())
 	if err != nil || counts.Fetched != hosts || counts.Pending != hosts || counts.Fetching != 0 || counts.HostsInFlight != 0 {
 		t.Errorf("%+v, %v; want %d fetched and as many pending", counts, err, hosts)
@@ -67,13 +62,9 @@ func TestDrainCancels(t *testing.T) {
 	}
 	r.add(slow...)
 	w := r.worker()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, w)
+	stop := r.start(w)
 	r.awaitVisits(hosts)
-	cancel(errEnough)
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop()
 	for _, u := range slow {
 		e, err := r.store.Why(t.Context(), u)
 		if err != nil || e.URL.Status != store.Pending || e.URL.CrashCount != 0 || e.URL.FailureCount != 0 || e.Host.InFlight != 0 {
@@ -134,19 +125,13 @@ func TestDrainWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
 	to := r.site.URL("b", "/p/3")
-	if err := r.store.Block(t.Context(), normal.HostOf(to), 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.Block(t.Context(), normal.HostOf(to), 20*time.Second))
 	from := r.site.URL("a", redirectTo(302, to))
 	r.add(from)
 	w := r.worker()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, w)
+	stop := r.start(w)
 	r.awaitVisits(1)
-	cancel(errEnough)
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop()
 	if got := r.row(from); got.Status != store.Pending || got.CrashCount != 0 || r.site.Count() != 1 || len(r.recorded()) != 0 {
 		t.Errorf("%+v, %d requests; want it pending after one", got, r.site.Count())
 	}
@@ -208,13 +193,9 @@ func TestCleanStopIsSilent(t *testing.T) {
 				r.add(r.site.URL(host, fmt.Sprintf("/s/long%d/200:size=1500000,drip=100000@10ms", h)),
 					r.site.URL(host, redirectTo(302, r.site.URL(next, "/p/1"))), r.site.URL(host, "/slow/30/2"), r.site.URL(host, "/p/3"))
 			}
-			ctx, cancel := context.WithCancelCause(t.Context())
-			ended := r.run(ctx, r.worker())
+			stop := r.start(r.worker())
 			r.awaitVisits(row.requests)
-			cancel(errEnough)
-			if err := <-ended; !errors.Is(err, errEnough) {
-				t.Errorf("Run = %v, want what ended it", err)
-			}
+			stop()
 			if log.Len() > 0 {
 				t.Errorf("the log is not empty:\n%s", log.String())
 			}

@@ -83,9 +83,7 @@ func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 		b.works = time.Now().Add(away)
 	}
 	w, err := New(b, []Service{{}}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.storing, w.draining = t.Context(), t.Context()
 	return w, b
 }

@@ -26,9 +26,7 @@ func claimed(t *testing.T) (*claims, *visit) {
 		t.Fatalf("%v, %v; want one claim", claims, err)
 	}
 	w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.draining, w.drain = context.WithCancelCause(t.Context())
 	w.storing = t.Context()
 	t.Cleanup(func() { w.drain(nil) })
@@ -176,13 +174,9 @@ func TestStaleOutcome(t *testing.T) {
 	again := r.claimOne()
 	_, err := s.RecordFetch(t.Context(), []store.Fetch{{ID: again.ID, Status: store.Fetched,
 		FetchedParams: store.FetchedParams{Token: again.Token, HTTPStatus: 299, Attempts: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	close(release)
-	if err := <-ended; err != nil {
-		t.Fatalf("Run = %v", err)
-	}
+	must(t, <-ended)
 	if stats := w.Stats(); stats != (Stats{Stale: 1}) {
 		t.Errorf("%+v, want one stale outcome", stats)
 	}
@@ -204,14 +198,10 @@ func TestStaleOutcome(t *testing.T) {
 func expire(t *testing.T, path string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	result, err := db.ExecContext(t.Context(), `UPDATE urls SET lease_until = 1 WHERE status = 'fetching'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n, err := result.RowsAffected(); err != nil || n != 1 {
 		t.Fatalf("%d leases, %v; want 1", n, err)
 	}

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -43,6 +44,24 @@ func (r *rig) run(ctx context.Context, w *Worker) <-chan error {
 	return ended
 }
 
+// start starts a worker. stop ends it, and checks that Run returns what ended it. It calls its functions
+// between the two.
+func (r *rig) start(w *Worker) (stop func(between ...func())) {
+	r.Helper()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	ended := r.run(ctx, w)
+	return func(between ...func()) {
+		r.Helper()
+		cancel(errEnough)
+		for _, f := range between {
+			f()
+		}
+		if err := <-ended; !errors.Is(err, errEnough) {
+			r.Errorf("Run = %v, want what ended it", err)
+		}
+	}
+}
+
 // TestServiceKilled kills one of two services with fetches in flight. All URLs must be fetched, the
 // lost ones after the delay of their host.
 func TestServiceKilled(t *testing.T) {
@@ -63,15 +82,11 @@ func TestServiceKilled(t *testing.T) {
 	w := r.worker(r.service.as("inside"), other.as("other"))
 	ended := r.run(t.Context(), w)
 	awaitCapacity(w, 2*client.StreamTasks)
-	if err := r.store.Resume(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.Resume(t.Context(), ""))
 	r.awaitVisits(hosts) // of both services
 	other.Kill()
 	release() // well within the delay, so that a second request of a host does not overlap the first
-	if err := <-ended; err != nil {
-		t.Fatalf("Run = %v", err)
-	}
+	must(t, <-ended)
 	lost := 0
 	for _, u := range urls {
 		got := r.row(u)
@@ -126,9 +141,7 @@ func TestServiceDrains(t *testing.T) {
 	if err := other.Service.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown = %v", err)
 	}
-	if err := <-ended; err != nil {
-		t.Fatalf("Run = %v", err)
-	}
+	must(t, <-ended)
 	if stats := w.Stats(); stats.Lost != 0 || stats.Completed != 2*hosts || r.site.Count() != 2*hosts {
 		t.Errorf("%+v and %d requests, want nothing lost and each of %d URLs asked for once", stats, r.site.Count(), 2*hosts)
 	}
@@ -156,13 +169,9 @@ func TestNoService(t *testing.T) {
 func hanging(t *testing.T) Service {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		conn.Close()
 		l.Close() // this ends connections that were not accepted

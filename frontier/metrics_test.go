@@ -19,13 +19,9 @@ func TestMetrics(t *testing.T) {
 	r.config.Metrics, r.config.IgnoreRobots = NewMetrics(registry), false
 	r.add(r.site.URL("a", "/p/1"), r.site.URL("a", "/nothing"), r.site.URL("b", "/p/2"))
 	r.crawl()
-	if err := r.store.Pause(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.Pause(t.Context(), ""))
 	counts, err := r.store.Counts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.config.Metrics.Counted(counts)
 	want := `
 # HELP frontier_outcomes_total Recorded outcomes, by status of the URL and by error class.

@@ -44,9 +44,7 @@ func newSplit(t *testing.T, secure func(h *split) func(ctx context.Context) (net
 	h.config.IgnoreRobots = false
 	h.config.Policy.RetryDelay = time.Hour // after which an unreachable file is fetched again, or ten minutes
 	certificate, text, _, err := selfsigned.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h.certificate = certificate
 	h.roots.AppendCertsFromPEM(text)
 	plain, dial := h.serve(nil, http.StatusOK), secure(h)
@@ -141,9 +139,7 @@ func TestOriginsOfAHost(t *testing.T) {
 		}, "connect_timeout", "not ready in time"},
 		{"a certificate of nobody", func(h *split) func(context.Context) (net.Conn, error) {
 			other, _, _, err := selfsigned.New()
-			if err != nil {
-				h.Fatal(err)
-			}
+			must(h, err)
 			return h.serve(&tls.Config{Certificates: []tls.Certificate{other}}, http.StatusOK)
 		}, "tls_certificate", "certificate"},
 		{"503", func(h *split) func(context.Context) (net.Conn, error) {
@@ -223,9 +219,7 @@ func TestRobotsPauses(t *testing.T) {
 			defer end()
 			why := func() store.Explanation {
 				e, err := h.store.Why(t.Context(), "https://127.0.0.1/s/1")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return e
 			}
 			h.await("the first request", func() bool {

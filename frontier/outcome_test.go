@@ -112,22 +112,6 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestTruncate checks that long bodies are truncated on request.
-func TestTruncate(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, time.Millisecond, site.Config{})
-	r.config.MaxBodyBytes, r.config.TruncateBodies = 5000, true
-	r.config.Bodies = new(shelf)
-	r.add(r.site.URL("a", "/s/k/200:size=5001"))
-	r.crawl()
-	if rec := r.recorded()[0]; rec.Status != "fetched" || rec.Bytes != 5000 {
-		t.Errorf("%+v, want 5000 bytes fetched", rec)
-	}
-	if s, ok := r.config.Bodies.(*shelf); !ok || len(s.kept) != 1 || len(s.bad) > 0 {
-		t.Errorf("%+v, want the cut body kept", r.config.Bodies)
-	}
-}
-
 // TestPauses checks that 503 and 429 close a host for as long as it asks, or for a minute, and
 // close no other host.
 func TestPauses(t *testing.T) {
@@ -154,9 +138,7 @@ func TestPauses(t *testing.T) {
 			r.add(u)
 			r.crawl()
 			e, err := r.store.Why(t.Context(), u)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			// The store rounds a pause up to a whole millisecond.
 			if d := e.Host.BlockedUntil.Sub(e.URL.FetchedAt); max(0, d) < row.least || d > row.most+time.Millisecond {
 				t.Errorf("closed for %v, want %v to %v", d, row.least, row.most)
@@ -273,9 +255,7 @@ func (r *rig) claimOne() store.Claim {
 	defer tick.Stop()
 	for {
 		claims, err := r.store.Claim(r.Context(), store.ClaimParams{Worker: "before"})
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		if len(claims) > 0 {
 			return claims[0]
 		}

@@ -46,9 +46,7 @@ func TestDownloadProfile(t *testing.T) {
 	r.crawl()
 	waits := make(map[string]time.Duration)
 	for f, err := range r.store.Fetches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		waits[f.URL] = f.Wait
 	}
 	for i, row := range rows {
@@ -66,34 +64,5 @@ func TestDownloadProfile(t *testing.T) {
 		if n := r.count(fmt.Sprintf("h%d", i), urls[i][strings.Index(urls[i], "/s/"):]); n != row.retries+1 {
 			t.Errorf("%s: %d requests, want %d", row.name, n, row.retries+1)
 		}
-	}
-}
-
-// TestValidCharset checks that a page whose bytes are not valid in its charset fails only if the crawl
-// requires that.
-func TestValidCharset(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, step string
-		require    bool
-		status     store.Status
-		lastError  string // its start
-	}{
-		{"required and valid", "200:type=text%2Fhtml;charset=utf-8", true, store.Fetched, ""},
-		{"required and not valid", "200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", true, store.Dead, "undecodable: "},
-		{"required and unknown", "200:type=text%2Fhtml;charset=klingon", true, store.Dead, "undecodable: "},
-		{"not required", "200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", false, store.Fetched, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, time.Millisecond, site.Config{})
-			r.config.RequireValidCharset = row.require
-			u := r.site.URL("a", "/s/charset/"+row.step)
-			r.add(u)
-			r.crawl()
-			if got := r.row(u); got.Status != row.status || !strings.HasPrefix(got.LastError, row.lastError) || (got.LastError == "") != (row.lastError == "") {
-				t.Errorf("%s, %q, want %s and %q", got.Status, got.LastError, row.status, row.lastError)
-			}
-		})
 	}
 }

@@ -78,9 +78,7 @@ func TestRecorder(t *testing.T) {
 				started := time.Now()
 				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens)}
 				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				var cancel context.CancelFunc
 				w.storing, cancel = context.WithTimeout(t.Context(), row.last)
 				defer cancel()
@@ -126,9 +124,7 @@ func TestRecorderWaits(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w, err := New(new(pickyStore), []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				w.storing = t.Context()
 				for range row.held {
 					w.stats.open.Add(1)
@@ -171,9 +167,7 @@ func TestRest(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w, err := New(new(pickyStore), []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if row.recordedAt >= 0 {
 					time.AfterFunc(row.recordedAt, func() { w.recorder.recorded <- struct{}{} })
 				}
@@ -194,9 +188,7 @@ func TestRecorderPoisonAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &pickyStore{poison: map[int64]bool{0: true}}
 		w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.storing = t.Context()
 		var visits sync.WaitGroup
 		w.others.Go(func() { w.recorder.run(w.storing) })

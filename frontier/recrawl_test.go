@@ -1,8 +1,6 @@
 package frontier
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -116,16 +114,12 @@ func TestRecrawl(t *testing.T) {
 			}
 			u := r.site.URL("a", tt.path)
 			r.add(u)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			ended := r.run(ctx, r.worker())
+			stop := r.start(r.worker())
 			r.await("the interval", func() bool {
 				row := r.row(u)
 				return r.site.Count() >= 4 && row.Status == store.Fetched && row.RecrawlAt.Sub(row.FetchedAt) == tt.want
 			})
-			cancel(errEnough)
-			if err := <-ended; !errors.Is(err, errEnough) {
-				t.Errorf("Run = %v, want what ended it", err)
-			}
+			stop()
 			if early := site.Early(r.site.Visits(), delay, nil); len(early) > 0 {
 				t.Errorf("too early: %v", early)
 			}
@@ -141,14 +135,10 @@ func TestRecrawlEnds(t *testing.T) {
 	gone, page := r.site.URL("a", "/s/gone/200/404"), r.site.URL("b", "/p/1")
 	r.add(gone, page)
 	r.config.Recrawl = Recrawl{Every: 20 * time.Millisecond}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, r.worker())
+	stop := r.start(r.worker())
 	r.await("the page that is gone", func() bool { return r.row(gone).Status == store.Dead })
 	r.await("the other page", func() bool { return r.row(page).Status == store.Fetched })
-	cancel(errEnough)
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop()
 	if n := r.count("a", "/s/gone/200/404"); n != 2 {
 		t.Errorf("%d requests for the page that is gone, want 2", n)
 	}
@@ -183,13 +173,9 @@ func TestRecrawlSitemap(t *testing.T) {
 	if got, err := r.store.Put(t.Context(), entries, store.Limits{}); err != nil || got.Added != 1 {
 		t.Fatalf("Put = %+v, %v", got, err)
 	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, r.worker())
+	stop := r.start(r.worker())
 	r.await("the page that changes", func() bool { return r.count("a", "/p/1") >= 4 })
-	cancel(errEnough)
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop()
 	if n := r.count("a", "/p/2"); n != 1 {
 		t.Errorf("%d requests for the page that did not change, want 1", n)
 	}

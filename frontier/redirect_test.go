@@ -81,9 +81,7 @@ func TestTwoRedirectsToOneURL(t *testing.T) {
 	}
 	owners := 0
 	for u, err := range r.store.URLs(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if u.URL == final+"?via=r" {
 			owners++
 		} else if !strings.Contains(u.URL, "/go/302/") {
@@ -123,19 +121,6 @@ func TestRedirectLimit(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestTooManyRedirectsIsTriedAgain checks the action that S3 leaves to the retry policy.
-func TestTooManyRedirectsIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, time.Millisecond, site.Config{})
-	r.config.Policy.MaxURLRetries, r.config.Policy.MaxRedirects = 2, 0
-	u := r.site.URL("a", redirectTo(302, "/p/1"))
-	r.add(u)
-	stats := r.crawl()
-	if got := r.row(u); stats.Failed != 2 || stats.Dead != 1 || got.FailureCount != 3 || got.Status != store.Dead {
-		t.Errorf("%+v, %+v, want two more tries and then dead", stats, got)
 	}
 }
 
@@ -183,9 +168,7 @@ func TestRedirectToClosedHost(t *testing.T) {
 	r := newRig(t, time.Millisecond, site.Config{})
 	r.config.MaxRedirectWait = time.Second
 	to := r.site.URL("b", "/p/3?via=r")
-	if err := r.store.Block(t.Context(), normal.HostOf(to), 3*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.store.Block(t.Context(), normal.HostOf(to), 3*time.Second))
 	from := r.site.URL("a", redirectTo(302, r.site.URL("b", "/p/3")))
 	r.add(from)
 	if stats := r.crawl(); stats.Completed != 2 {

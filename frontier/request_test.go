@@ -134,31 +134,25 @@ func TestRequestLeaksNothing(t *testing.T) {
 func mark(t *testing.T, s *store.Store, urls []string) {
 	t.Helper()
 	delay, flights := 7*time.Millisecond, 3
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	_, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{})
-	must(err)
-	must(s.SetHost(t.Context(), "a.test", store.HostParams{Delay: &delay, CrawlDelay: &delay, MaxInFlight: &flights}))
+	must(t, err)
+	must(t, s.SetHost(t.Context(), "a.test", store.HostParams{Delay: &delay, CrawlDelay: &delay, MaxInFlight: &flights}))
 	claims, err := s.Claim(t.Context(), store.ClaimParams{Limit: 3, Worker: "before"})
-	must(err)
+	must(t, err)
 	if len(claims) != 3 {
 		t.Fatalf("%d claims, want 3", len(claims))
 	}
 	_, err = s.RecordFetch(t.Context(), []store.Fetch{{ID: claims[0].ID, Status: store.Failed, LastError: "failed before", ErrorClass: "http_server_error",
 		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}})
-	must(err)
+	must(t, err)
 	for range 2 { // one counts as a crash, the other as a lease
 		_, err = s.Abandon(t.Context(), []store.Lease{claims[1].Lease})
-		must(err)
+		must(t, err)
 	}
 	_, err = s.Release(t.Context(), []store.Lease{claims[2].Lease})
-	must(err)
-	must(s.Block(t.Context(), "b.test", 50*time.Millisecond))
-	must(s.DelayHosts(t.Context(), []string{"c.test"}))
+	must(t, err)
+	must(t, s.Block(t.Context(), "b.test", 50*time.Millisecond))
+	must(t, s.DelayHosts(t.Context(), []string{"c.test"}))
 }
 
 // crawlScript crawls urls until none is left.
@@ -169,12 +163,8 @@ func crawlScript(t *testing.T, service Service, s *store.Store, c Config, urls [
 		t.Fatal(err)
 	}
 	w, err := New(s, []Service{service}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Run(t.Context()); err != nil {
-		t.Fatalf("Run = %v", err)
-	}
+	must(t, err)
+	must(t, w.Run(t.Context()))
 	if got := w.Stats(); got.Completed != int64(len(urls)) {
 		t.Fatalf("%+v, want %d fetched", got, len(urls))
 	}
@@ -232,9 +222,7 @@ func TestRequests(t *testing.T) {
 			c := Config{Policy: DefaultPolicy(), MaxAttempts: 2, UserAgent: "bot/1"}
 			row.change(&c)
 			c, err := c.withDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, want := c.pageRequest("http://a.test/", 3, row.claim, row.claim.Earlier), c.robotsRequest("http://a.test/", 3, row.claim.Earlier)
 			if want.GetBodyPolicy().GetMaxSizeBytes() != robots.MaxBytes+1 || want.GetBodyPolicy().GetOversizeAction() != pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE {
 				t.Errorf("robots.txt is asked for with %v, want it cut after %d bytes", want.GetBodyPolicy(), robots.MaxBytes+1)

@@ -48,9 +48,7 @@ func (r *rig) in(t *testing.T) *rig {
 func newRig(t *testing.T, delay time.Duration, cfg site.Config) *rig {
 	t.Helper()
 	s, err := site.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	r := &rig{T: t, site: s, store: openStore(t, filepath.Join(t.TempDir(), "frontier.db"), delay), journal: new(journal)}
 	r.service = newFetchd(t, s)
@@ -67,9 +65,7 @@ func newRig(t *testing.T, delay time.Duration, cfg site.Config) *rig {
 func openStore(t *testing.T, dsn string, delay time.Duration) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), dsn, store.Config{Delay: delay})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -110,9 +106,7 @@ func (r *rig) worker(services ...Service) *Worker {
 		services = []Service{r.service.as("inside")}
 	}
 	w, err := New(r.store, services, r.config)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return w
 }
 
@@ -122,9 +116,7 @@ func (r *rig) crawl(services ...Service) Stats {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
 	w := r.worker(services...)
-	if err := w.Run(ctx); err != nil {
-		r.Fatalf("Run = %v", err)
-	}
+	must(r, w.Run(ctx))
 	return w.Stats()
 }
 
@@ -144,4 +136,12 @@ func (r *rig) paths() []string {
 		paths = append(paths, v.Host+v.Path)
 	}
 	return paths
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -181,9 +180,7 @@ func TestRobotsOnceLate(t *testing.T) {
 	}
 	v := &visit{w: w, claim: claims[0], ctx: t.Context()}
 	origin, path := normal.OriginOf(v.claim.URL)
-	if err := w.saveAnswer(t.Context(), store.Robots{Origin: origin, Status: 404}, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.saveAnswer(t.Context(), store.Robots{Origin: origin, Status: 404}, 0))
 	if e := v.fetchOwnRobots(origin, path, false); e.how != giveBackDelayed {
 		t.Errorf("the visit ends with %v, want its URL given back", e.how)
 	}
@@ -209,25 +206,20 @@ func TestRobotsOnceDrained(t *testing.T) {
 	}
 	r.setInFlight("a", pages)
 	w := r.worker()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, w)
+	stop := r.start(w)
 	<-reading
 	r.awaitCounts("all visits", func(c store.Counts) bool { return c.Fetching == pages })
-	cancel(errEnough)
-	r.awaitCounts("the visits that wait to give their URLs back", func(c store.Counts) bool { return c.Fetching == 1 && c.Pending == pages-1 })
-	close(read)
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop(func() {
+		r.awaitCounts("the visits that wait to give their URLs back", func(c store.Counts) bool { return c.Fetching == 1 && c.Pending == pages-1 })
+		close(read)
+	})
 	r.awaitCounts("the last one", func(c store.Counts) bool { return c.Pending == pages })
 }
 
 // setInFlight lets a host have n fetches at a time.
 func (r *rig) setInFlight(host string, n int) {
 	r.Helper()
-	if err := r.store.SetHost(r.Context(), normal.HostOf(r.site.URL(host, "/")), store.HostParams{MaxInFlight: &n}); err != nil {
-		r.Fatal(err)
-	}
+	must(r, r.store.SetHost(r.Context(), normal.HostOf(r.site.URL(host, "/")), store.HostParams{MaxInFlight: &n}))
 }
 
 // awaitCounts waits until the counts of the store are right.
@@ -303,9 +295,7 @@ func TestRobotsBehindClosedHost(t *testing.T) {
 			}})
 			r.config.IgnoreRobots, r.config.MaxRedirectWait, r.config.Policy.MaxURLRetries = false, time.Second, 0
 			r.config.RobotsPatience = time.Millisecond
-			if err := r.store.Block(t.Context(), normal.HostOf(r.site.URL("b", "/")), time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.store.Block(t.Context(), normal.HostOf(r.site.URL("b", "/")), time.Hour))
 			u := r.site.URL("a", "/p/1")
 			r.add(u)
 			r.crawl()

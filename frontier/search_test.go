@@ -1,8 +1,6 @@
 package frontier
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -91,17 +89,13 @@ func TestDrainEndsSearches(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ctx, cancel := context.WithCancelCause(t.Context())
-			ended := r.run(ctx, w)
+			stop := r.start(w)
 			r.await("a search", func() bool {
 				w.search.turns.mu.Lock()
 				defer w.search.turns.mu.Unlock()
 				return len(w.search.turns.waiting) > 0
 			})
-			cancel(errEnough)
-			if err := <-ended; !errors.Is(err, errEnough) {
-				t.Errorf("Run = %v, want what ended it", err)
-			}
+			stop()
 			e, err := r.store.Why(t.Context(), u)
 			if err != nil || e.URL.Status != store.Pending || e.URL.CrashCount+e.URL.FailureCount != 0 || e.Host.InFlight != 0 {
 				t.Errorf("%+v, %v; want it pending and nothing counted", e, err)
@@ -127,9 +121,7 @@ func TestWaitingSearches(t *testing.T) {
 	var others []*turn
 	for range searchSlots() {
 		held, err := w.search.turns.enter(t.Context(), "other")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		others = append(others, held)
 	}
 	ended := r.run(t.Context(), w)
@@ -162,9 +154,7 @@ func TestRulesTakeTurns(t *testing.T) {
 	var others []*turn
 	for range searchSlots() {
 		held, err := w.search.turns.enter(t.Context(), "other")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		others = append(others, held)
 	}
 	ended := r.run(t.Context(), w)

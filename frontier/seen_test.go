@@ -1,8 +1,6 @@
 package frontier
 
 import (
-	"context"
-	"errors"
 	"testing"
 
 	"fetchd/cmd/frontier/site"
@@ -16,21 +14,15 @@ func TestSeen(t *testing.T) {
 	names := func() (names []string) {
 		t.Helper()
 		all, err := r.store.Workers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, w := range all {
 			names = append(names, w.Name)
 		}
 		return names
 	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := r.run(ctx, r.worker())
+	stop := r.start(r.worker())
 	r.await("the worker", func() bool { n := names(); return len(n) == 1 && n[0] == "w1" })
-	cancel(errEnough)
-	if err := <-ended; !errors.Is(err, errEnough) {
-		t.Errorf("Run = %v, want what ended it", err)
-	}
+	stop()
 	if n := names(); len(n) > 0 {
 		t.Errorf("workers after the stop: %q, want none", n)
 	}

@@ -44,9 +44,7 @@ func TestSift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(parkingStore)
 		w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.storing, w.rulebook.Storing = t.Context(), t.Context()
 		c := newClaims(w)
 		var taken []store.Claim

@@ -88,9 +88,7 @@ func TestTurnsOfOneHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurns(1)
 		running, err := q.enter(t.Context(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var order []string
 		for _, name := range []string{"a1", "a2", "a3", "b1", "x2", "c1", "b2"} {
 			go func() {
@@ -117,9 +115,7 @@ func TestTurnsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurns(1)
 		long, err := q.enter(t.Context(), "long")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ran := false
 		go func() {
 			short, err := q.enter(t.Context(), "short")
@@ -154,9 +150,7 @@ func TestTurnsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, cause := newTurns(1), errors.New("drained")
 		first, err := q.enter(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		waits := make(chan error, 2)
 		go func() {
@@ -176,9 +170,7 @@ func TestTurnsEnded(t *testing.T) {
 			}
 		}
 		held, err := q.enter(t.Context(), "c")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go func() {
 			w, err := q.enter(ctx, "d")
 			q.leave(w, 5)
@@ -206,9 +198,7 @@ func TestTurnsForgetsHosts(t *testing.T) {
 	}
 	for i := range 3 * maxShares {
 		w, err := q.enter(t.Context(), fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		q.leave(w, 1000)
 	}
 	if len(q.shares) > maxShares+1 {

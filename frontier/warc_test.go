@@ -48,22 +48,16 @@ func newRecordRig(t *testing.T, cfg site.Config) *recordRig {
 func (r *recordRig) record() {
 	r.Helper()
 	file := filepath.Join(r.TempDir(), "stores.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s"}}`, r.dir), 0o600); err != nil {
-		r.Fatal(err)
-	}
+	must(r, os.WriteFile(file, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s"}}`, r.dir), 0o600))
 	s, err := fetchdtest.New(fetchdtest.Options{NoOrigin: true, InMemory: true, StoresFile: file, Configure: func(c *server.Config) {
 		c.Fetch.Resolver = r.site.Resolver()
 		c.Fetch.Egress = fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(r.site.Port())}}
 	}})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.visits = r.site.Count()
 	r.crawls++
 	r.crawl((&fetchd{s}).as("inside"))
-	if err := s.Close(); err != nil {
-		r.Fatal(err)
-	}
+	must(r, s.Close())
 	r.read()
 }
 
@@ -76,9 +70,7 @@ func (r *recordRig) read() {
 	}
 	for _, file := range files {
 		f, err := os.Open(file)
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		defer f.Close()
 		records := warc.NewReader(f, warc.ReaderOptions{Verify: true})
 		for {
