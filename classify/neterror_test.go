@@ -526,11 +526,3 @@ func lookupError(ctx context.Context, t *testing.T, r *net.Resolver) error {
 	}
 	return err
 }
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

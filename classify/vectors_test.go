@@ -237,3 +237,11 @@ func parse(t *testing.T, raw string) *url.URL {
 	}
 	return u
 }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
