@@ -36,9 +36,7 @@ func BenchmarkMany(b *testing.B) {
 			c := (&fake{many: answerAll}).client(b)
 			b.ReportAllocs()
 			for _, err := range c.Many(b.Context(), limited(b.N), client.ManyOptions{Open: open}) {
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 			}
 		})
 	}

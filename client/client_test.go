@@ -117,9 +117,7 @@ func holdBack(recovery pb.BodyRecovery) func(*pb.FetchRequest) {
 func TestHead(t *testing.T) {
 	r := newRig(t)
 	resp, err := r.client.Get(t.Context(), r.origin.URL("http", "/s/head/200:size=7,header=x-a=1,header=X-A=2,header=X-Latin=caf%25E9"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	if diff := cmp.Diff([]string{"1", "2"}, resp.Header.Values("X-A")); diff != "" {
 		t.Errorf("X-A (-want +got):\n%s", diff)
@@ -301,9 +299,7 @@ func TestFailureAfterOutcome(t *testing.T) {
 		return errors.Join(events(head(0, 200), chunk(0, "ab"), success())(s), status.Error(codes.Unavailable, ""))
 	}}).client(t)
 	resp, err := c.Get(t.Context(), "http://origin.example/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); string(body) != "ab" || err != nil || resp.Outcome() == nil {
 		t.Errorf("Do: body %q, outcome %v, %v; want the body and an outcome", body, resp.Outcome(), err)
@@ -338,9 +334,7 @@ func TestContractEndsCall(t *testing.T) {
 		return err
 	}}
 	resp, err := f.client(t).Get(t.Context(), "http://origin.example/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := io.ReadAll(resp.Body); !errors.Is(err, client.ErrContract) {
 		t.Errorf("read = %v, want ErrContract", err)
 	}
@@ -402,9 +396,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("read of a closed body: %v, want fs.ErrClosed", err)
 	}
 	seen, err := r.origin.Await(t.Context(), "stalled", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	<-seen.Done
 	if end := r.origin.Requests("stalled")[0].End; end != "client-gone" {
 		t.Errorf("the exchange ended %q at the origin, want client-gone", end)
@@ -417,9 +409,7 @@ func TestCancelInBody(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	resp, err := r.client.Do(ctx, stalled(r))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	time.AfterFunc(0, cancel)
 	_, err = io.ReadAll(resp.Body)
@@ -432,13 +422,9 @@ func TestCancelInBody(t *testing.T) {
 func TestServiceConfig(t *testing.T) {
 	for _, name := range []string{"service-config.json", "service-config-idempotent.json"} {
 		published, err := os.ReadFile("../deploy/grpc/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		embedded, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(string(published), string(embedded)); diff != "" {
 			t.Errorf("%s is not the one of deploy/grpc: copy it (-published +here):\n%s", name, diff)
 		}
@@ -493,4 +479,12 @@ func stalled(r *rig) *pb.FetchRequest {
 	in := r.request("/s/stalled/200:size=1000,stall=300")
 	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)
 	return in
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -408,9 +408,7 @@ func TestManyReplicas(t *testing.T) {
 	names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: r.addr}, {Addr: second}}})
 	conn, err := grpc.NewClient("replicas:///fetchd", append(client.DialOptions(), grpc.WithResolvers(names),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	const n = 400
 	all := r.requests(n, func(i int) string { return fmt.Sprintf("/s/replica%d/200:size=10", i) })

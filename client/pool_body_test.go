@@ -41,9 +41,7 @@ func TestTaskBody(t *testing.T) {
 			r := r.in(t)
 			path := filepath.Join(t.TempDir(), "body")
 			f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer f.Close()
 			in := r.request("/s/" + filepath.Base(t.Name()) + "/" + row.script)
 			in.BodyPolicy = &pb.BodyPolicy{Delivery: row.delivery, MaxSizeBytes: &row.limit, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}

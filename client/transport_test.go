@@ -48,9 +48,7 @@ func (r *rig) call(web *http.Client, method, target, body string, header http.He
 		sent = closed
 	}
 	req, err := http.NewRequestWithContext(r.Context(), method, target, sent)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	for name, values := range header {
 		req.Header[name] = values
 	}
@@ -134,9 +132,7 @@ func TestTransport(t *testing.T) {
 			requests, finalAt := cmp.Or(tt.requests, 1), cmp.Or(tt.finalAt, tt.path)
 			target := r.origin.URL("http", tt.path)
 			resp, err := r.call(r.web(tt.change), tt.method, target, tt.body, tt.header)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := io.ReadAll(resp.Body)
 			if err != nil || string(got) != tt.want {
 				t.Errorf("body of %d bytes, %v; want %d bytes", len(got), err, len(tt.want))
@@ -172,9 +168,7 @@ func TestTransportSends(t *testing.T) {
 		in.Headers = []*pb.Header{{Name: "X-Own", Value: "template"}, {Name: "user-agent", Value: "crawler/1"}}
 	})
 	target, err := url.Parse(r.origin.URL("http", "/s/sent/200"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	target.User = url.UserPassword("jane", "secret")
 	if _, err := r.call(web, "PUT", target.String(), "some data", http.Header{
 		"X-Own": {"1", "caf\xe9"}, "Idempotency-Key": {"key-1"}, "Content-Type": {"text/plain"}}); err != nil {
@@ -247,9 +241,7 @@ func TestTransportRefuses(t *testing.T) {
 			key := fmt.Sprint("refused", i)
 			body := &trackedBody{Reader: strings.NewReader(tt.body)}
 			req, err := http.NewRequestWithContext(t.Context(), tt.method, r.origin.URL("http", "/s/"+key+tt.path), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			req.Header = tt.header
 			if tt.body != "" {
 				req.Body = body
@@ -313,17 +305,13 @@ func TestTransportTimeout(t *testing.T) {
 			web := r.web(holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE))
 			web.Timeout = tt.timeout
 			req, err := http.NewRequestWithContext(tt.ctx, tt.method, r.origin.URL("http", tt.path), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if tt.body != nil {
 				req.Body = tt.body
 			}
 			resp, err := web.Do(req)
 			if tt.inBody {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer resp.Body.Close()
 				_, err = io.Copy(io.Discard, resp.Body)
 			}
@@ -349,17 +337,13 @@ func TestTransportCookies(t *testing.T) {
 			r := r.in(t)
 			web := r.web(func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Follow: &followed} })
 			jar, err := cookiejar.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			web.Jar = jar
 			key := fmt.Sprint("jar", followed)
 			elsewhere := strings.Replace(r.origin.URL("http", "/s/"+key+"b/200:set-cookie=b=2%3BPath=%2F"), "127.0.0.1", "localhost", 1)
 			first := r.origin.URL("http", "/s/"+key+"a/302:set-cookie=a=1%3BPath=%2F,to="+url.QueryEscape(elsewhere))
 			resp, err := web.Get(first)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = resp.Body.Close()
 			if resp.Request.URL.Hostname() != "localhost" {
 				t.Fatalf("final URL %v, want one on localhost", resp.Request.URL)
@@ -385,9 +369,7 @@ func TestTransportCheckRedirect(t *testing.T) {
 			return http.ErrUseLastResponse
 		}
 		resp, err := web.Get(r.origin.URL("http", fmt.Sprintf("/s/check%v/302:to=%%2Fs%%2Fend%%2F200,body=moved", followed)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		got := fmt.Sprintf("%d %s %v, asked %d times", resp.StatusCode, body, err, asked)
@@ -406,9 +388,7 @@ func TestTransportBody(t *testing.T) {
 	r := newRig(t)
 	web := r.web(holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE))
 	resp, err := web.Get(r.origin.URL("http", "/s/broken/200:size=1000,cut=300"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := io.ReadAll(resp.Body)
 	failed, ok := errors.AsType[*client.Error](err)
 	if !ok || failed.Class() != pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED || !bytes.Equal(got, r.origin.Body(300)) {
@@ -417,9 +397,7 @@ func TestTransportBody(t *testing.T) {
 	_ = resp.Body.Close()
 
 	resp, err = web.Get(r.origin.URL("http", "/s/left/200:size=1000,stall=300"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = resp.Body.Close()
 	if _, err := resp.Body.Read(make([]byte, 1)); err == nil {
 		t.Error("a read after Close succeeds")

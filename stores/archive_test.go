@@ -25,9 +25,7 @@ import (
 func record(t *testing.T, a *archive.Archive) archive.Record {
 	t.Helper()
 	c := a.Begin(nil)
-	if err := errors.Join(c.Sent([]byte("GET / HTTP/1.1\r\n\r\n")), c.Received([]byte("HTTP/1.1 200 OK\r\n\r\nhello"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(c.Sent([]byte("GET / HTTP/1.1\r\n\r\n")), c.Received([]byte("HTTP/1.1 200 OK\r\n\r\nhello"))))
 	records, err := c.Commit(archive.Exchange{URL: "http://origin.example/", Date: time.Now(), Protocol: "HTTP/1.1", Whole: true, Length: 5})
 	if err != nil || len(records) != 2 {
 		t.Fatal(records, err)
@@ -44,9 +42,7 @@ func count(t *testing.T, file []byte) (n int) {
 		if errors.Is(err, io.EOF) {
 			return n
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := rec.Finish(); err != nil || rec.BlockVerdict != warc.Matches {
 			t.Errorf("record %d: %v, %v", n, rec.BlockVerdict, err)
 		}
@@ -74,9 +70,7 @@ func TestArchives(t *testing.T) {
 			dir := t.TempDir()
 			read := func(text string, before *stores.Set) *stores.Set {
 				set, err := stores.ReadFile(write(t, dir+"/stores.yaml", strings.ReplaceAll(text, "DIR", dir)), before)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				t.Cleanup(set.Drop)
 				return set
 			}
@@ -118,9 +112,7 @@ func TestArchiveOf(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.warc.gz")
 	a, err := archive.Open("one", archive.Config{File: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set := stores.Of(a)
 	if got, callers := set.Archive("one"); got != a || callers != nil {
 		t.Errorf("archive %v, callers %q", got, callers)
@@ -149,9 +141,7 @@ func TestArchiveInBucket(t *testing.T) {
 	dir := t.TempDir()
 	read := func(endpoint string) *stores.Set {
 		set, err := stores.ReadFile(write(t, dir+"/stores.yaml", b.warcText(endpoint, dir)), new(stores.Set))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(set.Drop)
 		return set
 	}
@@ -171,9 +161,7 @@ func TestArchiveInBucket(t *testing.T) {
 	}
 	for _, r := range []archive.Record{first, second} {
 		out, err := b.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &b.name, Key: aws.String("crawl/" + r.File)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		file, err := io.ReadAll(out.Body)
 		if err = errors.Join(err, out.Body.Close()); err != nil || count(t, file) != 3 || aws.ToString(out.ContentType) != "application/warc" {
 			t.Errorf("%d bytes of type %q, %v", len(file), aws.ToString(out.ContentType), err)
@@ -195,9 +183,7 @@ func TestCleanArchives(t *testing.T) {
 	}
 	text := b.warcText("", dir) + "  b: {url: 'warc+file://" + dir + "/b'}\n  c: {url: 'file://" + dir + "/c'}\n"
 	set, err := stores.ReadFile(write(t, dir+"/stores.yaml", text), new(stores.Set))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(set.Drop)
 	dead := filepath.Join(dir, "b", "fetchd-1.warc.gz.open") // it is empty
 	write(t, dead, "")
@@ -210,5 +196,13 @@ func TestCleanArchives(t *testing.T) {
 	}
 	if _, err := os.Stat(dead); !os.IsNotExist(err) {
 		t.Errorf("the file of the dead process: %v", err)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -14,9 +14,7 @@ func descriptors(t *testing.T, dir string) (n int) {
 	t.Helper()
 	const fds = "/proc/self/fd"
 	all, err := os.ReadDir(fds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, fd := range all {
 		if at, err := os.Readlink(filepath.Join(fds, fd.Name())); err == nil && strings.HasPrefix(at, dir+"/") {
 			n++
@@ -51,9 +49,7 @@ func TestReadFileCloses(t *testing.T) {
 				return stores.ReadFile(write(t, dir+"/stores.yaml", "stores:\n"+strings.ReplaceAll(text, "DIR", dir)), before)
 			}
 			before, err := read(a, new(stores.Set))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			old, _ := before.Get("a")
 			now, err := read(row.text, before)
 			if (err != nil) != row.fails {

@@ -104,9 +104,7 @@ func TestReadFileAgain(t *testing.T) {
 			read := func(text, secret string, before *stores.Set) *stores.Set {
 				write(t, dir+"/secret", secret)
 				set, err := stores.ReadFile(write(t, dir+"/stores.yaml", strings.ReplaceAll(text, "DIR", dir)), before)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return set
 			}
 			before := read(text, "s3cr3t", new(stores.Set))
@@ -124,8 +122,6 @@ func TestReadFileAgain(t *testing.T) {
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(filepath.FromSlash(path), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.FromSlash(path), []byte(text), 0o600))
 	return path
 }

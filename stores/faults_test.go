@@ -34,9 +34,7 @@ type proxy struct {
 func newProxy(t testing.TB, times int) *proxy {
 	p := &proxy{faults: make(map[string]fault), times: times}
 	target, err := url.Parse("http://" + gateway.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transport := &http.Transport{DisableCompression: true}
 	forward := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
@@ -185,9 +183,7 @@ func TestFaults(t *testing.T) {
 				}
 				s := open(t, stores.Config{URL: b.url(p.server.URL), Prefix: prefix})
 				got, err := upload(t.Context(), s, stores.Object{Key: "key", Size: int64(len(body)), Memory: lease}, body, 1<<20)
-				if err := s.Close(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Close(t.Context()))
 				if tries := strings.Count(p.operations()+" ", step+" "); tries != row.tries {
 					t.Errorf("%s was requested %d times, want %d: %s", step, tries, row.tries, p.operations())
 				}
@@ -270,9 +266,7 @@ func TestCancel(t *testing.T) {
 			if !errors.Is(err, why) {
 				t.Errorf("the upload = %v, want the cause of the context", err)
 			}
-			if err := s.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Close(t.Context()))
 			b.wantNone(prefix)
 			if n := b.unfinished(prefix); n != 0 {
 				t.Errorf("%d multipart uploads are left: %s", n, p.operations())
@@ -293,9 +287,7 @@ func TestAbort(t *testing.T) {
 	for _, size := range []int{0, 1, part, part + 1, 2*part + 1} {
 		lease := memory.Lease("caller")
 		u, err := s.Begin(t.Context(), stores.Object{Key: "key", Size: -1, Memory: lease})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := u.Write(random(size)); err != nil {
 			t.Fatal(err)
 		}
@@ -309,9 +301,7 @@ func TestAbort(t *testing.T) {
 		}
 		lease.Close()
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close(t.Context()))
 	b.wantNone("")
 	if n := b.unfinished(""); n != 0 || memory.Usage().Total() != 0 {
 		t.Errorf("%d multipart uploads are left, and %d bytes charged", n, memory.Usage().Total())
@@ -372,17 +362,13 @@ func TestClean(t *testing.T) {
 		s := open(t, stores.Config{URL: b.url(p.server.URL), Prefix: prefix})
 		for i := range 3 {
 			u, err := s.Begin(t.Context(), stores.Object{Key: fmt.Sprint("a/", i), Size: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := u.Write(random(part + 1)); err != nil {
 				t.Fatal(err)
 			}
 			u.Abort()
 		}
-		if err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Close(t.Context()))
 		if stats := s.Stats(); stats.RequestErrors != 3 {
 			t.Errorf("%+v, want a failed request for each abort, which is tried once", stats)
 		}

@@ -30,9 +30,7 @@ func files(t testing.TB, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -199,9 +197,7 @@ func TestFileCancel(t *testing.T) {
 			t.Errorf("the context ends before step %d: %v, want its cause", step, err)
 		}
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close(t.Context()))
 	wantFiles(t, dir)
 }
 
@@ -252,9 +248,7 @@ func TestReservedThroughLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, stores.Config{URL: "file://" + dir, Prefix: "crawl"})
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "crawl"), 0o755), os.Symlink("..", filepath.Join(dir, "crawl", "up"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(filepath.Join(dir, "crawl"), 0o755), os.Symlink("..", filepath.Join(dir, "crawl", "up"))))
 	for _, key := range []string{"up/.incoming/x", "up/.INCOMING/x", "up/.incoming"} {
 		if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, []byte("body"), 4); err == nil {
 			t.Errorf("%s was written, want it refused", key)
@@ -274,24 +268,18 @@ func TestLeftovers(t *testing.T) {
 	c := stores.Config{URL: "file://" + dir}
 	first := open(t, c)
 	u, err := first.Begin(t.Context(), stores.Object{Key: "a", Size: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := u.Write([]byte("a")); err != nil {
 		t.Fatal(err)
 	}
 	alive := files(t, dir)
 	for i := range 3 {
-		if err := os.WriteFile(filepath.Join(dir, ".incoming", fmt.Sprint("dead", i)), []byte("half"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, ".incoming", fmt.Sprint("dead", i)), []byte("half"), 0o644))
 	}
 	second := open(t, c)
 	wantFiles(t, dir, alive...)
 	dead := filepath.Join(dir, ".incoming", "dead")
-	if err := os.WriteFile(dead, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(dead, nil, 0o644))
 	if n, err := second.Clean(t.Context(), time.Hour); n != 0 || err != nil {
 		t.Errorf("Clean of young files = %d, %v, want 0", n, err)
 	}
@@ -364,9 +352,7 @@ func TestFileCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		key := fmt.Sprintf("%d/%d", i%7, i)
 		u, err := s.Begin(ctx, stores.Object{Key: key, Size: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := u.Write([]byte("a")); err != nil {
 			t.Fatal(err)
 		}

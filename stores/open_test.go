@@ -22,9 +22,7 @@ import (
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	s3 := s3Config()
 	for _, row := range []struct {
 		name   string
@@ -93,9 +91,7 @@ func TestNoEnvironment(t *testing.T) {
 	defer trap.Close()
 	profile := filepath.Join(t.TempDir(), "profile")
 	text := "[default]\naws_access_key_id = FROMPROFILE\naws_secret_access_key = p\nregion = eu-west-9\nendpoint_url = " + trap.URL + "\n"
-	if err := os.WriteFile(profile, []byte(text+strings.Replace(text, "default", "other", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(profile, []byte(text+strings.Replace(text, "default", "other", 1)), 0o600))
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "FROMENVIRONMENT", "AWS_SECRET_ACCESS_KEY": "e", "AWS_SESSION_TOKEN": "FROMENVIRONMENT", "AWS_PROFILE": "other",
 		"AWS_SHARED_CREDENTIALS_FILE": profile, "AWS_CONFIG_FILE": profile, "AWS_REGION": "eu-west-8", "AWS_DEFAULT_REGION": "eu-west-7",

@@ -138,9 +138,7 @@ func open(t testing.TB, c stores.Config) *stores.Store {
 		c.AccessKeyID, c.SecretAccessKey = keyID, secret
 	}
 	s, err := stores.Open("archive", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -173,9 +171,7 @@ func (b *s3Bucket) want(key string, body []byte) *s3.GetObjectOutput {
 func (b *s3Bucket) wantNone(prefix string) {
 	b.Helper()
 	out, err := b.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for _, o := range out.Contents {
 		b.Errorf("the bucket has %s with %d bytes, want nothing", *o.Key, *o.Size)
 	}
@@ -185,9 +181,7 @@ func (b *s3Bucket) wantNone(prefix string) {
 func (b *s3Bucket) unfinished(prefix string) int {
 	b.Helper()
 	out, err := b.client.ListMultipartUploads(context.Background(), &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: &prefix})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return len(out.Uploads)
 }
 
@@ -252,9 +246,7 @@ func TestS3(t *testing.T) {
 			for _, size := range []int{-1, row.size} {
 				key := fmt.Sprintf("%s/%d é+%%", row.name, size)
 				got, err := upload(t.Context(), s, stores.Object{Key: key, Size: int64(size), ContentType: "text/html; charset=utf-8", Memory: lease}, body, row.chunk)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				out := b.want("crawl/2026/"+key, body)
 				if got.Key != key || got.Size != int64(row.size) || got.SHA256 != digest(body) || got.ETag != aws.ToString(out.ETag) {
 					t.Errorf("Commit = %+v, want the ETag %s", got, aws.ToString(out.ETag))

@@ -182,9 +182,7 @@ func TestAbortIsBounded(t *testing.T) {
 		lease := memory.Lease("caller")
 		ctx, cancel := context.WithCancel(t.Context())
 		u, err := s.Begin(ctx, stores.Object{Key: "key", Size: -1, Memory: lease})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := u.Write(make([]byte, part+1)); err != nil {
 			t.Fatal(err)
 		}
@@ -242,9 +240,7 @@ func TestBreaker(t *testing.T) {
 		}
 		fail(4)
 		f.set(nil)
-		if err := put(s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, put(s))
 		f.set(down)
 		fail(4)
 		wantReady("four failures in a row", true)
@@ -368,9 +364,7 @@ func TestStallOpensBreaker(t *testing.T) {
 					if _, failed := errors.AsType[*stores.Error](err); !failed && !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("the upload = %v", err)
 					}
-					if err := wait(s); err != nil {
-						t.Fatal(err)
-					}
+					must(t, wait(s))
 				}
 				if err, up := s.Ready(), s.Stats().Up; up == row.down || isUnavailable(err) != row.down {
 					t.Errorf("after 5 uploads: Ready = %v, Up %t, want down %t", err, up, row.down)
@@ -505,9 +499,7 @@ func TestAbortWhileDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := openFake(t)
 		u, err := s.Begin(t.Context(), stores.Object{Key: "key", Size: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := u.Write(make([]byte, part+1)); err != nil {
 			t.Fatal(err)
 		}

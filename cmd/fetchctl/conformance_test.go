@@ -34,9 +34,7 @@ func TestConformanceOfTheServiceInside(t *testing.T) {
 func readAll(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
@@ -154,9 +152,7 @@ func TestConformanceOfAClient(t *testing.T) {
 func TestConformanceList(t *testing.T) {
 	t.Parallel()
 	scenarios, vectors, err := judge.Select(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := fetchctl(t, "conformance", "--list")
 	for _, s := range scenarios {
 		if !strings.Contains(got.out, s.Story) {

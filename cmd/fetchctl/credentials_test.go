@@ -27,9 +27,7 @@ func TestCredentials(t *testing.T) {
 	address := secureServer(t, pair, authority)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	right, wrong, empty := write("right", "right\n"), write("wrong", "wrong\n"), write("empty", "\n")

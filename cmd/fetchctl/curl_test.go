@@ -20,9 +20,7 @@ import (
 func TestCurlTable(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("testdata/script/curl.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, row := range curlTable {
 		if _, after, ok := bytes.Cut(script, []byte("\n# "+row.curl+"\n")); !ok || !bytes.HasPrefix(after, []byte("e")) {
 			t.Errorf("the script does not run the row %q", row.curl)
@@ -92,9 +90,7 @@ func TestDownloadProxies(t *testing.T) {
 func countRecords(t *testing.T, name string) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, secret := range []string{"hush", "Proxy-Authorization", base64.StdEncoding.EncodeToString([]byte("user:hush"))} {
 		if bytes.Contains(data, []byte(secret)) {
 			t.Errorf("%s contains %q", name, secret)
@@ -105,9 +101,7 @@ func countRecords(t *testing.T, name string) (n int) {
 		if errors.Is(err, io.EOF) {
 			return n
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if record.Type != warc.Warcinfo {
 			n++
 		}

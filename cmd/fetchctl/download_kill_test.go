@@ -101,15 +101,11 @@ func TestDownloadKilled(t *testing.T) {
 	}
 	listFile, sumsFile := filepath.Join(t.TempDir(), "list"), filepath.Join(t.TempDir(), "sums")
 	for name, text := range map[string]string{listFile: list.String(), sumsFile: sums.String()} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	args := []string{"download", "-d", dir, "-j", "10", "-i", listFile, "--sha256sums", sumsFile}
 	cmd := exec.CommandContext(t.Context(), "fetchctl", args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	rig.Until(t.Context(), t, "half of every file", func() bool {
 		for i := range files {
 			if o.written(fmt.Sprintf("f%d", i)) < size/2 {
@@ -118,9 +114,7 @@ func TestDownloadKilled(t *testing.T) {
 		}
 		return true
 	})
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Kill())
 	err := cmd.Wait()
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || !ended.Sys().(syscall.WaitStatus).Signaled() { //nolint:errcheck // a test for Unix
 		t.Fatalf("the first run was not killed: %v", err)

@@ -81,9 +81,7 @@ func TestDownloadContinues(t *testing.T) {
 			o, dir, sums := rig.Origin(t), t.TempDir(), t.TempDir()
 			want := o.Body(size)
 			for name, body := range map[string][]byte{"right": want, "wrong": want[1:]} {
-				if err := os.WriteFile(filepath.Join(sums, name), []byte(sumOf(body)+"  file\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(sums, name), []byte(sumOf(body)+"  file\n"), 0o600))
 			}
 			if n := len(tt.args); n > 0 && tt.args[0] == "--sha256sums" {
 				tt.args = []string{tt.args[0], filepath.Join(sums, tt.args[1])}
@@ -91,13 +89,9 @@ func TestDownloadContinues(t *testing.T) {
 			sidecar := map[string]any{"version": 1, "url": o.URL("http", "/s/k/"+tt.script),
 				"validator": cmp.Or(tt.validator, `"v1"`), "offset": have, "total": cmp.Or(tt.total, size)}
 			text, err := json.Marshal(sidecar)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for name, b := range map[string][]byte{"file.part": append(want[:have:have], "torn"...), "file.part.json": text} {
-				if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 			}
 			got := listed(t, o, dir, "{O}/k/"+tt.script, tt.args...)
 			if got.code != tt.want {
@@ -173,9 +167,7 @@ func TestDownloadEnds(t *testing.T) {
 				t.Errorf("exit status %d, %q, %q; want %d and %q", got.code, got.out, got.err, tt.want, tt.told)
 			}
 			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var there []string
 			for _, e := range entries {
 				name, _, _ := strings.Cut(e.Name(), "-") // what follows is a mark of the URL
@@ -196,13 +188,9 @@ func TestDownloadThere(t *testing.T) {
 	t.Parallel()
 	o, dir := rig.Origin(t), t.TempDir()
 	for name, text := range map[string]string{"file": "mine", "named.txt": "mine", "other.part": "somebody's"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
 	const list = "{O}/a/200 file\n{O}/b/200 link\n{O}/c/200:body=four,header=Content-Disposition=x%3Bfilename=named.txt\n" +
 		"{O}/d/200:body=longer,header=Content-Disposition=x%3Bfilename=named.txt\n"
 	got := listed(t, o, dir, list, "-j", "1")
@@ -222,9 +210,7 @@ func TestDownloadThere(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "other.part"), []byte("somebody's"))
 
 	sums := filepath.Join(t.TempDir(), "sums")
-	if err := os.WriteFile(sums, []byte(sumOf([]byte("mine"))+"  named.txt\n"+sumOf([]byte("x"))+"  file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(sums, []byte(sumOf([]byte("mine"))+"  named.txt\n"+sumOf([]byte("x"))+"  file\n"), 0o600))
 	got = listed(t, o, dir, "{O}/f/200 file\n{O}/g/200 named.txt\n{O}/h/200 unlisted\n", "--sha256sums", sums)
 	if got.code != cli.ExitPermanent || !strings.Contains(got.err, "2 failed, 0 retries, 1 already there") || !strings.Contains(got.err, "not in the list") {
 		t.Errorf("with digests: exit status %d\n%s", got.code, got.err)
@@ -264,9 +250,7 @@ func TestDownloadJobs(t *testing.T) {
 	var order string
 	for line := range strings.Lines(got.out) {
 		var r download.Result
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &r))
 		order += r.Name
 	}
 	if order != "abcde" || got.err != "" {
@@ -285,16 +269,12 @@ func TestDownloadInterrupted(t *testing.T) {
 		cmd.Stdin = strings.NewReader(url + " file\n")
 		var told strings.Builder
 		cmd.Stderr = &told
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Start())
 		rig.Until(t.Context(), t, "all that was sent", func() bool {
 			info, err := os.Stat(filepath.Join(dir, "file.part"))
 			return err == nil && info.Size() == sent
 		})
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Signal(sig))
 		_ = cmd.Wait() // its exit status is looked at
 		if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted || !strings.Contains(told.String(), "file  interrupted  1.4 MiB kept for the next run") {
 			t.Errorf("exit status %d\n%s", code, told.String())
@@ -386,9 +366,7 @@ func TestAnsweredTwice(t *testing.T) {
 	}))
 	defer srv.Close()
 	sums := filepath.Join(t.TempDir(), "sums")
-	if err := os.WriteFile(sums, []byte(sumOf([]byte("text"))+"  first\n"+sumOf(text)+"  second\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(sums, []byte(sumOf([]byte("text"))+"  first\n"+sumOf(text)+"  second\n"), 0o600))
 	for _, row := range []struct {
 		name string
 		args []string

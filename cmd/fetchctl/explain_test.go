@@ -98,9 +98,7 @@ func TestExplainUsage(t *testing.T) {
 func TestExplainFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "request.json")
-	if err := os.WriteFile(file, []byte(`{"response": {"status_code": 503}, "attempt": 2}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(`{"response": {"status_code": 503}, "attempt": 2}`), 0o600))
 	got := fetchctl(t, "explain", "--json", "@"+file)
 	resp := new(pb.ExplainResponse)
 	if err := protojson.Unmarshal([]byte(got.out), resp); err != nil {

@@ -48,16 +48,12 @@ type archived struct {
 func readArchive(t *testing.T, name string) archived {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := hartest.Check(data); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 	var a archived
-	if err := json.Unmarshal(data, &a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &a))
 	return a
 }
 
@@ -150,9 +146,7 @@ func TestArchiveInterrupted(t *testing.T) {
 	if len(a.Log.Entries) != 2 || a.Log.Outcome != nil || a.Log.Entries[1].Response.Status != 0 {
 		t.Errorf("archive %+v", a)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(file))
 	empty(t, dir)
 }
 

@@ -20,9 +20,7 @@ func writeStores(t *testing.T) (file, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	file = filepath.Join(t.TempDir(), "stores.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "stores: {local: {url: \"file://%s\"}}\n", dir), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "stores: {local: {url: \"file://%s\"}}\n", dir), 0o600))
 	return file, dir
 }
 

@@ -97,15 +97,11 @@ func TestSignals(t *testing.T) {
 			dir := t.TempDir()
 			cmd := exec.CommandContext(t.Context(), "fetchctl", "get", "-o", filepath.Join(dir, "file"),
 				o.URL("http", "/s/"+sig.String()+"/200:size=3000000,stall=1500000"))
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Start())
 			if _, err := o.Await(t.Context(), sig.String(), 1); err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Process.Signal(sig))
 			err := cmd.Wait()
 			if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != cli.ExitInterrupted {
 				t.Errorf("after %v: %v, want exit status %d", sig, err, cli.ExitInterrupted)
@@ -133,9 +129,7 @@ func TestInterruptedReadingInput(t *testing.T) {
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		t.Errorf("%s is left behind", e.Name())
 	}
@@ -239,9 +233,7 @@ func TestGetIncludesOnce(t *testing.T) {
 			got := fetchctl(t, args...)
 			if tt.toFile {
 				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got.out = string(text)
 			}
 			head, body, _ := strings.Cut(got.out, "\n\n")
@@ -379,9 +371,7 @@ func TestJSONIsPlain(t *testing.T) {
 			found := false
 			for dec := json.NewDecoder(strings.NewReader(text)); dec.More(); {
 				var v any
-				if err := dec.Decode(&v); err != nil {
-					t.Fatal(err)
-				}
+				must(t, dec.Decode(&v))
 				found = found || strings.Contains(fmt.Sprint(v), hostile)
 			}
 			if !found {

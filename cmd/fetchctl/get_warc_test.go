@@ -18,9 +18,7 @@ func TestGetRecordOfServer(t *testing.T) {
 	t.Parallel()
 	o := rig.Origin(t)
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "stores.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "stores: {crawl: {url: \"warc+file://%s\"}}\n", dir), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "stores: {crawl: {url: \"warc+file://%s\"}}\n", dir), 0o600))
 	addr := fetchdtest.Start(t, fetchdtest.Options{Origin: o, StoresFile: file}).Addr
 	got := fetchctl(t, "get", "--server", addr, "--record", "crawl", o.URL("http", "/s/page/200:body=hello"))
 	if got.code != cli.ExitOK || got.out != "hello" || !strings.Contains(got.err, "\n  recorded in fetchd-") {
@@ -57,26 +55,16 @@ func TestRecordsLost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			o, dir := rig.Origin(t), filepath.Join(t.TempDir(), "dir")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(dir, 0o700))
 			set, err := openWARC(filepath.Join(dir, "a.warc"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			svc, err := connection{}.connect(set)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = svc.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/page/200"), Record: &pb.RecordPolicy{Store: warcStore}}})
 			svc.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if tt.lost {
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(dir))
 			}
 			var printed strings.Builder
 			a := &app{cli.Program{Name: "fetchctl", Streams: cli.Streams{Err: &printed}, Clean: cli.Escape}}

@@ -173,3 +173,11 @@ func none(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("%s holds %s", args[0], e.Name())
 	}
 }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

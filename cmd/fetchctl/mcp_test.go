@@ -43,9 +43,7 @@ func startMCP(ctx context.Context, t *testing.T, args ...string) *mcpSession {
 func (s *mcpSession) fetch(t *testing.T, page string) (text string, failed bool) {
 	t.Helper()
 	result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"url": page}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	content, ok := result.Content[0].(*sdk.TextContent)
 	if !ok {
 		t.Fatalf("content %+v", result.Content[0])

@@ -20,9 +20,7 @@ func TestTerminalWriter(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
-		if err := w.flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.flush())
 		if got := out.String(); got != want {
 			t.Errorf("in pieces of %d: %q, want %q", piece, got, want)
 		}

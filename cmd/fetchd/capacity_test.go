@@ -31,9 +31,7 @@ func TestCapacity(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s, err := parse(row.args, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			has := s.capacity(row.files, gib)
 			if has.fetches != row.fetches || has.connections != row.connections || has.idle != row.idle {
 				t.Errorf("capacity %s, want %d fetches, %d connections, %d idle", &has, row.fetches, row.connections, row.idle)

@@ -14,20 +14,14 @@ import (
 func (s *service) get(path, host string) (code int, text string) {
 	s.Helper()
 	req, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "http://"+s.http+path, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	req.Host = host
 	client := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 	resp, err := client.Do(req)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	return resp.StatusCode, string(body)
 }
 
@@ -59,9 +53,7 @@ func TestConsole(t *testing.T) {
 // TestConsoleIsDocumented: each flag has its row.
 func TestConsoleIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, flag := range []string{"console", "console-host"} {
 		if !strings.Contains(string(page), "\n| `--"+flag+"` | ") {
 			t.Errorf("docs/operating.md has no row for --%s", flag)

@@ -135,9 +135,7 @@ name="fetchd.example",serial="2",use="service"`
 	if got := labels(); sorted(got) != sorted(want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	if err := os.WriteFile(f.path("origins.yaml"), []byte("{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(f.path("origins.yaml"), []byte("{}\n"), 0o600))
 	s.reload(`"reloaded"`)
 	if got := labels(); strings.Contains(got, "origin_client") || !strings.Contains(got, `use="service"`) {
 		t.Errorf("after the profile has gone:\n%s", got)

@@ -16,9 +16,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("{user-agent: 'x', <<: *a}")
 	f.Add("{max-fetches: 1, max-fetches: 2}")
 	parser, err := kong.New(new(commandLine), kong.Name("fetchd"), kong.DefaultEnvars("FETCHD"), kong.Vars{"version": ""})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	known := make(map[string]*kong.Flag)
 	for _, flag := range parser.Model.Flags {
 		if storable(flag) {

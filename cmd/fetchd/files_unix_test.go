@@ -23,9 +23,7 @@ func startWithFiles(t *testing.T, limit int, args ...string) (cmd *exec.Cmd, log
 		"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...)...)
 	log = new(output)
 	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	line, end = log.await(t, 0, `"msg":"serving"`)
 	return cmd, log, line, end
 }
@@ -43,14 +41,10 @@ func TestNoFiles(t *testing.T) {
 	p := &service{T: t}
 	p.grpc, _ = addresses(t, line)
 	stream, err := p.dial(nil).FetchMany(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const held = 120 // more than there are descriptors
 	send := func(tag, url string) {
-		if err := stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: tag, Request: &pb.FetchRequest{Url: url}}}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: tag, Request: &pb.FetchRequest{Url: url}}}}))
 	}
 	var unread []*pb.TaskResponse
 	next := func() (string, *pb.FetchOutcome) {
@@ -62,9 +56,7 @@ func TestNoFiles(t *testing.T) {
 				}
 			}
 			in, err := stream.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			unread = in.GetResponses()
 		}
 	}
@@ -88,9 +80,7 @@ func TestNoFiles(t *testing.T) {
 	if !strings.Contains(out.GetError().GetDetail(), "name.example") {
 		t.Errorf("detail %q, want the lookup", out.GetError().GetDetail())
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait() // fetches outlast its drain time
 }
 
@@ -107,9 +97,7 @@ func TestFilesLimitCapacity(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &line); err != nil || line.Fetches != 240 || line.Connections != 120 || line.Idle != 240 || line.Files != 1024 {
 		t.Errorf("%v, line %s, want 240 fetches, 120 connections, 240 idle connections, 1024 files", err, text)
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}

@@ -139,9 +139,7 @@ func TestTLSToPlaintext(t *testing.T) {
 func (f *folder) tokenOf(name, more string) (token, file string) {
 	f.Helper()
 	token, line, err := secure.NewToken(name)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	return token, f.write("tokens.yaml", []byte(line+"\n"+more))
 }
 

@@ -147,9 +147,7 @@ func TestOriginsKeepProviders(t *testing.T) {
 			read := func(text, secret string, before *origins) *origins {
 				text = strings.ReplaceAll(text, "SECRET", f.write("secret", []byte(secret)))
 				o, err := readOrigins(f.write("origins.yaml", []byte(text)), before)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return o
 			}
 			first := read(row.before, "hush", new(origins))

@@ -19,9 +19,7 @@ func TestOrigins(t *testing.T) {
 	t.Parallel()
 	o, f := rig.Origin(t), newFolder(t)
 	_, client, err := ask(t.Context(), nil, o.Addr("http"), "/_client.pem", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pair := f.write("client.pem", []byte(client))
 	base := func(listener string) string { return strings.TrimSuffix(o.URL(listener, "/"), "/") }
 	file := f.write("origins.yaml", fmt.Appendf(nil, `

@@ -33,9 +33,7 @@ func TestProfileCallers(t *testing.T) {
 	file := f.write("origins.yaml", fmt.Appendf(nil, "profiles:\n  %s:\n    ca-file: %s\n    cert-file: %s\n    key-file: %s\n    callers: [alice]\n",
 		origin.URL, f.write("ca.pem", ca), f.write("client.pem", cert), f.write("client-key.pem", key)))
 	bob, line, err := secure.NewToken("bob")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	alice, tokens := f.tokenOf("alice", line+"\n")
 	_, port, _ := strings.Cut(origin.Listener.Addr().String(), ":")
 	s := start(t, "--origins-file", file, "--token-file", tokens, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port)
@@ -49,15 +47,9 @@ func TestProfileCallers(t *testing.T) {
 			t.Errorf("%s, FetchUnary: %q, %v; want %q", row.name, got, err, row.want)
 		}
 		many, err := c.FetchMany(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: request}}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := many.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: request}}}))
+		must(t, many.CloseSend())
 		got := ""
 		for {
 			m, err := many.Recv()
@@ -104,9 +96,7 @@ func TestCallersOfProfiles(t *testing.T) {
 			t.Parallel()
 			f := f.in(t)
 			o, err := readOrigins(f.write(strings.ReplaceAll(row.name, " ", "-")+".yaml", []byte(row.file)), new(origins))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := o.profiles["a.example:443"].Callers; !slices.Equal(got, row.want) {
 				t.Errorf("callers %q, want %q", got, row.want)
 			}
@@ -118,9 +108,7 @@ func TestCallersOfProfiles(t *testing.T) {
 func (s *service) unaryByHTTP(token, url string) string {
 	s.Helper()
 	_, raw, err := ask(s.Context(), nil, s.http, "/v1/fetch:unary", `{"url":"`+url+`"}`, "Bearer "+token)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	var answer struct {
 		Outcome struct {
 			InlineBody []byte `json:"inline_body"`

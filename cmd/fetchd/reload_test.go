@@ -21,9 +21,7 @@ func (s *service) serial(cfg *tls.Config, address string) int64 {
 	s.Helper()
 	d := tls.Dialer{Config: cfg}
 	conn, err := d.DialContext(s.Context(), "tcp", address)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	defer func() { _ = conn.Close() }()
 	secured, ok := conn.(*tls.Conn)
 	if !ok {
@@ -138,9 +136,7 @@ func TestReload(t *testing.T) {
 	f, a := newFolder(t), newAuthority(t)
 	token, tokens := f.tokenOf("crawler", "")
 	admitted, err := os.ReadFile(tokens)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	base := "log-level: info\nmax-fetches: 100\ntls-allow-san: [a.example]\n"
 	config := f.write("fetchd.yaml", []byte(base))
 	pair := f.certify(a, wish{})
@@ -178,9 +174,7 @@ func TestReload(t *testing.T) {
 			f := f.in(t)
 			s := s.in(t)
 			good, err := os.ReadFile(f.path("cert.pem"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f.write("fetchd.yaml", []byte(row.file))
 			f.write("tokens.yaml", admitted)
 			if row.tokens != "" {
@@ -262,14 +256,10 @@ func TestHangup(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "--grpc-addr", "127.0.0.1:0", "--http-addr=", "--config", config, "--origins-file", f.write("origins.yaml", nil))
 	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	_, seen := log.await(t, 0, `"msg":"serving"`)
 	signal := func(s os.Signal, text string) (line string) {
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Signal(s))
 		line, seen = log.await(t, seen, text)
 		return line
 	}

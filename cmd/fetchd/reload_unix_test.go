@@ -17,9 +17,7 @@ func TestReloadOfBrokenFiles(t *testing.T) {
 	f, a := newFolder(t), newAuthority(t)
 	s := start(t, append(f.certify(a, wish{}), "--origins-file", f.write("origins.yaml", []byte("{}")))...)
 	cert, err := os.ReadFile(f.path("cert.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, row := range []struct{ name, file, as, want string }{
 		{"a pipe", "cert.pem", "pipe", "nothing is written to it"},
 		{"a device", "key.pem", "/dev/zero", "has more than 16 MiB"},
@@ -30,12 +28,8 @@ func TestReloadOfBrokenFiles(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			s, f, a := s.in(t), f.in(t), a.in(t)
 			good, err := os.ReadFile(f.path(row.file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(f.path(row.file)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, os.Remove(f.path(row.file)))
 			switch row.as {
 			case "pipe":
 				err = syscall.Mkfifo(f.path(row.file), 0o600)
@@ -44,9 +38,7 @@ func TestReloadOfBrokenFiles(t *testing.T) {
 			default:
 				err = os.Symlink(row.as, f.path(row.file))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if line := s.reload("not reloaded"); !strings.Contains(line, row.want) {
 				t.Errorf("log line %s, want %q in it", line, row.want)
 			}

@@ -138,9 +138,7 @@ func addresses(t *testing.T, line string) (grpc, http string) {
 		GRPC string `json:"grpc_addr"`
 		HTTP string `json:"http_addr"`
 	}
-	if err := json.Unmarshal([]byte(line), &serving); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(line), &serving))
 	return serving.GRPC, serving.HTTP
 }
 
@@ -203,9 +201,7 @@ func (s *service) dial(cfg *tls.Config, more ...grpc.DialOption) pb.FetchService
 		secured = credentials.NewTLS(cfg)
 	}
 	conn, err := grpc.NewClient("passthrough:///"+s.grpc, append(more, grpc.WithTransportCredentials(secured))...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	s.Cleanup(func() { _ = conn.Close() })
 	return pb.NewFetchServiceClient(conn)
 }
@@ -234,19 +230,13 @@ func (a *authority) in(t *testing.T) *authority {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &authority{t, cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
@@ -264,9 +254,7 @@ type wish struct {
 func (a *authority) sign(w wish) (cert, key []byte) {
 	a.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must(a, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(2 + w.serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	if w.dns != "" {
@@ -274,9 +262,7 @@ func (a *authority) sign(w wish) (cert, key []byte) {
 	}
 	if w.uri != "" {
 		u, err := url.Parse(w.uri)
-		if err != nil {
-			a.Fatal(err)
-		}
+		must(a, err)
 		template.URIs = []*url.URL{u}
 	}
 	if w.email != "" {
@@ -292,13 +278,9 @@ func (a *authority) sign(w wish) (cert, key []byte) {
 		template.ExtKeyUsage = template.ExtKeyUsage[:1]
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, private.Public(), a.key)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must(a, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must(a, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 }
 
@@ -310,9 +292,7 @@ func (a *authority) client(w *wish) *tls.Config {
 	cfg.RootCAs.AddCert(a.cert)
 	if w != nil {
 		pair, err := tls.X509KeyPair(a.sign(*w))
-		if err != nil {
-			a.Fatal(err)
-		}
+		must(a, err)
 		// Whatever the server says that it takes.
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
@@ -339,12 +319,8 @@ func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 // write puts a file in place at once, as those who replace certificates do.
 func (f *folder) write(name string, text []byte) string {
 	f.Helper()
-	if err := os.WriteFile(f.path(name+".new"), text, 0o600); err != nil {
-		f.Fatal(err)
-	}
-	if err := os.Rename(f.path(name+".new"), f.path(name)); err != nil {
-		f.Fatal(err)
-	}
+	must(f, os.WriteFile(f.path(name+".new"), text, 0o600))
+	must(f, os.Rename(f.path(name+".new"), f.path(name)))
 	return f.path(name)
 }
 
@@ -357,3 +333,11 @@ func (f *folder) certify(a *authority, w wish) []string {
 }
 
 func codeOf(err error) codes.Code { return status.Code(err) }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

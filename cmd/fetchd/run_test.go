@@ -76,9 +76,7 @@ func TestServe(t *testing.T) {
 	}
 	fetch := func(url string) *pb.FetchOutcome {
 		resp, err := s.dial(nil).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return resp.GetOutcome()
 	}
 	if got := fetch(o.URL("http", "/s/serve/503/200")); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || len(o.Requests("serve")) != 2 {
@@ -102,9 +100,7 @@ func TestServe(t *testing.T) {
 func taken(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String()
 }

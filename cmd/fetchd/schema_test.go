@@ -48,9 +48,7 @@ func schemas(t *testing.T) map[string]map[string]any {
 func settingsSchema(t *testing.T) map[string]any {
 	t.Helper()
 	parser, err := kong.New(new(commandLine), kong.DefaultEnvars("FETCHD"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	properties := make(map[string]any)
 	for _, flag := range parser.Model.Flags {
 		if !storable(flag) {
@@ -115,16 +113,12 @@ func TestSchemas(t *testing.T) {
 	var want []string
 	for name, schema := range schemas(t) {
 		text, err := json.MarshalIndent(schema, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text = append(text, '\n')
 		path := filepath.Join(schemaFolder, name+".json")
 		want = append(want, path)
 		if os.Getenv("UPDATE") != "" {
-			if err := os.WriteFile(path, text, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, text, 0o644))
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, text) {
 			t.Errorf("%s is stale (%v): UPDATE=1 go test -run TestSchemas$ ./cmd/fetchd writes it", path, err)
@@ -140,21 +134,13 @@ func TestSchemas(t *testing.T) {
 func validate(t *testing.T, name, text string) error {
 	t.Helper()
 	schema, err := jsonschema.NewCompiler().Compile(filepath.Join(schemaFolder, name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var value any
-	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(text), &value))
 	plain, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	value, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return schema.Validate(value)
 }
 
@@ -205,9 +191,7 @@ func TestSchemasAgree(t *testing.T) {
 				t.Errorf("the schema says %v, want valid: %t", err, row.valid)
 			}
 			path := filepath.Join(t.TempDir(), "file.yaml")
-			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(row.text), 0o600))
 			if err := read[row.file](path); (err == nil) != row.valid {
 				t.Errorf("the code says %v, want valid: %t", err, row.valid)
 			}
@@ -225,9 +209,7 @@ func TestShippedFiles(t *testing.T) {
 		{"stores", "docs/stores.md", "stores:"},
 	} {
 		raw, err := os.ReadFile(filepath.Join("../..", row.path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text := string(raw)
 		if row.block != "" {
 			_, rest, found := strings.Cut(text, "```yaml\n"+row.block)

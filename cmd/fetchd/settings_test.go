@@ -334,9 +334,7 @@ func TestToken(t *testing.T) {
 		t.Errorf("tokens %q and %q, want 256 random bits each", a, b)
 	}
 	file := f.write("tokens.yaml", []byte(first+second))
-	if err := os.Unsetenv("FETCHD_CONFIG"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Unsetenv("FETCHD_CONFIG"))
 	if got := inForce(t, "--token-file", file)["token-file"]; got != file+" # flag" {
 		t.Errorf("a token file of both lines: %q", got)
 	}

@@ -19,9 +19,7 @@ func (f *folder) descriptors() (n int) {
 	f.Helper()
 	const fds = "/proc/self/fd"
 	all, err := os.ReadDir(fds)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	for _, fd := range all {
 		if at, err := os.Readlink(filepath.Join(fds, fd.Name())); err == nil && strings.HasPrefix(at, f.dir+"/") && filepath.Ext(at) == "" {
 			n++
@@ -85,9 +83,7 @@ func TestStoreRemovedInFlight(t *testing.T) {
 	}))
 	defer origin.Close()
 	at, err := url.Parse(origin.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := newFolder(t)
 	file := f.write("stores.yaml", []byte("stores:\n  a: {url: 'file://"+f.dir+"/a'}\n"))
 	s := start(t, "--stores-file", file, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", at.Port())

@@ -57,12 +57,8 @@ func TestClean(t *testing.T) {
 	f := newFolder(t)
 	left, whole := filepath.Join(f.dir, "a", ".incoming", "left"), filepath.Join(f.dir, "a", "whole")
 	for _, file := range []string{left, whole} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte("body"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must(t, os.WriteFile(file, []byte("body"), 0o600))
 	}
 	file := f.write("stores.yaml", []byte("stores:\n  a: {url: 'file://"+f.dir+"/a'}\n"))
 	code, stdout, stderr := command(t, "clean", "--stores-file", file, "--older-than", "0s")
@@ -88,9 +84,7 @@ func TestArchives(t *testing.T) {
 	text := "stores:\n  a: {url: 'warc+file://" + f.dir + "/a', operator: first}\n"
 	file := f.write("stores.yaml", []byte(text))
 	left := filepath.Join(f.dir, "a", "fetchd-1.warc.gz.open")
-	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(left), 0o700))
 	f.write("a/fetchd-1.warc.gz.open", nil)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	t.Cleanup(server.Close)

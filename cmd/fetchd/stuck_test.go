@@ -35,9 +35,7 @@ type process struct {
 func execute(t *testing.T, prepare func(*os.File), args ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	if prepare != nil {
 		prepare(w)
@@ -46,9 +44,7 @@ func execute(t *testing.T, prepare func(*os.File), args ...string) (*exec.Cmd, *
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), w
-	if err := errors.Join(cmd.Start(), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(cmd.Start(), w.Close()))
 	return cmd, r
 }
 
@@ -135,9 +131,7 @@ func (p *process) dropped() (n float64) {
 
 func (p *process) signal(s os.Signal) {
 	p.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.Fatal(err)
-	}
+	must(p, p.cmd.Process.Signal(s))
 }
 
 // end waits for the process to exit.
@@ -236,9 +230,7 @@ func TestLogReadAgain(t *testing.T) {
 		Level string  `json:"level"`
 		Lines float64 `json:"lines"`
 	}
-	if err := json.Unmarshal([]byte(p.await("log lines were dropped")), &line); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(p.await("log lines were dropped")), &line))
 	if line.Level != "WARN" || line.Lines != dropped {
 		t.Errorf("line %+v, want a WARN of %v lines", line, dropped)
 	}
@@ -258,9 +250,7 @@ func TestLogReadAgain(t *testing.T) {
 func TestErrorNobodyReads(t *testing.T) {
 	t.Parallel()
 	full := func(w *os.File) {
-		if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 		if _, err := w.Write(make([]byte, 16<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("the pipe is not full: %v", err)
 		}

@@ -27,9 +27,7 @@ func zipped(t *testing.T, text string) string {
 	if _, err := io.WriteString(z, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, z.Close())
 	return b.String()
 }
 
@@ -115,9 +113,7 @@ func TestAddSources(t *testing.T) {
 		"two":        "\nhttp://a.test/list2\n",
 		"map":        "http://a.test/map\nbad\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	got := c.add("http://a.test/stdin\n", "http://a.test/1", "bad", "http://a.test/2,3", "--sitemap", dir+"/map",
 		"-i", dir+"/one\x1b[2J", "-i", "-", "-i", dir+"/two")

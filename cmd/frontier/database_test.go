@@ -48,9 +48,7 @@ func TestNoDatabase(t *testing.T) {
 func TestAddToEmptyFile(t *testing.T) {
 	t.Parallel()
 	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
-	if err := os.WriteFile(c.db, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(c.db, nil, 0o600))
 	diff(t, "output", "1 added, 0 known, 0 bad\n", c.must("add", "http://a.test/"))
 }
 
@@ -59,9 +57,7 @@ func TestBadDatabase(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	text, short, empty := file("text", "not a database, but longer than its header"), file("short", "SQLite"), file("empty", "")
@@ -119,9 +115,7 @@ func TestPostgresRefuses(t *testing.T) {
 func TestNoSuchPostgresDatabase(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	go func() {
 		for {

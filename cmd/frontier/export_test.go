@@ -61,9 +61,7 @@ func TestExport(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "file")
 			diff(t, "standard output with -o", "", c.must(append(strings.Fields(tt.args), "-o", file)...))
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			diff(t, "file", tt.want, string(text))
 		})
 	}
@@ -111,13 +109,9 @@ func TestExportInterrupted(t *testing.T) {
 	c := failing(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("before"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("before"), 0o600))
 	out, err := cli.OpenOutput(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	c.store(func(s *store.Store) error {
 		cancel()
@@ -131,9 +125,7 @@ func TestExportInterrupted(t *testing.T) {
 	if string(text) != "before" || err != nil {
 		t.Errorf("the file is %q, %v, want what was there before", text, err)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(file))
 	noFiles(t, dir)
 }
 
@@ -154,9 +146,7 @@ func TestReaderGoesAway(t *testing.T) {
 			t.Parallel()
 			c := c.in(t)
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r.Close()
 			cmd := exec.CommandContext(t.Context(), "frontier", append(strings.Fields(args), "--db", c.db)...)
 			var told bytes.Buffer
@@ -176,16 +166,10 @@ func TestSignal(t *testing.T) {
 	c := newCrawl(t)
 	cmd := exec.CommandContext(t.Context(), "frontier", "add", "-i", "-", "--db", c.db)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	told, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	if _, err := io.WriteString(stdin, "http://a.test/1\nbad\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -193,13 +177,9 @@ func TestSignal(t *testing.T) {
 	if _, err := io.ReadFull(told, first); err != nil { // both were put
 		t.Fatalf("read %q: %v", first, err)
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(os.Interrupt))
 	rest, err := io.ReadAll(told)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended, ok := errors.AsType[*exec.ExitError](cmd.Wait())
 	if want := "frontier: interrupted: the last line added was stdin:2 (1 added, 0 known, 1 bad)\n"; !ok || ended.ExitCode() != cli.ExitInterrupted || !strings.HasPrefix(string(rest), want) {
 		t.Errorf("ended with %v, %q; want exit status %d and %q", ended, rest, cli.ExitInterrupted, want)
@@ -228,9 +208,7 @@ func TestJSONIsPlain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var out strings.Builder
-			if err := tt.write(&out); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tt.write(&out))
 			line, ended := strings.CutSuffix(out.String(), "\n")
 			if !ended || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 				t.Errorf("%q", out.String())

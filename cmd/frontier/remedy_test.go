@@ -19,9 +19,7 @@ func TestHints(t *testing.T) {
 	t.Parallel()
 	program := cli.Program{Name: "frontier"}
 	parsed, err := program.Parse(new(grammar), []string{"status"}, kong.Vars{"agent": worker.Agent()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	flags := map[string]bool{}
 	for _, node := range parsed.Model.Children {
 		for _, f := range node.Flags {

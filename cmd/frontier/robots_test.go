@@ -84,9 +84,7 @@ func TestRobotsCommandJSON(t *testing.T) {
 	c := newCrawl(t, page)
 	c.robots(store.Robots{Status: 200, Body: []byte(robotsFileText)})
 	var got show.RobotsReport
-	if err := json.Unmarshal([]byte(c.must("robots", "--json", "--url", page, "a.test")), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(c.must("robots", "--json", "--url", page, "a.test")), &got))
 	if len(got.Files) != 2 || len(got.URLs) != 1 {
 		t.Fatalf("%+v, want two files and one URL", got)
 	}

@@ -17,9 +17,7 @@ import (
 func startSite(t *testing.T, cfg site.Config) *site.Site {
 	t.Helper()
 	s, err := site.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -134,4 +132,12 @@ func (t *tail) rest() []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -94,9 +94,7 @@ func TestServerWithTLS(t *testing.T) {
 	dir := t.TempDir()
 	pair, _ := clitest.Certificate(t, dir)
 	for name, token := range map[string]string{"right": "right\n", "wrong": "wrong\n", "empty": "\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(token), 0o600))
 	}
 	var used atomic.Bool
 	address := startServer(t, s, &used, func(cfg *server.Config) {

@@ -21,9 +21,7 @@ func TestRunOnTerminal(t *testing.T) {
 	defer func() { _ = screen.Close() }() // it is read to its end
 	code := run(t.Context(), append([]string{"run", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
 		cli.Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: terminal})
-	if err := terminal.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, terminal.Close())
 	got := clitest.Seen(screen)
 	lines := strings.Split(strings.TrimSuffix(got, "\r\n"), "\r\n")
 	last := lines[len(lines)-1]

@@ -137,9 +137,7 @@ func checkBodies(t *testing.T, dir string, p frontier.Record) {
 func linesOf(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -170,9 +168,7 @@ func files(t *testing.T, dir string) map[string]bool {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -182,9 +178,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	s := startSite(t, site.Config{})
 	c := newCrawl(t, at(s, "/p/1"))
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	for flag, told := range map[string]string{"--bodies": "--bodies: store bodies: ", "--warc": "--warc: store warc: ", "--outcomes": "write: open "} {
 		got := c.run(inside(s.Port()), flag, file+map[string]string{"--outcomes": "/outcomes"}[flag])
 		if got.code != cli.ExitOutput || !strings.Contains(got.err, told) || strings.Contains(got.err, "completed") || s.Count() != 0 {
@@ -219,9 +213,7 @@ func TestMetricsOfRun(t *testing.T) {
 	address := strings.TrimPrefix(b.err.until(t, "serving metrics at "), "serving metrics at ")
 	b.out.until(t, "{")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -269,13 +261,9 @@ func TestInterrupted(t *testing.T) {
 			}))
 			defer origin.Close()
 			u, err := url.Parse(origin.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			port, err := strconv.Atoi(u.Port())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c := newCrawl(t, origin.URL+"/1", origin.URL+"/2")
 			b := c.start(append(append(inside(port), "--ignore-robots"), tt.flags...)...)
 			<-started

@@ -28,9 +28,7 @@ import (
 func recordAt(t *testing.T, file string, offset int64) *warc.Record {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	if _, err := f.Seek(offset, 0); err != nil {
 		t.Fatal(err)
@@ -47,9 +45,7 @@ func outcomesIn(t *testing.T, lines string) (all []frontier.Record) {
 	t.Helper()
 	for line := range strings.Lines(lines) {
 		var r frontier.Record
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &r))
 		all = append(all, r)
 	}
 	return all
@@ -76,9 +72,7 @@ func TestRecords(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "warc")
 			stores := filepath.Join(t.TempDir(), "stores.yaml")
 			// The callers are those of a fetchd.
-			if err := os.WriteFile(stores, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s", callers: [other]}, pages: {url: "file://%s/pages"}}`, dir, t.TempDir()), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(stores, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s", callers: [other]}, pages: {url: "file://%s/pages"}}`, dir, t.TempDir()), 0o600))
 			flags := append(tt.flags(dir, stores), "--outcomes", "-", "--max-url-retries", "0", "--max-attempts", "1")
 			for _, kind := range []warc.Type{warc.Response, warc.Revisit} {
 				got := c.run(inside(s.Port()), flags...)
@@ -124,9 +118,7 @@ func TestRecordsOfAnotherService(t *testing.T) {
 	s := startSite(t, site.Config{})
 	dir := t.TempDir()
 	stores := filepath.Join(dir, "stores.yaml")
-	if err := os.WriteFile(stores, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s/warc"}, pages: {url: "file://%s/pages"}}`, dir, dir), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(stores, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s/warc"}, pages: {url: "file://%s/pages"}}`, dir, dir), 0o600))
 	service := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, StoresFile: stores, Configure: func(c *server.Config) {
 		c.Fetch.Egress.AllowPorts = []uint16{uint16(s.Port())} //nolint:gosec // a port
 	}})

@@ -78,9 +78,7 @@ func (s *served) until(message string) (line map[string]any) {
 // reload sends SIGHUP and waits until the log has the message.
 func (s *served) reload(message string) {
 	s.Helper()
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		s.Fatal(err)
-	}
+	must(s, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	s.until(message)
 }
 
@@ -98,9 +96,7 @@ func (s *served) end() {
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -113,9 +109,7 @@ type identity struct {
 func newIdentity(t *testing.T) identity {
 	t.Helper()
 	pair, cert, key, err := selfsigned.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return identity{pair, cert, key}
 }
 
@@ -140,16 +134,12 @@ func TestServeCallers(t *testing.T) {
 	statusFor := func(name string) int {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.http+"/v1/stats", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if name != "" {
 			request.Header.Set("Authorization", "Bearer token-of-"+name)
 		}
 		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response.Body.Close()
 		return response.StatusCode
 	}
@@ -231,9 +221,7 @@ func TestServeCertificates(t *testing.T) {
 func TestServeWatchesCertificates(t *testing.T) {
 	dir := t.TempDir()
 	pair, cert, key, err := selfsigned.Until(time.Now().Add(15 * time.Minute)) // of 75
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server, stranger := identity{pair, cert, key}, newIdentity(t)
 	s := startServe(t, dir, "--tls-cert-file", write(t, dir, "cert.pem", string(server.cert)), "--tls-key-file", write(t, dir, "key.pem", string(server.key)))
 	if line := s.until("certificate expires soon"); line["level"] != "WARN" || line["use"] != "service" || line["name"] != "127.0.0.1" {
@@ -246,18 +234,12 @@ func TestServeWatchesCertificates(t *testing.T) {
 		t.Errorf("log line %v, want the cause", line)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.http+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: server.trusts(), DisableKeepAlives: true}}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{`frontier_api_certificate_not_after_timestamp_seconds{name="127.0.0.1",serial="1",use="service"} `,
 		`frontier_api_tls_handshake_failures_total{cause="service_certificate_refused"} `, `frontier_api_tls_handshake_failures_total{cause="client_certificate_expired"} 0`} {
 		if !strings.Contains(string(text), want) {
@@ -281,9 +263,7 @@ func (s *served) checkHealth(i identity, want int) {
 func (s *served) get(client *http.Client) string {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "https://"+s.http+"/v1/stats", nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	response, err := client.Do(request)
 	if err != nil {
 		return "no connection"
@@ -299,9 +279,7 @@ func (s *served) get(client *http.Client) string {
 func (s *served) call(config *tls.Config) codes.Code {
 	s.Helper()
 	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(config)))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	defer conn.Close()
 	_, err = pb.NewFrontierServiceClient(conn).Stats(s.Context(), new(pb.StatsRequest))
 	return status.Code(err)
@@ -336,9 +314,7 @@ func TestServeCounts(t *testing.T) {
 	s := startServe(t, filepath.Dir(c.db))
 	defer s.end()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

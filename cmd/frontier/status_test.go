@@ -67,9 +67,7 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	var got show.Status
-	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(c.must("status", "--json")), &got))
 	if got, want := fmt.Sprintf("%+v %v", got.URLs, got.Classes), "{Pending:2 Fetching:1 Fetched:1 Failed:1 Dead:3 Total:8 Scheduled:0} map[]"; got != want {
 		t.Errorf("status --json: URLs and classes %s, want %s", got, want)
 	}

@@ -146,9 +146,7 @@ func TestWhy(t *testing.T) {
 				t.Errorf("why says %q first, want %q", strings.SplitN(text, "\n", 2)[0], tt.sentence)
 			}
 			var got show.Explanation
-			if err := json.Unmarshal([]byte(c.must("why", "--json", page)), &got); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(c.must("why", "--json", page)), &got))
 			if got.Reason != tt.reason || !strings.HasPrefix(got.Sentence, tt.sentence) || got.URL.URL != page || got.Host.Host != "a.test" {
 				t.Errorf("why --json = %+v, want reason %s and %q", got, tt.reason, tt.sentence)
 			}

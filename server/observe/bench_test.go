@@ -27,9 +27,7 @@ func BenchmarkObserver(b *testing.B) {
 func benchObserver(b *testing.B, cfg observe.Config) {
 	b.Helper()
 	o, err := observe.New(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { _ = o.Shutdown(b.Context()) }) // over by now
 	req, e, out := told(b)
 	b.ReportAllocs()
@@ -84,9 +82,7 @@ func benchFetch(b *testing.B, url string, observed *observe.Config) {
 		b.Cleanup(func() { _ = o.Shutdown(b.Context()) }) // over by now
 	}
 	c, err := fetch.New(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(c.Close)
 	req := fetch.NewRequest(classify.Standard)
 	if req.URL, err = urls.Parse(url); err != nil {
@@ -105,9 +101,7 @@ func benchFetch(b *testing.B, url string, observed *observe.Config) {
 // BenchmarkObserverParallel updates the same metrics from all processors.
 func BenchmarkObserverParallel(b *testing.B) {
 	o, err := observe.New(observe.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	req, e, out := told(b)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

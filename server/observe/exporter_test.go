@@ -71,9 +71,7 @@ func (c *collecting) Export(_ context.Context, in *collector.ExportTraceServiceR
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &collecting{spans: map[string]int{}}
 	s := grpc.NewServer()
 	collector.RegisterTraceServiceServer(s, c)
@@ -114,9 +112,7 @@ func TestExporterThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o, err := observe.New(observe.Config{TraceRatio: 1, Exporter: new(hanging)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req, e, out := told(t)
 		begun := time.Now()
 		for range 2000 { // more spans than the queue holds

@@ -50,9 +50,7 @@ func closed() map[string][]string {
 func (r *rig) checkLabels() {
 	r.Helper()
 	families, err := r.metrics.Gatherer().Gather()
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	values := closed()
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -265,9 +263,7 @@ func TestNames(t *testing.T) {
 	r.hostile()
 	r.observer.Refused("", "TOO_MANY_FETCHES")
 	problems, err := testutil.GatherAndLint(r.metrics.Gatherer())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -289,9 +285,7 @@ func TestHandler(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	o, err := observe.New(observe.Config{Version: "v1.2.3", Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	get := func() *httptest.ResponseRecorder {
 		rw := httptest.NewRecorder()
 		o.Handler().ServeHTTP(rw, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
@@ -303,9 +297,7 @@ func TestHandler(t *testing.T) {
 		!strings.Contains(body, `fetchd_fetch_seconds_bucket{outcome="success",le="0.001"} 0`) {
 		t.Errorf("GET /metrics = %d:\n%s", rw.Code, body)
 	}
-	if err := observe.MetricsOf(o).Break(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, observe.MetricsOf(o).Break())
 	if rw := get(); rw.Code != http.StatusOK || !strings.Contains(rw.Body.String(), "fetchd_build_info") {
 		t.Errorf("with a broken collector, GET /metrics = %d, want 200 with the rest", rw.Code)
 	}
@@ -325,9 +317,7 @@ func TestHandlerWhoseClientLeaves(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	o, err := observe.New(observe.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o.Handler().ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	if log.Len() > 0 {
 		t.Errorf("log %q, want nothing", &log)
@@ -357,9 +347,7 @@ func TestDroppedLogLines(t *testing.T) {
 	t.Parallel()
 	var dropped uint64
 	o, err := observe.New(observe.Config{DroppedLogLines: func() uint64 { return dropped }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &rig{T: t, metrics: observe.MetricsOf(o)}
 	for _, dropped = range []uint64{0, 7} {
 		if got := r.series()["fetchd_log_lines_dropped_total"]; got != float64(dropped) {

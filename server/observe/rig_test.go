@@ -110,9 +110,7 @@ func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetc
 func (r *rig) series() map[string]float64 {
 	r.Helper()
 	families, err := r.metrics.Gatherer().Gather()
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -141,4 +139,12 @@ func labelsOf(m *dto.Metric) string {
 		return ""
 	}
 	return "{" + text[1:] + "}"
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -32,9 +32,7 @@ const (
 // all returns the spans so far, in the order in which they started.
 func (r *rig) all() tracetest.SpanStubs {
 	r.Helper()
-	if err := r.observer.Flush(r.context); err != nil {
-		r.Fatal(err)
-	}
+	must(r, r.observer.Flush(r.context))
 	spans := r.spans.GetSpans()
 	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 	return spans

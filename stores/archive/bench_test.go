@@ -25,9 +25,7 @@ func cpu() time.Duration {
 // BenchmarkCapture records an exchange with a request of 300 bytes and a response of 1 KiB.
 func BenchmarkCapture(b *testing.B) {
 	a, err := archive.Open("bench", archive.Config{Dir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	random := rand.New(rand.NewPCG(1, 2))
 	var page strings.Builder
 	for page.Len() < 1<<10 {
@@ -52,7 +50,5 @@ func BenchmarkCapture(b *testing.B) {
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/op")
-	if err := a.Close(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	must(b, a.Close(context.Background()))
 }

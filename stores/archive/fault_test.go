@@ -15,9 +15,7 @@ func TestFileChanged(t *testing.T) {
 	dir := t.TempDir()
 	a := openArchive(t, archive.Config{Dir: dir})
 	records := record(t, a, getRequest, okResponse("hello"), plainExchange(5))
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(dir))
 	if err := a.Close(t.Context()); err == nil {
 		t.Errorf("no error although %s is gone", records[0].File)
 	}
@@ -73,9 +71,7 @@ func TestBadExchange(t *testing.T) {
 // TestOpenErrors checks what keeps an archive from being opened.
 func TestOpenErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	for name, c := range map[string]archive.Config{
 		"a file as the directory":        {Dir: file},
 		"a negative size":                {Dir: t.TempDir(), MaxFileBytes: -1},
@@ -123,9 +119,7 @@ func TestPause(t *testing.T) {
 		dir := t.TempDir()
 		gone := filepath.Join(dir, "gone")
 		a := openArchive(t, archive.Config{Dir: gone})
-		if err := os.RemoveAll(gone); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(gone))
 		for i := range 5 {
 			if err := a.Ready(); err != nil {
 				t.Errorf("after %d failures: %v", i, err)
@@ -137,9 +131,7 @@ func TestPause(t *testing.T) {
 		if e, ok := errors.AsType[*archive.Error](a.Ready()); !ok || e.Reason() != archive.ReasonUnavailable || a.Stats().Up {
 			t.Errorf("%v, %+v", a.Ready(), a.Stats())
 		}
-		if err := os.Mkdir(gone, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(gone, 0o700))
 		until(t, "the archive is ready", func() bool { return a.Ready() == nil })
 		if a.Stats().Up {
 			t.Error("up before a success")

@@ -75,9 +75,7 @@ func TestSpools(t *testing.T) {
 				for rest := []byte(m.text); len(rest) > 0; {
 					n := min(piece, len(rest))
 					p := bytes.Clone(rest[:n])
-					if err := m.add(p); err != nil {
-						t.Fatal(err)
-					}
+					must(t, m.add(p))
 					clear(p) // a copy is kept
 					rest = rest[n:]
 				}
@@ -89,9 +87,7 @@ func TestSpools(t *testing.T) {
 				t.Errorf("%d bytes are in files", s.SpoolBytes)
 			}
 			outcome, err := c.Commit(plainExchange(int64(size)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if held, s := memory.Held(budget.Body), a.Stats(); held != 0 || s.SpoolBytes != 0 {
 				t.Errorf("%d bytes are held and %d are in files after Commit", held, s.SpoolBytes)
 			}
@@ -121,9 +117,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal("refused")
 	}
 	c := a.Begin(small)
-	if err := c.Sent([]byte(getRequest)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Sent([]byte(getRequest)))
 	if err := c.Received(make([]byte, archive.SmallSize+1)); !errors.Is(err, budget.ErrRefused) {
 		t.Errorf("without memory: %v", err)
 	}
@@ -132,9 +126,7 @@ func TestLimits(t *testing.T) {
 	}
 
 	first, second := a.Begin(nil), a.Begin(nil)
-	if err := errors.Join(first.Sent([]byte(getRequest)), second.Sent([]byte(getRequest)), first.Received(make([]byte, 3*archive.LargeSize))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(first.Sent([]byte(getRequest)), second.Sent([]byte(getRequest)), first.Received(make([]byte, 3*archive.LargeSize))))
 	if err := a.Ready(); err != nil {
 		t.Error(err)
 	}

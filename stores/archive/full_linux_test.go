@@ -21,9 +21,7 @@ func TestFullDisk(t *testing.T) {
 			dir := need.SmallDisk(t, "size=256k")
 			synctest.Test(t, func(t *testing.T) { // a slow machine does not end the pause after failures
 				ballast := filepath.Join(dir, "ballast")
-				if err := os.WriteFile(ballast, make([]byte, 100<<10), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(ballast, make([]byte, 100<<10), 0o600))
 				a := openArchive(t, archive.Config{Dir: dir})
 				var outcomes []archive.Record
 				failures := 0
@@ -55,9 +53,7 @@ func TestFullDisk(t *testing.T) {
 				if e, ok := errors.AsType[*archive.Error](a.Ready()); !ok || e.Reason() != archive.ReasonFull || a.Stats().Up || a.Stats().Errors < 5 {
 					t.Errorf("%v, %+v", a.Ready(), a.Stats())
 				}
-				if err := os.Remove(ballast); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(ballast))
 				until(t, "the archive is ready after a pause", func() bool { return a.Ready() == nil })
 				outcomes = append(outcomes, record(t, a, getRequest, okResponse("hello"), plainExchange(5))...)
 				if !a.Stats().Up {
@@ -75,14 +71,10 @@ func TestFileLimit(t *testing.T) {
 	dir := t.TempDir()
 	a := openArchive(t, archive.Config{Dir: dir})
 	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
 	limit := before
 	limit.Cur = 4 << 20 // the log of the tests is a file, too
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
 	defer func() { _ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before) }()
 	var outcomes []archive.Record
 	failures := 0
@@ -90,8 +82,8 @@ func TestFileLimit(t *testing.T) {
 		records, err := capture(t, a, getRequest, okResponse(body(1_000_000))).Commit(plainExchange(1_000_000))
 		if e, ok := errors.AsType[*archive.Error](err); ok && e.Reason() == archive.ReasonError && strings.HasSuffix(e.Detail(), "file too large") {
 			failures++
-		} else if err != nil {
-			t.Fatal(err)
+		} else {
+			must(t, err)
 		}
 		outcomes = append(outcomes, records...)
 	}

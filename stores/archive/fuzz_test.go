@@ -33,25 +33,17 @@ func FuzzResponse(f *testing.F) {
 			e.Earlier = &archive.Earlier{ID: "urn:a", URL: e.URL, Date: began, PayloadDigest: "sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N"}
 		}
 		c := a.Begin(nil)
-		if err := c.Sent([]byte(getRequest)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Sent([]byte(getRequest)))
 		for rest := received; len(rest) > 0; {
 			n := min(int(piece)+1, len(rest))
-			if err := c.Received(rest[:n]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Received(rest[:n]))
 			rest = rest[n:]
 		}
 		outcomes, err := c.Commit(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		closeArchive(t, a)
 		records := readFile(t, path)[1:]
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 		sameAs(t, outcomes, records)
 		if len(records) == 1 {
 			if final := finalOf(received); len(final) > 0 {

@@ -30,9 +30,7 @@ func written(t *testing.T) (file []byte, name string, ends []int64) {
 	closeArchive(t, a)
 	name = names(t, dir)[0]
 	file, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return file, name, ends
 }
 
@@ -57,15 +55,11 @@ func TestRecoverEveryByte(t *testing.T) {
 	for n := range len(file) + 1 {
 		one := strings.Replace(name, "~", fmt.Sprintf("~%06d", n), 1)
 		files = append(files, one)
-		if err := os.WriteFile(filepath.Join(dir, one+".open"), file[:n], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, one+".open"), file[:n], 0o600))
 	}
 	a := openArchive(t, archive.Config{Dir: dir})
 	n, err := a.Clean(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	closeArchive(t, a)
 	if s := a.Stats(); s.Errors != 0 || n > len(files) {
 		t.Errorf("%d files, %+v", n, s)
@@ -107,27 +101,17 @@ func TestRecoverDamage(t *testing.T) {
 		"zeros": file[:ends[2]], "middle": file[:ends[4]], "whole": file,
 	}
 	for kind, content := range map[string][]byte{"zeros": zeros, "middle": middle, "whole": file} {
-		if err := os.WriteFile(filepath.Join(dir, strings.Replace(name, "~", "~"+kind, 1)+".open"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, strings.Replace(name, "~", "~"+kind, 1)+".open"), content, 0o600))
 	}
 	others := []string{"HERITRIX-1.warc.gz.open", "fetchd-notes.open", "fetchd-1.warc.gz.tmp", ".fetchd-spool", "fetchd-dir.warc.gz.open/file"}
 	for _, other := range others {
 		path := filepath.Join(dir, other)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("other"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, []byte("other"), 0o600))
 	}
-	if err := os.WriteFile(filepath.Join(dir, ".fetchd-spool-ABC"), []byte("spool"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, ".fetchd-spool-ABC"), []byte("spool"), 0o600))
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.Symlink(outside, filepath.Join(dir, strings.Replace(name, "~", "~middle", 1)+".damaged")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(outside, filepath.Join(dir, strings.Replace(name, "~", "~middle", 1)+".damaged")))
 	var log bytes.Buffer
 	a := openArchive(t, archive.Config{Dir: dir, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	if _, err := a.Clean(t.Context()); err != nil {
@@ -168,13 +152,9 @@ func TestRecoverLater(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, name)
 	f, err := os.Create(path + ".open")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := flock.Lock(f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, flock.Lock(f))
 	if _, err := f.Write(file[:len(file)-10]); err != nil {
 		t.Fatal(err)
 	}
@@ -225,9 +205,7 @@ func TestSingleFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			f, err := os.OpenFile(path+".open", os.O_WRONLY|os.O_APPEND, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			part := "WARC/1.1\r\npart"
 			if strings.HasSuffix(path, ".gz") {
 				part = "\x1f\x8b\x08\x00"
@@ -266,9 +244,7 @@ func TestSingleFileRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	write("both.warc.open", "WARC/1.1\r\n")

@@ -37,9 +37,7 @@ func okResponse(body string) string { return "HTTP/1.1 200 OK\r\nServer: origin\
 func openArchive(t testing.TB, c archive.Config) *archive.Archive {
 	t.Helper()
 	a, err := archive.OpenFast("crawl", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = a.Close(ended()) }) // most tests have closed it
 	return a
 }
@@ -90,9 +88,7 @@ type found struct {
 func readFile(t testing.TB, path string) []found {
 	t.Helper()
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []found
 	r := warc.NewReader(bytes.NewReader(raw), warc.ReaderOptions{Verify: true})
 	for {
@@ -136,9 +132,7 @@ func readDir(t testing.TB, dir string) []found {
 func names(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := make([]string, 0, len(entries))
 	for _, e := range entries {
 		all = append(all, e.Name())
@@ -175,5 +169,13 @@ func until(t testing.TB, what string, is func() bool) {
 	defer cancel()
 	if err := wait.Until(ctx, time.Millisecond, is); err != nil {
 		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

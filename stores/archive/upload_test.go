@@ -47,9 +47,7 @@ func (b *bucket) records(t *testing.T) []found {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range b.files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	return readDir(t, dir)
 }
@@ -85,9 +83,7 @@ func TestUploadLater(t *testing.T) {
 	}
 	closeArchive(t, a) // reports it once
 	dead, name, _ := written(t)
-	if err := os.WriteFile(filepath.Join(dir, name+".open"), dead[:len(dead)-1], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, name+".open"), dead[:len(dead)-1], 0o600))
 	b := new(bucket)
 	a = openArchive(t, archive.Config{Dir: dir, Upload: b.upload})
 	until(t, "both files are uploaded", func() bool { return len(names(t, dir)) == 0 })

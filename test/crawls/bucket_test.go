@@ -19,9 +19,7 @@ func (c *crawl) bucket() (b *rig.Bucket, dir string, flags []string) {
 	b = rig.NewBucket(c.ctx, c.T, "bodies")
 	file := filepath.Join(c.dir, "stores.yaml")
 	text := fmt.Sprintf(`stores: {archive: {url: "s3://%s", prefix: crawl, access-key-id: %s, secret-access-key: %s}}`, b.Query(b.Address), rig.BucketKeyID, rig.BucketSecret)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		c.Fatal(err)
-	}
+	must(c, os.WriteFile(file, []byte(text), 0o600))
 	return b, filepath.Join(b.Dir, "crawl"), []string{"--stores-file", file, "--bodies", "archive"}
 }
 

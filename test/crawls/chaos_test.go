@@ -92,9 +92,7 @@ func (w *web) asked(t *testing.T, visits []site.Visit) {
 	for n := range w.pages + w.listed {
 		for _, text := range append(w.redirects(n), w.url(n)) {
 			u, err := url.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			missing[u.Hostname()+u.RequestURI()] = true
 		}
 	}
@@ -126,9 +124,7 @@ func (c *crawl) client(address string) func() *process {
 		python = need.Program(c, "python3", "python3")
 	}
 	script := filepath.Join(c.dir, "client.py")
-	if err := os.WriteFile(script, []byte(wrapper), 0o600); err != nil {
-		c.Fatal(err)
-	}
+	must(c, os.WriteFile(script, []byte(wrapper), 0o600))
 	return func() *process {
 		return start(c.T, "crawl.py", python, script, "../../client/examples/crawl.py", "--api", "http://"+address, "--name", "client", "--threads", "8",
 			"--delay", fmt.Sprint(delay.Seconds()), "--lease", "10", "--recrawl", "2", "--any-host", "--quiet")
@@ -216,22 +212,16 @@ func (c *crawl) fault(cause func()) {
 func (w *web) linked(c *crawl) {
 	c.Helper()
 	rows, err := c.db.QueryContext(c.ctx, `SELECT url, fetched_at FROM urls`)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	defer rows.Close()
 	fetched := map[string]int64{}
 	for rows.Next() {
 		var u string
 		var at int64
-		if err := rows.Scan(&u, &at); err != nil {
-			c.Fatal(err)
-		}
+		must(c, rows.Scan(&u, &at))
 		fetched[u] = at
 	}
-	if err := rows.Err(); err != nil {
-		c.Fatal(err)
-	}
+	must(c, rows.Err())
 	for n := range w.pages {
 		for _, u := range w.next(n) {
 			if _, found := fetched[u]; !found && fetched[w.url(n)] > 0 {

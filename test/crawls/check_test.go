@@ -92,17 +92,13 @@ func (c *crawl) polite() {
 func (c *crawl) outcomes() int {
 	c.Helper()
 	files, err := filepath.Glob(filepath.Join(c.dir, "*.jsonl"))
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	recorded := c.digests()
 	fetched := make(map[int64]string)
 	n := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			c.Fatal(err)
-		}
+		must(c, err)
 		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); n++ {
 			var r frontier.Record
 			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
@@ -128,22 +124,16 @@ func (c *crawl) outcomes() int {
 func (c *crawl) digests() map[int64]string {
 	c.Helper()
 	rows, err := c.db.QueryContext(c.ctx, `SELECT url_id, body_digest FROM fetches WHERE status = 'fetched' ORDER BY body_digest`)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	defer rows.Close()
 	found := make(map[int64]string)
 	for rows.Next() {
 		var id int64
 		var digest string
-		if err := rows.Scan(&id, &digest); err != nil {
-			c.Fatal(err)
-		}
+		must(c, rows.Scan(&id, &digest))
 		found[id] = digest
 	}
-	if err := rows.Err(); err != nil {
-		c.Fatal(err)
-	}
+	must(c, rows.Err())
 	return found
 }
 
@@ -178,9 +168,7 @@ func (c *crawl) bodies(dir string) int {
 		}
 		return nil
 	})
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	for id, digest := range c.digests() {
 		if digest != "" && !there[digest] {
 			c.Errorf("URL %d: body %q is missing", id, digest)

@@ -16,9 +16,7 @@ import (
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -28,12 +26,8 @@ func profiled(t *testing.T) func(pkg string) float64 {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cpu.prof")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, pprof.StartCPUProfile(f))
 	return func(pkg string) float64 {
 		pprof.StopCPUProfile()
 		f.Close()
@@ -42,17 +36,21 @@ func profiled(t *testing.T) func(pkg string) float64 {
 			_ = os.WriteFile(keep, data, 0o600)
 		}
 		out, err := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-focus="+regexp.QuoteMeta(pkg), path).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found := regexp.MustCompile(`(?m)^Showing nodes accounting for .*, ([0-9.]+)% of`).FindSubmatch(out)
 		if found == nil {
 			t.Fatalf("no share in %.300s", out)
 		}
 		share, err := strconv.ParseFloat(string(found[1]), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return share
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

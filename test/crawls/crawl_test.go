@@ -106,9 +106,7 @@ func (c *crawl) add(urls []string) {
 		return
 	}
 	s, err := store.Open(c.ctx, c.dsn, store.Config{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	defer s.Close()
 	got, err := s.Put(c.ctx, store.Entries(urls...), store.Limits{})
 	if err != nil || got.Added != int64(len(urls)) {

@@ -46,9 +46,7 @@ func TestDiskFull(t *testing.T) {
 // free removes the file that fills the disk.
 func (c *crawl) free(name string) {
 	c.Helper()
-	if err := os.Remove(name); err != nil {
-		c.Fatal(err)
-	}
+	must(c, os.Remove(name))
 }
 
 // failing waits until a worker has logged errors in more than n different seconds.
@@ -61,9 +59,7 @@ func (c *crawl) failing(w *process, n int) {
 func (c *crawl) fill(name string) {
 	c.Helper()
 	f, err := os.Create(name)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	defer f.Close()
 	for size := 1 << 20; size > 0; {
 		if _, err = f.Write(make([]byte, size)); err != nil {

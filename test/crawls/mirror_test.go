@@ -36,9 +36,7 @@ type mirror struct {
 func startMirror(t *testing.T, pages int) *mirror {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := &mirror{pages: pages, host: l.Addr().String(), requests: make(map[string]int)}
 	server := &http.Server{Handler: m}
 	ended := make(chan struct{})
@@ -188,9 +186,7 @@ func TestMirror(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "frontier.db")
 	home := "http://" + m.host + "/"
 	_, port, err := net.SplitHostPort(m.host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, args := range [][]string{{"add", "--db", db, home}, {"set", "--db", db, m.host, "--max-in-flight", "32", "--delay", "0s"}} {
 		start(t, "frontier "+args[0], "frontier", args...).exits(ctx, 0)
 	}

@@ -30,9 +30,7 @@ func TestPace(t *testing.T) {
 	s := rig.Site(t, site.Config{})
 	db := filepath.Join(t.TempDir(), "frontier.db")
 	st, err := store.Open(t.Context(), db, store.Config{Delay: delay})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer st.Close()
 	started := time.Now()
 	var batch []string
@@ -49,9 +47,7 @@ func TestPace(t *testing.T) {
 	service := inside(t, s)
 	policy := frontier.DefaultPolicy()
 	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 128, IgnoreRobots: true, Policy: policy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	cpu := cpuTime(t)

@@ -64,9 +64,7 @@ var (
 func (p *postgres) logged() {
 	p.Helper()
 	text, err := os.ReadFile(p.LogFile())
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 	for _, line := range serverError.FindAllString(string(text), -1) {
 		if !expectedError.MatchString(line) {
 			p.Errorf("the server logged: %s", line)

@@ -43,9 +43,7 @@ func start(t *testing.T, name, program string, args ...string) *process {
 		program = rig.Program(program)
 	}
 	p.Process, err = rig.Start(append([]string{program}, args...), nil, p.log.Add)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.end)
 	return p
 }

@@ -127,8 +127,6 @@ func (p *process) after(ctx context.Context, d time.Duration) {
 func (p *process) peak() int {
 	p.Helper()
 	_, peak, err := p.Resident()
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 	return int(peak >> 10)
 }

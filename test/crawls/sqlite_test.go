@@ -64,9 +64,7 @@ func (c *crawl) stop(w *process, name string) int {
 func (c *crawl) holds(name string) int {
 	c.Helper()
 	conn, err := c.db.Conn(c.ctx)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	defer conn.Close()
 	// The other workers hold the lock for milliseconds only.
 	if _, err := conn.ExecContext(c.ctx, `PRAGMA busy_timeout = 500`); err != nil {
@@ -84,25 +82,17 @@ func (c *crawl) holds(name string) int {
 func (c *crawl) asked(name string) bool {
 	c.Helper()
 	rows, err := c.db.QueryContext(c.ctx, `SELECT url FROM urls WHERE worker = ? AND status = 'fetching'`, name)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	defer func() { _ = rows.Close() }()
 	missing := map[string]bool{}
 	for rows.Next() {
 		var text string
-		if err := rows.Scan(&text); err != nil {
-			c.Fatal(err)
-		}
+		must(c, rows.Scan(&text))
 		u, err := url.Parse(text)
-		if err != nil {
-			c.Fatal(err)
-		}
+		must(c, err)
 		missing[u.Hostname()+u.RequestURI()] = true
 	}
-	if err := rows.Err(); err != nil {
-		c.Fatal(err)
-	}
+	must(c, rows.Err())
 	for range 20 {
 		for _, v := range c.site.Visits() {
 			delete(missing, v.Host+v.Path)

@@ -57,9 +57,7 @@ func upgrade(t *testing.T, commit string, schema int64) {
 			later := make(map[string]int)
 			for _, w := range []string{"w1", "w2", "w3"} {
 				text, err := os.ReadFile(filepath.Join(c.dir, w+".jsonl"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				later[w] = strings.Count(string(text), "\n")
 			}
 			t.Logf("%d URLs, %d of them left at the migration; outcomes by worker: %v", c.urls, left, later)
@@ -84,9 +82,7 @@ func buildOlder(ctx context.Context, t *testing.T, commit, to string) {
 		need.Missing(t, "run git fetch --unshallow", "the repository does not have commit %s: %s", commit, out)
 	}
 	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	text := fmt.Sprintf("git -C '%s' archive %s | tar -x && CGO_ENABLED=0 go build -o '%s' ./cmd/frontier", strings.TrimSpace(string(root)), commit, to)
 	build := exec.CommandContext(ctx, "sh", "-c", text)

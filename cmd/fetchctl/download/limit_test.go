@@ -70,9 +70,7 @@ func TestDownloadLimitRate(t *testing.T) {
 					c.URLs = append(c.URLs, "http://origin.test/"+string(rune('a'+i)))
 				}
 				d, err := New(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer d.Close()
 				started := time.Now()
 				if code, err := d.Fetch(t.Context(), endlessService{chunks: 64}); code != cli.ExitOK || err != nil {
@@ -93,9 +91,7 @@ func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, started := &limiter{rate: 1000}, time.Now()
 		for range 2 {
-			if err := l.pay(t.Context(), 500); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.pay(t.Context(), 500))
 			<-time.After(10 * time.Second)
 		}
 		if spent := time.Since(started); spent != 21*time.Second {
@@ -123,5 +119,13 @@ func TestDownloadRateJobs(t *testing.T) {
 	}
 	if got := (&Config{Jobs: 4}).jobs(); got != 4 {
 		t.Errorf("4 jobs without a limit: %d, want 4", got)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -147,9 +147,7 @@ func TestParseList(t *testing.T) {
 	t.Parallel()
 	const text = "\ufeff# all of it\n\nhttp://a.test/1\r\n  http://a.test/2#x  \nhttp://a.test/3\tthree 3.txt \n#http://a.test/4\n"
 	list, err := parseList("list", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, e := range list {
 		got = append(got, e.where+" "+e.url+" "+e.name)

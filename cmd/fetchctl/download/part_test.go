@@ -18,9 +18,7 @@ var errKilled = errors.New("killed")
 func tempFolder(t *testing.T, dir string) *folder {
 	t.Helper()
 	d, err := openFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(d.close)
 	return d
 }
@@ -76,9 +74,7 @@ func TestPartKilledAnywhere(t *testing.T) {
 			for first := 1; ; first += 3 {
 				dir := t.TempDir()
 				if tt.force {
-					if err := os.WriteFile(filepath.Join(dir, "file"), []byte("there"), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("there"), 0o600))
 				}
 				if !killedAt(t, dir, first, tt.first, tt.force) {
 					break
@@ -95,9 +91,7 @@ func TestPartKilledAnywhere(t *testing.T) {
 						t.Fatalf("killed at step %d: then %v", first, err)
 					}
 				}
-				if err := tidy(d, "file", "http://origin.test/file"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, tidy(d, "file", "http://origin.test/file"))
 				got, _ := os.ReadFile(filepath.Join(dir, "file"))
 				if !bytes.Equal(got, tt.first.body) && !bytes.Equal(got, tt.second.body) && !bytes.Equal(got, tt.last.body) {
 					t.Errorf("killed at step %d: %d bytes that are no file of the origin's", first, len(got))
@@ -182,9 +176,7 @@ func TestPartLosesLittle(t *testing.T) {
 			continue
 		}
 		p, err := openPart(d, "file", "http://origin.test/file", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if lost := info.Size() - p.written; lost > noteEvery+64<<10 {
 			t.Errorf("killed at step %d: %d of %d bytes are lost", step, lost, info.Size())
 		}
@@ -231,9 +223,7 @@ func TestOpenPart(t *testing.T) {
 				if text == "-" {
 					continue
 				}
-				if err := os.WriteFile(filepath.Join(dir, "file"+ending), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, "file"+ending), []byte(text), 0o600))
 			}
 			p, err := openPart(tempFolder(t, dir), "file", url, tt.force)
 			if tt.fails != "" {
@@ -245,9 +235,7 @@ func TestOpenPart(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer p.file.Close()
 			if info, err := p.file.Stat(); err != nil || p.written != tt.at || info.Size() != tt.at {
 				t.Errorf("continues at %d with %d bytes, want %d", p.written, info.Size(), tt.at)
@@ -267,12 +255,8 @@ func TestPartLinks(t *testing.T) {
 		for _, target := range []string{outside, "inside"} {
 			t.Run(ending+" to "+filepath.Base(target), func(t *testing.T) {
 				dir := t.TempDir()
-				if err := os.WriteFile(filepath.Join(dir, "inside"), []byte("mine"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(target, filepath.Join(dir, "file"+ending)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, "inside"), []byte("mine"), 0o600))
+				must(t, os.Symlink(target, filepath.Join(dir, "file"+ending)))
 				for _, force := range []bool{false, true} {
 					_ = pull(tempFolder(t, dir), world{[]byte("theirs"), `"v"`}, force) // it may well fail
 				}

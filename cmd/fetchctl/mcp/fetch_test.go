@@ -117,9 +117,7 @@ func TestWindows(t *testing.T) {
 		fmt.Fprintf(&page, line, i, strings.Repeat("x", i%97))
 	}
 	converted, err := markdown.From(page.String(), "http://a.example/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, row := range []struct {
 		name, contentType, want string
 		length                  int
@@ -352,9 +350,7 @@ func TestCredentials(t *testing.T) {
 		}
 	})
 	provider, err := auth.New(auth.Config{Static: secret, Origins: []string{o.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	service := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 		c.Fetch.Egress, c.AuthProviders = fetch.Egress{Unrestricted: true}, map[string]server.AuthProvider{"api": {Provider: provider}}
 	}})

@@ -40,19 +40,13 @@ func connect(t *testing.T, c Config, o *sdk.ClientOptions) *rig {
 	t.Helper()
 	near, far := sdk.NewInMemoryTransports()
 	ended, err := New(c).Connect(t.Context(), far, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(), near, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = session.Close(); _ = ended.Wait() })
 	r := &rig{session, make(map[string]*jsonschema.Schema)}
 	listed, err := session.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tool := range listed.Tools {
 		if c.TextOnly != (tool.OutputSchema == nil) {
 			t.Errorf("tool %s: output schema %v, with TextOnly %t", tool.Name, tool.OutputSchema, c.TextOnly)
@@ -63,9 +57,7 @@ func connect(t *testing.T, c Config, o *sdk.ClientOptions) *rig {
 			if schema == nil {
 				continue
 			}
-			if err := compiler.AddResource(name, decodeJSON(t, schema)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, compiler.AddResource(name, decodeJSON(t, schema)))
 			compiled, err := compiler.Compile(name)
 			if err != nil {
 				t.Fatalf("tool %s: %v", tool.Name, err)
@@ -82,13 +74,9 @@ func connect(t *testing.T, c Config, o *sdk.ClientOptions) *rig {
 func decodeJSON(t *testing.T, value any) any {
 	t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	decoded, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return decoded
 }
 
@@ -137,12 +125,8 @@ func (r *rig) call(t *testing.T, tool string, arguments map[string]any) answer {
 		}
 	}
 	text, err := json.Marshal(result.StructuredContent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &a.data); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &a.data))
 	a.all = strings.Join(a.texts, "\n") + string(text)
 	return a
 }
@@ -178,4 +162,12 @@ func (s *site) requests(path string) (seen []*http.Request) {
 		}
 	}
 	return seen
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -24,9 +24,7 @@ const page = "http://a.test/page"
 func newStore(t *testing.T) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = s.Close() }) // nothing is left to lose
 	return s
 }
@@ -48,9 +46,7 @@ func TestUpdate(t *testing.T) {
 	if _, _, err := Update(t.Context(), s, &Plan{}, nil); !errors.Is(err, ErrNone) {
 		t.Errorf("without a URL: %v, want ErrNone", err)
 	}
-	if err := (LeftOut{URLs: 2, OfHosts: 1}).Add(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (LeftOut{URLs: 2, OfHosts: 1}).Add(t.Context(), s))
 	for _, row := range []struct {
 		name  string
 		flags Plan
@@ -77,9 +73,7 @@ func TestUpdate(t *testing.T) {
 		}
 		diff(t, row.name, row.note, note)
 		text, err := s.Setting(t.Context(), Setting)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		diff(t, row.name, row.plan, text)
 	}
 	many := make([]string, maxSeeds)
@@ -131,21 +125,15 @@ func TestStart(t *testing.T) {
 		{"without sitemaps", Plan{Seeds: []string{page}, NoSitemaps: true}, false},
 	} {
 		s := newStore(t)
-		if err := s.SaveRobots(t.Context(), store.Robots{Origin: "http://a.test", Status: 404}); err != nil {
-			t.Fatal(err)
-		}
-		if err := row.plan.Start(t.Context(), s, []string{page}, []string{"http://a.test/map"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SaveRobots(t.Context(), store.Robots{Origin: "http://a.test", Status: 404}))
+		must(t, row.plan.Start(t.Context(), s, []string{page}, []string{"http://a.test/map"}))
 		state, err := rulebook.Ask(t.Context(), s, "bot", page)
 		if err != nil || state.Refresh != row.refresh {
 			t.Errorf("%s: robots.txt is to be read again: %v, %v, want %v", row.name, state.Refresh, err, row.refresh)
 		}
 		var got []string
 		for u, err := range s.URLs(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = append(got, u.Kind.String()+" "+u.URL)
 		}
 		if want := []string{"page " + page, "sitemap http://a.test/map"}; !slices.Equal(got, want) {
@@ -178,34 +166,24 @@ func TestEnd(t *testing.T) {
 		{"one of both", Plan{MaxTime: time.Minute, MaxBytes: 5}, frontier.Found{}, used, start + " for as long again, and with a larger --max-bytes than 5 if that is used up.\n", nil,
 			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"},
 	} {
-		if err := row.plan.Start(t.Context(), s, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, row.plan.Start(t.Context(), s, nil, nil))
 		line, err := row.plan.End(t.Context(), s, row.found, row.err)
 		if !errors.Is(err, row.want) || row.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", row.name, err, row.want)
 		}
 		diff(t, row.name, row.line, line)
 		text, err := Budgets(t.Context(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		diff(t, row.name, row.left+row.line, text)
 	}
-	if err := (&Plan{}).Start(t.Context(), s, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (&Plan{}).Start(t.Context(), s, nil, nil))
 	for _, row := range []struct {
 		names []string
 		want  string
 	}{{[]string{OverURLs, OverHostURLs}, "--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"}, {[]string{OverHosts}, ""}} {
-		if err := ClearLeftOut(t.Context(), s, row.names...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ClearLeftOut(t.Context(), s, row.names...))
 		text, err := Budgets(t.Context(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		diff(t, fmt.Sprint(row.names), row.want, text)
 	}
 }
@@ -227,5 +205,13 @@ func TestSummary(t *testing.T) {
 				"16 MiB of a page: left out links of 4 pages\n2 MiB of a tag or text: left out links of 5 pages\n"},
 	} {
 		diff(t, row.name, row.want, Summary(row.found, 7))
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
