@@ -90,10 +90,13 @@ func (c *crawlCmd) crawl(ctx context.Context, a *app, w *worker.Config, s *store
 		err = plan.Configure(&w.Config)
 	}
 	if err == nil {
-		err = plan.Start(ctx, s, c.URL, c.Maps)
+		err = crawl.Put(ctx, s, c.URL, c.Maps)
 	}
 	if err == nil {
 		err = c.reportDone(ctx, s, w.Console)
+	}
+	if err == nil {
+		err = plan.Start(ctx, s)
 	}
 	if err != nil {
 		return err

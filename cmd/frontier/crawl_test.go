@@ -64,6 +64,19 @@ func TestCrawlOfWhatIsDone(t *testing.T) {
 	}
 }
 
+// TestFirstCrawlOfWhatIsDone checks that a crawl says what a robots.txt said that it then reads again.
+func TestFirstCrawlOfWhatIsDone(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{Robots: func(string) (int, string) { return 200, "User-agent: *\nDisallow: /x\n" }})
+	c := newCrawl(t)
+	c.add(at(s, "/x/1")+"\n", "-i", "-")
+	c.run(inside(s.Port()), "-q")
+	got := c.crawl(s, "-q", at(s, "/x/1"))
+	if want := "/x/1: It failed for good (robots_disallowed); robots.txt: line 2, Disallow: /x (read "; !strings.Contains(got.err, want) {
+		t.Errorf("%q does not contain %q", got.err, want)
+	}
+}
+
 // TestRunRefusesACrawl checks that "frontier run" does not fetch pages of a crawl, whose links it would
 // not add.
 func TestRunRefusesACrawl(t *testing.T) {

@@ -170,17 +170,21 @@ func NewScope(c scope.Config) (*scope.Scope, error) {
 	return scope.New(c)
 }
 
-// Start adds the URLs and the sitemaps where a run starts.
-func (p *Plan) Start(ctx context.Context, s *store.Store, urls, sitemaps []string) error {
+// Put adds the URLs and the sitemaps where a run starts. They are wanted, whatever the budgets.
+func Put(ctx context.Context, s *store.Store, urls, sitemaps []string) error {
 	entries := store.Entries(urls...)
 	for _, u := range sitemaps {
 		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
 	}
-	if len(entries) > 0 {
-		if _, err := s.Put(ctx, entries, store.Limits{}); err != nil { // they are wanted, whatever the budgets
-			return err
-		}
+	if len(entries) == 0 {
+		return nil
 	}
+	_, err := s.Put(ctx, entries, store.Limits{})
+	return err
+}
+
+// Start starts a run. Before the first one of the crawl, it forgets what the robots.txt files of the seeds said.
+func (p *Plan) Start(ctx context.Context, s *store.Store) error {
 	if !p.started && !p.NoSitemaps {
 		// A robots.txt that was read before the crawl may name sitemaps.
 		for _, u := range p.Seeds {

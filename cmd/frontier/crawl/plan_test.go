@@ -126,7 +126,7 @@ func TestStart(t *testing.T) {
 	} {
 		s := newStore(t)
 		must(t, s.SaveRobots(t.Context(), store.Robots{Origin: "http://a.test", Status: 404}))
-		must(t, row.plan.Start(t.Context(), s, []string{page}, []string{"http://a.test/map"}))
+		must(t, errors.Join(Put(t.Context(), s, []string{page}, []string{"http://a.test/map"}), row.plan.Start(t.Context(), s)))
 		state, err := rulebook.Ask(t.Context(), s, "bot", page)
 		if err != nil || state.Refresh != row.refresh {
 			t.Errorf("%s: robots.txt is to be read again: %v, %v, want %v", row.name, state.Refresh, err, row.refresh)
@@ -166,7 +166,7 @@ func TestEnd(t *testing.T) {
 		{"one of both", Plan{MaxTime: time.Minute, MaxBytes: 5}, frontier.Found{}, used, start + " for as long again, and with a larger --max-bytes than 5 if that is used up.\n", nil,
 			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"},
 	} {
-		must(t, row.plan.Start(t.Context(), s, nil, nil))
+		must(t, row.plan.Start(t.Context(), s))
 		line, err := row.plan.End(t.Context(), s, row.found, row.err)
 		if !errors.Is(err, row.want) || row.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", row.name, err, row.want)
@@ -176,7 +176,7 @@ func TestEnd(t *testing.T) {
 		must(t, err)
 		diff(t, row.name, row.left+row.line, text)
 	}
-	must(t, (&Plan{}).Start(t.Context(), s, nil, nil))
+	must(t, (&Plan{}).Start(t.Context(), s))
 	for _, row := range []struct {
 		names []string
 		want  string
