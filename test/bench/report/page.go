@@ -52,7 +52,7 @@ const method = `
 ## How it is measured
 
 - The origin (a plain net/http server), fetchd, the relay and the caller are separate processes on one machine and use loopback. fetchd is the released program with its defaults: guard, metrics, and a log line for each fetch.
-- The bare relay is a server of the same API in at most 150 lines ([bench/relay](../test/bench/relay/relay.go)). It makes one net/http request and returns the response, with the same transport and gRPC settings.
+- The bare relay is a server of the same API in at most 150 lines ([test/bench/relay](../test/bench/relay/relay.go)). It makes one net/http request and returns the response, with the same transport and gRPC settings.
   Its heap stays at 4 MiB, so Go collects garbage often. The second ratio is to the same relay with fetchd's rule for the heap.
 - A load is a closed loop: a fixed number of fetches are in flight, and each one that ends is followed by the next. A failed fetch ends the run, except in the cases with faults.
 - The subjects of a case are measured in turn, forwards in one round and backwards in the next. Each round gives a ratio. The table shows the median, minimum and maximum.

@@ -7,7 +7,7 @@
 //   npm install protobufjs@7.6.6 protobufjs-cli@1.3.3 @bufbuild/protobuf@2.17.0 @bufbuild/protoc-gen-es@2.13.0
 //   npx pbjs -t static-module -w commonjs --keep-case -p REPOSITORY/proto -o static.cjs fetchd/v1/fetch.proto
 //   protoc -I REPOSITORY/proto --plugin=node_modules/.bin/protoc-gen-es --es_out=. --es_opt=target=js fetchd/v1/fetch.proto
-//   cp REPOSITORY/bench/callers/node/codecs.mjs . && node codecs.mjs REPOSITORY
+//   cp REPOSITORY/test/bench/callers/node/codecs.mjs . && node codecs.mjs REPOSITORY
 
 import { pathToFileURL } from "node:url";
 
