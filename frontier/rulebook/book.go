@@ -95,7 +95,7 @@ func (b *Book) Known(origin string) (Entry, bool) {
 func (b *Book) OnceEnough(origin string, entry Entry) bool {
 	scheme, host, _ := strings.Cut(origin, "://")
 	other, known := b.Known(map[string]string{"http": "https", "https": "http"}[scheme] + "://" + host)
-	return entry.Unreachable() || known && !other.Unreachable()
+	return entry.unreachable() || known && !other.unreachable()
 }
 
 // keep stores a fresh entry. To make space it drops the largest of a few entries first,
@@ -171,8 +171,8 @@ type Entry struct {
 // Fresh reports whether the policy may be used without another fetch of the file.
 func (e Entry) Fresh() bool { return time.Now().Before(e.Until) }
 
-// Unreachable reports whether the file could not be fetched last.
-func (e Entry) Unreachable() bool { return !e.away.IsZero() }
+// unreachable reports whether the file could not be fetched last.
+func (e Entry) unreachable() bool { return !e.away.IsZero() }
 
 // Cause says why the file is unreachable: the error class, and what fetchd said.
 func (e Entry) Cause() string {

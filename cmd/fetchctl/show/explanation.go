@@ -39,7 +39,7 @@ func Explanation(p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse
 		x.failure(resp.GetError())
 		x.decision(resp)
 	}
-	x.row("policy", "%s", PolicyText(resp.GetEffectivePolicy()))
+	x.row("policy", "%s", policyText(resp.GetEffectivePolicy()))
 	return x.text.String()
 }
 

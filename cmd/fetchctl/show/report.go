@@ -67,7 +67,7 @@ func (r *Reporter) admitted(a *pb.Admitted) {
 		r.Line(r.Paint.Paint(cli.Yellow, "note"), "reduced to the service's limit: "+cli.Escape(strings.Join(fields, ", ")))
 	}
 	if r.Verbose {
-		r.Line(r.Paint.Paint(cli.Dim, "fetch "+cli.Escape(a.GetFetchId())), "policy "+PolicyText(a.GetEffectiveRequest().GetRetryPolicy()))
+		r.Line(r.Paint.Paint(cli.Dim, "fetch "+cli.Escape(a.GetFetchId())), "policy "+policyText(a.GetEffectiveRequest().GetRetryPolicy()))
 	}
 }
 
@@ -395,8 +395,8 @@ func firstLines(body []byte) []string {
 	return lines
 }
 
-// PolicyText formats a retry policy for people.
-func PolicyText(p *pb.RetryPolicy) string {
+// policyText formats a retry policy for people.
+func policyText(p *pb.RetryPolicy) string {
 	text := fmt.Sprintf("%s: %s, backoff from %s by %g to %s", Label(p.GetProfile()), cli.Count(int(p.GetMaxAttempts()), "attempt"),
 		p.GetBaseDelay().AsDuration(), p.GetMultiplier(), p.GetMaxDelay().AsDuration())
 	if jitter := p.GetMaxJitter().AsDuration(); jitter > 0 {

@@ -13,8 +13,8 @@ import (
 	"fetchd/internal/cli"
 )
 
-// LeftOut counts the links that the budgets of URLs have left out, and the URLs that those of hosts have.
-type LeftOut struct{ URLs, HostURLs, OfHosts int64 }
+// leftOut counts the links that the budgets of URLs have left out, and the URLs that those of hosts have.
+type leftOut struct{ urls, hostURLs, ofHosts int64 }
 
 // Names of the settings with the sums over all runs. A link counts each time that it is left out.
 const (
@@ -24,15 +24,15 @@ const (
 )
 
 // settings returns each count by the name of its setting.
-func (l *LeftOut) settings() map[string]*int64 {
-	return map[string]*int64{OverURLs: &l.URLs, OverHostURLs: &l.HostURLs, OverHosts: &l.OfHosts}
+func (l *leftOut) settings() map[string]*int64 {
+	return map[string]*int64{OverURLs: &l.urls, OverHostURLs: &l.hostURLs, OverHosts: &l.ofHosts}
 }
 
-// leftOut returns what one run has left out.
-func leftOut(f *frontier.Found) LeftOut { return LeftOut{f.Over, f.OverHost, f.OverBudget} }
+// leftOutOf returns what one run has left out.
+func leftOutOf(f *frontier.Found) leftOut { return leftOut{f.Over, f.OverHost, f.OverBudget} }
 
-// Add adds the counts of a run to those of the crawl.
-func (l LeftOut) Add(ctx context.Context, s *store.Store) error {
+// add adds the counts of a run to those of the crawl.
+func (l leftOut) add(ctx context.Context, s *store.Store) error {
 	var errs []error
 	for name, n := range l.settings() {
 		if *n > 0 {
@@ -42,15 +42,15 @@ func (l LeftOut) Add(ctx context.Context, s *store.Store) error {
 	return errors.Join(errs...)
 }
 
-// ReadLeftOut returns the counts of the crawl.
-func ReadLeftOut(ctx context.Context, s *store.Store) (l LeftOut, err error) {
+// readLeftOut returns the counts of the crawl.
+func readLeftOut(ctx context.Context, s *store.Store) (l leftOut, err error) {
 	for name, to := range l.settings() {
 		text, err := s.Setting(ctx, name)
 		if err == nil && text != "" {
 			*to, err = strconv.ParseInt(text, 10, 64)
 		}
 		if err != nil {
-			return LeftOut{}, err
+			return leftOut{}, err
 		}
 	}
 	return l, nil
@@ -72,11 +72,11 @@ func ClearLeftOut(ctx context.Context, s Settings, names ...string) error {
 }
 
 // String says in lines what was left out.
-func (l LeftOut) String() string {
+func (l leftOut) String() string {
 	return limitLines([]limit{
-		{"--max-urls", l.URLs, "link"},
-		{"--max-urls-per-host", l.HostURLs, "link"},
-		{"--max-bytes-per-host or --max-time-per-host", l.OfHosts, "URL"},
+		{"--max-urls", l.urls, "link"},
+		{"--max-urls-per-host", l.hostURLs, "link"},
+		{"--max-bytes-per-host or --max-time-per-host", l.ofHosts, "URL"},
 	})
 }
 
@@ -91,7 +91,7 @@ func Summary(f frontier.Found, bytes int64) string {
 			text += fmt.Sprintf(", %d %s", more.n, more.name)
 		}
 	}
-	return fmt.Sprintf("%s; %d bytes of bodies\n%v%s", text, bytes, leftOut(&f), limitLines([]limit{
+	return fmt.Sprintf("%s; %d bytes of bodies\n%v%s", text, bytes, leftOutOf(&f), limitLines([]limit{
 		{"--max-links", f.Cut[links.CutLinks], "page"},
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
 		{"128 Mi of work for a page", f.Cut[links.CutWork], "page"},

@@ -69,7 +69,7 @@ func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p
 			return nil, "", fmt.Errorf("the crawl in the database is not readable: %w", err)
 		}
 	}
-	left, err := ReadLeftOut(ctx, s)
+	left, err := readLeftOut(ctx, s)
 	if err != nil {
 		return nil, "", err
 	}
@@ -91,7 +91,7 @@ func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p
 
 // change changes the plan by the flags that were given. It returns what has changed of a crawl that was
 // started before.
-func (p *Plan) change(flags *Plan, given []string, left LeftOut) (note string) {
+func (p *Plan) change(flags *Plan, given []string, left leftOut) (note string) {
 	var changed []string
 	from, to := reflect.ValueOf(flags).Elem(), reflect.ValueOf(p).Elem()
 	for field := range from.Type().Fields() {
@@ -122,7 +122,7 @@ func shown(v reflect.Value) string {
 }
 
 // hint says how a changed crawl finds the links that were left out before.
-func hint(changed []string, left LeftOut) string {
+func hint(changed []string, left leftOut) string {
 	changes := func(flags ...string) bool {
 		return slices.ContainsFunc(changed, func(f string) bool { return slices.Contains(flags, f) })
 	}
@@ -134,7 +134,7 @@ func hint(changed []string, left LeftOut) string {
 		return ""
 	}
 	return fmt.Sprintf("%vPages that were fetched before are not searched again. To find the links that were left out, run \"frontier retry --fetched-before 0s\", then %q.\n",
-		LeftOut{URLs: left.URLs, HostURLs: left.HostURLs}, crawl)
+		leftOut{urls: left.urls, hostURLs: left.hostURLs}, crawl)
 }
 
 // Configure sets what a worker needs for the crawl.
@@ -207,7 +207,7 @@ func Origins(host string) []string { return []string{"https://" + host, "http://
 // line says it.
 func (p *Plan) End(ctx context.Context, s *store.Store, found frontier.Found, err error) (line string, _ error) {
 	ctx = context.WithoutCancel(ctx)
-	adding := leftOut(&found).Add(ctx, s)
+	adding := leftOutOf(&found).add(ctx, s)
 	if errors.Is(err, frontier.ErrBudget) {
 		line = fmt.Sprintf("The run has ended: %v. The URLs that are left stay pending: \"frontier crawl\" continues%s.\n", err, p.remedy())
 		err = s.SetSetting(ctx, endedSetting, line)
@@ -232,6 +232,6 @@ func Budgets(ctx context.Context, s *store.Store) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	left, err := ReadLeftOut(ctx, s)
+	left, err := readLeftOut(ctx, s)
 	return left.String() + ended, err
 }

@@ -46,7 +46,7 @@ func TestUpdate(t *testing.T) {
 	if _, _, err := Update(t.Context(), s, &Plan{}, nil); !errors.Is(err, ErrNone) {
 		t.Errorf("without a URL: %v, want ErrNone", err)
 	}
-	must(t, (LeftOut{URLs: 2, OfHosts: 1}).Add(t.Context(), s))
+	must(t, (leftOut{urls: 2, ofHosts: 1}).add(t.Context(), s))
 	for _, row := range []struct {
 		name  string
 		flags Plan

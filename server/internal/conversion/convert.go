@@ -50,13 +50,13 @@ type Prepared struct {
 	Clamped []string // names of fields
 	// The effective request reports these. A call may run Request with fewer events and less time.
 	Events fetch.Level
-	Total  time.Duration
+	total  time.Duration
 }
 
 // Admitted returns the first event of a fetch. end is the time limit of the call; zero means no
 // limit.
 func (p *Prepared) Admitted(start, end time.Time) *pb.FetchResponse {
-	if last := start.Add(p.Total); end.IsZero() || last.Before(end) {
+	if last := start.Add(p.total); end.IsZero() || last.Before(end) {
 		end = last
 	}
 	all := &struct {
@@ -124,7 +124,7 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 	}
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
-	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.Total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
+	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
 	t.HeaderTimeout, t.IdleTimeout = d.of(r.HeaderTimeout), d.of(r.IdleTimeout)
 	m.RedirectPolicy, m.RetryPolicy, m.TimeoutPolicy, m.BodyPolicy = &all.redirect, &all.retry, t, &all.body
 	return m

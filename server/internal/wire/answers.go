@@ -87,21 +87,21 @@ func (o *Outgoing) Release() {
 // charge makes l the charge of the message.
 func (o *Outgoing) charge(l *budget.Lease) {
 	o.lease1[0] = l
-	o.Held.Memory = o.lease1[:]
+	o.Held.memory = o.lease1[:]
 }
 
 // owns makes t the ticket of the message, which has its outcome.
 func (o *Outgoing) owns(t *admission.Ticket) {
 	o.ticket1[0] = t
-	o.Held.Tickets = o.ticket1[:]
+	o.Held.tickets = o.ticket1[:]
 }
 
 // Lease returns the lease that the message is charged to.
 func (o *Outgoing) Lease() *budget.Lease {
-	if len(o.Held.Tickets) > 0 {
-		return o.Held.Tickets[0].Memory
+	if len(o.Held.tickets) > 0 {
+		return o.Held.tickets[0].Memory
 	}
-	return o.Held.Memory[0]
+	return o.Held.memory[0]
 }
 
 // encode writes the message into buf, which has its size.

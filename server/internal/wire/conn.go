@@ -211,19 +211,19 @@ func (a *answer) release() {
 
 // Held is what an unread answer holds.
 type Held struct {
-	Memory  []*budget.Lease     // charged for the message
-	Tickets []*admission.Ticket // of the fetches whose outcomes it has
+	memory  []*budget.Lease     // charged for the message
+	tickets []*admission.Ticket // of the fetches whose outcomes it has
 }
 
 // Add adds what other holds.
 func (h *Held) Add(other Held) {
-	h.Memory, h.Tickets = append(h.Memory, other.Memory...), append(h.Tickets, other.Tickets...)
+	h.memory, h.tickets = append(h.memory, other.memory...), append(h.tickets, other.tickets...)
 }
 
 // Release releases it. It may be called again.
 func (h *Held) Release() {
-	closeAll(h.Memory)
-	for _, t := range h.Tickets {
+	closeAll(h.memory)
+	for _, t := range h.tickets {
 		t.Release()
 	}
 }
