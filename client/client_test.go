@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
@@ -155,7 +156,7 @@ func TestEvents(t *testing.T) {
 func TestFailures(t *testing.T) {
 	r := newRig(t)
 	all := map[string]error{"transient": client.ErrTransient, "permanent": client.ErrPermanent,
-		"rate limited": client.ErrRateLimited, "needs auth": client.ErrNeedsAuth}
+		"rate limited": client.ErrRateLimited, "needs auth": client.ErrNeedsAuth, "not idempotent": client.ErrNotIdempotent}
 	tests := []struct {
 		name, path, kind string
 		class            pb.ErrorClass
@@ -202,6 +203,73 @@ func TestFailures(t *testing.T) {
 			}
 			if detail := failed.Outcome.GetError().GetDetail(); detail == "" || !strings.HasSuffix(failed.Error(), "; "+detail) { //nolint:forbidigo // its text is the thing
 				t.Errorf("text %q does not end with the detail %q", failed, detail)
+			}
+		})
+	}
+}
+
+// TestRequeue: a program that puts a failed request back into its queue, if the error says that a later
+// fetch may succeed, repeats every GET and no POST.
+func TestRequeue(t *testing.T) {
+	r := newRig(t)
+	for _, tt := range []struct{ name, steps string }{
+		{"a server error", "503/200"}, {"a rate limit", "429/200"}, {"a reset", "reset/200"}, {"a lost answer", "200:size=9,cut=0/200"}, {"a late answer", "silent/200"},
+	} {
+		for method, want := range map[string]int{"GET": 2, "POST": 1} {
+			t.Run(method+" "+tt.name, func(t *testing.T) {
+				r := r.in(t)
+				key := strings.ReplaceAll(method+tt.name, " ", "")
+				for range 2 {
+					in := r.request("/s/" + key + "/" + tt.steps)
+					in.Method, in.RetryPolicy.MaxAttempts = method, new(int32(1))
+					in.TimeoutPolicy = &pb.TimeoutPolicy{HeaderTimeout: durationpb.New(200 * time.Millisecond)}
+					_, err := r.client.Do(t.Context(), in)
+					if !errors.Is(err, client.ErrTransient) && !errors.Is(err, client.ErrRateLimited) {
+						if method == "POST" != errors.Is(err, client.ErrNotIdempotent) {
+							t.Errorf("%v, want ErrNotIdempotent for the POST alone", err)
+						}
+						break
+					}
+				}
+				if got := len(r.origin.Requests(key)); got != want {
+					t.Errorf("the origin saw %d requests, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatNext: what a program does follows retryable first.
+func TestWhatNext(t *testing.T) {
+	const (
+		transient, limited, auth = pb.FailureType_FAILURE_TYPE_TRANSIENT, pb.FailureType_FAILURE_TYPE_RATE_LIMITED, pb.FailureType_FAILURE_TYPE_NEEDS_AUTH
+		notRetryable, once       = pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT
+	)
+	for _, tt := range []struct {
+		name      string
+		failure   pb.FailureType
+		stop      pb.RetryVerdict
+		retryable bool
+		want      error
+	}{
+		{"attempts exhausted", transient, pb.RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED, true, client.ErrTransient},
+		{"a POST with a 503", transient, once, false, client.ErrNotIdempotent},
+		{"a POST with a 429", limited, once, false, client.ErrNotIdempotent},
+		{"a POST out of time", transient, pb.RetryVerdict_RETRY_VERDICT_DEADLINE, false, client.ErrNotIdempotent},
+		{"a POST in a shutdown", transient, pb.RetryVerdict_RETRY_VERDICT_STOPPED, false, client.ErrNotIdempotent},
+		{"a POST, redirected, with a body that broke", transient, pb.RetryVerdict_RETRY_VERDICT_BODY_COMMITTED, false, client.ErrNotIdempotent},
+		{"a 408", transient, notRetryable, true, client.ErrTransient},
+		{"a 503 that the policy excludes", transient, notRetryable, false, client.ErrPermanent},
+		{"a 429 that the policy excludes", limited, notRetryable, false, client.ErrPermanent},
+		{"a 401 on the last attempt", auth, pb.RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED, true, client.ErrNeedsAuth},
+		{"a 401", auth, notRetryable, false, client.ErrNeedsAuth},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{FailureType: tt.failure, StopReason: tt.stop, Retryable: tt.retryable}}}
+			for _, other := range []error{client.ErrTransient, client.ErrPermanent, client.ErrRateLimited, client.ErrNeedsAuth, client.ErrNotIdempotent} {
+				if got := errors.Is(err, other); got != (other == tt.want) {
+					t.Errorf("errors.Is(%v) = %v, want only %v", other, got, tt.want)
+				}
 			}
 		})
 	}

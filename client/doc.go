@@ -21,13 +21,14 @@
 // There are two kinds of errors, with different types.
 //
 // A fetch that failed at its target returns an [*Error]. It holds the outcome and matches one
-// of [ErrTransient], [ErrPermanent], [ErrRateLimited] and [ErrNeedsAuth]:
+// of [ErrTransient], [ErrPermanent], [ErrRateLimited], [ErrNeedsAuth] and [ErrNotIdempotent]:
 //
 //	if errors.Is(err, client.ErrRateLimited) { ... }
 //	if failed, ok := errors.AsType[*client.Error](err); ok { log.Print(failed.Class()) }
 //
 // The service has already made the retries that could help at once. [Error.Retryable] reports
-// whether a later fetch of the same request may succeed.
+// whether a later fetch of the same request may succeed. Only then does the error match
+// ErrTransient or ErrRateLimited.
 //
 // Any other error concerns the service or the request, and is a gRPC status: status.Code
 // returns its code. If the context of the caller caused it, it matches the error of the context

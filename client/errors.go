@@ -10,17 +10,22 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The failure types, for errors.Is. They say what a scheduler should do with a fetch that
-// failed. An [*Error] matches at most one of them.
+// What to do with a fetch that failed, for errors.Is. These are the failure types of the outcome,
+// but a transient or rate limited failure that is not retryable is [ErrNotIdempotent], or
+// [ErrPermanent] if its class is not retried. An [*Error] matches at most one of them.
 var (
-	// ErrTransient is a failure that may pass by itself.
+	// ErrTransient is a failure that may pass by itself: a later fetch may succeed.
 	ErrTransient = errors.New("transient")
 	// ErrPermanent is a failure that will not pass by itself.
 	ErrPermanent = errors.New("permanent")
-	// ErrRateLimited means that the target limits the rate; see [Error.RetryAfter].
+	// ErrRateLimited means that the target limits the rate, and that a later fetch may succeed; see
+	// [Error.RetryAfter].
 	ErrRateLimited = errors.New("rate limited")
 	// ErrNeedsAuth means that the target requires credentials, or different ones.
 	ErrNeedsAuth = errors.New("needs authorization")
+	// ErrNotIdempotent means that a POST or PATCH was not sent again, because it may have taken
+	// effect. Find out whether it did before you send it once more.
+	ErrNotIdempotent = errors.New("not sent again, because it may have taken effect")
 )
 
 // Error reports that a fetch failed at its target. Errors of the service are gRPC statuses and
@@ -45,13 +50,19 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether target is the failure type of the error. A fetch that ran out of time also
+// Is reports whether target says what to do about the error. A fetch that ran out of time also
 // matches [context.DeadlineExceeded].
 func (e *Error) Is(target error) bool {
-	if target == context.DeadlineExceeded {
+	f := e.Outcome.GetError()
+	switch failureType := failureTypes[f.GetFailureType()]; {
+	case target == context.DeadlineExceeded:
 		return e.Class() == pb.ErrorClass_ERROR_CLASS_DEADLINE
+	case f.GetRetryable() || failureType != ErrTransient && failureType != ErrRateLimited:
+		return failureType == target
+	case f.GetStopReason() == pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE:
+		return target == ErrPermanent
 	}
-	return failureTypes[e.Outcome.GetError().GetFailureType()] == target
+	return target == ErrNotIdempotent
 }
 
 var failureTypes = map[pb.FailureType]error{

@@ -32,7 +32,7 @@ const (
 // The service has made all retries when RoundTrip returns. Do not put a retry loop around it.
 //
 // A failed status, such as 404 or the 503 of the last attempt, is a response, as it is with
-// [http.Transport]. Its body is only the start of what the origin sent: at most 64 KiB, or
+// [http.Transport]; whether a later fetch may succeed is in the outcome of [FromHTTP]. Its body is only the start of what the origin sent: at most 64 KiB, or
 // body_policy.error_body_bytes of Request, and what arrives within 2 s. ContentLength is -1 unless
 // that body is known to be complete. Any other failure is an [*Error], also if it follows
 // a response: a redirect loop, a body that is too large. A body that breaks returns it from Read.

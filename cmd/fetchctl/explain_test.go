@@ -31,7 +31,7 @@ func TestExplain(t *testing.T) {
 		{"a fault by its proto name", "--fault ERROR_CLASS_TLS_CERTIFICATE", []string{"rule N6", "no retry: not_retryable"}},
 		{"two faults", "--fault body_timeout --fault shutdown", []string{"body_timeout, shutdown", "rule P5"}},
 		{"delivered bytes", "--status 200 --fault body_interrupted --body-committed", []string{"body_committed", "rule B3"}},
-		{"a POST", "--method POST --status 503", []string{"not_idempotent", "rule I2", "no: a later fetch"}},
+		{"a POST", "--method POST --status 503", []string{"not_idempotent", "rule I2", "no: the request is not sent again, because it may have taken effect"}},
 		{"a POST with a key", "--method POST --status 503 --idempotency-key k --allow-non-idempotent", []string{"retry: attempt 2"}},
 		{"a failed hop", "--method POST --hop-method GET --redirects 1 --status 503", []string{"at the failed hop"}},
 		{"success", "--status 200", []string{"done: no retry is needed", "rule H0"}},

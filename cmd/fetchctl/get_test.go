@@ -169,7 +169,7 @@ func TestGetRecovers(t *testing.T) {
 		{"404 instead of the rest", cut + "/404", nil, cli.ExitPermanent, -1, []string{"", ""}},
 		{"a Range of the caller's restarts", cut + v1 + "/" + all + v1, []string{"-H", "Range: bytes=0-"}, cli.ExitOK, 3_000_000, []string{"bytes=0-", "bytes=0-"}},
 		{"a PUT restarts", cut + v1 + "/" + all + v1, []string{"-X", "PUT"}, cli.ExitOK, 3_000_000, []string{"", ""}},
-		{"a POST is sent once", cut + v1 + "/" + all + v1, []string{"-X", "POST"}, cli.ExitTransient, -1, []string{""}},
+		{"a POST is sent once", cut + v1 + "/" + all + v1, []string{"-X", "POST"}, cli.ExitNotIdempotent, -1, []string{""}},
 		{"standard output does not restart", cut + "/" + all, []string{"-o", "-"}, cli.ExitTransient, -1, []string{""}},
 		{"neither does a device", cut + "/" + all, []string{"-o", os.DevNull}, cli.ExitTransient, -1, []string{""}},
 	} {

@@ -41,7 +41,7 @@ The service inside fetchctl uses the proxy of --proxy, or the one that the envir
 
 // Manual lists the exit codes and examples of the command.
 func (c *getCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
+	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitNotIdempotent, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
 		With(cli.ExitOK, "success, 304, or a redirect that is not followed"), Tables: curlHelp(), Examples: `
   fetchctl get https://example.org/
   fetchctl get -v -o page.html https://example.org/

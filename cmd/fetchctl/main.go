@@ -12,7 +12,7 @@
 // the process, with the user's own access rights: like curl, it reaches any address and port.
 // Only mcp, whose URLs a model chooses, reaches public addresses alone.
 //
-// The exit codes are those of package internal/cli: 10 to 13 for a fetch that failed at the
+// The exit codes are those of package internal/cli: 10 to 14 for a fetch that failed at the
 // origin, others for errors of the program and the service. See fetchctl --help.
 package main
 

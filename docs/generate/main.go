@@ -26,7 +26,8 @@ To handle an outcome in your program, look at these fields in this order:
 
 1. The gRPC status. If it is not OK, your request or fetchd itself failed, and there is no outcome.
 2. ` + "`kind`" + `. It is one of four; only ` + "`failed`" + ` has an ` + "`error`" + `.
-3. ` + "`error.failure_type`" + `, which says what to do next, and ` + "`error.retryable`" + `: whether a later fetch of the same request may succeed.
+3. ` + "`error.retryable`" + `: whether a later fetch of the same request may succeed. If it is false, never put the request back into a queue: a POST could take effect twice.
+4. ` + "`error.failure_type`" + `, which says what to do.
 
 | kind | when | rule |
 |---|---|---|
@@ -35,12 +36,18 @@ To handle an outcome in your program, look at these fields in this order:
 | redirect | a 3xx response that is not to be followed | H9 |
 | failed | anything else | that of the error class |
 
-| failure type | what to do |
-|---|---|
-| transient | fetch again later |
-| rate_limited | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did |
-| needs_auth | fetch again with other credentials |
-| permanent | do not fetch again |
+The packages and fetchctl do both steps for you:
+
+| retryable | failure type | what to do | Python | Go | fetchctl |
+|---|---|---|---|---|---|
+| yes | transient | fetch again later | TransientError | ErrTransient | 10 |
+| yes | rate_limited | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did | RateLimitedError | ErrRateLimited | 12 |
+| yes or no | needs_auth | give other credentials. If a POST was redirected, it may have taken effect | NeedsAuthError | ErrNeedsAuth | 13 |
+| no | permanent | do not fetch again | PermanentError | ErrPermanent | 11 |
+| no | transient or rate_limited, with stop reason not_retryable | the same: the request excludes the status, or the server has a defect | PermanentError | ErrPermanent | 11 |
+| no | transient or rate_limited, with any other stop reason | a POST or PATCH was not sent again, because it may have taken effect. Find out whether it did | NotIdempotentError | ErrNotIdempotent | 14 |
+
+In Node, ` + "`failureType`" + ` of a FetchError is ` + "`not_idempotent`" + ` in the last row and ` + "`permanent`" + ` in the row before.
 
 For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503.
 
@@ -68,7 +75,7 @@ from ` + "`standard`" + `, both are shown.
 
 const tail = `
 An error of class internal with the reason too_many_open_files is retryable: the server had no file descriptor left, and the target is not at fault.
-Classes may be added. If you do not know one, use the failure type and ` + "`retryable`" + `.
+Classes may be added. If you do not know one, use ` + "`retryable`" + ` and the failure type.
 
 ## Messages for people
 

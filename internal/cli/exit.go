@@ -11,38 +11,40 @@ import (
 
 // The exit codes. Scripts depend on them.
 const (
-	ExitOK          = 0
-	ExitFailed      = 1
-	ExitUsage       = 2
-	ExitBadInput    = 3
-	ExitNothing     = 4
-	ExitAborted     = 5
-	ExitTransient   = 10
-	ExitPermanent   = 11
-	ExitRateLimited = 12
-	ExitNeedsAuth   = 13
-	ExitService     = 20
-	ExitOutput      = 21
-	ExitDatabase    = 22
-	ExitInterrupted = 130
+	ExitOK            = 0
+	ExitFailed        = 1
+	ExitUsage         = 2
+	ExitBadInput      = 3
+	ExitNothing       = 4
+	ExitAborted       = 5
+	ExitTransient     = 10
+	ExitPermanent     = 11
+	ExitRateLimited   = 12
+	ExitNeedsAuth     = 13
+	ExitNotIdempotent = 14
+	ExitService       = 20
+	ExitOutput        = 21
+	ExitDatabase      = 22
+	ExitInterrupted   = 130
 )
 
 // meanings are the general meanings of the exit codes, for help texts.
 var meanings = map[int]string{
-	ExitOK:          "success",
-	ExitFailed:      "the program failed, or a check did not hold",
-	ExitUsage:       "usage: the command line, a setting or the request is not usable",
-	ExitBadInput:    "some of the input is not usable; the rest was processed",
-	ExitNothing:     "nothing found, or nothing completed",
-	ExitAborted:     "an outcome aborted the crawl",
-	ExitTransient:   "the fetch failed: transient, another try may succeed",
-	ExitPermanent:   "the fetch failed: permanent, another try will fail too",
-	ExitRateLimited: "the fetch failed: the origin limits the rate",
-	ExitNeedsAuth:   "the fetch failed: the origin requires (other) credentials",
-	ExitService:     "the fetch service failed or cannot be reached",
-	ExitOutput:      "a file or standard output cannot be written",
-	ExitDatabase:    "the database failed or does not exist",
-	ExitInterrupted: "interrupted by SIGINT or SIGTERM",
+	ExitOK:            "success",
+	ExitFailed:        "the program failed, or a check did not hold",
+	ExitUsage:         "usage: the command line, a setting or the request is not usable",
+	ExitBadInput:      "some of the input is not usable; the rest was processed",
+	ExitNothing:       "nothing found, or nothing completed",
+	ExitAborted:       "an outcome aborted the crawl",
+	ExitTransient:     "the fetch failed: transient, another try may succeed",
+	ExitPermanent:     "the fetch failed: permanent, another try is not expected to succeed",
+	ExitRateLimited:   "the fetch failed: the origin limits the rate, a later try may succeed",
+	ExitNeedsAuth:     "the fetch failed: the origin requires (other) credentials",
+	ExitNotIdempotent: "the fetch failed: the request was not sent again, because it may have taken effect",
+	ExitService:       "the fetch service failed or cannot be reached",
+	ExitOutput:        "a file or standard output cannot be written",
+	ExitDatabase:      "the database failed or does not exist",
+	ExitInterrupted:   "interrupted by SIGINT or SIGTERM",
 }
 
 // Exits are exit codes with their meanings. An empty meaning stands for the general one.

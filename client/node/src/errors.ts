@@ -11,8 +11,11 @@ export class FetchError extends TypeError {
   override readonly name = "FetchError";
   /** What went wrong, such as "connect_refused". Later versions may add values: for an unknown one use failureType. */
   readonly errorClass: ErrorClass;
-  /** What to do about it: "transient", "permanent", "rate_limited" or "needs_auth". */
-  readonly failureType: FailureType;
+  /**
+   * What to do about it: "transient", "rate_limited", "needs_auth", "permanent", or "not_idempotent": a POST or PATCH was not
+   * sent again, because it may have taken effect. A transient or rate limited failure that is not retryable is one of the last two.
+   */
+  readonly failureType: FailureType | "not_idempotent";
   /** A more specific cause in lower_snake_case. It may be empty. */
   readonly reason: string;
   /** Whether a later fetch of the same request may succeed. The service has already made the retries that could help. */
@@ -30,11 +33,14 @@ export class FetchError extends TypeError {
     const e = outcome.error;
     super(describe(outcome));
     this.errorClass = e?.error_class ?? "unspecified";
-    this.failureType = e?.failure_type ?? "unspecified";
     this.reason = e?.reason ?? "";
     this.retryable = e?.retryable ?? false;
     this.retryAfter = e?.retry_after;
     this.stopReason = e?.stop_reason ?? "unspecified";
+    this.failureType = e?.failure_type ?? "unspecified";
+    if (!this.retryable && (this.failureType === "transient" || this.failureType === "rate_limited")) {
+      this.failureType = this.stopReason === "not_retryable" ? "permanent" : "not_idempotent";
+    }
     this.rule = e?.rule ?? outcome.rule;
     Object.defineProperty(this, "outcome", { value: outcome, enumerable: false }); // it is long, and util.inspect would print it
   }

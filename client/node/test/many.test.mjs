@@ -49,6 +49,23 @@ test("results carry their requests, and the origin sees what they say", async ()
   assert.equal(log.filter((r) => r.key.startsWith(`${k}-`)).length, requests);
 });
 
+test("a program that puts failed requests back into its queue repeats every GET and no POST", async () => {
+  const steps = ["503/200", "429/200", "reset/200", "200:size=9,cut=0/200", "silent/200"];
+  const all = ["GET", "POST"].flatMap((method) => steps.map((step) => ({ key: key(), method, step })));
+  let queue = all;
+  for (let round = 0; round < 2; round++) {
+    const results = await collect(queue.map(({ key, method, step }) =>
+      ({ url: origin.url(`/s/${key}/${step}`), method, retry_policy: { max_attempts: 1 }, timeout_policy: { header_timeout: 0.3 } })));
+    queue = [];
+    for (const { request, error } of results) {
+      const { key, method, step } = all.find((a) => request.url.includes(`/${a.key}/`));
+      if (["transient", "rate_limited"].includes(error?.failureType)) queue.push({ key, method, step });
+      else assert.equal(error?.failureType, method === "POST" ? "not_idempotent" : undefined);
+    }
+  }
+  for (const { key, method } of all) assert.equal((await origin.seen(key)).length, method === "GET" ? 2 : 1);
+});
+
 test("a request that is not valid is a result, and the others go on", async () => {
   const url = origin.url(`/cycle/${key()}/200:body=x`);
   const bad = [

@@ -32,7 +32,7 @@ export async function use(signal: AbortSignal): Promise<void> {
     if (result.error instanceof FetchError) {
       const name: ErrorClass = result.error.errorClass;
       switch (result.error.failureType) {
-        case "transient": case "rate_limited": case "needs_auth": case "permanent": case "unspecified":
+        case "transient": case "rate_limited": case "needs_auth": case "permanent": case "not_idempotent": case "unspecified":
           break;
       }
       console.log(name, result.error.retryAfter?.toFixed());

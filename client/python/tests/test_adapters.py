@@ -78,6 +78,15 @@ class RequestsTest(Adapters):
                 self.assertIsInstance(raised.exception.__cause__, fetchd.FetchError)
                 self.assertIsNotNone(raised.exception.request)
 
+    def test_not_sent_again(self):
+        """No exception for a broken connection or a timeout invites a second POST."""
+        for steps in "reset", "200:size=9,cut=0", "silent":
+            with self.assertRaises(requests.RequestException) as raised:
+                self.session.post(self.url(steps[:3], steps), timeout=(30, 0.2))
+            self.assertIs(type(raised.exception), requests.RequestException)
+            self.assertIsInstance(raised.exception.__cause__, fetchd.NotIdempotentError)
+            self.assertEqual(len(self.seen(steps[:3])), 1)
+
     def test_timeout(self):
         with self.assertRaises(requests.exceptions.ReadTimeout):
             self.session.get(self.url("a", "silent"), timeout=(30, 0.2))  # only the answer is late
@@ -204,6 +213,17 @@ class HttpxTest(Adapters):
                 self.assertIsInstance(raised.exception.__cause__, fetchd.FetchError)
 
         self.run_both(work)
+
+    def test_not_sent_again(self):
+        def work(request, name):
+            for steps in "reset", "200:size=9,cut=0", "silent":
+                with self.assertRaises(httpx.RequestError) as raised:
+                    request("POST", self.url(name + steps[:3], steps))
+                self.assertIs(type(raised.exception), httpx.RequestError)
+                self.assertIsInstance(raised.exception.__cause__, fetchd.NotIdempotentError)
+                self.assertEqual(len(self.seen(name + steps[:3])), 1)
+
+        self.run_both(work, timeout=httpx.Timeout(30, read=0.2))
 
     def test_timeout(self):
         def work(request, name):

@@ -56,6 +56,38 @@ class ClientTest(Case):
         response = self.client.post(self.url("a", "503/200"), content=b"x", **AT_ONCE)
         self.assertEqual((response.status_code, response.error.stop_reason, len(self.seen("a"))), (503, "not_idempotent", 1))
 
+    def test_requeue(self):
+        """A program that puts a failed request back into its queue, if the exception says that a later
+        fetch may succeed, repeats every GET and no POST."""
+        for steps in "503/200", "429/200", "reset/200", "200:size=9,cut=0/200", "silent/200":
+            for method, kind, count in ("GET", type(None), 2), ("POST", fetchd.NotIdempotentError, 1):
+                with self.subTest(method, steps=steps):
+                    name = f"{method}-{steps[:3]}-{len(steps)}"
+                    for _ in range(2):
+                        response = self.client.request(
+                            method, self.url(name, steps), retry_policy={"max_attempts": 1}, timeout_policy={"header_timeout": 0.3}, timeout=60
+                        )
+                        try:
+                            response.raise_for_outcome()
+                        except (fetchd.TransientError, fetchd.RateLimitedError):
+                            continue
+                        except fetchd.FetchError:
+                            pass
+                        break
+                    self.assertIs(type(response.error), kind)
+                    self.assertEqual(len(self.seen(name)), count)
+
+    def test_what_to_do(self):
+        """An exception says that a later fetch may succeed only if it is retryable."""
+        for policy, kind, name in [
+            ({"excluded_status_codes": [503]}, fetchd.PermanentError, "permanent"),
+            ({"max_attempts": 1}, fetchd.TransientError, "transient"),
+        ]:
+            error = self.client.get(self.url(name, "503"), retry_policy=policy, timeout=60).error
+            self.assertEqual((type(error), error.failure_type, error.outcome.error.failure_type), (kind, name, 1))
+        error = self.client.post(self.url("post", "503"), timeout=60).error
+        self.assertEqual((error.failure_type, error.stop_reason, error.outcome.error.failure_type), ("not_idempotent", "not_idempotent", 1))
+
     def test_head(self):
         response = self.client.request("HEAD", self.url("a", "200:size=10"))
         self.assertEqual((response.status_code, response.content, response.headers["content-length"]), (200, b"", "10"))

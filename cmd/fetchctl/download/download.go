@@ -262,7 +262,7 @@ func stopsAll(err error) bool {
 
 // gravity orders the exit codes. If files failed in several ways, the code is that of the
 // failure that is least likely to pass by itself.
-var gravity = map[int]int{cli.ExitTransient: 1, cli.ExitRateLimited: 2, cli.ExitNeedsAuth: 3, cli.ExitPermanent: 4, cli.ExitUsage: 5, cli.ExitService: 6, cli.ExitOutput: 7}
+var gravity = map[int]int{cli.ExitTransient: 1, cli.ExitRateLimited: 2, cli.ExitNeedsAuth: 3, cli.ExitPermanent: 4, cli.ExitNotIdempotent: 4, cli.ExitUsage: 5, cli.ExitService: 6, cli.ExitOutput: 7}
 
 func graver(a, b int) int {
 	if gravity[b] > gravity[a] {

@@ -19,7 +19,7 @@ func TestExplain(t *testing.T) {
 		{"a status that is not", map[string]any{"status": 404}, []string{"http_client_error, permanent", "not expected to succeed", "Rule H6: "}},
 		{"a wait", map[string]any{"status": 429, "retry_after": "7"}, []string{"rate_limited", "The origin asks to wait 7s.", "Decision: retry in 7s"}},
 		{"a fault", map[string]any{"fault": "tls_certificate"}, []string{"tls_certificate, permanent", "Rule N6: "}},
-		{"a method", map[string]any{"status": 503, "method": "POST"}, []string{"no retry: not_idempotent"}},
+		{"a method", map[string]any{"status": 503, "method": "POST"}, []string{"no retry: not_idempotent", "The request is not sent again, because it may have taken effect."}},
 		{"a success", map[string]any{"status": 200}, []string{"This is not a failure: success."}},
 		{"a redirect without a target", map[string]any{"status": 302}, []string{"redirect"}},
 	} {

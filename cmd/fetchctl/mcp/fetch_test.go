@@ -229,6 +229,29 @@ func TestRobots(t *testing.T) {
 	}
 }
 
+// TestRequeue: a client that calls a tool again, if the result says that a later fetch may succeed, gets
+// every page. The tools send no POST, and explain says that one is not to be sent again.
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	o, r := testrig.Origin(t), start(t, Config{IgnoreRobots: true}, nil)
+	for _, fault := range []string{"503", "reset", "200:size=9,cut=0"} {
+		calls := 0
+		for again := true; again; calls++ {
+			got := r.call(t, "fetch", map[string]any{"url": o.URL("http", "/s/"+fault[:3]+strings.Repeat("/"+fault, 3)+"/200:body=page")})
+			again = strings.Contains(got.all, "A later fetch may succeed.")
+		}
+		if got := len(o.Requests(fault[:3])); calls != 2 || got != 4 {
+			t.Errorf("%s: %d calls and %d requests, want 2 and 4", fault, calls, got)
+		}
+	}
+	for _, failure := range []map[string]any{{"status": 503}, {"fault": "connection_reset"}, {"fault": "body_interrupted"}, {"status": 429}} {
+		failure["method"] = http.MethodPost
+		if got := r.call(t, "explain", failure).all; strings.Contains(got, "may succeed") || !strings.Contains(got, "not sent again, because it may have taken effect") {
+			t.Errorf("%v: %q, want that the request is not sent again", failure, got)
+		}
+	}
+}
+
 // TestOriginFails: a fetch that failed is an error of the tool, with its outcome.
 func TestOriginFails(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"fetchd/client"
 	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/jsontext"
@@ -96,7 +97,7 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 	if target := show.RedirectTarget(o); target != "" {
 		text += fmt.Sprintf("\nThe redirect leads to %.200q.", target)
 	}
-	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttempts()) + later(e)
+	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttempts()) + later(e, e.GetStopReason())
 	if sentence := rules.Sentence(e.GetRule()); sentence != "" {
 		text += fmt.Sprintf("\nRule %s: %s", e.GetRule(), sentence)
 	}
@@ -109,7 +110,10 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 }
 
 // later says whether a later fetch may succeed.
-func later(e *pb.FetchError) string {
+func later(e *pb.FetchError, verdict pb.RetryVerdict) string {
+	if verdict == pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT {
+		return "The request is " + client.ErrNotIdempotent.Error() + "."
+	}
 	if !e.GetRetryable() {
 		return "A later fetch of the same URL is not expected to succeed."
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
@@ -92,13 +93,16 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 	}
 	x.row("outcome", "%s, if the fetch ended here", Label(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
-		x.row("retryable", "%s", laterFetch(e.GetRetryable()))
+		x.row("retryable", "%s", laterFetch(e.GetRetryable(), d.GetVerdict()))
 	}
 }
 
-func laterFetch(mayHelp bool) string {
-	if mayHelp {
+func laterFetch(mayHelp bool, verdict pb.RetryVerdict) string {
+	switch {
+	case mayHelp:
 		return "yes: a later fetch of the same request may succeed"
+	case verdict == pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT:
+		return "no: the request is " + client.ErrNotIdempotent.Error()
 	}
 	return "no: a later fetch of the same request is not expected to succeed, or could repeat an effect"
 }

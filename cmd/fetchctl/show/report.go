@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
@@ -308,7 +309,7 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 		code += fmt.Sprintf(" (of attempt %d)", o.GetResponseAttempt())
 	}
 	r.Line(r.Paint.Paint(cli.Red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
-		Label(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
+		whatNext(e), made, spent)
 	r.Line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
 	r.detail(e)
 	if hops := o.GetHops(); len(hops) > 0 && e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE {
@@ -349,11 +350,19 @@ func nameOf(name string) string {
 	return cli.Escape(name)
 }
 
-func retryable(yes bool) string {
-	if yes {
-		return "retryable"
+func whatNext(e *pb.FetchError) string {
+	switch {
+	case isError(e, client.ErrNotIdempotent):
+		return client.ErrNotIdempotent.Error()
+	case e.GetRetryable():
+		return Label(e.GetFailureType()) + ", retryable"
 	}
-	return "not retryable"
+	return Label(e.GetFailureType()) + ", not retryable"
+}
+
+// isError reports whether a failure matches an error of package client.
+func isError(e *pb.FetchError, target error) bool {
+	return (&client.Error{Outcome: &pb.FetchOutcome{Error: e}}).Is(target)
 }
 
 // stop returns why no further attempt was made.
@@ -405,24 +414,21 @@ func policyText(p *pb.RetryPolicy) string {
 	return text + fmt.Sprintf(", Retry-After to %s", p.GetMaxRetryAfter().AsDuration().Round(time.Millisecond))
 }
 
-// ExitCode returns the exit code of a fetch that ended. For a failure type that this
-// program does not know, it depends on whether the failure is retryable.
+// ExitCode returns the exit code of a fetch that ended. Only a failure that is retryable has one
+// that says that another try may succeed.
 func ExitCode(out *pb.FetchOutcome) int {
 	switch out.GetKind() {
 	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS, pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED, pb.OutcomeKind_OUTCOME_KIND_REDIRECT:
 		return cli.ExitOK
 	}
-	switch out.GetError().GetFailureType() {
-	case pb.FailureType_FAILURE_TYPE_TRANSIENT:
-		return cli.ExitTransient
-	case pb.FailureType_FAILURE_TYPE_PERMANENT:
-		return cli.ExitPermanent
-	case pb.FailureType_FAILURE_TYPE_RATE_LIMITED:
+	switch e := out.GetError(); {
+	case isError(e, client.ErrNotIdempotent):
+		return cli.ExitNotIdempotent
+	case isError(e, client.ErrRateLimited):
 		return cli.ExitRateLimited
-	case pb.FailureType_FAILURE_TYPE_NEEDS_AUTH:
+	case isError(e, client.ErrNeedsAuth):
 		return cli.ExitNeedsAuth
-	}
-	if out.GetError().GetRetryable() {
+	case e.GetRetryable():
 		return cli.ExitTransient
 	}
 	return cli.ExitPermanent

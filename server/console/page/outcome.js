@@ -19,8 +19,16 @@ export function headline(fetch) {
   const o = fetch.outcome;
   const [state, word] = kinds[o.kind] || ['warn', short(o.kind)];
   const what = o.error ? short(o.error.error_class) : `${o.response?.status_code ?? ''}`;
+  const next = notSentAgain(o.error) ? `; ${notAgain}` : '';
   const attempts = `${o.attempts || 0} ${o.attempts === 1 ? 'attempt' : 'attempts'}`;
-  return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}` };
+  return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}${next}` };
+}
+
+const notAgain = 'not sent again, because it may have taken effect';
+
+// notSentAgain reports whether a failure may pass, and repeating the request could repeat its effect.
+function notSentAgain(e) {
+  return e && !e.retryable && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && e.stop_reason !== 'RETRY_VERDICT_NOT_RETRYABLE';
 }
 
 // draw fills the outcome section. announce receives what its buttons did.
@@ -56,7 +64,7 @@ function facts(fetch) {
     add('Class', short(e.error_class));
     if (e.rule && e.rule !== o.rule) add('Rule of the class', withMeaning(e.rule));
     add('Failure type', short(e.failure_type));
-    add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : 'no');
+    add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : notSentAgain(e) ? `no: ${notAgain}` : 'no');
     add('Stopped because', short(e.stop_reason));
     add('Phase', short(e.phase));
     add('Reason', visible(e.reason || ''));

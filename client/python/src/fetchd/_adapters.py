@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
 
 from ._client import Options
-from .errors import FetchError, InvalidRequestError
+from .errors import FetchError, InvalidRequestError, NotIdempotentError
 from .policies import BodyPolicy, Policies, TimeoutPolicy
 
 MAX_BODY = 1 << 20  # of a request
@@ -41,6 +41,8 @@ _CATEGORIES: Dict[str, str] = {
 
 def category(error: Exception) -> str:
     """Returns the kind of a failure without a response, or "other"."""
+    if isinstance(error, NotIdempotentError):
+        return "not_idempotent"
     if isinstance(error, FetchError):
         return _CATEGORIES.get(error.error_class, "other")
     if isinstance(error, InvalidRequestError):

@@ -18,7 +18,7 @@ class FetchdError(Exception):
 
 
 class FetchError(FetchdError):
-    """A fetch that failed at its origin. There is a subclass for each failure type."""
+    """A fetch that failed at its origin. There is a subclass for each failure_type."""
 
     def __init__(self, outcome: contract.FetchOutcome):
         super().__init__(outcome)
@@ -32,8 +32,9 @@ class FetchError(FetchdError):
 
     @property
     def failure_type(self) -> str:
-        """"transient", "permanent", "rate_limited" or "needs_auth"."""
-        return contract.enum_name(self.outcome.error, "failure_type")
+        """What to do: "transient", "rate_limited", "needs_auth", "permanent" or "not_idempotent".
+        A transient or rate limited failure that is not retryable is one of the last two."""
+        return _failure_type(self.outcome.error)
 
     @property
     def stop_reason(self) -> str:
@@ -92,15 +93,20 @@ class TransientError(FetchError):
 
 
 class PermanentError(FetchError):
-    """A later fetch will fail too."""
+    """A later fetch is not expected to succeed."""
 
 
 class RateLimitedError(FetchError):
-    """The origin limits the rate; see retry_after."""
+    """The origin limits the rate. A later fetch may succeed; see retry_after."""
 
 
 class NeedsAuthError(FetchError):
     """The origin requires credentials, or other ones."""
+
+
+class NotIdempotentError(FetchError):
+    """A POST or PATCH was not sent again, because it may have taken effect. Find out whether it
+    did before you send it once more."""
 
 
 _FAILURES: Dict[str, Type[FetchError]] = {
@@ -108,12 +114,20 @@ _FAILURES: Dict[str, Type[FetchError]] = {
     "permanent": PermanentError,
     "rate_limited": RateLimitedError,
     "needs_auth": NeedsAuthError,
+    "not_idempotent": NotIdempotentError,
 }
+
+
+def _failure_type(error: contract.FetchError) -> str:
+    kind = contract.enum_name(error, "failure_type")
+    if error.retryable or kind not in ("transient", "rate_limited"):
+        return kind
+    return "permanent" if contract.enum_name(error, "stop_reason") == "not_retryable" else "not_idempotent"
 
 
 def failure(outcome: contract.FetchOutcome) -> FetchError:
     """Returns the exception for an outcome that has an error."""
-    return _FAILURES.get(contract.enum_name(outcome.error, "failure_type"), FetchError)(outcome)
+    return _FAILURES.get(_failure_type(outcome.error), FetchError)(outcome)
 
 
 class BodyRestarted(FetchdError):

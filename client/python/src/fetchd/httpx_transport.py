@@ -33,6 +33,7 @@ _EXCEPTIONS: Dict[str, Type[httpx.RequestError]] = {
     "redirects": httpx.TooManyRedirects,
     "decode": httpx.DecodingError,
     "invalid": httpx.LocalProtocolError,
+    "not_idempotent": httpx.RequestError,
     "service": httpx.NetworkError,
 }
 

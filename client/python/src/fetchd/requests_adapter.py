@@ -44,6 +44,7 @@ _EXCEPTIONS: Dict[str, Type[requests.RequestException]] = {
     "write_timeout": _errors.ReadTimeout,
     "redirects": _errors.TooManyRedirects,
     "decode": _errors.ContentDecodingError,
+    "not_idempotent": requests.RequestException,
     "service": _errors.ConnectionError,
 }
 
