@@ -267,7 +267,7 @@ func TestWhatNext(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{FailureType: tt.failure, StopReason: tt.stop, Retryable: tt.retryable}}}
 			for _, other := range []error{client.ErrTransient, client.ErrPermanent, client.ErrRateLimited, client.ErrNeedsAuth, client.ErrNotIdempotent} {
-				if got := errors.Is(err, other); got != (other == tt.want) {
+				if got := errors.Is(err, other); got != errors.Is(tt.want, other) {
 					t.Errorf("errors.Is(%v) = %v, want only %v", other, got, tt.want)
 				}
 			}

@@ -113,6 +113,14 @@ func TestFailures(t *testing.T) {
 			p.wantIn(".facts", row.facts)
 		})
 	}
+	t.Run("a POST is not sent again", func(t *testing.T) {
+		p := p.in(t)
+		p.set("method", "POST")
+		defer p.set("method", "GET")
+		p.run(p.origin.URL("http", "/s/g/503"))
+		p.wantIn(".headline", "s; not sent again, because it may have taken effect")
+		p.wantIn(".facts", "no: not sent again, because it may have taken effect")
+	})
 	t.Run("a head that does not come", func(t *testing.T) {
 		p := p.in(t)
 		p.set("header-time", "300ms")

@@ -112,7 +112,7 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 // later says whether a later fetch may succeed.
 func later(e *pb.FetchError, verdict pb.RetryVerdict) string {
 	if verdict == pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT {
-		return "The request is " + client.ErrNotIdempotent.Error() + "."
+		return fmt.Sprintf("The request is %v.", client.ErrNotIdempotent)
 	}
 	if !e.GetRetryable() {
 		return "A later fetch of the same URL is not expected to succeed."

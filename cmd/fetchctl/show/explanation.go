@@ -102,7 +102,7 @@ func laterFetch(mayHelp bool, verdict pb.RetryVerdict) string {
 	case mayHelp:
 		return "yes: a later fetch of the same request may succeed"
 	case verdict == pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT:
-		return "no: the request is " + client.ErrNotIdempotent.Error()
+		return fmt.Sprint("no: the request is ", client.ErrNotIdempotent)
 	}
 	return "no: a later fetch of the same request is not expected to succeed, or could repeat an effect"
 }

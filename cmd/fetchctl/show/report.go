@@ -353,7 +353,7 @@ func nameOf(name string) string {
 func whatNext(e *pb.FetchError) string {
 	switch {
 	case isError(e, client.ErrNotIdempotent):
-		return client.ErrNotIdempotent.Error()
+		return fmt.Sprint(client.ErrNotIdempotent)
 	case e.GetRetryable():
 		return Label(e.GetFailureType()) + ", retryable"
 	}
