@@ -77,7 +77,7 @@ func Name(ctx context.Context) string {
 }
 
 // Cancellable returns a context that ends when the caller is revoked. It must be called
-// before enter.
+// before [Callers.Enter].
 func Cancellable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if c := callerContextOf(ctx); c != nil {
@@ -121,7 +121,7 @@ func (a *Callers) Identify(ctx context.Context, shown Credentials) (context.Cont
 		door.FromContext(ctx).Authenticated()
 		return ctx, nil
 	}
-	round := a.rounds.Load() // before asking: enter notices a later change
+	round := a.rounds.Load() // before asking: Enter notices a later change
 	name, err := a.Ask(shown)
 	if err != nil {
 		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
@@ -139,7 +139,7 @@ func (a *Callers) ByCertificate(state *tls.ConnectionState) bool {
 	return err == nil
 }
 
-// Enter records that a call is in flight, until leave. It must be called after the request
+// Enter records that a call is in flight, until [Callers.Leave]. It must be called after the request
 // has arrived: gRPC answers CANCELLED if a stream's context ends before that.
 func (a *Callers) Enter(ctx context.Context) error {
 	c := callerContextOf(ctx)
@@ -176,7 +176,7 @@ func (a *Callers) Leave(ctx context.Context, err *error) {
 	}
 }
 
-// EnterStream is enter for a call that receives messages during its whole life. revoke is
+// EnterStream is [Callers.Enter] for a call that receives messages during its whole life. revoke is
 // called instead of cancelling the context.
 func (a *Callers) EnterStream(ctx context.Context, revoke func()) error {
 	if c := callerContextOf(ctx); c != nil {

@@ -384,7 +384,7 @@ type Ticket struct {
 	caller   string
 	Memory   *budget.Lease
 	released func() // called once at the end; may be nil
-	done     bool   // guarded by the lock of admission
+	done     bool   // guarded by Slots.mu
 }
 
 // NewTicket returns the ticket of a task, which has memory but no slot yet. released is called when it

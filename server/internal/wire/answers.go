@@ -213,8 +213,8 @@ func (o *Outgoing) payEvent(t *admission.Ticket, resp *pb.FetchResponse, copies 
 
 // BecomeAnswer changes the charge of a fetch to that of its answer and the copies of it, and returns
 // the size of the answer. If there is no memory, it calls shorten and tries again. The charge stays
-// at least fetchBytes, because the slot is kept as well: a caller that does not read must run out of
-// memory before it has all slots.
+// at least [admission.FetchBytes], because the slot is kept as well: a caller that does not read must
+// run out of memory before it has all slots.
 func BecomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
 	for shortened := false; ; shortened = true {
 		size = SizeOf(answer)

@@ -196,7 +196,7 @@ type answer struct {
 	since time.Time
 
 	conn       *Conn   // nil: unknown
-	prev, next *answer // under the lock of conn
+	prev, next *answer // guarded by Conn.mu
 	listed     bool
 	once       sync.Once
 }
@@ -241,7 +241,7 @@ const (
 	// CallBytes is the memory that gRPC keeps for a call, in flight or not yet written.
 	CallBytes = 8 << 10
 	// metadataField is the memory of a field of a call's metadata without its text.
-	// usualMetadata bytes of the metadata are part of callBytes.
+	// usualMetadata bytes of the metadata are part of CallBytes.
 	metadataField, usualMetadata = 144, 2 << 10
 	// blockedAfter is how long a write may take before the connection counts as blocked.
 	blockedAfter = 20 * time.Millisecond

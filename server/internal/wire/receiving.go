@@ -61,7 +61,7 @@ type Call struct {
 	early   *budget.Lease   // until it has a slot; set before reading; nil: the request is short
 	due     time.Time       // when the request must have arrived
 
-	// Guarded by receiving.mu.
+	// Guarded by Receiving.mu.
 	arrived bool  // or ended
 	slot    *slot // nil: none
 
@@ -69,7 +69,7 @@ type Call struct {
 	started  *budget.Lease     // since its handler started; nil: it was charged before
 	head     [5]byte           // of the message that is read
 	Ticket   *admission.Ticket // of FetchUnary, between the handler and the answer
-	Reserved *budget.Lease     // of a long stream: reservedBytes, and the rest of its last message
+	Reserved *budget.Lease     // of a long stream: ReservedBytes, and the rest of its last message
 }
 
 // transportStream is gRPC's stream below its messages. If a message is too long,
@@ -102,7 +102,7 @@ func CallOf(ctx context.Context) *Call {
 }
 
 // Receiving holds the requests that take long to arrive. gRPC buffers each without
-// reporting it. So each gets a slot of reservedBytes from the budget. If there is none,
+// reporting it. So each gets a slot of ReservedBytes from the budget. If there is none,
 // the oldest request of the caller with the most of them ends.
 type Receiving struct {
 	budget  *budget.Budget
@@ -143,7 +143,7 @@ func (c *Call) Start(ctx context.Context, memory *budget.Budget) bool {
 	return ConnOf(ctx).Charge(md, c.started)
 }
 
-// End releases the charge of start.
+// End releases the charge of [Call.Start]. c may be nil.
 func (c *Call) End(ctx context.Context) {
 	if c != nil {
 		ConnOf(ctx).CallOver(c.started)
