@@ -113,7 +113,7 @@ async function viaUndici({ target, open, length }) {
   await dispatcher.close();
 }
 
-const repository = () => process.env.FETCHD_ROOT ?? fileURLToPath(new URL("../../..", import.meta.url));
+const repository = () => process.env.FETCHD_ROOT ?? fileURLToPath(new URL("../../../..", import.meta.url));
 
 async function connect(address) {
   const { default: grpc } = await import("@grpc/grpc-js");

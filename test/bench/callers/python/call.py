@@ -23,7 +23,7 @@ import time
 
 import measure
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 TRIES = 3  # as many as fetchd makes by default
 BACKOFF = 0.1  # seconds before the first retry, doubled for each more
 
