@@ -199,7 +199,8 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 
 var method = regexp.MustCompile(`(?m)^  rpc (\w+)\(`)
 
-var storeCall = regexp.MustCompile(`\.storeCall\("(\w+)"`)
+// storeCall finds where a call of the store is timed.
+var storeCall = regexp.MustCompile(`\.(?:storeCall\(|called\(ctx, )"(\w+)"`)
 
 // frontierVocabulary returns the metrics that the frontier of this tree registers.
 func frontierVocabulary(t *testing.T) vocabulary {
@@ -263,6 +264,7 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 		{"a label that the frontier's metric has not", frontier, `frontier_urls{state="due"}`, "label state"},
 		{"a status that is none", frontier, `frontier_urls{status="waiting"}`, `never "waiting"`},
 		{"a state that is none", frontier, `frontier_hosts{state="pending"}`, `never "pending"`},
+		{"another good one of the frontier", frontier, `rate(frontier_store_duration_seconds_count{call=~"claim|extend|reap|record|recrawl|seen|sweep"}[5m])`, ""},
 		{"a call that is not timed", frontier, `frontier_store_duration_seconds_count{call="put"}`, `never "put"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
