@@ -105,7 +105,7 @@ func (r *Recrawl) bounds(base time.Duration) (low, high time.Duration) {
 
 // shortest returns the shortest time between two fetches of any URL.
 func (r *Recrawl) shortest() time.Duration {
-	shortest, _ := r.bounds(cmp.Or(r.Every, 20*time.Second))
+	shortest, _ := r.bounds(cmp.Or(r.Every, 4*recrawlEvery))
 	for _, rule := range r.Rules {
 		if rule.Every > 0 {
 			low, _ := r.bounds(rule.Every)
