@@ -359,9 +359,10 @@ class ClientTest(Case):
         self.assertEqual(result.error.error_class, "deadline")
 
     def test_many_left(self):
-        """Leaving the loop cancels the other fetches."""
-        results = self.client.fetch_many([self.url("a", "200"), self.url("b", "silent")])
-        self.assertEqual(next(iter(results)).request, self.url("a", "200"))
+        """Leaving the loop cancels the other fetches. The first one waits until the other is sent."""
+        slow = self.url("a", "200:delay=1s")
+        results = self.client.fetch_many([slow, self.url("b", "silent")])
+        self.assertEqual(next(iter(results)).request, slow)
         results.close()
         self.wait_for_cancel("b")
 
