@@ -24,7 +24,7 @@ func TestCancelledSockets(t *testing.T) {
 	for _, row := range []struct {
 		name, listener, path string
 		phase                classify.Phase // zero: any
-		open                 int            // connections afterwards
+		open                 int            // connections afterwards, at most
 	}{
 		{"resolve", "", "http://silent.test/", classify.PhaseResolve, 0},
 		{"TLS", "", "https://SILENT/", classify.PhaseTLS, 0},
@@ -85,7 +85,7 @@ func TestCancelledSockets(t *testing.T) {
 			if f := out.Failure; f == nil || f.Class != classify.Cancelled || row.phase != 0 && f.Phase != row.phase {
 				t.Errorf("%s, %+v, want CANCELLED in phase %s", out.Kind, f, row.phase)
 			}
-			_ = wait.Until(t.Context(), time.Millisecond, func() bool { return client.Connections().Open == row.open })
+			_ = wait.Until(t.Context(), time.Millisecond, func() bool { return client.Connections().Open <= row.open })
 			if seen.Done != nil {
 				<-seen.Done
 				if all := w.origin.AllRequests(); len(all) != 1 || all[0].End != origin.EndClientGone {
