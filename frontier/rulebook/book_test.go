@@ -261,7 +261,7 @@ func TestPrepare(t *testing.T) {
 		select {
 		case <-b.Ready:
 		default:
-			t.Error("nobody was woken when files were ready")
+			t.Error("no claim was woken when files were ready")
 		}
 		for origin, p := range waits {
 			if !p.Ended() {

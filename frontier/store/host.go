@@ -152,7 +152,7 @@ const (
 )
 
 // Reserve asks for a host for one request that no claim covers, such as that of a redirect.
-// The request ends within d, which must be more than zero. If it is granted, nobody else
+// The request ends within d, which must be more than zero. If it is granted, no other worker
 // claims or reserves the host until Settle, or until d has passed. If not, the host is paused
 // or closed, has its maximum of fetches, or is reserved, and the result says when to ask
 // again. An unknown host is added. Only next_at keeps the host closed, so it opens by then even if the

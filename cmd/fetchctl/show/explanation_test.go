@@ -43,7 +43,7 @@ func TestExplanation(t *testing.T) {
 		}
 		for _, m := range rule.FindAllStringSubmatch(text, -1) {
 			if m[2] == "" || m[2] != rules.Sentence(m[1]) {
-				t.Errorf("%s: rule %s is told as %q", v.Name, m[1], m[2])
+				t.Errorf("%s: rule %s has the sentence %q", v.Name, m[1], m[2])
 			}
 		}
 	}
