@@ -52,11 +52,11 @@ type FailureType uint8
 
 // The failure types. The zero value means no failure.
 const (
-	NoFailure FailureType = iota
-	Transient             // May go away by itself.
-	Permanent             // Will not go away by itself.
-	RateLimit             // The origin limits the rate.
-	NeedsAuth             // The origin requires credentials, or different ones.
+	NoFailureType FailureType = iota
+	Transient                 // May go away by itself.
+	Permanent                 // Will not go away by itself.
+	RateLimit                 // The origin limits the rate.
+	NeedsAuth                 // The origin requires credentials, or different ones.
 )
 
 // row is the row of one class in the table of spec §3.
@@ -70,7 +70,7 @@ type row struct {
 // classes is the table of spec §3, with one row per class. [Policy.retries] handles
 // the rules that also depend on the policy: H5, H10, N5 and the excluded statuses.
 var classes = [...]row{
-	NoClass:               {"", "", NoFailure, false},
+	NoClass:               {"", "", NoFailureType, false},
 	DNSNotFound:           {"dns_not_found", "N1", Transient, true},
 	DNSFailure:            {"dns_failure", "N1", Transient, true},
 	ConnectRefused:        {"connect_refused", "N2", Transient, true},
@@ -131,7 +131,7 @@ func Classes() []Class {
 	return all
 }
 
-// String returns the name in lower_snake_case, and "" for [NoFailure].
+// String returns the name in lower_snake_case, and "" for [NoFailureType].
 func (f FailureType) String() string {
 	switch f {
 	case Transient:

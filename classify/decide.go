@@ -33,13 +33,13 @@ func Decide(p *Policy, o *Observation) Decision {
 	}
 	switch {
 	case o.Status >= 200 && o.Status <= 299:
-		return Decision{Kind: Success, Verdict: Done, Rule: "H0"}
+		return Decision{Kind: Success, Verdict: NoFailure, Rule: "H0"}
 	case o.Status == 304:
-		return Decision{Kind: NotModified, Verdict: Done, Rule: "H7"}
+		return Decision{Kind: NotModified, Verdict: NoFailure, Rule: "H7"}
 	case o.followed(p):
 		return Decision{Follow: true}
 	}
-	return Decision{Kind: Redirect, Verdict: Done, Rule: "H9"}
+	return Decision{Kind: Redirect, Verdict: NoFailure, Rule: "H9"}
 }
 
 // class returns what went wrong, and the rule that says so.
@@ -194,7 +194,7 @@ func (d *Decision) verdict(p *Policy, o *Observation, retried, refresh bool) (Ve
 	case d.Class == AuthRequired && (o.Auth == RefreshFailed || o.Auth == RefusedAgain):
 		return AuthFailed, "A2"
 	case !retried:
-		return NotRetryable, d.ClassRule
+		return NotRetried, d.ClassRule
 	case !refresh && !p.Repeatable(o.Method) && !o.hopIsGET():
 		return NotIdempotent, "I2"
 	case o.BodyCommitted:
@@ -227,7 +227,7 @@ func (d *Decision) retryable() bool {
 		return true
 	case Stopped:
 		return d.Class != Cancelled
-	case NotRetryable:
+	case NotRetried:
 		return d.Class == RequestTimeout // H5
 	}
 	return false

@@ -18,7 +18,7 @@ func TestNothingObserved(t *testing.T) {
 	p := classify.Standard.Policy()
 	want := classify.Decision{
 		Kind: classify.Failed, Class: classify.Internal, FailureType: classify.Transient, ClassRule: "P6",
-		Verdict: classify.NotRetryable, Rule: "P6",
+		Verdict: classify.NotRetried, Rule: "P6",
 	}
 	if diff := cmp.Diff(want, classify.Decide(&p, &classify.Observation{})); diff != "" {
 		t.Errorf("Decide of nothing (-want +got):\n%s", diff)
@@ -134,9 +134,9 @@ func ofEnd(d *classify.Decision) []invariant {
 		{"followed: nothing else is set", implies(d.Follow, *d == classify.Decision{Follow: true})},
 		{"an end has a kind, a verdict and a rule",
 			implies(!d.Follow, d.Kind != classify.NoKind && d.Verdict != classify.NoVerdict && d.Rule != "")},
-		{"done means no failure", (d.Verdict == classify.Done) == (d.Kind != classify.Failed && !d.Follow)},
+		{"no_failure means no failure", (d.Verdict == classify.NoFailure) == (d.Kind != classify.Failed && !d.Follow)},
 		{"failed means a class", (d.Kind == classify.Failed) == failed},
-		{"a class has a rule and a type", failed == (d.ClassRule != "" && d.FailureType != classify.NoFailure)},
+		{"a class has a rule and a type", failed == (d.ClassRule != "" && d.FailureType != classify.NoFailureType)},
 		{"retryable means a failure", implies(d.Retryable, failed)},
 	}
 }

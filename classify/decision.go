@@ -21,15 +21,15 @@ func (k Kind) String() string {
 }
 
 // Verdict is whether another attempt follows and, if not, why. Its numbers are
-// those of fetchd.v1.RetryVerdict.
+// those of fetchd.v1.StopReason, which has no value for [Retry].
 type Verdict uint8
 
-// The verdicts. All except Done and Retry are stop reasons.
+// The verdicts. All except Retry are stop reasons.
 const (
 	NoVerdict         Verdict = iota
-	Done                      // The attempt needs no retry.
+	NoFailure                 // The attempt needs no retry.
 	Retry                     // Another attempt follows after the delay.
-	NotRetryable              // Failures of this class are not retried.
+	NotRetried                // Failures of this class are not retried.
 	AttemptsExhausted         // I4: max_attempts is reached.
 	NoTime                    // W4: the wait would exceed the deadline.
 	RetryAfterTooLong         // W3: Retry-After is longer than max_retry_after.
@@ -42,7 +42,7 @@ const (
 
 // String returns the name in lower_snake_case, and "" for [NoVerdict].
 func (v Verdict) String() string {
-	return name([]string{"", "done", "retry", "not_retryable", "attempts_exhausted", "no_time",
+	return name([]string{"", "no_failure", "retry", "not_retried", "attempts_exhausted", "no_time",
 		"retry_after_too_long", "not_idempotent", "body_committed", "auth_failed", "stopped",
 		"deadline"}, int(v))
 }

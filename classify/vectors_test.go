@@ -84,20 +84,20 @@ func observation(t *testing.T, raw json.RawMessage) (*classify.Policy, *classify
 	policy := policyOf(in)
 	seen := &classify.Observation{
 		Method: in.GetMethod(), HopMethod: in.GetHopMethod(), Attempt: int(in.GetAttempt()),
-		Redirects:   int(in.GetRedirects()),
+		Redirects:   int(in.GetRedirectCount()),
 		Conditional: in.GetConditional(), BodyCommitted: in.GetBodyCommitted(),
 		Auth: classify.AuthResult(in.GetAuthResult()), Observed: time.Now(), TimeLeft: classify.Unbounded,
 	}
 	if seen.HopMethod == "" {
 		seen.HopMethod = or(seen.Method, "GET")
 	}
-	if in.GetObservedTime() != nil {
-		seen.Observed = in.GetObservedTime().AsTime()
+	if in.GetObserveTime() != nil {
+		seen.Observed = in.GetObserveTime().AsTime()
 	}
-	if in.GetTimeLeft() != nil {
-		seen.TimeLeft = in.GetTimeLeft().AsDuration()
+	if in.GetRemainingDuration() != nil {
+		seen.TimeLeft = in.GetRemainingDuration().AsDuration()
 	}
-	for _, c := range in.GetFaults() {
+	for _, c := range in.GetErrorClasses() {
 		seen.Faults = seen.Faults.With(classify.Class(c))
 	}
 	if r := in.GetResponse(); r != nil {
@@ -170,17 +170,22 @@ func expected(t *testing.T, raw json.RawMessage) verdictOf {
 	if err := protojson.Unmarshal(raw, m); err != nil {
 		t.Fatalf("response: %v", err)
 	}
-	return verdictOf{
+	d, retry := m.GetRetryDecision(), m.GetRetryDecision().GetRetry()
+	v := verdictOf{
 		Kind:  lower(m.GetKind().String(), "OUTCOME_KIND_"),
 		Class: lower(m.GetError().GetErrorClass().String(), "ERROR_CLASS_"), Failure: lower(m.GetError().GetFailureType().String(), "FAILURE_TYPE_"),
-		ClassRule: m.GetError().GetRule(), Retryable: m.GetError().GetRetryable(),
+		ClassRule: m.GetError().GetClassRule(), Retryable: m.GetError().GetRetryable(),
 		RetryAfter: written(m.GetError().GetRetryAfter()),
-		Verdict:    lower(m.GetDecision().GetVerdict().String(), "RETRY_VERDICT_"), Rule: m.GetDecision().GetRule(),
-		Delay:  written(m.GetDecision().GetDelay()),
-		Source: lower(m.GetDecision().GetDelaySource().String(), "DELAY_SOURCE_"),
-		Next:   m.GetDecision().GetNextAttempt(), Start: m.GetDecision().GetStart().String(),
+		Verdict:    lower(d.GetStopReason().String(), "STOP_REASON_"), Rule: d.GetRule(),
+		Delay:  written(retry.GetDelay()),
+		Source: lower(retry.GetDelaySource().String(), "DELAY_SOURCE_"),
+		Next:   retry.GetAttempt(), Start: retry.GetStart().String(),
 		Followed: m.GetRedirect() != nil,
 	}
+	if retry != nil {
+		v.Verdict = "retry"
+	}
+	return v
 }
 
 func told(d classify.Decision) verdictOf {

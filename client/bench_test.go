@@ -22,7 +22,7 @@ func answerAll(s manyServer) error {
 		}
 		out := new(pb.FetchManyResponse)
 		for _, task := range in.GetTasks() {
-			out.Responses = append(out.Responses, &pb.TaskResponse{Tag: task.GetTag(), Response: success()})
+			out.Events = append(out.Events, &pb.TaskEvent{Tag: task.GetTag(), Event: success()})
 		}
 		if err := s.Send(out); err != nil {
 			return err

@@ -31,7 +31,7 @@ type Option func(*body)
 // OnEvent calls f for each event as it arrives, except body chunks and heartbeats; the outcome
 // is included. The event_level of the request says which events the service sends. f runs within Do until that returns, and then within reads of the body. It must
 // not read the body itself.
-func OnEvent(f func(*pb.FetchResponse)) Option {
+func OnEvent(f func(*pb.FetchEvent)) Option {
 	return func(b *body) { b.event = f }
 }
 
@@ -55,7 +55,7 @@ func (c *Client) Do(ctx context.Context, request *pb.FetchRequest, options ...Op
 	if err != nil {
 		return nil, err
 	}
-	b := &body{reader: r, event: func(*pb.FetchResponse) {}}
+	b := &body{reader: r, event: func(*pb.FetchEvent) {}}
 	for _, o := range options {
 		o(b)
 	}

@@ -44,10 +44,10 @@ func TestDo(t *testing.T) {
 		{name: "after redirects", path: "/r/hops/302/2/200:size=10", status: 200, attempts: 1, body: body(10), finalAt: "/s/hops/200:size=10", kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "no body", path: "/s/nobody/204", status: 204, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "HEAD", path: "/s/head/200:size=10", change: func(in *pb.FetchRequest) { in.Method = "HEAD" }, status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
-		{name: "inline", path: "/s/inline/503/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_INLINE), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
-		{name: "AUTO, a small body", path: "/s/small/503/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_AUTO), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
-		{name: "AUTO, a large body", path: "/s/auto/200:size=3000000", change: delivery(pb.BodyDelivery_BODY_DELIVERY_AUTO), status: 200, attempts: 1, body: body(3_000_000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
-		{name: "a digest alone", path: "/s/digest/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_DIGEST), status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "inline", path: "/s/inline/503/200:size=10", change: policy(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "AUTO, a small body", path: "/s/small/503/200:size=10", change: policy(auto(nil)), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "AUTO, a large body", path: "/s/auto/200:size=3000000", change: policy(auto(nil)), status: 200, attempts: 1, body: body(3_000_000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "a digest alone", path: "/s/digest/200:size=10", change: policy(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Digest{}}), status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "not modified", path: "/s/cond/200:etag=%22a%22,cond", change: func(in *pb.FetchRequest) {
 			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}}
 		}, status: 304, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED},
@@ -76,7 +76,7 @@ func TestDo(t *testing.T) {
 				t.Fatalf("Do(%s) = %v, want no error", tt.path, err)
 			}
 			defer resp.Body.Close()
-			early, attempts := resp.FinalURL, resp.Attempts
+			early, attempts := resp.FinalURL, resp.AttemptCount
 			got, err := io.ReadAll(resp.Body)
 			if err != nil || string(got) != tt.body {
 				t.Errorf("body of %s: %d bytes, %v; want %d bytes", tt.path, len(got), err, len(tt.body))
@@ -88,14 +88,14 @@ func TestDo(t *testing.T) {
 			if resp.FinalURL != want || early != want {
 				t.Errorf("final URL of %s: %s, then %s; want %s", tt.path, early, resp.FinalURL, want)
 			}
-			if resp.StatusCode != tt.status || resp.Attempts != tt.attempts || resp.Outcome().GetKind() != tt.kind {
-				t.Errorf("%s: status %d, %d attempts, %v; want %d, %d, %v", tt.path, resp.StatusCode, resp.Attempts, resp.Outcome().GetKind(), tt.status, tt.attempts, tt.kind)
+			if resp.StatusCode != tt.status || resp.AttemptCount != tt.attempts || resp.Outcome().GetKind() != tt.kind {
+				t.Errorf("%s: status %d, %d attempts, %v; want %d, %d, %v", tt.path, resp.StatusCode, resp.AttemptCount, resp.Outcome().GetKind(), tt.status, tt.attempts, tt.kind)
 			}
 			if got := resp.Outcome().GetResponse().GetStatusCode(); int(got) != tt.status {
 				t.Errorf("%s: status %d in the outcome, want %d", tt.path, got, tt.status)
 			}
-			if attempts < 1 || attempts > resp.Attempts {
-				t.Errorf("%s: %d attempts before the body, %d after it; want 1 or more, and no fewer after it", tt.path, attempts, resp.Attempts)
+			if attempts < 1 || attempts > resp.AttemptCount {
+				t.Errorf("%s: %d attempts before the body, %d after it; want 1 or more, and no fewer after it", tt.path, attempts, resp.AttemptCount)
 			}
 			if !proto.Equal(in, before) {
 				t.Errorf("the request is now %v, want %v as before", in, before)
@@ -104,15 +104,22 @@ func TestDo(t *testing.T) {
 	}
 }
 
-func delivery(d pb.BodyDelivery) func(*pb.FetchRequest) {
-	return func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{Delivery: d} }
+func policy(p *pb.BodyPolicy) func(*pb.FetchRequest) {
+	return func(in *pb.FetchRequest) { in.BodyPolicy = p }
+}
+
+// auto is the delivery auto, and streamed the delivery stream.
+func auto(d *pb.StreamDelivery) *pb.BodyPolicy {
+	return &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Auto{Auto: d}}
+}
+
+func streamed(d *pb.StreamDelivery) *pb.BodyPolicy {
+	return &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: d}}
 }
 
 // holdBack turns the hold-back buffer off.
 func holdBack(recovery pb.BodyRecovery) func(*pb.FetchRequest) {
-	return func(in *pb.FetchRequest) {
-		in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(int64(0)), Recovery: recovery}
-	}
+	return policy(auto(&pb.StreamDelivery{MaxHoldBackBytes: new(int64(0)), Recovery: recovery}))
 }
 
 func TestHead(t *testing.T) {
@@ -137,7 +144,7 @@ func TestEvents(t *testing.T) {
 	var got []string
 	in := r.request("/r/events/302/1/503/200:size=10")
 	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
-	resp := r.do(in, client.OnEvent(func(m *pb.FetchResponse) {
+	resp := r.do(in, client.OnEvent(func(m *pb.FetchEvent) {
 		msg := m.ProtoReflect()
 		got = append(got, string(msg.WhichOneof(msg.Descriptor().Oneofs().ByName("event")).Name()))
 	}))
@@ -193,10 +200,10 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%v is a gRPC status, want none", err)
 			}
 			after, asked := failed.RetryAfter()
-			if failed.Class() != tt.class || failed.Rule() != tt.rule || failed.StatusCode() != tt.status || failed.Retryable() != tt.retryable ||
+			if failed.Class() != tt.class || failed.ClassRule() != tt.rule || failed.StatusCode() != tt.status || failed.Retryable() != tt.retryable ||
 				after != tt.after || asked != (tt.after > 0) || tt.reason != "" && failed.Reason() != tt.reason {
 				t.Errorf("%s: class %v, rule %s, reason %q, status %d, retryable %v, after %v; want %+v",
-					tt.path, failed.Class(), failed.Rule(), failed.Reason(), failed.StatusCode(), failed.Retryable(), after, tt)
+					tt.path, failed.Class(), failed.ClassRule(), failed.Reason(), failed.StatusCode(), failed.Retryable(), after, tt)
 			}
 			if !strings.Contains(failed.Error(), "rule "+tt.rule) { //nolint:forbidigo // its text is the thing
 				t.Errorf("text %q does not tell rule %s", failed, tt.rule)
@@ -243,29 +250,29 @@ func TestRequeue(t *testing.T) {
 func TestWhatNext(t *testing.T) {
 	const (
 		transient, limited, auth = pb.FailureType_FAILURE_TYPE_TRANSIENT, pb.FailureType_FAILURE_TYPE_RATE_LIMITED, pb.FailureType_FAILURE_TYPE_NEEDS_AUTH
-		notRetryable, once       = pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT
+		notRetryable, once       = pb.StopReason_STOP_REASON_NOT_RETRIED, pb.StopReason_STOP_REASON_NOT_IDEMPOTENT
 	)
 	for _, tt := range []struct {
 		name      string
 		failure   pb.FailureType
-		stop      pb.RetryVerdict
+		stop      pb.StopReason
 		retryable bool
 		want      error
 	}{
-		{"attempts exhausted", transient, pb.RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED, true, client.ErrTransient},
+		{"attempts exhausted", transient, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrTransient},
 		{"a POST with a 503", transient, once, false, client.ErrNotIdempotent},
 		{"a POST with a 429", limited, once, false, client.ErrNotIdempotent},
-		{"a POST out of time", transient, pb.RetryVerdict_RETRY_VERDICT_DEADLINE, false, client.ErrNotIdempotent},
-		{"a POST in a shutdown", transient, pb.RetryVerdict_RETRY_VERDICT_STOPPED, false, client.ErrNotIdempotent},
-		{"a POST, redirected, with a body that broke", transient, pb.RetryVerdict_RETRY_VERDICT_BODY_COMMITTED, false, client.ErrNotIdempotent},
+		{"a POST out of time", transient, pb.StopReason_STOP_REASON_DEADLINE, false, client.ErrNotIdempotent},
+		{"a POST in a shutdown", transient, pb.StopReason_STOP_REASON_STOPPED, false, client.ErrNotIdempotent},
+		{"a POST, redirected, with a body that broke", transient, pb.StopReason_STOP_REASON_BODY_COMMITTED, false, client.ErrNotIdempotent},
 		{"a 408", transient, notRetryable, true, client.ErrTransient},
 		{"a 503 that the policy excludes", transient, notRetryable, false, client.ErrPermanent},
 		{"a 429 that the policy excludes", limited, notRetryable, false, client.ErrPermanent},
-		{"a 401 on the last attempt", auth, pb.RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED, true, client.ErrNeedsAuth},
+		{"a 401 on the last attempt", auth, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrNeedsAuth},
 		{"a 401", auth, notRetryable, false, client.ErrNeedsAuth},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{FailureType: tt.failure, StopReason: tt.stop, Retryable: tt.retryable}}}
+			err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{FailureType: tt.failure, StopReason: tt.stop.Enum(), Retryable: tt.retryable}}}
 			for _, other := range []error{client.ErrTransient, client.ErrPermanent, client.ErrRateLimited, client.ErrNeedsAuth, client.ErrNotIdempotent} {
 				if got := errors.Is(err, other); got != errors.Is(tt.want, other) {
 					t.Errorf("errors.Is(%v) = %v, want only %v", other, got, tt.want)
@@ -318,30 +325,30 @@ func TestRestart(t *testing.T) {
 func TestOffsets(t *testing.T) {
 	tests := []struct {
 		name     string
-		events   []*pb.FetchResponse
+		events   []*pb.FetchEvent
 		body     string
 		restarts int
 		err      error // nil: none
 	}{
-		{"in order", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(2, "c"), success()}, "abc", 0, nil},
-		{"continued", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(2, 200), chunk(2, "c"), success()}, "abc", 0, nil},
-		{"from a resume point", []*pb.FetchResponse{head(5, 206), chunk(5, "ab"), success()}, "ab", 0, nil},
-		{"a failed attempt before the body", []*pb.FetchResponse{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
-		{"started over", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
-		{"started over in the middle", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
-		{"started over, failed and continued", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), head(2, 206), chunk(2, "c"), success()}, "abc", 0, nil},
-		{"started over without a body", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), success()}, "", 1, nil},
-		{"an event not known", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), {}, chunk(2, "c"), success()}, "abc", 0, nil},
-		{"a gap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(3, "d"), success()}, "ab", 0, client.ErrContract},
-		{"an overlap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(1, "bc"), success()}, "ab", 0, client.ErrContract},
-		{"a gap before a head", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(4, 206), chunk(4, "d"), success()}, "ab", 0, client.ErrContract},
+		{"in order", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(2, "c"), success()}, "abc", 0, nil},
+		{"continued", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(2, 200), chunk(2, "c"), success()}, "abc", 0, nil},
+		{"from a resume point", []*pb.FetchEvent{head(5, 206), chunk(5, "ab"), success()}, "ab", 0, nil},
+		{"a failed attempt before the body", []*pb.FetchEvent{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
+		{"started over", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
+		{"started over in the middle", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
+		{"started over, failed and continued", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(0, 200), head(2, 206), chunk(2, "c"), success()}, "abc", 0, nil},
+		{"started over without a body", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(0, 200), success()}, "", 1, nil},
+		{"an event not known", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), {}, chunk(2, "c"), success()}, "abc", 0, nil},
+		{"a gap", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(3, "d"), success()}, "ab", 0, client.ErrContract},
+		{"an overlap", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(1, "bc"), success()}, "ab", 0, client.ErrContract},
+		{"a gap before a head", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(4, 206), chunk(4, "d"), success()}, "ab", 0, client.ErrContract},
 		{"nothing at all", nil, "", 0, client.ErrContract},
-		{"a body without a head", []*pb.FetchResponse{chunk(0, "ab"), success()}, "", 0, client.ErrContract},
-		{"a body from the middle", []*pb.FetchResponse{head(0, 200), chunk(1, "ab"), success()}, "", 0, client.ErrContract},
-		{"two outcomes and no body", []*pb.FetchResponse{success(), success()}, "", 0, client.ErrContract},
-		{"no outcome", []*pb.FetchResponse{head(0, 200), chunk(0, "ab")}, "ab", 0, client.ErrContract},
-		{"two outcomes", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), success(), success()}, "ab", 0, client.ErrContract},
-		{"a chunk after the outcome", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), success(), chunk(2, "c")}, "ab", 0, client.ErrContract},
+		{"a body without a head", []*pb.FetchEvent{chunk(0, "ab"), success()}, "", 0, client.ErrContract},
+		{"a body from the middle", []*pb.FetchEvent{head(0, 200), chunk(1, "ab"), success()}, "", 0, client.ErrContract},
+		{"two outcomes and no body", []*pb.FetchEvent{success(), success()}, "", 0, client.ErrContract},
+		{"no outcome", []*pb.FetchEvent{head(0, 200), chunk(0, "ab")}, "ab", 0, client.ErrContract},
+		{"two outcomes", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), success(), success()}, "ab", 0, client.ErrContract},
+		{"a chunk after the outcome", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), success(), chunk(2, "c")}, "ab", 0, client.ErrContract},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func (e *Error) Error() string {
 	if code := e.StatusCode(); code != 0 {
 		text += fmt.Sprintf(", status %d", code)
 	}
-	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", f.GetUrl(), text, f.GetRule(), e.Outcome.GetAttempts(), f.GetMessage())
+	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", f.GetUrl(), text, f.GetClassRule(), e.Outcome.GetAttemptCount(), f.GetMessage())
 	if detail := f.GetDetail(); detail != "" {
 		text += "; " + detail
 	}
@@ -59,7 +59,7 @@ func (e *Error) Is(target error) bool {
 		return e.Class() == pb.ErrorClass_ERROR_CLASS_DEADLINE
 	case f.GetRetryable() || failureType != ErrTransient && failureType != ErrRateLimited:
 		return failureType == target
-	case f.GetStopReason() == pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE:
+	case f.GetStopReason() == pb.StopReason_STOP_REASON_NOT_RETRIED:
 		return target == ErrPermanent
 	}
 	return target == ErrNotIdempotent
@@ -93,8 +93,8 @@ func (e *Error) Class() pb.ErrorClass { return e.Outcome.GetError().GetErrorClas
 // empty, and later versions may add values.
 func (e *Error) Reason() string { return e.Outcome.GetError().GetReason() }
 
-// Rule returns the number of the rule that classified the failure, such as "H2".
-func (e *Error) Rule() string { return e.Outcome.GetError().GetRule() }
+// ClassRule returns the number of the rule that classified the failure, such as "H2".
+func (e *Error) ClassRule() string { return e.Outcome.GetError().GetClassRule() }
 
 // StatusCode returns the status of the last response, or 0 if none was read.
 func (e *Error) StatusCode() int { return int(e.Outcome.GetResponse().GetStatusCode()) }

@@ -56,7 +56,7 @@ func Example() {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	fmt.Println(resp.StatusCode, string(body), err)
-	fmt.Println(resp.Attempts, "attempts, ended by rule", resp.Outcome().GetRule())
+	fmt.Println(resp.AttemptCount, "attempts, ended by rule", resp.Outcome().GetDecisionRule())
 	// Output:
 	// 200 hello <nil>
 	// 2 attempts, ended by rule H0
@@ -116,7 +116,7 @@ func ExampleClient_Do_store() {
 
 	resp, err := client.New(s.Conn).Do(context.Background(), &pb.FetchRequest{
 		Url:        s.Origin.URL("http", "/s/page/503/200:body=hello"),
-		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: "local", Key: "2026/page"},
+		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: "local", Key: "2026/page"}}},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -166,7 +166,7 @@ func ExampleClient_Get_file() {
 	}
 	err = save(s.Origin.URL("http", "/s/broken/200:size=3000000,cut=2000000"), filepath.Join(dir, "broken"))
 	failed, _ := errors.AsType[*client.Error](err)
-	fmt.Println("broken: rule", failed.Rule())
+	fmt.Println("broken: rule", failed.ClassRule())
 	// Output:
 	// saved: <nil>
 	// 3000000 bytes
@@ -185,18 +185,18 @@ func ExampleClient_Events() {
 			return
 		}
 		switch e := event.GetEvent().(type) {
-		case *pb.FetchResponse_AttemptFinished:
-			fmt.Println("attempt", e.AttemptFinished.GetAttempt(), e.AttemptFinished.GetRetryDecision().GetVerdict())
-		case *pb.FetchResponse_BodyChunk:
+		case *pb.FetchEvent_AttemptFinished:
+			fmt.Println("attempt", e.AttemptFinished.GetAttempt(), e.AttemptFinished.GetRetryDecision().GetRule())
+		case *pb.FetchEvent_BodyChunk:
 			fmt.Println("body", string(e.BodyChunk.GetData()))
-		case *pb.FetchResponse_Outcome:
+		case *pb.FetchEvent_Outcome:
 			fmt.Println(e.Outcome.GetKind())
 		}
 	}
 	// Output:
-	// attempt 1 RETRY_VERDICT_RETRY
+	// attempt 1 W1
 	// body hello
-	// attempt 2 RETRY_VERDICT_DONE
+	// attempt 2 H0
 	// OUTCOME_KIND_SUCCESS
 }
 
@@ -215,7 +215,7 @@ func ExampleTransport() {
 	for _, path := range []string{"/s/page/503/200:body=hello", "/s/gone/404:body=gone", "/s/down/reset"} {
 		resp, err := web.Get(s.Origin.URL("http", path))
 		if failed, ok := errors.AsType[*client.Error](err); ok { // there is no response
-			fmt.Println("failed by rule", failed.Rule(), "retryable", failed.Retryable())
+			fmt.Println("failed by rule", failed.ClassRule(), "retryable", failed.Retryable())
 			continue
 		}
 		if err != nil {
@@ -224,7 +224,7 @@ func ExampleTransport() {
 		}
 		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		fmt.Println(resp.Status, string(body), err, client.FromHTTP(resp).Attempts)
+		fmt.Println(resp.Status, string(body), err, client.FromHTTP(resp).AttemptCount)
 	}
 	// Output:
 	// 200 OK hello <nil> 2
@@ -285,7 +285,7 @@ func ExampleError() {
 			fmt.Println("service:", status.Code(err) == codes.InvalidArgument)
 		case errors.Is(err, client.ErrRateLimited):
 			after, _ := failed.RetryAfter()
-			fmt.Println("again after", after, "rule", failed.Rule())
+			fmt.Println("again after", after, "rule", failed.ClassRule())
 		default:
 			fmt.Println("status", failed.StatusCode(), "retryable", failed.Retryable())
 		}
@@ -304,9 +304,9 @@ func ExampleOnEvent() {
 	resp, err := c.Do(context.Background(), &pb.FetchRequest{
 		Url:         s.Origin.URL("http", "/s/flaky/503/200"),
 		RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)},
-	}, client.OnEvent(func(m *pb.FetchResponse) {
+	}, client.OnEvent(func(m *pb.FetchEvent) {
 		if f := m.GetAttemptFinished(); f != nil {
-			fmt.Println("attempt", f.GetAttempt(), "status", f.GetResponse().GetStatusCode(), f.GetRetryDecision().GetVerdict())
+			fmt.Println("attempt", f.GetAttempt(), "status", f.GetResponse().GetStatusCode(), f.GetRetryDecision().GetRule())
 		}
 	}))
 	if err != nil {
@@ -316,8 +316,8 @@ func ExampleOnEvent() {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body) // the last attempt ends with the body
 	// Output:
-	// attempt 1 status 503 RETRY_VERDICT_RETRY
-	// attempt 2 status 200 RETRY_VERDICT_DONE
+	// attempt 1 status 503 W1
+	// attempt 2 status 200 H0
 }
 
 func ExampleClient_Many() {

@@ -26,7 +26,7 @@ type ManyOptions struct {
 	// OnEvent is called for the events of each request that sets event_level, except body
 	// chunks; others send none, except the head of a streamed body. It is called from several goroutines and blocks the stream while it runs.
 	// May be nil.
-	OnEvent func(*pb.FetchRequest, *pb.FetchResponse)
+	OnEvent func(*pb.FetchRequest, *pb.FetchEvent)
 }
 
 // Result is the result of one fetch of [Client.Many].
@@ -88,7 +88,7 @@ func (c *Client) Many(ctx context.Context, requests iter.Seq[*pb.FetchRequest], 
 // result, so sending to results never blocks.
 type many struct {
 	pool    *Pool
-	event   func(*pb.FetchRequest, *pb.FetchResponse)
+	event   func(*pb.FetchRequest, *pb.FetchEvent)
 	places  chan struct{}
 	results chan *call    // closed after the last one
 	stopped chan struct{} // closed when no further request is read
@@ -147,7 +147,7 @@ func (m *many) start(request *pb.FetchRequest) bool {
 	m.mu.Unlock()
 	c := &call{Task: Task{Request: request}, done: m.settle}
 	if m.event != nil {
-		c.OnEvent = func(r *pb.FetchResponse) { m.event(request, r) }
+		c.OnEvent = func(r *pb.FetchEvent) { m.event(request, r) }
 	}
 	if err := m.pool.start(c); err != nil {
 		c.err = err
@@ -159,7 +159,7 @@ func (m *many) start(request *pb.FetchRequest) bool {
 // settle yields the result of a call, or sends the call again.
 func (m *many) settle(c *call) {
 	e := c.outcome.GetError()
-	if e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_SHUTDOWN && c.outcome.GetExchanges() == 0 && c.sends < maxSends {
+	if e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_SHUTDOWN && c.outcome.GetExchangeCount() == 0 && c.sends < maxSends {
 		c.stream.leave() // it may not have said so yet
 		if m.pool.start(c) == nil {
 			return

@@ -16,7 +16,6 @@ import (
 func TestManyBodies(t *testing.T) {
 	const tag = ",etag=%22v1%22,range"
 	r := newRig(t)
-	auto, stream := pb.BodyDelivery_BODY_DELIVERY_AUTO, pb.BodyDelivery_BODY_DELIVERY_STREAM
 	class := func(c pb.ErrorClass) string { return c.String() }
 	for _, row := range []struct {
 		name, script string
@@ -24,21 +23,21 @@ func TestManyBodies(t *testing.T) {
 		from, size   int64
 		err          string
 	}{
-		{"AUTO, small", "200:size=1000", &pb.BodyPolicy{Delivery: auto}, 0, 1000, ""},
-		{"AUTO, large", "200:size=3000000", &pb.BodyPolicy{Delivery: auto}, 0, 3_000_000, ""},
-		{"AUTO, empty", "200:size=0", &pb.BodyPolicy{Delivery: auto}, 0, 0, ""},
-		{"STREAM, small", "200:size=1000", &pb.BodyPolicy{Delivery: stream}, 0, 1000, ""},
-		{"STREAM, empty", "200:size=0", &pb.BodyPolicy{Delivery: stream}, 0, 0, ""},
-		{"resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, &pb.BodyPolicy{Delivery: auto}, 0, 3_000_000, ""},
+		{"AUTO, small", "200:size=1000", auto(nil), 0, 1000, ""},
+		{"AUTO, large", "200:size=3000000", auto(nil), 0, 3_000_000, ""},
+		{"AUTO, empty", "200:size=0", auto(nil), 0, 0, ""},
+		{"STREAM, small", "200:size=1000", streamed(nil), 0, 1000, ""},
+		{"STREAM, empty", "200:size=0", streamed(nil), 0, 0, ""},
+		{"resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, auto(nil), 0, 3_000_000, ""},
 		{"restarted with a shorter body", "200:size=3000000,cut=2000000" + tag + "/200:size=500,etag=%22v2%22",
-			&pb.BodyPolicy{Delivery: auto, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}, 0, 500, ""},
+			auto(&pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}), 0, 500, ""},
 		{"restarted with an empty body", "200:size=3000000,cut=2000000" + tag + "/200:size=0,etag=%22v2%22",
-			&pb.BodyPolicy{Delivery: auto, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}, 0, 0, ""},
-		{"a resume point", "200:size=3000000" + tag, &pb.BodyPolicy{Delivery: auto, ResumePoint: &pb.ResumePoint{OffsetBytes: 2_500_000, Validator: `"v1"`}}, 2_500_000, 3_000_000, ""},
-		{"a resume point, restarted", "200:size=3000,etag=%22v2%22", &pb.BodyPolicy{Delivery: auto, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART,
-			ResumePoint: &pb.ResumePoint{OffsetBytes: 2000, Validator: `"v1"`}}, 0, 3000, ""},
-		{"interrupted for good", "200:size=3000000,cut=2000000", &pb.BodyPolicy{Delivery: auto}, 0, 0, class(pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED)},
-		{"more than max_size_bytes", "200:size=3000000,chunked", &pb.BodyPolicy{Delivery: auto, MaxSizeBytes: new(int64(2_000_000))}, 0, 0, class(pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE)},
+			auto(&pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}), 0, 0, ""},
+		{"a resume point", "200:size=3000000" + tag, auto(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 2_500_000, Validator: `"v1"`}}), 2_500_000, 3_000_000, ""},
+		{"a resume point, restarted", "200:size=3000,etag=%22v2%22", auto(&pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART,
+			ResumePoint: &pb.ResumePoint{OffsetBytes: 2000, Validator: `"v1"`}}), 0, 3000, ""},
+		{"interrupted for good", "200:size=3000000,cut=2000000", auto(nil), 0, 0, class(pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED)},
+		{"more than max_size_bytes", "200:size=3000000,chunked", &pb.BodyPolicy{Delivery: auto(nil).Delivery, MaxSizeBytes: new(int64(2_000_000))}, 0, 0, class(pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
@@ -67,7 +66,7 @@ func TestManyLongBody(t *testing.T) {
 	long, short := r.request("/s/long/200:size=1099511627776"), r.request("/s/short/200:size=1000")
 	for _, in := range []*pb.FetchRequest{long, short} { // profile DOWNLOAD: fetchd would allow 1 TiB
 		in.RetryPolicy = &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD}
-		in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO}
+		in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Auto{Auto: new(pb.StreamDelivery)}}
 	}
 	results := 0
 	for result, err := range r.client.Many(t.Context(), slices.Values([]*pb.FetchRequest{long, short}), client.ManyOptions{}) {
@@ -95,26 +94,26 @@ func TestManyLongBody(t *testing.T) {
 func TestManyChecksBodies(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		events []*pb.FetchResponse
+		events []*pb.FetchEvent
 		want   string // the body, unless there is an error
 		wrong  bool
 	}{
-		{"chunks that fit", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(2, "cd")}, "abcd", false},
-		{"a new body", []*pb.FetchResponse{head(0, 200), chunk(0, "abcd"), head(2, 200), chunk(2, "x")}, "abx", false},
-		{"a failed response between", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 503), head(2, 200), chunk(2, "c")}, "abc", false},
-		{"a hole", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(3, "c"), chunk(4, "d")}, "", true},
-		{"a step back", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(1, "c")}, "", true},
-		{"no head", []*pb.FetchResponse{chunk(0, "ab")}, "", true},
+		{"chunks that fit", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(2, "cd")}, "abcd", false},
+		{"a new body", []*pb.FetchEvent{head(0, 200), chunk(0, "abcd"), head(2, 200), chunk(2, "x")}, "abx", false},
+		{"a failed response between", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(0, 503), head(2, 200), chunk(2, "c")}, "abc", false},
+		{"a hole", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(3, "c"), chunk(4, "d")}, "", true},
+		{"a step back", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(1, "c")}, "", true},
+		{"no head", []*pb.FetchEvent{chunk(0, "ab")}, "", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fake{many: afterTask(func(s manyServer, tag string) error {
 				for _, m := range row.events {
-					if err := s.Send(&pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: m}}}); err != nil {
+					if err := s.Send(&pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag, Event: m}}}); err != nil {
 						return err
 					}
 				}
 				if row.wrong {
-					if m, err := s.Recv(); err != nil || !slices.Equal(m.GetCancelledTags(), []string{tag}) {
+					if m, err := s.Recv(); err != nil || !slices.Equal(m.GetCancelTags(), []string{tag}) {
 						return fmt.Errorf("%v, %w; want the tag to be cancelled", m, err)
 					}
 				}
@@ -126,7 +125,7 @@ func TestManyChecksBodies(t *testing.T) {
 			defer p.Close()
 			p.Open(t.Context(), f.client(t), 1, nil)
 			heads := 0
-			out, err := p.Do(t.Context(), client.Task{Request: new(pb.FetchRequest), OnEvent: func(m *pb.FetchResponse) {
+			out, err := p.Do(t.Context(), client.Task{Request: new(pb.FetchRequest), OnEvent: func(m *pb.FetchEvent) {
 				if m.GetResponseStarted() == nil {
 					t.Errorf("event %v, want only heads", m)
 				}

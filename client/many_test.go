@@ -47,7 +47,7 @@ func TestMany(t *testing.T) {
 	all[8] = nil
 	all[1].EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
 	events := make(map[*pb.FetchRequest]int) // of one stream: one goroutine, and its end is awaited
-	told := func(request *pb.FetchRequest, _ *pb.FetchResponse) { events[request]++ }
+	told := func(request *pb.FetchRequest, _ *pb.FetchEvent) { events[request]++ }
 	seen := make(map[*pb.FetchRequest]bool)
 	for result, err := range r.client.Many(t.Context(), slices.Values(all), client.ManyOptions{Open: 16, OnEvent: told}) {
 		if result == nil {
@@ -167,7 +167,7 @@ func holding(n int) func(manyServer) error {
 
 // done returns the answer to a task that succeeded.
 func done(tag string) *pb.FetchManyResponse {
-	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: success()}}}
+	return &pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag, Event: success()}}}
 }
 
 // TestManyLeft: leaving the loop cancels the fetches in flight.
@@ -370,9 +370,9 @@ func TestManyReturned(t *testing.T) {
 				answer := done(in.GetTasks()[0].GetTag())
 				if sends <= tt.returns {
 					answer.Draining = true
-					answer.Responses[0].Response.GetOutcome().Kind = pb.OutcomeKind_OUTCOME_KIND_FAILED
-					answer.Responses[0].Response.GetOutcome().Exchanges = tt.exchanges
-					answer.Responses[0].Response.GetOutcome().Error = &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_SHUTDOWN,
+					answer.Events[0].Event.GetOutcome().Kind = pb.OutcomeKind_OUTCOME_KIND_FAILED
+					answer.Events[0].Event.GetOutcome().ExchangeCount = tt.exchanges
+					answer.Events[0].Event.GetOutcome().Error = &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_SHUTDOWN,
 						FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT, Retryable: true}
 				}
 				mu.Unlock()

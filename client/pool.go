@@ -49,7 +49,7 @@ var errPoolClosed = fmt.Errorf("fetch on a pool: %w", fs.ErrClosed)
 // Task is one fetch of a [Pool].
 type Task struct {
 	// Request says what to fetch. The body of a success is in inline_body of the outcome, up
-	// to 1 MiB. With delivery AUTO or STREAM it may have max_size_bytes, or 16 MiB if that is
+	// to 1 MiB. With delivery auto or stream it may have max_size_bytes, or 16 MiB if that is
 	// unset. A longer one is cancelled, and the error matches ErrBodyTooLong; Body has no such
 	// limit. A request of more than 2 MiB, or with a string that is not UTF-8, is not sent: its
 	// outcome has the class INVALID_REQUEST.
@@ -60,7 +60,7 @@ type Task struct {
 	SendBefore time.Time
 	// OnEvent is called for each event before the outcome, except body chunks. It blocks the
 	// stream while it runs, and is not called after Do has returned. May be nil.
-	OnEvent func(*pb.FetchResponse)
+	OnEvent func(*pb.FetchEvent)
 	// Body receives a streamed body as it arrives, of any size up to max_size_bytes, and
 	// inline_body stays unset. It does not receive a body that arrives in inline_body. Its
 	// methods block the stream while they run, and are not called after Do has returned. If one
@@ -114,7 +114,7 @@ type call struct {
 }
 
 // take adds an event to the body. It returns an error if the body cannot be used from now on.
-func (c *call) take(m *pb.FetchResponse) error {
+func (c *call) take(m *pb.FetchEvent) error {
 	if c.parts == nil {
 		if m.GetResponseStarted() == nil && m.GetBodyChunk() == nil {
 			return nil
@@ -127,7 +127,7 @@ func (c *call) take(m *pb.FetchResponse) error {
 	if c.fault = c.parts.add(m); c.fault != nil {
 		c.parts.buffer = nil
 	} else if o := m.GetOutcome(); o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && c.parts.begun {
-		o.InlineBody = c.parts.buffer
+		o.Body = &pb.FetchOutcome_InlineBody{InlineBody: c.parts.buffer}
 	}
 	return c.fault
 }

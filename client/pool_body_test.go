@@ -22,20 +22,20 @@ func TestTaskBody(t *testing.T) {
 	p.Open(t.Context(), r.client, 1, nil)
 	for _, row := range []struct {
 		name, script string
-		delivery     pb.BodyDelivery
+		delivery     func(*pb.StreamDelivery) *pb.BodyPolicy
 		limit        int64
 		written      int64 // bytes in the file
 		inline       int
 		class        pb.ErrorClass
 	}{
-		{"large", "200:size=20000000", pb.BodyDelivery_BODY_DELIVERY_AUTO, 20_000_000, 20_000_000, 0, 0},
-		{"small", "200:size=1000", pb.BodyDelivery_BODY_DELIVERY_AUTO, 2000, 0, 1000, 0},
-		{"empty", "200:size=0", pb.BodyDelivery_BODY_DELIVERY_STREAM, 2000, 0, 0, 0},
-		{"resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, pb.BodyDelivery_BODY_DELIVERY_AUTO, 3_000_000, 3_000_000, 0, 0},
-		{"restarted, no validator", "200:size=3000000,cut=2000000/200:size=3000000", pb.BodyDelivery_BODY_DELIVERY_AUTO, 3_000_000, 3_000_000, 0, 0},
-		{"restarted with a shorter body", "200:size=3000000,cut=2000000/200:size=500", pb.BodyDelivery_BODY_DELIVERY_AUTO, 3_000_000, 500, 0, 0},
-		{"restarted with an empty body", "200:size=3000000,cut=2000000/200:size=0", pb.BodyDelivery_BODY_DELIVERY_AUTO, 3_000_000, 0, 0, 0},
-		{"more than max_size_bytes", "200:size=3000000,chunked", pb.BodyDelivery_BODY_DELIVERY_AUTO, 2_000_000, -1, 0, pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
+		{"large", "200:size=20000000", auto, 20_000_000, 20_000_000, 0, 0},
+		{"small", "200:size=1000", auto, 2000, 0, 1000, 0},
+		{"empty", "200:size=0", streamed, 2000, 0, 0, 0},
+		{"resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, auto, 3_000_000, 3_000_000, 0, 0},
+		{"restarted, no validator", "200:size=3000000,cut=2000000/200:size=3000000", auto, 3_000_000, 3_000_000, 0, 0},
+		{"restarted with a shorter body", "200:size=3000000,cut=2000000/200:size=500", auto, 3_000_000, 500, 0, 0},
+		{"restarted with an empty body", "200:size=3000000,cut=2000000/200:size=0", auto, 3_000_000, 0, 0, 0},
+		{"more than max_size_bytes", "200:size=3000000,chunked", auto, 2_000_000, -1, 0, pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
@@ -44,7 +44,8 @@ func TestTaskBody(t *testing.T) {
 			must(t, err)
 			defer f.Close()
 			in := r.request("/s/" + filepath.Base(t.Name()) + "/" + row.script)
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: row.delivery, MaxSizeBytes: &row.limit, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}
+			in.BodyPolicy = row.delivery(&pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART})
+			in.BodyPolicy.MaxSizeBytes = &row.limit
 			out, err := p.Do(t.Context(), client.Task{Request: in, Body: f})
 			if out.GetError().GetErrorClass() != row.class || (err != nil) != (row.class != 0) {
 				t.Fatalf("Do = %v, %v; want %v", out, err, row.class)
@@ -86,7 +87,7 @@ func TestTaskBodyFails(t *testing.T) {
 			r := r.in(t)
 			in := r.request("/s/" + filepath.Base(t.Name()) + "/" + row.script)
 			in.RetryPolicy = &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD}
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}
+			in.BodyPolicy = streamed(&pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART})
 			out, err := p.Do(t.Context(), client.Task{Request: in, Body: row.body})
 			if !errors.Is(err, full) || len(out.GetInlineBody()) > 0 {
 				t.Errorf("Do = %d bytes inline, %v; want %v", len(out.GetInlineBody()), err, full)
@@ -128,7 +129,7 @@ func TestTaskBodyWaits(t *testing.T) {
 	}
 	g := &gate{reached: make(chan struct{}), open: make(chan struct{})}
 	slow := r.request(fmt.Sprintf("/s/slow/200:size=%d", size))
-	slow.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}
+	slow.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: new(pb.StreamDelivery)}}
 	ended := make(chan error, 1)
 	go func() {
 		_, err := p.Do(t.Context(), client.Task{Request: slow, Body: g})

@@ -57,7 +57,7 @@ func start(ctx context.Context, p *client.Pool, within time.Duration, request *p
 	go func() {
 		var r pooled
 		started := time.Now()
-		r.outcome, r.err = p.Do(ctx, client.Task{Request: request, SendBefore: started.Add(within), OnEvent: func(*pb.FetchResponse) { r.events++ }})
+		r.outcome, r.err = p.Do(ctx, client.Task{Request: request, SendBefore: started.Add(within), OnEvent: func(*pb.FetchEvent) { r.events++ }})
 		r.took = time.Since(started)
 		c <- r
 	}()
@@ -91,7 +91,7 @@ func silent(s manyServer) error {
 
 func failed(tag string, class pb.ErrorClass) *pb.FetchManyResponse {
 	m := done(tag)
-	o := m.GetResponses()[0].GetResponse().GetOutcome()
+	o := m.GetEvents()[0].GetEvent().GetOutcome()
 	o.Kind, o.Error = pb.OutcomeKind_OUTCOME_KIND_FAILED, &pb.FetchError{ErrorClass: class}
 	return m
 }
@@ -116,7 +116,7 @@ func TestPoolAndService(t *testing.T) {
 			return errors.Join(s.Send(failed("", cancelled)), s.Send(failed("unknown", cancelled)), s.Send(done(tag)), silent(s))
 		}), success, nil, 0},
 		{"sends nothing that is known", afterTask(func(s manyServer, tag string) error {
-			return errors.Join(s.Send(new(pb.FetchManyResponse)), s.Send(&pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag}}}), s.Send(done(tag)), silent(s))
+			return errors.Join(s.Send(new(pb.FetchManyResponse)), s.Send(&pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag}}}), s.Send(done(tag)), silent(s))
 		}), success, nil, 0},
 		{"drains, and answers unknown tags", afterTask(func(s manyServer, tag string) error {
 			return errors.Join(s.Send(&pb.FetchManyResponse{Draining: true}), s.Send(done(tag)), s.Send(&pb.FetchManyResponse{Draining: true}),
@@ -126,7 +126,7 @@ func TestPoolAndService(t *testing.T) {
 		{"ends with an error", afterTask(func(manyServer, string) error { return status.Error(codes.Internal, "") }), 0, client.ErrLost, 0},
 		{"answers a cancel", afterTask(func(s manyServer, tag string) error {
 			m, err := s.Recv()
-			if err != nil || len(m.GetCancelledTags()) != 1 || m.GetCancelledTags()[0] != tag {
+			if err != nil || len(m.GetCancelTags()) != 1 || m.GetCancelTags()[0] != tag {
 				return fmt.Errorf("%v, %w", m, err)
 			}
 			return errors.Join(s.Send(failed(tag, cancelled)), silent(s))
@@ -437,8 +437,8 @@ func TestPoolEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 1000
 		p := openPool(t, &fake{many: afterTask(func(s manyServer, tag string) error {
-			beat := &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag,
-				Response: &pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: new(pb.Heartbeat)}}}}}
+			beat := &pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag,
+				Event: &pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: new(pb.Heartbeat)}}}}}
 			for range many {
 				if err := s.Send(beat); err != nil {
 					return err

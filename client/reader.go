@@ -16,10 +16,10 @@ import (
 // the outcome, a call without an outcome, body bytes that are missing.
 var ErrContract = errors.New("the service broke its contract")
 
-// Events runs a fetch and yields every message of the stream as it arrives, pieces of the body
+// Events runs a fetch and yields every event of the stream as it arrives, pieces of the body
 // and heartbeats included. The request is sent as it is.
 //
-// The sequence ends with the outcome, after the call has ended in order, or with a nil message
+// The sequence ends with the outcome, after the call has ended in order, or with a nil event
 // and an error: a gRPC status, or an error that matches [ErrContract]. A fetch that failed is
 // an outcome here, not an error. Leaving the loop cancels the fetch.
 //
@@ -27,8 +27,8 @@ var ErrContract = errors.New("the service broke its contract")
 // [pb.ResponseStarted] before it has gone back to a lower offset. Drop the bytes from that
 // offset on when the next chunk arrives, or the outcome of a success; a response that fails
 // has no chunks.
-func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2[*pb.FetchResponse, error] {
-	return func(yield func(*pb.FetchResponse, error) bool) {
+func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2[*pb.FetchEvent, error] {
+	return func(yield func(*pb.FetchEvent, error) bool) {
 		r, err := c.fetch(ctx, request)
 		if err != nil {
 			yield(nil, err)
@@ -47,11 +47,12 @@ func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2
 	}
 }
 
-// reader reads the messages of one Fetch and checks them.
+// reader reads the events of one Fetch and checks them.
 type reader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	stream grpc.ServerStreamingClient[pb.FetchResponse]
+	events []*pb.FetchEvent // received, and not returned yet
 	position
 }
 
@@ -65,23 +66,31 @@ func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, e
 	return reader{ctx: ctx, cancel: cancel, stream: stream}, nil
 }
 
-// next returns the next message. Nothing follows an outcome or an error. If the call fails after
+// next returns the next event. Nothing follows an outcome or an error. If the call fails after
 // the outcome, next returns both.
-func (r *reader) next() (*pb.FetchResponse, error) {
-	m, err := r.stream.Recv()
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%w: the call ended without an outcome", ErrContract)
-	case err != nil:
-		return nil, statusError(r.ctx, err)
+func (r *reader) next() (*pb.FetchEvent, error) {
+	for len(r.events) == 0 {
+		m, err := r.stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("%w: the call ended without an outcome", ErrContract)
+		case err != nil:
+			return nil, statusError(r.ctx, err)
+		}
+		r.events = m.GetEvents()
 	}
+	m := r.events[0]
+	r.events = r.events[1:]
 	if err := r.take(m); err != nil {
 		return nil, err
 	}
 	if m.GetOutcome() != nil {
+		if len(r.events) > 0 {
+			return nil, fmt.Errorf("%w: an event %T came after the outcome", ErrContract, r.events[0].GetEvent())
+		}
 		switch after, err := r.stream.Recv(); {
 		case err == nil:
-			return nil, fmt.Errorf("%w: an event %T came after the outcome", ErrContract, after.GetEvent())
+			return nil, fmt.Errorf("%w: a message with %d events came after the outcome", ErrContract, len(after.GetEvents()))
 		case !errors.Is(err, io.EOF):
 			return m, statusError(r.ctx, err)
 		}
@@ -98,10 +107,10 @@ type position struct {
 	expected int64 // of the next chunk: lower than offset after the head of a new body
 }
 
-// take checks the next message of the fetch. An error matches [ErrContract].
-func (p *position) take(m *pb.FetchResponse) error {
+// take checks the next event of the fetch. An error matches [ErrContract].
+func (p *position) take(m *pb.FetchEvent) error {
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		p.head = e.ResponseStarted
 		if !p.begun {
 			p.offset = p.head.GetBodyOffsetBytes()
@@ -109,7 +118,7 @@ func (p *position) take(m *pb.FetchResponse) error {
 		// An attempt that fails before it delivers a byte takes nothing back: a later one may
 		// continue the body where it is.
 		p.expected = min(p.head.GetBodyOffsetBytes(), p.offset)
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		switch {
 		case p.head == nil:
 			return fmt.Errorf("%w: a body came before its head", ErrContract)
@@ -119,7 +128,7 @@ func (p *position) take(m *pb.FetchResponse) error {
 		p.begun = true
 		p.expected += int64(len(e.BodyChunk.GetData()))
 		p.offset = p.expected
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 			p.offset = p.expected // lower if the new body is empty
 		}
@@ -145,7 +154,7 @@ type assembly struct {
 }
 
 // add adds an event. It fails if the body has more than limit bytes, or if to fails.
-func (a *assembly) add(m *pb.FetchResponse) error {
+func (a *assembly) add(m *pb.FetchEvent) error {
 	end, begun := a.offset, a.begun
 	if err := a.take(m); err != nil {
 		return err

@@ -24,9 +24,9 @@ type Response struct {
 	// ContentLength is the length in bytes that the origin announced, before decoding. It is
 	// -1 if the origin announced none.
 	ContentLength int64
-	// Attempts is the number of attempts started, 1 or more. It may grow while the body is
+	// AttemptCount is the number of attempts started, 1 or more. It may grow while the body is
 	// read.
-	Attempts int
+	AttemptCount int
 	// Body is never nil. A read returns an [*Error] if the fetch fails, a [*RestartError] if
 	// the body starts over, and a gRPC status if the call fails. Close cancels the call and
 	// does not block; any goroutine may call it.
@@ -60,7 +60,7 @@ var errClosed = fmt.Errorf("read of a response body: %w", fs.ErrClosed)
 // body is the Body of a Response.
 type body struct {
 	reader
-	event  func(*pb.FetchResponse)
+	event  func(*pb.FetchEvent)
 	closed atomic.Bool
 
 	response Response
@@ -118,19 +118,19 @@ func (b *body) advance() error {
 		return nil
 	}
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		if !begun {
 			b.fill(b.head.GetResponse())
 			b.response.FinalURL = b.head.GetUrl()
 		}
 		b.rest = e.BodyChunk.GetData()
 		return b.restarted(begun, offset, e.BodyChunk.GetOffsetBytes())
-	case nil, *pb.FetchResponse_Heartbeat:
+	case nil, *pb.FetchEvent_Heartbeat:
 		return nil
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		b.finish(e.Outcome)
-	case *pb.FetchResponse_ResponseStarted:
-		b.response.Attempts = int(e.ResponseStarted.GetAttempt())
+	case *pb.FetchEvent_ResponseStarted:
+		b.response.AttemptCount = int(e.ResponseStarted.GetAttempt())
 	}
 	b.event(m)
 	return b.restarted(begun, offset, b.offset)
@@ -163,7 +163,7 @@ func (b *body) fill(r *pb.HttpResponse) {
 
 func (b *body) finish(o *pb.FetchOutcome) {
 	r := &b.response
-	r.outcome, r.FinalURL, r.Attempts = o, o.GetFinalUrl(), int(o.GetAttempts())
+	r.outcome, r.FinalURL, r.AttemptCount = o, o.GetFinalUrl(), int(o.GetAttemptCount())
 	if !b.begun {
 		b.fill(o.GetResponse())
 		b.rest = o.GetInlineBody()

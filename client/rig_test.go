@@ -114,10 +114,10 @@ func (f *fake) client(t testing.TB) *client.Client {
 }
 
 // events is a Fetch that sends these.
-func events(all ...*pb.FetchResponse) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
+func events(all ...*pb.FetchEvent) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
 		for _, m := range all {
-			if err := s.Send(m); err != nil {
+			if err := s.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{m}}); err != nil {
 				return err
 			}
 		}
@@ -125,17 +125,17 @@ func events(all ...*pb.FetchResponse) func(grpc.ServerStreamingServer[pb.FetchRe
 	}
 }
 
-func head(offset int64, status int32) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
+func head(offset int64, status int32) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
 		Attempt: 1, BodyOffsetBytes: offset, Response: &pb.HttpResponse{StatusCode: status}}}}
 }
 
-func chunk(offset int64, data string) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
+func chunk(offset int64, data string) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
 }
 
-func success() *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS}}}
+func success() *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS}}}
 }
 
 // readAll reads a body as one does that can start over, and counts how often it

@@ -146,7 +146,7 @@ func (s *stream) next() (m *pb.FetchManyRequest, last bool) {
 
 // messageLocked returns a message with the first calls of the queue, or nil if all of it is late.
 func (s *stream) messageLocked() *pb.FetchManyRequest {
-	m := &pb.FetchManyRequest{CancelledTags: s.cancels}
+	m := &pb.FetchManyRequest{CancelTags: s.cancels}
 	s.cancels = nil
 	taken := 0
 	for size := 0; taken < len(s.queue) && len(m.GetTasks()) < messageTasks; taken++ {
@@ -162,7 +162,7 @@ func (s *stream) messageLocked() *pb.FetchManyRequest {
 		m.Tasks = append(m.Tasks, &c.wire)
 	}
 	s.queue = slices.Delete(s.queue, 0, taken)
-	if len(m.GetTasks())+len(m.GetCancelledTags()) == 0 {
+	if len(m.GetTasks())+len(m.GetCancelTags()) == 0 {
 		return nil
 	}
 	return m
@@ -189,13 +189,13 @@ func (s *stream) handle(m *pb.FetchManyResponse) {
 		s.leaveLocked(nil)
 	}
 	s.pool.mu.Unlock()
-	for _, r := range m.GetResponses() {
+	for _, r := range m.GetEvents() {
 		s.answer(r)
 	}
 }
 
-func (s *stream) answer(r *pb.TaskResponse) {
-	m := r.GetResponse()
+func (s *stream) answer(r *pb.TaskEvent) {
+	m := r.GetEvent()
 	s.pool.mu.Lock()
 	c := s.calls[r.GetTag()]
 	known := c != nil && c.sent // else abandoned, or the service made the tag up

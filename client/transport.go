@@ -162,10 +162,10 @@ func (t *Transport) request(req *http.Request, data []byte) (*pb.FetchRequest, e
 		return nil, errors.New("the request has no URL")
 	case in.GetUrl() != "" || in.GetMethod() != "" || len(in.GetBody()) > 0:
 		return nil, errors.New("Transport.Request has a url, method or body: leave them out, they come from the http.Request")
-	case body.GetDelivery() != pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED:
-		return nil, fmt.Errorf("Transport.Request has body_policy.delivery %v: leave it out", body.GetDelivery())
-	case body.GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART:
-		return nil, errors.New("Transport.Request has body_policy.recovery RESTART: a reader of an http.Response cannot drop bytes")
+	case body.GetDelivery() != nil && body.GetAuto() == nil:
+		return nil, errors.New("Transport.Request has a delivery other than auto in body_policy: leave it out")
+	case body.GetAuto().GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART:
+		return nil, errors.New("Transport.Request has body_policy.auto.recovery RESTART: a reader of an http.Response cannot drop bytes")
 	case req.Host != "" && !strings.EqualFold(req.Host, req.URL.Host):
 		return nil, fmt.Errorf("the request has Host %q and the URL has host %q: fetchd sends the host of the URL", req.Host, req.URL.Host)
 	case len(req.Trailer) > 0:
@@ -193,12 +193,14 @@ func (t *Transport) request(req *http.Request, data []byte) (*pb.FetchRequest, e
 	if in.BodyPolicy == nil {
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
-	in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO // a small response is one message
+	if in.BodyPolicy.Delivery == nil {
+		in.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: new(pb.StreamDelivery)} // a small response is one message
+	}
 	if in.BodyPolicy.MaxSizeBytes == nil {
 		in.BodyPolicy.MaxSizeBytes = new(int64(math.MaxInt64)) // the service lowers it to its maximum
 	}
-	if in.BodyPolicy.ErrorBodyBytes == nil {
-		in.BodyPolicy.ErrorBodyBytes = new(int32(maxErrorBody))
+	if in.BodyPolicy.MaxErrorBodyBytes == nil {
+		in.BodyPolicy.MaxErrorBodyBytes = new(int32(maxErrorBody))
 	}
 	return in, nil
 }

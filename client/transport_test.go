@@ -109,7 +109,7 @@ func TestTransport(t *testing.T) {
 			change: func(in *pb.FetchRequest) { in.RetryPolicy.AllowNonIdempotent = true }},
 		{name: "the start of a long error page", path: "/s/t10/404:size=70000", status: 404, want: seeded(64 << 10), length: -1},
 		{name: "a shorter start of it", path: "/s/t23/404:size=70000", status: 404, want: seeded(10), length: -1, change: func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{ErrorBodyBytes: new(int32(10))}
+			in.BodyPolicy = &pb.BodyPolicy{MaxErrorBodyBytes: new(int32(10))}
 		}},
 		{name: "an error page that is compressed", path: "/s/t11/404:size=1000,coding=gzip", status: 404, want: seeded(1000), length: -1, uncompressed: true},
 		{name: "a page that is compressed", path: "/s/t12/200:size=1000,coding=br", status: 200, want: seeded(1000), length: -1, uncompressed: true},
@@ -150,7 +150,7 @@ func TestTransport(t *testing.T) {
 			if seen := len(r.origin.Requests(key)); seen != requests {
 				t.Errorf("the origin saw %d requests, want %d", seen, requests)
 			}
-			if fetch := client.FromHTTP(resp); fetch == nil || fetch.Outcome() == nil || fetch.Attempts < 1 {
+			if fetch := client.FromHTTP(resp); fetch == nil || fetch.Outcome() == nil || fetch.AttemptCount < 1 {
 				t.Errorf("FromHTTP(resp) = %+v, want attempts and the outcome", fetch)
 			}
 		})
@@ -218,7 +218,7 @@ func TestTransportRefuses(t *testing.T) {
 		{name: "two keys", header: http.Header{"Idempotency-Key": {"a", "b"}}, want: says("2 values of Idempotency-Key")},
 		{name: "another host", host: "other.example", want: says(`Host "other.example"`)},
 		{name: "a template with a url", web: change(func(in *pb.FetchRequest) { in.Url = "http://other.example/" }), want: says("leave them out")},
-		{name: "a template with a delivery", web: change(delivery(pb.BodyDelivery_BODY_DELIVERY_NONE)), want: says("delivery")},
+		{name: "a template with a delivery", web: change(policy(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_None{}})), want: says("delivery")},
 		{name: "a template that takes bytes back", web: change(holdBack(pb.BodyRecovery_BODY_RECOVERY_RESTART)), want: says("RESTART")},
 		{name: "a reset", path: "/reset", want: class(pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET), requests: 3},
 		{name: "a reset after a 503", path: "/503/reset", want: class(pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET), requests: 3},

@@ -21,7 +21,7 @@ var unnoticed = []struct {
 		why: "Only the name in the row of NoClass is read: without a failure there is no rule, type or retry.",
 		keys: []string{
 			`class.go classes: "" => "~" (2)`,
-			"class.go classes: NoFailure => Transient",
+			"class.go classes: NoFailureType => Transient",
 			"class.go classes: false => true",
 		},
 	},

@@ -53,8 +53,8 @@ type Scenario struct {
 // Expectation is what a scenario expects of the outcome and of the requests at the origin.
 type Expectation struct {
 	// Outcome is the compared part of a fetchd.v1.FetchOutcome, in protobuf's JSON form: kind,
-	// rule, response.status_code, body_summary.truncated and partial_content, and of the error the class, failure
-	// type, retryable, retry_after, stop reason and rule. A field that is absent must be unset.
+	// decision_rule, response.status_code, body_summary.truncated and partial_content, and of the error the class,
+	// failure type, retryable, retry_after, stop reason and class_rule. A field that is absent must be unset.
 	// response.content_length, response_attempt and error.reason are compared only if present.
 	Outcome json.RawMessage `json:"outcome"`
 	// Answers are the statuses of the attempts in AttemptFinished, 0 for an attempt without a
@@ -80,7 +80,7 @@ type Expectation struct {
 	Stored int64 `json:"stored"`
 	// LengthUnknown reports whether a fetch that succeeds does not know where its body ends.
 	LengthUnknown bool `json:"length_unknown"`
-	// Inline reports whether a body with delivery AUTO is in the outcome.
+	// Inline reports whether a body with delivery auto is in the outcome.
 	Inline bool `json:"inline"`
 	// Seen has the expectations of the first requests, in order. Further requests may be
 	// anything.

@@ -21,7 +21,7 @@ var (
 	decisionRules = append([]string{
 		"H0", "H7", "H9", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "P3", "P4", "P5", "P7", "P8",
 	}, neverRetried...)
-	// neverRetried are the rules of classes that end a fetch as NOT_RETRYABLE. H1 and H2 do if
+	// neverRetried are the rules of classes that end a fetch as NOT_RETRIED. H1 and H2 do if
 	// the caller has excluded the status.
 	neverRetried = []string{
 		"H1", "H2", "N5", "N6", "N10", "H3", "H4", "H5", "H6", "H8", "R1", "R2", "R3", "C1", "C2", "C3", "C4", "C5", "P1", "P2", "P6",
@@ -31,11 +31,11 @@ var (
 // shown has the rules in a vector's response.
 type shown struct {
 	Error struct {
-		Rule string `json:"rule"`
+		ClassRule string `json:"class_rule"`
 	} `json:"error"`
 	Decision struct {
 		Rule string `json:"rule"`
-	} `json:"decision"`
+	} `json:"retry_decision"`
 }
 
 func vectors(t *testing.T) []conformance.Vector {
@@ -53,7 +53,7 @@ func rulesOf(t *testing.T, v conformance.Vector) (class, decision string) {
 	if err := json.Unmarshal(v.Response, &s); err != nil {
 		t.Fatalf("%s: %s: %v", v.File, v.Name, err)
 	}
-	return s.Error.Rule, s.Decision.Rule
+	return s.Error.ClassRule, s.Decision.Rule
 }
 
 func TestVectorsAreWhole(t *testing.T) {

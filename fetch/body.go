@@ -72,15 +72,26 @@ func (a *attempt) deliverNothing() {
 // emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
 // All. r reads the body; nil means that the body is not delivered.
 func (a *attempt) emitResponse(r *bodyReader) {
+	more := a.run.endsAtOnce() && a.bodyArrived()
 	switch {
 	case !a.run.wantsAttemptEvents():
 	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid
-		a.emitStarted(a.run.delivered.size, 0)
+		a.emitStarted(a.run.delivered.size, 0, more)
 	case r == nil:
-		a.emitStarted(0, 0)
+		a.emitStarted(0, 0, more)
 	default:
-		a.emitStarted(r.out.offset, r.out.granted)
+		a.emitStarted(r.out.offset, r.out.granted, more)
 	}
+}
+
+// bodyArrived reports whether the whole body is in memory, so that reading it waits for nothing. A body in a
+// content coding does not count: it may be long.
+func (a *attempt) bodyArrived() bool {
+	if bodyless(a.hop.method, a.resp.StatusCode) {
+		return true
+	}
+	known := a.resp.ContentLength
+	return !a.exchange.HTTP2() && known >= 0 && known <= int64(a.exchange.Buffered()) && a.run.req.coding(a.resp.Header) == ""
 }
 
 // deliver reads and checks the body of a 2xx response, and delivers it as the request says.

@@ -456,7 +456,7 @@ func TestPartialContent(t *testing.T) {
 				out := w.client.Fetch(t.Context(), r, nil)
 				got, want := failureText(out), "ok"
 				if row.part {
-					want = "integrity partial_content not_retryable"
+					want = "integrity partial_content not_retried"
 				}
 				if got != want || slices.Contains(to.states(), "committed") == row.part || (out.Stored != nil) == row.part {
 					t.Errorf("store: %s, uploads %q, stored %v; want %s", got, to.states(), out.Stored, want)
@@ -497,9 +497,9 @@ func TestPartialContentKeepsPrecedence(t *testing.T) {
 		change func(*fetch.Request)
 		want   string
 	}{
-		{"another media type", func(r *fetch.Request) { r.Content.MediaTypes = []string{"image/png"} }, "content_type unwanted_media_type not_retryable"},
-		{"too long", func(r *fetch.Request) { r.MaxBodyBytes = 4 }, "body_too_large content_length not_retryable"},
-		{"another size", func(r *fetch.Request) { r.Integrity.Size = 4 }, "integrity partial_content not_retryable"},
+		{"another media type", func(r *fetch.Request) { r.Content.MediaTypes = []string{"image/png"} }, "content_type unwanted_media_type not_retried"},
+		{"too long", func(r *fetch.Request) { r.MaxBodyBytes = 4 }, "body_too_large content_length not_retried"},
+		{"another size", func(r *fetch.Request) { r.Integrity.Size = 4 }, "integrity partial_content not_retried"},
 	} {
 		r := w.request("http", "/s/k/206:size=5"+contentRange("bytes 0-4/5000"))
 		r.Delivery, r.Destination = fetch.Store, new(shelf)
@@ -527,7 +527,7 @@ func TestPartialContentContinues(t *testing.T) {
 		{"two Content-Range", size + tag + ",cut=700000/206:size=300000,offset=700000,etag=%22v1%22" + contentRange("bytes 700000-999999/1000000", "bytes 0-4/5"), nil,
 			"body_interrupted cut body_committed", 2, false},
 		{"nothing was missing", size + tag + ",chunked,chunk-fault=no-last/" + size + tag, nil, "ok", 2, false},
-		{"nothing was missing, in two Content-Range", size + tag + ",chunked,chunk-fault=no-last/" + size + tag + contentRange("bytes */1000000"), nil, "http_client_error  not_retryable", 2, false},
+		{"nothing was missing, in two Content-Range", size + tag + ",chunked,chunk-fault=no-last/" + size + tag + contentRange("bytes */1000000"), nil, "http_client_error  not_retried", 2, false},
 		{"an unasked part that breaks", "206:size=700000,cut=600000,etag=%22v1%22" + contentRange("bytes 0-699999/1000000"), nil, "body_interrupted cut body_committed", 1, true},
 		{"the same after a failure", "503/206:size=5" + contentRange("bytes 0-4/5000"), nil, "ok", 2, true},
 	} {

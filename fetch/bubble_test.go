@@ -221,9 +221,9 @@ func TestErrorBodyTakesTime(t *testing.T) {
 		{"a shorter idle timeout", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.IdleTimeout = 500 * ms }, 500 * ms, "http_server_error retry", []time.Duration{700 * ms}},
 		{"a shorter attempt timeout", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.AttemptTimeout = 700 * ms }, 700 * ms, "http_server_error retry", []time.Duration{900 * ms}},
 		{"a shorter total timeout", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.TotalTimeout = 900 * ms }, 900 * ms, "http_server_error no_time", nil},
-		{"a 404", "/s/a/404:size=100,stall=10/200", nil, 2000 * ms, "http_client_error not_retryable", nil},
-		{"a stalled redirect", "/s/a/302:size=100,stall=10,to=%2Fs%2Fb%2F404", nil, 250 * ms, "http_client_error not_retryable", nil},
-		{"a long redirect", "/s/a/302:size=5000,stall=10,to=%2Fs%2Fb%2F404", nil, 0, "http_client_error not_retryable", nil},
+		{"a 404", "/s/a/404:size=100,stall=10/200", nil, 2000 * ms, "http_client_error not_retried", nil},
+		{"a stalled redirect", "/s/a/302:size=100,stall=10,to=%2Fs%2Fb%2F404", nil, 250 * ms, "http_client_error not_retried", nil},
+		{"a long redirect", "/s/a/302:size=5000,stall=10,to=%2Fs%2Fb%2F404", nil, 0, "http_client_error not_retried", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -75,10 +75,10 @@ func TestCredentials(t *testing.T) {
 		{"no token at all", "/s/k/200", func(_ *fetch.Request, tk *tokens) { tk.fail.Store(true) }, "auth_required auth_failed A2", false, 1, 1},
 		{"no attempt left", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Policy.MaxAttempts = 1 }, "auth_required attempts_exhausted I4", true, 1, 1},
 		{"a POST that was not processed", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Method = "POST" }, "ok", false, 2, 2},
-		{"a 403 refreshes nothing", "/s/k/403", nil, "forbidden not_retryable H4", false, 1, 1},
+		{"a 403 refreshes nothing", "/s/k/403", nil, "forbidden not_retried H4", false, 1, 1},
 		{"a 503 between", "/s/k/503/" + wantsT2, nil, "ok", false, 3, 2},
-		{"a 401 from another origin", "/cross/k/302/http-other/401", nil, "auth_required not_retryable H3", false, 1, 1},
-		{"no credentials", "/s/k/401", func(r *fetch.Request, _ *tokens) { r.Credentials = nil }, "auth_required not_retryable H3", false, 1, 0},
+		{"a 401 from another origin", "/cross/k/302/http-other/401", nil, "auth_required not_retried H3", false, 1, 1},
+		{"no credentials", "/s/k/401", func(r *fetch.Request, _ *tokens) { r.Credentials = nil }, "auth_required not_retried H3", false, 1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

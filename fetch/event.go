@@ -11,7 +11,8 @@ import (
 )
 
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
-// time limits of the attempt are paused meanwhile (spec B7). An error ends the fetch as
+// time limits of the attempt are paused meanwhile (spec B7). It may keep an event whose field More
+// is true until it receives the next one, or until [Client.Fetch] returns. An error ends the fetch as
 // CANCELLED, except [ErrOutOfMemory], and the Sink is not called again, except after that
 // and [ErrCancelled]. A Sink must not use the data of an event after it
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.
@@ -67,6 +68,8 @@ type ResponseStarted struct {
 	BodyOffset int64
 	// HoldBack is the size in bytes of the granted buffer; see [Request].HoldBackBytes.
 	HoldBack int64
+	// More reports whether the next event follows without a wait: the body has arrived.
+	More bool
 }
 
 // BodyChunk is a piece of the body.
@@ -76,6 +79,8 @@ type BodyChunk struct {
 	Offset int64
 	// Data is valid only during the call of the sink; see [Sink].
 	Data []byte
+	// More reports whether the next event follows without a wait: this is the end of the body.
+	More bool
 }
 
 // AttemptFinished reports how an attempt ended and what happens next.
@@ -90,6 +95,8 @@ type AttemptFinished struct {
 	Hops []Hop
 	// Decision is the result of [classify.Decide].
 	Decision classify.Decision
+	// More reports whether the next event, or the outcome, follows without a wait.
+	More bool
 }
 
 func (AttemptStarted) event()   {}
@@ -208,10 +215,10 @@ type BodySummary struct {
 	// PartialContent reports whether the body is only a part of the whole: a 206 that does not
 	// contain everything. It is false for a body that was continued to its end.
 	PartialContent bool
-	// UnrequestedBytes reports whether more bytes followed the body, on a connection of HTTP/1.1
+	// UnrequestedData reports whether more bytes followed the body, on a connection of HTTP/1.1
 	// that had carried another request. The body, of which bytes were delivered before that was
 	// known, may be that of another response (spec B5).
-	UnrequestedBytes bool
+	UnrequestedData bool
 	// LengthKnown reports whether the origin marked the end of the body, by length or
 	// framing.
 	LengthKnown bool

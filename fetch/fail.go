@@ -12,7 +12,7 @@ import (
 )
 
 // errSurplus ends an attempt whose response may be the answer to another request (spec N4).
-var errSurplus = fault.New(classify.ConnectionReset, classify.PhaseTransfer, "unrequested_bytes")
+var errSurplus = fault.New(classify.ConnectionReset, classify.PhaseTransfer, "unrequested_data")
 
 // fail records a failure. Only the first one keeps its phase and reason.
 func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
@@ -80,7 +80,7 @@ func (a *attempt) outOfMemory(phase classify.Phase) {
 // not be used. If bytes of its body were delivered already, the summary of the body says so instead.
 func (a *attempt) isDoubtful() bool {
 	if a.exchange.Surplus() && a.committed {
-		a.body.UnrequestedBytes = true
+		a.body.UnrequestedData = true
 	}
 	return a.exchange.Surplus() && !a.committed
 }

@@ -16,9 +16,9 @@ import (
 func (r *run) logAttempt(a *attempt) {
 	d := &r.decision
 	if d.Verdict != classify.Retry {
-		if d.Verdict != classify.Done && r.logEnabled(slog.LevelDebug) {
+		if d.Verdict != classify.NoFailure && r.logEnabled(slog.LevelDebug) {
 			r.log(slog.LevelDebug, "not retrying", slog.String("fetch_id", r.req.ID), slog.Int("attempt", a.number),
-				slog.String("stop_reason", d.Verdict.String()), slog.String("rule", string(d.Rule)))
+				slog.String("stop_reason", d.Verdict.String()), slog.String("decision_rule", string(d.Rule)))
 		}
 		return
 	}
@@ -78,8 +78,8 @@ func (r *run) logEnd(out *Outcome) {
 	var room [21]slog.Attr // on the stack; the record copies them
 	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", r.redactedURL()), slog.String("method", r.req.Method),
-		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
-		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
+		slog.String("outcome", out.Kind.String()), slog.String("decision_rule", string(out.Rule)),
+		slog.Int("attempt_count", out.Attempts), slog.Int("exchange_count", out.Exchanges),
 		slog.Int64("body_bytes", out.Body.Size), slog.Float64("duration_seconds", out.Total.Round(time.Microsecond).Seconds()))
 	if r.req.Caller != "" {
 		attrs = append(attrs, slog.String("caller", r.req.Caller))

@@ -27,7 +27,7 @@ func (r *run) message(d *classify.Decision, reason string) string {
 	text, req := classMessage(d.Class, reason), r.req
 	switch d.Class {
 	case classify.ConnectionReset:
-		if reason == "unrequested_bytes" {
+		if reason == "unrequested_data" {
 			text = "the origin sent more than was requested, so the response may be the answer to an earlier request"
 		}
 	case classify.BodyTooLarge:
@@ -129,7 +129,7 @@ var remedies = map[string]string{
 	"answer_before_request":         "the origin had answered before the request was sent",
 	"http_version":                  "its status line has another version of HTTP than the connection",
 	"partial_content":               "it is only a part of the whole, in a 206 response",
-	"unrequested_bytes":             "it sends more than was asked for",
+	"unrequested_data":              "it sends more than was asked for",
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
 	"proxy_answer_too_large":        "the proxy's answer to CONNECT is too large",

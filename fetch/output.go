@@ -112,7 +112,7 @@ func (o *output) wrote(n int) error {
 	}
 	o.n += n
 	if o.a.committed || int64(len(o.buffered)*chunkBytes+o.n) > o.granted {
-		return o.flush()
+		return o.flush(false)
 	}
 	if o.n == chunkBytes {
 		o.buffered = append(o.buffered, o.last)
@@ -160,11 +160,11 @@ func (o *output) keep(n int) error {
 
 // flush sends what is buffered, and frees each chunk when it is sent. From the first byte on
 // the attempt is committed. Only the end of the fetch stops flush: a later attempt continues
-// after the bytes that were read.
-func (o *output) flush() error {
+// after the bytes that were read. more reports whether the attempt ends at once after the last chunk.
+func (o *output) flush(more bool) error {
 	o.a.announce(o)
 	for i, c := range o.buffered {
-		if err := o.send(c[:]); err != nil {
+		if err := o.send(c[:], more && o.n == 0 && i == len(o.buffered)-1); err != nil {
 			o.buffered = nil // not reused: after an error the sink may still read c
 			return err
 		}
@@ -177,7 +177,7 @@ func (o *output) flush() error {
 	}
 	n := o.n
 	o.n = 0
-	if err := o.send(o.last[:n]); err != nil {
+	if err := o.send(o.last[:n], more); err != nil {
 		o.last = nil
 		return err
 	}
@@ -187,19 +187,19 @@ func (o *output) flush() error {
 // announce emits ResponseStarted before the first chunk, at the other levels.
 func (a *attempt) announce(o *output) {
 	if !a.run.wantsAttemptEvents() && !a.committed {
-		a.emitStarted(o.offset, o.granted)
+		a.emitStarted(o.offset, o.granted, true)
 	}
 }
 
-func (a *attempt) emitStarted(offset, holdBack int64) {
-	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, URL: a.head.url, BodyOffset: offset, HoldBack: holdBack})
+func (a *attempt) emitStarted(offset, holdBack int64, more bool) {
+	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, URL: a.head.url, BodyOffset: offset, HoldBack: holdBack, More: more})
 }
 
 // send passes bytes to the sink, and releases as much of the hold-back's charge. It returns an error
 // if the fetch has ended, in particular because the sink failed.
-func (o *output) send(p []byte) error {
+func (o *output) send(p []byte, more bool) error {
 	o.a.committed, o.a.run.delivered, o.body.sent = true, o.body, true
-	if o.a.emit(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}) {
+	if o.a.emit(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p, More: more}) {
 		o.offset += int64(len(p))
 		back := min(o.unused, int64(len(p)))
 		o.a.run.req.Memory.Shrink(budget.HoldBack, back)
@@ -221,7 +221,7 @@ func (o *output) finish() error {
 	if !o.stream || o.a.run.req.Delivery == Auto && o.keepBuffered() {
 		return nil
 	}
-	return o.flush()
+	return o.flush(o.a.run.endsAtOnce())
 }
 
 // keepBuffered copies the buffered body to kept. It reports false, and does nothing, if bytes
@@ -231,9 +231,6 @@ func (o *output) keepBuffered() bool {
 	size := len(o.buffered)*chunkBytes + o.n
 	if o.a.run.delivered != nil || size > MaxInlineBytes || !o.charge(size) {
 		return false
-	}
-	if size == 0 {
-		return true
 	}
 	o.kept = make([]byte, 0, size)
 	for _, c := range o.buffered {
@@ -245,9 +242,13 @@ func (o *output) keepBuffered() bool {
 	return true
 }
 
-// take returns the kept body. The outcome then owns it and its charge.
+// take returns the kept body, which is nil if the body is not for the outcome. The outcome then owns it
+// and its charge.
 func (o *output) take() []byte {
 	o.charged = 0
+	if o.inline && o.kept == nil {
+		return []byte{}
+	}
 	return o.kept
 }
 

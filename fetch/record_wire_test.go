@@ -90,23 +90,23 @@ func TestRecord(t *testing.T) {
 		{"a body", "200:size=100000", nil, "ok", []part{whole}},
 		{"with informational heads", "200:size=100000,early=103", nil, "ok", []part{whole}},
 		{"not read", "200:size=100000", func(r *fetch.Request) { r.Delivery = fetch.None }, "ok", []part{whole}},
-		{"of another type", "200:size=100000", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/html"} }, "content_type unwanted_media_type not_retryable", []part{whole}},
-		{"a failed status", "404:size=100000", nil, "http_client_error  not_retryable", []part{whole}},
-		{"a failed status, nothing kept", "404:size=100000", func(r *fetch.Request) { r.ErrorBodyBytes = 0 }, "http_client_error  not_retryable", []part{whole}},
+		{"of another type", "200:size=100000", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/html"} }, "content_type unwanted_media_type not_retried", []part{whole}},
+		{"a failed status", "404:size=100000", nil, "http_client_error  not_retried", []part{whole}},
+		{"a failed status, nothing kept", "404:size=100000", func(r *fetch.Request) { r.ErrorBodyBytes = 0 }, "http_client_error  not_retried", []part{whole}},
 		{"a 503, then a body", "503:size=100000/200:size=100000", nil, "ok", []part{whole, whole}},
 		{"a redirect", "302:size=100000,to=%2Fs%2Fk%2F200:size=100000", nil, "ok", []part{whole, whole}},
 		{"a HEAD", "200:size=100000", func(r *fetch.Request) { r.Method = http.MethodHead }, "ok", []part{empty}},
 		{"a 204", "204", nil, "ok", []part{empty}},
 		{"a 205 with a body", "205:size=100000", nil, "ok", []part{whole}},
 		{"a 304", "304", func(r *fetch.Request) { r.Header = http.Header{"If-None-Match": {`"a"`}} }, "ok", []part{empty}},
-		{"a wrong coding", "200:size=100000,header=Content-Encoding%3Dgzip", nil, "undecodable content_coding not_retryable", []part{whole}},
+		{"a wrong coding", "200:size=100000,header=Content-Encoding%3Dgzip", nil, "undecodable content_coding not_retried", []part{whole}},
 
 		{"cut", "200:size=100000,cut=60000", nil, "body_interrupted cut attempts_exhausted", []part{{60_000, fetch.Disconnected}, {60_000, fetch.Disconnected}, {60_000, fetch.Disconnected}}},
 		{"reset before the head", "reset", func(r *fetch.Request) { r.Policy.MaxAttempts = 1 }, "connection_reset  attempts_exhausted", []part{{-1, fetch.Disconnected}}},
-		{"too long", "200:size=100000,chunked", func(r *fetch.Request) { r.MaxBodyBytes = 50_000 }, "body_too_large max_size_bytes not_retryable", []part{{50_000, fetch.TooLong}}},
-		{"known to be too long", "200:size=100000", func(r *fetch.Request) { r.MaxBodyBytes = 10 }, "body_too_large content_length not_retryable", []part{{0, fetch.TooLong}}},
+		{"too long", "200:size=100000,chunked", func(r *fetch.Request) { r.MaxBodyBytes = 50_000 }, "body_too_large max_size_bytes not_retried", []part{{50_000, fetch.TooLong}}},
+		{"known to be too long", "200:size=100000", func(r *fetch.Request) { r.MaxBodyBytes = 10 }, "body_too_large content_length not_retried", []part{{0, fetch.TooLong}}},
 		{"truncated", "200:size=100000", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 50_000, true }, "ok", []part{{50_000, fetch.TooLong}}},
-		{"a failed status that is too long", "404:size=10000000", func(r *fetch.Request) { r.MaxBodyBytes = 50_000 }, "http_client_error  not_retryable", []part{{50_000, fetch.TooLong}}},
+		{"a failed status that is too long", "404:size=10000000", func(r *fetch.Request) { r.MaxBodyBytes = 50_000 }, "http_client_error  not_retried", []part{{50_000, fetch.TooLong}}},
 	} {
 		for _, listener := range []string{"http", "https"} {
 			t.Run(row.name+" "+listener, func(t *testing.T) {
@@ -232,9 +232,9 @@ func TestRecordTimes(t *testing.T) {
 		took         time.Duration
 		why          fetch.Truncation
 	}{
-		{"a failed status that drips", "404:size=1000,drip=1@1s", "http_client_error  not_retryable", 10 * time.Second, fetch.TookTooLong},
-		{"a failed status that stops", "404:size=1000,stall=10", "http_client_error  not_retryable", 10 * time.Second, fetch.TookTooLong},
-		{"a failed status that needs 5 s", "404:size=5,drip=1@1s", "http_client_error  not_retryable", 5 * time.Second, fetch.Whole},
+		{"a failed status that drips", "404:size=1000,drip=1@1s", "http_client_error  not_retried", 10 * time.Second, fetch.TookTooLong},
+		{"a failed status that stops", "404:size=1000,stall=10", "http_client_error  not_retried", 10 * time.Second, fetch.TookTooLong},
+		{"a failed status that needs 5 s", "404:size=5,drip=1@1s", "http_client_error  not_retried", 5 * time.Second, fetch.Whole},
 		{"a body that is not read drips", "200:size=25,drip=1@1s", "ok", 25 * time.Second, fetch.Whole},
 		{"it stops", "200:size=100,stall=10", "ok", 15 * time.Second, fetch.TookTooLong},
 	} {

@@ -80,7 +80,7 @@ func TestResume(t *testing.T) {
 		{"a resume point answered with parts", parts, func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 300_000, Validator: `"v1"`} }, "body_interrupted resume_mismatch body_committed", 300_000, []string{"bytes=300000-"}, nil},
 		{"a 206 at another URL", cut(tag+",range", 300_000) + "/302:to=%2Fs%2Fother%2F" + url.QueryEscape(whole(tag+",range")), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"by signed URLs", "302:to=" + signed + "1/302:to=" + signed + "2", nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
-		{"a 404", cut(tag+",range", 300_000) + "/404", nil, "http_client_error  not_retryable", 300_000, []string{"", "bytes=300000-"}, nil},
+		{"a 404", cut(tag+",range", 300_000) + "/404", nil, "http_client_error  not_retried", 300_000, []string{"", "bytes=300000-"}, nil},
 
 		{"restart at a 200", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 0}},
 		{"restart without a validator", cut("", 300_000) + "/" + whole(""), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", ""}, []int64{0, 0}},
@@ -97,8 +97,8 @@ func TestResume(t *testing.T) {
 			r.ResumePoint, r.Recovery = fetch.ResumePoint{Offset: 600_000, Validator: `"v1"`}, fetch.Restart
 		}, "ok", size, []string{"bytes=600000-"}, []int64{0}},
 		{"a resume point at the end", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size, Validator: `"v1"`} }, "ok", size, []string{"bytes=1000000-"}, nil},
-		{"a resume point at the end of another body", "416:header=Content-Range=bytes *%2F1000000,etag=%22v2%22", func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size, Validator: `"v1"`} }, "http_client_error  not_retryable", size, []string{"bytes=1000000-"}, nil},
-		{"a resume point past the end", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size + 1, Validator: `"v1"`} }, "http_client_error  not_retryable", size + 1, []string{"bytes=1000001-"}, nil},
+		{"a resume point at the end of another body", "416:header=Content-Range=bytes *%2F1000000,etag=%22v2%22", func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size, Validator: `"v1"`} }, "http_client_error  not_retried", size, []string{"bytes=1000000-"}, nil},
+		{"a resume point past the end", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size + 1, Validator: `"v1"`} }, "http_client_error  not_retried", size + 1, []string{"bytes=1000001-"}, nil},
 		{"a cut at the last byte", "200:size=1000000,chunked" + tag + ",range,chunk-fault=no-last/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=1000000-"}, nil},
 	} {
 		for _, listener := range []string{"http", "https"} {

@@ -109,7 +109,7 @@ func (r *run) emitFinished(a *attempt) {
 	if !wanted && r.client.config.Observer == nil {
 		return
 	}
-	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision}
+	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision, !r.keepsBody() && r.decision.Delay == 0}
 	if r.client.config.Observer != nil {
 		r.client.config.Observer.Attempted(r.caller, r.req, &e)
 	}
@@ -117,6 +117,13 @@ func (r *run) emitFinished(a *attempt) {
 		r.emit(e)
 	}
 }
+
+// endsAtOnce reports whether the end of an attempt waits for nothing once the body is read: neither for a
+// store, nor for the rest of a request that is still being written.
+func (r *run) endsAtOnce() bool { return !r.keepsBody() && len(r.req.Body) == 0 }
+
+// keepsBody reports whether the fetch writes the body or its records to a store.
+func (r *run) keepsBody() bool { return r.req.Delivery == Store || r.req.Recorder != nil }
 
 // releaseForWait releases what a wait does not need. The exchange is over, and a fetch that ends
 // during the wait has another failure.

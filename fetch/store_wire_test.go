@@ -118,7 +118,7 @@ func TestStore(t *testing.T) {
 		{"an empty body", "200:size=0", nil, "ok", 0, ok, once},
 		{"a coded body", whole(",coding=gzip"), patient, "ok", size, ok, once},
 		{"a 204", "204", nil, "ok", -1, nil, once},
-		{"a 404", "404:size=10", nil, "http_client_error  not_retryable", -1, nil, once},
+		{"a 404", "404:size=10", nil, "http_client_error  not_retried", -1, nil, once},
 		{"a 503, then a body", "503/" + whole(""), nil, "ok", size, ok, []string{"", ""}},
 		{"a redirect", "302:to=%2Fs%2Fk%2F" + whole(""), nil, "ok", size, ok, nil},
 
@@ -132,13 +132,13 @@ func TestStore(t *testing.T) {
 		{"no recovery makes no difference", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.NoRecovery }, "ok", size, ok, []string{"", "bytes=300000-"}},
 		{"broken each time", cut("", 300_000), nil, "body_interrupted cut attempts_exhausted", -1, []string{"aborted", "aborted", "aborted"}, []string{"", "", ""}},
 		{"broken before the first byte", cut(tag, 0) + "/" + whole(tag), nil, "ok", size, []string{"aborted", "committed"}, []string{"", ""}},
-		{"broken and gone", cut(tag, 300_000) + "/404", nil, "http_client_error  not_retryable", -1, []string{"aborted"}, []string{"", "bytes=300000-"}},
+		{"broken and gone", cut(tag, 300_000) + "/404", nil, "http_client_error  not_retried", -1, []string{"aborted"}, []string{"", "bytes=300000-"}},
 
-		{"another digest", whole(""), func(r *fetch.Request) { r.Integrity.SHA256 = strings.Repeat("0", 64) }, "integrity sha256 not_retryable", -1, []string{"aborted"}, once},
-		{"another size", whole(",chunked"), func(r *fetch.Request) { r.Integrity.Size = 7 }, "integrity size not_retryable", -1, []string{"aborted"}, once},
-		{"too long", whole(",chunked"), func(r *fetch.Request) { r.MaxBodyBytes = size / 2 }, "body_too_large max_size_bytes not_retryable", -1, []string{"aborted"}, once},
-		{"known to be too long", whole(""), func(r *fetch.Request) { r.MaxBodyBytes = size / 2 }, "body_too_large content_length not_retryable", -1, nil, once},
-		{"empty but required", "200:size=0", func(r *fetch.Request) { r.Content.RequireBody = true }, "empty_body empty_body not_retryable", -1, []string{"aborted"}, once},
+		{"another digest", whole(""), func(r *fetch.Request) { r.Integrity.SHA256 = strings.Repeat("0", 64) }, "integrity sha256 not_retried", -1, []string{"aborted"}, once},
+		{"another size", whole(",chunked"), func(r *fetch.Request) { r.Integrity.Size = 7 }, "integrity size not_retried", -1, []string{"aborted"}, once},
+		{"too long", whole(",chunked"), func(r *fetch.Request) { r.MaxBodyBytes = size / 2 }, "body_too_large max_size_bytes not_retried", -1, []string{"aborted"}, once},
+		{"known to be too long", whole(""), func(r *fetch.Request) { r.MaxBodyBytes = size / 2 }, "body_too_large content_length not_retried", -1, nil, once},
+		{"empty but required", "200:size=0", func(r *fetch.Request) { r.Content.RequireBody = true }, "empty_body empty_body not_retried", -1, []string{"aborted"}, once},
 	} {
 		for _, listener := range []string{"http", "https"} {
 			if listener == "https" && strings.Contains(row.script, "chunk") {

@@ -179,7 +179,7 @@ func TestSurplus(t *testing.T) {
 		tagged = "200 OK\r\nEtag: \"v\""
 		cut    = "HTTP/1.1 " + tagged + "\r\nContent-Length: 5\r\n\r\nhel\x00"
 		noEnd  = "HTTP/1.1 " + tagged + "\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n\x00"
-		n4     = "connection_reset unrequested_bytes attempts_exhausted"
+		n4     = "connection_reset unrequested_data attempts_exhausted"
 		chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwrong\r\n"
 	)
 	rest := answer("206 Partial Content\r\nEtag: \"v\"\r\nContent-Range: bytes 3-4/5", "LO")
@@ -192,7 +192,7 @@ func TestSurplus(t *testing.T) {
 		change              func(*fetch.Request)
 		want                string   // failureText
 		body                string   // what the caller has at the end
-		flag                bool     // UnrequestedBytes
+		flag                bool     // UnrequestedData
 		seen                []string // by the origin
 	}{
 		{name: "a new connection", answer: answer("200 OK", "right"), want: "ok", body: "right", seen: []string{"/x"}},
@@ -241,8 +241,8 @@ func TestSurplus(t *testing.T) {
 			}
 			r.warm(row.warm, req)
 			out, got, finished := r.fetch(req, to)
-			if text := failureText(out); text != row.want || string(got) != row.body || out.Body.UnrequestedBytes != row.flag {
-				t.Errorf("%s, body %q, unrequested bytes %t; want %s, %q, %t", text, got, out.Body.UnrequestedBytes, row.want, row.body, row.flag)
+			if text := failureText(out); text != row.want || string(got) != row.body || out.Body.UnrequestedData != row.flag {
+				t.Errorf("%s, body %q, unrequested bytes %t; want %s, %q, %t", text, got, out.Body.UnrequestedData, row.want, row.body, row.flag)
 			}
 			if !slices.Equal(r.seen, row.seen) {
 				t.Errorf("the origin saw %q, want %q", r.seen, row.seen)

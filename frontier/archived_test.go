@@ -60,8 +60,8 @@ func TestRecordRequests(t *testing.T) {
 			must(t, err)
 			page := c.pageRequest("http://a.test/", 3, store.Claim{ETag: `"1"`}, row.earlier)
 			robots := c.robotsRequest("http://a.test/robots.txt", 3, row.earlier)
-			if !proto.Equal(page.GetRecord(), row.want) || !proto.Equal(robots.GetRecord(), row.want) {
-				t.Errorf("page %v, robots.txt %v, want %v", page.GetRecord(), robots.GetRecord(), row.want)
+			if !proto.Equal(page.GetRecordPolicy(), row.want) || !proto.Equal(robots.GetRecordPolicy(), row.want) {
+				t.Errorf("page %v, robots.txt %v, want %v", page.GetRecordPolicy(), robots.GetRecordPolicy(), row.want)
 			}
 			if got := page.GetPrecondition() != nil; got != row.conditional {
 				t.Errorf("conditional: %v, want %v", got, row.conditional)
@@ -79,7 +79,7 @@ func TestEarlierRecord(t *testing.T) {
 	}
 	made := func(records ...*pb.WarcRecord) *pb.FetchOutcome {
 		last := records[len(records)-1].GetAttempt()
-		return &pb.FetchOutcome{Records: records, Attempts: last, ResponseAttempt: last, Hops: []*pb.Hop{{Url: "http://a.test/"}, {Url: "http://a.test/z"}}}
+		return &pb.FetchOutcome{Records: records, AttemptCount: last, ResponseAttempt: last, Hops: []*pb.Hop{{Url: "http://a.test/"}, {Url: "http://a.test/z"}}}
 	}
 	before := store.Earlier{RecordID: "urn:0", URL: "http://a.test/0"}
 	continued := made(rec(1, 1, requestType, "urn:r"), rec(1, 1, responseType, "urn:1"), rec(2, 1, requestType, "urn:s"), rec(2, 1, responseType, "urn:2"))
@@ -137,7 +137,7 @@ func TestCannotRecord(t *testing.T) {
 	}{
 		{"the archive is full", false, full, "store_full: the disk is full"},
 		{"the archive is full for robots.txt", true, full, "store_full: the disk is full"},
-		{"the store is gone", false, fault(pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, `request.record.store: is "crawl", which is not configured on this server`), "which is not configured"},
+		{"the store is gone", false, fault(pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, `request.record_policy.store: is "crawl", which is not configured on this server`), "which is not configured"},
 		{"the store is for others", false, fault(pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, `this caller may not use the store "crawl"`), "this caller may not"},
 		{"a service that is too old", false, page(""), "has fetched and not recorded it"},
 	} {

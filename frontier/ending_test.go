@@ -29,7 +29,7 @@ func errorText(err error) string { return fmt.Sprintf("%v", err) }
 
 // response returns an outcome with a status, validators and one hop.
 func response(kind pb.OutcomeKind, status int32, location string) *pb.FetchOutcome {
-	return &pb.FetchOutcome{Kind: kind, FinalUrl: "http://a.test/end", Attempts: 1, TotalDuration: durationpb.New(time.Second),
+	return &pb.FetchOutcome{Kind: kind, FinalUrl: "http://a.test/end", AttemptCount: 1, TotalDuration: durationpb.New(time.Second),
 		BodySummary: &pb.BodySummary{SizeBytes: 7},
 		Hops:        []*pb.Hop{{Url: "http://a.test/end", StatusCode: status, LocationUrl: location}},
 		Response: &pb.HttpResponse{StatusCode: status, Headers: []*pb.Header{
@@ -202,7 +202,7 @@ func TestTotals(t *testing.T) {
 	} {
 		var m totals
 		for _, n := range row.parts {
-			m.add(&pb.FetchOutcome{Attempts: n, TotalDuration: durationpb.New(time.Second)}, 2*time.Second)
+			m.add(&pb.FetchOutcome{AttemptCount: n, TotalDuration: durationpb.New(time.Second)}, 2*time.Second)
 		}
 		parts := time.Duration(len(row.parts))
 		if want := (totals{row.attempts, parts * time.Second, parts * 2 * time.Second}); m != want {

@@ -117,10 +117,10 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	v.overdue = time.Time{}
 	v.mu.Unlock()
 	var wait time.Duration
-	task.OnEvent = func(m *pb.FetchResponse) {
+	task.OnEvent = func(m *pb.FetchEvent) {
 		v.noteProgress()
 		if f := m.GetAttemptFinished(); f != nil {
-			wait += f.GetRetryDecision().GetDelay().AsDuration()
+			wait += f.GetRetryDecision().GetRetry().GetDelay().AsDuration()
 			v.delayOthers(f.GetHops())
 		}
 	}

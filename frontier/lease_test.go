@@ -274,12 +274,12 @@ func TestServiceLies(t *testing.T) {
 }
 
 func heartbeat(tag string) *pb.FetchManyResponse {
-	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{
-		Event: &pb.FetchResponse_Heartbeat{Heartbeat: new(pb.Heartbeat)}}}}}
+	return &pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag, Event: &pb.FetchEvent{
+		Event: &pb.FetchEvent_Heartbeat{Heartbeat: new(pb.Heartbeat)}}}}}
 }
 
 // finished returns the event that ends an attempt.
 func finished(tag string, hops []*pb.Hop) *pb.FetchManyResponse {
-	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{
-		Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Hops: hops}}}}}}
+	return &pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag, Event: &pb.FetchEvent{
+		Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Hops: hops}}}}}}
 }

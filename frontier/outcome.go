@@ -34,8 +34,8 @@ func whole(outcome *pb.FetchOutcome) *pb.FetchOutcome {
 	switch {
 	case outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
 		return outcome
-	case body.GetUnrequestedBytes():
-		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET, "unrequested_bytes"
+	case body.GetUnrequestedData():
+		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET, "unrequested_data"
 		e.Message = "the origin sent more than was requested, so the response may be the answer to an earlier request"
 	case body.GetPartialContent():
 		e.ErrorClass, e.Reason = pb.ErrorClass_ERROR_CLASS_INTEGRITY, "partial_content"
@@ -43,7 +43,7 @@ func whole(outcome *pb.FetchOutcome) *pb.FetchOutcome {
 	default:
 		return outcome
 	}
-	outcome.Kind, outcome.InlineBody, outcome.Error = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil, e
+	outcome.Kind, outcome.Body, outcome.Error = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil, e
 	return outcome
 }
 
@@ -113,7 +113,7 @@ func dateOf(r *pb.WarcRecord) string { return r.GetRecordTime().AsTime().Format(
 func earlierOf(o *pb.FetchOutcome, before store.Earlier) store.Earlier {
 	r := responseRecord(o)
 	switch {
-	case r == nil || o.GetBodySummary().GetTruncated() || r.GetAttempt() != o.GetAttempts():
+	case r == nil || o.GetBodySummary().GetTruncated() || r.GetAttempt() != o.GetAttemptCount():
 		return store.Earlier{}
 	case r.GetType() == pb.WarcType_WARC_TYPE_REVISIT:
 		return before

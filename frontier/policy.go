@@ -182,10 +182,10 @@ type totals struct {
 }
 
 func (m *totals) add(outcome *pb.FetchOutcome, wait time.Duration) {
-	if m.attempts > 0 && outcome.GetAttempts() > 0 {
+	if m.attempts > 0 && outcome.GetAttemptCount() > 0 {
 		m.attempts-- // a chain counts as one attempt, however many parts it has
 	}
-	m.attempts += int(outcome.GetAttempts())
+	m.attempts += int(outcome.GetAttemptCount())
 	m.duration += outcome.GetTotalDuration().AsDuration()
 	m.wait += wait
 }

@@ -28,7 +28,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 	if c.TruncateBodies {
 		r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
 	}
-	r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
+	r.BodyPolicy.Delivery = &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
 	if c.Bodies != nil {
 		deliver(r)
 	}
@@ -46,7 +46,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
 	bodyKept := c.Bodies == nil || validators.BodyDigest != ""
-	recorded := c.RecordStore == "" || r.GetRecord().GetEarlier() != nil
+	recorded := c.RecordStore == "" || r.GetRecordPolicy().GetEarlier() != nil
 	if bodyKept && recorded && !c.Full { // a 304 has no body
 		r.Precondition = precondition(validators)
 	}
@@ -55,8 +55,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 
 // deliver makes fetchd send the body.
 func deliver(r *pb.FetchRequest) {
-	r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO
-	r.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+	r.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
 }
 
 // sitemapPolicies changes the request for a page to that for a sitemap, which has another media type
@@ -73,7 +72,7 @@ func precondition(validators store.Claim) *pb.Precondition {
 		return &pb.Precondition{Etags: []string{validators.ETag}}
 	}
 	if t, err := http.ParseTime(validators.LastModified); err == nil {
-		return &pb.Precondition{ModifiedSinceTime: timestamppb.New(t)}
+		return &pb.Precondition{LastModifiedTime: timestamppb.New(t)}
 	}
 	return nil
 }
@@ -112,9 +111,9 @@ func (c *Config) request(url string, redirects int, earlier store.Earlier) *pb.F
 		Headers:        []*pb.Header{{Name: "User-Agent", Value: c.UserAgent}},
 		RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: proto.Int32(int32(redirects)), Scope: pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN}, //nolint:gosec // 0 to 20
 		TimeoutPolicy:  &pb.TimeoutPolicy{TotalTimeout: durationpb.New(c.TotalTimeout)},
-		BodyPolicy:     &pb.BodyPolicy{ErrorBodyBytes: proto.Int32(0)},
+		BodyPolicy:     &pb.BodyPolicy{MaxErrorBodyBytes: proto.Int32(0)},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
-		Record:         c.recordPolicy(url, earlier),
+		RecordPolicy:   c.recordPolicy(url, earlier),
 	}
 	if c.MaxAttempts > 0 {
 		r.RetryPolicy = &pb.RetryPolicy{MaxAttempts: proto.Int32(int32(c.MaxAttempts))} //nolint:gosec // 1 to 11
@@ -137,7 +136,7 @@ func (c *Config) recordPolicy(url string, earlier store.Earlier) *pb.RecordPolic
 	return p
 }
 
-// errNotRecorded means that a service does not know the field record of a request.
+// errNotRecorded means that a service does not know the field record_policy of a request.
 var errNotRecorded = errors.New("the service has fetched and not recorded it: use one that can record")
 
 // recordError returns why the service could not record a fetch, or nil.
@@ -150,7 +149,7 @@ func (c *Config) recordError(o *pb.FetchOutcome) error {
 	case pb.ErrorClass_ERROR_CLASS_STORE_FAILURE:
 		return fmt.Errorf("%s: %s", f.GetReason(), text)
 	case pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST: // the service has another configuration than when the worker started
-		if strings.Contains(text, "record.store") || strings.Contains(text, fmt.Sprintf("may not use the store %q", c.RecordStore)) {
+		if strings.Contains(text, "record_policy.store") || strings.Contains(text, fmt.Sprintf("may not use the store %q", c.RecordStore)) {
 			return errors.New(text)
 		}
 	}

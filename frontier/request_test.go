@@ -175,6 +175,7 @@ func crawlScript(t *testing.T, service Service, s *store.Store, c Config, urls [
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	accept := []string{"text/html"}
+	digest := &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
 	for _, row := range []struct {
 		name   string
 		change func(c *Config)
@@ -182,7 +183,7 @@ func TestRequests(t *testing.T) {
 		want   *pb.FetchRequest // the differences from the request for robots.txt
 	}{
 		{"the default", func(*Config) {}, store.Claim{}, &pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{
-			MaxSizeBytes: proto.Int64(16 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}}},
+			MaxSizeBytes: proto.Int64(16 << 20), Delivery: digest}}},
 		{"bodies", func(c *Config) { c.Bodies, c.MaxBodyBytes, c.TruncateBodies = new(shelf), 9, true }, store.Claim{},
 			&pb.FetchRequest{BodyPolicy: stored(9, pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE)}},
 		{"types", func(c *Config) { c.Bodies, c.Accept = new(shelf), accept }, store.Claim{}, &pb.FetchRequest{
@@ -205,15 +206,15 @@ func TestRequests(t *testing.T) {
 		{"no body was kept", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0)}},
 		{"no body is wanted", func(*Config) {}, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
-			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(16 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST},
+			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(16 << 20), Delivery: digest},
 			Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
 		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 			BodyPolicy:   stored(16<<20, 0),
-			Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
+			Precondition: &pb.Precondition{LastModifiedTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
 		{"an ETag that is none", func(c *Config) { c.Bodies = new(shelf) },
 			store.Claim{BodyDigest: "x", ETag: `abc`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 				BodyPolicy:   stored(16<<20, 0),
-				Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
+				Precondition: &pb.Precondition{LastModifiedTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
 		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "yesterday"}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0)}},
 	} {
@@ -248,7 +249,8 @@ func TestRequests(t *testing.T) {
 
 // stored is the policy for a body that is stored.
 func stored(limit int64, oversize pb.OversizeAction) *pb.BodyPolicy {
-	return &pb.BodyPolicy{MaxSizeBytes: &limit, OversizeAction: oversize, Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}
+	return &pb.BodyPolicy{MaxSizeBytes: &limit, OversizeAction: oversize,
+		Delivery: &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}}
 }
 
 // TestIsETag checks RFC 9110 §8.8.3. An invalid entity-tag would make fetchd reject the request.

@@ -46,7 +46,7 @@ func (s *script) start(t *testing.T, name string) Service {
 
 // told returns a message with one outcome.
 func told(tag string, o *pb.FetchOutcome) *pb.FetchManyResponse {
-	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: o}}}}}
+	return &pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag, Event: &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: o}}}}}
 }
 
 // fetchedAll answers every task with a page.
@@ -79,7 +79,7 @@ func answerAll(s manyStream, outcome func(*pb.FetchRequest) *pb.FetchOutcome) er
 
 // page returns the outcome of a successful fetch.
 func page(url string) *pb.FetchOutcome {
-	return &pb.FetchOutcome{Kind: success, FinalUrl: url, Attempts: 1, Response: &pb.HttpResponse{StatusCode: 200},
+	return &pb.FetchOutcome{Kind: success, FinalUrl: url, AttemptCount: 1, Response: &pb.HttpResponse{StatusCode: 200},
 		Hops: []*pb.Hop{{Url: url, StatusCode: 200}}, TotalDuration: durationpb.New(1), BodySummary: new(pb.BodySummary)}
 }
 

@@ -17,8 +17,8 @@ func TestWhole(t *testing.T) {
 		{"a body", &pb.BodySummary{}, ""},
 		{"no summary", nil, ""},
 		{"a part", &pb.BodySummary{PartialContent: true}, "partial_content"},
-		{"followed by more bytes", &pb.BodySummary{UnrequestedBytes: true}, "unrequested_bytes"},
-		{"both", &pb.BodySummary{PartialContent: true, UnrequestedBytes: true}, "unrequested_bytes"},
+		{"followed by more bytes", &pb.BodySummary{UnrequestedData: true}, "unrequested_data"},
+		{"both", &pb.BodySummary{PartialContent: true, UnrequestedData: true}, "unrequested_data"},
 	} {
 		o := whole(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: row.body})
 		failed := o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED
@@ -26,7 +26,7 @@ func TestWhole(t *testing.T) {
 			t.Errorf("%s: %s, %+v; want reason %q", row.name, o.GetKind(), o.GetError(), row.reason)
 		}
 	}
-	o := whole(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, BodySummary: &pb.BodySummary{UnrequestedBytes: true}})
+	o := whole(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, BodySummary: &pb.BodySummary{UnrequestedData: true}})
 	if o.GetError() != nil {
 		t.Errorf("a failure got the error %+v", o.GetError())
 	}

@@ -24,7 +24,7 @@ const benchBody = 1 << 10
 // counts the allocations of the whole process, including the client and the origin.
 func BenchmarkFetchUnary(b *testing.B) {
 	client, url := benchServer(b)
-	in := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}}
+	in := &pb.FetchRequest{Url: url}
 	b.ReportAllocs()
 	for b.Loop() {
 		resp, err := client.FetchUnary(b.Context(), in)
@@ -50,7 +50,9 @@ func BenchmarkFetchStream(b *testing.B) {
 				break
 			}
 			must(b, err)
-			got += len(m.GetBodyChunk().GetData())
+			for _, e := range m.GetEvents() {
+				got += len(e.GetBodyChunk().GetData())
+			}
 		}
 		if got != benchBody {
 			b.Fatalf("%d bytes, want %d", got, benchBody)
@@ -74,9 +76,9 @@ func BenchmarkFetchMany(b *testing.B) {
 		for left := len(in.GetTasks()); left > 0; {
 			m, err := stream.Recv()
 			must(b, err)
-			for _, answer := range m.GetResponses() {
-				if got := len(answer.GetResponse().GetOutcome().GetInlineBody()); got != benchBody {
-					b.Fatalf("%v with %d bytes, want %d", answer.GetResponse(), got, benchBody)
+			for _, answer := range m.GetEvents() {
+				if got := len(answer.GetEvent().GetOutcome().GetInlineBody()); got != benchBody {
+					b.Fatalf("%v with %d bytes, want %d", answer.GetEvent(), got, benchBody)
 				}
 				left--
 			}

@@ -153,7 +153,7 @@ func (r *rig) callAll(token string) *calls {
 	const path = "/200:delay=10s"
 	c.busy.start(r.task("1", "/s/"+token+"many1"+path), r.task("2", "/s/"+token+"many2"+path))
 	go func() {
-		_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/" + token + "unary" + path)})
+		_, err := r.Client.FetchUnary(ctx, r.request("/s/"+token+"unary"+path))
 		c.unary <- err
 	}()
 	go func() { c.stream <- r.fetch(ctx, r.request("/s/"+token+"stream"+path)).err }()
@@ -260,7 +260,7 @@ func TestRevokedWhileItsRequestComes(t *testing.T) {
 		r.Service.Reauthenticate()
 		must(r, stream.SendMsg(r.request("/s/k/200")))
 		_ = stream.CloseSend() // RecvMsg returns the error
-		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
+		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchEvent)), codes.Unauthenticated)
 		r.wantRequests("k", 0)
 	}, known.change)
 }

@@ -3,7 +3,9 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func (r *rig) full(path string) *pb.FetchRequest {
 	in := r.request(path)
 	in.Method, in.Body = "POST", []byte(marker)
 	in.Headers = []*pb.Header{{Name: "x-b", Value: marker}, {Name: "X-A", RawValue: []byte(marker + "\xff")}, {Name: "X-B", Value: marker}}
-	in.Precondition = &pb.Precondition{Etags: []string{`"a"`}, ModifiedSinceTime: &timestamppb.Timestamp{Seconds: 1}}
+	in.Precondition = &pb.Precondition{Etags: []string{`"a"`}, LastModifiedTime: &timestamppb.Timestamp{Seconds: 1}}
 	in.Integrity = &pb.Integrity{SizeBytes: new(int64(10))}
 	in.ContentPolicy = &pb.ContentPolicy{RequireBody: true}
 	in.Labels = map[string]string{"job": "nightly"}
@@ -44,8 +46,9 @@ func TestEffectiveRequest(t *testing.T) {
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_STANDARD, MaxAttempts: new(int32(3)), BaseDelay: seconds(0), MaxDelay: seconds(2),
 			Multiplier: new(2.0), MaxJitter: seconds(0), JitterSeed: new(uint64(0)), MaxRetryAfter: seconds(30), IdempotencyKey: "a-key", RetryTlsHandshake: new(true)},
 		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: seconds(60), AttemptTimeout: seconds(30), ConnectTimeout: seconds(10), HeaderTimeout: seconds(15), IdleTimeout: seconds(15)},
-		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: new(int64(16 << 20)), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_FAIL,
-			Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE, HoldBackBytes: new(int64(512 << 10)), ErrorBodyBytes: new(int32(16 << 10))},
+		BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: new(int64(16 << 20)), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_FAIL,
+			Delivery:          streamed(&pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE, MaxHoldBackBytes: new(int64(512 << 10))}).Delivery,
+			MaxErrorBodyBytes: new(int32(16 << 10))},
 		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), ContentPolicy: in.GetContentPolicy(), Labels: in.GetLabels(),
 		EventLevel: pb.EventLevel_EVENT_LEVEL_ATTEMPTS, CookieMode: pb.CookieMode_COOKIE_MODE_NONE,
 	}
@@ -57,7 +60,7 @@ func TestEffectiveRequest(t *testing.T) {
 		t.Errorf("expire_time is %s after start_time, want 1m0s", got)
 	}
 	unary := r.mustUnary(in)
-	want.BodyPolicy.Delivery, want.BodyPolicy.MaxSizeBytes = pb.BodyDelivery_BODY_DELIVERY_INLINE, new(int64(1<<20))
+	want.BodyPolicy.Delivery, want.BodyPolicy.MaxSizeBytes = &pb.BodyPolicy_Inline{Inline: new(pb.InlineDelivery)}, new(int64(1<<20))
 	if diff := cmp.Diff(want, unary.GetEffectiveRequest(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_request of FetchUnary (-want +got)\n%s", diff)
 	}
@@ -70,7 +73,7 @@ func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")})
+	out, err := r.Client.FetchUnary(ctx, r.request("/s/k/200"))
 	must(t, err)
 	if got := out.GetEffectiveRequest().GetTimeoutPolicy().GetTotalTimeout().AsDuration(); got != time.Minute {
 		t.Errorf("total_timeout = %s, want 1m0s", got)
@@ -106,7 +109,7 @@ func TestEffectivePoliciesAreComplete(t *testing.T) {
 			in := r.request("/s/k/200")
 			in.RetryPolicy = &pb.RetryPolicy{Profile: profile}
 			got := r.mustFetch(in).admitted().GetEffectiveRequest()
-			for _, policy := range []proto.Message{got.GetRedirectPolicy(), got.GetRetryPolicy(), got.GetTimeoutPolicy(), got.GetBodyPolicy()} {
+			for _, policy := range []proto.Message{got.GetRedirectPolicy(), got.GetRetryPolicy(), got.GetTimeoutPolicy(), got.GetBodyPolicy(), got.GetBodyPolicy().GetStream()} {
 				wantComplete(t, policy.ProtoReflect())
 			}
 			if got.GetEventLevel() == 0 || got.GetCookieMode() == 0 || got.GetMethod() != "GET" {
@@ -121,11 +124,113 @@ func wantComplete(t *testing.T, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
-		optional := f.HasPresence() && f.Name() != "resume_point"
+		oneof := f.ContainingOneof()
+		optional := f.HasPresence() && f.Name() != "resume_point" && (oneof == nil || oneof.IsSynthetic())
 		if (optional || f.Kind() == protoreflect.EnumKind) && !m.Has(f) {
 			t.Errorf("%s is not filled in", f.FullName())
 		}
+		if oneof != nil && m.WhichOneof(oneof) == nil {
+			t.Errorf("no member of %s is filled in", oneof.FullName())
+		}
 	}
+}
+
+// TestDefaults compares the tables of defaults in section 2 of the spec with what the service reports.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	effective := func(profile pb.RetryProfile) *pb.FetchRequest {
+		in := r.request("/s/k/200")
+		in.RetryPolicy = &pb.RetryPolicy{Profile: profile}
+		return r.mustFetch(in).admitted().GetEffectiveRequest()
+	}
+	standard, download := effective(pb.RetryProfile_RETRY_PROFILE_STANDARD), effective(pb.RetryProfile_RETRY_PROFILE_DOWNLOAD)
+	length := func(d *durationpb.Duration) string {
+		switch v := d.AsDuration(); {
+		case v == 0:
+			return "none"
+		case v == 15*time.Minute:
+			return "the server's maximum"
+		case v < time.Second:
+			return fmt.Sprint(v.Milliseconds(), " ms")
+		default:
+			return fmt.Sprint(v.Seconds(), " s")
+		}
+	}
+	of := map[string]func(*pb.FetchRequest) string{
+		"max_attempts":    func(in *pb.FetchRequest) string { return fmt.Sprint(in.GetRetryPolicy().GetMaxAttempts()) },
+		"base_delay":      func(in *pb.FetchRequest) string { return length(in.GetRetryPolicy().GetBaseDelay()) },
+		"max_delay":       func(in *pb.FetchRequest) string { return length(in.GetRetryPolicy().GetMaxDelay()) },
+		"multiplier":      func(in *pb.FetchRequest) string { return fmt.Sprint(in.GetRetryPolicy().GetMultiplier()) },
+		"max_jitter":      func(in *pb.FetchRequest) string { return length(in.GetRetryPolicy().GetMaxJitter()) },
+		"max_retry_after": func(in *pb.FetchRequest) string { return length(in.GetRetryPolicy().GetMaxRetryAfter()) },
+		"max_redirects":   func(in *pb.FetchRequest) string { return fmt.Sprint(in.GetRedirectPolicy().GetMaxRedirects()) },
+		"retry_tls_handshake": func(in *pb.FetchRequest) string {
+			return map[bool]string{true: "yes", false: "no"}[in.GetRetryPolicy().GetRetryTlsHandshake()]
+		},
+		"attempt_timeout": func(in *pb.FetchRequest) string {
+			return length(in.GetTimeoutPolicy().GetAttemptTimeout()) + ", " + length(in.GetTimeoutPolicy().GetTotalTimeout())
+		},
+		"max_size_bytes": func(in *pb.FetchRequest) string {
+			if n := in.GetBodyPolicy().GetMaxSizeBytes(); n < 1<<40 {
+				return fmt.Sprintf("%d MiB", n>>20)
+			}
+			return "the server's maximum (1 TiB)"
+		},
+	}
+	rows := specRows(t)
+	for name, get := range of {
+		row := rows[name]
+		if row == nil {
+			t.Errorf("the table has no row %s", name)
+			continue
+		}
+		for i, in := range []*pb.FetchRequest{standard, download} {
+			if got := get(in); got != strings.TrimSuffix(row[i+1], " (3 retries)") {
+				t.Errorf("%s: the service has %q in %s, and the table %q", name, got, in.GetRetryPolicy().GetProfile(), row[i+1])
+			}
+		}
+	}
+	in := r.request("/s/k/200")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_UNSPECIFIED
+	unary := r.mustUnary(in).GetEffectiveRequest()
+	m := r.many(t.Context())
+	m.start(&pb.Task{Tag: "t", Request: in})
+	m.finish("t")
+	for name, got := range map[string][3]string{
+		"delivery": {delivery(standard), delivery(unary), map[bool]string{true: "inline"}[m.outcomes["t"][0].GetBody() != nil]},
+		"event_level": {strings.TrimPrefix(standard.GetEventLevel().String(), "EVENT_LEVEL_"), strings.TrimPrefix(unary.GetEventLevel().String(), "EVENT_LEVEL_"),
+			map[bool]string{true: "OUTCOME"}[len(m.events["t before"]) == 1]},
+	} {
+		if row := rows[name]; row == nil || !slices.Equal(row[1:4], got[:]) {
+			t.Errorf("%s: the service has %q, and the table %q", name, got, row)
+		}
+	}
+}
+
+// delivery returns the name of the delivery of a request.
+func delivery(in *pb.FetchRequest) string {
+	m := in.GetBodyPolicy().ProtoReflect()
+	return string(m.WhichOneof(m.Descriptor().Oneofs().ByName("delivery")).Name())
+}
+
+// specRows returns the cells of the tables in section 2 of the spec, by the first word of their row.
+func specRows(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/spec.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "\n## 2. ")
+	section, _, _ = strings.Cut(section, "\n## 3. ")
+	rows := make(map[string][]string)
+	for line := range strings.Lines(section) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+		name, _, _ := strings.Cut(strings.NewReplacer(",", " ", ";", " ").Replace(cells[0]), " ")
+		rows[name] = cells
+	}
+	return rows
 }
 
 // TestClampedFields requests one more than each of the server's limits, and exactly the limit.
@@ -157,10 +262,10 @@ func TestClampedFields(t *testing.T) {
 			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetIdleTimeout().AsDuration() }, total},
 		{"body_policy.max_size_bytes", func(in *pb.FetchRequest, over int64) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(body + over)} },
 			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetMaxSizeBytes() }, body},
-		{"body_policy.hold_back_bytes", func(in *pb.FetchRequest, over int64) {
-			in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(holdBack + over)}
+		{"body_policy.stream.max_hold_back_bytes", func(in *pb.FetchRequest, over int64) {
+			in.BodyPolicy = streamed(&pb.StreamDelivery{MaxHoldBackBytes: new(holdBack + over)})
 		},
-			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetHoldBackBytes() }, holdBack},
+			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetStream().GetMaxHoldBackBytes() }, holdBack},
 	} {
 		for over, want := range map[int64][]string{0: nil, 1: {row.field}, 1 << 55: {row.field}} {
 			t.Run(fmt.Sprintf("%s %d over", row.field, over), func(t *testing.T) {
@@ -173,6 +278,9 @@ func TestClampedFields(t *testing.T) {
 				}
 				if got := row.got(admitted.GetEffectiveRequest()); got != row.want {
 					t.Errorf("effective %v, want %v", got, row.want)
+				}
+				if in.GetBodyPolicy().GetStream() != nil { // FetchUnary has no stream
+					return
 				}
 				unary := r.mustUnary(in)
 				if diff := cmp.Diff(want, unary.GetClampedFields()); diff != "" {
@@ -225,19 +333,18 @@ func TestEffectiveRecovery(t *testing.T) {
 		want   pb.BodyRecovery
 	}{
 		{"unset", func(*pb.FetchRequest) {}, pb.BodyRecovery_BODY_RECOVERY_RESUME},
-		{"none", func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }, pb.BodyRecovery_BODY_RECOVERY_NONE},
-		{"restart", func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART }, pb.BodyRecovery_BODY_RECOVERY_RESTART},
+		{"none", func(in *pb.FetchRequest) { in.BodyPolicy.GetStream().Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"restart", func(in *pb.FetchRequest) { in.BodyPolicy.GetStream().Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART }, pb.BodyRecovery_BODY_RECOVERY_RESTART},
 		{"of a PUT", func(in *pb.FetchRequest) { in.Method = "PUT" }, pb.BodyRecovery_BODY_RECOVERY_NONE},
-		{"of a digest", func(in *pb.FetchRequest) { in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST }, pb.BodyRecovery_BODY_RECOVERY_NONE},
 		{"of a range", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "range", Value: "bytes=0-1"}} }, pb.BodyRecovery_BODY_RECOVERY_NONE},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
 			in := r.request("/s/k/200")
-			in.BodyPolicy = new(pb.BodyPolicy)
+			in.BodyPolicy = streamed(new(pb.StreamDelivery))
 			row.change(in)
 			admitted := r.mustFetch(in).events[0].GetAdmitted()
-			if got := admitted.GetEffectiveRequest().GetBodyPolicy().GetRecovery(); got != row.want || len(admitted.GetClampedFields()) != 0 {
+			if got := admitted.GetEffectiveRequest().GetBodyPolicy().GetStream().GetRecovery(); got != row.want || len(admitted.GetClampedFields()) != 0 {
 				t.Errorf("%s, clamped %q; want %s, none", got, admitted.GetClampedFields(), row.want)
 			}
 		})

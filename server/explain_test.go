@@ -39,14 +39,14 @@ func TestExplainVectors(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Explain(%s) = %v, want OK", v.Request, err)
 			}
-			if got.GetEffectivePolicy() == nil {
+			if got.GetEffectiveRetryPolicy() == nil {
 				t.Error("effective_policy is not set")
 			}
 			if want.GetError().GetReason() == "" && got.GetError() != nil {
 				got.Error.Reason = ""
 			}
 			if diff := cmp.Diff(want, got, protocmp.Transform(),
-				protocmp.IgnoreFields(new(pb.ExplainResponse), "effective_policy"),
+				protocmp.IgnoreFields(new(pb.ExplainResponse), "effective_retry_policy"),
 				protocmp.IgnoreFields(new(pb.FetchError), "message", "phase", "url")); diff != "" {
 				t.Errorf("%s: %s\n%s\nrequest %s\n(-want +got)\n%s", v.File, v.Rule, v.Why, v.Request, diff)
 			}
@@ -76,7 +76,7 @@ func TestWebExplain(t *testing.T) {
 	}{
 		{`[]`, `{"response": {"status_code": 503}}`},
 		{`{}`, "response"},
-		{`{"faults":["ERROR_CLASS_DEADLINES"]}`, `did you mean "ERROR_CLASS_DEADLINE"?`},
+		{`{"error_classes":["ERROR_CLASS_DEADLINES"]}`, `did you mean "ERROR_CLASS_DEADLINE"?`},
 	} {
 		r.wantStatus(r.post(t.Context(), "/v1/explain", row.body), 400, codes.InvalidArgument, row.want)
 	}
@@ -93,7 +93,7 @@ func TestExplainEffectivePolicy(t *testing.T) {
 	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2)),
 		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: new(uint64(0)),
 		MaxRetryAfter: seconds(60), RetryTlsHandshake: new(false)}
-	if diff := cmp.Diff(want, got.GetEffectivePolicy(), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, got.GetEffectiveRetryPolicy(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_policy (-want +got)\n%s", diff)
 	}
 }
@@ -111,7 +111,7 @@ func TestExplainReasons(t *testing.T) {
 		{"R1", "/s/one/302:to=%2Fs%2Ftwo%2F200", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("/s/two/200")},
 			RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: new(int32)}}, "too_many_redirects"},
 		{"R2", "/s/loop/302:to=%3F", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("/")},
-			Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP}}, "redirect_loop"},
+			ErrorClasses: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP}}, "redirect_loop"},
 		{"R3, a scheme", "/s/scheme/302:to=ftp:%2F%2Forigin.example%2F", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("ftp://origin.example/")}}, "location_scheme"},
 		{"R3, userinfo", "/s/user/302:to=http:%2F%2Fa:b@origin.example%2F", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: header("http://a:b@origin.example/")}}, "location_userinfo"},
 		{"H6", "/s/gone/404", &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 404}}, ""},
@@ -140,13 +140,13 @@ func TestExplainRefuses(t *testing.T) {
 		{"method in small letters", func(in *pb.ExplainRequest) { in.Method = "get" }, []string{"method"}},
 		{"unknown method of the hop", func(in *pb.ExplainRequest) { in.HopMethod = "TRACE" }, []string{"hop_method"}},
 		{"negative attempt", func(in *pb.ExplainRequest) { in.Attempt = -1 }, []string{"attempt"}},
-		{"negative redirects", func(in *pb.ExplainRequest) { in.Redirects = -1 }, []string{"redirects"}},
-		{"negative time left", func(in *pb.ExplainRequest) { in.TimeLeft = seconds(-1) }, []string{"time_left"}},
-		{"time left that is no duration", func(in *pb.ExplainRequest) { in.TimeLeft = &durationpb.Duration{Seconds: 1, Nanos: -1} }, []string{"time_left"}},
-		{"invalid time", func(in *pb.ExplainRequest) { in.ObservedTime = &timestamppb.Timestamp{Nanos: -1} }, []string{"observed_time"}},
+		{"negative redirects", func(in *pb.ExplainRequest) { in.RedirectCount = -1 }, []string{"redirect_count"}},
+		{"negative time left", func(in *pb.ExplainRequest) { in.RemainingDuration = seconds(-1) }, []string{"remaining_duration"}},
+		{"time left that is no duration", func(in *pb.ExplainRequest) { in.RemainingDuration = &durationpb.Duration{Seconds: 1, Nanos: -1} }, []string{"remaining_duration"}},
+		{"invalid time", func(in *pb.ExplainRequest) { in.ObserveTime = &timestamppb.Timestamp{Nanos: -1} }, []string{"observe_time"}},
 		{"unknown auth result", func(in *pb.ExplainRequest) { in.AuthResult = 99 }, []string{"auth_result"}},
-		{"fault without a class", func(in *pb.ExplainRequest) { in.Faults = []pb.ErrorClass{1, 0} }, []string{"faults[1]"}},
-		{"unknown fault", func(in *pb.ExplainRequest) { in.Faults = []pb.ErrorClass{99} }, []string{"faults[0]"}},
+		{"fault without a class", func(in *pb.ExplainRequest) { in.ErrorClasses = []pb.ErrorClass{1, 0} }, []string{"error_classes[1]"}},
+		{"unknown fault", func(in *pb.ExplainRequest) { in.ErrorClasses = []pb.ErrorClass{99} }, []string{"error_classes[0]"}},
 		{"status of four digits", func(in *pb.ExplainRequest) { in.Response.StatusCode = 1000 }, []string{"response.status_code"}},
 		{"no status", func(in *pb.ExplainRequest) { in.Response.StatusCode = 0 }, []string{"response.status_code"}},
 		{"URL without a host", func(in *pb.ExplainRequest) { in.Url = "/" + marker }, []string{"url", "hop_url"}},

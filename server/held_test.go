@@ -53,8 +53,8 @@ func statusOf(t *testing.T, head map[string]string) error {
 func TestUnfinishedRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(32<<20)) // four slots
-	body, err := proto.Marshal(&pb.FetchUnaryRequest{Request: &pb.FetchRequest{
-		Url: r.Origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)}})
+	body, err := proto.Marshal(&pb.FetchRequest{
+		Url: r.Origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)})
 	must(t, err)
 	attack := func(c *rawClient, first, n int) {
 		t.Helper()
@@ -194,7 +194,7 @@ func TestLongRequestWithoutMemory(t *testing.T) {
 func TestCompressedCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	in := &pb.FetchUnaryRequest{Request: r.request("/s/k/200:size=10000")}
+	in := r.request("/s/k/200:size=10000")
 	message := marshal(t, in)
 	names := []string{"gzip", "snappy", "deflate", "zstd", "br", "lz4", "unknown"}
 	methods := []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName,
@@ -248,11 +248,11 @@ func TestUnreadAnswers(t *testing.T) {
 					t.Parallel()
 					r := newRig(t, func(c *server.Config) { c.MaxFetches = 1 })
 					in := r.request("/s/k/200:size=" + strconv.Itoa(size))
-					in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+					in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
 					in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 					var m proto.Message = in
 					if method == pb.FetchService_FetchUnary_FullMethodName {
-						m = &pb.FetchUnaryRequest{Request: in}
+						m = in
 					}
 					message := marshal(t, m)
 					c := r.raw(r.dialFrom(1), window(0))
@@ -265,7 +265,7 @@ func TestUnreadAnswers(t *testing.T) {
 					if held := r.Service.Held(); held[budget.Answer] < int64(size) || held.Total() != held[budget.Answer]+held[budget.Receiving] || held[budget.Receiving] > 16<<10 {
 						t.Errorf("%v is held for an answer of %d bytes", held, size)
 					}
-					_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/other/200")})
+					_, err := r.Client.FetchUnary(t.Context(), r.request("/s/other/200"))
 					wantReason(t, err, "TOO_MANY_FETCHES")
 					must(t, row.end(c))
 					r.wantNothingHeld()
@@ -330,7 +330,7 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	wantRefused(t, "Fetch", err, stream.Trailer(), "MEMORY")
 
 	var trailer metadata.MD
-	_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+	_, err = r.Client.FetchUnary(t.Context(), in, grpc.Trailer(&trailer))
 	wantRefused(t, "FetchUnary", err, trailer, "MEMORY")
 
 	many, err := r.Client.FetchMany(t.Context())
@@ -358,7 +358,7 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 	r := newRig(t, withMemory(4<<20)) // a stream of FetchMany reserves 2 MiB of it
 	long := func(key string) *pb.FetchRequest {
 		in := r.request("/s/" + key + "/200:size=1040000,chunked")
-		in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+		in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
 		in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 		return in
 	}
@@ -368,8 +368,8 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 	}
 	want := func(what string, o *pb.FetchOutcome, key string) {
 		t.Helper()
-		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)
-		if e := o.GetError(); !e.GetRetryable() || o.GetExchanges() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
+		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.StopReason_STOP_REASON_STOPPED, 1)
+		if e := o.GetError(); !e.GetRetryable() || o.GetExchangeCount() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
 			t.Errorf("%s: %v, want a retryable one, after a 200", what, o)
 		}
 		r.wantRequests(key, 1)

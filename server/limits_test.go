@@ -27,20 +27,20 @@ func TestAdmission(t *testing.T) {
 			r.awaitRequest(key)
 		}
 		stream := r.mustStream(r.Context(), r.request("/s/c/200"))
-		event, err := stream.Recv()
-		if event != nil {
-			r.Errorf("an event came before the refusal: %v", event.GetSequence())
+		m, err := stream.Recv()
+		if m != nil {
+			r.Errorf("events came before the refusal: %v", m)
 		}
 		wantRefused(r.T, "Fetch", err, stream.Trailer(), "TOO_MANY_FETCHES")
 		var trailer metadata.MD
-		_, err = r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/c/200")}, grpc.Trailer(&trailer))
+		_, err = r.Client.FetchUnary(r.Context(), r.request("/s/c/200"), grpc.Trailer(&trailer))
 		wantRefused(r.T, "FetchUnary", err, trailer, "TOO_MANY_FETCHES")
 		resp := r.post(r.Context(), "/v1/fetch", r.json(r.request("/s/c/200")))
 		r.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches in flight as it may")
 		if got := resp.Header.Get("Retry-After"); got != "1" {
 			r.Errorf("Retry-After %q, want 1", got)
 		}
-		if _, err := r.Client.Explain(r.Context(), &pb.ExplainRequest{Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_DEADLINE}}); err != nil {
+		if _, err := r.Client.Explain(r.Context(), &pb.ExplainRequest{ErrorClasses: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_DEADLINE}}); err != nil {
 			r.Errorf("Explain: %v; it fetches nothing and is not refused", err)
 		}
 		<-first.ended
@@ -81,11 +81,11 @@ func TestAdmissionPerCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.awaitRequest("a")
-	_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")})
+	_, err := r.Client.FetchUnary(t.Context(), r.request("/s/b/200"))
 	wantCode(t, "the same caller", err, codes.ResourceExhausted)
 	wantReason(t, err, "TOO_MANY_FETCHES_OF_CALLER")
 
-	if _, err := pb.NewFetchServiceClient(r.connFrom(2)).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")}); err != nil {
+	if _, err := pb.NewFetchServiceClient(r.connFrom(2)).FetchUnary(t.Context(), r.request("/s/b/200")); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestRequestThatDoesNotCome(t *testing.T) {
 			begin := time.Now()
 			stream, err := r.Conn.NewStream(r.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 			must(r, err)
-			if err := stream.RecvMsg(new(pb.FetchResponse)); err == nil {
+			if err := stream.RecvMsg(new(pb.FetchEvent)); err == nil {
 				r.Errorf("%s: answered without a request", method)
 			}
 			if took := time.Since(begin); took != 10*time.Second {
@@ -118,7 +118,7 @@ func TestMetadataThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("a", 20<<10))
-	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
+	if _, err := r.Client.FetchUnary(ctx, r.request("/s/a/200")); err == nil {
 		t.Error("20 KiB of metadata were accepted")
 	}
 	r.mustUnary(r.request("/s/a/200"))
@@ -152,7 +152,7 @@ func TestMaxHops(t *testing.T) {
 			for _, sent := range row.sent {
 				ctx = metadata.AppendToOutgoingContext(ctx, "fetchd-hops", sent)
 			}
-			_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/cross/k/302/http-other/200")})
+			_, err := r.Client.FetchUnary(ctx, r.request("/cross/k/302/http-other/200"))
 			wantCode(t, "FetchUnary", err, row.code)
 			stream, err := r.Client.Fetch(ctx, r.request("/s/k/200"))
 			for err == nil {

@@ -26,8 +26,8 @@ import (
 var (
 	retryKeys  = []string{"attempt", "delay_seconds", "error", "error_address", "error_url", "fetch_id", "max_attempts", "reason", "url"}
 	waitKeys   = []string{"delay_seconds", "fetch_id"}
-	stopKeys   = []string{"attempt", "fetch_id", "rule", "stop_reason"}
-	endKeys    = []string{"attempts", "body_bytes", "caller", "duration_seconds", "exchanges", "fetch_id", "method", "outcome", "rule", "url"}
+	stopKeys   = []string{"attempt", "fetch_id", "decision_rule", "stop_reason"}
+	endKeys    = []string{"attempt_count", "body_bytes", "caller", "duration_seconds", "exchange_count", "fetch_id", "method", "outcome", "decision_rule", "url"}
 	statusKeys = []string{"status"}
 	failKeys   = []string{"error_class", "error", "error_address", "error_url", "failure_type", "reason", "retryable", "stop_reason"}
 )
@@ -48,32 +48,32 @@ func TestLogs(t *testing.T) {
 		want         []map[string]any
 	}{
 		{"success", "200:size=100", nil, []map[string]any{
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 100.0, "status": 200.0, "duration_seconds": 0.0},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "decision_rule": "H0", "attempt_count": 1.0, "exchange_count": 1.0, "body_bytes": 100.0, "status": 200.0, "duration_seconds": 0.0},
 		}},
 		{"success after a retry", "503/200:size=100", nil, []map[string]any{
 			retrying(1, 200*ms), waiting(200 * ms),
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 2.0, "exchanges": 2.0, "body_bytes": 100.0, "status": 200.0, "duration_seconds": 200 * ms},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "decision_rule": "H0", "attempt_count": 2.0, "exchange_count": 2.0, "body_bytes": 100.0, "status": 200.0, "duration_seconds": 200 * ms},
 		}},
 		{"attempts exhausted", "503", nil, []map[string]any{
 			retrying(1, 200*ms), waiting(200 * ms), retrying(2, 400*ms), waiting(400 * ms),
-			{"level": "DEBUG", "msg": "not retrying", "attempt": 3.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 3.0, "exchanges": 3.0, "body_bytes": 0.0, "status": 503.0, "duration_seconds": 600 * ms,
+			{"level": "DEBUG", "msg": "not retrying", "attempt": 3.0, "stop_reason": "attempts_exhausted", "decision_rule": "I4"},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "decision_rule": "I4", "attempt_count": 3.0, "exchange_count": 3.0, "body_bytes": 0.0, "status": 503.0, "duration_seconds": 600 * ms,
 				"error": "status 503 Service Unavailable", "error_status": 503.0, "error_class": "http_server_error", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
 		}},
 		{"not retried", "404:size=5", nil, []map[string]any{
-			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "not_retryable", "rule": "H6"},
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "H6", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 404.0, "duration_seconds": 0.0,
-				"error": "status 404 Not Found", "error_status": 404.0, "error_class": "http_client_error", "failure_type": "permanent", "reason": "", "stop_reason": "not_retryable", "retryable": false},
+			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "not_retried", "decision_rule": "H6"},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "decision_rule": "H6", "attempt_count": 1.0, "exchange_count": 1.0, "body_bytes": 0.0, "status": 404.0, "duration_seconds": 0.0,
+				"error": "status 404 Not Found", "error_status": 404.0, "error_class": "http_client_error", "failure_type": "permanent", "reason": "", "stop_reason": "not_retried", "retryable": false},
 		}},
 		{"nothing was read", "silent", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(1))} }, []map[string]any{
-			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "duration_seconds": 15.0,
+			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "attempts_exhausted", "decision_rule": "I4"},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "decision_rule": "I4", "attempt_count": 1.0, "exchange_count": 1.0, "body_bytes": 0.0, "duration_seconds": 15.0,
 				"error": "response_timeout after 15s", "error_class": "response_timeout", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
 		}},
 		{"labels and another method", "204", func(in *pb.FetchRequest) {
 			in.Method, in.Body, in.Labels = "PUT", []byte(marker), map[string]string{"job": "nightly"}
 		}, []map[string]any{
-			{"level": "INFO", "msg": "fetch finished", "method": "PUT", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 204.0, "duration_seconds": 0.0,
+			{"level": "INFO", "msg": "fetch finished", "method": "PUT", "outcome": "success", "decision_rule": "H0", "attempt_count": 1.0, "exchange_count": 1.0, "body_bytes": 0.0, "status": 204.0, "duration_seconds": 0.0,
 				"labels": map[string]any{"job": "nightly"}},
 		}},
 	} {
@@ -179,7 +179,7 @@ func TestLogsKeepSecrets(t *testing.T) {
 				in.Url += "?" + marker + "#" + marker
 				in.Integrity, in.RetryPolicy.IdempotencyKey, in.RetryPolicy.AllowNonIdempotent = nil, marker, true
 				in.Precondition.Etags = []string{`"` + marker + `"`}
-				if seen := r.mustFetch(in); seen.outcome.GetExchanges() == 0 {
+				if seen := r.mustFetch(in); seen.outcome.GetExchangeCount() == 0 {
 					r.Error("nothing was sent")
 				}
 				r.mustUnary(in)
@@ -261,7 +261,7 @@ func TestLogNamesCallers(t *testing.T) {
 	bubble(t, func(r *rig) {
 		ctx := as(r.Context(), "a")
 		r.fetch(ctx, r.request("/s/k/200"))
-		if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+		if _, err := r.Client.FetchUnary(ctx, r.request("/s/k/200")); err != nil {
 			r.Error(err)
 		}
 		m := r.many(ctx)
@@ -298,14 +298,14 @@ func TestLogSumsUpRejections(t *testing.T) {
 		r.awaitRequest("held")
 		for range 100 {
 			for _, token := range []string{"a", "b"} {
-				_, err := r.Client.FetchUnary(as(r.Context(), token), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")})
+				_, err := r.Client.FetchUnary(as(r.Context(), token), r.request("/s/k/200"))
 				wantCode(r.T, "over the limit", err, codes.ResourceExhausted)
 				resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/200")), bearer(token))
 				r.wantStatus(resp, http.StatusTooManyRequests, codes.ResourceExhausted, "")
 			}
-			_, err := r.Client.FetchUnary(as(r.Context(), "a"), &pb.FetchUnaryRequest{})
+			_, err := r.Client.FetchUnary(as(r.Context(), "a"), &pb.FetchRequest{})
 			wantCode(r.T, "invalid", err, codes.InvalidArgument)
-			_, err = r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{}) // a stranger
+			_, err = r.Client.FetchUnary(r.Context(), &pb.FetchRequest{}) // a stranger
 			wantCode(r.T, "no token", err, codes.Unauthenticated)
 		}
 		<-held.ended
@@ -332,7 +332,7 @@ func bearer(token string) func(*http.Request) {
 func TestLogOfLastRejections(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
-		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{})
+		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchRequest{})
 		wantCode(r.T, "invalid", err, codes.InvalidArgument)
 		began := time.Now()
 		if err := r.Service.Shutdown(r.Context()); err != nil {

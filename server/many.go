@@ -151,7 +151,7 @@ func (m *many) read() error {
 		if err != nil {
 			return err
 		}
-		for _, tag := range in.GetCancelledTags() {
+		for _, tag := range in.GetCancelTags() {
 			m.cancelTask(tag)
 		}
 		for _, task := range in.GetTasks() {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -18,17 +19,18 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-const (
-	streamDelivery = pb.BodyDelivery_BODY_DELIVERY_STREAM
-	autoDelivery   = pb.BodyDelivery_BODY_DELIVERY_AUTO
-)
-
 // large is a task whose body is streamed, with time limits that do not end it.
 func (r *rig) large(tag string, size int) *pb.Task {
 	t := r.task(tag, fmt.Sprintf("/s/%s/200:size=%d", tag, size))
-	t.Request.BodyPolicy = &pb.BodyPolicy{Delivery: streamDelivery, MaxSizeBytes: new(int64(1 << 40))}
+	t.Request.BodyPolicy = streamed(nil)
+	t.Request.BodyPolicy.MaxSizeBytes = new(int64(1 << 40))
 	t.Request.TimeoutPolicy = patient()
 	return t
+}
+
+// streamOf returns the settings of a streamed body.
+func streamOf(in *pb.FetchRequest) *pb.StreamDelivery {
+	return cmp.Or(in.GetBodyPolicy().GetStream(), in.GetBodyPolicy().GetAuto())
 }
 
 // TestFetchManyBodies checks how bodies are delivered, by delivery, size and what goes wrong.
@@ -38,62 +40,64 @@ func TestFetchManyBodies(t *testing.T) {
 	r := newRig(t)
 	for _, row := range []struct {
 		name, script string
-		delivery     pb.BodyDelivery
+		delivery     func(*pb.StreamDelivery) *pb.BodyPolicy // nil: unset
 		change       func(*pb.FetchRequest)
 		inline, size int // bytes in the outcome, and the end of those in chunks
 		events       string
 		class        pb.ErrorClass
 	}{
-		{"unset is INLINE", "200:size=1000", 0, nil, 1000, 0, "outcome", 0},
-		{"unset is at most 1 MiB", "200:size=1048577", 0, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
-		{"AUTO, small", "200:size=1000", autoDelivery, nil, 1000, 0, "outcome", 0},
-		{"AUTO, empty", "200:size=0", autoDelivery, nil, 0, 0, "outcome", 0},
-		{"AUTO, large", "200:size=3000000", autoDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
-		{"AUTO, a 404", "404:size=1000", autoDelivery, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR},
-		{"STREAM, small", "200:size=1000", streamDelivery, nil, 0, 1000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, empty", "200:size=0", streamDelivery, nil, 0, 0, "response_started@0 outcome", 0},
-		{"STREAM, large", "200:size=3000000", streamDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, decoded", "200:size=700000,coding=gzip,chunked", streamDelivery, nil, 0, 700_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, truncated", "200:size=3000000", streamDelivery, func(in *pb.FetchRequest) {
+		{"unset is INLINE", "200:size=1000", nil, nil, 1000, 0, "outcome", 0},
+		{"unset is at most 1 MiB", "200:size=1048577", nil, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
+		{"AUTO, small", "200:size=1000", auto, nil, 1000, 0, "outcome", 0},
+		{"AUTO, empty", "200:size=0", auto, nil, 0, 0, "outcome", 0},
+		{"AUTO, large", "200:size=3000000", auto, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
+		{"AUTO, a 404", "404:size=1000", auto, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR},
+		{"STREAM, small", "200:size=1000", streamed, nil, 0, 1000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, empty", "200:size=0", streamed, nil, 0, 0, "response_started@0 outcome", 0},
+		{"STREAM, large", "200:size=3000000", streamed, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, decoded", "200:size=700000,coding=gzip,chunked", streamed, nil, 0, 700_000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, truncated", "200:size=3000000", streamed, func(in *pb.FetchRequest) {
 			in.BodyPolicy.MaxSizeBytes, in.BodyPolicy.OversizeAction = new(int64(2_000_000)), pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
 		}, 0, 2_000_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, with events", "503/200:size=40000", streamDelivery, func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS },
+		{"STREAM, with events", "503/200:size=40000", streamed, func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS },
 			0, 40_000, "admitted attempt_started response_started@0 attempt_finished attempt_started response_started@0 body_chunk attempt_finished outcome", 0},
-		{"STREAM, interrupted early", "200:size=40000,cut=20000/200:size=40000", streamDelivery, nil, 0, 40_000, "response_started@0 body_chunk outcome", 0},
-		{"AUTO, interrupted early", "200:size=40000,cut=20000/200:size=40000", autoDelivery, nil, 40_000, 0, "outcome", 0},
-		{"AUTO, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, autoDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
-		{"AUTO, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", autoDelivery, func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
+		{"STREAM, interrupted early", "200:size=40000,cut=20000/200:size=40000", streamed, nil, 0, 40_000, "response_started@0 body_chunk outcome", 0},
+		{"AUTO, interrupted early", "200:size=40000,cut=20000/200:size=40000", auto, nil, 40_000, 0, "outcome", 0},
+		{"AUTO, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, auto, nil, 0, 3_000_000, "response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
+		{"AUTO, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", auto, func(in *pb.FetchRequest) { streamOf(in).Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
 			0, 100, "response_started@0 body_chunk response_started@0 body_chunk outcome", 0},
-		{"STREAM, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, streamDelivery, nil, 0, 3_000_000,
+		{"STREAM, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, streamed, nil, 0, 3_000_000,
 			"response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
-		{"STREAM, resumed twice", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000,cut=500000" + tag + "/200:size=3000000" + tag, streamDelivery, nil, 0, 3_000_000,
+		{"STREAM, resumed twice", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000,cut=500000" + tag + "/200:size=3000000" + tag, streamed, nil, 0, 3_000_000,
 			"response_started@0 body_chunk response_started@2000000 body_chunk response_started@2500000 body_chunk outcome", 0},
-		{"STREAM, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", streamDelivery, func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
+		{"STREAM, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", streamed, func(in *pb.FetchRequest) { streamOf(in).Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
 			0, 100, "response_started@0 body_chunk response_started@0 body_chunk outcome", 0},
-		{"STREAM, another body, not restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", streamDelivery, nil,
+		{"STREAM, another body, not restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", streamed, nil,
 			0, 2_000_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
-		{"STREAM, interrupted within the hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamDelivery, nil, 0, 600_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, without a hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamDelivery, func(in *pb.FetchRequest) { in.BodyPolicy.HoldBackBytes = new(int64(0)) },
+		{"STREAM, interrupted within the hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamed, nil, 0, 600_000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, without a hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamed, func(in *pb.FetchRequest) { streamOf(in).MaxHoldBackBytes = new(int64(0)) },
 			0, 400_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
-		{"STREAM, interrupted for good", "200:size=3000000,cut=2000000", streamDelivery, nil, 0, 2_000_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
-		{"a resume point", "200:size=3000000" + tag, streamDelivery, func(in *pb.FetchRequest) {
-			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		{"STREAM, interrupted for good", "200:size=3000000,cut=2000000", streamed, nil, 0, 2_000_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
+		{"a resume point", "200:size=3000000" + tag, streamed, func(in *pb.FetchRequest) {
+			streamOf(in).ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
 		}, 0, 3_000_000, "response_started@1000000 body_chunk outcome", 0},
-		{"a resume point, interrupted", "200:size=3000000,cut=500000" + tag + "/200:size=3000000" + tag, streamDelivery, func(in *pb.FetchRequest) {
-			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		{"a resume point, interrupted", "200:size=3000000,cut=500000" + tag + "/200:size=3000000" + tag, streamed, func(in *pb.FetchRequest) {
+			streamOf(in).ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
 		}, 0, 3_000_000, "response_started@1000000 body_chunk response_started@1500000 body_chunk outcome", 0},
-		{"a resume point of another body", "200:size=3000000,etag=%22v2%22,range", streamDelivery, func(in *pb.FetchRequest) {
-			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		{"a resume point of another body", "200:size=3000000,etag=%22v2%22,range", streamed, func(in *pb.FetchRequest) {
+			streamOf(in).ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
 		}, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
-		{"a resume point of another body, restarted", "200:size=3000000,etag=%22v2%22,range", streamDelivery, func(in *pb.FetchRequest) {
-			in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
-			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		{"a resume point of another body, restarted", "200:size=3000000,etag=%22v2%22,range", streamed, func(in *pb.FetchRequest) {
+			streamOf(in).Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+			streamOf(in).ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
 		}, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
 			task := r.task("a", "/s/"+strings.NewReplacer(" ", "-", ",", "").Replace(row.name)+"/"+row.script)
-			task.Request.BodyPolicy = &pb.BodyPolicy{Delivery: row.delivery}
+			if row.delivery != nil {
+				task.Request.BodyPolicy = row.delivery(new(pb.StreamDelivery))
+			}
 			if row.change != nil {
 				row.change(task.Request)
 			}
@@ -229,7 +233,7 @@ func TestFetchManyEndsInsideBodies(t *testing.T) {
 				for i := range tasks {
 					m.wantClass(fmt.Sprint(i), row.class)
 					received += m.ends[fmt.Sprint(i)]
-					attempted := m.outcomes[fmt.Sprint(i)][0].GetAttempts() > 0 // else it waited to send its first event
+					attempted := m.outcomes[fmt.Sprint(i)][0].GetAttemptCount() > 0 // else it waited to send its first event
 					if events := m.events[fmt.Sprint(i)+" before"]; slices.Contains(events, "attempt_finished") != attempted {
 						r.Errorf("task %d: events %q, attempted: %t", i, events, attempted)
 					}
@@ -260,7 +264,7 @@ func TestFetchManyStalledBodies(t *testing.T) {
 			r.Errorf("%d bytes are held for %d bodies of %d bytes", held, tasks, size)
 		}
 		for i := range 20 {
-			out, err := r.Client.FetchUnary(as(r.Context(), "b"), &pb.FetchUnaryRequest{Request: r.request(fmt.Sprintf("/s/other%d/200:size=100000", i))})
+			out, err := r.Client.FetchUnary(as(r.Context(), "b"), r.request(fmt.Sprintf("/s/other%d/200:size=100000", i)))
 			if err != nil || out.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 				r.Errorf("the other caller got %v, %v; want success", out.GetOutcome().GetError(), err)
 			}
@@ -316,7 +320,7 @@ func TestFetchManyHoldBack(t *testing.T) {
 		var tags []string
 		for i := range tasks {
 			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=600000,chunked", i))
-			task.Request.BodyPolicy = &pb.BodyPolicy{Delivery: autoDelivery}
+			task.Request.BodyPolicy = auto(nil)
 			m.start(task)
 			tags = append(tags, task.GetTag())
 		}
@@ -342,16 +346,16 @@ func TestFetchManyReadyAnswersFirst(t *testing.T) {
 		tags := []string{"large1", "large2"}
 		for i := range small {
 			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=1000", i))
-			task.Request.BodyPolicy = &pb.BodyPolicy{Delivery: autoDelivery}
+			task.Request.BodyPolicy = auto(nil)
 			m.start(task)
 			tags = append(tags, task.GetTag())
 		}
 		synctest.Wait() // all answers are ready
 		chunks, before := 0, make([]int, 0, len(tags))
-		m.onAnswer = func(a *pb.TaskResponse) {
-			if a.GetResponse().GetBodyChunk() != nil {
+		m.onAnswer = func(a *pb.TaskEvent) {
+			if a.GetEvent().GetBodyChunk() != nil {
 				chunks++
-			} else if a.GetResponse().GetOutcome() != nil {
+			} else if a.GetEvent().GetOutcome() != nil {
 				before = append(before, chunks)
 			}
 		}
@@ -379,7 +383,7 @@ func TestFetchManyMemoryOfTheCaller(t *testing.T) {
 		m := r.many(as(r.Context(), "a"))
 		for i := range 200 {
 			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=500000,no-length", i)) // all of it is held back
-			task.Request.BodyPolicy, task.Request.TimeoutPolicy = &pb.BodyPolicy{Delivery: autoDelivery}, patient()
+			task.Request.BodyPolicy, task.Request.TimeoutPolicy = auto(nil), patient()
 			m.start(task)
 		}
 		synctest.Wait()
@@ -389,8 +393,8 @@ func TestFetchManyMemoryOfTheCaller(t *testing.T) {
 		}
 		get := func(token, key string) *pb.FetchOutcome {
 			in := r.request("/s/" + key + "/200:size=1000000")
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
-			out, err := r.Client.FetchUnary(as(r.Context(), token), &pb.FetchUnaryRequest{Request: in})
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
+			out, err := r.Client.FetchUnary(as(r.Context(), token), in)
 			if err != nil {
 				wantReason(r.T, err, "MEMORY")
 				return &pb.FetchOutcome{Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY}}
@@ -422,7 +426,7 @@ func TestFetchManySmallNextToLarge(t *testing.T) {
 	for i := range 200 {
 		tag := fmt.Sprint(i)
 		task := r.task(tag, "/s/k"+tag+"/200:size=1000")
-		task.Request.BodyPolicy = &pb.BodyPolicy{Delivery: autoDelivery}
+		task.Request.BodyPolicy = auto(nil)
 		m.start(task)
 		m.until(i + 1)
 	}

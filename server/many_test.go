@@ -30,7 +30,7 @@ type manyStream struct {
 	ends     map[string]int64   // of the last chunks
 	bodies   map[string][]byte  // from chunks
 	discard  bool               // bodies are not kept
-	onAnswer func(*pb.TaskResponse)
+	onAnswer func(*pb.TaskEvent)
 	order    []string // tags, in the order of their outcomes
 	messages int
 	draining bool
@@ -54,7 +54,7 @@ func (m *manyStream) start(tasks ...*pb.Task) {
 
 func (m *manyStream) cancel(tags ...string) {
 	m.Helper()
-	must(m, m.Send(&pb.FetchManyRequest{CancelledTags: tags}))
+	must(m, m.Send(&pb.FetchManyRequest{CancelTags: tags}))
 }
 
 // next receives one message.
@@ -65,16 +65,16 @@ func (m *manyStream) next() error {
 	}
 	m.messages++
 	m.draining = m.draining || in.GetDraining()
-	for _, a := range in.GetResponses() {
-		m.events[a.GetTag()] = append(m.events[a.GetTag()], eventName(a.GetResponse()))
-		if got, want := a.GetResponse().GetSequence(), int64(len(m.events[a.GetTag()])); got != want {
+	for _, a := range in.GetEvents() {
+		m.events[a.GetTag()] = append(m.events[a.GetTag()], eventName(a.GetEvent()))
+		if got, want := a.GetEvent().GetSequence(), int64(len(m.events[a.GetTag()])); got != want {
 			m.Errorf("task %s: sequence %d, want %d", a.GetTag(), got, want)
 		}
 		if m.onAnswer != nil {
 			m.onAnswer(a)
 		}
 		m.take(a)
-		if o := a.GetResponse().GetOutcome(); o != nil {
+		if o := a.GetEvent().GetOutcome(); o != nil {
 			m.events[a.GetTag()+" before"], m.events[a.GetTag()] = m.events[a.GetTag()], nil
 			m.outcomes[a.GetTag()] = append(m.outcomes[a.GetTag()], o)
 			m.order = append(m.order, a.GetTag())
@@ -84,13 +84,13 @@ func (m *manyStream) next() error {
 }
 
 // take adds a chunk to the body of its task.
-func (m *manyStream) take(a *pb.TaskResponse) {
+func (m *manyStream) take(a *pb.TaskEvent) {
 	m.Helper()
 	tag, body := a.GetTag(), m.bodies[a.GetTag()]
-	if s := a.GetResponse().GetResponseStarted(); s != nil {
+	if s := a.GetEvent().GetResponseStarted(); s != nil {
 		m.begins[tag] = append(m.begins[tag], s.GetBodyOffsetBytes())
 	}
-	c := a.GetResponse().GetBodyChunk()
+	c := a.GetEvent().GetBodyChunk()
 	if c == nil {
 		return
 	}
@@ -171,7 +171,7 @@ func TestFetchMany(t *testing.T) {
 		events := r.task("events", "/s/events/503/200:size=10")
 		events.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
 		digest := r.task("digest", "/s/digest/200:size=100000")
-		digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
+		digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Digest{}}
 		negative := r.task("negative", "/s/negative/200")
 		negative.Request.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(-1))}
 		m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, negative,
@@ -184,7 +184,7 @@ func TestFetchMany(t *testing.T) {
 		m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
 		for tag, field := range map[string]string{"negative": "request.body_policy.max_size_bytes", "no URL": "request.url", "nothing": "request.url", "bad URL": "request.url"} {
 			m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST)
-			if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), field) || e.GetRule() != "P2" || e.GetRetryable() {
+			if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), field) || e.GetClassRule() != "P2" || e.GetRetryable() {
 				r.Errorf("task %s: %v, want rule P2, not retryable, and a message that names %s", tag, e, field)
 			}
 		}
@@ -333,7 +333,7 @@ func TestFetchManyQuota(t *testing.T) {
 		m.start(r.task("cancelled", "/s/cancelled/200"))
 		synctest.Wait()
 		m.cancel("cancelled")
-		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/unary/200")})
+		_, err := r.Client.FetchUnary(r.Context(), r.request("/s/unary/200"))
 		wantCode(r.T, "a call at the same time", err, codes.ResourceExhausted)
 		began := time.Now()
 		m.finish(append(tags, "cancelled")...)

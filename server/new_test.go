@@ -38,9 +38,9 @@ func TestZeroConfigIsSafe(t *testing.T) {
 	r := newRig(t, func(c *server.Config) { *c = server.Config{} })
 	for _, url := range []string{r.Origin.URL("http", "/s/k/200"), "http://127.0.0.1/", "http://[::ffff:127.0.0.1]/", "http://169.254.169.254/"} {
 		o := r.mustFetch(&pb.FetchRequest{Url: url}).outcome
-		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED, pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, 1)
-		if o.GetExchanges() != 0 {
-			t.Errorf("%s: %d exchanges, want none", url, o.GetExchanges())
+		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED, pb.StopReason_STOP_REASON_NOT_RETRIED, 1)
+		if o.GetExchangeCount() != 0 {
+			t.Errorf("%s: %d exchanges, want none", url, o.GetExchangeCount())
 		}
 	}
 	r.wantNoConnections()

@@ -118,7 +118,7 @@ func (o *observed) everyWay(ctx context.Context, path string) {
 	o.Helper()
 	in := o.request(path)
 	o.fetch(ctx, in)
-	if _, err := o.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in}); err != nil {
+	if _, err := o.Client.FetchUnary(ctx, in); err != nil {
 		o.Errorf("FetchUnary = %v", err)
 	}
 	many := o.many(ctx)
@@ -148,7 +148,7 @@ func TestMetrics(t *testing.T) {
 	})
 	o.everyWay(t.Context(), "/s/k/200:size=10")
 	o.want(map[string]float64{
-		`fetchd_fetches_total{error_class="none",outcome="success"}`: 6, `fetchd_attempts_total{error_class="none",verdict="done"}`: 6,
+		`fetchd_fetches_total{error_class="none",outcome="success"}`: 6, `fetchd_attempts_total{decision="no_failure",error_class="none"}`: 6,
 		`fetchd_fetch_seconds_count{outcome="success"}`: 6, "fetchd_body_bytes_total": 60, "fetchd_encoded_bytes_total": 60,
 		"fetchd_connections_open": 1, "fetchd_connections_idle": 1, "fetchd_connections_dialled_total": 1, "fetchd_connections_reused_total": 5, "fetchd_connections_stale_total": 0, "fetchd_connections_surplus_total": 0,
 		`grpc_server_started_total{grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:                  1,
@@ -171,7 +171,7 @@ func TestMetrics(t *testing.T) {
 	o.await(func(all map[string]float64) bool {
 		return all["fetchd_fetches_in_flight"] == 1 && all[`fetchd_memory_bytes{kind="hold_back"}`] > 0
 	})
-	_, err := o.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: o.request("/s/more/200")})
+	_, err := o.Client.FetchUnary(t.Context(), o.request("/s/more/200"))
 	wantCode(t, "one fetch too many", err, codes.ResourceExhausted)
 	o.want(map[string]float64{`fetchd_refused_total{reason="too_many_fetches"}`: 1, `fetchd_refused_total{reason="other"}`: 0,
 		`grpc_server_handled_total{grpc_code="ResourceExhausted",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`: 1})

@@ -142,7 +142,7 @@ func TestOpenAPIEvents(t *testing.T) {
 		a := r.fetchWeb(r.Context(), in)
 		got := slices.Compact(slices.Sorted(slices.Values(a.order)))
 		var want []string
-		members := new(pb.FetchResponse).ProtoReflect().Descriptor().Oneofs().ByName("event").Fields()
+		members := new(pb.FetchEvent).ProtoReflect().Descriptor().Oneofs().ByName("event").Fields()
 		for i := range members.Len() {
 			want = append(want, string(members.Get(i).Name()))
 		}
@@ -160,9 +160,10 @@ func TestOpenAPIRejects(t *testing.T) {
 	d, err := described()
 	must(t, err)
 	const (
-		line    = `{"sequence":"1","elapsed_offset":"0.1s","body_chunk":{"attempt":1,"offset_bytes":"0","data":"aGVsbG8="}}`
-		decided = `{"verdict":"RETRY_VERDICT_RETRY","delay":"2s","delay_source":"DELAY_SOURCE_RETRY_AFTER","rule":"W2","next_attempt":2,"start":"RETRY_START_FIRST_URL"}`
-		finish  = `{"sequence":"1","attempt_finished":{"attempt":1,"retry_decision":` + decided + `,"hops":[]}}`
+		event   = `{"sequence":"1","elapsed_offset":"0.1s","body_chunk":{"attempt":1,"offset_bytes":"0","data":"aGVsbG8="}}`
+		line    = `{"events":[` + event + `]}`
+		decided = `{"rule":"W2","retry":{"attempt":2,"delay":"2s","delay_source":"DELAY_SOURCE_RETRY_AFTER","start":"RETRY_START_FIRST_URL"}}`
+		finish  = `{"events":[{"sequence":"1","attempt_finished":{"attempt":1,"retry_decision":` + decided + `,"hops":[]}}]}`
 		refusal = `{"code":8,"message":"m","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retry_delay":"1s"}]}`
 	)
 	for _, row := range []struct {
@@ -178,17 +179,19 @@ func TestOpenAPIRejects(t *testing.T) {
 		{name: "a string that should be a number", status: 200, text: line, old: `"attempt":1`, new: `"attempt":"1"`},
 		{name: "a field that is not described", status: 200, text: line, old: `"data"`, new: `"more":1,"data"`},
 		{name: "an event that is not described", status: 200, text: line, old: `"body_chunk"`, new: `"body_piece"`},
-		{name: "no event", status: 200, text: `{"sequence":"1","elapsed_offset":"0.1s"}`, old: `0.1s`, new: `0.2s`},
-		{name: "two events", status: 200, text: line, old: `"body_chunk"`, new: `"heartbeat":{},"body_chunk"`},
+		{name: "no event", status: 200, text: `{"events":[{"sequence":"1","elapsed_offset":"0.1s"}]}`, old: `0.1s`, new: `0.2s`},
+		{name: "two events", status: 200, text: `{"events":[` + event + `,` + event + `]}`},
+		{name: "two events in one", status: 200, text: line, old: `"body_chunk"`, new: `"heartbeat":{},"body_chunk"`},
+		{name: "a retry and a stop reason", status: 200, text: finish, old: `"retry":`, new: `"stop_reason":"STOP_REASON_NO_TIME","retry":`},
 		{name: "lowerCamelCase", status: 200, text: line, old: `"offset_bytes"`, new: `"offsetBytes"`},
 		{name: "a missing default value", status: 200, text: line, old: `"offset_bytes":"0",`},
 		{name: "a duration without its unit", status: 200, text: line, old: `0.1s`, new: `0.1`},
 		{name: "bytes that are not base64", status: 200, text: line, old: `aGVsbG8=`, new: `hello`},
 		{name: "a second line that is wrong", status: 200, text: line + "\n" + finish, old: `,"hops":[]`},
 		{name: "an enum value", status: 200, text: finish},
-		{name: "an unknown enum value", status: 200, text: finish, old: `VERDICT_RETRY"`, new: `VERDICT_MAYBE"`},
-		{name: "an enum value in lower case", status: 200, text: finish, old: `RETRY_VERDICT_RETRY`, new: `retry`},
-		{name: "no JSON", status: 200, text: line, old: `{"sequence"`, new: `"sequence"`},
+		{name: "an unknown enum value", status: 200, text: finish, old: `RETRY_AFTER"`, new: `MAYBE"`},
+		{name: "an enum value in lower case", status: 200, text: finish, old: `DELAY_SOURCE_RETRY_AFTER`, new: `retry_after`},
+		{name: "no JSON", status: 200, text: line, old: `{"events"`, new: `"events"`},
 		{name: "an error as the last line", status: 200, text: `{"error":` + refusal + `}`},
 		{name: "a refusal", status: 429, text: refusal, field: "Retry-After", value: "1"},
 		{name: "a status that is not described", status: 418, text: refusal, old: `"m"`, new: `"n"`},
@@ -236,8 +239,8 @@ func TestOpenAPIRequests(t *testing.T) {
 		{"a duration", `,"timeout_policy":{"total_timeout":"1.5s"}`, true},
 		{"a duration as a number", `,"timeout_policy":{"total_timeout":5}`, false},
 		{"a duration in minutes", `,"timeout_policy":{"total_timeout":"5m"}`, false},
-		{"a time", `,"precondition":{"modified_since_time":"2026-03-04T05:06:07Z"}`, true},
-		{"a time without a zone", `,"precondition":{"modified_since_time":"2026-03-04 05:06:07"}`, false},
+		{"a time", `,"precondition":{"last_modified_time":"2026-03-04T05:06:07Z"}`, true},
+		{"a time without a zone", `,"precondition":{"last_modified_time":"2026-03-04 05:06:07"}`, false},
 		{"bytes", `,"method":"POST","body":"aGVsbG8="`, true},
 		{"bytes that are not base64", `,"method":"POST","body":"h"`, false},
 		{"headers", `,"headers":[{"name":"A","value":"b"}]`, true},
@@ -248,6 +251,8 @@ func TestOpenAPIRequests(t *testing.T) {
 		{"an enum value", `,"cookie_mode":"COOKIE_MODE_NONE"`, true},
 		{"an enum value in short", `,"cookie_mode":"none"`, false},
 		{"a boolean as a string", `,"redirect_policy":{"follow":"true"}`, false},
+		{"a oneof", `,"body_policy":{"inline":{}}`, true},
+		{"two of a oneof", `,"body_policy":{"inline":{},"digest":{}}`, false},
 		{"a field that there is not", `,"uri":"a"`, false},
 		{"a field that there is not, further in", `,"body_policy":{"size":1}`, false},
 	} {

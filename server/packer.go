@@ -54,7 +54,7 @@ func (p *packer) run() error {
 			if !more {
 				return p.flush()
 			}
-			if len(p.message.Responses) == 0 {
+			if len(p.message.Events) == 0 {
 				packTimer.Reset(packTime)
 			}
 			if err := p.add(answer); err != nil {
@@ -80,8 +80,8 @@ func (p *packer) run() error {
 
 // add adds an answer to the message, and sends the message if it is full.
 func (p *packer) add(a *taskAnswer) error {
-	size := wire.SizeOf(a.response)
-	if a.response.GetResponse().GetOutcome() != nil {
+	size := wire.SizeOf(a.event)
+	if a.event.GetEvent().GetOutcome() != nil {
 		p.ended++
 	}
 	var err error
@@ -92,8 +92,8 @@ func (p *packer) add(a *taskAnswer) error {
 	if err != nil {
 		return err
 	}
-	p.message.Responses, p.bytes = append(p.message.Responses, a.response), p.bytes+size
-	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.started()-p.ended < packAnswers {
+	p.message.Events, p.bytes = append(p.message.Events, a.event), p.bytes+size
+	if len(p.message.Events) >= packAnswers || p.bytes >= packBytes || len(p.message.Events)+p.started()-p.ended < packAnswers {
 		return p.flush()
 	}
 	return nil
@@ -115,14 +115,14 @@ func (p *packer) sendChunk(c *taskChunk) error {
 		c.sent <- fetch.ErrCancelled
 		return p.flush()
 	}
-	o, err := wire.Pay(c.ctx, c.ticket, &c.response, 1)
-	if err != nil {
+	var o wire.Outgoing
+	if err := o.Pay(c.ctx, c.ticket, &c.event, 1); err != nil {
 		c.sent <- err
 		return p.flush()
 	}
 	p.held.Add(o.Held)
-	p.message.Responses, p.bytes = append(p.message.Responses, &c.task), p.bytes+size
-	err = p.flush()
+	p.message.Events, p.bytes = append(p.message.Events, &c.task), p.bytes+size
+	err := p.flush()
 	c.sent <- err
 	return err
 }
@@ -147,7 +147,7 @@ func (p *packer) addWaiting() error {
 }
 
 func (p *packer) flush() error {
-	if len(p.message.Responses) == 0 && !p.message.Draining {
+	if len(p.message.Events) == 0 && !p.message.Draining {
 		return nil
 	}
 	o := wire.NewOutgoing(p.message, p.held)
@@ -158,8 +158,8 @@ func (p *packer) flush() error {
 
 // taskAnswer is an answer to a task, with its charges.
 type taskAnswer struct {
-	response *pb.TaskResponse
-	held     wire.Held
+	event *pb.TaskEvent
+	held  wire.Held
 }
 
 // taskChunk is a chunk of a task's body that waits to be sent. It is charged when it is sent; until
@@ -169,6 +169,6 @@ type taskChunk struct {
 	ticket *admission.Ticket
 	sent   chan error // receives the result; it never blocks
 
-	task     pb.TaskResponse
-	response pb.FetchResponse // of task
+	task  pb.TaskEvent
+	event pb.FetchEvent // of task
 }

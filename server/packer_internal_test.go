@@ -43,13 +43,13 @@ func TestPacker(t *testing.T) {
 					started: func() int { return row.open }, message: new(pb.FetchManyResponse),
 					send: func(o *wire.Outgoing) error {
 						m, _ := o.Message.(*pb.FetchManyResponse)
-						sent.Add(int32(len(m.GetResponses())))
+						sent.Add(int32(len(m.GetEvents())))
 						return nil
 					}}
 				done := make(chan error, 1)
 				go func() { done <- p.run() }()
 				for range row.answers {
-					answers <- &taskAnswer{response: new(pb.TaskResponse)}
+					answers <- &taskAnswer{event: new(pb.TaskEvent)}
 				}
 				if synctest.Wait(); int(sent.Load()) != row.sent {
 					t.Errorf("%d answers of %d went out at once, want %d", sent.Load(), row.answers, row.sent)
@@ -102,7 +102,7 @@ func TestPackerChunks(t *testing.T) {
 					send: func(o *wire.Outgoing) error {
 						m, _ := o.Message.(*pb.FetchManyResponse)
 						var tags []string
-						for _, r := range m.GetResponses() {
+						for _, r := range m.GetEvents() {
 							tags = append(tags, r.GetTag())
 						}
 						sent = append(sent, strings.Join(tags, " "))
@@ -115,8 +115,8 @@ func TestPackerChunks(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				c := &taskChunk{ctx: ctx, ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil), sent: make(chan error, 1)}
-				c.task.Tag, c.task.Response = "chunk", &c.response
-				c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
+				c.task.Tag, c.task.Event = "chunk", &c.event
+				c.event.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
 				if row.over {
 					cancel()
 				}
@@ -125,7 +125,7 @@ func TestPackerChunks(t *testing.T) {
 				}
 				go func() { chunks <- c }() // all are ready before the packer starts
 				for _, tag := range strings.Fields(small) {
-					go func() { answers <- &taskAnswer{response: &pb.TaskResponse{Tag: tag}} }()
+					go func() { answers <- &taskAnswer{event: &pb.TaskEvent{Tag: tag}} }()
 					synctest.Wait()
 				}
 				done := make(chan error, 1)
@@ -163,7 +163,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 			stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
 			send: func(o *wire.Outgoing) error {
 				m, _ := o.Message.(*pb.FetchManyResponse)
-				for _, r := range m.GetResponses() {
+				for _, r := range m.GetEvents() {
 					sent = append(sent, r.GetTag())
 				}
 				o.Release()
@@ -173,8 +173,8 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 		memory := budget.New(1 << 20)
 		for _, tag := range []string{"one", "two"} { // chunks of two large tasks
 			c := &taskChunk{ctx: t.Context(), ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil), sent: make(chan error, 1)}
-			c.task.Tag, c.task.Response = tag, &c.response
-			c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
+			c.task.Tag, c.task.Event = tag, &c.event
+			c.event.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
 			go func() {
 				for range 3 {
 					select {
@@ -192,7 +192,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 		go func() { done <- p.run() }()
 		synctest.Wait() // the first chunk is being sent
 		for i := range 40 {
-			go func() { answers <- &taskAnswer{response: &pb.TaskResponse{Tag: "small"}} }()
+			go func() { answers <- &taskAnswer{event: &pb.TaskEvent{Tag: "small"}} }()
 			if i == 19 {
 				synctest.Wait()
 				blocked <- struct{}{}

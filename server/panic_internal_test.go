@@ -40,22 +40,22 @@ func (*panicking) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.Explain
 	case "error":
 		panic(errors.New(secret))
 	}
-	return &pb.ExplainResponse{Redirect: &pb.RedirectStep{Url: []string{secret}[len(in.GetMethod())]}}, nil
+	return &pb.ExplainResponse{Error: &pb.FetchError{Url: []string{secret}[len(in.GetMethod())]}}, nil
 }
 
 // Fetch panics after its first event.
 func (*panicking) Fetch(_ *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	if err := stream.Send(&pb.FetchResponse{Sequence: 1}); err != nil {
+	if err := stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{{Sequence: 1}}}); err != nil {
 		return err
 	}
 	panic(secret)
 }
 
 // FetchUnary is a call that runs meanwhile.
-func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
+func (p *panicking) FetchUnary(context.Context, *pb.FetchRequest) (*pb.FetchUnaryResponse, error) {
 	p.others.Done()
 	<-p.leave
-	return &pb.FetchUnaryResponse{FetchId: "other"}, nil
+	return &pb.FetchUnaryResponse{Outcome: &pb.FetchOutcome{FetchId: "other"}}, nil
 }
 
 // TestPanicCostsOneCall panics in handlers behind the server's interceptors.
@@ -85,7 +85,7 @@ func TestPanicCostsOneCall(t *testing.T) {
 	impl.others.Add(1)
 	other := make(chan error, 1)
 	go func() {
-		_, err := client.FetchUnary(t.Context(), new(pb.FetchUnaryRequest))
+		_, err := client.FetchUnary(t.Context(), new(pb.FetchRequest))
 		other <- err
 	}()
 	impl.others.Wait()
@@ -97,7 +97,7 @@ func TestPanicCostsOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, err := stream.Recv(); err != nil || first.GetSequence() != 1 {
+	if first, err := stream.Recv(); err != nil || first.GetEvents()[0].GetSequence() != 1 {
 		t.Errorf("first event %v, %v; want one that was sent before the panic", first, err)
 	}
 	_, err = stream.Recv()
@@ -133,7 +133,7 @@ func TestSendReturnsTheError(t *testing.T) {
 	t.Parallel()
 	e := newEventStream(t.Context(), func(*wire.Outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute, func() {})
 	defer e.close()
-	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
+	if err := e.send(new(pb.FetchEvent), false); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)
 	}
 }

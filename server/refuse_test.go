@@ -80,10 +80,7 @@ func TestRefuses(t *testing.T) {
 	want := []string{"url", "method", "headers[1].name", "redirect_policy.max_redirects", "retry_policy.max_attempts",
 		"retry_policy.multiplier", "timeout_policy.total_timeout", "event_level", "cookie_mode", "auth_provider"}
 	wantViolations(t, fetchError(t, r, in), want)
-	_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
-	for i := range want {
-		want[i] = "request." + want[i]
-	}
+	_, err := r.Client.FetchUnary(t.Context(), in)
 	wantViolations(t, err, want)
 	r.wantNoConnections()
 	if log := r.logs.String(); strings.Contains(log, marker) || strings.Contains(log, "fetch finished") {
@@ -111,15 +108,14 @@ func TestUnaryRefuses(t *testing.T) {
 	r := newRig(t)
 	for _, row := range []struct {
 		name string
-		in   *pb.FetchUnaryRequest
+		in   *pb.FetchRequest
 		want []string
 	}{
-		{"no request", new(pb.FetchUnaryRequest), []string{"request.url"}},
-		{"empty request", &pb.FetchUnaryRequest{Request: new(pb.FetchRequest)}, []string{"request.url"}},
-		{"stream", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
-			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}}}, []string{"request.body_policy.delivery"}},
-		{"auto", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
-			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO}}}, []string{"request.body_policy.delivery"}},
+		{"empty request", new(pb.FetchRequest), []string{"url"}},
+		{"stream", &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
+			BodyPolicy: streamed(nil)}, []string{"body_policy.stream"}},
+		{"auto", &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
+			BodyPolicy: auto(nil)}, []string{"body_policy.auto"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
@@ -150,7 +146,7 @@ func TestRefusalFitsTrailers(t *testing.T) {
 			in := r.request("/s/k/200")
 			row.change(in)
 			var trailer metadata.MD
-			_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+			_, err := r.Client.FetchUnary(t.Context(), in, grpc.Trailer(&trailer))
 			wantCode(t, "FetchUnary", err, codes.InvalidArgument)
 			raw := marshal(t, status.Convert(err).Proto())
 			// The trailers hold the text twice: as text and in the details.
@@ -183,11 +179,11 @@ func TestTooLongMessage(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			r := r.in(t)
-			_, unary := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.put("k", row.body)})
-			for field, err := range map[string]error{"body": r.fetch(t.Context(), r.put("k", row.body)).err, "request.body": unary} {
-				wantViolations(t, err, []string{field})
+			_, unary := r.Client.FetchUnary(t.Context(), r.put("k", row.body))
+			for _, err := range []error{r.fetch(t.Context(), r.put("k", row.body)).err, unary} {
+				wantViolations(t, err, []string{"body"})
 				if text := status.Convert(err).Message(); !strings.Contains(text, row.text) {
-					t.Errorf("%s: %q, want %q in it", field, text, row.text)
+					t.Errorf("%q, want %q in it", text, row.text)
 				}
 			}
 		})
@@ -232,7 +228,7 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 	} {
 		in := r.request("/s/" + strings.ReplaceAll(row.name, " ", "-") + "/200")
 		in.Method, in.RetryPolicy = row.method, row.policy
-		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		_, err := r.Client.FetchUnary(t.Context(), in)
 		if !row.refused {
 			if err != nil {
 				t.Errorf("%s: %v, want it accepted", row.name, err)

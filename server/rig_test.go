@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,22 +106,26 @@ func (r *rig) put(key string, n int) *pb.FetchRequest {
 
 // answer holds the messages of a Fetch.
 type answer struct {
-	events   []*pb.FetchResponse
+	events   []*pb.FetchEvent
 	order    []string // the events' names
 	outcome  *pb.FetchOutcome
 	body     []byte
 	finished []*pb.AttemptFinished
+	messages []string      // names of the events of each message
+	late     time.Duration // between an event and its arrival, at most; exact in a bubble
+	began    time.Time
 	err      error
 }
 
 // fetch calls Fetch and reads to the end.
 func (r *rig) fetch(ctx context.Context, in *pb.FetchRequest) *answer {
 	r.Helper()
+	began := time.Now()
 	stream, err := r.Client.Fetch(ctx, in)
 	if err != nil {
 		return &answer{err: err}
 	}
-	a := new(answer)
+	a := &answer{began: began}
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -130,7 +135,7 @@ func (r *rig) fetch(ctx context.Context, in *pb.FetchRequest) *answer {
 			a.err = err
 			break
 		}
-		a.take(m)
+		a.takeAll(r.T, m)
 	}
 	a.check(r.T, in)
 	return a
@@ -149,7 +154,7 @@ func (r *rig) mustFetch(in *pb.FetchRequest) *answer {
 // mustUnary is mustFetch for FetchUnary.
 func (r *rig) mustUnary(in *pb.FetchRequest) *pb.FetchUnaryResponse {
 	r.Helper()
-	out, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: in})
+	out, err := r.Client.FetchUnary(r.Context(), in)
 	if err != nil {
 		r.Fatalf("FetchUnary(%s) = %v, want OK", in.GetUrl(), err)
 	}
@@ -230,19 +235,42 @@ func (r *rig) startShutDown() (wait func()) {
 	return running.Wait
 }
 
-func (a *answer) take(m *pb.FetchResponse) {
+// takeAll adds the events of a message.
+func (a *answer) takeAll(t *testing.T, m *pb.FetchResponse) {
+	t.Helper()
+	if len(m.GetEvents()) == 0 {
+		t.Error("a message has no event")
+	}
+	before := len(a.order)
+	for _, e := range m.GetEvents() {
+		a.take(e)
+		a.late = max(a.late, time.Since(a.began)-e.GetElapsedOffset().AsDuration())
+	}
+	a.messages = append(a.messages, strings.Join(a.order[before:], " "))
+}
+
+func (a *answer) take(m *pb.FetchEvent) {
 	a.events, a.order = append(a.events, m), append(a.order, eventName(m))
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		a.body = append(a.body, e.BodyChunk.GetData()...)
-	case *pb.FetchResponse_AttemptFinished:
+	case *pb.FetchEvent_AttemptFinished:
 		a.finished = append(a.finished, e.AttemptFinished)
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		a.outcome = e.Outcome
 	}
 }
 
-func eventName(m *pb.FetchResponse) string {
+// last returns the last event of a message.
+func last(m *pb.FetchResponse) *pb.FetchEvent {
+	events := m.GetEvents()
+	if len(events) == 0 {
+		return nil
+	}
+	return events[len(events)-1]
+}
+
+func eventName(m *pb.FetchEvent) string {
 	msg := m.ProtoReflect()
 	field := msg.WhichOneof(msg.Descriptor().Oneofs().ByName("event"))
 	if field == nil {
@@ -301,18 +329,27 @@ func (a *answer) checkOutcome(t *testing.T) {
 	if admitted := a.admitted(); admitted != nil && admitted.GetFetchId() != o.GetFetchId() || o.GetFetchId() == "" {
 		t.Errorf("fetch_id %q in the outcome, %q when admitted", o.GetFetchId(), admitted.GetFetchId())
 	}
-	if admitted := a.admitted(); admitted != nil && len(a.finished) != int(o.GetAttempts()) {
-		t.Errorf("attempts: %d finished, the outcome says %d", len(a.finished), o.GetAttempts())
+	if admitted := a.admitted(); admitted != nil && len(a.finished) != int(o.GetAttemptCount()) {
+		t.Errorf("attempts: %d finished, the outcome says %d", len(a.finished), o.GetAttemptCount())
 	}
 }
 
 // wantClass checks the class, the stop reason and the attempts of an outcome.
-func wantClass(t *testing.T, o *pb.FetchOutcome, class pb.ErrorClass, stop pb.RetryVerdict, attempts int32) {
+func wantClass(t *testing.T, o *pb.FetchOutcome, class pb.ErrorClass, stop pb.StopReason, attempts int32) {
 	t.Helper()
 	e := o.GetError()
-	if e.GetErrorClass() != class || e.GetStopReason() != stop || o.GetAttempts() != attempts {
-		t.Errorf("outcome %s, %s, %d attempts; want %s, %s, %d", e.GetErrorClass(), e.GetStopReason(), o.GetAttempts(), class, stop, attempts)
+	if e.GetErrorClass() != class || e.GetStopReason() != stop || o.GetAttemptCount() != attempts {
+		t.Errorf("outcome %s, %s, %d attempts; want %s, %s, %d", e.GetErrorClass(), e.GetStopReason(), o.GetAttemptCount(), class, stop, attempts)
 	}
+}
+
+// auto is the delivery auto, and streamed the delivery stream.
+func auto(d *pb.StreamDelivery) *pb.BodyPolicy {
+	return &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Auto{Auto: d}}
+}
+
+func streamed(d *pb.StreamDelivery) *pb.BodyPolicy {
+	return &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: d}}
 }
 
 // must ends the test if there is an error.

@@ -73,7 +73,7 @@ var gRPCMode = calls.Mode{Unblocked: 48 << 10, Copies: 1}
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error {
 	began := time.Now()
-	p, t, err := s.admit(caller, in, "", conversion.FetchMode)
+	p, t, err := s.admit(caller, in, conversion.FetchMode)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
 		events.startHeartbeats(s.heartbeat)
-		if err := events.send(p.Admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
+		if err := events.send(p.Admitted(events.start, end), true); errors.Is(err, fetch.ErrOutOfMemory) {
 			return s.Fetches.NoMemory(caller, "answers")
 		} else if err != nil {
 			return err
@@ -111,9 +111,9 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	return err
 }
 
-// admit prepares a request and admits its fetch, whose memory is charged to the ticket.
-func (s *service) admit(ctx context.Context, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, *admission.Ticket, error) {
-	p, err := s.prepare(ctx, in, prefix, mode)
+// admit prepares a request and admits its fetch, whose memory is charged to the ticket. It empties in.
+func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversion.Mode) (*conversion.Prepared, *admission.Ticket, error) {
+	p, err := s.prepare(ctx, in, "", mode)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,6 +122,7 @@ func (s *service) admit(ctx context.Context, in *pb.FetchRequest, prefix string,
 		return nil, nil, err
 	}
 	p.Request.Memory = t.Memory
+	in.Reset() // gRPC and the interceptors keep it until the call ends, and 10,000 calls may wait
 	return p, t, nil
 }
 
@@ -202,9 +203,10 @@ func mayUse(ctx context.Context, known *conversion.Configured, in *pb.FetchReque
 	if name := in.GetAuthProvider(); name != "" && !permits(ctx, known.Providers[name].Callers) {
 		return status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
-	_, ofBodies := known.Stores.Get(in.GetBodyPolicy().GetStore())
-	_, ofRecords := known.Stores.Archive(in.GetRecord().GetStore())
-	for name, callers := range map[string][]string{in.GetBodyPolicy().GetStore(): ofBodies, in.GetRecord().GetStore(): ofRecords} {
+	bodies, records := in.GetBodyPolicy().GetStore().GetStore(), in.GetRecordPolicy().GetStore()
+	_, ofBodies := known.Stores.Get(bodies)
+	_, ofRecords := known.Stores.Archive(records)
+	for name, callers := range map[string][]string{bodies: ofBodies, records: ofRecords} {
 		if !permits(ctx, callers) {
 			return status.Errorf(codes.PermissionDenied, "this caller may not use the store %q", name)
 		}
@@ -218,10 +220,8 @@ func permits(ctx context.Context, callers []string) bool {
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
-func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
-	request := in.GetRequest()
-	in.Request = nil // gRPC and the interceptors keep in until the call ends, and 10,000 calls may wait
-	return s.fetchUnary(ctx, request, "request.", gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *admission.Ticket) error {
+func (s *service) FetchUnary(ctx context.Context, in *pb.FetchRequest) (*pb.FetchUnaryResponse, error) {
+	return s.fetchUnary(ctx, in, gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *admission.Ticket) error {
 		wire.HandOver(ctx, t)
 		return nil
 	})
@@ -229,9 +229,9 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 
 // fetchUnary runs a fetch. deliver receives the answer and its ticket, and ensures that the ticket
 // is released once the answer has been written.
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
-	p, t, err := s.admit(ctx, in, prefix, conversion.UnaryMode)
+	p, t, err := s.admit(ctx, in, conversion.UnaryMode)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
 		last = attempts[n-1]
 	}
-	resp := &pb.FetchUnaryResponse{FetchId: p.Request.ID, ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
+	resp := &pb.FetchUnaryResponse{ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
 		EffectiveRequest: p.Effective()} // made here, so that waiting calls do not hold it
 	_, err = wire.BecomeAnswer(ctx, t, resp, copies, func() {
 		for i := range attempts {

@@ -30,7 +30,7 @@ func TestKeptAttempts(t *testing.T) {
 			kept := keptAttempts{memory: b.Lease("caller")}
 			var attempts []*pb.AttemptFinished
 			for n := range int32(11) {
-				attempts = append(attempts, &pb.AttemptFinished{Attempt: n + 1, Error: &pb.FetchError{Rule: "H1"},
+				attempts = append(attempts, &pb.AttemptFinished{Attempt: n + 1, Error: &pb.FetchError{ClassRule: "H1"},
 					Response: &pb.HttpResponse{StatusCode: 503, Headers: []*pb.Header{{Name: "X", Value: long}}},
 					Hops:     []*pb.Hop{{Url: long[:8<<10]}}, Exchange: &pb.Exchange{Protocol: "HTTP/1.1"}})
 				kept.add(attempts)
@@ -42,7 +42,7 @@ func TestKeptAttempts(t *testing.T) {
 				if want := i >= row.whole; whole != want {
 					t.Errorf("attempt %d: headers and hops kept: %t, want %t", i+1, whole, want)
 				}
-				if a.GetAttempt() != int32(i+1) || a.GetResponse().GetStatusCode() != 503 || a.GetError().GetRule() != "H1" {
+				if a.GetAttempt() != int32(i+1) || a.GetResponse().GetStatusCode() != 503 || a.GetError().GetClassRule() != "H1" {
 					t.Errorf("attempt %d lost more than headers and hops", i+1)
 				}
 			}

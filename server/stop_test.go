@@ -51,7 +51,7 @@ func TestCancel(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Recv = %v before %s", err, row.until)
 				}
-				name = eventName(m)
+				name = eventName(last(m))
 			}
 			seen := r.awaitRequest("k")
 			cancel()
@@ -67,7 +67,7 @@ func TestCancel(t *testing.T) {
 		defer cancel()
 		ended := make(chan error, 1)
 		go func() {
-			_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/silent")})
+			_, err := r.Client.FetchUnary(ctx, r.request("/s/k/silent"))
 			ended <- err
 		}()
 		seen := r.awaitRequest("k")
@@ -165,17 +165,17 @@ func (r *rig) wantShutdown(o *pb.FetchOutcome, class pb.ErrorClass) {
 			r.Errorf("outcome %v, want SUCCESS", o)
 		}
 	case pb.ErrorClass_ERROR_CLASS_SHUTDOWN:
-		wantClass(r.T, o, class, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)
-		if !e.GetRetryable() || e.GetRule() != "P5" || e.GetFailureType() != pb.FailureType_FAILURE_TYPE_TRANSIENT {
+		wantClass(r.T, o, class, pb.StopReason_STOP_REASON_STOPPED, 1)
+		if !e.GetRetryable() || e.GetClassRule() != "P5" || e.GetFailureType() != pb.FailureType_FAILURE_TYPE_TRANSIENT {
 			r.Errorf("error %v, want it retryable, transient, by P5", e)
 		}
 	case pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR:
-		wantClass(r.T, o, class, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT, 1)
+		wantClass(r.T, o, class, pb.StopReason_STOP_REASON_NOT_IDEMPOTENT, 1)
 		if e.GetRetryable() {
 			r.Error("retryable, though repeating could repeat an effect")
 		}
 	default:
-		wantClass(r.T, o, class, pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, 1)
+		wantClass(r.T, o, class, pb.StopReason_STOP_REASON_NOT_RETRIED, 1)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 			r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
 		}
 		wantCode(r.T, "Fetch", r.fetch(r.Context(), r.request("/s/new/200")).err, codes.Unavailable)
-		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/new/200")})
+		_, err := r.Client.FetchUnary(r.Context(), r.request("/s/new/200"))
 		wantCode(r.T, "FetchUnary", err, codes.Unavailable)
 		if a := <-c.ended; a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 			r.Errorf("the running fetch: %v, %v; want SUCCESS", a.err, a.outcome)
@@ -390,13 +390,13 @@ func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
 		began := time.Now()
 		down := r.startShutDown()
 		<-time.After(20 * time.Second)
-		var last *pb.FetchResponse
+		var end *pb.FetchResponse
 		var err error
-		for m := last; err == nil; m, err = stream.Recv() {
-			last = m
+		for m := end; err == nil; m, err = stream.Recv() {
+			end = m
 		}
-		if last.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-			r.Errorf("%v after %v, want the outcome", err, last)
+		if last(end).GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			r.Errorf("%v after %v, want the outcome", err, end)
 		}
 		down()
 		if took := time.Since(began).Round(time.Second); took != 20*time.Second {
@@ -438,7 +438,7 @@ func TestAnswerBeforeEnd(t *testing.T) {
 			return r.post(r.Context(), "/v1/explain", r.json(&pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 503}}))
 		}, 200},
 		{"raw", func(r *rig) *http.Response { return r.rawCall(r.Context(), "GET", "/s/k/200:size=10") }, 200},
-		{"raw, failed", func(r *rig) *http.Response { return r.rawCall(r.Context(), "GET", "/s/k/404") }, 502},
+		{"raw, failed", func(r *rig) *http.Response { return r.rawCall(r.Context(), "GET", "/s/k/404") }, 424},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -490,17 +490,17 @@ func TestCallerThatReadsSlowly(t *testing.T) {
 		in := r.request("/s/slow/200:size=1000000")
 		in.TimeoutPolicy = patient()
 		stream := r.mustStream(r.Context(), in)
-		var last *pb.FetchResponse
+		var end *pb.FetchEvent
 		for {
 			<-time.After(5 * time.Second)
 			resp, err := stream.Recv()
 			if err != nil {
 				break
 			}
-			last = resp
+			end = last(resp)
 		}
-		if got := last.GetOutcome(); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || got.GetBodySummary().GetSizeBytes() != 1000000 {
-			r.Errorf("ends with message %d after %v, %s with %d bytes, want SUCCESS with 1000000", last.GetSequence(), last.GetElapsedOffset().AsDuration(), got.GetKind(), got.GetBodySummary().GetSizeBytes())
+		if got := end.GetOutcome(); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || got.GetBodySummary().GetSizeBytes() != 1000000 {
+			r.Errorf("ends with message %d after %v, %s with %d bytes, want SUCCESS with 1000000", end.GetSequence(), end.GetElapsedOffset().AsDuration(), got.GetKind(), got.GetBodySummary().GetSizeBytes())
 		}
 	})
 }
@@ -536,9 +536,9 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		name, method string
 		in           func(*pb.FetchRequest) proto.Message
 	}{
-		{"unary", pb.FetchService_FetchUnary_FullMethodName, func(in *pb.FetchRequest) proto.Message { return &pb.FetchUnaryRequest{Request: in} }},
+		{"unary", pb.FetchService_FetchUnary_FullMethodName, func(in *pb.FetchRequest) proto.Message { return in }},
 		{"stream", pb.FetchService_Fetch_FullMethodName, func(in *pb.FetchRequest) proto.Message {
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
 			in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 			return in
 		}},

@@ -31,7 +31,7 @@ func withArchives(t *testing.T, dir string) func(*server.Config) {
 }
 
 func recorded(in *pb.FetchRequest, store string) *pb.FetchRequest {
-	in.Record = &pb.RecordPolicy{Store: store}
+	in.RecordPolicy = &pb.RecordPolicy{Store: store}
 	return in
 }
 
@@ -110,7 +110,7 @@ func TestRevisits(t *testing.T) {
 		{"304", pb.WarcType_WARC_TYPE_REVISIT, warc.ServerNotModified},
 	} {
 		in := recorded(r.request("/s/k/"+page+"/"+page+"/200:size=501/304"), "pages")
-		in.Record.Earlier = earlier
+		in.RecordPolicy.Earlier = earlier
 		if row.name == "304" {
 			in.Precondition = &pb.Precondition{Etags: []string{`"v1"`}}
 		}
@@ -147,7 +147,7 @@ func TestForgedRevisit(t *testing.T) {
 		{"the target of a redirect", "/s/from/302:size=500,to=" + strings.ReplaceAll(page, "/", "%2F"), first.GetFinalUrl(), []pb.WarcType{response, revisit}},
 	} {
 		in := recorded(r.request(row.path), "pages")
-		in.Record.Earlier = &pb.EarlierRecord{RecordId: base.GetRecordId(), Url: row.url, RecordTime: base.GetRecordTime(), PayloadDigest: base.GetPayloadDigest()}
+		in.RecordPolicy.Earlier = &pb.EarlierRecord{RecordId: base.GetRecordId(), Url: row.url, RecordTime: base.GetRecordTime(), PayloadDigest: base.GetPayloadDigest()}
 		var got []pb.WarcType
 		for _, record := range r.mustFetch(in).outcome.GetRecords() {
 			h, _ := readRecord(t, filepath.Join(dir, "pages"), record)
@@ -176,23 +176,23 @@ func TestRecordsRefused(t *testing.T) {
 		code   codes.Code
 		want   string
 	}{
-		{"no store", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "" }, codes.InvalidArgument, "record.store is empty"},
-		{"unknown", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "x" }, codes.InvalidArgument, "not configured"},
-		{"a store for bodies", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "bodies" }, codes.InvalidArgument, "store for bodies"},
-		{"of other callers", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.Record.Store = "others" }, codes.PermissionDenied, `"others"`},
+		{"no store", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.RecordPolicy.Store = "" }, codes.InvalidArgument, "record_policy.store is empty"},
+		{"unknown", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.RecordPolicy.Store = "x" }, codes.InvalidArgument, "not configured"},
+		{"a store for bodies", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.RecordPolicy.Store = "bodies" }, codes.InvalidArgument, "store for bodies"},
+		{"of other callers", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { in.RecordPolicy.Store = "others" }, codes.PermissionDenied, `"others"`},
 		{"a body into it", func(in *pb.FetchRequest, _ *pb.EarlierRecord) { toStore(in, "pages", "k") }, codes.InvalidArgument, "store for WARC files"},
-		{"no id", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "" }, codes.InvalidArgument, "record.earlier.record_id"},
-		{"an id with a line", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "urn:a\r\nb: c" }, codes.InvalidArgument, "record.earlier.record_id"},
-		{"a long id", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "urn:" + strings.Repeat("a", 300) }, codes.InvalidArgument, "record.earlier.record_id"},
-		{"no url", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.Url = "" }, codes.InvalidArgument, "record.earlier.url"},
-		{"no time", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordTime = nil }, codes.InvalidArgument, "record.earlier.record_time"},
-		{"no digest", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.PayloadDigest = "sha1:x\r\n" }, codes.InvalidArgument, "record.earlier.payload_digest"},
+		{"no id", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "" }, codes.InvalidArgument, "record_policy.earlier.record_id"},
+		{"an id with a line", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "urn:a\r\nb: c" }, codes.InvalidArgument, "record_policy.earlier.record_id"},
+		{"a long id", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordId = "urn:" + strings.Repeat("a", 300) }, codes.InvalidArgument, "record_policy.earlier.record_id"},
+		{"no url", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.Url = "" }, codes.InvalidArgument, "record_policy.earlier.url"},
+		{"no time", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordTime = nil }, codes.InvalidArgument, "record_policy.earlier.record_time"},
+		{"no digest", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.PayloadDigest = "sha1:x\r\n" }, codes.InvalidArgument, "record_policy.earlier.payload_digest"},
 	} {
 		e := proto.CloneOf(good)
 		in := recorded(r.request("/s/refused/200"), "pages")
-		in.Record.Earlier = e
+		in.RecordPolicy.Earlier = e
 		row.change(in, e)
-		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		_, err := r.Client.FetchUnary(t.Context(), in)
 		if got := fmt.Sprint(err); status.Code(err) != row.code || !strings.Contains(got, row.want) {
 			t.Errorf("%s: %s, want %s with %q", row.name, got, row.code, row.want)
 		}
@@ -243,7 +243,7 @@ func withStores(t *testing.T, dir string) func(*server.Config) {
 }
 
 func toStore(in *pb.FetchRequest, store, key string) *pb.FetchRequest {
-	in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: store, Key: key}
+	in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: store, Key: key}}}
 	return in
 }
 
@@ -280,8 +280,8 @@ func TestStore(t *testing.T) {
 		if len(a.body) > 0 {
 			t.Errorf("%d bytes came in chunks too", len(a.body))
 		}
-		p := r.mustUnary(toStore(r.request(path), "open", "a/b")).GetEffectiveRequest().GetBodyPolicy()
-		if p.GetStore() != "open" || p.GetKey() != "a/b" || p.GetRecovery() != pb.BodyRecovery_BODY_RECOVERY_RESTART {
+		p := r.mustUnary(toStore(r.request(path), "open", "a/b")).GetEffectiveRequest().GetBodyPolicy().GetStore()
+		if p.GetStore() != "open" || p.GetKey() != "a/b" {
 			t.Errorf("effective policy %v", p)
 		}
 	})
@@ -290,7 +290,7 @@ func TestStore(t *testing.T) {
 		in := toStore(r.request(path), "small", "k")
 		in.BodyPolicy.MaxSizeBytes = new(int64(5000))
 		m := r.mustUnary(in)
-		wantClass(t, m.GetOutcome(), pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE, pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, 1)
+		wantClass(t, m.GetOutcome(), pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE, pb.StopReason_STOP_REASON_NOT_RETRIED, 1)
 		if text := m.GetOutcome().GetError().GetMessage(); !strings.Contains(text, "1000 bytes that the store takes") {
 			t.Errorf("message %q", text)
 		}
@@ -300,13 +300,13 @@ func TestStore(t *testing.T) {
 	})
 	t.Run("of others", func(t *testing.T) {
 		r := r.in(t)
-		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: toStore(r.request(path), "others", "k")})
+		_, err := r.Client.FetchUnary(t.Context(), toStore(r.request(path), "others", "k"))
 		wantCode(t, "a store of others", err, codes.PermissionDenied)
 	})
 	t.Run("over raw", func(t *testing.T) {
 		r := r.in(t)
-		resp := r.rawCall(t.Context(), "GET", path, sets("Fetchd-Request", `{"body_policy":{"delivery":"BODY_DELIVERY_STORE","store":"open"}}`))
-		r.wantStatus(resp, 400, codes.InvalidArgument, "delivery")
+		resp := r.rawCall(t.Context(), "GET", path, sets("Fetchd-Request", `{"body_policy":{"store":{"store":"open"}}}`))
+		r.wantStatus(resp, 400, codes.InvalidArgument, "body_policy.store")
 	})
 }
 
@@ -322,18 +322,14 @@ func TestStoreRefuses(t *testing.T) {
 		change           func(*pb.FetchRequest)
 		want             string // the field
 	}{
-		{"no store", "", "k", nil, "body_policy.store"},
-		{"an unknown store", "nobody", "k", nil, "body_policy.store"},
-		{"a key that leaves the prefix", "open", "../k", nil, "body_policy.key"},
-		{"a bucket without a key", "bucket", "", nil, "body_policy.key"},
-		{"HEAD", "open", "k", func(in *pb.FetchRequest) { in.Method = "HEAD" }, "body_policy.delivery"},
-		{"a part", "open", "k", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "Range", Value: "bytes=0-9"}} }, "body_policy.delivery"},
+		{"no store", "", "k", nil, "body_policy.store.store"},
+		{"an unknown store", "nobody", "k", nil, "body_policy.store.store"},
+		{"a key that leaves the prefix", "open", "../k", nil, "body_policy.store.key"},
+		{"a bucket without a key", "bucket", "", nil, "body_policy.store.key"},
+		{"HEAD", "open", "k", func(in *pb.FetchRequest) { in.Method = "HEAD" }, "body_policy.store"},
+		{"a part", "open", "k", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "Range", Value: "bytes=0-9"}} }, "body_policy.store"},
 		{"truncated", "open", "k", policy(func(p *pb.BodyPolicy) { p.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE }), "body_policy.oversize_action"},
 		{"without a digest", "open", "k", policy(func(p *pb.BodyPolicy) { p.OmitDigest = true }), "body_policy.omit_digest"},
-		{"without recovery", "open", "k", policy(func(p *pb.BodyPolicy) { p.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }), "body_policy.recovery"},
-		{"from a resume point", "open", "k", policy(func(p *pb.BodyPolicy) { p.ResumePoint = &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`} }), "body_policy.resume_point"},
-		{"a store with another delivery", "open", "", policy(func(p *pb.BodyPolicy) { p.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST }), "body_policy.store"},
-		{"a key with another delivery", "", "k", policy(func(p *pb.BodyPolicy) { p.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST }), "body_policy.key"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
@@ -341,8 +337,8 @@ func TestStoreRefuses(t *testing.T) {
 			if row.change != nil {
 				row.change(in)
 			}
-			_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
-			wantViolations(t, err, []string{"request." + row.want})
+			_, err := r.Client.FetchUnary(t.Context(), in)
+			wantViolations(t, err, []string{row.want})
 		})
 	}
 	t.Run("a bucket with the digest", func(t *testing.T) {
@@ -365,7 +361,7 @@ func TestStoreDown(t *testing.T) {
 		if i >= 5 {
 			attempts = 0
 		}
-		wantClass(t, out, pb.ErrorClass_ERROR_CLASS_STORE_FAILURE, pb.RetryVerdict_RETRY_VERDICT_STOPPED, attempts)
+		wantClass(t, out, pb.ErrorClass_ERROR_CLASS_STORE_FAILURE, pb.StopReason_STOP_REASON_STOPPED, attempts)
 		if refused := out.GetError().GetReason() == "store_unavailable"; refused != (i >= 5) || !out.GetError().GetRetryable() || strings.Contains(out.GetError().GetDetail(), "127.0.0.1") {
 			t.Errorf("fetch %d: %v", i, out.GetError())
 		}

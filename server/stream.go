@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"sync"
@@ -36,10 +37,13 @@ type eventStream struct {
 	closed    bool
 	err       error // of the first failed send; nothing is sent after it
 	convert   conversion.Events
-	// The message to send, and its time. Both are reused, because a message is encoded before
-	// the next one is made.
+	// The message to send, with the events that wait for the next one, and its charges: nil if none
+	// waits. The message and its events are reused, because a message is encoded before the next one is
+	// made.
 	message pb.FetchResponse
-	elapsed durationpb.Duration
+	pending *wire.Outgoing
+	bytes   int // of the events that wait
+	events  []*streamEvent
 
 	unblocked  int                 // bytes that may still be sent without a second goroutine
 	out        chan *wire.Outgoing // to sendAll; nil means it is not started yet
@@ -60,54 +64,124 @@ func (e *eventStream) startHeartbeats(interval time.Duration) {
 	e.heartbeat.Reset(interval) // only now, because beat uses e.heartbeat
 }
 
-// sink is the [fetch.Sink] of the fetch.
+// streamEvent is an event with its time, to make both in one allocation.
+type streamEvent struct {
+	event   pb.FetchEvent
+	elapsed durationpb.Duration
+}
+
+// sink is the [fetch.Sink] of the fetch. An event that another one follows at once waits for it.
 func (e *eventStream) sink(ev fetch.Event) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err != nil { // sendAll may still use e.message, and the chunk that it refers to
+	if e.err != nil { // sendAll may still use the events, and the chunk that one refers to
 		return e.err
 	}
-	e.convert.Event(&e.message, ev)
-	if err := e.sendLocked(&e.message); err != nil {
-		return err
+	more, copies := false, e.copies
+	switch ev := ev.(type) {
+	case fetch.ResponseStarted:
+		more = ev.More
+	case fetch.AttemptFinished:
+		more = ev.More
+	case fetch.BodyChunk:
+		more = ev.More
 	}
-	e.message.Event = nil // so that it can be collected during a wait
-	return nil
+	if chunk, ok := ev.(fetch.BodyChunk); ok && more {
+		chunk.Data = bytes.Clone(chunk.Data) // the fetch uses its memory again
+		ev, copies = chunk, copies+1
+	}
+	s := e.nextLocked()
+	e.convert.Event(&s.event, ev)
+	return e.addLocked(s, copies, more)
 }
 
-// send sends a message. It blocks while the caller does not read.
-func (e *eventStream) send(resp *pb.FetchResponse) error {
+// send sends an event, and those that wait for it. If more is true, the event waits for the next one. It
+// blocks while the caller does not read.
+func (e *eventStream) send(event *pb.FetchEvent, more bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.sendLocked(resp)
+	return e.sendLocked(event, more)
 }
 
-// finish sends the last message. No heartbeat follows it, even if one is due.
-func (e *eventStream) finish(resp *pb.FetchResponse) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	return e.sendLocked(resp)
-}
-
-func (e *eventStream) sendLocked(resp *pb.FetchResponse) error {
+func (e *eventStream) sendLocked(event *pb.FetchEvent, more bool) error {
 	if e.err != nil {
 		return e.err
 	}
-	e.sequence++
-	elapsed := time.Since(e.start)
-	e.elapsed.Seconds, e.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
-	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
-	o, err := wire.Pay(e.ctx, e.ticket, resp, e.copies)
-	if err != nil {
-		e.sequence-- // nothing was sent, and more may follow
-		return err
+	s := e.nextLocked()
+	s.event.Event = event.GetEvent()
+	return e.addLocked(s, e.copies, more)
+}
+
+// finish sends the last event. No heartbeat follows it, even if one is due.
+func (e *eventStream) finish(outcome *pb.FetchEvent) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	err := e.sendLocked(outcome, false)
+	if err != nil && e.err == nil { // no memory for the outcome
+		_ = e.flushLocked() // the call ends with err
 	}
-	e.err = e.transmitLocked(o)
+	return err
+}
+
+// nextLocked returns an event that is not in use.
+func (e *eventStream) nextLocked() *streamEvent {
+	used := len(e.message.Events)
+	if used == len(e.events) {
+		e.events = append(e.events, new(streamEvent))
+	}
+	return e.events[used]
+}
+
+// addLocked numbers an event that nextLocked returned, charges the copies of it, and adds it to the message.
+// It sends the message, unless more follows.
+func (e *eventStream) addLocked(s *streamEvent, copies int64, more bool) error {
+	elapsed := time.Since(e.start)
+	s.elapsed.Seconds, s.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
+	s.event.Sequence, s.event.ElapsedOffset = e.sequence+1, &s.elapsed
+	size := wire.SizeOf(&s.event)
+	if e.bytes > 0 && e.bytes+size > wire.LongAnswer {
+		used := len(e.message.Events)
+		e.events[0], e.events[used] = s, e.events[0]
+		if err := e.flushLocked(); err != nil {
+			return err
+		}
+	}
+	if e.pending == nil {
+		e.pending = new(wire.Outgoing)
+	}
+	if err := e.pending.Pay(e.ctx, e.ticket, &s.event, copies); err != nil {
+		s.event.Event = nil
+		return err // this event is not sent, and more may follow
+	}
+	e.sequence++
+	e.message.Events = append(e.message.Events, &s.event)
+	e.bytes += size
+	if more {
+		return nil
+	}
+	return e.flushLocked()
+}
+
+// flushLocked sends the message, if it has an event.
+func (e *eventStream) flushLocked() error {
+	if len(e.message.Events) == 0 {
+		return nil
+	}
+	o := e.pending
+	o.Fill(&e.message)
+	e.pending, e.bytes = nil, 0
+	if e.err = e.transmitLocked(o); e.err != nil {
+		return e.err // the events are still in use
+	}
 	if e.heartbeat != nil {
 		e.lastSent = time.Now() // after the send: a slow caller has just read a message
 	}
-	return e.err
+	for _, event := range e.message.Events {
+		event.Event = nil // so that it can be collected during a wait
+	}
+	e.message.Events = e.message.Events[:0]
+	return nil
 }
 
 // transmitLocked passes a message to gRPC and waits until it is accepted, up to the limit. A send
@@ -156,7 +230,7 @@ func (e *eventStream) beat() {
 		e.heartbeat.Reset(left)
 		return
 	}
-	_ = e.sendLocked(&pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}) // the next event returns the same error
+	_ = e.sendLocked(&pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: &pb.Heartbeat{}}}, false) // the next event returns the same error
 	e.heartbeat.Reset(e.interval)
 }
 
@@ -177,5 +251,8 @@ func (e *eventStream) close() {
 	}
 	if e.out != nil {
 		close(e.out)
+	}
+	if e.pending != nil { // the call ends without these events
+		e.pending.Release()
 	}
 }

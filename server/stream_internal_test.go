@@ -32,8 +32,9 @@ func TestHeartbeats(t *testing.T) {
 			var n int64
 			ended := false
 			e := newEventStream(t.Context(), func(m *wire.Outgoing) error {
-				resp, _ := m.Message.(*pb.FetchResponse)
-				if n++; resp.GetSequence() != n || ended {
+				message, _ := m.Message.(*pb.FetchResponse)
+				resp := message.GetEvents()[0]
+				if n++; len(message.GetEvents()) != 1 || resp.GetSequence() != n || ended {
 					t.Errorf("seed %d: message %d has the number %d, behind the outcome: %v", seed, n, resp.GetSequence(), ended)
 				}
 				quiet := time.Since(last)
@@ -59,7 +60,7 @@ func TestHeartbeats(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
+			if err := e.finish(&pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
 				t.Fatal(err)
 			}
 			<-time.After(time.Duration(r.IntN(2)) * 3 * silence)
@@ -103,7 +104,7 @@ func TestStalledMessage(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err == nil {
+	if err := e.finish(&pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: new(pb.FetchOutcome)}}); err == nil {
 		t.Error("finish = nil, want an error: the caller reads nothing")
 	}
 	e.close()

@@ -155,15 +155,15 @@ func (t *openTask) sink(ev fetch.Event) error {
 	if _, ok := ev.(fetch.BodyChunk); ok {
 		return t.sendChunk(ev)
 	}
-	resp := new(pb.FetchResponse)
-	t.convert.Event(resp, ev)
-	return t.send(resp)
+	m := new(pb.FetchEvent)
+	t.convert.Event(m, ev)
+	return t.send(m)
 }
 
 // number sets the number and the time of an event.
-func (t *openTask) number(resp *pb.FetchResponse) {
+func (t *openTask) number(m *pb.FetchEvent) {
 	t.sequence++
-	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
+	m.Sequence, m.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
 }
 
 // sendChunk sends a chunk, and returns when gRPC has accepted its message. So the chunk is not
@@ -172,11 +172,11 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 	c := t.chunk
 	if c == nil {
 		c = &taskChunk{ctx: t.ctx, ticket: t.ticket, sent: make(chan error, 1)}
-		c.task.Tag, c.task.Response = t.tag, &c.response
+		c.task.Tag, c.task.Event = t.tag, &c.event
 		t.chunk = c
 	}
-	t.convert.Event(&c.response, ev)
-	t.number(&c.response)
+	t.convert.Event(&c.event, ev)
+	t.number(&c.event)
 	select {
 	case t.many.chunks <- c:
 	case <-t.many.over.Done():
@@ -184,7 +184,7 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 	}
 	select {
 	case err := <-c.sent:
-		if c.response.Event = nil; err != nil {
+		if c.event.Event = nil; err != nil {
 			t.sequence-- // nothing was sent, and more may follow
 		}
 		return err
@@ -193,12 +193,12 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 	}
 }
 
-func (t *openTask) send(resp *pb.FetchResponse) error {
-	t.number(resp)
-	answer := &taskAnswer{response: &pb.TaskResponse{Tag: t.tag, Response: resp}}
+func (t *openTask) send(m *pb.FetchEvent) error {
+	t.number(m)
+	answer := &taskAnswer{event: &pb.TaskEvent{Tag: t.tag, Event: m}}
 	if t.ticket != nil { // without one the message is in the reserved memory of the stream
-		o, err := wire.Pay(t.ctx, t.ticket, resp, 1)
-		if err != nil {
+		var o wire.Outgoing
+		if err := o.Pay(t.ctx, t.ticket, m, 1); err != nil {
 			t.sequence--
 			return err
 		}

@@ -59,7 +59,7 @@ func TestDeadlineReserve(t *testing.T) {
 				began = time.Now()
 				ctx, cancel = context.WithTimeout(r.Context(), row.deadline)
 				defer cancel()
-				out, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in})
+				out, err := r.Client.FetchUnary(ctx, in)
 				if err != nil {
 					r.Fatalf("FetchUnary = %v after %s, want an outcome", err, time.Since(began))
 				}
@@ -75,11 +75,11 @@ func TestDeadlineReserve(t *testing.T) {
 // wantDeadline checks that a fetch ended because its time was over, at that time.
 func (r *rig) wantDeadline(o *pb.FetchOutcome, took, want time.Duration, attempts int32) {
 	r.Helper()
-	wantClass(r.T, o, pb.ErrorClass_ERROR_CLASS_DEADLINE, pb.RetryVerdict_RETRY_VERDICT_DEADLINE, attempts)
+	wantClass(r.T, o, pb.ErrorClass_ERROR_CLASS_DEADLINE, pb.StopReason_STOP_REASON_DEADLINE, attempts)
 	if took != want || o.GetTotalDuration().AsDuration() != want {
 		r.Errorf("ended after %s, total_duration %s, want %s", took, o.GetTotalDuration().AsDuration(), want)
 	}
-	if !o.GetError().GetRetryable() || o.GetError().GetRule() != "P3" {
+	if !o.GetError().GetRetryable() || o.GetError().GetClassRule() != "P3" {
 		r.Errorf("error %v, want one that is retryable, by P3", o.GetError())
 	}
 }
@@ -94,7 +94,7 @@ func TestJitterIsRepeatable(t *testing.T) {
 			a := r.mustFetch(in)
 			var waits []time.Duration
 			for _, f := range a.finished {
-				waits = append(waits, f.GetRetryDecision().GetDelay().AsDuration())
+				waits = append(waits, f.GetRetryDecision().GetRetry().GetDelay().AsDuration())
 			}
 			return waits, a.admitted().GetEffectiveRequest().GetRetryPolicy().GetJitterSeed()
 		}
@@ -159,7 +159,7 @@ func TestHeartbeat(t *testing.T) {
 // who set it.
 func TestMessagesNameLimits(t *testing.T) {
 	t.Parallel()
-	digest := pb.BodyDelivery_BODY_DELIVERY_DIGEST
+	digest := &pb.BodyPolicy_Digest{}
 	maxBody := func(c *server.Config) { c.Limits.MaxBodyBytes = 5000 }
 	maxTime := func(c *server.Config) { c.Limits.MaxTotalTimeout = 150 * time.Millisecond }
 	total := func(s float64) func(*pb.FetchRequest) {
@@ -172,9 +172,9 @@ func TestMessagesNameLimits(t *testing.T) {
 		deadline   time.Duration // of the call; 0: none
 		want       string        // in the message
 	}{
-		{"inline, clamped", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(3_000_000)), Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
+		{"inline, clamped", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(3_000_000)), Delivery: &pb.BodyPolicy_Inline{}}), 0,
 			"Content-Length is over the 1048576 bytes that the service delivers inline: call Fetch for more"},
-		{"inline, not asked for", "/s/k/200:size=1100000,chunked", nil, body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
+		{"inline, not asked for", "/s/k/200:size=1100000,chunked", nil, body(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}), 0,
 			"it is longer than the 1048576 bytes that the service delivers inline"},
 		{"the request's", "/s/k/200:size=1001", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(1000))}), 0, "Content-Length is over max_size_bytes 1000, set by the request"},
 		{"the request's, inline at most", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(1 << 20))}), 0, "max_size_bytes 1048576, set by the request"},
@@ -226,7 +226,7 @@ func TestMessagesNameLimits(t *testing.T) {
 					}
 					return in
 				}
-				unary, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request("unary")})
+				unary, err := r.Client.FetchUnary(ctx, request("unary"))
 				must(r, err)
 				for _, field := range unary.GetClampedFields() {
 					if !strings.Contains(row.name, "clamped") && !strings.Contains(row.name, "over the server's") {

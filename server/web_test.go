@@ -58,7 +58,7 @@ func (r *rig) json(in proto.Message) string {
 // lines reads an answer to its end.
 func (r *rig) lines(resp *http.Response) *answer {
 	r.Helper()
-	a := new(answer)
+	a := &answer{began: time.Now()}
 	for lines := bufio.NewReader(resp.Body); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -71,7 +71,7 @@ func (r *rig) lines(resp *http.Response) *answer {
 		if err := protojson.Unmarshal(line, m); err != nil {
 			r.Fatalf("line %.200q: %v", line, err)
 		}
-		a.take(m)
+		a.takeAll(r.T, m)
 	}
 }
 
@@ -111,8 +111,8 @@ func TestWebFetch(t *testing.T) {
 	}
 	wantProtected(t, "the events", resp)
 	a := r.lines(resp)
-	if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || a.outcome.GetAttempts() != 2 {
-		t.Errorf("%v, outcome %s after %d attempts; want SUCCESS after 2", a.err, a.outcome.GetKind(), a.outcome.GetAttempts())
+	if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || a.outcome.GetAttemptCount() != 2 {
+		t.Errorf("%v, outcome %s after %d attempts; want SUCCESS after 2", a.err, a.outcome.GetKind(), a.outcome.GetAttemptCount())
 	}
 	if !bytes.Equal(a.body, r.Origin.Body(700_000)) {
 		t.Errorf("%d bytes, want the 700000 of the origin", len(a.body))
@@ -170,7 +170,7 @@ func TestWebRefuses(t *testing.T) {
 		{"an unknown field", "/v1/fetch", `{"uri":"http://a.example/"}`, nil, 400, codes.InvalidArgument, `did you mean "url"?`},
 		{"headers as an object", "/v1/fetch:unary", `{"url":"http://a.example/","headers":{"Accept":"a"}}`, nil, 400, codes.InvalidArgument, `[{"name": "Accept", "value": "text/html"}]`},
 		{"no URL", "/v1/fetch:unary", `{}`, nil, 400, codes.InvalidArgument, "url"},
-		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"delivery":"BODY_DELIVERY_STREAM"}}`, nil, 400, codes.InvalidArgument, "body_policy.delivery"},
+		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"stream":{}}}`, nil, 400, codes.InvalidArgument, "body_policy.stream"},
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
 		{"too long", "/v1/fetch", `{"url":"` + repeat(3<<20) + `"}`, nil, 413, codes.InvalidArgument, "3145728"},
 		{"too long, without a length", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
@@ -453,7 +453,7 @@ func TestUnauthenticatedCallsAreRefusedAtOnce(t *testing.T) {
 	_, err := r.Client.Explain(t.Context(), new(pb.ExplainRequest))
 	wantCode(t, "without a token", err, codes.Unauthenticated)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "bearer right")
-	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+	if _, err := r.Client.FetchUnary(ctx, r.request("/s/k/200")); err != nil {
 		t.Errorf("with the token: %v", err)
 	}
 }
@@ -497,7 +497,7 @@ func TestWebSilence(t *testing.T) {
 	in := r.request("/s/k/200:size=20000,drip=10000@3s")
 	in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 	zero := int64(0)
-	in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: &zero}
+	in.BodyPolicy = streamed(&pb.StreamDelivery{MaxHoldBackBytes: &zero})
 	resp := r.post(t.Context(), "/v1/fetch", r.json(in))
 	if resp.ProtoMajor != 2 {
 		t.Errorf("%s, want HTTP/2", resp.Proto)
@@ -587,9 +587,9 @@ func TestResumePointPastTheLimit(t *testing.T) {
 	r := newRig(t)
 	most := int64(50)
 	in := r.request("/s/k/200:size=100,etag=%22v%22,range")
-	in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: &most, OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE,
-		ResumePoint: &pb.ResumePoint{OffsetBytes: 100, Validator: `"v"`}}
-	wantViolations(t, r.fetch(t.Context(), in).err, []string{"body_policy.resume_point.offset_bytes"})
+	in.BodyPolicy = streamed(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 100, Validator: `"v"`}})
+	in.BodyPolicy.MaxSizeBytes, in.BodyPolicy.OversizeAction = &most, pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
+	wantViolations(t, r.fetch(t.Context(), in).err, []string{"body_policy.stream.resume_point.offset_bytes"})
 }
 
 // selfSigned returns a certificate for 127.0.0.1 and example.com, and a pool that trusts it.

@@ -108,7 +108,7 @@ class Crawler:
     def run(self):
         """Claims and fetches until nothing is left. Several threads run it."""
         while not self.stopping.is_set():
-            claimed = self.frontier.call("claim", limit=1, lease=f"{self.options.lease}s", wait="10s", worker=self.options.name)
+            claimed = self.frontier.call("claim", limit=1, lease_duration=f"{self.options.lease}s", max_wait="10s", worker=self.options.name)
             if claimed["done"] and (not self.options.recrawl or self.stopping.wait(1)):
                 return
             for claim in claimed["claims"]:
@@ -121,7 +121,7 @@ class Crawler:
             return
         rules = self.robots.get(origin)
         if rules is not None and not rules.can_fetch(self.options.user_agent, claim["url"]):
-            self.record(claim, status="STATUS_DEAD", attempts=0, error_class="robots_disallowed", last_error="robots.txt forbids it")
+            self.record(claim, status="STATUS_DEAD", attempt_count=0, error_class="robots_disallowed", last_error="robots.txt forbids it")
             return
         self.fetch(claim)
 
@@ -161,7 +161,7 @@ class Crawler:
                     outcome = self.refused(claim, error)
         except ERRORS as error:
             outcome = self.failed(claim, "fetch_failed", str(error))
-        self.record(claim, attempts=1, duration=f"{time.monotonic() - began:.3f}s", **outcome)
+        self.record(claim, attempt_count=1, fetch_duration=f"{time.monotonic() - began:.3f}s", **outcome)
 
     def read(self, claim, response):
         body = response.read(MAX_BODY)
@@ -173,28 +173,28 @@ class Crawler:
             except AssertionError:
                 pass  # html.parser ends at markup such as <![x]>; the links before it were found
             self.put(claim, links.found)
-        return {"status": "STATUS_FETCHED", "http_status": response.status, "content_type": kind[:255], "body_bytes": len(body),
+        return {"status": "STATUS_FETCHED", "status_code": response.status, "content_type": kind[:255], "body_bytes": len(body),
                 "etag": response.headers.get("ETag", "")[:1024], "last_modified": response.headers.get("Last-Modified", "")[:64]}
 
     def refused(self, claim, error):
         """Returns the outcome of a response that is not 2xx."""
         if error.code == 304:
-            return {"status": "STATUS_FETCHED", "http_status": 304}
+            return {"status": "STATUS_FETCHED", "status_code": 304}
         target = error.headers.get("Location")
         if 300 <= error.code < 400 and target:
             self.put(claim, [urllib.parse.urljoin(claim["url"], target)])
-            return {"status": "STATUS_FETCHED", "http_status": error.code}
+            return {"status": "STATUS_FETCHED", "status_code": error.code}
         if error.code in (429, 503):
             after = error.headers.get("Retry-After", "")
             self.frontier.call("block", host=claim["host"], **({"retry_after": after + "s"} if after.isdecimal() and 0 < int(after) <= 86400 else {}))
         if error.code in (408, 429) or error.code >= 500:
-            return {**self.failed(claim, "http_error", str(error)), "http_status": error.code}
-        return {"status": "STATUS_DEAD", "http_status": error.code, "error_class": "http_error", "last_error": str(error)[:500]}
+            return {**self.failed(claim, "http_error", str(error)), "status_code": error.code}
+        return {"status": "STATUS_DEAD", "status_code": error.code, "error_class": "http_error", "last_error": str(error)[:500]}
 
     @staticmethod
     def failed(claim, error_class, text):
         status = "STATUS_FAILED" if claim["failure_count"] < MAX_FAILURES else "STATUS_DEAD"
-        return {"status": status, "error_class": error_class, "last_error": text[:500], "retry_after": "60s"}
+        return {"status": status, "error_class": error_class, "last_error": text[:500], "retry_delay": "60s"}
 
     def put(self, claim, urls):
         host = urllib.parse.urlsplit(claim["url"]).netloc
@@ -211,10 +211,10 @@ class Crawler:
     def record(self, claim, **outcome):
         """Records after the links are put: if this program ends in between, the page is fetched again."""
         if self.options.recrawl and outcome["status"] == "STATUS_FETCHED":
-            outcome["recrawl_after"] = f"{self.options.recrawl}s"
+            outcome["recrawl_delay"] = f"{self.options.recrawl}s"
         result = self.frontier.call("record", outcomes=[{"lease": claim["lease"], **outcome}])["results"][0]
         if not self.options.quiet:
-            print(result.removeprefix("RECORD_RESULT_").lower(), outcome.get("http_status", "-"), claim["url"], flush=True)
+            print(result.removeprefix("RECORD_RESULT_").lower(), outcome.get("status_code", "-"), claim["url"], flush=True)
 
 
 def main():
@@ -243,7 +243,7 @@ def main():
             put = crawler.frontier.call("put", entries=[{"url": url} for url in options.urls])
         except Rejected as error:
             sys.exit(str(error))
-        for bad in put["bad"]:
+        for bad in put["bad_entries"]:
             print(f"{options.urls[bad['index']]}: {bad['message']}", file=sys.stderr)
     threads = [threading.Thread(target=crawler.work) for _ in range(options.threads)]
     for thread in threads:

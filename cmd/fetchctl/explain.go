@@ -99,7 +99,7 @@ func (c *explainCmd) printRule(a *app) error {
 // and that of ctx while standard input is read.
 func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainRequest, error) {
 	req, err := c.fromFlags()
-	if err == nil && c.Input == "" && req.GetResponse() == nil && len(req.GetFaults()) == 0 {
+	if err == nil && c.Input == "" && req.GetResponse() == nil && len(req.GetErrorClasses()) == 0 {
 		return nil, &cli.Error{Code: cli.ExitUsage, Err: errors.New("explain: needs what was observed: give --status CODE, --fault CLASS or both, or @FILE.json; or give --rule RULE"),
 			Hint: "For example: fetchctl explain --status 503. Run \"fetchctl explain --help\" for the flags."}
 	}
@@ -133,17 +133,17 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 	req := &pb.ExplainRequest{
 		RetryPolicy: retry, RedirectPolicy: redirectPolicy(c.MaxRedirects, c.NoFollow),
 		Method: c.Method, HopMethod: c.HopMethod, Url: c.URL, HopUrl: c.HopURL,
-		Attempt: c.Attempt, Redirects: c.Redirects,
+		Attempt: c.Attempt, RedirectCount: c.Redirects,
 		Conditional: c.Conditional, BodyCommitted: c.BodyCommitted,
 		AuthResult: pb.AuthResult(pb.AuthResult_value["AUTH_RESULT_"+strings.ToUpper(c.Auth)]), // "none" is not in the map: 0
 	}
 	if c.TimeLeft != nil {
-		req.TimeLeft = durationpb.New(*c.TimeLeft)
+		req.RemainingDuration = durationpb.New(*c.TimeLeft)
 	}
 	if req.Response, err = c.response(); err != nil {
 		return nil, err
 	}
-	if req.Faults, err = c.faults(); err != nil {
+	if req.ErrorClasses, err = c.faults(); err != nil {
 		return nil, err
 	}
 	if c.At != "" {
@@ -151,7 +151,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 		if err != nil {
 			return nil, cli.UsageError("--at", "is not a time in RFC 3339 such as 2026-03-01T12:00:00Z")
 		}
-		req.ObservedTime = timestamppb.New(at)
+		req.ObserveTime = timestamppb.New(at)
 	}
 	return req, cli.CheckUTF8(map[string]string{"--method": c.Method, "--hop-method": c.HopMethod, "--url": c.URL,
 		"--hop-url": c.HopURL, "--idempotency-key": c.IdempotencyKey})

@@ -28,13 +28,13 @@ func TestExplain(t *testing.T) {
 		{"it is for the policy to say", "--status 429 -H Retry-After:120 --max-retry-after 3m", []string{"2m0s, from retry_after"}},
 		{"a date", "--status 503 -H Retry-After:Sun,+06+Nov+1994+08:49:38+GMT --at 1994-11-06T08:49:37Z", []string{"1s, from retry_after"}},
 		{"a fault", "--fault body-interrupted", []string{"body_interrupted", "rule N8"}},
-		{"a fault by its proto name", "--fault ERROR_CLASS_TLS_CERTIFICATE", []string{"rule N6", "no retry: not_retryable"}},
+		{"a fault by its proto name", "--fault ERROR_CLASS_TLS_CERTIFICATE", []string{"rule N6", "no retry: not_retried"}},
 		{"two faults", "--fault body_timeout --fault shutdown", []string{"body_timeout, shutdown", "rule P5"}},
 		{"delivered bytes", "--status 200 --fault body_interrupted --body-committed", []string{"body_committed", "rule B3"}},
 		{"a POST", "--method POST --status 503", []string{"not_idempotent", "rule I2", "no: the request is not sent again, because it may have taken effect"}},
 		{"a POST with a key", "--method POST --status 503 --idempotency-key k --allow-non-idempotent", []string{"retry: attempt 2"}},
 		{"a failed hop", "--method POST --hop-method GET --redirects 1 --status 503", []string{"at the failed hop"}},
-		{"success", "--status 200", []string{"done: no retry is needed", "rule H0"}},
+		{"success", "--status 200", []string{"no retry: no_failure", "rule H0"}},
 		{"not modified", "--status 304 --conditional", []string{"rule H7", "not_modified, if"}},
 		{"a redirect", "--status 302 --location https://other.example/x", []string{"follow the redirect", "GET https://other.example/x", "another origin"}},
 		{"a redirect that keeps its body", "--method POST --status 307 --location /x", []string{"POST http://origin.example/x", "with the body"}},
@@ -104,7 +104,7 @@ func TestExplainFile(t *testing.T) {
 	if err := protojson.Unmarshal([]byte(got.out), resp); err != nil {
 		t.Fatalf("explain --json wrote %q: %v", got.out, err)
 	}
-	if got.code != cli.ExitOK || strings.Count(got.out, "\n") != 1 || resp.GetDecision().GetDelay().AsDuration().String() != "400ms" {
+	if got.code != cli.ExitOK || strings.Count(got.out, "\n") != 1 || resp.GetRetryDecision().GetRetry().GetDelay().AsDuration().String() != "400ms" {
 		t.Errorf("explain @FILE: exit status %d, %s; want a line that decides on 400ms", got.code, got.out)
 	}
 }

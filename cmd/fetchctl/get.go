@@ -65,7 +65,7 @@ func (c *getCmd) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error)
 	d := &delivery{include: c.Include, stored: c.Store != ""}
 	if c.RemoteName {
 		d.url = c.URL
-		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+		req.BodyPolicy.Delivery = restartable()
 		return d, nil
 	}
 	if c.Output == "" && cli.IsTerminal(stdout) {
@@ -76,10 +76,15 @@ func (c *getCmd) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error)
 	if d.out, err = cli.OpenOutput(c.Output, stdout); err != nil {
 		return nil, err
 	}
-	if d.out.CanTruncate() {
-		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+	if d.out.CanTruncate() && c.Store == "" {
+		req.BodyPolicy.Delivery = restartable()
 	}
 	return d, nil
+}
+
+// restartable is the delivery of a body that may start again if it cannot be continued.
+func restartable() *pb.BodyPolicy_Stream {
+	return &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
 }
 
 // fetch runs the call, delivers the body and prints the events.
@@ -91,11 +96,13 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *inside.Service, req *pb
 	}
 	tell, done := c.teller(a)
 	defer done()
+	call := &connectedCall{FetchServiceClient: svc}
 	var outcome *pb.FetchOutcome
-	for m, err := range client.Wrap(svc).Events(ctx, req) {
+	for m, err := range client.Wrap(call).Events(ctx, req) {
 		if err != nil {
-			return nil, err
+			return nil, call.failed(req, err)
 		}
+		call.answered = true
 		rec.take(m)
 		if err := body.take(m); err != nil {
 			return nil, err
@@ -109,7 +116,7 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *inside.Service, req *pb
 }
 
 // teller returns a function that prints an event, and one that ends the output.
-func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()) {
+func (c *getCmd) teller(a *app) (tell func(*pb.FetchEvent) error, done func()) {
 	switch {
 	case c.JSON && c.toFile():
 		return jsonLines(a.Out), func() {}
@@ -118,7 +125,7 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()
 	}
 	r := &show.Reporter{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Verbose: c.Verbose}
 	if c.Quiet {
-		return func(m *pb.FetchResponse) error {
+		return func(m *pb.FetchEvent) error {
 			if c.ShowError && m.GetOutcome().GetError() != nil {
 				r.Event(m)
 			}
@@ -128,5 +135,5 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()
 	r.Progress.On = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (c.toFile() || !cli.IsTerminal(a.Out))
 	r.Progress.Out = r.Out
 	r.Progress.Columns, _ = cli.TerminalSize(a.Err)
-	return func(m *pb.FetchResponse) error { r.Event(m); return nil }, r.Progress.Clear
+	return func(m *pb.FetchEvent) error { r.Event(m); return nil }, r.Progress.Clear
 }

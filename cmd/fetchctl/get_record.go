@@ -66,7 +66,7 @@ func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
 }
 
 // take records an event.
-func (r *recording) take(m *pb.FetchResponse) {
+func (r *recording) take(m *pb.FetchEvent) {
 	if r != nil {
 		r.Take(m)
 		r.heard = time.Now()

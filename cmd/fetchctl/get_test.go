@@ -320,7 +320,7 @@ func TestJSONLines(t *testing.T) {
 	got := fetchctl(t, "get", "--json", "-v", "-o", filepath.Join(t.TempDir(), "file"), o.URL("http", "/r/json/302/1/503/200:size=700000"))
 	var kinds []string
 	for i, line := range strings.Split(strings.TrimSuffix(got.out, "\n"), "\n") {
-		m := new(pb.FetchResponse)
+		m := new(pb.FetchEvent)
 		if err := protojson.Unmarshal([]byte(line), m); err != nil {
 			t.Fatalf("line %d: %v\n%s", i+1, err, line)
 		}

@@ -33,7 +33,7 @@ func TestGetRecordOfServer(t *testing.T) {
 	}
 	for _, name := range []string{"other", "crawl"} {
 		got := fetchctl(t, "get", "--server", startServer(t), "--record", name, o.URL("http", "/s/never/200"))
-		if got.code != cli.ExitUsage || !strings.Contains(got.err, "record.store: ") || len(o.Requests("never")) != 0 {
+		if got.code != cli.ExitUsage || !strings.Contains(got.err, "record_policy.store: ") || len(o.Requests("never")) != 0 {
 			t.Errorf("a server without store %s: exit status %d, want %d\n%s", name, got.code, cli.ExitUsage, got.err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestRecordsLost(t *testing.T) {
 			must(t, err)
 			svc, err := connection{}.connect(set)
 			must(t, err)
-			_, err = svc.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/page/200"), Record: &pb.RecordPolicy{Store: warcStore}}})
+			_, err = svc.FetchUnary(t.Context(), &pb.FetchRequest{Url: o.URL("http", "/s/page/200"), RecordPolicy: &pb.RecordPolicy{Store: warcStore}})
 			svc.Close()
 			must(t, err)
 			if tt.lost {

@@ -22,7 +22,7 @@ func (c *getCmd) Help() string {
 
 If the connection breaks within a body, fetchd continues the body, provided that the origin sent a strong validator and accepts ranges. Otherwise -o FILE starts again from the first byte while attempts are left. Output to standard output cannot be taken back, so there the fetch fails, unless the whole body fits into the buffer (512 KiB).
 
-Attempts are printed to standard error as they end, one line each. --json prints every event as one line of JSON instead (fetchd.v1.FetchResponse with the field names of the proto file), without the data of body chunks. The lines go to standard error; with -o FILE they go to standard output.
+Attempts are printed to standard error as they end, one line each. --json prints every event as one line of JSON instead (fetchd.v1.FetchEvent with the field names of the proto file), without the data of body chunks. The lines go to standard error; with -o FILE they go to standard output.
 
 A failed fetch writes no FILE, and usually nothing to standard output. The exception is a body larger than the buffer that is truncated, too long or has the wrong digest: standard output then has the beginning of it. The first lines of an error page are printed to standard error.
 
@@ -42,7 +42,8 @@ The service inside fetchctl uses the proxy of --proxy, or the one that the envir
 // Manual lists the exit codes and examples of the command.
 func (c *getCmd) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitNotIdempotent, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "success, 304, or a redirect that is not followed"), Tables: curlHelp(), Examples: `
+		With(cli.ExitOK, "success, 304, or a redirect that is not followed").
+		With(cli.ExitNotIdempotent, "the request was not sent again, because it may have taken effect; also if the service was lost in between"), Tables: curlHelp(), Examples: `
   fetchctl get https://example.org/
   fetchctl get -v -o page.html https://example.org/
   fetchctl get -r 10 --profile download -o image.iso https://example.org/image.iso

@@ -29,16 +29,16 @@ type delivery struct {
 }
 
 // take processes an event. A body that goes to a store has no events.
-func (d *delivery) take(m *pb.FetchResponse) error {
+func (d *delivery) take(m *pb.FetchEvent) error {
 	if d.stored {
 		return nil
 	}
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		d.head = e.ResponseStarted // a failed response has no body: keep the bytes so far
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		return d.chunk(e.BodyChunk)
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		return d.end(e.Outcome)
 	}
 	return nil
@@ -149,11 +149,11 @@ func (d *delivery) writeHead(head *pb.HttpResponse) error {
 }
 
 // jsonLines writes every event as one line of JSON, without the data of body chunks.
-func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
-	return func(m *pb.FetchResponse) error {
+func jsonLines(w io.Writer) func(*pb.FetchEvent) error {
+	return func(m *pb.FetchEvent) error {
 		if c := m.GetBodyChunk(); c != nil {
-			m = &pb.FetchResponse{Sequence: m.GetSequence(), ElapsedOffset: m.GetElapsedOffset(),
-				Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: c.GetAttempt(), OffsetBytes: c.GetOffsetBytes()}}}
+			m = &pb.FetchEvent{Sequence: m.GetSequence(), ElapsedOffset: m.GetElapsedOffset(),
+				Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: c.GetAttempt(), OffsetBytes: c.GetOffsetBytes()}}}
 		}
 		return writeJSON(w, m)
 	}

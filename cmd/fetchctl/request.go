@@ -38,13 +38,13 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 		RetryPolicy:    c.retryPolicy(),
 		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize)},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
-		Record:         c.recordPolicy(),
+		RecordPolicy:   c.recordPolicy(),
 	}
 	if c.Timeout != nil {
 		req.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(*c.Timeout)}
 	}
 	if c.Store != "" {
-		req.BodyPolicy.Delivery, req.BodyPolicy.Store, req.BodyPolicy.Key = pb.BodyDelivery_BODY_DELIVERY_STORE, c.Store, c.Key
+		req.BodyPolicy.Delivery = &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: c.Store, Key: c.Key}}
 	}
 	if c.SHA256 != "" {
 		req.Integrity = &pb.Integrity{Sha256: c.SHA256}

@@ -29,11 +29,11 @@ func startBroken(t *testing.T, fetch func(grpc.ServerStreamingServer[pb.FetchRes
 	return fetchdtest.Start(t, fetchdtest.Options{Fake: brokenService{fetch: fetch}}).Addr
 }
 
-// sends returns a Fetch that sends the messages and ends with the error.
-func sends(end error, messages ...*pb.FetchResponse) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
+// sends returns a Fetch that sends the events, each in a message of its own, and ends with the error.
+func sends(end error, events ...*pb.FetchEvent) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return func(stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-		for _, m := range messages {
-			if err := stream.Send(m); err != nil {
+		for _, e := range events {
+			if err := stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{e}}); err != nil {
 				return err
 			}
 		}
@@ -41,16 +41,16 @@ func sends(end error, messages ...*pb.FetchResponse) func(grpc.ServerStreamingSe
 	}
 }
 
-func outcomeMessage(o *pb.FetchOutcome) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: o}}
+func outcomeEvent(o *pb.FetchOutcome) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: o}}
 }
 
-func chunkMessage(offset int64, data string) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
+func chunkEvent(offset int64, data string) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
 }
 
-func startedMessage(offset int64) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
+func startedEvent(offset int64) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
 		Response: &pb.HttpResponse{StatusCode: 200}, BodyOffsetBytes: offset}}}
 }
 
@@ -68,8 +68,8 @@ func TestGetDropsBytes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			addr := startBroken(t, sends(nil, startedMessage(0), chunkMessage(0, "abcd"), startedMessage(tt.offset), chunkMessage(tt.offset, "xy"),
-				outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: int64(len(tt.want))}})))
+			addr := startBroken(t, sends(nil, startedEvent(0), chunkEvent(0, "abcd"), startedEvent(tt.offset), chunkEvent(tt.offset, "xy"),
+				outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: int64(len(tt.want))}})))
 			file := filepath.Join(t.TempDir(), "file")
 			if got := fetchctl(t, "get", "--server", addr, "-o", file, "http://origin.test/"); got.code != cli.ExitOK {
 				t.Errorf("-o FILE: exit status %d\n%s", got.code, got.err)
@@ -91,10 +91,10 @@ func TestGetDropsBytes(t *testing.T) {
 // What the service does wrong is never taken for a fetch.
 func TestServiceFails(t *testing.T) {
 	t.Parallel()
-	done := outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS})
-	short := outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: 7}})
-	failedWith := func(e *pb.FetchError) *pb.FetchResponse {
-		return outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: e})
+	done := outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS})
+	short := outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: 7}})
+	failedWith := func(e *pb.FetchError) *pb.FetchEvent {
+		return outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: e})
 	}
 	for _, tt := range []struct {
 		name  string
@@ -104,12 +104,12 @@ func TestServiceFails(t *testing.T) {
 	}{
 		{"no outcome", sends(nil), cli.ExitService, "ended without an outcome"},
 		{"two outcomes", sends(nil, done, done), cli.ExitService, "after the outcome"},
-		{"a body without a head", sends(nil, chunkMessage(0, "x"), done), cli.ExitService, "before its head"},
-		{"a hole in the body", sends(nil, startedMessage(0), chunkMessage(5, "x"), done), cli.ExitService, "continues at byte 5, want 0"},
-		{"a body that begins after a hole", sends(nil, startedMessage(5), chunkMessage(5, "x"), done), cli.ExitService, "begins at offset 5 after 0 bytes"},
-		{"a body that begins before its first byte", sends(nil, startedMessage(-1), chunkMessage(-1, "x"), done), cli.ExitService, "begins at offset -1 after 0 bytes"},
+		{"a body without a head", sends(nil, chunkEvent(0, "x"), done), cli.ExitService, "before its head"},
+		{"a hole in the body", sends(nil, startedEvent(0), chunkEvent(5, "x"), done), cli.ExitService, "continues at byte 5, want 0"},
+		{"a body that begins after a hole", sends(nil, startedEvent(5), chunkEvent(5, "x"), done), cli.ExitService, "begins at offset 5 after 0 bytes"},
+		{"a body that begins before its first byte", sends(nil, startedEvent(-1), chunkEvent(-1, "x"), done), cli.ExitService, "begins at offset -1 after 0 bytes"},
 		{"a body cut short", sends(nil, short), cli.ExitService, "the body has 7 bytes, but 0 came"},
-		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), startedMessage(0), chunkMessage(0, "x")), cli.ExitService, `drain\x1b[2J`},
+		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), startedEvent(0), chunkEvent(0, "x")), cli.ExitService, `drain\x1b[2J`},
 		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), cli.ExitService, "Try again a little later"},
 		{"stalled", sends(status.Error(codes.Aborted, "stalled")), cli.ExitService, "with -o"},
 		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), cli.ExitService, "does not allow this"},
@@ -119,7 +119,7 @@ func TestServiceFails(t *testing.T) {
 		{"refused without details", sends(status.Error(codes.InvalidArgument, "url\x07 is bad")), cli.ExitUsage, `url\a is bad`},
 		{"unknown failure, retryable", sends(nil, failedWith(&pb.FetchError{FailureType: 99, ErrorClass: 99, Retryable: true})), cli.ExitTransient, "unknown_99"},
 		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), cli.ExitPermanent, "unknown_99, not retryable"},
-		{"unknown event", sends(nil, new(pb.FetchResponse), done), cli.ExitOK, "success"},
+		{"unknown event", sends(nil, new(pb.FetchEvent), done), cli.ExitOK, "success"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,7 @@ func TestCompressedRequests(t *testing.T) {
 	in := &pb.FetchRequest{Url: "http://10.0.0.1/"}
 	for method, err := range map[string]func() error{
 		"Explain":    func() error { return call(ctx, c) },
-		"FetchUnary": func() error { _, err := c.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in}); return err },
+		"FetchUnary": func() error { _, err := c.FetchUnary(ctx, in); return err },
 		"Fetch": func() error {
 			stream, err := c.Fetch(ctx, in)
 			if err == nil {

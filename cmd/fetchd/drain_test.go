@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 	ends := make(chan end, fetches)
 	for i := range fetches {
 		go func() {
-			out, err := client.FetchUnary(p.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", fmt.Sprintf("/s/k%d/silent", i))}})
+			out, err := client.FetchUnary(p.Context(), &pb.FetchRequest{Url: o.URL("http", fmt.Sprintf("/s/k%d/silent", i))})
 			ends <- end{out.GetOutcome(), err, time.Now()}
 		}()
 	}
@@ -52,7 +52,7 @@ func TestDrain(t *testing.T) {
 		d := <-ends
 		switch e := d.outcome.GetError(); {
 		case d.err != nil && clock.Busy(): // read too late: callers are disconnected 250 ms after the drain time
-		case d.err != nil || e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_SHUTDOWN || !e.GetRetryable() || e.GetRule() != "P5":
+		case d.err != nil || e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_SHUTDOWN || !e.GetRetryable() || e.GetClassRule() != "P5":
 			t.Errorf("a fetch ended with %v, %v; want SHUTDOWN, retryable, by P5", d.err, d.outcome)
 		case d.at.Sub(asked) < drain/2:
 			t.Errorf("a fetch ended after %s, want %s", d.at.Sub(asked), drain/2)

@@ -46,24 +46,24 @@ func TestNoFiles(t *testing.T) {
 	send := func(tag, url string) {
 		must(t, stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: tag, Request: &pb.FetchRequest{Url: url}}}}))
 	}
-	var unread []*pb.TaskResponse
+	var unread []*pb.TaskEvent
 	next := func() (string, *pb.FetchOutcome) {
 		for {
 			for len(unread) > 0 {
 				a := unread[0]
-				if unread = unread[1:]; a.GetResponse().GetOutcome() != nil {
-					return a.GetTag(), a.GetResponse().GetOutcome()
+				if unread = unread[1:]; a.GetEvent().GetOutcome() != nil {
+					return a.GetTag(), a.GetEvent().GetOutcome()
 				}
 			}
 			in, err := stream.Recv()
 			must(t, err)
-			unread = in.GetResponses()
+			unread = in.GetEvents()
 		}
 	}
 	check := func(tag string, out *pb.FetchOutcome) {
 		t.Helper()
 		e := out.GetError()
-		if e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INTERNAL || e.GetReason() != "too_many_open_files" || !e.GetRetryable() || out.GetAttempts() != 1 || out.GetExchanges() != 0 {
+		if e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INTERNAL || e.GetReason() != "too_many_open_files" || !e.GetRetryable() || out.GetAttemptCount() != 1 || out.GetExchangeCount() != 0 {
 			t.Fatalf("%s: %v, want INTERNAL, too_many_open_files, retryable, after one attempt", tag, out)
 		}
 	}

@@ -44,7 +44,7 @@ func TestOriginsReload(t *testing.T) {
 	c := s.dial(nil)
 	fetch := func(provider string) (*pb.FetchOutcome, error) {
 		one := int32(1)
-		out, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: origin.URL, AuthProvider: provider, RetryPolicy: &pb.RetryPolicy{MaxAttempts: &one}}})
+		out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: origin.URL, AuthProvider: provider, RetryPolicy: &pb.RetryPolicy{MaxAttempts: &one}})
 		return out.GetOutcome(), err
 	}
 	const changed, unchanged, refused = `"reloaded","changed":["origins-file"]`, `"reloaded","changed":[]`, "not reloaded"

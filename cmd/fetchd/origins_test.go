@@ -44,7 +44,7 @@ providers:
 	s := start(t, args...)
 	call := s.dial(nil)
 	fetch := func(in *pb.FetchRequest) (*pb.FetchOutcome, error) {
-		out, err := call.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		out, err := call.FetchUnary(t.Context(), in)
 		return out.GetOutcome(), err
 	}
 	for _, row := range []struct {

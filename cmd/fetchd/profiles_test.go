@@ -42,7 +42,7 @@ func TestProfileCallers(t *testing.T) {
 		{"alice", alice, "1 certificates"}, {"bob", bob, "0 certificates"}, {"alice again", alice, "1 certificates"}, {"bob again", bob, "0 certificates"},
 	} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+row.token)
-		unary, err := c.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request})
+		unary, err := c.FetchUnary(ctx, request)
 		if got := string(unary.GetOutcome().GetInlineBody()); err != nil || got != row.want {
 			t.Errorf("%s, FetchUnary: %q, %v; want %q", row.name, got, err, row.want)
 		}
@@ -56,8 +56,8 @@ func TestProfileCallers(t *testing.T) {
 			if err != nil {
 				break // the answer shows the result
 			}
-			for _, task := range m.GetResponses() {
-				got += string(task.GetResponse().GetOutcome().GetInlineBody())
+			for _, task := range m.GetEvents() {
+				got += string(task.GetEvent().GetOutcome().GetInlineBody())
 			}
 		}
 		if got != row.want {

@@ -75,7 +75,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("--healthcheck: code %d, stderr %q", code, stderr)
 	}
 	fetch := func(url string) *pb.FetchOutcome {
-		resp, err := s.dial(nil).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
+		resp, err := s.dial(nil).FetchUnary(t.Context(), &pb.FetchRequest{Url: url})
 		must(t, err)
 		return resp.GetOutcome()
 	}

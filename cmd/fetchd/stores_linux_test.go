@@ -90,8 +90,8 @@ func TestStoreRemovedInFlight(t *testing.T) {
 	c := s.dial(nil)
 	done := make(chan error, 1)
 	go func() {
-		out, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: origin.URL,
-			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: "a", Key: "k"}}})
+		out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: origin.URL,
+			BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: "a", Key: "k"}}}})
 		if err == nil && out.GetOutcome().GetStoredObject().GetKey() != "k" {
 			err = fmt.Errorf("the outcome is %v", out.GetOutcome())
 		}

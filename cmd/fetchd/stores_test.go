@@ -42,8 +42,8 @@ func TestStoresReload(t *testing.T) {
 			if line := s.await("reloaded"); !strings.Contains(line, row.log) {
 				t.Errorf("log line %s, want %s in it", line, row.log)
 			}
-			_, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: "http://127.0.0.1/",
-				BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: "a", Key: "k"}}})
+			_, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: "http://127.0.0.1/",
+				BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: "a", Key: "k"}}}})
 			if codeOf(err) != row.code {
 				t.Errorf("%v, want code %s", err, row.code)
 			}
@@ -91,7 +91,7 @@ func TestArchives(t *testing.T) {
 	s := start(t, "--stores-file", file, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", strings.Split(server.URL, ":")[2])
 	c := s.dial(nil)
 	recorded := func() *pb.WarcRecord {
-		out, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: server.URL, Record: &pb.RecordPolicy{Store: "a"}}})
+		out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: server.URL, RecordPolicy: &pb.RecordPolicy{Store: "a"}})
 		if err != nil || len(out.GetOutcome().GetRecords()) != 2 {
 			t.Fatal(out, err)
 		}

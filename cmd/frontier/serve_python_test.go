@@ -57,7 +57,7 @@ func TestPythonCrawler(t *testing.T) {
 		code int
 		want string
 	}{
-		{"a lease that the API rejects", []string{"--api", "http://" + api.http, "--lease", "0"}, 1, "lease is 0s: give 1s to 1h0m0s"},
+		{"a lease that the API rejects", []string{"--api", "http://" + api.http, "--lease", "0"}, 1, "lease_duration is 0s: give 1s to 1h0m0s"},
 		{"a seed that the API rejects", []string{"--api", "http://" + api.http + "/no", at(s, "/x/0")}, 1, "there is no"},
 		{"an address without a scheme", []string{"--api", api.http}, 2, "--api: " + api.http + " is not a URL: give one such as http://127.0.0.1:8091"},
 	} {

@@ -186,7 +186,7 @@ func probeStores(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scena
 	}
 	name := scenarios[at].Store()
 	_, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200"),
-		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: name, Key: "probe"}})
+		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: name, Key: "probe"}}}})
 	switch code := status.Code(err); {
 	case code == codes.InvalidArgument || code == codes.PermissionDenied:
 		return "the target has no store " + name + ": conformance/README.md shows one", nil
@@ -197,7 +197,7 @@ func probeStores(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scena
 }
 
 func probeWith(ctx context.Context, svc pb.FetchServiceClient, request *pb.FetchRequest) (*pb.FetchOutcome, error) {
-	resp, err := svc.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request})
+	resp, err := svc.FetchUnary(ctx, request)
 	return resp.GetOutcome(), err
 }
 

@@ -65,7 +65,7 @@ func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 	j.attempts(s, rec)
 	j.body(s, o, rec)
 	j.requests(s, rec.Requests)
-	j.same("reported exchanges, and requests at the origin", rec.Outcome.GetExchanges(), len(rec.Requests))
+	j.same("reported exchanges, and requests at the origin", rec.Outcome.GetExchangeCount(), len(rec.Requests))
 	j.hops(rec)
 	j.order(rec)
 	return j.wrong
@@ -91,7 +91,7 @@ const neverStarted = "P2"
 // outcome compares the outcomes.
 func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	j.same("outcome", s.outcome.GetKind(), out.GetKind())
-	j.same("rule of the outcome", s.outcome.GetRule(), out.GetRule())
+	j.same("rule of the outcome", s.outcome.GetDecisionRule(), out.GetDecisionRule())
 	j.same("status", s.outcome.GetResponse().GetStatusCode(), out.GetResponse().GetStatusCode())
 	if want := s.outcome.GetResponse(); want != nil && want.ContentLength != nil {
 		j.same("length of the response", want.GetContentLength(), out.GetResponse().GetContentLength())
@@ -99,7 +99,7 @@ func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	if want := s.outcome.GetResponseAttempt(); want > 0 {
 		j.same("attempt of the response", want, out.GetResponseAttempt())
 	}
-	if s.outcome.GetRule() != neverStarted {
+	if s.outcome.GetDecisionRule() != neverStarted {
 		j.same("final URL", s.finalURL(o), out.GetFinalUrl())
 	}
 	j.same("body truncated at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
@@ -125,7 +125,7 @@ func (j *judgement) failure(want, got *pb.FetchError) {
 	if want.GetReason() != "" {
 		j.same("reason", want.GetReason(), got.GetReason())
 	}
-	j.same("rule of the class", want.GetRule(), got.GetRule())
+	j.same("rule of the class", want.GetClassRule(), got.GetClassRule())
 	j.same("failure type", want.GetFailureType(), got.GetFailureType())
 	j.same("retryable", want.GetRetryable(), got.GetRetryable())
 	j.same("stop reason", want.GetStopReason(), got.GetStopReason())
@@ -135,14 +135,14 @@ func (j *judgement) failure(want, got *pb.FetchError) {
 // attempts compares the attempts and the waits between them.
 func (j *judgement) attempts(s *Scenario, rec *Record) {
 	attempts := len(s.waits) + 1
-	if s.outcome.GetRule() == neverStarted {
+	if s.outcome.GetDecisionRule() == neverStarted {
 		attempts = 0
 	}
-	j.same("attempts", attempts, rec.Outcome.GetAttempts())
-	j.same("attempts reported when they ended", rec.Outcome.GetAttempts(), len(rec.Finished))
+	j.same("attempts", attempts, rec.Outcome.GetAttemptCount())
+	j.same("attempts reported when they ended", rec.Outcome.GetAttemptCount(), len(rec.Finished))
 	var got []*pb.RetryDecision
 	for _, f := range rec.Finished {
-		if d := f.GetRetryDecision(); d.GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
+		if d := f.GetRetryDecision(); d.GetRetry() != nil {
 			got = append(got, d)
 		}
 	}
@@ -159,8 +159,8 @@ func (j *judgement) attempts(s *Scenario, rec *Record) {
 func waitText(waits []*pb.RetryDecision) string {
 	texts := make([]string, len(waits))
 	for i, w := range waits {
-		source := strings.ToLower(strings.TrimPrefix(w.GetDelaySource().String(), "DELAY_SOURCE_"))
-		texts[i] = fmt.Sprintf("%s %s (%s)", w.GetDelay().AsDuration(), source, w.GetRule())
+		source := strings.ToLower(strings.TrimPrefix(w.GetRetry().GetDelaySource().String(), "DELAY_SOURCE_"))
+		texts[i] = fmt.Sprintf("%s %s (%s)", w.GetRetry().GetDelay().AsDuration(), source, w.GetRule())
 	}
 	return strings.Join(texts, ", ")
 }
@@ -172,7 +172,7 @@ func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
 	if !bytes.Equal(want, rec.Body) {
 		j.same("body", bodyText(want), bodyText(rec.Body))
 	}
-	if s.request.GetBodyPolicy().GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_AUTO {
+	if s.request.GetBodyPolicy().GetAuto() != nil {
 		j.same("body in the outcome", s.Want.Inline, rec.Inline)
 	}
 	if out := rec.Outcome; rec.Head != nil && out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
@@ -248,7 +248,7 @@ func (j *judgement) order(rec *Record) {
 		if i == 0 || first == 0 || first >= len(rec.Requests) {
 			continue
 		}
-		delay := rec.Finished[i-1].GetRetryDecision().GetDelay().AsDuration()
+		delay := rec.Finished[i-1].GetRetryDecision().GetRetry().GetDelay().AsDuration()
 		gap := rec.Requests[first].Time.Sub(rec.Requests[first-1].Time)
 		if gap < delay {
 			j.same(fmt.Sprintf("wait before attempt %d", i+1), fmt.Sprintf("at least %s", delay), gap)

@@ -155,15 +155,28 @@ type log struct {
 
 func (l log) Requests(string) []origin.Request { return l.requests }
 
-// answer has correct messages and requests for "503 then 200".
+// answer has correct events and requests for "503 then 200".
 type answer struct {
-	messages []*pb.FetchResponse
+	events   []*pb.FetchEvent
+	pack     func([]*pb.FetchEvent) []*pb.FetchResponse // nil: an event in each message
 	requests []origin.Request
 	err      error
 }
 
+// messages returns the messages that have the events.
+func (a *answer) messages() []*pb.FetchResponse {
+	if a.pack != nil {
+		return a.pack(a.events)
+	}
+	var messages []*pb.FetchResponse
+	for _, e := range a.events {
+		messages = append(messages, &pb.FetchResponse{Events: []*pb.FetchEvent{e}})
+	}
+	return messages
+}
+
 func (a *answer) finished(n int) *pb.AttemptFinished {
-	for _, m := range a.messages {
+	for _, m := range a.events {
 		if f := m.GetAttemptFinished(); f.GetAttempt() == int32(n) {
 			return f
 		}
@@ -171,35 +184,35 @@ func (a *answer) finished(n int) *pb.AttemptFinished {
 	return nil
 }
 
-func (a *answer) outcome() *pb.FetchOutcome { return a.messages[len(a.messages)-1].GetOutcome() }
+func (a *answer) outcome() *pb.FetchOutcome { return a.events[len(a.events)-1].GetOutcome() }
 
 const firstWait = 200 * time.Millisecond
 
 func honest(o *origin.Origin, s *kit.Scenario) *answer {
 	started := time.Now()
-	retry := &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Rule: "W1",
-		DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, Delay: durationpb.New(firstWait)}
+	retry := &pb.RetryDecision{Rule: "W1", Next: &pb.RetryDecision_Retry{Retry: &pb.Retry{Attempt: 2, Delay: durationpb.New(firstWait),
+		DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, Start: pb.RetryStart_RETRY_START_FIRST_URL}}}
 	body := o.Body(2000)
 	target, _ := url.Parse(s.URL(o))
 	hops := []*pb.Hop{{Method: http.MethodGet, Url: s.URL(o)}}
 	a := &answer{
-		messages: []*pb.FetchResponse{
-			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: hops, RetryDecision: retry,
+		events: []*pb.FetchEvent{
+			{Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: hops, RetryDecision: retry,
 				Response: &pb.HttpResponse{StatusCode: 503}}}},
-			{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Url: s.URL(o), Response: &pb.HttpResponse{StatusCode: 200}}}},
-			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[:500]}}},
-			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[500:], OffsetBytes: 500}}},
-			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: hops,
+			{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Url: s.URL(o), Response: &pb.HttpResponse{StatusCode: 200}}}},
+			{Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[:500]}}},
+			{Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[500:], OffsetBytes: 500}}},
+			{Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: hops,
 				Response: &pb.HttpResponse{StatusCode: 200}}}},
-			{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Rule: "H0",
-				Response: &pb.HttpResponse{StatusCode: 200}, BodySummary: &pb.BodySummary{LengthKnown: true}, Attempts: 2, Exchanges: 2, FinalUrl: s.URL(o)}}},
+			{Event: &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, DecisionRule: "H0",
+				Response: &pb.HttpResponse{StatusCode: 200}, BodySummary: &pb.BodySummary{LengthKnown: true}, AttemptCount: 2, ExchangeCount: 2, FinalUrl: s.URL(o)}}},
 		},
 		requests: []origin.Request{{Time: started}, {Time: started.Add(firstWait)}},
 	}
 	for i := range a.requests {
 		a.requests[i].Method, a.requests[i].Path = http.MethodGet, target.EscapedPath()
 	}
-	for i, m := range a.messages {
+	for i, m := range a.events {
 		m.Sequence = int64(i + 1)
 	}
 	return a
@@ -220,17 +233,25 @@ func TestJudgeNoticesLies(t *testing.T) {
 	}{
 		{"nothing", func(*answer) {}, nil},
 		{"the call failed", func(a *answer) { a.err = errors.New("down") }, []string{"the call"}},
-		{"no outcome", func(a *answer) { a.messages = a.messages[:5] }, []string{"the stream"}},
-		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 7}) }, []string{"the stream"}},
-		{"a message that was lost", func(a *answer) { a.messages[5].Sequence = 7 }, []string{"the stream"}},
-		{"a hole in the body", func(a *answer) { a.messages[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
-		{"a body in chunks and in the outcome", func(a *answer) {
-			a.outcome().InlineBody = slices.Concat(a.messages[2].GetBodyChunk().GetData(), a.messages[3].GetBodyChunk().GetData())
+		{"no outcome", func(a *answer) { a.events = a.events[:5] }, []string{"the stream"}},
+		{"an event after the outcome", func(a *answer) { a.events = append(a.events, &pb.FetchEvent{Sequence: 7}) }, []string{"the stream"}},
+		{"an event after the outcome, in its message", func(a *answer) { a.events = append(a.events, &pb.FetchEvent{Sequence: 7}); a.pack = together }, []string{"the stream"}},
+		{"all events in a message", func(a *answer) { a.pack = together }, nil},
+		{"an empty message", func(a *answer) {
+			a.pack = func(events []*pb.FetchEvent) []*pb.FetchResponse {
+				return append([]*pb.FetchResponse{{}}, together(events)...)
+			}
 		}, []string{"the stream"}},
-		{"a request that was not reported", func(a *answer) { a.outcome().Exchanges = 1 }, []string{"reported exchanges, and requests at the origin"}},
+		{"events in the wrong order", func(a *answer) { a.events[2], a.events[1], a.pack = a.events[1], a.events[2], together }, []string{"the stream"}},
+		{"an event that was lost", func(a *answer) { a.events[5].Sequence = 7 }, []string{"the stream"}},
+		{"a hole in the body", func(a *answer) { a.events[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
+		{"a body in chunks and in the outcome", func(a *answer) {
+			a.outcome().Body = &pb.FetchOutcome_InlineBody{InlineBody: slices.Concat(a.events[2].GetBodyChunk().GetData(), a.events[3].GetBodyChunk().GetData())}
+		}, []string{"the stream"}},
+		{"a request that was not reported", func(a *answer) { a.outcome().ExchangeCount = 1 }, []string{"reported exchanges, and requests at the origin"}},
 		{"a request too many", func(a *answer) {
 			a.requests = append(a.requests, a.requests[1])
-			a.outcome().Exchanges = 3
+			a.outcome().ExchangeCount = 3
 		}, []string{"requests at the origin", hops}},
 		{"a request for another path", func(a *answer) { a.requests[1].Path = "/s/other" }, []string{hops}},
 		{"a request with another method", func(a *answer) { a.requests[1].Method = http.MethodPut }, []string{hops}},
@@ -241,40 +262,56 @@ func TestJudgeNoticesLies(t *testing.T) {
 		{"a hop that had no connection", func(a *answer) {
 			f := a.finished(1)
 			f.Hops = append(slices.Clone(f.Hops), f.Hops[0])
-			f.Error = &pb.FetchError{Phase: pb.Phase_PHASE_CONNECT}
+			f.Error = failedIn(pb.Phase_PHASE_CONNECT)
 		}, nil},
 		{"a hop that had a connection", func(a *answer) {
 			f := a.finished(1)
 			f.Hops = append(slices.Clone(f.Hops), f.Hops[0])
-			f.Error = &pb.FetchError{Phase: pb.Phase_PHASE_PROCESSING}
+			f.Error = failedIn(pb.Phase_PHASE_PROCESSING)
 		}, []string{hops}},
 		{"a retry that came early", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(firstWait - 1) }, []string{"wait before attempt 2"}},
 		{"a retry that came late", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(time.Hour) }, nil},
 		{"an attempt that was not reported", func(a *answer) {
-			a.messages = slices.Delete(a.messages, 4, 5)
-			a.messages[4].Sequence = 5
+			a.events = slices.Delete(a.events, 4, 5)
+			a.events[4].Sequence = 5
 		}, []string{"attempts reported when they ended", "statuses of the attempts", hops}},
-		{"another delay", func(a *answer) { a.finished(1).RetryDecision.Delay = durationpb.New(0) }, []string{"waits"}},
-		{"bytes that the origin did not send", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
+		{"another delay", func(a *answer) { a.finished(1).RetryDecision.GetRetry().Delay = durationpb.New(0) }, []string{"waits"}},
+		{"bytes that the origin did not send", func(a *answer) { a.events[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
 		{"a wrong digest", func(a *answer) { a.outcome().BodySummary.Sha256 = "00" }, []string{"reported digest"}},
 		{"a length that is not known", func(a *answer) { a.outcome().BodySummary.LengthKnown = false }, []string{"length of the body known"}},
 		{"a part", func(a *answer) { a.outcome().BodySummary.PartialContent = true }, []string{"body that is only a part"}},
-		{"an object that was not asked for", func(a *answer) { a.outcome().StoredObject = &pb.StoredObject{SizeBytes: 5} }, []string{"bytes of the stored object"}},
-		{"an object with another digest", func(a *answer) { a.outcome().StoredObject = &pb.StoredObject{Sha256: "00"} }, []string{"digest of the stored object"}},
+		{"an object that was not asked for", func(a *answer) {
+			a.outcome().Body = &pb.FetchOutcome_StoredObject{StoredObject: &pb.StoredObject{SizeBytes: 5}}
+		}, []string{"bytes of the stored object"}},
+		{"an object with another digest", func(a *answer) {
+			a.outcome().Body = &pb.FetchOutcome_StoredObject{StoredObject: &pb.StoredObject{Sha256: "00"}}
+		}, []string{"digest of the stored object"}},
 		{"another URL", func(a *answer) { a.outcome().FinalUrl = "http://elsewhere.test/" }, []string{"final URL", before}},
-		{"another URL before the body", func(a *answer) { a.messages[1].GetResponseStarted().Url = "" }, []string{before}},
+		{"another URL before the body", func(a *answer) { a.events[1].GetResponseStarted().Url = "" }, []string{before}},
 		{"another status", func(a *answer) { a.outcome().Response.StatusCode = 206 }, []string{"status", "status before the body, and in the outcome"}},
-		{"another status before the body", func(a *answer) { a.messages[1].GetResponseStarted().Response.StatusCode = 206 },
+		{"another status before the body", func(a *answer) { a.events[1].GetResponseStarted().Response.StatusCode = 206 },
 			[]string{"status before the body, and in the outcome"}},
 		{"another status of an attempt", func(a *answer) { a.finished(1).Response.StatusCode = 200 }, []string{"statuses of the attempts"}},
-		{"another rule", func(a *answer) { a.outcome().Rule = "H7" }, []string{"rule of the outcome"}},
-		{"a success with an error", func(a *answer) { a.outcome().Error = &pb.FetchError{Retryable: true} }, []string{"retryable"}},
+		{"another rule", func(a *answer) { a.outcome().DecisionRule = "H7" }, []string{"rule of the outcome"}},
+		{"a success with an error", func(a *answer) {
+			a.outcome().Error = failedIn(pb.Phase_PHASE_TRANSFER)
+			a.outcome().Error.StopReason = pb.StopReason_STOP_REASON_NOT_RETRIED.Enum()
+		}, []string{"error class", "failure type", "stop reason"}},
+		{"no kind", func(a *answer) { a.outcome().Kind = 0 }, []string{"the stream", "outcome"}},
+		{"an error without its class and type", func(a *answer) { a.finished(1).Error = new(pb.FetchError) }, []string{"the stream", "the stream"}},
+		{"an error with the phase zero", func(a *answer) { a.finished(1).Error = failedIn(pb.Phase_PHASE_UNSPECIFIED) }, []string{"the stream"}},
+		{"a decision for nothing", func(a *answer) { a.finished(2).RetryDecision = &pb.RetryDecision{Rule: "H0"} }, []string{"the stream"}},
+		{"a stop without a reason", func(a *answer) {
+			a.finished(2).RetryDecision = &pb.RetryDecision{Rule: "H0", Next: new(pb.RetryDecision_StopReason)}
+		}, []string{"the stream"}},
+		{"a retry without its start", func(a *answer) { a.finished(1).RetryDecision.GetRetry().Start = 0 }, []string{"the stream"}},
+		{"a retry without the source of its delay", func(a *answer) { a.finished(1).RetryDecision.GetRetry().DelaySource = 0 }, []string{"the stream", "waits"}},
 	} {
 		o := origin.New(origin.Config{})
 		a := honest(o, s)
 		tt.change(a)
 		seen := log{o, a.requests}
-		rec := s.Perform(t.Context(), script{messages: a.messages, err: a.err}, seen, nil)
+		rec := s.Perform(t.Context(), script{messages: a.messages(), err: a.err}, seen, nil)
 		var got []string
 		for _, m := range s.Judge(seen, rec) {
 			got = append(got, m.What)
@@ -283,6 +320,16 @@ func TestJudgeNoticesLies(t *testing.T) {
 			t.Errorf("%s: mismatches (-want +got):\n%s", tt.name, diff)
 		}
 	}
+}
+
+// together puts all events into one message.
+func together(events []*pb.FetchEvent) []*pb.FetchResponse {
+	return []*pb.FetchResponse{{Events: events}}
+}
+
+// failedIn returns an error of a phase.
+func failedIn(p pb.Phase) *pb.FetchError {
+	return &pb.FetchError{Phase: p.Enum(), ErrorClass: pb.ErrorClass_ERROR_CLASS_INTERNAL, FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT}
 }
 
 // TestJudgeClient checks that a client is judged by exit status, requests, gaps and body.
@@ -429,8 +476,11 @@ type explained struct {
 }
 
 func (c explained) Explain(context.Context, *pb.ExplainRequest, ...grpc.CallOption) (*pb.ExplainResponse, error) {
-	r := &pb.ExplainResponse{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: &pb.FetchError{Rule: "H6", Message: "any", Detail: "any", Reason: "any"},
-		EffectivePolicy: &pb.RetryPolicy{}}
+	r := &pb.ExplainResponse{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED.Enum(), Error: failedIn(pb.Phase_PHASE_PROCESSING),
+		Next: &pb.ExplainResponse_RetryDecision{RetryDecision: &pb.RetryDecision{Rule: "H6",
+			Next: &pb.RetryDecision_StopReason{StopReason: pb.StopReason_STOP_REASON_NOT_RETRIED}}},
+		EffectiveRetryPolicy: &pb.RetryPolicy{}}
+	r.Error.ClassRule, r.Error.Message, r.Error.Detail, r.Error.Reason = "H6", "any", "any", "any"
 	c.change(r)
 	return r, nil
 }
@@ -438,19 +488,24 @@ func (c explained) Explain(context.Context, *pb.ExplainRequest, ...grpc.CallOpti
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	v := &conformance.Vector{Request: []byte(`{"response": {"status_code": 404}}`),
-		Response: []byte(`{"kind": "OUTCOME_KIND_FAILED", "error": {"rule": "H6"}}`)}
+		Response: []byte(`{"kind": "OUTCOME_KIND_FAILED",
+			"error": {"error_class": "ERROR_CLASS_INTERNAL", "failure_type": "FAILURE_TYPE_TRANSIENT", "class_rule": "H6"},
+			"retry_decision": {"rule": "H6", "stop_reason": "STOP_REASON_NOT_RETRIED"}}`)}
 	for _, tt := range []struct {
 		name   string
 		change func(*pb.ExplainResponse)
 		want   []string
 	}{
 		{"as it must be", func(*pb.ExplainResponse) {}, nil},
-		{"another kind", func(r *pb.ExplainResponse) { r.Kind = 0 }, []string{"kind"}},
-		{"another rule", func(r *pb.ExplainResponse) { r.Error.Rule = "H5" }, []string{"error"}},
+		{"no kind", func(r *pb.ExplainResponse) { r.Kind = nil }, []string{"kind"}},
+		{"the kind zero", func(r *pb.ExplainResponse) { r.Kind = new(pb.OutcomeKind) }, []string{"kind", "unset fields"}},
+		{"another rule", func(r *pb.ExplainResponse) { r.Error.ClassRule = "H5" }, []string{"error"}},
 		{"a field too many", func(r *pb.ExplainResponse) { r.Error.Retryable = true }, []string{"error"}},
 		{"no error", func(r *pb.ExplainResponse) { r.Error = nil }, []string{"error"}},
-		{"a decision", func(r *pb.ExplainResponse) { r.Decision = &pb.RetryDecision{} }, []string{"decision"}},
-		{"a redirect", func(r *pb.ExplainResponse) { r.Redirect = &pb.RedirectStep{} }, []string{"redirect"}},
+		{"another decision", func(r *pb.ExplainResponse) { r.GetRetryDecision().Rule = "H5" }, []string{"decision"}},
+		{"a decision for nothing", func(r *pb.ExplainResponse) { r.GetRetryDecision().Next = nil }, []string{"decision", "unset fields"}},
+		{"no decision", func(r *pb.ExplainResponse) { r.Next = nil }, []string{"decision", "unset fields"}},
+		{"a redirect", func(r *pb.ExplainResponse) { r.Next = &pb.ExplainResponse_Redirect{Redirect: &pb.RedirectStep{}} }, []string{"decision", "redirect"}},
 	} {
 		wrong, err := kit.Explain(t.Context(), explained{change: tt.change}, v)
 		var got []string

@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/client"
@@ -38,13 +40,13 @@ type Record struct {
 
 	started  *pb.ResponseStarted // the latest one
 	base     int64               // offset of the first byte of Body
-	sequence int64               // number of the last message
+	sequence int64               // number of the last event
 	breaches []string            // violations of the contract
 }
 
 // Perform runs the scenario and calls event with each event of the stream, unless it is nil. It
 // returns when the call has ended.
-func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o Origin, event func(*pb.FetchResponse)) *Record {
+func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o Origin, event func(*pb.FetchEvent)) *Record {
 	started := time.Now()
 	if s.deadline > 0 {
 		var cancel context.CancelFunc
@@ -54,7 +56,8 @@ func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o
 	req := new(pb.FetchRequest)
 	proto.Merge(req, s.request)
 	req.Url, req.EventLevel = s.URL(o), pb.EventLevel_EVENT_LEVEL_ALL
-	rec := &Record{base: req.GetBodyPolicy().GetResumePoint().GetOffsetBytes()}
+	delivery := cmp.Or(req.GetBodyPolicy().GetStream(), req.GetBodyPolicy().GetAuto())
+	rec := &Record{base: delivery.GetResumePoint().GetOffsetBytes()}
 	if s.BodyBytes > 0 {
 		req.Body = make([]byte, s.BodyBytes)
 	}
@@ -72,10 +75,11 @@ func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o
 }
 
 func (rec *Record) unary(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest) error {
-	resp, err := service.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
+	resp, err := service.FetchUnary(ctx, req)
 	if err != nil {
 		return err
 	}
+	rec.checkSet(resp)
 	rec.Outcome, rec.Finished, rec.Body = resp.GetOutcome(), resp.GetAttempts(), resp.GetOutcome().GetInlineBody()
 	if rec.Outcome == nil {
 		return errors.New("the answer has no outcome")
@@ -118,11 +122,12 @@ func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, task
 		if err != nil {
 			return err
 		}
-		for _, r := range m.GetResponses() {
+		rec.checkSet(m)
+		for _, r := range m.GetEvents() {
 			if r.GetTag() == tasks[0].GetTag() {
-				rec.add(r.GetResponse())
+				rec.add(r.GetEvent())
 			}
-			if o := r.GetResponse().GetOutcome(); o != nil {
+			if o := r.GetEvent().GetOutcome(); o != nil {
 				ends[r.GetTag()] += o.GetKind().String()
 			}
 		}
@@ -138,8 +143,8 @@ func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, task
 	return nil
 }
 
-func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest, event func(*pb.FetchResponse)) error {
-	for m, err := range client.Wrap(service).Events(ctx, req) {
+func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest, event func(*pb.FetchEvent)) error {
+	for m, err := range client.Wrap(watched{service, rec}).Events(ctx, req) {
 		if err != nil {
 			return err
 		}
@@ -151,35 +156,71 @@ func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, re
 	return nil
 }
 
-// add records a message and its violations of the contract.
-func (rec *Record) add(m *pb.FetchResponse) {
+// watched is a service whose messages are checked before a client reads their events.
+type watched struct {
+	pb.FetchServiceClient
+	rec *Record
+}
+
+// Fetch implements pb.FetchServiceClient.
+func (w watched) Fetch(ctx context.Context, in *pb.FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[pb.FetchResponse], error) {
+	stream, err := w.FetchServiceClient.Fetch(ctx, in, opts...)
+	return watchedStream{stream, w.rec}, err
+}
+
+type watchedStream struct {
+	grpc.ServerStreamingClient[pb.FetchResponse]
+	rec *Record
+}
+
+// Recv implements grpc.ServerStreamingClient.
+func (s watchedStream) Recv() (*pb.FetchResponse, error) {
+	m, err := s.ServerStreamingClient.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if len(m.GetEvents()) == 0 {
+		s.rec.breach("a message has no events")
+	}
+	s.rec.checkSet(m)
+	return m, nil
+}
+
+// checkSet records the fields of a response that are unset although the contract always sets them.
+func (rec *Record) checkSet(m proto.Message) {
+	for _, field := range unset(m) {
+		rec.breach("%s is unset", field)
+	}
+}
+
+// add records an event and its violations of the contract.
+func (rec *Record) add(m *pb.FetchEvent) {
 	if rec.Outcome != nil {
-		rec.breach("a message arrived after the outcome")
+		rec.breach("an event arrived after the outcome")
 	}
 	rec.sequence++
 	if m.GetSequence() != rec.sequence {
-		rec.breach("message %d has the sequence %d", rec.sequence, m.GetSequence())
+		rec.breach("event %d has the sequence %d", rec.sequence, m.GetSequence())
 		rec.sequence = m.GetSequence()
 	}
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		rec.started = e.ResponseStarted
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		rec.Head = rec.started
 		rec.chunk(e.BodyChunk)
-	case *pb.FetchResponse_AttemptFinished:
+	case *pb.FetchEvent_AttemptFinished:
 		rec.Finished = append(rec.Finished, e.AttemptFinished)
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		rec.Outcome = e.Outcome
-		rec.inline(e.Outcome.GetInlineBody())
+		if body, ok := e.Outcome.GetBody().(*pb.FetchOutcome_InlineBody); ok {
+			rec.inline(body.InlineBody)
+		}
 	}
 }
 
 // inline records the body in the outcome of a stream.
 func (rec *Record) inline(body []byte) {
-	if len(body) == 0 {
-		return
-	}
 	if len(rec.Body) > 0 {
 		rec.breach("%d bytes arrived in chunks, and %d in the outcome", len(rec.Body), len(body))
 	}

@@ -71,7 +71,7 @@ func (s *Scenario) parse() error {
 			return fmt.Errorf("wait: %w", err)
 		}
 		s.waits = append(s.waits, w)
-		s.gaps = append(s.gaps, w.GetDelay().AsDuration())
+		s.gaps = append(s.gaps, w.GetRetry().GetDelay().AsDuration())
 	}
 	if s.Deadline != "" {
 		d, err := time.ParseDuration(s.Deadline)
@@ -147,7 +147,7 @@ func (s *Scenario) resolve(o Origin, listener, path string) string {
 func (s *Scenario) AuthProvider() string { return s.request.GetAuthProvider() }
 
 // Store returns the store that the request names, or "".
-func (s *Scenario) Store() string { return s.request.GetBodyPolicy().GetStore() }
+func (s *Scenario) Store() string { return s.request.GetBodyPolicy().GetStore().GetStore() }
 
 // Listeners returns the listeners that the scenario needs. The first is the one of its URL.
 func (s *Scenario) Listeners() []string {

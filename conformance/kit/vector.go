@@ -3,6 +3,7 @@ package kit
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -28,6 +29,7 @@ func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.
 		return j.wrong, nil
 	}
 	j.explained(want, got)
+	j.same("unset fields", "", strings.Join(unset(got), ", "))
 	return j.wrong, nil
 }
 
@@ -36,13 +38,13 @@ func (j *judgement) explained(want, got *pb.ExplainResponse) {
 	j.same("kind", want.GetKind(), got.GetKind())
 	e := proto.CloneOf(got.GetError())
 	if e != nil {
-		e.Message, e.Detail, e.Phase, e.Url = "", "", 0, ""
+		e.Message, e.Detail, e.Phase, e.Url = "", "", nil, ""
 		if want.GetError().GetReason() == "" {
 			e.Reason = ""
 		}
 	}
 	j.message("error", want.GetError(), e)
-	j.message("decision", want.GetDecision(), got.GetDecision())
+	j.message("decision", want.GetRetryDecision(), got.GetRetryDecision())
 	j.message("redirect", want.GetRedirect(), got.GetRedirect())
 }
 

@@ -1,5 +1,5 @@
-// Command outcomes generates what the code knows about outcomes and rules:
-// docs/outcomes.md, or with the argument "rules.js" the sentences for the console.
+// Command generate generates what the code knows about outcomes and rules: docs/outcomes.md, or with the argument
+// "rules.js" the sentences for the console. With "surface" it lists every public name, for docs/surface.txt.
 package main
 
 import (
@@ -44,10 +44,12 @@ The packages and fetchctl do both steps for you:
 | yes | rate_limited | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did | RateLimitedError | ErrRateLimited | 12 |
 | yes or no | needs_auth | give other credentials. If a POST was redirected, it may have taken effect | NeedsAuthError | ErrNeedsAuth | 13 |
 | no | permanent | do not fetch again | PermanentError | ErrPermanent | 11 |
-| no | transient or rate_limited, with stop reason not_retryable | the same: the request excludes the status, it is a 408 to a POST, or the server has a defect | PermanentError | ErrPermanent | 11 |
+| no | transient or rate_limited, with stop reason not_retried | the same: the request excludes the status, it is a 408 to a POST, or the server has a defect | PermanentError | ErrPermanent | 11 |
 | no | transient or rate_limited, with any other stop reason | a POST or PATCH was not sent again, because it may have taken effect. Find out whether it did | NotIdempotentError | ErrNotIdempotent | 14 |
 
 In Node, ` + "`failureType`" + ` of a FetchError is ` + "`not_idempotent`" + ` in the last row and ` + "`permanent`" + ` in the row before.
+
+` + "`fetchctl get`" + ` also exits with 14 if it loses fetchd before the outcome of a POST or PATCH without an idempotency key: the request may have taken effect. For any other request it then exits with 20.
 
 For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503.
 
@@ -103,14 +105,21 @@ Every outcome and every decision names the rule behind it. ` + "`fetchctl explai
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "outcomes:", err)
+		fmt.Fprintln(os.Stderr, "generate:", err)
 		os.Exit(1)
 	}
 }
 
 func run() error {
-	if len(os.Args) > 1 && os.Args[1] == "rules.js" {
+	switch strings.Join(os.Args[1:], " ") {
+	case "rules.js":
 		return writeRulesScript()
+	case "surface":
+		text, err := surface(os.Getenv("TEST_PROGRAMS"))
+		if err == nil {
+			_, err = os.Stdout.WriteString(text)
+		}
+		return err
 	}
 	comments, err := comments("server/descriptor.binpb")
 	if err != nil {

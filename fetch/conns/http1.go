@@ -46,7 +46,7 @@ var errVersion = fault.New(classify.Protocol, classify.PhaseProcessing, "http_ve
 
 // errSurplus is the error for a response without a body that more bytes follow, on a connection that
 // had carried another request: the response may belong to that one.
-var errSurplus = fault.New(classify.ConnectionReset, classify.PhaseProcessing, "unrequested_bytes")
+var errSurplus = fault.New(classify.ConnectionReset, classify.PhaseProcessing, "unrequested_data")
 
 // send1 sends a request over HTTP/1.1, and reads the head.
 func (x *Exchange) send1(req *http.Request) (*http.Response, error) {
@@ -266,6 +266,15 @@ func (x *Exchange) complete() {
 		x.surplus, x.mayReuse = true, false
 		x.pool.distrust(x.conn)
 	}
+}
+
+// Buffered returns the number of bytes of the body that are in memory. It is for HTTP/1.1; over HTTP/2 it
+// returns 0.
+func (x *Exchange) Buffered() int {
+	if x.in == nil {
+		return 0
+	}
+	return x.in.Buffered()
 }
 
 // hasMore reports whether bytes are there behind the response. If the last read got as much as it asked

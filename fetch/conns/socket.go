@@ -26,7 +26,7 @@ const (
 	streamBytes = 8 << 20
 )
 
-var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unrequested_bytes")
+var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unrequested_data")
 
 // socket is the TCP connection to an origin or a proxy, below TLS.
 type socket struct {

@@ -141,11 +141,11 @@ func TestCrawl(t *testing.T) {
 		{Url: "http://b.test/", Priority: 500}, {Url: "http://b.test/", Metadata: `[1]`}, {Url: "http://b.test/", Depth: -1}, {Url: "http://b.test/", Kind: 7},
 		{Url: "http://b.test/map", Kind: pb.Kind_KIND_SITEMAP, Metadata: `{"Frontier":{}}`},
 	}})
-	if err != nil || out.GetAdded() != 2 || out.GetKnown() != 1 {
+	if err != nil || out.GetAddedCount() != 2 || out.GetKnownCount() != 1 {
 		t.Fatalf("Put = %v, %v", out, err)
 	}
 	var bad []string
-	for _, b := range out.GetBad() {
+	for _, b := range out.GetBadEntries() {
 		bad = append(bad, fmt.Sprintf("%d %s", b.GetIndex(), b.GetField()))
 	}
 	if diff := cmp.Diff([]string{"2 url", "4 priority", "5 metadata", "6 depth", "7 kind", "8 metadata"}, bad); diff != "" {
@@ -167,10 +167,10 @@ func TestRecord(t *testing.T) {
 	r := newRig(t, nil)
 	r.put("http://a.test/1", "http://a.test/2")
 	c := r.claim(1, new(pb.ClaimRequest))[0]
-	if held, err := r.Extend(t.Context(), &pb.ExtendRequest{Leases: []*pb.Lease{c.GetLease(), {Id: c.GetLease().GetId(), Token: 1 << 40}}}); err != nil || len(held.GetHeld()) != 1 {
+	if held, err := r.Extend(t.Context(), &pb.ExtendRequest{Leases: []*pb.Lease{c.GetLease(), {Id: c.GetLease().GetId(), Token: 1 << 40}}}); err != nil || len(held.GetHeldLeases()) != 1 {
 		t.Errorf("Extend = %v, %v, want the lease that is held", held, err)
 	}
-	outcome := &pb.Outcome{Lease: c.GetLease(), Status: pb.Status_STATUS_FETCHED, Attempts: 1, HttpStatus: 200, BodyBytes: 7, Duration: durationpb.New(time.Second)}
+	outcome := &pb.Outcome{Lease: c.GetLease(), Status: pb.Status_STATUS_FETCHED, AttemptCount: 1, StatusCode: 200, BodyBytes: 7, FetchDuration: durationpb.New(time.Second)}
 	stolen := &pb.Outcome{Lease: &pb.Lease{Id: c.GetLease().GetId(), Token: c.GetLease().GetToken() + 1}, Status: pb.Status_STATUS_DEAD}
 	invalid := &pb.Outcome{Lease: &pb.Lease{Id: 2, Token: 1}, Status: pb.Status_STATUS_FETCHED, FinalUrl: "nope"}
 	if results, err := r.Record(t.Context(), &pb.RecordRequest{Outcomes: []*pb.Outcome{stolen}}); err != nil || results.GetResults()[0] != pb.RecordResult_RECORD_RESULT_STALE {
@@ -183,8 +183,32 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	stats, err := r.Stats(t.Context(), new(pb.StatsRequest))
-	if err != nil || stats.GetFetched() != 1 || stats.GetPending() != 1 || stats.GetOutcomesLastMinute() != 1 {
+	if err != nil || stats.GetFetchedCount() != 1 || stats.GetPendingCount() != 1 || stats.GetLastMinuteOutcomeCount() != 1 {
 		t.Errorf("Stats = %v, %v", stats, err)
+	}
+}
+
+// TestRetryDelay checks when a URL that failed may be claimed again.
+func TestRetryDelay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.put("http://a.test/")
+	failed := func(c *pb.Claim, delay *durationpb.Duration) {
+		t.Helper()
+		_, err := r.Record(t.Context(), &pb.RecordRequest{Outcomes: []*pb.Outcome{{Lease: c.GetLease(), Status: pb.Status_STATUS_FAILED, RetryDelay: delay}}})
+		must(t, err)
+	}
+	wait := &pb.ClaimRequest{MaxWait: durationpb.New(time.Minute)}
+	failed(r.claim(1, wait)[0], nil)
+	again := r.claim(1, wait)[0] // at once
+	if again.GetFailureCount() != 1 {
+		t.Errorf("the second claim is %v, want one failure", again)
+	}
+	failed(again, durationpb.New(time.Hour))
+	why, err := r.Why(t.Context(), &pb.WhyRequest{Url: "http://a.test/"})
+	must(t, err)
+	if left := time.Until(why.GetReadyTime().AsTime()).Round(time.Minute); left != time.Hour {
+		t.Errorf("the URL waits for %v, want 1h", left)
 	}
 }
 
@@ -206,14 +230,14 @@ func TestPoliteness(t *testing.T) {
 	one := r.claim(1, &pb.ClaimRequest{Limit: 5})[0]
 	r.claim(0, &pb.ClaimRequest{Limit: 5}) // one fetch of a host at a time
 	released, err := r.Release(t.Context(), &pb.ReleaseRequest{Leases: []*pb.Lease{one.GetLease()}})
-	if err != nil || len(released.GetReleased()) != 1 {
+	if err != nil || len(released.GetReleasedLeases()) != 1 {
 		t.Errorf("Release = %v, %v", released, err)
 	}
 	must(r.SetDelay(t.Context(), &pb.SetDelayRequest{Host: "a.test", Delay: durationpb.New(time.Hour), MaxInFlight: 2}))
 	r.claim(2, &pb.ClaimRequest{Limit: 5})
 	must(r.Block(t.Context(), &pb.BlockRequest{Host: "a.test", RetryAfter: durationpb.New(time.Hour)}))
 	stats, err := r.Stats(t.Context(), new(pb.StatsRequest))
-	if err != nil || stats.GetHostsBlocked() != 1 || len(stats.GetClosedHosts()) != 1 {
+	if err != nil || stats.GetBlockedHostCount() != 1 || len(stats.GetClosedHosts()) != 1 {
 		t.Errorf("Stats = %v, %v, want a blocked host", stats, err)
 	}
 }
@@ -222,7 +246,7 @@ func TestPoliteness(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	wait := &pb.ClaimRequest{Wait: durationpb.New(time.Minute)}
+	wait := &pb.ClaimRequest{MaxWait: durationpb.New(time.Minute)}
 	if out, err := r.Claim(t.Context(), wait); err != nil || !out.GetDone() {
 		t.Errorf("Claim of an empty frontier = %v, %v, want done", out, err)
 	}
@@ -263,7 +287,7 @@ func TestSitemaps(t *testing.T) {
 	if _, err := r.Record(t.Context(), &pb.RecordRequest{Outcomes: []*pb.Outcome{{Lease: page.GetLease(), Status: pb.Status_STATUS_FETCHED}}}); err != nil {
 		t.Fatal(err)
 	}
-	sitemap := r.claim(1, &pb.ClaimRequest{Limit: 2, Sitemaps: true, Wait: durationpb.New(time.Minute)})[0]
+	sitemap := r.claim(1, &pb.ClaimRequest{Limit: 2, IncludeSitemaps: true, MaxWait: durationpb.New(time.Minute)})[0]
 	if sitemap.GetKind() != pb.Kind_KIND_SITEMAP {
 		t.Errorf("a claim with sitemaps returned %v", sitemap)
 	}
@@ -315,7 +339,7 @@ func TestRefused(t *testing.T) {
 		want             string
 	}{
 		{"an unknown field", "/v1/claim", `{"wurker":"a"}`, 400, `did you mean \"worker\"`},
-		{"two faults", "/v1/claim", `{"limit":-1,"wait":"7200s"}`, 400, `limit is -1: give 0 to 1000; wait is 2h0m0s: give 0s to 1m0s`},
+		{"two faults", "/v1/claim", `{"limit":-1,"max_wait":"7200s"}`, 400, `limit is -1: give 0 to 1000; max_wait is 2h0m0s: give 0s to 1m0s`},
 		{"a long worker", "/v1/claim", `{"worker":"` + long + `"}`, 413, `worker has 5000 bytes`},
 		{"no entries", "/v1/put", `{}`, 400, `entries has 0 entries: give 1 to 1000`},
 		{"too many entries", "/v1/put", `{"entries":[` + many + `]}`, 400, `entries has 1001 entries`},
@@ -323,7 +347,7 @@ func TestRefused(t *testing.T) {
 		{"a long request", "/v1/put", `{"entries":[{"url":"` + strings.Repeat("x", 5<<20) + `"}]}`, 413, `request has`},
 		{"a lease of nobody", "/v1/record", `{"outcomes":[{"status":"STATUS_FETCHED"}]}`, 400, `outcomes[0].lease is 0, 0`},
 		{"a status that is none", "/v1/record", `{"outcomes":[{"lease":{"id":1,"token":1},"status":"STATUS_PENDING"}]}`, 400, `give STATUS_FETCHED, STATUS_FAILED or STATUS_DEAD`},
-		{"negative numbers", "/v1/record", `{"outcomes":[{"lease":{"id":1,"token":1},"status":3,"attempts":-1,"body_bytes":-1,"duration":"-1s","http_status":-2}]}`, 400, `outcomes[0].body_bytes is -1`},
+		{"negative numbers", "/v1/record", `{"outcomes":[{"lease":{"id":1,"token":1},"status":3,"attempt_count":-1,"body_bytes":-1,"fetch_duration":"-1s","status_code":-2}]}`, 400, `outcomes[0].body_bytes is -1`},
 		{"a host that is none", "/v1/block", `{"host":"a.test/path"}`, 400, `host is \"a.test/path\"`},
 		{"a host with NUL", "/v1/pause", `{"host":"a\u0000b"}`, 400, `is not a host`},
 		{"a URL that is none", "/v1/why", `{"url":"nope"}`, 400, `url is not a URL`},
@@ -331,13 +355,13 @@ func TestRefused(t *testing.T) {
 		{"invalid UTF-8", "/v1/claim", "{\"worker\":\"\xff\"}", 400, `UTF-8`},
 		{"no JSON", "/v1/claim", `limit=1`, 400, `is not a ClaimRequest in JSON: syntax error (line 1:1): invalid value limit: send an object"`},
 		{"an empty request", "/v1/watch?x=1", ` `, 400, `is not a WatchRequest`},
-		{"an unknown parameter", "/v1/stats?host=3", ``, 400, `did you mean \"hosts\"`},
-		{"a parameter that is no number", "/v1/stats?hosts=many", ``, 400, `hosts is \"many\": give a whole number`},
+		{"an unknown parameter", "/v1/stats?max_host=3", ``, 400, `did you mean \"max_hosts\"`},
+		{"a parameter that is no number", "/v1/stats?max_hosts=many", ``, 400, `max_hosts is \"many\": give a whole number`},
 		{"a parameter without a value", "/v1/watch?after_id=", ``, 400, `after_id is \"\": give a whole number`},
 		{"a parameter out of range", "/v1/watch?after_id=-2", ``, 400, `after_id is -2: give -1 or more`},
-		{"a parameter twice", "/v1/stats?hosts=1&hosts=2", ``, 400, `has \"hosts\" twice`},
+		{"a parameter twice", "/v1/stats?max_hosts=1&max_hosts=2", ``, 400, `has \"max_hosts\" twice`},
 		{"a URL of the query that is none", "/v1/why?url=%ff", ``, 400, `url is not a URL`},
-		{"a query that is not valid", "/v1/stats?hosts=%zz", ``, 400, `the query is not valid`},
+		{"a query that is not valid", "/v1/stats?max_hosts=%zz", ``, 400, `the query is not valid`},
 		{"an unknown path", "/v1/nope", `{}`, 404, `POST /v1/put`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestManyWaits(t *testing.T) {
 	}
 	for i := range claims {
 		go func() {
-			_, err := clients[i%len(clients)].Claim(ctx, &pb.ClaimRequest{Wait: durationpb.New(time.Minute)})
+			_, err := clients[i%len(clients)].Claim(ctx, &pb.ClaimRequest{MaxWait: durationpb.New(time.Minute)})
 			if status.Code(err) == codes.ResourceExhausted {
 				refused.Add(1)
 			}

@@ -39,14 +39,14 @@ func (s *service) put(ctx context.Context, in *pb.PutRequest) (*pb.PutResponse, 
 		return nil, err
 	}
 	for _, bad := range put.Bad {
-		out.Bad = append(out.Bad, &pb.BadEntry{Index: places[bad.Index], Field: "url", Message: fmt.Sprintf("%.200s", bad.Err)})
+		out.BadEntries = append(out.BadEntries, &pb.BadEntry{Index: places[bad.Index], Field: "url", Message: fmt.Sprintf("%.200s", bad.Err)})
 	}
-	slices.SortFunc(out.Bad, func(a, b *pb.BadEntry) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
-	out.Added, out.Known, out.OverLimit = put.Added, put.Known, put.Over+put.OverHost
+	slices.SortFunc(out.BadEntries, func(a, b *pb.BadEntry) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
+	out.AddedCount, out.KnownCount, out.OverLimitCount = put.Added, put.Known, put.Over+put.OverHost
 	return out, nil
 }
 
-// readEntries adds what is wrong to out.Bad, and returns the other entries with their places.
+// readEntries adds what is wrong to out.BadEntries, and returns the other entries with their places.
 func (s *service) readEntries(ctx context.Context, sent []*pb.Entry, out *pb.PutResponse) (entries []store.Entry, places []int32, err error) {
 	var parents []string
 	count := &work.Meter{Limit: maxPutWork, Pause: func(int) error { return context.Cause(ctx) }}
@@ -71,7 +71,7 @@ func (s *service) readEntries(ctx context.Context, sent []*pb.Entry, out *pb.Put
 	for i, e := range sent {
 		place := int32(i) //nolint:gosec // it is less than maxBatch
 		if field, message := badEntry(e); field != "" {
-			out.Bad = append(out.Bad, &pb.BadEntry{Index: place, Field: field, Message: message})
+			out.BadEntries = append(out.BadEntries, &pb.BadEntry{Index: place, Field: field, Message: message})
 			continue
 		}
 		entry := store.Entry{URL: e.GetUrl(), Priority: int(e.GetPriority()), Depth: int(e.GetDepth()), Parent: ids[e.GetParentUrl()], Metadata: e.GetMetadata()}

@@ -57,11 +57,11 @@ func (s *service) record(ctx context.Context, in *pb.RecordRequest) (*pb.RecordR
 func readOutcome(v *badrequest.Violations, o *pb.Outcome) store.Fetch {
 	lease := readLease(v, "lease", o.GetLease())
 	f := store.Fetch{ID: lease.ID, Status: readStatus(v, o.GetStatus()), FinalURL: o.GetFinalUrl(), LastError: o.GetLastError(), ErrorClass: o.GetErrorClass(),
-		RetryIn: period(v, "retry_after", o.GetRetryAfter()),
-		FetchedParams: store.FetchedParams{Token: lease.Token, HTTPStatus: int(badrequest.Integer(v, "http_status", &o.HttpStatus, 0, 0, 999)),
-			Attempts: int(badrequest.Integer(v, "attempts", &o.Attempts, 0, 0, maxFlights)), Duration: period(v, "duration", o.GetDuration()),
+		RetryIn: period(v, "retry_delay", o.GetRetryDelay()),
+		FetchedParams: store.FetchedParams{Token: lease.Token, HTTPStatus: int(badrequest.Integer(v, "status_code", &o.StatusCode, 0, 0, 999)),
+			Attempts: int(badrequest.Integer(v, "attempt_count", &o.AttemptCount, 0, 0, maxFlights)), Duration: period(v, "fetch_duration", o.GetFetchDuration()),
 			Bytes: badrequest.Integer(v, "body_bytes", &o.BodyBytes, 0, 0, 1<<62), ETag: o.GetEtag(), LastModified: o.GetLastModified(),
-			BodyDigest: o.GetBodyDigest(), RecrawlIn: period(v, "recrawl_after", o.GetRecrawlAfter()), Content: store.Content{ContentType: o.GetContentType()}}}
+			BodyDigest: o.GetBodyDigest(), RecrawlIn: period(v, "recrawl_delay", o.GetRecrawlDelay()), Content: store.Content{ContentType: o.GetContentType()}}}
 	for _, text := range []struct {
 		field, text string
 		limit       int

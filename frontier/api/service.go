@@ -82,10 +82,10 @@ const (
 
 func (s *service) claim(ctx context.Context, in *pb.ClaimRequest) (*pb.ClaimResponse, error) {
 	var v badrequest.Violations
-	params := claimParams{ClaimParams: store.ClaimParams{Worker: in.GetWorker()}, sitemaps: in.GetSitemaps()}
+	params := claimParams{ClaimParams: store.ClaimParams{Worker: in.GetWorker()}, sitemaps: in.GetIncludeSitemaps()}
 	params.Limit = int(badrequest.Integer(&v, "limit", &in.Limit, 1, 0, maxBatch))
-	params.Lease = v.Duration("lease", in.GetLease(), defaultLease, minLease, maxLease)
-	wait := v.Duration("wait", in.GetWait(), 0, 0, maxWait)
+	params.Lease = v.Duration("lease_duration", in.GetLeaseDuration(), defaultLease, minLease, maxLease)
+	wait := v.Duration("max_wait", in.GetMaxWait(), 0, 0, maxWait)
 	bounded(&v, "worker", in.GetWorker(), maxWorkerBytes)
 	if err := v.Err(); err != nil {
 		return nil, err
@@ -218,12 +218,12 @@ func leasesOf(all []store.Lease) []*pb.Lease {
 func (s *service) extend(ctx context.Context, in *pb.ExtendRequest) (*pb.ExtendResponse, error) {
 	var v badrequest.Violations
 	leases := readLeases(&v, in.GetLeases())
-	d := v.Duration("lease", in.GetLease(), defaultLease, minLease, maxLease)
+	d := v.Duration("lease_duration", in.GetLeaseDuration(), defaultLease, minLease, maxLease)
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
 	held, err := s.store.Extend(ctx, leases, d)
-	return &pb.ExtendResponse{Held: leasesOf(held)}, err
+	return &pb.ExtendResponse{HeldLeases: leasesOf(held)}, err
 }
 
 func (s *service) release(ctx context.Context, in *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
@@ -237,7 +237,7 @@ func (s *service) release(ctx context.Context, in *pb.ReleaseRequest) (*pb.Relea
 		end = s.store.Abandon
 	}
 	held, err := end(ctx, leases)
-	return &pb.ReleaseResponse{Released: leasesOf(held)}, err
+	return &pb.ReleaseResponse{ReleasedLeases: leasesOf(held)}, err
 }
 
 func (s *service) block(ctx context.Context, in *pb.BlockRequest) (*pb.BlockResponse, error) {

@@ -29,7 +29,7 @@ type cachedStats struct {
 
 func (s *service) readStats(ctx context.Context, in *pb.StatsRequest) (*pb.StatsResponse, error) {
 	var v badrequest.Violations
-	hosts := int(badrequest.Integer(&v, "hosts", &in.Hosts, 0, 0, maxStatsHosts))
+	hosts := int(badrequest.Integer(&v, "max_hosts", &in.MaxHosts, 0, 0, maxStatsHosts))
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
@@ -38,15 +38,15 @@ func (s *service) readStats(ctx context.Context, in *pb.StatsRequest) (*pb.Stats
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.StatsResponse{Pending: now.Pending, Fetching: now.Fetching, Fetched: now.Fetched, Failed: now.Failed, Dead: now.Dead,
-		Hosts: now.Hosts, HostsInFlight: now.HostsInFlight, HostsBlocked: now.HostsBlocked, HostsPaused: now.HostsPaused, HostsDue: now.HostsDue, Paused: now.Paused,
-		OutcomesLastMinute: now.LastMinute.Outcomes, BodyBytesLastMinute: now.LastMinute.Bytes, BodyBytes: now.Bytes,
-		SlowestHosts: hostsOf(now.Slowest, hosts), ClosedHosts: hostsOf(now.Closed, hosts), Time: timestamppb.New(now.Now)}
+	out := &pb.StatsResponse{PendingCount: now.Pending, FetchingCount: now.Fetching, FetchedCount: now.Fetched, FailedCount: now.Failed, DeadCount: now.Dead,
+		HostCount: now.Hosts, InFlightHostCount: now.HostsInFlight, BlockedHostCount: now.HostsBlocked, PausedHostCount: now.HostsPaused, DueHostCount: now.HostsDue, Paused: now.Paused,
+		LastMinuteOutcomeCount: now.LastMinute.Outcomes, LastMinuteBodyBytes: now.LastMinute.Bytes, BodyBytes: now.Bytes,
+		SlowestHosts: hostsOf(now.Slowest, hosts), ClosedHosts: hostsOf(now.Closed, hosts), CountTime: timestamppb.New(now.Now)}
 	for _, c := range now.Classes {
-		out.Classes = append(out.Classes, &pb.ClassCount{ErrorClass: c.Class, Failed: c.Failed, Dead: c.Dead})
+		out.ErrorClasses = append(out.ErrorClasses, &pb.ClassCount{ErrorClass: c.Class, FailedCount: c.Failed, DeadCount: c.Dead})
 	}
 	for _, w := range now.Workers {
-		out.Workers = append(out.Workers, &pb.WorkerStats{Worker: w.Name, Claimed: w.Claims, SeenTime: timeOf(w.Seen), Vanished: w.Vanished})
+		out.Workers = append(out.Workers, &pb.WorkerStats{Worker: w.Name, ClaimedCount: w.Claims, LastSeenTime: timeOf(w.Seen), Vanished: w.Vanished})
 	}
 	return out, nil
 }
@@ -76,8 +76,8 @@ func (s *service) cached(ctx context.Context) (*store.Stats, error) {
 func hostsOf(all []store.HostStats, limit int) []*pb.HostStats {
 	var out []*pb.HostStats
 	for _, h := range all[:min(limit, len(all))] {
-		out = append(out, &pb.HostStats{Host: h.Host, FetchCount: h.Fetches, FailureCount: h.Failures, MeanDuration: meanOf(h.Duration, h.Fetches),
-			BodyBytes: h.Bytes, BlockedUntilTime: timeOf(h.BlockedUntil), Paused: h.Paused, InFlight: int32(h.InFlight)})
+		out = append(out, &pb.HostStats{Host: h.Host, FetchCount: h.Fetches, FailureCount: h.Failures, MeanFetchDuration: meanOf(h.Duration, h.Fetches),
+			BodyBytes: h.Bytes, BlockEndTime: timeOf(h.BlockedUntil), Paused: h.Paused, InFlightCount: int32(h.InFlight)})
 	}
 	return out
 }

@@ -80,8 +80,8 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 func outcomesOf(page []store.WatchedFetch) *pb.WatchResponse {
 	out := new(pb.WatchResponse)
 	for _, f := range page {
-		out.Outcomes = append(out.Outcomes, &pb.RecordedOutcome{Id: f.ID, Url: f.URL, FinalUrl: f.FinalURL, Status: statuses[f.Status], HttpStatus: int32(f.HTTPStatus),
-			ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: int32(f.Attempts), Duration: durationpb.New(f.Duration), BodyBytes: f.Bytes,
+		out.Outcomes = append(out.Outcomes, &pb.RecordedOutcome{Id: f.ID, Url: f.URL, FinalUrl: f.FinalURL, Status: statuses[f.Status], StatusCode: int32(f.HTTPStatus),
+			ErrorClass: f.ErrorClass, LastError: f.LastError, AttemptCount: int32(f.Attempts), FetchDuration: durationpb.New(f.Duration), BodyBytes: f.Bytes,
 			BodyDigest: f.BodyDigest, ContentType: f.ContentType, EndTime: timestamppb.New(f.EndedAt), Metadata: f.Metadata})
 	}
 	return out

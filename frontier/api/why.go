@@ -32,8 +32,8 @@ func (s *service) why(ctx context.Context, in *pb.WhyRequest) (*pb.WhyResponse, 
 	}
 	out := &pb.WhyResponse{Reasons: []string{reason.Text}, ReasonCode: reason.Code, Url: u.URL, Host: u.Host, Status: statuses[u.Status],
 		Kind: kindOf(u.Kind), Priority: int32(u.Priority), Depth: int32(u.Depth), ParentUrl: u.ParentURL, Metadata: u.Metadata,
-		ErrorClass: u.ErrorClass, LastError: u.LastError, HttpStatus: int32(u.HTTPStatus), FailureCount: int32(u.FailureCount), CrashCount: int32(u.CrashCount),
-		ReadyTime: later(ready, found.Now), Worker: u.Worker, LeaseTime: timeOf(u.LeaseUntil), FetchedTime: timeOf(u.FetchedAt)}
+		ErrorClass: u.ErrorClass, LastError: u.LastError, StatusCode: int32(u.HTTPStatus), FailureCount: int32(u.FailureCount), CrashCount: int32(u.CrashCount),
+		ReadyTime: later(ready, found.Now), Worker: u.Worker, LeaseExpireTime: timeOf(u.LeaseUntil), FetchTime: timeOf(u.FetchedAt)}
 	open := found.Host.NextAt
 	if found.Host.BlockedUntil.After(open) {
 		open = found.Host.BlockedUntil

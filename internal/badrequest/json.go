@@ -121,6 +121,7 @@ func (f *jsonFaults) full() bool { return f.bytes >= MaxBytes }
 // message checks the fields of an object. Its depth is that of the contract.
 func (f *jsonFaults) message(path string, m protoreflect.MessageDescriptor) {
 	seen := make(map[protoreflect.FieldNumber]bool)
+	chosen := make(map[protoreflect.OneofDescriptor]protoreflect.Name)
 	for f.another() {
 		key, _ := f.next().(string)
 		fd := m.Fields().ByJSONName(key)
@@ -139,6 +140,11 @@ func (f *jsonFaults) message(path string, m protoreflect.MessageDescriptor) {
 			continue
 		}
 		seen[fd.Number()] = true
+		if oneof := fd.ContainingOneof(); oneof != nil && chosen[oneof] != "" {
+			f.Add(at, "is set together with %s: give one of the two", chosen[oneof])
+		} else if oneof != nil {
+			chosen[oneof] = fd.Name()
+		}
 		f.field(at, fd)
 	}
 }
@@ -325,7 +331,7 @@ func (f *jsonFaults) enum(path string, e protoreflect.EnumDescriptor, token json
 	f.Add(path, "is %.40q: give one of %s", name, strings.Join(names, ", "))
 }
 
-// enumPrefix returns the prefix of the values of an enum, such as "BODY_DELIVERY_".
+// enumPrefix returns the prefix of the values of an enum, such as "COOKIE_MODE_".
 func enumPrefix(e protoreflect.EnumDescriptor) string {
 	return strings.TrimSuffix(string(e.Values().ByNumber(0).Name()), "UNSPECIFIED")
 }
@@ -360,6 +366,9 @@ func example(fd protoreflect.FieldDescriptor) string {
 		case "fetchd.v1.Header":
 			return `{"name": "Accept", "value": "text/html"}`
 		default:
+			if m.Fields().Len() == 0 {
+				return "{}"
+			}
 			first := m.Fields().Get(0)
 			return fmt.Sprintf(`{%q: %s}`, first.Name(), example(first))
 		}

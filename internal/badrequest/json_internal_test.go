@@ -53,12 +53,12 @@ func TestReadJSON(t *testing.T) {
 		{"a duration of another unit", `{"timeout_policy":{"total_timeout":"500ms","idle_timeout":"2m"}}`, new(pb.FetchRequest),
 			[]string{`timeout_policy.total_timeout is "500ms": give seconds with the unit s, such as "0.5s"`, `timeout_policy.idle_timeout is "2m": give seconds with the unit s, such as "120s"`}},
 		{"a duration without a unit", `{"timeout_policy":{"total_timeout":"5"}}`, new(pb.FetchRequest), []string{`timeout_policy.total_timeout is "5": give seconds with the unit s, such as "5s"`}},
-		{"a time", `{"precondition":{"modified_since_time":"yesterday"}}`, new(pb.FetchRequest), []string{`precondition.modified_since_time is "yesterday": give a time as in RFC 3339, such as "2026-01-02T15:04:05Z"`}},
-		{"a time as a number", `{"precondition":{"modified_since_time":1}}`, new(pb.FetchRequest), []string{`precondition.modified_since_time is a number: give a time as in RFC 3339 in quotes`}},
-		{"a value without its prefix", `{"body_policy":{"delivery":"inline"}}`, new(pb.FetchRequest), []string{`body_policy.delivery is "inline": did you mean "BODY_DELIVERY_INLINE"?`}},
+		{"a time", `{"precondition":{"last_modified_time":"yesterday"}}`, new(pb.FetchRequest), []string{`precondition.last_modified_time is "yesterday": give a time as in RFC 3339, such as "2026-01-02T15:04:05Z"`}},
+		{"a time as a number", `{"precondition":{"last_modified_time":1}}`, new(pb.FetchRequest), []string{`precondition.last_modified_time is a number: give a time as in RFC 3339 in quotes`}},
+		{"a value without its prefix", `{"cookie_mode":"none"}`, new(pb.FetchRequest), []string{`cookie_mode is "none": did you mean "COOKIE_MODE_NONE"?`}},
 		{"a misspelt value", `{"retry_policy":{"profile":"RETRY_PROFILE_DOWNLOADS"}}`, new(pb.FetchRequest), []string{`retry_policy.profile is "RETRY_PROFILE_DOWNLOADS": did you mean "RETRY_PROFILE_DOWNLOAD"?`}},
 		{"an unknown value of few", `{"event_level":"verbose"}`, new(pb.FetchRequest), []string{`event_level is "verbose": give one of EVENT_LEVEL_OUTCOME, EVENT_LEVEL_ATTEMPTS, EVENT_LEVEL_ALL`}},
-		{"an unknown value of many", `{"faults":["plague"]}`, new(pb.ExplainRequest), []string{`faults[0] is "plague": give a value of ErrorClass, such as "ERROR_CLASS_DNS_NOT_FOUND"`}},
+		{"an unknown value of many", `{"error_classes":["plague"]}`, new(pb.ExplainRequest), []string{`error_classes[0] is "plague": give a value of ErrorClass, such as "ERROR_CLASS_DNS_NOT_FOUND"`}},
 		{"a value of another type", `{"event_level":true}`, new(pb.FetchRequest), []string{`event_level is true: give the name of a value in quotes, such as "EVENT_LEVEL_OUTCOME"`}},
 		{"an integer", `{"retry_policy":{"max_attempts":1.5,"jitter_seed":-1,"excluded_status_codes":["x",true]}}`, new(pb.FetchRequest),
 			[]string{`retry_policy.max_attempts is "1.5": give a whole number that fits int32, such as 5`, `retry_policy.jitter_seed is "-1": give a whole number that fits uint64`,
@@ -70,6 +70,8 @@ func TestReadJSON(t *testing.T) {
 		{"a policy", `{"retry_policy":[{"a":1}],"url":"a"}`, new(pb.FetchRequest), []string{`retry_policy is a list: give an object, such as {"profile": "RETRY_PROFILE_STANDARD"}`}},
 		{"labels as a list", `{"labels":["a"]}`, new(pb.FetchRequest), []string{`labels is a list: give an object, such as {"name": "text"}`}},
 		{"a label", `{"labels":{"a":1}}`, new(pb.FetchRequest), []string{`labels[0] is a number: give text in quotes`}},
+		{"two of a oneof", `{"body_policy":{"inline":{},"digest":{}}}`, new(pb.FetchRequest), []string{`body_policy.digest is set together with inline: give one of the two`}},
+		{"a message without fields", `{"body_policy":{"inline":true}}`, new(pb.FetchRequest), []string{`body_policy.inline is true: give an object, such as {}`}},
 		{"a field twice, in two spellings", `{"retry_policy":{},"retryPolicy":{}}`, new(pb.FetchRequest), []string{`retry_policy is given twice: give it once`}},
 		{"two faults", `{"uri":1,"body":2}`, new(pb.FetchRequest), []string{`uri is not`, `body is a number`}},
 	} {
@@ -119,8 +121,8 @@ func TestReadJSONIsBounded(t *testing.T) {
 // FuzzReadJSON checks that a request is rejected if and only if protojson rejects it, with text that
 // is valid in a status. If the JSON is well-formed, a violation says why.
 func FuzzReadJSON(f *testing.F) {
-	for _, seed := range []string{`{"url":"a","retryPolicy":{"max_attempts":2,"base_delay":"5s"},"labels":{"a":"b"}}`, `{"headers":{"Accept":"a"}}`, `{"body":"a","body_policy":{"delivery":"x"}}`,
-		`{"precondition":{"modified_since_time":"2026-01-02T15:04:05Z","etags":[1]}}`, `{"a":[{}],"url":null,"url":1}`, `[`, `{"retry_policy":{"max_attempts":1e400,"jitter_seed":"-0"}}`} {
+	for _, seed := range []string{`{"url":"a","retryPolicy":{"max_attempts":2,"base_delay":"5s"},"labels":{"a":"b"}}`, `{"headers":{"Accept":"a"}}`, `{"body":"a","body_policy":{"inline":{},"digest":1}}`,
+		`{"precondition":{"last_modified_time":"2026-01-02T15:04:05Z","etags":[1]}}`, `{"a":[{}],"url":null,"url":1}`, `[`, `{"retry_policy":{"max_attempts":1e400,"jitter_seed":"-0"}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -94,8 +94,8 @@ var All = []Rule{
 	{"B5", "The outcome reports the size and the digest of the body, whether it was truncated at the limit, and whether it is only a part of the whole."},
 	{"B6", "Content codings are decoded, unless the caller wants the bytes as sent."},
 	{"B7", "A caller that reads slowly does not use up the attempt's time; without progress for 30 s the call ends with ABORTED."},
-	{"B8", "With delivery STORE the service writes the body to a store; the object is visible only when the fetch has succeeded."},
-	{"B9", "With record, every exchange is written to WARC files; the records are there before the outcome."},
+	{"B8", "With delivery store the service writes the body to a store; the object is visible only when the fetch has succeeded."},
+	{"B9", "With record_policy, every exchange is written to WARC files; the records are there before the outcome."},
 
 	{"A1", "A provider's credential is sent only to the origins it is configured for."},
 	{"A2", "On a 401 from the provider's origin the credential is refreshed, and the request is sent again at once, but only once."},

@@ -37,9 +37,9 @@ func TestFields(t *testing.T) {
 	}
 	form := string(text)
 	messages := make(map[string]map[string]string) // type of a field, by message and name
-	for _, m := range regexp.MustCompile(`(?ms)^message (\w+) \{(.*?)^\}`).FindAllStringSubmatch(string(contract), -1) {
+	for _, m := range regexp.MustCompile(`(?ms)^message (\w+) \{\n(.*?)^\}`).FindAllStringSubmatch(string(contract), -1) {
 		messages[m[1]] = make(map[string]string)
-		for _, f := range regexp.MustCompile(`(?m)^  ((?:optional |repeated )?[\w.<>, ]+) (\w+) = \d+;`).FindAllStringSubmatch(m[2], -1) {
+		for _, f := range regexp.MustCompile(`(?m)^ {2,4}((?:optional |repeated )?[\w.<>, ]+) (\w+) = \d+;`).FindAllStringSubmatch(m[2], -1) {
 			messages[m[1]][f[2]] = strings.TrimPrefix(f[1], "optional ")
 		}
 	}
@@ -50,13 +50,13 @@ func TestFields(t *testing.T) {
 		t.Fatalf("%d fields", len(fields))
 	}
 	for _, f := range fields {
-		message, name := "FetchRequest", f[1]
-		if outer, inner, nested := strings.Cut(f[1], "."); nested {
-			message, name = messages["FetchRequest"][outer], inner
+		got := "FetchRequest"
+		for name := range strings.SplitSeq(f[1], ".") {
+			got = messages[got][name]
 		}
-		got := messages[message][name]
 		_, isMessage := messages[got]
 		switch {
+		case f[2] == "delivery" && got == "BodyPolicy":
 		case got == "" || isMessage:
 			t.Errorf("fetch.proto has no field %s", f[1])
 		case f[2] == "choice" && (got == "string" || strings.Contains(string(contract), "enum "+got+" {")):
@@ -68,5 +68,27 @@ func TestFields(t *testing.T) {
 		if !strings.Contains(string(contract), "  "+v[1]+" = ") {
 			t.Errorf("fetch.proto has no value %s", v[1])
 		}
+	}
+}
+
+// TestDeliveries checks that form.js has the deliveries of fetch.proto.
+func TestDeliveries(t *testing.T) {
+	t.Parallel()
+	contract, err := os.ReadFile("../../proto/fetchd/v1/fetch.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := page.ReadFile("page/form.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, members, _ := strings.Cut(string(contract), "  oneof delivery {")
+	members, _, _ = strings.Cut(members, "\n  }")
+	var deliveries []string
+	for _, m := range regexp.MustCompile(`(?m)^    \w+ (\w+) = \d+;`).FindAllStringSubmatch(members, -1) {
+		deliveries = append(deliveries, "'"+m[1]+"'")
+	}
+	if want := "const deliveries = [" + strings.Join(deliveries, ", ") + "];"; !strings.Contains(string(script), want) {
+		t.Errorf("form.js does not have the deliveries of fetch.proto: %s", want)
 	}
 }

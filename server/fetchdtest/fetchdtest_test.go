@@ -40,7 +40,7 @@ func TestStart(t *testing.T) {
 			"tls-wrong-name": pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE,
 		} {
 			request := &pb.FetchRequest{Url: s.Origin.URL(listener, "/"), RetryPolicy: &pb.RetryPolicy{MaxAttempts: new(int32(1))}}
-			out, err := s.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: request})
+			out, err := s.Client.FetchUnary(t.Context(), request)
 			if got := out.GetOutcome().GetError().GetErrorClass(); err != nil || got != want {
 				t.Errorf("%s: %s, %v; want %s", listener, got, err, want)
 			}

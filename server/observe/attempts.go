@@ -22,7 +22,7 @@ type attempts struct {
 func newAttempts(series promauto.Factory) attempts {
 	a := attempts{classes: names[classify.Class](), verdicts: names[classify.Verdict](),
 		vec: series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_attempts_total",
-			Help: "Attempts that ended, by what went wrong and by what followed from it."}, []string{"error_class", "verdict"})}
+			Help: "Attempts that ended, by what went wrong and by what followed."}, []string{"error_class", "decision"})}
 	a.counters = make([]atomic.Pointer[prometheus.Counter], len(a.classes)*len(a.verdicts))
 	for class := range a.classes {
 		for _, verdict := range usual(classify.Class(class)) {

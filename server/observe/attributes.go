@@ -16,21 +16,21 @@ import (
 // Attributes that the semantic conventions do not define. Times are in seconds, as in
 // the conventions.
 const (
-	fetchID        = attribute.Key("fetchd.fetch_id")
-	outcomeKind    = attribute.Key("fetchd.outcome")
-	ruleNumber     = attribute.Key("fetchd.rule")
-	stopReason     = attribute.Key("fetchd.stop_reason")
-	attemptCount   = attribute.Key("fetchd.attempts")
-	exchangeCount  = attribute.Key("fetchd.exchanges")
-	bodySize       = attribute.Key("fetchd.body.size")
-	attemptNumber  = attribute.Key("fetchd.attempt")
-	attemptVerdict = attribute.Key("fetchd.verdict")
-	failureReason  = attribute.Key("fetchd.reason")
-	retryDelay     = attribute.Key("fetchd.retry.delay")
-	retrySource    = attribute.Key("fetchd.retry.source")
-	reusedConn     = attribute.Key("fetchd.connection.reused")
-	backpressure   = attribute.Key("fetchd.backpressure")
-	phasePrefix    = "fetchd.phase."
+	fetchID         = attribute.Key("fetchd.fetch_id")
+	outcomeKind     = attribute.Key("fetchd.outcome")
+	decisionRule    = attribute.Key("fetchd.decision_rule")
+	stopReason      = attribute.Key("fetchd.stop_reason")
+	attemptCount    = attribute.Key("fetchd.attempt_count")
+	exchangeCount   = attribute.Key("fetchd.exchange_count")
+	bodySize        = attribute.Key("fetchd.body.size")
+	attemptNumber   = attribute.Key("fetchd.attempt")
+	attemptDecision = attribute.Key("fetchd.decision")
+	failureReason   = attribute.Key("fetchd.reason")
+	retryDelay      = attribute.Key("fetchd.retry.delay")
+	retrySource     = attribute.Key("fetchd.retry.source")
+	reusedConn      = attribute.Key("fetchd.connection.reused")
+	backpressure    = attribute.Key("fetchd.backpressure")
+	phasePrefix     = "fetchd.phase."
 )
 
 // fetchAttributes returns the attributes of a fetch. Labels and headers are omitted:
@@ -38,7 +38,7 @@ const (
 func fetchAttributes(req *fetch.Request, out *fetch.Outcome) []attribute.KeyValue {
 	list := []attribute.KeyValue{
 		fetchID.String(req.ID), semconv.URLFull(urls.Redact(req.URL)), method(req.Method),
-		outcomeKind.String(out.Kind.String()), ruleNumber.String(string(out.Rule)),
+		outcomeKind.String(out.Kind.String()), decisionRule.String(string(out.Rule)),
 		attemptCount.Int(out.Attempts), exchangeCount.Int(out.Exchanges),
 		bodySize.Int64(out.Body.Size), semconv.HTTPResponseBodySizeKey.Int64(out.Body.EncodedSize),
 	}
@@ -56,7 +56,7 @@ func fetchAttributes(req *fetch.Request, out *fetch.Outcome) []attribute.KeyValu
 func attemptAttributes(e *fetch.AttemptFinished) []attribute.KeyValue {
 	d := &e.Decision
 	list := []attribute.KeyValue{
-		attemptNumber.Int(e.Attempt), attemptVerdict.String(d.Verdict.String()), ruleNumber.String(string(d.Rule)),
+		attemptNumber.Int(e.Attempt), attemptDecision.String(d.Verdict.String()), decisionRule.String(string(d.Rule)),
 	}
 	if f := e.Failure; f != nil {
 		list = append(list, semconv.ErrorTypeKey.String(f.Class.String()), failureReason.String(f.Reason))

@@ -50,7 +50,7 @@ func told(tb testing.TB) (*fetch.Request, *fetch.AttemptFinished, *fetch.Outcome
 		RemoteAddress: "192.0.2.1:443", Protocol: "HTTP/2.0", TLSVersion: "TLS 1.3", Reused: true, Sent: true,
 		Processing: 30 * time.Millisecond, Transfer: 4 * time.Millisecond}}}
 	return req, &fetch.AttemptFinished{Attempt: 1, Hops: hops, Decision: classify.Decision{
-			Kind: classify.Success, Verdict: classify.Done, Rule: "H0"}},
+			Kind: classify.Success, Verdict: classify.NoFailure, Rule: "H0"}},
 		&fetch.Outcome{Kind: classify.Success, Rule: "H0", Attempts: 1, Exchanges: 1, Hops: hops,
 			Total: 35 * time.Millisecond, Body: fetch.BodySummary{Size: 4096, EncodedSize: 1024}}
 }

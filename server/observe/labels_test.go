@@ -29,7 +29,7 @@ const secret = "s3cr3t-m4rk3r"
 // closed lists the allowed values of each of our labels.
 func closed() map[string][]string {
 	values := map[string][]string{
-		"error_class": {"none"}, "verdict": {"none"}, "version": {"v0", "devel"},
+		"error_class": {"none"}, "decision": {"none"}, "version": {"v0", "devel"},
 		"phase": {"resolve", "connect", "tls", "processing", "transfer"},
 		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller",
 			"memory", "other"}, "caller": {"other"},
@@ -37,7 +37,7 @@ func closed() map[string][]string {
 	for n := range uint8(64) {
 		values["outcome"] = append(values["outcome"], classify.Kind(n).String())
 		values["error_class"] = append(values["error_class"], classify.Class(n).String())
-		values["verdict"] = append(values["verdict"], classify.Verdict(n).String())
+		values["decision"] = append(values["decision"], classify.Verdict(n).String())
 		values["source"] = append(values["source"], classify.DelaySource(n).String())
 	}
 	for label, list := range values {
@@ -199,8 +199,8 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
 	all := r.series()
 	want := []string{"fetchd_build_info{version=v0}", "fetchd_body_bytes_total", "fetchd_encoded_bytes_total", "fetchd_log_lines_dropped_total",
-		"fetchd_fetches_total{error_class=none,outcome=success}", "fetchd_attempts_total{error_class=none,verdict=done}",
-		"fetchd_attempts_total{error_class=connect_refused,verdict=retry}", "fetchd_retry_delay_seconds{source=retry_after} count",
+		"fetchd_fetches_total{error_class=none,outcome=success}", "fetchd_attempts_total{decision=no_failure,error_class=none}",
+		"fetchd_attempts_total{decision=retry,error_class=connect_refused}", "fetchd_retry_delay_seconds{source=retry_after} count",
 		"fetchd_phase_seconds{phase=tls} count", "fetchd_fetch_seconds{outcome=failed} count", "fetchd_refused_total{reason=memory}",
 		"go_goroutines", "go_gc_gomemlimit_bytes"}
 	for _, class := range classify.Classes() {

@@ -96,7 +96,7 @@ func TestTrace(t *testing.T) {
 	}
 	wantAttributes(t, top, map[string]string{"fetchd.fetch_id": "id-of-TestTrace", "http.request.method": "GET",
 		"url.full": base + "/r/k/302/1/503/200:size=3,delay=20ms", "http.response.status_code": "200", "fetchd.outcome": "success",
-		"fetchd.rule": "H0", "fetchd.attempts": "2", "fetchd.exchanges": "4", "fetchd.body.size": "3", "http.response.body.size": "3"})
+		"fetchd.decision_rule": "H0", "fetchd.attempt_count": "2", "fetchd.exchange_count": "4", "fetchd.body.size": "3", "http.response.body.size": "3"})
 	if top.StartTime.Before(before) || top.Status.Code != codes.Unset {
 		t.Errorf("fetch from %s with status %v, want it after %s and unset", top.StartTime, top.Status, before)
 	}
@@ -105,9 +105,9 @@ func TestTrace(t *testing.T) {
 	if len(attempts) != 2 {
 		t.Fatalf("%d attempts, want 2", len(attempts))
 	}
-	wantAttributes(t, &attempts[0], map[string]string{"fetchd.attempt": "1", "fetchd.verdict": "retry", "fetchd.rule": "W1",
+	wantAttributes(t, &attempts[0], map[string]string{"fetchd.attempt": "1", "fetchd.decision": "retry", "fetchd.decision_rule": "W1",
 		"error.type": "http_server_error", "fetchd.reason": "", "fetchd.retry.delay": "0.06", "fetchd.retry.source": "backoff"})
-	wantAttributes(t, &attempts[1], map[string]string{"fetchd.attempt": "2", "fetchd.verdict": "done", "fetchd.rule": "H0"})
+	wantAttributes(t, &attempts[1], map[string]string{"fetchd.attempt": "2", "fetchd.decision": "no_failure", "fetchd.decision_rule": "H0"})
 	for i, status := range []string{"503", "200"} {
 		r.wantHops(children(all, attempts[i].SpanContext.SpanID()), i, status)
 	}

@@ -70,7 +70,7 @@ func (s *schemas) enum(d protoreflect.EnumDescriptor) object {
 }
 
 // message returns the schema of a message. If the message has a oneof, there is a schema for each of
-// its members, so that exactly one is present.
+// its members, and one without them unless the comment says that exactly one is set.
 func (s *schemas) message(d protoreflect.MessageDescriptor, answer bool) object {
 	var always, choices []protoreflect.FieldDescriptor
 	for i := range d.Fields().Len() {
@@ -89,6 +89,17 @@ func (s *schemas) message(d protoreflect.MessageDescriptor, answer bool) object 
 	for _, field := range choices {
 		variant := s.fields(append(always[:len(always):len(always)], field), answer)
 		variants = append(variants, append(object{{"title", string(field.Name())}}, variant...))
+	}
+	if oneof := choices[0].ContainingOneof(); !strings.Contains(s.comment(oneof), "Exactly one is set.") {
+		variant := append(object{{"title", "no " + string(oneof.Name())}}, s.fields(always, answer)...)
+		if answer { // where other properties are allowed
+			var present []object
+			for _, field := range choices {
+				present = append(present, object{{"required", []protoreflect.Name{field.Name()}}})
+			}
+			variant = append(variant, member{"not", object{{"anyOf", present}}})
+		}
+		variants = append(variants, variant)
 	}
 	return append(text, member{"oneOf", variants})
 }

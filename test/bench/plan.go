@@ -213,7 +213,7 @@ func languages() []group {
 			{name: "node-package", what: "from Node: fetch of the package, with a standard Response, compared with FetchUnary over node:http2", of: fetch, base: http2,
 				figure: rate, goal: report.AtLeast(0.9)},
 			{name: "node-package-cpu", what: "the same, what the caller computes", of: fetch, base: http2, figure: callerCPU, goal: report.AtMost(1.1)},
-			{name: "node-package-inline", what: "the same with delivery INLINE, which the package sends over FetchMany",
+			{name: "node-package-inline", what: "the same with delivery `inline`, which the package sends over FetchMany",
 				of: by("Node, fetch of the package, inline", "node", "grpc-package-inline"), base: http2, figure: callerCPU},
 			{name: "node-package-many", what: "from Node: fetchMany of the package compared with FetchMany", of: fetchMany, base: many, figure: rate, goal: report.AtLeast(0.9)},
 			{name: "node-package-many-cpu", what: "the same, what the caller computes", of: fetchMany, base: many, figure: callerCPU, goal: report.AtMost(1.1)},

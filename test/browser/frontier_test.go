@@ -80,7 +80,7 @@ func (s *frontierService) answer(method, body, token string) (message []byte, co
 	}
 	switch method {
 	case "stats":
-		s.stats.Time = timestamppb.New(time.Now().Add(-s.age))
+		s.stats.CountTime = timestamppb.New(time.Now().Add(-s.age))
 		return jsonOf(s.stats), 200
 	case "why":
 		if s.why == nil {
@@ -177,21 +177,21 @@ func openFrontier(t *testing.T, s *frontierService) *page {
 func crawl() *pb.StatsResponse {
 	now := time.Now()
 	return &pb.StatsResponse{
-		Pending: 1200, Fetching: 34, Fetched: 8000, Failed: 56, Dead: 710, Hosts: 40, HostsInFlight: 34, HostsBlocked: 1, HostsPaused: 1, HostsDue: 3,
-		OutcomesLastMinute: 744, BodyBytesLastMinute: 90 << 20, BodyBytes: 3 << 30,
-		Classes: []*pb.ClassCount{{ErrorClass: "http_client_error", Dead: 600}, {ErrorClass: "connect_timeout", Failed: 56, Dead: 10}, {ErrorClass: "robots_disallowed", Dead: 100}},
+		PendingCount: 1200, FetchingCount: 34, FetchedCount: 8000, FailedCount: 56, DeadCount: 710, HostCount: 40, InFlightHostCount: 34, BlockedHostCount: 1, PausedHostCount: 1, DueHostCount: 3,
+		LastMinuteOutcomeCount: 744, LastMinuteBodyBytes: 90 << 20, BodyBytes: 3 << 30,
+		ErrorClasses: []*pb.ClassCount{{ErrorClass: "http_client_error", DeadCount: 600}, {ErrorClass: "connect_timeout", FailedCount: 56, DeadCount: 10}, {ErrorClass: "robots_disallowed", DeadCount: 100}},
 		SlowestHosts: []*pb.HostStats{
-			{Host: "slow.test", FetchCount: 12, FailureCount: 3, MeanDuration: durationpb.New(4200 * time.Millisecond), BodyBytes: 5 << 20, InFlight: 1},
-			{Host: "quick.test:8080", FetchCount: 7988, MeanDuration: durationpb.New(20 * time.Millisecond), BodyBytes: 3 << 30},
+			{Host: "slow.test", FetchCount: 12, FailureCount: 3, MeanFetchDuration: durationpb.New(4200 * time.Millisecond), BodyBytes: 5 << 20, InFlightCount: 1},
+			{Host: "quick.test:8080", FetchCount: 7988, MeanFetchDuration: durationpb.New(20 * time.Millisecond), BodyBytes: 3 << 30},
 		},
 		ClosedHosts: []*pb.HostStats{
-			{Host: "blocked.test", FetchCount: 3, FailureCount: 3, BlockedUntilTime: timestamppb.New(now.Add(10 * time.Minute))},
+			{Host: "blocked.test", FetchCount: 3, FailureCount: 3, BlockEndTime: timestamppb.New(now.Add(10 * time.Minute))},
 			{Host: "paused.test", Paused: true},
 		},
 		Workers: []*pb.WorkerStats{
-			{Worker: "a-1", Claimed: 30, SeenTime: timestamppb.New(now.Add(-40 * time.Minute))},
-			{Worker: "lost-1", Claimed: 4, Vanished: true, SeenTime: timestamppb.New(now.Add(-5 * time.Minute))},
-			{Worker: "python", Claimed: 2},
+			{Worker: "a-1", ClaimedCount: 30, LastSeenTime: timestamppb.New(now.Add(-40 * time.Minute))},
+			{Worker: "lost-1", ClaimedCount: 4, Vanished: true, LastSeenTime: timestamppb.New(now.Add(-5 * time.Minute))},
+			{Worker: "python", ClaimedCount: 2},
 		},
 	}
 }
@@ -211,10 +211,10 @@ func TestFrontierStates(t *testing.T) {
 	}{
 		{"empty", "Empty", "The frontier has no URLs.", &pb.StatsResponse{}},
 		{"running", "Running", "8,710 of 10,000 URLs are done (87.1 %). At this rate the other 1,290 take 104 s.", crawl()},
-		{"paused", "Paused", "Workers claim nothing until you resume.", &pb.StatsResponse{Pending: 5, Paused: true}},
-		{"done", "Done", "8 of 8 URLs are done (100 %). 7 were fetched, 1 failed for good.", &pb.StatsResponse{Fetched: 7, Dead: 1}},
-		{"idle", "Idle", "is a worker running?", &pb.StatsResponse{Fetched: 7, Pending: 1}},
-		{"almost done", "Running", "1,999,999 of 2,000,000 URLs are done (99.9 %).", &pb.StatsResponse{Fetched: 1_999_999, Fetching: 1}},
+		{"paused", "Paused", "Workers claim nothing until you resume.", &pb.StatsResponse{PendingCount: 5, Paused: true}},
+		{"done", "Done", "8 of 8 URLs are done (100 %). 7 were fetched, 1 failed for good.", &pb.StatsResponse{FetchedCount: 7, DeadCount: 1}},
+		{"idle", "Idle", "is a worker running?", &pb.StatsResponse{FetchedCount: 7, PendingCount: 1}},
+		{"almost done", "Running", "1,999,999 of 2,000,000 URLs are done (99.9 %).", &pb.StatsResponse{FetchedCount: 1_999_999, FetchingCount: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
@@ -250,8 +250,8 @@ func TestFrontierPolls(t *testing.T) {
 	p.until(`document.querySelectorAll('#workers tr').length === 3`)
 	eval[bool](p, `(window.row = document.querySelector('#workers tr:nth-child(2)'), true)`)
 	s.set(func(s *frontierService) {
-		s.stats.Workers = slices.Concat([]*pb.WorkerStats{{Worker: "a-0", Claimed: 1}}, s.stats.Workers[1:])
-		s.stats.Workers[1].Claimed = 3
+		s.stats.Workers = slices.Concat([]*pb.WorkerStats{{Worker: "a-0", ClaimedCount: 1}}, s.stats.Workers[1:])
+		s.stats.Workers[1].ClaimedCount = 3
 	})
 	p.until(`document.querySelector('#workers tr').textContent.startsWith('a-0')`)
 	p.want("#workers tr:nth-child(2) td:nth-child(2)", "3")
@@ -263,7 +263,7 @@ func TestFrontierPolls(t *testing.T) {
 	before := s.count("stats")
 	p.reload()
 	rig.Until(p.ctx, t, "the page calls again", func() bool { return s.count("stats") > before })
-	if last := s.last(); last != "stats hosts=100" {
+	if last := s.last(); last != "stats max_hosts=100" {
 		t.Errorf("the page sent %s", last)
 	}
 	p.want("#age", "")
@@ -385,8 +385,8 @@ func TestFrontierWhy(t *testing.T) {
 	p.until(`document.getElementById('why').textContent === 'The frontier does not have this URL.'`)
 	s.set(func(s *frontierService) {
 		s.why = &pb.WhyResponse{Reasons: []string{"It failed for good (http_client_error): the page is not there.", "Second\u202e"}, Url: "http://a.test/x", Host: "a.test",
-			Status: pb.Status_STATUS_DEAD, Kind: pb.Kind_KIND_PAGE, Depth: 3, ParentUrl: "http://a.test/", Metadata: `{"a":"<i>"}`, HttpStatus: 404,
-			LastError: "http_client_error: 404 Not Found", FailureCount: 1, FetchedTime: timestamppb.New(time.Now().Add(-time.Hour))}
+			Status: pb.Status_STATUS_DEAD, Kind: pb.Kind_KIND_PAGE, Depth: 3, ParentUrl: "http://a.test/", Metadata: `{"a":"<i>"}`, StatusCode: 404,
+			LastError: "http_client_error: 404 Not Found", FailureCount: 1, FetchTime: timestamppb.New(time.Now().Add(-time.Hour))}
 	})
 	p.click("ask")
 	p.until(`document.querySelectorAll('#why li').length === 2`)
@@ -410,12 +410,12 @@ func TestFrontierWatch(t *testing.T) {
 		message := &pb.WatchResponse{}
 		for range 30 {
 			id++
-			message.Outcomes = append(message.Outcomes, &pb.RecordedOutcome{Id: id, Url: fmt.Sprintf("http://a.test/%d", id), Status: pb.Status_STATUS_FETCHED, HttpStatus: 200,
-				Duration: durationpb.New(20 * time.Millisecond), BodyBytes: 2048})
+			message.Outcomes = append(message.Outcomes, &pb.RecordedOutcome{Id: id, Url: fmt.Sprintf("http://a.test/%d", id), Status: pb.Status_STATUS_FETCHED, StatusCode: 200,
+				FetchDuration: durationpb.New(20 * time.Millisecond), BodyBytes: 2048})
 		}
 		s.watched <- message
 	}
-	s.watched <- &pb.WatchResponse{Outcomes: []*pb.RecordedOutcome{{Id: id + 1, Url: "http://a.test/gone", Status: pb.Status_STATUS_DEAD, HttpStatus: 404, ErrorClass: "http_client_error"}}}
+	s.watched <- &pb.WatchResponse{Outcomes: []*pb.RecordedOutcome{{Id: id + 1, Url: "http://a.test/gone", Status: pb.Status_STATUS_DEAD, StatusCode: 404, ErrorClass: "http_client_error"}}}
 	p.until(`document.querySelector('#outcomes td')?.textContent === 'http://a.test/gone'`)
 	p.want("#outcomes tr:first-child td", "http://a.test/gone", "404 http_client_error", "0 ms", "0 bytes")
 	p.want("#outcomes tr:nth-child(2) td", "http://a.test/120", "200 fetched", "20 ms", "2.0 KiB")
@@ -436,16 +436,16 @@ func TestFrontierWatch(t *testing.T) {
 func hostile() *pb.StatsResponse {
 	const markup = `<img src=x onerror=window.pwned=1><script>window.pwned=1</script>`
 	s := crawl()
-	s.Classes, s.SlowestHosts, s.ClosedHosts, s.Workers = nil, nil, nil, nil
+	s.ErrorClasses, s.SlowestHosts, s.ClosedHosts, s.Workers = nil, nil, nil, nil
 	for i := range 100 {
 		name := []string{markup, "a\u202eb\x1b[31m\x00", "אבגד.مثال.test", strings.Repeat("long-label.", 22) + "test:65535", "xn--mgbh0fb.test"}[i%5]
 		name = fmt.Sprintf("%s%d", name, i)
-		host := &pb.HostStats{Host: name, FetchCount: 1 << 62, FailureCount: 1 << 61, MeanDuration: durationpb.New(time.Hour), BodyBytes: 1 << 62, InFlight: 1000,
-			BlockedUntilTime: timestamppb.New(time.Now().Add(23 * time.Hour)), Paused: true}
+		host := &pb.HostStats{Host: name, FetchCount: 1 << 62, FailureCount: 1 << 61, MeanFetchDuration: durationpb.New(time.Hour), BodyBytes: 1 << 62, InFlightCount: 1000,
+			BlockEndTime: timestamppb.New(time.Now().Add(23 * time.Hour)), Paused: true}
 		s.SlowestHosts, s.ClosedHosts = append(s.SlowestHosts, host), append(s.ClosedHosts, host)
-		s.Workers = append(s.Workers, &pb.WorkerStats{Worker: name, Claimed: 1 << 62})
+		s.Workers = append(s.Workers, &pb.WorkerStats{Worker: name, ClaimedCount: 1 << 62})
 		if i < 50 {
-			s.Classes = append(s.Classes, &pb.ClassCount{ErrorClass: name, Failed: int64(i), Dead: 1 << 62})
+			s.ErrorClasses = append(s.ErrorClasses, &pb.ClassCount{ErrorClass: name, FailedCount: int64(i), DeadCount: 1 << 62})
 		}
 	}
 	return s
@@ -483,7 +483,7 @@ func TestFrontierHostileText(t *testing.T) {
 // TestFrontierAxe checks the page with axe-core in each width and scheme, and takes pictures.
 func TestFrontierAxe(t *testing.T) {
 	s := &frontierService{watched: make(chan *pb.WatchResponse, 1), why: &pb.WhyResponse{Reasons: []string{"It waits."}, Url: "http://a.test/", Host: "a.test", Status: pb.Status_STATUS_PENDING, Metadata: "{}"}}
-	s.watched <- &pb.WatchResponse{Outcomes: []*pb.RecordedOutcome{{Id: 1, Url: "http://a.test/", Status: pb.Status_STATUS_FETCHED, HttpStatus: 200}, {Id: 2, Url: "http://b.test/", Status: pb.Status_STATUS_FAILED, ErrorClass: "connect_timeout"}}}
+	s.watched <- &pb.WatchResponse{Outcomes: []*pb.RecordedOutcome{{Id: 1, Url: "http://a.test/", Status: pb.Status_STATUS_FETCHED, StatusCode: 200}, {Id: 2, Url: "http://b.test/", Status: pb.Status_STATUS_FAILED, ErrorClass: "connect_timeout"}}}
 	p := openFrontier(t, s)
 	p.until(`!document.getElementById('state').hidden`)
 	p.set("url", "http://a.test/")
@@ -514,7 +514,7 @@ func TestFrontierAxe(t *testing.T) {
 	check("the dialog", everyRule, 10)
 	p.click("confirm-no")
 	p.until(`!document.getElementById('confirm').open`)
-	for _, stats := range []*pb.StatsResponse{{}, {Pending: 5, Paused: true}, {Fetched: 7, Dead: 1}} {
+	for _, stats := range []*pb.StatsResponse{{}, {PendingCount: 5, Paused: true}, {FetchedCount: 7, DeadCount: 1}} {
 		s.set(func(s *frontierService) { s.stats = stats })
 		p.reload()
 		p.until(`document.getElementById('badge').textContent !== 'Running'`)
@@ -601,7 +601,7 @@ func TestFrontierServed(t *testing.T) {
 	if len(claims.GetClaims()) != 2 {
 		t.Fatalf("%d claims, want one of each host", len(claims.GetClaims()))
 	}
-	outcome := &pb.Outcome{Status: pb.Status_STATUS_DEAD, Attempts: 1, HttpStatus: 404, ErrorClass: "http_client_error", LastError: "404", Duration: durationpb.New(time.Second)}
+	outcome := &pb.Outcome{Status: pb.Status_STATUS_DEAD, AttemptCount: 1, StatusCode: 404, ErrorClass: "http_client_error", LastError: "404", FetchDuration: durationpb.New(time.Second)}
 	for _, claim := range claims.GetClaims() {
 		if claim.GetHost() == "a.test" {
 			outcome.Lease = claim.GetLease()

@@ -244,7 +244,7 @@ func TestStoredAndRecords(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = set.Close(t.Context()) })
 	p := open(t, func(c *server.Config, _ *console.Config) { c.Stores = set })
-	for id, value := range map[string]string{"delivery": "BODY_DELIVERY_STORE", "store": "bodies", "store-key": "a/b", "record": "archive"} {
+	for id, value := range map[string]string{"store": "bodies", "store-key": "a/b", "record": "archive"} {
 		p.set(id, value)
 	}
 	p.run(p.origin.URL("http", "/r/store/302/1/200:body=hello"))

@@ -21,6 +21,11 @@ func TestFlaky(t *testing.T) {
 	p.run(p.origin.URL("http", "/s/flaky/503/503/200:body=hello"))
 	p.want(".attempt h3", "Attempt 1", "Attempt 2", "Attempt 3")
 	p.want(".attempt .badge", "503 http_server_error", "503 http_server_error", "200")
+	for i, want := range []string{"rule H1 · retry in 200 ms · ", "rule H1 · retry in 400 ms · "} {
+		if got := p.text(".attempt-head .muted")[i]; !strings.HasPrefix(got, want) {
+			p.Errorf("attempt %d has the note %q, want %q at its start", i+1, got, want)
+		}
+	}
 	p.want(".row.gap .row-label",
 		"Waits 200 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.", "Waits 400 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.")
 	if got := len(p.origin.Requests("flaky")); got != 3 {
@@ -99,18 +104,26 @@ func TestFailures(t *testing.T) {
 	p := open(t)
 	for _, row := range []struct {
 		name, path, headline, facts string
+		why                         string // of the last attempt and of the fetch
 	}{
-		{"a status that is final", "/s/a/404:body=gone", "Failed: http_client_error after 1 attempt", "H6: Any other 4xx: permanent, never"},
-		{"attempts spent", "/s/b/503", "Failed: http_server_error after 3 attempts", "I4: There are at most max_attempts"},
-		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: rate_limited after 1 attempt", "W3: A Retry-After longer than max_retry_after"},
-		{"a loop", "/loop/d/302", "Failed: redirect_loop after 1 attempt", "R2: A redirect leads back to"},
-		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: A 3xx that must not"},
+		{"a status that is final", "/s/a/404:body=gone", "Failed: http_client_error after 1 attempt", "H6: Any other 4xx: permanent, never", "not_retried"},
+		{"attempts spent", "/s/b/503", "Failed: http_server_error after 3 attempts", "I4: There are at most max_attempts", "attempts_exhausted"},
+		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: rate_limited after 1 attempt", "W3: A Retry-After longer than max_retry_after", "retry_after_too_long"},
+		{"a loop", "/loop/d/302", "Failed: redirect_loop after 1 attempt", "R2: A redirect leads back to", "not_retried"},
+		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: A 3xx that must not", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
 			p.run(p.origin.URL("http", row.path))
 			p.wantIn(".headline", row.headline)
 			p.wantIn(".facts", row.facts)
+			note := p.text(".attempt:last-child .attempt-head .muted")[0]
+			if row.why == "" && strings.Contains(note, "no_failure") || !strings.Contains(note, row.why) {
+				t.Errorf("the last attempt has the note %q, want %q in it", note, row.why)
+			}
+			if row.why != "" {
+				p.wantIn(".facts", "Stopped because"+row.why)
+			}
 		})
 	}
 	t.Run("a POST is not sent again", func(t *testing.T) {
@@ -253,6 +266,42 @@ func TestFormAndJSON(t *testing.T) {
 	p.set("base-delay", "1s")
 	if eval[bool](p, `({}).polluted !== undefined`) {
 		t.Error("__proto__ had an effect")
+	}
+}
+
+// TestDelivery checks that the form has one delivery, and that a setting of a delivery chooses it.
+func TestDelivery(t *testing.T) {
+	p := open(t)
+	for _, step := range []struct{ field, value, want, delivery, holdBack, key string }{
+		{"hold-back", "0", `{"stream":{"max_hold_back_bytes":"0"}}`, "", "0", ""},
+		{"delivery", "auto", `{"auto":{"max_hold_back_bytes":"0"}}`, "auto", "0", ""},
+		{"recovery", "BODY_RECOVERY_NONE", `{"auto":{"max_hold_back_bytes":"0","recovery":"BODY_RECOVERY_NONE"}}`, "auto", "0", ""},
+		{"recovery", "", `{"auto":{"max_hold_back_bytes":"0"}}`, "auto", "0", ""},
+		{"hold-back", "", `{"auto":{}}`, "auto", "", ""},
+		{"delivery", "inline", `{"inline":{}}`, "inline", "", ""},
+		{"max-size", "7", `{"inline":{},"max_size_bytes":"7"}`, "inline", "", ""},
+		{"store-key", "a/b", `{"max_size_bytes":"7","store":{"key":"a/b"}}`, "store", "", "a/b"},
+		{"store", "bodies", `{"max_size_bytes":"7","store":{"key":"a/b","store":"bodies"}}`, "store", "", "a/b"},
+		{"store", "", `{"max_size_bytes":"7","store":{"key":"a/b"}}`, "store", "", "a/b"},
+		{"store-key", "", `{"max_size_bytes":"7","store":{}}`, "store", "", ""},
+		{"hold-back", "8", `{"max_size_bytes":"7","stream":{"max_hold_back_bytes":"8"}}`, "", "8", ""},
+		{"delivery", "digest", `{"digest":{},"max_size_bytes":"7"}`, "digest", "", ""},
+		{"delivery", "", `{"max_size_bytes":"7"}`, "", "", ""},
+		{"max-size", "", "", "", "", ""},
+		{"json", `{"body_policy":{"none":{}}}`, `{"none":{}}`, "none", "", ""},
+		{"json", `{"body_policy":{"auto":{"max_hold_back_bytes":"9"}}}`, `{"auto":{"max_hold_back_bytes":"9"}}`, "auto", "9", ""},
+	} {
+		p.set(step.field, step.value)
+		got := eval[string](p, `((v) => { const sorted = (o) => o && typeof o === 'object' ? Object.fromEntries(Object.entries(o).sort().map(([k, x]) => [k, sorted(x)])) : o;
+			return JSON.stringify(sorted(v)) ?? '' })(JSON.parse(document.getElementById('json').value).body_policy)`)
+		if got != step.want {
+			t.Errorf("%s is %q: body_policy %s, want %s", step.field, step.value, got, step.want)
+		}
+		for id, want := range map[string]string{"delivery": step.delivery, "hold-back": step.holdBack, "store-key": step.key} {
+			if got := eval[string](p, `document.getElementById('`+id+`').value`); got != want {
+				t.Errorf("%s is %q: #%s is %q, want %q", step.field, step.value, id, got, want)
+			}
+		}
 	}
 }
 

@@ -109,7 +109,7 @@ func TestHAR(t *testing.T) {
 	if wait, _ := at(last, "timings", "wait").(float64); wait < 20 {
 		t.Errorf("the last hop waited %v ms, want the origin's 20 ms", wait)
 	}
-	if s, _ := entries[2]["comment"].(string); !strings.Contains(s, "retry (rule W1), waits 0.200s, backoff") {
+	if s, _ := entries[2]["comment"].(string); !strings.Contains(s, "; retry in 0.200s, backoff (rule W1)") {
 		t.Errorf("the failed entry has %q", s)
 	}
 }

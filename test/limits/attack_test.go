@@ -130,7 +130,7 @@ func decodes(coding string) func(*trial) error {
 	return func(tr *trial) error {
 		req := request(tr.hostile.url(false, "/coded/"+coding), 1)
 		size := int64(64 << 20)
-		req.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST, MaxSizeBytes: &size}
+		req.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}, MaxSizeBytes: &size}
 		return tr.fetch(fetchUnary, req)
 	}
 }
@@ -171,7 +171,7 @@ type unread struct {
 }
 
 func (u unread) attack(tr *trial) error {
-	message, err := proto.Marshal(&pb.FetchUnaryRequest{Request: request(tr.origin.URL("http", u.path), 1)})
+	message, err := proto.Marshal(request(tr.origin.URL("http", u.path), 1))
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func stallStreams(tr *trial) error {
 func largeBody(tr *trial, listener string) *pb.FetchRequest {
 	size := int64(math.MaxInt32)
 	req := request(tr.origin.URL(listener, "/s/stalled/200:size=1073741824"), 1)
-	req.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: &size}
+	req.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: new(pb.StreamDelivery)}, MaxSizeBytes: &size}
 	return req
 }
 
@@ -268,7 +268,7 @@ func cancelled(tr *trial) error {
 
 // unaryMessage returns a message of FetchUnary.
 func unaryMessage(req *pb.FetchRequest) ([]byte, error) {
-	message, err := proto.Marshal(&pb.FetchUnaryRequest{Request: req})
+	message, err := proto.Marshal(req)
 	return framed(message, false), err
 }
 

@@ -49,7 +49,7 @@ func fetchUnary(ctx context.Context, client pb.FetchServiceClient, n int, reques
 	for range n {
 		calls.Go(func() {
 			to.send(1)
-			answer, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request})
+			answer, err := client.FetchUnary(ctx, request)
 			switch {
 			case err == nil:
 				to.outcome(answer.GetOutcome())
@@ -78,7 +78,10 @@ func fetchStream(ctx context.Context, client pb.FetchServiceClient, n int, reque
 				m, err := stream.Recv()
 				switch {
 				case err == nil:
-					admitted, outcome = true, m.GetOutcome() // it is the last message
+					admitted = true
+					for _, e := range m.GetEvents() {
+						outcome = e.GetOutcome() // it is the last event
+					}
 					continue
 				case errors.Is(err, io.EOF) && outcome != nil:
 					to.outcome(outcome)
@@ -139,8 +142,8 @@ func manyTasks(ctx context.Context, client pb.FetchServiceClient, n int, request
 			}
 			return len(seen), err
 		}
-		for _, r := range m.GetResponses() {
-			if o := r.GetResponse().GetOutcome(); o != nil && !seen[r.GetTag()] {
+		for _, r := range m.GetEvents() {
+			if o := r.GetEvent().GetOutcome(); o != nil && !seen[r.GetTag()] {
 				seen[r.GetTag()] = true
 				to.outcome(o)
 			}
@@ -201,7 +204,7 @@ func startBystander(ctx context.Context, s *service, config, url string) (*bysta
 func (b *bystander) call(ctx context.Context, client pb.FetchServiceClient, url string) {
 	ctx, cancel := context.WithTimeout(ctx, bystanderPatience)
 	defer cancel()
-	answer, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
+	answer, err := client.FetchUnary(ctx, &pb.FetchRequest{Url: url})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent++

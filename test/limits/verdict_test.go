@@ -243,7 +243,7 @@ func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error
 	for high-low > 1 {
 		n := (low + high) / 2
 		req := request(l.hostile.url(secure, "/head?"+head{status: http.StatusOK, fields: n}.query()), 1)
-		answer, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
+		answer, err := client.FetchUnary(ctx, req)
 		if status.Code(err) == codes.ResourceExhausted {
 			wait.For(ctx, 100*time.Millisecond)
 			continue

@@ -46,7 +46,7 @@ func TestBodies(t *testing.T) {
 	urls := []string{p.origin.URL("http", fmt.Sprintf("/s/large0/200:size=%d,chunked", size)), p.origin.URL("https", fmt.Sprintf("/s/large1/200:size=%d", size))}
 	idle := stall / 4 // of the origin, not of the caller
 	for i, url := range urls {
-		b.send(fmt.Sprintf("large%d", i), &pb.FetchRequest{Url: url, BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: &size},
+		b.send(fmt.Sprintf("large%d", i), &pb.FetchRequest{Url: url, BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: new(pb.StreamDelivery)}, MaxSizeBytes: &size},
 			TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(limit), AttemptTimeout: durationpb.New(0), IdleTimeout: durationpb.New(idle)}})
 	}
 	began, stalled := time.Now(), false
@@ -117,7 +117,7 @@ func (b *bodies) send(tag string, request *pb.FetchRequest) {
 func (b *bodies) sendSmall(i int) {
 	b.Helper()
 	b.send(fmt.Sprint(i), &pb.FetchRequest{Url: b.origin.URL("http", fmt.Sprintf("/s/small%d/200:size=%d", i, smallSize)),
-		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO}})
+		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Auto{Auto: new(pb.StreamDelivery)}}})
 }
 
 // receive receives a message.
@@ -125,17 +125,17 @@ func (b *bodies) receive() {
 	b.Helper()
 	m, err := b.stream.Recv()
 	must(b, err)
-	for _, r := range m.GetResponses() {
+	for _, r := range m.GetEvents() {
 		task := b.tasks[r.GetTag()]
-		switch e := r.GetResponse().GetEvent().(type) {
-		case *pb.FetchResponse_BodyChunk:
+		switch e := r.GetEvent().GetEvent().(type) {
+		case *pb.FetchEvent_BodyChunk:
 			if e.BodyChunk.GetOffsetBytes() != task.next {
 				b.Fatalf("%s: a chunk at offset %d, want %d", r.GetTag(), e.BodyChunk.GetOffsetBytes(), task.next)
 			}
 			_, _ = task.hash.Write(e.BodyChunk.GetData()) // never fails
 			n := int64(len(e.BodyChunk.GetData()))
 			task.next, b.bytes, b.chunks = task.next+n, b.bytes+n, b.chunks+1
-		case *pb.FetchResponse_Outcome:
+		case *pb.FetchEvent_Outcome:
 			task.outcome, task.took, task.chunks = e.Outcome, time.Since(task.sent), b.chunks
 			if len(e.Outcome.GetInlineBody()) > 0 {
 				b.small = append(b.small, task)
@@ -189,7 +189,7 @@ func receiveBody(ctx context.Context, client pb.FetchServiceClient, url string) 
 		return err
 	}
 	if err := stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "other", Request: &pb.FetchRequest{Url: url,
-		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}}}}}); err != nil {
+		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: new(pb.StreamDelivery)}}}}}}); err != nil {
 		return err
 	}
 	for received := int64(0); ; {
@@ -197,9 +197,9 @@ func receiveBody(ctx context.Context, client pb.FetchServiceClient, url string) 
 		if err != nil {
 			return err
 		}
-		for _, r := range m.GetResponses() {
-			received += int64(len(r.GetResponse().GetBodyChunk().GetData()))
-			if o := r.GetResponse().GetOutcome(); o != nil {
+		for _, r := range m.GetEvents() {
+			received += int64(len(r.GetEvent().GetBodyChunk().GetData()))
+			if o := r.GetEvent().GetOutcome(); o != nil {
 				if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetBodySummary().GetSizeBytes() != received {
 					return fmt.Errorf("outcome %v after %d bytes", o, received)
 				}
@@ -217,9 +217,9 @@ func (b *bodies) check(urls []string, small []byte, paced int) {
 		task := b.tasks[fmt.Sprintf("large%d", i)]
 		size, sum := b.fromOrigin(url)
 		got, o := hex.EncodeToString(task.hash.Sum(nil)), task.outcome
-		if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttempts() != 1 || task.next != size || got != sum || o.GetBodySummary().GetSha256() != sum {
+		if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttemptCount() != 1 || task.next != size || got != sum || o.GetBodySummary().GetSha256() != sum {
 			b.Errorf("%s: %s after %d attempts, %d bytes with SHA-256 %s, and %s in the outcome; want success after 1, %d bytes with %s: %v",
-				url, o.GetKind(), o.GetAttempts(), task.next, got, o.GetBodySummary().GetSha256(), size, sum, o.GetError())
+				url, o.GetKind(), o.GetAttemptCount(), task.next, got, o.GetBodySummary().GetSha256(), size, sum, o.GetError())
 		}
 	}
 	alongside, chunks := 0, -1

@@ -110,7 +110,7 @@ func fetchWithDeadline(ctx context.Context, c pb.FetchServiceClient, url string,
 	var err error
 	if unary {
 		var out *pb.FetchUnaryResponse
-		out, err = c.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in})
+		out, err = c.FetchUnary(ctx, in)
 		outcome, left = out.GetOutcome(), time.Until(ends)
 	} else {
 		outcome, left, err = readWithDeadline(ctx, c, in, ends)
@@ -128,8 +128,11 @@ func readWithDeadline(ctx context.Context, c pb.FetchServiceClient, in *pb.Fetch
 	stream, err := c.Fetch(ctx, in)
 	for err == nil {
 		var m *pb.FetchResponse
-		if m, err = stream.Recv(); err == nil && m.GetOutcome() != nil {
-			outcome, left = m.GetOutcome(), time.Until(ends)
+		m, err = stream.Recv()
+		for _, e := range m.GetEvents() {
+			if e.GetOutcome() != nil {
+				outcome, left = e.GetOutcome(), time.Until(ends)
+			}
 		}
 	}
 	if errors.Is(err, io.EOF) {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/rig"
 	"fetchd/test/wait"
@@ -149,21 +150,15 @@ func waiting(t *testing.T) {
 }
 
 // untilWait calls waiting when the fetch waits, and reads until the call ends.
-func (p *process) untilWait(ctx context.Context, client pb.FetchServiceClient, waiting func()) {
-	stream, err := client.Fetch(ctx, &pb.FetchRequest{Url: p.origin.URL("http", "/s/busy/503:retry-after=20")})
-	if err != nil {
-		p.Error(err)
-		return
-	}
-	for {
-		m, err := stream.Recv()
+func (p *process) untilWait(ctx context.Context, service pb.FetchServiceClient, waiting func()) {
+	for m, err := range client.Wrap(service).Events(ctx, &pb.FetchRequest{Url: p.origin.URL("http", "/s/busy/503:retry-after=20")}) {
 		if err != nil {
 			if ctx.Err() == nil {
 				p.Error(err)
 			}
 			return
 		}
-		if f := m.GetAttemptFinished(); f.GetAttempt() == 1 && f.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
+		if f := m.GetAttemptFinished(); f.GetAttempt() == 1 && f.GetRetryDecision().GetRetry() != nil {
 			waiting()
 		}
 	}
@@ -184,8 +179,8 @@ func goAway(t *testing.T) {
 	before, hops := p.cpu(), 0
 	for i := range fetches {
 		conns := p.origin.Connections("h2fault")
-		out, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{
-			Url: p.origin.URL("h2fault", fmt.Sprintf("/s/away%d/h2-goaway-forever", i))}})
+		out, err := client.FetchUnary(ctx, &pb.FetchRequest{
+			Url: p.origin.URL("h2fault", fmt.Sprintf("/s/away%d/h2-goaway-forever", i))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +217,7 @@ func (p *process) ended(ctx context.Context, n int64) {
 
 // small makes a short fetch.
 func (p *process) small(ctx context.Context, client pb.FetchServiceClient) error {
-	out, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: p.origin.URL("http", "/s/small/200:size=1000")}})
+	out, err := client.FetchUnary(ctx, &pb.FetchRequest{Url: p.origin.URL("http", "/s/small/200:size=1000")})
 	if err == nil && out.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		err = fmt.Errorf("outcome %v", out.GetOutcome())
 	}

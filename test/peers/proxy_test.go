@@ -148,7 +148,7 @@ func TestProxies(t *testing.T) {
 					mark := len(n.log())
 					in := &pb.FetchRequest{Url: row.scheme + "://" + row.host + "/5000.txt", EventLevel: pb.EventLevel_EVENT_LEVEL_ALL}
 					if row.record {
-						in.Record = &pb.RecordPolicy{Store: "pages"}
+						in.RecordPolicy = &pb.RecordPolicy{Store: "pages"}
 					}
 					for range 2 { // the second fetch on the same connection, if the proxy keeps it
 						o := unary(t, client, in)
@@ -189,7 +189,7 @@ func TestProxies(t *testing.T) {
 // unary runs a fetch, and returns its outcome.
 func unary(t *testing.T, client pb.FetchServiceClient, in *pb.FetchRequest) *pb.FetchOutcome {
 	t.Helper()
-	resp, err := client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+	resp, err := client.FetchUnary(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,21 +56,21 @@ func hop(key string) []*pb.Hop {
 
 func number(events []event) []event {
 	for i := range events {
-		events[i].message.Sequence = int64(i) + 1
+		events[i].Sequence = int64(i) + 1
 	}
 	return events
 }
 
 func admitted(ms int) event {
-	return event{at(ms), &pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{}}}}
+	return event{at(ms), &pb.FetchEvent{Event: &pb.FetchEvent_Admitted{Admitted: &pb.Admitted{}}}}
 }
 
 func started(ms int, attempt int32) event {
-	return event{at(ms), &pb.FetchResponse{Event: &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{Attempt: attempt}}}}
+	return event{at(ms), &pb.FetchEvent{Event: &pb.FetchEvent_AttemptStarted{AttemptStarted: &pb.AttemptStarted{Attempt: attempt}}}}
 }
 
 func finished(ms int, attempt int32) event {
-	return event{at(ms), &pb.FetchResponse{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: attempt, Hops: hop("stream")}}}}
+	return event{at(ms), &pb.FetchEvent{Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: attempt, Hops: hop("stream")}}}}
 }
 
 func labelled(label string) *pb.HttpResponse {
@@ -78,30 +78,34 @@ func labelled(label string) *pb.HttpResponse {
 }
 
 func response(ms int, attempt int32, label string) event {
-	return event{at(ms), &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{
+	return event{at(ms), &pb.FetchEvent{Event: &pb.FetchEvent_ResponseStarted{
 		ResponseStarted: &pb.ResponseStarted{Attempt: attempt, Response: labelled(label)}}}}
 }
 
 func chunk(ms int, attempt int32, offset int64, data string) event {
-	return event{at(ms), &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{
+	return event{at(ms), &pb.FetchEvent{Event: &pb.FetchEvent_BodyChunk{
 		BodyChunk: &pb.BodyChunk{Attempt: attempt, OffsetBytes: offset, Data: []byte(data)}}}}
 }
 
 // succeeded returns the outcome of a fetch whose last attempt succeeded.
 func succeeded(attempts, exchanges int32, text string) *pb.FetchOutcome {
 	sum := sha256.Sum256([]byte(text))
-	return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Attempts: attempts, Exchanges: exchanges, ResponseAttempt: attempts,
+	return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, AttemptCount: attempts, ExchangeCount: exchanges, ResponseAttempt: attempts,
 		BodySummary: &pb.BodySummary{SizeBytes: int64(len(text)), Sha256: hex.EncodeToString(sum[:])}}
 }
 
 func ended(ms int, attempts, exchanges int32, text string) event {
-	return event{at(ms), &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: succeeded(attempts, exchanges, text)}}}
+	return event{at(ms), &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: succeeded(attempts, exchanges, text)}}}
 }
 
 func unaryOutcome(attempts, exchanges int32, label, text string) *pb.FetchOutcome {
 	o := succeeded(attempts, exchanges, text)
-	o.Response, o.InlineBody = labelled(label), []byte(text)
+	o.Response, o.Body = labelled(label), inline(text)
 	return o
+}
+
+func inline(text string) *pb.FetchOutcome_InlineBody {
+	return &pb.FetchOutcome_InlineBody{InlineBody: []byte(text)}
 }
 
 // drop removes event i and renumbers the others.
@@ -129,20 +133,20 @@ func TestCheck(t *testing.T) {
 			s.events, s.left = number(append(s.events, ended(31, 2, 2, "second body"))), true
 		}},
 		{"a heartbeat after the outcome", last, func(_ *history, s, _ *call) {
-			s.events = number(append(s.events, event{at(31), &pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}}))
+			s.events = number(append(s.events, event{at(31), &pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: &pb.Heartbeat{}}}}))
 		}},
 		{"a heartbeat before it", "", func(_ *history, s, _ *call) {
-			s.events = number(slices.Insert(s.events, 9, event{at(30), &pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}}))
+			s.events = number(slices.Insert(s.events, 9, event{at(30), &pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: &pb.Heartbeat{}}}}))
 		}},
-		{"a gap in the sequence", sequence, func(_ *history, s, _ *call) { s.events[4].message.Sequence = 6 }},
-		{"a sequence that begins at 0", sequence, func(_ *history, s, _ *call) { s.events[0].message.Sequence = 0 }},
-		{"a number twice", sequence, func(_ *history, s, _ *call) { s.events[5].message.Sequence = 5 }},
-		{"an attempt left out", attempts, func(_ *history, s, _ *call) { s.events[4].message.GetAttemptStarted().Attempt = 3 }},
+		{"a gap in the sequence", sequence, func(_ *history, s, _ *call) { s.events[4].Sequence = 6 }},
+		{"a sequence that begins at 0", sequence, func(_ *history, s, _ *call) { s.events[0].Sequence = 0 }},
+		{"a number twice", sequence, func(_ *history, s, _ *call) { s.events[5].Sequence = 5 }},
+		{"an attempt left out", attempts, func(_ *history, s, _ *call) { s.events[4].GetAttemptStarted().Attempt = 3 }},
 		{"an attempt that does not end", attempts, func(_ *history, s, _ *call) { s.drop(3) }},
 		{"a last attempt that does not end", attempts, func(_ *history, s, _ *call) { s.drop(8) }},
 		{"an attempt that did not start", attempts, func(_ *history, s, _ *call) { s.drop(1) }},
 		{"an attempt that the answer leaves out", attempts, func(_ *history, _, u *call) { u.answer.Attempts = u.answer.Attempts[1:] }},
-		{"attempts that the outcome counts wrong", attempts, func(_ *history, _, u *call) { u.end().Attempts, u.end().ResponseAttempt = 3, 2 }},
+		{"attempts that the outcome counts wrong", attempts, func(_ *history, _, u *call) { u.end().AttemptCount, u.end().ResponseAttempt = 3, 2 }},
 		{"attempts at event level OUTCOME", "", func(_ *history, _, u *call) {
 			u.answer.Attempts, u.request.EventLevel = nil, pb.EventLevel_EVENT_LEVEL_OUTCOME
 		}},
@@ -150,10 +154,10 @@ func TestCheck(t *testing.T) {
 		{"an exchange that is not reported, of an unsure call", exchanges, func(h *history, s, _ *call) {
 			h.requests, s.unsure = append(h.requests, get("stream", 22)), true
 		}},
-		{"an exchange that did not happen", exchanges, func(_ *history, s, _ *call) { s.end().Exchanges = 3 }},
-		{"an exchange that the origin did not read, of an unsure call", "", func(_ *history, s, _ *call) { s.end().Exchanges, s.unsure = 3, true }},
+		{"an exchange that did not happen", exchanges, func(_ *history, s, _ *call) { s.end().ExchangeCount = 3 }},
+		{"an exchange that the origin did not read, of an unsure call", "", func(_ *history, s, _ *call) { s.end().ExchangeCount, s.unsure = 3, true }},
 		{"a hop that did not happen", hops, func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].Url = "http://origin.example/other" }},
-		{"a hop of another method", hops, func(_ *history, s, _ *call) { s.events[3].message.GetAttemptFinished().Hops[0].Method = "HEAD" }},
+		{"a hop of another method", hops, func(_ *history, s, _ *call) { s.events[3].GetAttemptFinished().Hops[0].Method = "HEAD" }},
 		{"a request that no hop reports", hops, func(h *history, _, u *call) {
 			h.requests[2].path, u.answer.Attempts[0].Hops[0].StatusCode = "/elsewhere", 0
 		}},
@@ -162,12 +166,12 @@ func TestCheck(t *testing.T) {
 			u.answer.Attempts[0].Hops = append(u.answer.Attempts[0].Hops, &pb.Hop{Method: "GET", Url: "http://origin.example/unary"})
 		}},
 		{"a request that was sent again", hops, func(h *history, _, u *call) {
-			h.requests, u.end().Exchanges = slices.Insert(h.requests, 3, get("unary", 2)), 3
+			h.requests, u.end().ExchangeCount = slices.Insert(h.requests, 3, get("unary", 2)), 3
 		}},
 		{"a success that was broken off", whole, func(h *history, _, _ *call) { h.requests[1].broken = true }},
 		{"a success after an interruption", "", func(h *history, _, _ *call) { h.requests[0].broken = true }},
 		{"a success without a request", whole, func(h *history, _, u *call) {
-			h.requests, u.end().Exchanges = slices.Delete(h.requests, 2, 4), 0
+			h.requests, u.end().ExchangeCount = slices.Delete(h.requests, 2, 4), 0
 			u.answer.Attempts[0].Hops, u.answer.Attempts[1].Hops = nil, nil
 		}},
 		{"a chunk that is missing", chunks, func(_ *history, s, _ *call) { s.drop(6) }},
@@ -177,12 +181,12 @@ func TestCheck(t *testing.T) {
 		{"a chunk of another attempt", chunks, func(_ *history, s, _ *call) {
 			s.events = number(slices.Insert(s.events, 3, chunk(6, 1, 0, "second")))
 		}},
-		{"bytes of another attempt", body, func(_ *history, s, _ *call) { s.events[6].message.GetBodyChunk().Data = []byte("first ") }},
+		{"bytes of another attempt", body, func(_ *history, s, _ *call) { s.events[6].GetBodyChunk().Data = []byte("first ") }},
 		{"bytes of another attempt, before the kill", body, func(h *history, _, _ *call) {
-			h.calls[killedCall].events[3].message.GetBodyChunk().Data = []byte("second")
+			h.calls[killedCall].events[3].GetBodyChunk().Data = []byte("second")
 		}},
 		{"a body that is short", body, func(_ *history, s, _ *call) { s.drop(7) }},
-		{"a body that is short in an answer", body, func(_ *history, _, u *call) { u.end().InlineBody = []byte("first") }},
+		{"a body that is short in an answer", body, func(_ *history, _, u *call) { u.end().Body = inline("first") }},
 		{"a size that is wrong", body, func(_ *history, s, _ *call) { s.end().BodySummary.SizeBytes++ }},
 		{"a digest that is wrong", body, func(_ *history, _, u *call) { u.end().BodySummary.Sha256 = "00" }},
 		{"a response of another attempt", body, func(_ *history, s, _ *call) { s.end().ResponseAttempt = 1 }},

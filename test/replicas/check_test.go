@@ -23,7 +23,7 @@ const (
 	ends      property = "every call ends"
 	outcome   property = "a call that is OK has one outcome, any other has none"
 	last      property = "the outcome is last"
-	sequence  property = "messages are numbered without a gap"
+	sequence  property = "events are numbered without a gap"
 	attempts  property = "attempts are numbered from 1 without a gap, and each ends before the next"
 	exchanges property = "the reported exchanges are the requests at the origin"
 	hops      property = "the reported hops are the requests at the origin, in their order"
@@ -106,15 +106,15 @@ func (c *checker) checkOutcome() {
 
 func (c *checker) checkOrder() {
 	for i, e := range c.call.events {
-		if got := e.message.GetSequence(); got != int64(i)+1 {
-			c.failf(sequence, "message %d has number %d", i+1, got)
+		if got := e.GetSequence(); got != int64(i)+1 {
+			c.failf(sequence, "event %d has number %d", i+1, got)
 			return
 		}
 	}
 	over := false
 	for _, e := range c.call.events {
-		if end := e.message.GetOutcome() != nil; over && !end { // checkOutcome reports a second outcome
-			c.failf(last, "message %d follows it", e.message.GetSequence())
+		if end := e.GetOutcome() != nil; over && !end { // checkOutcome reports a second outcome
+			c.failf(last, "event %d follows it", e.GetSequence())
 			return
 		} else if end {
 			over = true
@@ -131,14 +131,14 @@ func (c *checker) checkAttempts() bool {
 	started, finished := int32(0), int32(0)
 	for _, e := range c.call.events {
 		switch {
-		case e.message.GetAttemptStarted() != nil:
-			if started++; e.message.GetAttemptStarted().GetAttempt() != started || finished != started-1 {
-				c.failf(attempts, "after %d had ended, %d started", finished, e.message.GetAttemptStarted().GetAttempt())
+		case e.GetAttemptStarted() != nil:
+			if started++; e.GetAttemptStarted().GetAttempt() != started || finished != started-1 {
+				c.failf(attempts, "after %d had ended, %d started", finished, e.GetAttemptStarted().GetAttempt())
 				return false
 			}
-		case e.message.GetAttemptFinished() != nil:
-			if finished++; e.message.GetAttemptFinished().GetAttempt() != finished || finished != started {
-				c.failf(attempts, "after %d had started, %d ended", started, e.message.GetAttemptFinished().GetAttempt())
+		case e.GetAttemptFinished() != nil:
+			if finished++; e.GetAttemptFinished().GetAttempt() != finished || finished != started {
+				c.failf(attempts, "after %d had started, %d ended", started, e.GetAttemptFinished().GetAttempt())
 				return false
 			}
 		}
@@ -150,8 +150,8 @@ func (c *checker) checkAttempts() bool {
 		}
 	}
 	for _, o := range c.call.outcomes() {
-		if started > finished || o.GetAttempts() != finished {
-			c.failf(attempts, "%d started and %d ended, but the outcome has %d", started, finished, o.GetAttempts())
+		if started > finished || o.GetAttemptCount() != finished {
+			c.failf(attempts, "%d started and %d ended, but the outcome has %d", started, finished, o.GetAttemptCount())
 			return false
 		}
 	}
@@ -163,7 +163,7 @@ func (c *checker) checkAttempts() bool {
 func (c *checker) checkExchanges(complete bool) {
 	saw := c.saw[c.call.id]
 	for _, o := range c.call.outcomes() {
-		reported := int(o.GetExchanges())
+		reported := int(o.GetExchangeCount())
 		if reported < len(saw) || reported > len(saw) && !c.call.unsure {
 			c.failf(exchanges, "reported %d, but the origin received %d", reported, len(saw))
 		} else if complete && !areHops(c.call.hops(), saw) {
@@ -211,7 +211,7 @@ type delivered struct {
 func (c *checker) checkBody() {
 	var got delivered
 	for _, e := range c.call.events {
-		if r := e.message.GetResponseStarted(); r != nil {
+		if r := e.GetResponseStarted(); r != nil {
 			label := labelOf(r.GetResponse())
 			switch {
 			case len(got.bytes) == 0:
@@ -220,7 +220,7 @@ func (c *checker) checkBody() {
 				got.attempt = r.GetAttempt()
 			}
 		}
-		chunk := e.message.GetBodyChunk()
+		chunk := e.GetBodyChunk()
 		if chunk == nil {
 			continue
 		}

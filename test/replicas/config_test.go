@@ -113,7 +113,7 @@ func TestConfigRetries(t *testing.T) {
 }
 
 func unary(ctx context.Context, c pb.FetchServiceClient) error {
-	_, err := c.FetchUnary(ctx, &pb.FetchUnaryRequest{})
+	_, err := c.FetchUnary(ctx, &pb.FetchRequest{})
 	return err
 }
 
@@ -223,7 +223,7 @@ func (n noting) Accept() (net.Conn, error) {
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
-func (s *scripted) FetchUnary(ctx context.Context, _ *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
+func (s *scripted) FetchUnary(ctx context.Context, _ *pb.FetchRequest) (*pb.FetchUnaryResponse, error) {
 	return &pb.FetchUnaryResponse{}, s.answer(ctx, s, s.calls.Add(1))
 }
 

@@ -90,13 +90,13 @@ func (h *history) summarize(t *testing.T) {
 			}
 		}
 		for _, e := range c.events {
-			if e.message.GetBodyChunk() != nil {
+			if e.GetBodyChunk() != nil {
 				withChunks++
 				break
 			}
 		}
 		for _, o := range c.outcomes() {
-			if o.GetAttempts() > 1 {
+			if o.GetAttemptCount() > 1 {
 				retried++
 			}
 			if o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_SHUTDOWN {

@@ -42,10 +42,10 @@ type call struct {
 	unsure bool
 }
 
-// event is a received message.
+// event is a received event.
 type event struct {
-	at      time.Time
-	message *pb.FetchResponse
+	at time.Time
+	*pb.FetchEvent
 }
 
 // seen is one request at the origin.
@@ -63,7 +63,7 @@ func (c *call) outcomes() []*pb.FetchOutcome {
 		all = append(all, o)
 	}
 	for _, e := range c.events {
-		if o := e.message.GetOutcome(); o != nil {
+		if o := e.GetOutcome(); o != nil {
 			all = append(all, o)
 		}
 	}
@@ -77,7 +77,7 @@ func (c *call) hops() []*pb.Hop {
 		all = append(all, a.GetHops()...)
 	}
 	for _, e := range c.events {
-		all = append(all, e.message.GetAttemptFinished().GetHops()...)
+		all = append(all, e.GetAttemptFinished().GetHops()...)
 	}
 	return all
 }
@@ -90,7 +90,7 @@ func (c *call) reportsAttempts() bool {
 // over returns when the caller knew that the fetch had ended.
 func (c *call) over() time.Time {
 	for _, e := range c.events {
-		if e.message.GetOutcome() != nil {
+		if e.GetOutcome() != nil {
 			return e.at
 		}
 	}

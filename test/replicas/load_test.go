@@ -63,7 +63,7 @@ func (l *load) one(ctx context.Context, url string) {
 	defer cancel()
 	var at peer.Peer
 	f := fetched{began: time.Now()}
-	resp, err := l.caller.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}}, grpc.Peer(&at))
+	resp, err := l.caller.FetchUnary(ctx, &pb.FetchRequest{Url: url}, grpc.Peer(&at))
 	f.ended, f.err = time.Now(), err
 	f.success = resp.GetOutcome().GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS
 	if at.Addr != nil {

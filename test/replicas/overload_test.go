@@ -149,8 +149,8 @@ func (o *offered) open(ctx context.Context, clients []pb.FetchServiceClient, at 
 // one makes a call without gRPC's own retries.
 func (o *offered) one(ctx context.Context, client pb.FetchServiceClient, at *origin.Origin, key int) {
 	began := time.Now()
-	resp, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{
-		Url: at.URL("http", fmt.Sprintf("/s/o%d/200:size=500,delay=%s", key, takes))}}, grpc.WaitForReady(true))
+	resp, err := client.FetchUnary(ctx, &pb.FetchRequest{
+		Url: at.URL("http", fmt.Sprintf("/s/o%d/200:size=500,delay=%s", key, takes))}, grpc.WaitForReady(true))
 	took := time.Since(began)
 	o.mu.Lock()
 	defer o.mu.Unlock()

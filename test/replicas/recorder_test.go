@@ -65,7 +65,7 @@ func (r *recorder) make(ctx context.Context, c *call, leave time.Duration) {
 	var err error
 	c.began = time.Now()
 	if c.unary {
-		c.answer, err = r.caller.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: c.request}, grpc.Peer(&at))
+		c.answer, err = r.caller.FetchUnary(ctx, c.request, grpc.Peer(&at))
 	} else {
 		err = r.stream(ctx, c, &at)
 	}
@@ -91,7 +91,12 @@ func (r *recorder) stream(ctx context.Context, c *call, at *peer.Peer) error {
 		if err != nil {
 			return err
 		}
-		c.events = append(c.events, event{time.Now(), m})
+		if len(m.GetEvents()) == 0 {
+			c.events = append(c.events, event{time.Now(), new(pb.FetchEvent)}) // it has no number, which check reports
+		}
+		for _, e := range m.GetEvents() {
+			c.events = append(c.events, event{time.Now(), e})
+		}
 	}
 }
 

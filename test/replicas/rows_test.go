@@ -64,7 +64,9 @@ var rows = []row{
 	{name: "the outcome alone", listener: "http", path: "/s/KEY/503/GOOD(16+900)", change: func(r *pb.FetchRequest) { r.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME }},
 }
 
-func holdNothing(r *pb.FetchRequest) { r.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(int64)} }
+func holdNothing(r *pb.FetchRequest) {
+	r.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{MaxHoldBackBytes: new(int64)}}}
+}
 
 // script returns the path of the row for a key.
 func (r *row) script(key string) string {

@@ -92,7 +92,7 @@ func (s *soak) crowd(ctx context.Context) {
 	var group sync.WaitGroup
 	for i := range 400 {
 		group.Go(func() {
-			_, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: s.origin.URL("http", fmt.Sprintf("/s/crowd%d/200:delay=1s", i))}})
+			_, err := client.FetchUnary(ctx, &pb.FetchRequest{Url: s.origin.URL("http", fmt.Sprintf("/s/crowd%d/200:delay=1s", i))})
 			if err != nil {
 				s.Error(err)
 			}

@@ -39,7 +39,7 @@ func (o *outage) wantFailure(out *pb.FetchOutcome, requests int, reason string, 
 	o.T.Helper()
 	e := out.GetError()
 	if e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_STORE_FAILURE || e.GetReason() != reason || !e.GetRetryable() ||
-		int(out.GetAttempts()) != attempts || int(out.GetExchanges()) != attempts || requests != attempts {
+		int(out.GetAttemptCount()) != attempts || int(out.GetExchangeCount()) != attempts || requests != attempts {
 		o.T.Errorf("%s, %d requests to the origin, want STORE_FAILURE, %s, retryable, %d attempts", describe(out, nil), requests, reason, attempts)
 	}
 }

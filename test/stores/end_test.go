@@ -139,8 +139,8 @@ func TestOriginBreaks(t *testing.T) {
 		} {
 			out, err := s.fetch(ctx, request(o.URL("http", "/s/"+key+store+"/"+strings.Join(row.steps, "/")), store, key))
 			o.wantStored(t, out, err, store, key, row.want)
-			if got := digest(); got != o.digest(t, row.want) || int(out.GetAttempts()) != len(row.steps) {
-				t.Errorf("%s: %s: %d attempts, the digest is %s; want %d and %s", store, key, out.GetAttempts(), got, len(row.steps), o.digest(t, row.want))
+			if got := digest(); got != o.digest(t, row.want) || int(out.GetAttemptCount()) != len(row.steps) {
+				t.Errorf("%s: %s: %d attempts, the digest is %s; want %d and %s", store, key, out.GetAttemptCount(), got, len(row.steps), o.digest(t, row.want))
 			}
 		}
 	}

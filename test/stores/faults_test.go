@@ -179,8 +179,8 @@ func (r *faultRow) run(ctx context.Context, t *testing.T, p *service, o *site) {
 	got := describe(out, err)
 	counts := r.requests()
 	t.Logf("%s after %s; requests: %v", got, time.Since(began).Round(100*time.Millisecond), counts)
-	if n := len(o.Requests(r.prefix)); n != 1 || out.GetAttempts() != 1 {
-		t.Errorf("%d requests to the origin, %d attempts, want 1", n, out.GetAttempts())
+	if n := len(o.Requests(r.prefix)); n != 1 || out.GetAttemptCount() != 1 {
+		t.Errorf("%d requests to the origin, %d attempts, want 1", n, out.GetAttemptCount())
 	}
 	for operation, n := range counts {
 		if n > maxTries {

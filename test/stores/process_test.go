@@ -86,14 +86,14 @@ func (s *service) settled(ctx context.Context) {
 func request(url, store, key string) *pb.FetchRequest {
 	return &pb.FetchRequest{
 		Url:           url,
-		BodyPolicy:    &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: store, Key: key, MaxSizeBytes: proto.Int64(1 << 30)},
+		BodyPolicy:    &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: store, Key: key}}, MaxSizeBytes: proto.Int64(1 << 30)},
 		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(10 * time.Minute), AttemptTimeout: durationpb.New(10 * time.Minute)},
 	}
 }
 
 // fetch makes a fetch. It returns an error of the call.
 func (s *service) fetch(ctx context.Context, r *pb.FetchRequest) (*pb.FetchOutcome, error) {
-	out, err := s.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r})
+	out, err := s.client.FetchUnary(ctx, r)
 	return out.GetOutcome(), err
 }
 
@@ -146,9 +146,9 @@ func describe(o *pb.FetchOutcome, err error) string {
 	case err != nil || o == nil:
 		return fmt.Sprint(err)
 	case e == nil:
-		return fmt.Sprintf("%s, %d attempts", o.GetKind(), o.GetAttempts())
+		return fmt.Sprintf("%s, %d attempts", o.GetKind(), o.GetAttemptCount())
 	}
-	return fmt.Sprintf("%s, %s: %s: %s, %d attempts", e.GetErrorClass(), e.GetReason(), e.GetMessage(), e.GetDetail(), o.GetAttempts())
+	return fmt.Sprintf("%s, %s: %s: %s, %d attempts", e.GetErrorClass(), e.GetReason(), e.GetMessage(), e.GetDetail(), o.GetAttemptCount())
 }
 
 // wantStored checks that a fetch has stored the body.

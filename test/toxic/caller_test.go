@@ -50,7 +50,7 @@ func TestCallerSideHarmless(t *testing.T) {
 			if !bytes.Equal(a.body, r.origin.Body(bodyBytes)) {
 				t.Errorf("the body of %d bytes differs from the origin's %d", len(a.body), bodyBytes)
 			}
-			out, err := r.toxic.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request(whole)})
+			out, err := r.toxic.FetchUnary(t.Context(), &pb.FetchRequest{Url: r.origin.URL("http", whole)})
 			if err != nil {
 				t.Fatalf("FetchUnary = %v, want OK", err)
 			}
@@ -152,7 +152,8 @@ func newFixture(t *testing.T) *fixture {
 
 // request returns a GET of path whose body is not buffered.
 func (r *fixture) request(path string) *pb.FetchRequest {
-	return &pb.FetchRequest{Url: r.origin.URL("http", path), BodyPolicy: &pb.BodyPolicy{HoldBackBytes: proto.Int64(0)}}
+	return &pb.FetchRequest{Url: r.origin.URL("http", path),
+		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{MaxHoldBackBytes: proto.Int64(0)}}}}
 }
 
 // answer is what a Fetch returned.
@@ -178,9 +179,11 @@ func (r *fixture) fetch(ctx context.Context, c pb.FetchServiceClient, path strin
 			a.err = err
 			return a
 		}
-		a.body = append(a.body, m.GetBodyChunk().GetData()...)
-		if o := m.GetOutcome(); o != nil {
-			a.outcome = o
+		for _, e := range m.GetEvents() {
+			a.body = append(a.body, e.GetBodyChunk().GetData()...)
+			if o := e.GetOutcome(); o != nil {
+				a.outcome = o
+			}
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestRetry(t *testing.T) {
 					bad := attempt{p.end.class, classify.Retry}
 					last, end := attempt{p.end.class, classify.AttemptsExhausted}, p
 					if removed {
-						last, end.end = attempt{classify.NoClass, classify.Done}, success()
+						last, end.end = attempt{classify.NoClass, classify.NoFailure}, success()
 					}
 					l.check(out, end)
 					if want := []attempt{bad, bad, last}; !slices.Equal(reported, want) || out.Attempts != 3 {

@@ -55,8 +55,8 @@ func start(ctx context.Context, t *testing.T, archive entry, args ...string) *se
 func request(url string) *pb.FetchRequest {
 	return &pb.FetchRequest{
 		Url:           url,
-		Record:        &pb.RecordPolicy{Store: "archive"},
-		BodyPolicy:    &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_NONE},
+		RecordPolicy:  &pb.RecordPolicy{Store: "archive"},
+		BodyPolicy:    &pb.BodyPolicy{Delivery: &pb.BodyPolicy_None{None: new(pb.NoDelivery)}},
 		RetryPolicy:   &pb.RetryPolicy{BaseDelay: durationpb.New(time.Millisecond), MaxDelay: durationpb.New(10 * time.Millisecond)},
 		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(30 * time.Second)},
 	}

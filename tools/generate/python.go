@@ -102,16 +102,30 @@ Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
 		if name == "FetchRequest" {
 			name = "Policies"
 		}
-		fmt.Fprintf(&b, "\n\nclass %s(TypedDict, total=False):\n    \"\"\"%s\"\"\"\n\n", name, firstSentence(message))
+		fmt.Fprintf(&b, "\n\nclass %s(TypedDict, total=False):\n    \"\"\"%s\"\"\"\n", name, firstSentence(message))
+		if message.Fields().Len() > 0 {
+			b.WriteByte('\n')
+		}
 		for i := range message.Fields().Len() {
 			field := message.Fields().Get(i)
 			if name == "Policies" && slices.Contains(skipped, protoreflect.FullName(field.Name())) {
 				continue
 			}
+			if oneof := field.ContainingOneof(); oneof != nil && !oneof.IsSynthetic() && oneof.Fields().Get(0) == field {
+				b.WriteString("    # At most one of " + fieldNames(oneof.Fields()) + ".\n")
+			}
 			fmt.Fprintf(&b, "    %s: %s\n", field.Name(), pythonInput(field))
 		}
 	}
 	return b.Bytes()
+}
+
+func fieldNames(fields protoreflect.FieldDescriptors) string {
+	names := make([]string, fields.Len())
+	for i := range names {
+		names[i] = string(fields.Get(i).Name())
+	}
+	return strings.Join(names, ", ")
 }
 
 // pythonLiteral returns the definition of an enum without its zero value, which means "unset".
@@ -210,6 +224,7 @@ class Message:
     def SerializeToString(self) -> bytes: ...
     def ByteSize(self) -> int: ...
     def HasField(self, name: str) -> bool: ...
+    def SetInParent(self) -> None: ...
     def ClearField(self, name: str) -> None: ...
     def WhichOneof(self, name: str) -> Optional[str]: ...
     def CopyFrom(self: T, other: T) -> None: ...

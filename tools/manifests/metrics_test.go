@@ -14,7 +14,7 @@ import (
 // metrics are the metrics of fetchd with their labels. docs/operating.md has a row for each.
 var metrics = map[string][]string{
 	"fetchd_fetches_total":          {"outcome", "error_class"},
-	"fetchd_attempts_total":         {"error_class", "verdict"},
+	"fetchd_attempts_total":         {"error_class", "decision"},
 	"fetchd_retry_delay_seconds":    {"source", "histogram"},
 	"fetchd_fetch_seconds":          {"outcome", "histogram"},
 	"fetchd_phase_seconds":          {"phase", "histogram"},
@@ -186,7 +186,7 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 	return vocabulary{"fetchd", metrics, map[string][]string{
 		"outcome":     enum("OUTCOME_KIND"),
 		"error_class": append(enum("ERROR_CLASS"), "none"),
-		"verdict":     enum("RETRY_VERDICT"),
+		"decision":    append(enum("STOP_REASON"), "retry"),
 		"source":      enum("DELAY_SOURCE"),
 		"phase":       {"resolve", "connect", "tls", "processing", "transfer"},
 		"kind":        {"answer", "body", "decoder", "fetch", "head", "hold_back", "idle", "receiving", "request"},

@@ -10,6 +10,7 @@ import createClient from 'openapi-fetch';
 import type { components, paths } from './api.js';
 
 type Line = components['schemas']['FetchLine'];
+type FetchEvent = components['schemas']['FetchEvent'];
 
 const [service, origin] = process.argv.slice(2);
 ok(service && origin, 'usage: main.js SERVICE-URL ORIGIN-URL');
@@ -24,8 +25,9 @@ const client = createClient<paths>({ baseUrl: service });
   ok(data, error?.message);
   const { outcome } = data;
   equal(outcome?.kind, 'OUTCOME_KIND_SUCCESS');
+  ok('inline_body' in outcome);
   equal(Buffer.from(outcome.inline_body, 'base64').toString(), 'hello');
-  console.log(`fetched: ${outcome.attempts} attempts, rule ${outcome.rule}, ${outcome.body_summary?.size_bytes} bytes`);
+  console.log(`fetched: ${outcome.attempt_count} attempts, rule ${outcome.decision_rule}, ${outcome.body_summary?.size_bytes} bytes`);
 }
 
 // A fetch that fails is no error of the call.
@@ -34,25 +36,27 @@ const client = createClient<paths>({ baseUrl: service });
   const failure = data?.outcome?.error;
   equal(failure?.error_class, 'ERROR_CLASS_HTTP_CLIENT_ERROR');
   equal(failure.retryable, false); // present, although it is the default
-  console.log(`failed: ${failure.error_class}, ${failure.failure_type}, rule ${failure.rule}`);
+  console.log(`failed: ${failure.error_class}, ${failure.failure_type}, rule ${failure.class_rule}`);
 }
 
-// Events, one per line.
+// Events: a line has one or more.
 {
   const { response } = await client.POST('/v1/fetch', {
     body: { url: `${origin}/r/${key}3/302/1/503/200:size=100000`, event_level: 'EVENT_LEVEL_ALL', retry_policy: { base_delay: '0s' } },
     parseAs: 'stream',
   });
   let size = 0;
-  let end: Line | undefined;
+  let end: FetchEvent | undefined;
   for await (const line of lines(response)) {
     if ('error' in line) throw new Error(line.error.message);
-    if ('body_chunk' in line) size += Buffer.from(line.body_chunk.data, 'base64').length;
-    end = line;
+    for (const event of line.events) {
+      if ('body_chunk' in event) size += Buffer.from(event.body_chunk.data, 'base64').length;
+      end = event;
+    }
   }
-  ok(end && 'outcome' in end, 'the last line is the outcome');
+  ok(end && 'outcome' in end, 'the last event is the outcome');
   equal(size, 100000);
-  console.log(`streamed: ${size} bytes, ${end.outcome.exchanges} exchanges`);
+  console.log(`streamed: ${size} bytes, ${end.outcome.exchange_count} exchanges`);
 }
 
 // The body as bytes.
@@ -88,8 +92,8 @@ const client = createClient<paths>({ baseUrl: service });
 // A decision without a fetch.
 {
   const { data } = await client.POST('/v1/explain', { body: { response: { status_code: 503, headers: [{ name: 'Retry-After', value: '2' }] } } });
-  equal(data?.decision?.verdict, 'RETRY_VERDICT_RETRY');
-  console.log(`explained: retry after ${data.decision.delay}, rule ${data.decision.rule}`);
+  ok(data && 'retry_decision' in data && 'retry' in data.retry_decision);
+  console.log(`explained: retry after ${data.retry_decision.retry.delay}, rule ${data.retry_decision.rule}`);
 }
 
 function request(): Omit<components['schemas']['FetchRequest'], 'url'> {

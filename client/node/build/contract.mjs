@@ -103,15 +103,20 @@ function writing(f, value, name) {
   }
 }
 
+/** choice returns the oneof of a field, if it has other members too. */
+const choice = (f) => (f.partOf?.fieldsArray.length > 1 ? f.partOf.name : undefined);
+
 function encoder(type) {
+  const choices = new Set(type.fieldsArray.map(choice).filter(Boolean));
   const cases = type.fieldsArray.map((f) => {
     const name = JSON.stringify(f.name);
-    if (!f.repeated) return `      case ${name}:\n        ${writing(f, "value", name)}\n        break;`;
+    const only = choice(f) ? `${choice(f)} = only(w, ${name}, ${choice(f)});\n        ` : "";
+    if (!f.repeated) return `      case ${name}:\n        ${only}${writing(f, "value", name)}\n        break;`;
     const list = f.resolvedType?.name === "Header" ? "headerList(value)" : "value";
     return `      case ${name}:\n        for (const item of array(w, ${name}, ${list})) ${writing(f, "item", name)}\n        break;`;
   });
   return `
-export function encode${type.name}(w: Writer, m: object): void {
+export function encode${type.name}(w: Writer, m: object): void {${[...choices].map((name) => `\n  let ${name} = "";`).join("")}
   for (const field in m) {
     const value = (m as Record<string, unknown>)[field];
     if (value === undefined || value === null) continue;
@@ -173,7 +178,7 @@ ${cases.join("\n")}
 let out = `// Written by build/contract.mjs from fetchd/v1/fetch.proto.
 
 import {
-  array, headerList, object, readDuration, readLabel, Reader, readTimestamp, unknownField, writeBool, writeBytes, writeDouble, writeDuration, writeEnum,
+  array, headerList, object, only, readDuration, readLabel, Reader, readTimestamp, unknownField, writeBool, writeBytes, writeDouble, writeDuration, writeEnum,
   writeInteger, writeLabels, Writer, writeString, writeTimestamp,
 } from "./wire.js";
 
@@ -197,6 +202,7 @@ for (const type of messages) {
   }
   if (sent.has(type)) {
     const fields = type.fieldsArray.map((f) => `${doc(f.comment, "  ")}  readonly ${f.name}?: ${typeOf(f, true)} | undefined;`);
+    if (fields.length === 0) fields.push("  readonly [field: string]: never;");
     out += `\n${doc(type.comment, "")}export interface ${type.name}Init {\n${fields.join("\n")}\n}\n${encoder(type)}`;
   }
 }

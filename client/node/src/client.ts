@@ -1,12 +1,12 @@
 import { framed } from "./call.js";
 import { Channel, type Call, type ChannelOptions } from "./channel.js";
 import {
-  decodeExplainResponse, decodeFetchResponse, encodeExplainRequest, type ExplainRequestInit, type ExplainResponse, type FetchOutcome, type FetchRequestInit,
-  type FetchResponse,
+  decodeExplainResponse, decodeFetchResponse, encodeExplainRequest, type ExplainRequestInit, type ExplainResponse, type FetchEvent, type FetchOutcome,
+  type FetchRequestInit,
 } from "./contract.js";
-import { FetchError, ServiceError } from "./errors.js";
+import { FetchError, ServiceError, unknownEffect } from "./errors.js";
 import { defaultBodyBytes, Many, maxSends, returned, Task } from "./many.js";
-import { encode, onAbort, parse, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
+import { deliveryOf, encode, onAbort, parse, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
 import { broken, hasResponse, responseOf, Sequence, type ClientResponse } from "./response.js";
 import { Result } from "./result.js";
 import { Reader, Writer } from "./wire.js";
@@ -69,11 +69,14 @@ export class Client {
     signal?.throwIfAborted();
     request.event_level ??= "outcome";
     const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
-    if (policy?.recovery === "restart") throw new TypeError('body_policy.recovery: a Response cannot start again: use events for "restart"');
+    const delivery = deliveryOf(policy);
+    const recovery = (policy?.stream ?? policy?.auto)?.recovery;
+    if (recovery === "restart" || recovery === "BODY_RECOVERY_RESTART") throw new TypeError(`body_policy.${delivery}.recovery: a Response cannot start again: use events for "restart"`);
     // A body that is read as a stream needs no limit but that of the service.
-    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...(policy?.delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
-    const fetching = new Fetching(request.url, signal, resolve, reject);
-    if (policy?.delivery === "inline" && deadline === undefined) {
+    request.body_policy = { ...(delivery ? {} : { auto: {} }), max_error_body_bytes: 65536, ...(delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
+    const { url, method, retry_policy } = request as FetchRequestInit & { url: string };
+    const fetching = new Fetching({ url, method, retry_policy }, signal, resolve, reject);
+    if (delivery === "inline" && deadline === undefined) {
       const task = new Task(encode(request), defaultBodyBytes, (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
       fetching.cancel = () => this.#many.cancel(task);
       this.#many.send(task);
@@ -89,10 +92,11 @@ export class Client {
    * events runs one fetch and yields its events as they happen, the pieces of its body too. The last one is the
    * outcome; a fetch that failed is an outcome here, not an error. Leaving the loop cancels the fetch.
    */
-  async *events(request: ManyRequest, { signal, deadline }: CallInit = {}): AsyncGenerator<FetchResponse, void, undefined> {
+  async *events(request: ManyRequest, { signal, deadline }: CallInit = {}): AsyncGenerator<FetchEvent, void, undefined> {
     signal?.throwIfAborted();
-    const message = encode(this.#withPolicies(request));
-    const queue: FetchResponse[] = [];
+    const asked = this.#withPolicies(request);
+    const message = encode(asked);
+    const queue: FetchEvent[] = [];
     const sequence = new Sequence();
     let wake: () => void = () => undefined;
     let over = false;
@@ -103,15 +107,17 @@ export class Client {
       deadline,
       receiver: {
         message(bytes) {
-          const m = decodeFetchResponse(new Reader(bytes), bytes.length);
-          sequence.check(m);
-          queue.push(m);
+          for (const event of decodeFetchResponse(new Reader(bytes), bytes.length).events) {
+            sequence.check(event);
+            queue.push(event);
+          }
           if (queue.length >= 16) call.pause();
           wake();
         },
         end(error) {
           over = true;
-          failure = error ?? (sequence.over ? undefined : broken("the call ended without an outcome"));
+          const lost = error ?? (sequence.over ? undefined : broken("the call ended without an outcome"));
+          failure = lost && unknownEffect(lost, asked);
           wake();
         },
       },
@@ -168,10 +174,11 @@ export class Client {
       wake();
     };
     const start = (request: R): void => {
+      let asked: FetchRequestInit;
       let message: Buffer;
       let limit: number;
       try {
-        const asked = whole(this.#withPolicies(request));
+        asked = whole(this.#withPolicies(request));
         limit = Number(asked.body_policy?.max_size_bytes ?? defaultBodyBytes);
         message = encode(asked);
       } catch (error) {
@@ -183,7 +190,7 @@ export class Client {
         tasks.delete(task);
         if (outcome) results.push(Result.of(request, outcome));
         else if (error?.sent === false) return fail(error);
-        else results.push(Result.lost(request, error as ServiceError));
+        else results.push(Result.lost(request, unknownEffect(error as ServiceError, asked)));
         wake();
       });
       tasks.add(task);
@@ -275,6 +282,8 @@ export class Client {
   }
 }
 
+const empty = new Uint8Array(0);
+
 const isUrl = (request: ManyRequest): request is string | URL => typeof request === "string" || request instanceof URL;
 
 /** isThenable reports whether a value is a promise, also one that is not the platform's. */
@@ -285,11 +294,14 @@ function whole(request: FetchRequestInit): FetchRequestInit {
   const { body_policy, retry_policy } = request;
   // This profile has no limit of its own.
   const limit = retry_policy?.profile === "download" ? { max_size_bytes: defaultBodyBytes } : {};
-  return { ...request, body_policy: typeof (body_policy ?? {}) === "object" ? { delivery: "auto", ...limit, ...body_policy } : body_policy };
+  return { ...request, body_policy: typeof (body_policy ?? {}) === "object" ? { ...(deliveryOf(body_policy) ? {} : { auto: {} }), ...limit, ...body_policy } : body_policy };
 }
 
 /** Controller is a ReadableByteStreamController. Its byobRequest has the type undefined in the types of Node 18. */
 type Controller = Omit<ReadableByteStreamController, "byobRequest"> & { readonly byobRequest: { respond(bytes: number): void } | null | undefined };
+
+/** Sent is what is kept of a request. Its body may be large. */
+type Sent = Pick<FetchRequestInit, "method" | "retry_policy"> & { readonly url: string };
 
 /** Fetching turns what the service sends for one fetch into a Response. */
 class Fetching {
@@ -297,7 +309,7 @@ class Fetching {
   start: (() => void) | undefined; // sends the fetch again
   cancel: () => void = () => undefined;
   #sends = 1;
-  readonly #url: string;
+  readonly #request: Sent;
   readonly #signal: AbortSignal | undefined;
   readonly #resolve: (response: ClientResponse) => void;
   readonly #reject: (error: unknown) => void;
@@ -309,8 +321,8 @@ class Fetching {
   #error: unknown;
   #waiting: { resolve: (o: FetchOutcome) => void; reject: (e: unknown) => void }[] = []; // for the outcome
 
-  constructor(url: string, signal: AbortSignal | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
-    this.#url = url;
+  constructor(request: Sent, signal: AbortSignal | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
+    this.#request = request;
     this.#signal = signal;
     this.#resolve = resolve;
     this.#reject = reject;
@@ -318,10 +330,12 @@ class Fetching {
   }
 
   message(bytes: Buffer): void {
-    const m = decodeFetchResponse(new Reader(bytes), bytes.length);
-    this.#sequence.check(m);
-    if (m.body_chunk) this.#piece(m.body_chunk.data);
-    else if (m.outcome) this.outcome(m.outcome);
+    const sequence = this.#sequence; // a fetch that is sent again has another one
+    for (const event of decodeFetchResponse(new Reader(bytes), bytes.length).events) {
+      sequence.check(event);
+      if (event.body_chunk) this.#piece(event.body_chunk.data);
+      else if (event.outcome) this.outcome(event.outcome);
+    }
   }
 
   end(error: ServiceError | undefined): void {
@@ -340,7 +354,7 @@ class Fetching {
       } as unknown as undefined; // the types of Node 18 do not know "bytes"
       const body = new ReadableStream<Uint8Array>(source, { highWaterMark: 65536 });
       const head = this.#sequence.head;
-      this.#resolve(responseOf({ response: head?.response, url: head?.url || this.#url, requested: this.#url, outcome: this.#whenOver }, body));
+      this.#resolve(responseOf({ response: head?.response, url: head?.url || this.#request.url, requested: this.#request.url, outcome: this.#whenOver }, body));
     }
     const body = this.#body as unknown as Controller;
     body.enqueue(new Uint8Array(data)); // a copy: enqueue takes the memory, which the connection shares
@@ -363,8 +377,8 @@ class Fetching {
       else this.#closeBody();
     } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome));
     else {
-      const body = outcome.kind === "success" ? outcome.inline_body : outcome.error_body;
-      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#url, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));
+      const body = outcome.kind === "success" ? (outcome.inline_body ?? empty) : outcome.error_body;
+      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#request.url, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));
     }
   }
 
@@ -377,6 +391,7 @@ class Fetching {
   fail(error: unknown): void {
     if (this.#ended) return;
     this.#over();
+    if (error instanceof ServiceError) error = unknownEffect(error, this.#request);
     this.#error = error;
     for (const w of this.#waiting) w.reject(error);
     if (this.#body) this.#body.error(error);

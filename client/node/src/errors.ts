@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http2";
 
-import type { ErrorClass, FailureType, FetchOutcome, RetryVerdict } from "./contract.js";
+import type { ErrorClass, FailureType, FetchOutcome, FetchRequestInit, StopReason } from "./contract.js";
 import { Reader } from "./wire.js";
 
 /**
@@ -23,9 +23,9 @@ export class FetchError extends TypeError {
   /** The wait in seconds that the target asked for with Retry-After. */
   readonly retryAfter: number | undefined;
   /** Why no further attempt was made, such as "attempts_exhausted". */
-  readonly stopReason: RetryVerdict;
+  readonly stopReason: StopReason;
   /** The rule that classified the failure, such as "N2". */
-  readonly rule: string;
+  readonly classRule: string;
   /** Everything that is known about the fetch. */
   declare readonly outcome: FetchOutcome;
 
@@ -39,9 +39,9 @@ export class FetchError extends TypeError {
     this.stopReason = e?.stop_reason ?? "unspecified";
     this.failureType = e?.failure_type ?? "unspecified";
     if (!this.retryable && (this.failureType === "transient" || this.failureType === "rate_limited")) {
-      this.failureType = this.stopReason === "not_retryable" ? "permanent" : "not_idempotent";
+      this.failureType = this.stopReason === "not_retried" ? "permanent" : "not_idempotent";
     }
-    this.rule = e?.rule ?? outcome.rule;
+    this.classRule = e?.class_rule ?? "";
     Object.defineProperty(this, "outcome", { value: outcome, enumerable: false }); // it is long, and util.inspect would print it
   }
 }
@@ -51,7 +51,7 @@ function describe(o: FetchOutcome): string {
   if (!e) return `fetch ${o.final_url}: ${o.kind}`;
   const status = o.response ? `, status ${o.response.status_code}` : "";
   const detail = e.detail ? `; ${e.detail}` : "";
-  return `fetch ${e.url || o.final_url}: ${e.error_class}${status} (rule ${e.rule}, attempt ${o.attempts}): ${e.message}${detail}`;
+  return `fetch ${e.url || o.final_url}: ${e.error_class}${status} (rule ${e.class_rule}, attempt ${o.attempt_count}): ${e.message}${detail}`;
 }
 
 /** The names of the gRPC status codes, by number. */
@@ -73,7 +73,7 @@ export interface Violation {
 /** ServiceError is about the request or about the service, not about the target of a fetch. */
 export class ServiceError extends Error {
   override readonly name = "ServiceError";
-  /** The gRPC status code. */
+  /** The gRPC status code. If failureType is "not_idempotent", it is never one that invites a retry, such as "UNAVAILABLE". */
   readonly code: Code;
   /** What is wrong with each field, if the code is INVALID_ARGUMENT. */
   readonly violations: readonly Violation[];
@@ -81,14 +81,31 @@ export class ServiceError extends Error {
   readonly reason: string;
   /** Whether requests to the target may have been made. If it is false, none was. */
   readonly sent: boolean;
+  /**
+   * "not_idempotent" for a POST or PATCH whose outcome is lost, unless it sets allow_non_idempotent: it may have taken
+   * effect. Do not send it again before you know that it did not.
+   */
+  readonly failureType: "not_idempotent" | undefined;
 
-  constructor(code: Code, message: string, sent = false, details: { violations?: readonly Violation[]; reason?: string } = {}) {
+  constructor(code: Code, message: string, sent = false, details: { violations?: readonly Violation[]; reason?: string; failureType?: "not_idempotent" | undefined } = {}) {
     super(`${code}: ${message}`);
     this.code = code;
     this.violations = details.violations ?? [];
     this.reason = details.reason ?? "";
     this.sent = sent;
+    this.failureType = details.failureType;
   }
+}
+
+/**
+ * unknownEffect returns the error of a fetch whose outcome is lost. A POST or PATCH may have taken effect, so its error
+ * says so, and is not one after which callers fetch again. allow_non_idempotent permits them to, and needs a key.
+ */
+export function unknownEffect(error: ServiceError, { method, retry_policy }: Pick<FetchRequestInit, "method" | "retry_policy">): ServiceError {
+  if (!error.sent || (method !== "POST" && method !== "PATCH") || retry_policy?.allow_non_idempotent) return error;
+  const code = error.code === "UNAVAILABLE" || error.code === "RESOURCE_EXHAUSTED" ? "UNKNOWN" : error.code;
+  const text = error.message.slice(error.code.length + 2);
+  return new ServiceError(code, `${text}; the ${method} may have taken effect: find out whether it did before you send it again`, true, { ...error, failureType: "not_idempotent" });
 }
 
 // These codes are returned before a fetch starts, if no message came before.

@@ -1,6 +1,6 @@
 import type { Call, Channel } from "./channel.js";
 import { framed } from "./call.js";
-import { decodeFetchManyResponse, type FetchOutcome, type FetchResponse } from "./contract.js";
+import { decodeFetchManyResponse, type FetchEvent, type FetchOutcome } from "./contract.js";
 import { ServiceError } from "./errors.js";
 import { broken, Sequence } from "./response.js";
 import { Reader, Writer } from "./wire.js";
@@ -15,8 +15,8 @@ export const maxSends = 3;
 const idleTime = 1000; // ms after which a stream without tasks is closed
 
 /** returned reports whether a service that shuts down returned a fetch before any request was made. */
-export function returned({ error, exchanges }: FetchOutcome): boolean {
-  return error?.error_class === "shutdown" && exchanges === 0;
+export function returned({ error, exchange_count }: FetchOutcome): boolean {
+  return error?.error_class === "shutdown" && exchange_count === 0;
 }
 
 /** Task is one fetch of FetchMany. */
@@ -40,7 +40,7 @@ export class Task {
   }
 
   /** event adds a piece to the body. The outcome gets it in inline_body, as if it had been small. */
-  event(m: FetchResponse): void {
+  event(m: FetchEvent): void {
     this.#sequence.check(m);
     if (m.body_chunk) {
       const { offset_bytes, data } = m.body_chunk;
@@ -184,11 +184,11 @@ class Stream {
     this.#answered = true;
     const m = decodeFetchManyResponse(new Reader(bytes), bytes.length);
     if (m.draining) this.#drain();
-    for (const { tag, response } of m.responses) {
+    for (const { tag, event } of m.events) {
       const task = this.#tasks.get(tag);
-      if (!response || !task) continue;
-      if (!task.over) this.#event(task, response);
-      const { outcome } = response;
+      if (!event || !task) continue;
+      if (!task.over) this.#event(task, event);
+      const { outcome } = event;
       if (!outcome) continue;
       this.#tasks.delete(tag);
       if (returned(outcome) && task.sends < maxSends && !task.over) {
@@ -201,9 +201,9 @@ class Stream {
   }
 
   /** event ends a task whose events break the contract. The other tasks go on. */
-  #event(task: Task, response: FetchResponse): void {
+  #event(task: Task, event: FetchEvent): void {
     try {
-      task.event(response);
+      task.event(event);
     } catch (error) {
       this.cancel(task);
       task.settle(undefined, error as ServiceError);

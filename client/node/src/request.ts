@@ -5,9 +5,9 @@ import { Writer } from "./wire.js";
 
 /** StoreInit lets the service write the body to a store that its operator has configured. */
 export interface StoreInit {
-  /** The name of the store. Short for body_policy.delivery "store" and body_policy.store. */
+  /** The name of the store. Short for body_policy.store.store. */
   readonly store?: string | undefined;
-  /** The key of the object. Without a key it is named by its digest. */
+  /** The key of the object. Short for body_policy.store.key. Without a key the object is named by its digest. */
   readonly key?: string | undefined;
 }
 
@@ -35,7 +35,7 @@ type Blob = import("node:buffer").Blob;
 /** maxTask is the limit of an encoded request. No valid one exceeds it. */
 export const maxTask = 2 << 20;
 
-/** withStore moves store and key into the body_policy of a request. */
+/** withStore moves store and key into body_policy.store of a request. */
 export function withStore<R extends StoreInit>(request: R): Omit<R, "store" | "key"> {
   if (!("store" in request) && !("key" in request)) return request;
   const { store, key, ...rest } = request;
@@ -45,10 +45,17 @@ export function withStore<R extends StoreInit>(request: R): Omit<R, "store" | "k
   }
   const policy = (rest as { body_policy?: FetchRequestInit["body_policy"] }).body_policy;
   if (typeof (policy ?? {}) !== "object") throw new TypeError(`body_policy: a ${typeof policy} is not an object`);
-  const delivery = policy?.delivery ?? "store";
-  if (delivery !== "store" && delivery !== "BODY_DELIVERY_STORE") throw new TypeError(`store is given with body_policy.delivery ${JSON.stringify(delivery)}: give one of them`);
-  return { ...rest, body_policy: { ...policy, delivery, store, key } };
+  const delivery = deliveryOf(policy);
+  if (delivery) throw new TypeError(`store is given with body_policy.${delivery}: give one of them`);
+  return { ...rest, body_policy: { ...policy, store: { store, key } } };
 }
+
+/** deliveryOf returns the delivery that a body_policy sets. */
+export function deliveryOf(policy: FetchRequestInit["body_policy"]): (typeof deliveries)[number] | undefined {
+  return deliveries.find((name) => (policy?.[name] ?? undefined) !== undefined);
+}
+
+const deliveries = ["stream", "auto", "inline", "digest", "none", "store"] as const;
 
 const writer = new Writer();
 

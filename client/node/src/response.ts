@@ -1,6 +1,6 @@
 import { STATUS_CODES } from "node:http";
 
-import type { FetchOutcome, FetchResponse, HttpResponse, ResponseStarted, StoredObject } from "./contract.js";
+import type { FetchEvent, FetchOutcome, HttpResponse, ResponseStarted, StoredObject } from "./contract.js";
 import { ServiceError } from "./errors.js";
 
 // Statuses whose response has no body, in the words of the Fetch standard.
@@ -203,7 +203,7 @@ export class Sequence {
   #offset = 0; // of the end of the body so far
   #expected = 0; // of the next piece: lower than the offset after the head of a new body
 
-  check(m: FetchResponse): void {
+  check(m: FetchEvent): void {
     if (this.over) throw broken("an event came after the outcome");
     if (m.response_started) {
       this.head = m.response_started;

@@ -13,7 +13,8 @@ export class Result<R = unknown> {
   readonly outcome: FetchOutcome | undefined;
   /**
    * Why there is no usable response: a FetchError for the target, a TypeError for a request that cannot be encoded,
-   * a ServiceError if the stream broke. Then requests to the target may have been made.
+   * a ServiceError if the stream broke. Then requests to the target may have been made. Its failureType is "not_idempotent"
+   * if that matters.
    */
   readonly error: FetchError | ServiceError | TypeError | undefined;
   #headers: Headers | undefined;
@@ -54,7 +55,7 @@ export class Result<R = unknown> {
   get headers(): Headers {
     return (this.#headers ??= headersOf(this.outcome?.response));
   }
-  /** The body. That of a failed response is truncated after 16 KiB, unless body_policy.error_body_bytes says otherwise. */
+  /** The body. That of a failed response is truncated after 16 KiB, unless body_policy.max_error_body_bytes says otherwise. */
   get body(): Uint8Array {
     const o = this.outcome;
     return (o?.kind === "success" ? o.inline_body : o?.error_body) ?? empty;

@@ -384,7 +384,13 @@ export function array(w: Writer, name: string, value: unknown): readonly unknown
 }
 
 export function unknownField(w: Writer, field: string, fields: string): never {
-  w.fault(field, `there is no such field; the fields are ${fields}`);
+  w.fault(field, `there is no such field; ${fields ? `the fields are ${fields}` : "the message has none"}`);
+}
+
+/** only returns a member of a oneof. It throws if another member was written before. */
+export function only(w: Writer, field: string, before: string): string {
+  if (before) w.fault(field, `${before} is given too: give one of them`);
+  return field;
 }
 
 /** show returns a short text for a value. A long one is not quoted: it may be a secret. */

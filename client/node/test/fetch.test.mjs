@@ -51,11 +51,11 @@ describe("store", () => {
     const k = key();
     for (const [policies, what] of [
       [{ key: "a" }, /key is given without store/],
-      [{ store: 5 }, /body_policy.store: 5/],
-      [{ store: "local", body_policy: { delivery: "none" } }, /body_policy.delivery "none"/],
+      [{ store: 5 }, /body_policy.store.store: 5/],
+      [{ store: "local", body_policy: { none: {} } }, /with body_policy.none/],
       [{ store: "local", body_policy: 5 }, /body_policy: a number is not an object/],
-      [{ store: "other" }, /body_policy.store/],
-      [{ store: "local", key: "../a" }, /body_policy.key/],
+      [{ store: "other" }, /body_policy.store.store/],
+      [{ store: "local", key: "../a" }, /body_policy.store.key/],
     ]) {
       assert.match(String(await failure(client.fetch(origin.url(`/s/${k}/200`), { fetchd: policies }))), what);
     }
@@ -81,7 +81,7 @@ const rows = [
   { name: "a coding that is not valid", steps: "200:body=x,coding-lie=gzip", error: "undecodable", retryable: false, requests: 1 },
 ];
 
-for (const [way, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { delivery: "inline" } } }]]) {
+for (const [way, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { inline: {} } } }]]) {
   describe(way, () => {
     for (const row of rows) {
       test(row.name, async () => {
@@ -104,7 +104,7 @@ for (const [way, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { 
           if (row.body !== undefined) assert.equal(await response.text(), row.body);
           else await response.arrayBuffer();
           const outcome = await outcomeOf(response);
-          assert.equal(outcome.exchanges, row.requests);
+          assert.equal(outcome.exchange_count, row.requests);
         }
         if (row.requests) assert.equal((await origin.seen(k)).length, row.requests);
       });
@@ -253,7 +253,7 @@ describe("abort", () => {
     test(`while the origin is silent, ${delivery}`, async () => {
       const k = key();
       const abort = new AbortController();
-      const fetched = failure(client.fetch(origin.url(`/s/${k}/silent`), { signal: abort.signal, fetchd: { body_policy: { delivery } } }));
+      const fetched = failure(client.fetch(origin.url(`/s/${k}/silent`), { signal: abort.signal, fetchd: { body_policy: { [delivery]: {} } } }));
       while ((await origin.seen(k)).length === 0) await sleep(10);
       abort.abort(reason);
       assert.equal(await fetched, reason);
@@ -261,7 +261,7 @@ describe("abort", () => {
     });
   }
 
-  const partial = { fetchd: { body_policy: { hold_back_bytes: 0, delivery: "stream" } } };
+  const partial = { fetchd: { body_policy: { stream: { max_hold_back_bytes: 0 } } } };
 
   test("in the body", async () => {
     const k = key();
@@ -309,16 +309,18 @@ test("events", async () => {
     const kind = Object.keys(event).find((name) => !["sequence", "elapsed_offset"].includes(name));
     if (event.body_chunk) size += event.body_chunk.data.length;
     else kinds.push(kind);
-    if (event.attempt_finished?.attempt === 1) assert.deepEqual(event.attempt_finished.retry_decision, { verdict: "retry", delay: 0.2, delay_source: "backoff", rule: "W1", next_attempt: 2, start: "first_url" });
+    if (event.attempt_finished?.attempt === 1) assert.deepEqual(event.attempt_finished.retry_decision, { rule: "W1", retry: { attempt: 2, delay: 0.2, delay_source: "backoff", start: "first_url" } });
   }
   assert.equal(size, 3_000_000);
   assert.deepEqual(kinds, ["admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"]);
 });
 
 test("explain", async () => {
-  const { decision, error } = await client.explain({ faults: ["connect_refused"], retry_policy: { profile: "download" } });
+  const { retry_decision, error } = await client.explain({ error_classes: ["connect_refused"], retry_policy: { profile: "download" } });
   assert.equal(error.error_class, "connect_refused");
-  assert.equal(decision.verdict, "retry");
+  assert.equal(retry_decision.retry.attempt, 2);
+  const stopped = await client.explain({ response: { status_code: 404 } });
+  assert.deepEqual(stopped.retry_decision, { rule: "H6", stop_reason: "not_retried" });
   assert.equal((await failure(client.explain({}))).code, "INVALID_ARGUMENT");
 });
 
@@ -338,11 +340,14 @@ describe("requests that are not valid", () => {
     { name: "a misspelt field", init: { fetchd: { retry_polcy: {} } }, message: /^retry_polcy: there is no such field; the fields are url, method/ },
     { name: "a misspelt field of a policy", init: { fetchd: { retry_policy: { attempts: 1 } } }, message: /^retry_policy\.attempts: there is no such field/ },
     { name: "a value of another type", init: { fetchd: { retry_policy: { max_attempts: "many" } } }, message: /^retry_policy\.max_attempts: "many" is not an integer/ },
+    { name: "two deliveries", init: { fetchd: { body_policy: { stream: {}, digest: {} } } }, message: /^body_policy\.digest: stream is given too: give one of them$/ },
+    { name: "a field of a message that has none", init: { fetchd: { body_policy: { inline: { max: 1 } } } }, message: /^body_policy\.inline\.max: there is no such field; the message has none$/ },
+    { name: "a delivery that is no object", init: { fetchd: { body_policy: { inline: true } } }, message: /^body_policy\.inline: true is not an object$/ },
     { name: "an unknown enum value", init: { fetchd: { retry_policy: { profile: "eager" } } }, message: /^retry_policy\.profile: "eager" is not one of standard, download$/ },
     { name: "a duration without a unit", init: { fetchd: { timeout_policy: { total_timeout: "5" } } }, message: /is not a duration: give seconds, such as 1.5 or "1.5s"$/ },
     { name: "an unknown redirect mode", init: { redirect: "never" }, message: /^redirect is never/ },
     { name: "a body of 3 MiB", init: { method: "POST", body: "x".repeat(3 << 20) }, message: /^the request has \d+ bytes: the limit is 2097152/ },
-    { name: "recovery by starting again", init: { fetchd: { body_policy: { recovery: "restart" } } }, message: /events/ },
+    { name: "recovery by starting again", init: { fetchd: { body_policy: { auto: { recovery: "restart" } } } }, message: /^body_policy.auto.recovery: .*events/ },
   ];
   for (const row of rows) {
     test(row.name, async () => {

@@ -55,6 +55,9 @@ function send(stream, frames, trailers = { "grpc-status": "0" }) {
   stream.end(Buffer.concat(frames));
 }
 
+/** message returns a FetchResponse with events. */
+const message = (...events) => Buffer.concat(events.flatMap((e) => [Buffer.from([0x0a, e.length]), e]));
+
 // Events in protobuf: an outcome (field 10) of kind SUCCESS with a body "x", and others.
 const success = Buffer.from([0x52, 5, 0x08, 1, 0x42, 1, 0x78]);
 const started = Buffer.from([0x32, 0]);
@@ -63,27 +66,30 @@ const chunk = (offset, text) => Buffer.from([0x3a, 4 + text.length, 0x10, offset
 const shutdown = (exchanges) => Buffer.from([0x52, 8, 0x08, 4, 0x22, 2, 0x08, 34, 0x30, exchanges]);
 
 const rows = [
-  { name: "an answer that is right", answer: (s) => send(s, [frame(success)]), body: "x" },
+  { name: "an answer that is right", answer: (s) => send(s, [frame(message(success))]), body: "x" },
   { name: "an answer in pieces of one byte", body: "x", answer: async (s) => {
     s.respond(head, { waitForTrailers: true });
     s.on("wantTrailers", () => s.sendTrailers({ "grpc-status": "0" }));
-    for (const byte of frame(success)) {
+    for (const byte of frame(message(success))) {
       s.write(Buffer.from([byte]));
       await new Promise(setImmediate);
     }
     s.end();
   } },
-  { name: "a chunk and its head", answer: (s) => send(s, [frame(started), frame(chunk(0, "ab")), frame(success)]), body: "ab" },
+  { name: "a chunk and its head", answer: (s) => send(s, [frame(message(started)), frame(message(chunk(0, "ab"))), frame(message(success))]), body: "ab" },
+  { name: "all events in one message", answer: (s) => send(s, [frame(message(started, chunk(0, "ab"), chunk(2, "cd"), success))]), body: "abcd" },
+  { name: "a message without events", answer: (s) => send(s, [frame(message()), frame(message(success))]), body: "x" },
+  { name: "an event after the outcome of a fetch that is sent again", answer: (s, n) => send(s, [frame(n < 2 ? message(shutdown(0), success) : message(success))]), body: "x", calls: 2 },
   { name: "a message over the limit", answer: (s) => { s.respond(head); s.write(frame(Buffer.alloc(10), (4 << 20) + 1)); }, code: "RESOURCE_EXHAUSTED", message: /4194305 bytes, the limit is 4194304/ },
-  { name: "a compressed message", answer: (s) => { const f = frame(success); f[0] = 1; send(s, [f]); }, code: "INTERNAL", message: /compressed/ },
-  { name: "a truncated frame", answer: (s) => send(s, [frame(success).subarray(0, 9)]), code: "INTERNAL", message: /inside a message/ },
+  { name: "a compressed message", answer: (s) => { const f = frame(message(success)); f[0] = 1; send(s, [f]); }, code: "INTERNAL", message: /compressed/ },
+  { name: "a truncated frame", answer: (s) => send(s, [frame(message(success)).subarray(0, 9)]), code: "INTERNAL", message: /inside a message/ },
   { name: "half a head of a frame", answer: (s) => send(s, [Buffer.from([0, 0])]), code: "INTERNAL", message: /inside a message/ },
-  { name: "bytes that are not protobuf", answer: (s) => send(s, [frame(Buffer.from([0x52, 0x7f, 1]))]), code: "INTERNAL", message: /not protobuf/ },
-  { name: "a field that is longer than its message", answer: (s) => send(s, [frame(Buffer.from([0x52, 3, 0x42, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]))]), code: "INTERNAL", message: /not protobuf/ },
+  { name: "bytes that are not protobuf", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 0x7f, 1])))]), code: "INTERNAL", message: /not protobuf/ },
+  { name: "a field that is longer than its message", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 3, 0x42, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])))]), code: "INTERNAL", message: /not protobuf/ },
   { name: "a varint without an end", answer: (s) => send(s, [frame(Buffer.alloc(20, 0xff))]), code: "INTERNAL", message: /not protobuf/ },
-  { name: "no outcome", answer: (s) => send(s, [frame(started)]), code: "INTERNAL", message: /without an outcome/ },
-  { name: "a body before its head", answer: (s) => send(s, [frame(chunk(0, "ab"))]), code: "INTERNAL", message: /before its head/ },
-  { name: "a gap in the body", answer: (s) => send(s, [frame(started), frame(chunk(0, "ab")), frame(chunk(3, "cd")), frame(success)]), code: "INTERNAL", message: /continues at byte 3, want 2/ },
+  { name: "no outcome", answer: (s) => send(s, [frame(message(started))]), code: "INTERNAL", message: /without an outcome/ },
+  { name: "a body before its head", answer: (s) => send(s, [frame(message(chunk(0, "ab")))]), code: "INTERNAL", message: /before its head/ },
+  { name: "a gap in the body", answer: (s) => send(s, [frame(message(started)), frame(message(chunk(0, "ab"))), frame(message(chunk(3, "cd"))), frame(message(success))]), code: "INTERNAL", message: /continues at byte 3, want 2/ },
   { name: "no trailers", answer: (s) => { s.respond(head); s.end(); }, code: "INTERNAL", message: /without a status/ },
   { name: "an answer of HTTP", answer: (s) => { s.respond({ ":status": 200, "content-type": "text/html" }); s.end("<p>"); }, code: "UNKNOWN", message: /does not speak gRPC: HTTP status 200, Content-Type text\/html/ },
   { name: "404 of a proxy", answer: (s) => s.respond({ ":status": 404 }, { endStream: true }), code: "UNIMPLEMENTED" },
@@ -94,15 +100,15 @@ const rows = [
   { name: "an unknown status", answer: (s) => s.respond({ ...head, "grpc-status": "99" }, { endStream: true }), code: "UNKNOWN" },
   { name: "details that are not protobuf", answer: (s) => s.respond({ ...head, "grpc-status": "3", "grpc-status-details-bin": "////////" }, { endStream: true }), code: "INVALID_ARGUMENT" },
   { name: "a stream that is reset", answer: (s) => s.close(2), code: "UNAVAILABLE", sent: true, calls: 1 },
-  { name: "the connection breaks in the answer", answer: (s) => { s.respond(head); s.write(frame(started)); setImmediate(() => s.session?.destroy()); }, code: "UNAVAILABLE", sent: true, calls: 1 },
-  { name: "a refused stream is sent again", answer: (s, n) => (n < 3 ? s.close(7) : send(s, [frame(success)])), body: "x", calls: 3 },
+  { name: "the connection breaks in the answer", answer: (s) => { s.respond(head); s.write(frame(message(started))); setImmediate(() => s.session?.destroy()); }, code: "UNAVAILABLE", sent: true, calls: 1 },
+  { name: "a refused stream is sent again", answer: (s, n) => (n < 3 ? s.close(7) : send(s, [frame(message(success))])), body: "x", calls: 3 },
   { name: "refused streams end", answer: (s) => s.close(7), code: "UNAVAILABLE", sent: false, calls: 4 },
-  { name: "RESOURCE_EXHAUSTED with a pushback", answer: (s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "1" }, { endStream: true }) : send(s, [frame(success)])), body: "x", calls: 3 },
+  { name: "RESOURCE_EXHAUSTED with a pushback", answer: (s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "1" }, { endStream: true }) : send(s, [frame(message(success))])), body: "x", calls: 3 },
   { name: "a pushback that forbids retries", answer: (s) => s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "-1" }, { endStream: true }), code: "RESOURCE_EXHAUSTED", sent: false, calls: 1 },
-  { name: "RESOURCE_EXHAUSTED after an event", answer: (s) => send(s, [frame(started)], { "grpc-status": "8", "grpc-retry-pushback-ms": "1" }), code: "RESOURCE_EXHAUSTED", sent: true, calls: 1 },
-  { name: "a fetch that a service returns as it shuts down is sent again", answer: (s, n) => send(s, [frame(n < 3 ? shutdown(0) : success)]), body: "x", calls: 3 },
-  { name: "a fetch that is returned each time", answer: (s) => send(s, [frame(shutdown(0))]), error: "shutdown", calls: 3 },
-  { name: "a fetch that was made and interrupted by a shutdown", answer: (s) => send(s, [frame(shutdown(1))]), error: "shutdown", calls: 1 },
+  { name: "RESOURCE_EXHAUSTED after an event", answer: (s) => send(s, [frame(message(started))], { "grpc-status": "8", "grpc-retry-pushback-ms": "1" }), code: "RESOURCE_EXHAUSTED", sent: true, calls: 1 },
+  { name: "a fetch that a service returns as it shuts down is sent again", answer: (s, n) => send(s, [frame(message(n < 3 ? shutdown(0) : success))]), body: "x", calls: 3 },
+  { name: "a fetch that is returned each time", answer: (s) => send(s, [frame(message(shutdown(0)))]), error: "shutdown", calls: 3 },
+  { name: "a fetch that was made and interrupted by a shutdown", answer: (s) => send(s, [frame(message(shutdown(1)))]), error: "shutdown", calls: 1 },
   { name: "UNAVAILABLE is not repeated", answer: (s) => s.respond({ ...head, "grpc-status": "14" }, { endStream: true }), code: "UNAVAILABLE", sent: true, calls: 1 },
   { name: "the connection breaks", answer: (s) => s.session.destroy(), code: "UNAVAILABLE", sent: true, calls: 1 },
 ];
@@ -131,15 +137,43 @@ describe("Fetch", () => {
   }
 });
 
+/** clientOf returns a client that is closed at the end of a test, also if the test fails. */
+function clientOf(t, url, options) {
+  const client = new Client(url, options);
+  t.after(() => client.close());
+  return client;
+}
+
+/** soon fails instead of hanging. */
+const soon = { timeout: 20_000 };
+
 test("Explain is repeated after UNAVAILABLE, because it fetches nothing", async () => {
   const client = new Client(await grpc((s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "14" }, { endStream: true }) : send(s, [frame(Buffer.from([0x08, 1]))]))));
-  assert.equal((await client.explain({ faults: ["connect_refused"] })).kind, "success");
+  assert.equal((await client.explain({ error_classes: ["connect_refused"] })).kind, "success");
   await client.close();
+});
+
+test("events of one message come in order and without a wait between them", soon, async (t) => {
+  const pieces = (from) => frame(message(...Array.from({ length: 30 }, (_, i) => chunk(from + i, "a"))));
+  const client = clientOf(t, await grpc((s) => {
+    s.respond(head);
+    s.write(Buffer.concat([frame(message(started)), pieces(0), pieces(30)])); // more than the client reads ahead
+    setTimeout(() => s.write(pieces(60)), 50);
+  }));
+  const events = client.events("http://a.example/");
+  await events.next();
+  let waited = false;
+  for (let i = 0; i < 90; i++) {
+    if (i === 0) setImmediate(() => (waited = true));
+    assert.equal((await events.next()).value.body_chunk.offset_bytes, i);
+    if (i === 59) assert.equal(waited, false);
+  }
+  await events.return();
 });
 
 test("deadline and metadata are sent", async () => {
   let seen;
-  const client = new Client(await grpc((s, _, headers) => { seen = headers; send(s, [frame(success)]); }), { metadata: { "x-team": "a" } });
+  const client = new Client(await grpc((s, _, headers) => { seen = headers; send(s, [frame(message(success))]); }), { metadata: { "x-team": "a" } });
   await client.fetch("http://a.example/", { deadline: 5 });
   assert.equal(seen["x-team"], "a");
   assert.ok(Number(seen["grpc-timeout"].slice(0, -1)) > 1000 && seen["grpc-timeout"].endsWith("m"));
@@ -158,7 +192,7 @@ for (const [name, behave] of [["closes", (s) => s.destroy()], ["speaks another p
 
 test("FetchMany: answers for tags that were not sent, and an end without outcomes", async () => {
   const unknown = Buffer.from([0x0a, 3, 0x0a, 1, 0x7a]);
-  const client = new Client(await grpc((s) => send(s, [frame(unknown)])), { fetchd: { body_policy: { delivery: "inline" } } });
+  const client = new Client(await grpc((s) => send(s, [frame(unknown)])), { fetchd: { body_policy: { inline: {} } } });
   const error = await failure(client.fetch("http://a.example/"));
   assert.equal(error.code, "INTERNAL");
   assert.equal(error.sent, true);
@@ -184,16 +218,6 @@ test("frames are found whatever the pieces are", () => {
     assert.equal(framer.complete, false);
   }
 });
-
-/** clientOf returns a client that is closed at the end of a test, also if the test fails. */
-function clientOf(t, url, options) {
-  const client = new Client(url, options);
-  t.after(() => client.close());
-  return client;
-}
-
-/** soon fails instead of hanging. */
-const soon = { timeout: 20_000 };
 
 const never = () => new Promise(() => {});
 const response = (tag, event) => Buffer.from([0x0a, 5 + event.length, 0x0a, 1, tag.charCodeAt(0), 0x12, event.length, ...event]);
@@ -231,7 +255,7 @@ test("FetchMany: a body without an end fails alone, and is not kept", soon, asyn
 test("an outcome of a kind that this version does not know is no response", soon, async (t) => {
   const later = Buffer.from([0x52, 2, 0x08, 99]);
   const client = clientOf(t, await grpc((s, n, headers) => {
-    if (headers[":path"].endsWith("/Fetch")) return send(s, [frame(later)]);
+    if (headers[":path"].endsWith("/Fetch")) return send(s, [frame(message(later))]);
     s.respond(head);
     s.write(frame(response("1", later)));
   }));
@@ -252,8 +276,8 @@ describe("a function token", () => {
   ];
   const uses = {
     fetch: (client) => client.fetch("http://a.example/"),
-    "fetch, inline": (client) => client.fetch("http://a.example/", { fetchd: { body_policy: { delivery: "inline" } } }),
-    explain: (client) => client.explain({ faults: ["connect_refused"] }, { signal: new AbortController().signal }),
+    "fetch, inline": (client) => client.fetch("http://a.example/", { fetchd: { body_policy: { inline: {} } } }),
+    explain: (client) => client.explain({ error_classes: ["connect_refused"] }, { signal: new AbortController().signal }),
     events: (client) => client.events("http://a.example/").next(),
     fetchMany: (client) => client.fetchMany(["http://a.example/"]).next(),
   };
@@ -262,7 +286,7 @@ describe("a function token", () => {
       test(`${row.name}: ${use}`, soon, async (t) => {
         let asked = () => {};
         const called = new Promise((resolve) => (asked = resolve));
-        const client = clientOf(t, await grpc((s) => send(s, [frame(success)])), { token: () => (asked(), row.token()) });
+        const client = clientOf(t, await grpc((s) => send(s, [frame(message(success))])), { token: () => (asked(), row.token()) });
         // The second call finds a connection that is ready.
         for (let i = 0; i < (row.close ? 1 : 2); i++) {
           const failed = failure(run(client));
@@ -283,9 +307,9 @@ describe("a deadline ends a call", () => {
   ];
   for (const { name, token, sent } of rows) {
     test(name, soon, async (t) => {
-      const client = clientOf(t, await grpc((s, n) => { if (sent && n === 1) send(s, [frame(success)]); }), { token });
+      const client = clientOf(t, await grpc((s, n) => { if (sent && n === 1) send(s, [frame(message(success))]); }), { token });
       if (sent) await client.fetch("http://a.example/"); // later calls find a connection, whatever time that takes
-      for (const run of [() => client.fetch("http://a.example/", { deadline: 0.2 }), () => client.explain({ faults: ["connect_refused"] }, { deadline: 0.2 }), () => client.events("http://a.example/", { deadline: 0.2 }).next()]) {
+      for (const run of [() => client.fetch("http://a.example/", { deadline: 0.2 }), () => client.explain({ error_classes: ["connect_refused"] }, { deadline: 0.2 }), () => client.events("http://a.example/", { deadline: 0.2 }).next()]) {
         const error = await failure(run());
         assert.equal(error.code, "DEADLINE_EXCEEDED");
         assert.equal(error.sent, sent);
@@ -330,7 +354,7 @@ test("an address that is no longer one of the service gets no calls", soon, asyn
   server.on("session", (s) => { s.on("error", () => {}); sessions.set(s.socket.localAddress, s); });
   server.on("stream", (s, headers) => {
     calls++;
-    if (headers[":path"].endsWith("/Fetch")) send(s, [frame(success)]);
+    if (headers[":path"].endsWith("/Fetch")) send(s, [frame(message(success))]);
   });
   servers.push(server);
   server.listen(0, "0.0.0.0");
@@ -374,7 +398,7 @@ test("a body without an end is refused", soon, async (t) => {
 
 test("a deadline holds for a body in one piece", soon, async (t) => {
   const client = clientOf(t, await grpc(() => {}));
-  const error = await failure(client.fetch("http://a.example/", { deadline: 0.2, fetchd: { body_policy: { delivery: "inline" } } }));
+  const error = await failure(client.fetch("http://a.example/", { deadline: 0.2, fetchd: { body_policy: { inline: {} } } }));
   assert.equal(error.code, "DEADLINE_EXCEEDED");
 });
 
@@ -408,7 +432,7 @@ test("many fetches with one signal give no warning, and leave no listener", soon
   const warn = (w) => warnings.push(w.message);
   process.on("warning", warn);
   t.after(() => process.off("warning", warn));
-  const client = clientOf(t, await grpc((s) => send(s, [frame(success)])));
+  const client = clientOf(t, await grpc((s) => send(s, [frame(message(success))])));
   const { signal } = new AbortController();
   await Promise.all(Array.from({ length: 50 }, () => client.fetch("http://a.example/", { signal })));
   await new Promise(setImmediate);
@@ -424,7 +448,7 @@ test("a service that allows one stream at a time gets one after the other", soon
     most = Math.max(most, ++open);
     s.on("close", () => open--);
     s.on("error", () => {});
-    setTimeout(() => s.destroyed || send(s, [frame(success)]), 5);
+    setTimeout(() => s.destroyed || send(s, [frame(message(success))]), 5);
   });
   const client = clientOf(t, await listen(server));
   const controllers = Array.from({ length: 20 }, () => new AbortController());

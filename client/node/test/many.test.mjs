@@ -44,7 +44,7 @@ test("results carry their requests, and the origin sees what they say", async ()
       assert.equal(r.status, step === "404" ? 404 : 0);
     }
   }
-  const requests = results.reduce((sum, r) => sum + r.outcome.exchanges, 0);
+  const requests = results.reduce((sum, r) => sum + r.outcome.exchange_count, 0);
   const log = await (await fetch(origin.url("/_log"))).json();
   assert.equal(log.filter((r) => r.key.startsWith(`${k}-`)).length, requests);
 });
@@ -97,7 +97,7 @@ test("what is not an object is a result too", async () => {
 
 test("a body that is not small", async () => {
   const size = 5_000_000;
-  const results = await collect([origin.url(`/s/${key()}/503/200:size=${size}`), origin.url(`/s/${key()}/200:body=x`), { url: origin.url(`/s/${key()}/200:size=${size}`), body_policy: { delivery: "inline" } }]);
+  const results = await collect([origin.url(`/s/${key()}/503/200:size=${size}`), origin.url(`/s/${key()}/200:body=x`), { url: origin.url(`/s/${key()}/200:size=${size}`), body_policy: { inline: {} } }]);
   assert.deepEqual(results.map((r) => [r.body.length, r.error?.errorClass]).sort((a, b) => a[0] - b[0]), [[0, "body_too_large"], [1, undefined], [size, undefined]]);
   const whole = results.find((r) => r.body.length === size);
   assert.equal(createHash("sha256").update(whole.body).digest("hex"), whole.outcome.body_summary.sha256);
@@ -120,13 +120,13 @@ test("bodies in a store", async () => {
   assert.equal(of(requests[1]).stored.key, "sha256/2c/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
   assert.deepEqual([of(requests[2]).error.errorClass, of(requests[2]).stored], ["http_client_error", undefined]);
   assert.match(String(of(requests[3]).error), /TypeError: key is given without store/);
-  assert.match(of(requests[4]).error.outcome.error.message, /body_policy.store/);
+  assert.match(of(requests[4]).error.outcome.error.message, /body_policy.store.store/);
   assert.equal(existsSync(join(fetchd.bodies, "many/none")), false);
 });
 
 test("a body that starts again", async () => {
   const url = origin.url(`/s/${key()}/200:size=3000000,cut=1000000/200:size=2000000`);
-  const [result] = await collect([{ url, body_policy: { recovery: "restart", hold_back_bytes: 0, delivery: "stream" } }]);
+  const [result] = await collect([{ url, body_policy: { stream: { recovery: "restart", max_hold_back_bytes: 0 } } }]);
   assert.equal(result.error, undefined);
   assert.equal(createHash("sha256").update(result.body).digest("hex"), result.outcome.body_summary.sha256);
 });
@@ -203,7 +203,7 @@ test("the service cannot be reached", async () => {
 });
 
 test("fetches in the way of fetchMany share a stream, and one can be aborted", async () => {
-  const inline = { body_policy: { delivery: "inline" } };
+  const inline = { body_policy: { inline: {} } };
   const abort = new AbortController();
   const k = key();
   const hung = failure(client.fetch(origin.url(`/s/${k}/silent`), { signal: abort.signal, fetchd: inline }));

@@ -14,7 +14,7 @@ import { accepts, failure, folder, freeAddress, key, Origin, service } from "./r
 let origin;
 before(async () => (origin = await Origin.start()));
 
-const ways = { Fetch: {}, inline: { body_policy: { delivery: "inline" } } };
+const ways = { Fetch: {}, inline: { body_policy: { inline: {} } } };
 
 for (const [way, policies] of Object.entries(ways)) {
   describe(way, () => {
@@ -70,6 +70,43 @@ for (const [way, policies] of Object.entries(ways)) {
       for (let i = 0; i < 10; i++) assert.equal((await client.fetch(origin.url(`/s/${key()}/200`))).status, 200);
       await client.close();
       await replicas[1].signal("SIGKILL");
+    });
+
+    test("kill -9 after a POST was sent: it may have taken effect, and the error does not look like one after which to send it again", async () => {
+      const fetchd = await service(origin);
+      const client = new Client(fetchd.url, { fetchd: policies });
+      const rows = [
+        { name: "POST", request: { method: "POST" }, effect: true },
+        { name: "PATCH", request: { method: "PATCH" }, effect: true },
+        { name: "PUT", request: { method: "PUT" }, effect: false },
+        { name: "GET", request: {}, effect: false },
+        { name: "POST with a key", request: { method: "POST", retry_policy: { idempotency_key: "order-17" } }, effect: true },
+        { name: "POST that may be repeated", request: { method: "POST", retry_policy: { idempotency_key: "order-17", allow_non_idempotent: true } }, effect: false },
+      ];
+      const calls = {
+        fetch: (url, { method, ...fetchd }) => client.fetch(url, { method, fetchd }),
+        events: async (url, request) => { for await (const _ of client.events({ url, ...request })); },
+        fetchMany: async (url, request) => { for await (const { error } of client.fetchMany([{ url, ...request }])) throw error; },
+      };
+      const fetched = [];
+      for (const row of rows) {
+        for (const [call, run] of Object.entries(calls)) {
+          const k = key();
+          if (call === "events" && "inline" in (policies.body_policy ?? {})) continue; // it has no other way
+          fetched.push({ name: `${call}, ${row.name}`, k, effect: row.effect, error: failure(run(origin.url(`/s/${k}/silent`), row.request)) });
+        }
+      }
+      for (const { k } of fetched) while ((await origin.seen(k)).length === 0) await sleep(10);
+      await fetchd.signal("SIGKILL");
+      for (const { name, k, effect, error } of fetched) {
+        const e = await error;
+        assert.ok(e instanceof ServiceError, `${name}: ${e}`);
+        assert.deepEqual([e.code, e.failureType, e.sent, /may have taken effect/.test(e.message)], effect ? ["UNKNOWN", "not_idempotent", true, true] : ["UNAVAILABLE", undefined, true, false], `${name}: ${e}`);
+        assert.equal((await origin.seen(k)).length, 1, name);
+      }
+      const unsent = await failure(client.fetch(origin.url(`/s/${key()}/200`), { method: "POST" }));
+      assert.deepEqual([unsent.code, unsent.failureType, unsent.sent], ["UNAVAILABLE", undefined, false]);
+      await client.close();
     });
 
     test("tokens", async () => {
@@ -225,7 +262,7 @@ test("a program that leaves an idle connection ends", async () => {
   const program = `
     import { Client } from ${JSON.stringify(new URL("../dist/index.js", import.meta.url).href)};
     const client = new Client(process.argv[1]);
-    for (const delivery of ["stream", "inline"]) console.log((await client.fetch(process.argv[2], { fetchd: { body_policy: { delivery } } })).status);`;
+    for (const delivery of ["stream", "inline"]) console.log((await client.fetch(process.argv[2], { fetchd: { body_policy: { [delivery]: {} } } })).status);`;
   const out = execFileSync(process.execPath, ["--input-type=module", "-e", program, fetchd.url, origin.url(`/s/${key()}/200`)], { timeout: 20_000 });
   assert.equal(out.toString(), "200\n200\n");
   await fetchd.signal("SIGKILL");

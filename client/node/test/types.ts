@@ -1,11 +1,18 @@
 // Compiled by the gate, not run: what a caller can write, and what the compiler rejects.
 
 import { Client, createFetch, FetchError, outcomeOf, Result, ServiceError } from "fetchd";
-import type { ClientResponse, ErrorClass, FetchOutcome, FetchRequestInit, Policies, RetryPolicyInit, StoreInit } from "fetchd";
+import type { ClientResponse, ErrorClass, FetchOutcome, FetchRequestInit, Policies, RetryPolicyInit, StopReason, StoreInit } from "fetchd";
 
 const policy: RetryPolicyInit = { profile: "download", max_attempts: 5, base_delay: "0.5s", max_delay: 2, jitter_seed: 1n };
 const policies: Policies = { retry_policy: policy, redirect_policy: { scope: "REDIRECT_SCOPE_SAME_HOST" }, labels: { team: "a" } };
 
+const small: Policies = { body_policy: { inline: {}, max_error_body_bytes: 0 } };
+const streamed: Policies = { body_policy: { stream: { max_hold_back_bytes: 0, recovery: "none" } } };
+
+// @ts-expect-error: a delivery that is no object
+const inline: Policies = { body_policy: { inline: true } };
+// @ts-expect-error: a delivery with a setting that it does not have
+const digest: Policies = { body_policy: { digest: { recovery: "none" } } };
 // @ts-expect-error: a misspelt field
 const misspelt: RetryPolicyInit = { max_attemps: 5 };
 // @ts-expect-error: a value that the enum does not have
@@ -36,16 +43,18 @@ export async function use(signal: AbortSignal): Promise<void> {
           break;
       }
       console.log(name, result.error.retryAfter?.toFixed());
-    } else if (result.error instanceof ServiceError) console.log(result.error.violations[0]?.field, result.error.sent);
+    } else if (result.error instanceof ServiceError) console.log(result.error.violations[0]?.field, result.error.sent, result.error.failureType === "not_idempotent");
     console.log(request, result.body.length, result instanceof Result);
   }
   for await (const event of client.events({ url: "https://example.com/" }, { signal })) {
     const chunk: Uint8Array | undefined = event.body_chunk?.data;
-    const wait: number | undefined = event.attempt_finished?.retry_decision?.delay;
-    console.log(chunk, wait);
+    const decision = event.attempt_finished?.retry_decision;
+    const wait: number | undefined = decision?.retry?.delay;
+    const why: StopReason | undefined = decision?.stop_reason;
+    console.log(chunk, wait, why);
   }
   // @ts-expect-error: a class that does not exist
   if (outcome.error?.error_class === "no_such_class") return;
-  console.log(length, first, standard, passed, misspelt, unknown, unit);
+  console.log(length, first, standard, passed, misspelt, unknown, unit, small, streamed, inline, digest);
   await client.close();
 }

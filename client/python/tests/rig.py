@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -93,6 +94,55 @@ class Service:
         self.process.wait(timeout=60)
         self.log.close()
         self.folder.cleanup()
+
+
+class Link:
+    """A TCP proxy before a service, whose connections a test can break."""
+
+    def __init__(self, target):
+        address, _, port = target.rpartition(":")
+        self._to, self._sockets = (address, int(port)), []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.target = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._to)
+            self._sockets += near, far
+            for source, sink in (near, far), (far, near):
+                threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    def _copy(self, source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in source, sink:
+            self._shut(end)
+
+    def _shut(self, end):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def cut(self):
+        """Breaks all connections. New ones are possible."""
+        for end in self._sockets:
+            self._shut(end)
+
+    def close(self):
+        self._shut(self._listener)  # ends accept
+        self._listener.close()
+        self.cut()
+        for end in self._sockets:
+            end.close()
 
 
 class Blocking:

@@ -1,6 +1,8 @@
 """The adapter for requests and the transports for httpx."""
 
 import asyncio
+import threading
+import time
 import unittest
 
 import httpx
@@ -8,9 +10,10 @@ import requests
 import urllib3
 
 import fetchd
+from fetchd import httpx_transport, requests_adapter
 from fetchd.httpx_transport import AsyncFetchdTransport, FetchdTransport
 from fetchd.requests_adapter import FetchdAdapter
-from rig import Case
+from rig import Case, Link
 
 
 class Adapters(Case):
@@ -22,6 +25,14 @@ class Adapters(Case):
         ("a body that breaks off", None, "200:size=1000,cut=300", requests.exceptions.ChunkedEncodingError, httpx.RemoteProtocolError),
         ("no HTTP", None, "bad-status-line", requests.ConnectionError, httpx.RemoteProtocolError),
         ("a body that cannot be decoded", None, "200:body=x,coding-lie=gzip", requests.exceptions.ContentDecodingError, httpx.DecodingError),
+    ]
+
+    # What ends a POST without a response after the origin has seen it, and the cause of the exception.
+    unrepeatable = [
+        ("reset", fetchd.NotIdempotentError),
+        ("200:size=9,cut=0", fetchd.NotIdempotentError),
+        ("silent", fetchd.NotIdempotentError),
+        ("bad-status-line", fetchd.PermanentError),
     ]
 
     def setUp(self):
@@ -55,7 +66,7 @@ class RequestsTest(Adapters):
                 response = self.session.get(url, stream=stream, timeout=(5, 30))
                 self.assertEqual((response.status_code, response.text, response.url, response.ok), (200, "hellö", url, True))
                 self.assertEqual((response.headers["x-a"], response.reason, response.history), ("1, 2", "OK", []))
-                self.assertEqual((response.attempts, response.outcome.rule), (2, "H0"))
+                self.assertEqual((response.attempt_count, response.outcome.decision_rule), (2, "H0"))
                 self.assertGreater(response.elapsed.total_seconds(), 0)
                 response.raise_for_status()
                 self.assertEqual(len(self.seen(f"a{stream}")), 2)
@@ -80,12 +91,26 @@ class RequestsTest(Adapters):
 
     def test_not_sent_again(self):
         """No exception for a broken connection or a timeout invites a second POST."""
-        for steps in "reset", "200:size=9,cut=0", "silent":
-            with self.assertRaises(requests.RequestException) as raised:
+        for steps, cause in self.unrepeatable:
+            with self.subTest(steps), self.assertRaises(requests.RequestException) as raised:
                 self.session.post(self.url(steps[:3], steps), timeout=(30, 0.2))
-            self.assertIs(type(raised.exception), requests.RequestException)
-            self.assertIsInstance(raised.exception.__cause__, fetchd.NotIdempotentError)
+            self.assertIs(type(raised.exception), requests_adapter.NotIdempotentError)
+            self.assertRegex(str(raised.exception), "^the POST may have taken effect; .*: fetch http://")
+            self.assertIs(type(raised.exception.__cause__), cause)
             self.assertEqual(len(self.seen(steps[:3])), 1)
+
+    def test_not_sent_at_all(self):
+        """The text does not say that a POST may have taken effect if fetchd has not sent it."""
+        with self.assertRaisesRegex(requests_adapter.NotIdempotentError, "^fetch http://"):
+            self.session.post(self.origin.listeners["refused"] + "/")
+
+    def test_sent_again(self):
+        """A POST with a key fails like a GET."""
+        keyed = self.mounted()
+        keyed.mount("http://", FetchdAdapter(self.client, retry_policy={"idempotency_key": "key", "allow_non_idempotent": True, "base_delay": 0}))
+        with self.assertRaises(requests.ConnectionError):
+            keyed.post(self.url("keyed", "reset"))
+        self.assertEqual(len(self.seen("keyed")), 3)
 
     def test_timeout(self):
         with self.assertRaises(requests.exceptions.ReadTimeout):
@@ -190,7 +215,7 @@ class HttpxTest(Adapters):
             response = request("GET", url)
             self.assertEqual((response.status_code, response.text, response.http_version), (200, "hellö", "HTTP/1.1"))
             self.assertEqual((response.headers.get_list("x-a"), str(response.url)), (["1", "2"], url))
-            self.assertEqual(response.extensions["fetchd"].attempts, 2)
+            self.assertEqual(response.extensions["fetchd"].attempt_count, 2)
             self.assertEqual(len(self.seen(name)), 2)
 
         self.run_both(work)
@@ -216,11 +241,12 @@ class HttpxTest(Adapters):
 
     def test_not_sent_again(self):
         def work(request, name):
-            for steps in "reset", "200:size=9,cut=0", "silent":
-                with self.assertRaises(httpx.RequestError) as raised:
+            for steps, cause in self.unrepeatable:
+                with self.subTest(steps), self.assertRaises(httpx.RequestError) as raised:
                     request("POST", self.url(name + steps[:3], steps))
-                self.assertIs(type(raised.exception), httpx.RequestError)
-                self.assertIsInstance(raised.exception.__cause__, fetchd.NotIdempotentError)
+                self.assertIs(type(raised.exception), httpx_transport.NotIdempotentError)
+                self.assertRegex(str(raised.exception), "^the POST may have taken effect; .*: fetch http://")
+                self.assertIs(type(raised.exception.__cause__), cause)
                 self.assertEqual(len(self.seen(name + steps[:3])), 1)
 
         self.run_both(work, timeout=httpx.Timeout(30, read=0.2))
@@ -261,6 +287,74 @@ class HttpxTest(Adapters):
         with httpx.Client(transport=FetchdTransport(self.client, body_policy={"keep_encoding": True})) as client:
             response = client.get(self.url("kept", "200:body=text,coding=gzip"), headers={"Accept-Encoding": "gzip"})
             self.assertEqual((response.text, response.headers["content-encoding"]), ("text", "gzip"))
+
+
+class LostTest(Case):
+    """The connection to fetchd breaks after a request was sent."""
+
+    # What programs usually retry.
+    retried = requests.ConnectionError, requests.Timeout, httpx.TransportError
+    keyed = {"retry_policy": {"idempotency_key": "key", "allow_non_idempotent": True}}
+
+    def senders(self, target, policies):
+        """Returns functions that send a request through fetchd, by name, and their NotIdempotentError."""
+        client = fetchd.Client(target)
+        self.addCleanup(client.close)
+        session = requests.Session()
+        self.addCleanup(session.close)
+        session.trust_env = False
+        session.mount("http://", FetchdAdapter(client, **policies))
+        http = httpx.Client(transport=FetchdTransport(client, **policies))
+        self.addCleanup(http.close)
+
+        async def asynchronously(method, url):
+            async with fetchd.AsyncClient(target) as through:
+                async with httpx.AsyncClient(transport=AsyncFetchdTransport(through, **policies)) as client:
+                    return await client.request(method, url)
+
+        return [
+            ("requests", session.request, requests_adapter.NotIdempotentError),
+            ("requests-stream", lambda method, url: session.request(method, url, stream=True), requests_adapter.NotIdempotentError),
+            ("httpx", http.request, httpx_transport.NotIdempotentError),
+            ("httpx-async", lambda method, url: asyncio.run(asynchronously(method, url)), httpx_transport.NotIdempotentError),
+        ]
+
+    def test_lost(self):
+        """A program that retries what programs usually retry sends a POST without a key once."""
+        link = Link(self.service.target)
+        self.addCleanup(link.close)
+        for method, policies in ("POST", {}), ("POST", self.keyed), ("GET", {}):
+            for name, send, kind in self.senders(link.target, policies):
+                key = f"{name}-{method}-{len(policies)}"
+                with self.subTest(key):
+                    threading.Thread(target=self.cut_when_seen, args=(link, key)).start()
+                    status, failure = 0, None
+                    while not status:
+                        try:
+                            status = send(method, self.url(key, "silent/200")).status_code
+                        except self.retried:
+                            time.sleep(0.1)  # gRPC waits before it connects again
+                        except Exception as error:
+                            failure = error
+                            break
+                    if method == "GET" or policies:
+                        self.assertEqual((status, failure, len(self.seen(key))), (200, None, 2))
+                        continue
+                    self.assertIs(type(failure), kind)
+                    self.assertRegex(str(failure), "^the POST may have taken effect; ")
+                    self.assertEqual((type(failure.__cause__), failure.__cause__.sent, len(self.seen(key))), (fetchd.LostError, True, 1))
+
+    def cut_when_seen(self, link, key):
+        while not self.seen(key):
+            time.sleep(0.02)
+        link.cut()
+
+    def test_service_is_away(self):
+        """A POST that fetchd never got may be sent again."""
+        for name, send, _ in self.senders("127.0.0.1:1", {}):
+            with self.subTest(name), self.assertRaises(self.retried) as raised:
+                send("POST", self.url("a", "200"))
+            self.assertEqual((type(raised.exception.__cause__), raised.exception.__cause__.sent), (fetchd.UnavailableError, False))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import unittest
 import fetchd
 from rig import AT_ONCE, Blocking, Case
 
-NO_HOLD_BACK = {"hold_back_bytes": 0}
+NO_HOLD_BACK = {"auto": {"max_hold_back_bytes": 0}}
 
 
 class ClientTest(Case):
@@ -22,9 +22,9 @@ class ClientTest(Case):
     def test_get(self):
         url = self.url("a", "503/200:body=hell%C3%B6,header=X-A=1,header=X-A=2")
         response = self.client.get(url, timeout=60, **AT_ONCE)
-        self.assertEqual((response.status_code, response.text, response.attempts, response.kind), (200, "hellö", 2, "success"))
+        self.assertEqual((response.status_code, response.text, response.attempt_count, response.kind), (200, "hellö", 2, "success"))
         self.assertEqual((response.headers["x-a"], response.headers.get_all("X-A")), ("1, 2", ["1", "2"]))
-        self.assertEqual((response.ok, response.url, response.outcome.rule, response.error), (True, url, "H0", None))
+        self.assertEqual((response.ok, response.url, response.outcome.decision_rule, response.error), (True, url, "H0", None))
         self.assertEqual(response.elapsed, response.outcome.total_duration.ToTimedelta())
         self.assertIn("<Response 200 'http://127.0.0.1:", repr(response))
         response.raise_for_outcome()
@@ -107,11 +107,11 @@ class ClientTest(Case):
                     response.raise_for_outcome()
                 error = raised.exception
                 self.assertIs(type(error), kind)
-                got = (error.error_class, error.rule, error.retryable, error.status_code, error.retry_after)
+                got = (error.error_class, error.class_rule, error.retryable, error.status_code, error.retry_after)
                 self.assertEqual(got, (name, rule, retryable, status, after))
                 self.assertIn(f"rule {rule}", str(error))
                 self.assertIn(f"error_class={name!r}", repr(response))
-                self.assertEqual(len(self.seen(key)), response.outcome.exchanges)
+                self.assertEqual(len(self.seen(key)), response.outcome.exchange_count)
 
     def test_no_response(self):
         """An empty body never passes for a real one."""
@@ -144,12 +144,12 @@ class ClientTest(Case):
 
     def test_undelivered(self):
         for delivery in "digest", "none":
-            response = self.client.get(self.url(delivery, "200:size=10"), body_policy={"delivery": delivery})
+            response = self.client.get(self.url(delivery, "200:size=10"), body_policy={delivery: {}})
             self.assertTrue(response.ok)
             with self.assertRaises(fetchd.BodyNotDelivered):
                 response.content
         with self.assertRaises(ValueError):
-            self.client.get(self.url("stream", "200"), body_policy={"delivery": "stream"})
+            self.client.get(self.url("stream", "200"), body_policy={"stream": {}})
 
     def test_store(self):
         """The body goes to the store, and response.stored says where it is."""
@@ -182,9 +182,8 @@ class ClientTest(Case):
         for error, text, options in (
             (TypeError, "key is given without store", {"key": "a"}),
             (TypeError, "store is 5", {"store": 5}),
-            (ValueError, "body_policy.delivery 'none'", {"store": "local", "body_policy": {"delivery": "none"}}),
-            (fetchd.InvalidRequestError, "body_policy.store", {"store": "other"}),
-            (fetchd.InvalidRequestError, "body_policy.key", {"store": "local", "key": "../a"}),
+            (fetchd.InvalidRequestError, "body_policy.store.store", {"store": "other"}),
+            (fetchd.InvalidRequestError, "body_policy.store.key", {"store": "local", "key": "../a"}),
         ):
             with self.subTest(text), self.assertRaisesRegex(error, text):
                 self.client.get(url, **options)
@@ -210,8 +209,11 @@ class ClientTest(Case):
 
     def test_explain(self):
         explained = self.client.explain(response={"status_code": 503, "headers": {"Retry-After": "2"}}, attempt=1)
-        self.assertEqual((fetchd.enum_name(explained.decision, "verdict"), explained.decision.rule), ("retry", "W2"))
-        self.assertEqual(explained.decision.delay.ToTimedelta().total_seconds(), 2)
+        decision = explained.retry_decision
+        self.assertEqual((decision.WhichOneof("next"), decision.rule), ("retry", "W2"))
+        self.assertEqual((decision.retry.attempt, decision.retry.delay.ToTimedelta().total_seconds()), (2, 2))
+        decision = self.client.explain(error_classes=["tls_certificate"]).retry_decision
+        self.assertEqual((decision.HasField("retry"), fetchd.enum_name(decision, "stop_reason")), (False, "not_retried"))
         with self.assertRaises(fetchd.InvalidRequestError) as raised:
             self.client.explain(attempt=1)
         self.assertTrue(raised.exception.violations[0].description, raised.exception)
@@ -236,10 +238,10 @@ class ClientTest(Case):
         url = self.url("a", "503/200:size=3000000,header=X-A=1,header=X-A=2")
         with self.client.stream("GET", url, timeout=60, **AT_ONCE) as response:
             self.assertEqual((response.status_code, response.headers.get_all("x-a"), response.url), (200, ["1", "2"], url))
-            self.assertEqual((response.outcome, response.ok, response.attempts), (None, True, 2))
+            self.assertEqual((response.outcome, response.ok, response.attempt_count), (None, True, 2))
             first, rest = response.read(10), response.read()
             self.assertEqual((len(first), len(first) + len(rest), response.read()), (10, 3000000, b""))
-            self.assertEqual((response.attempts, response.outcome.exchanges), (2, 2))
+            self.assertEqual((response.attempt_count, response.outcome.exchange_count), (2, 2))
         self.assertEqual(len(self.seen("a")), 2)
 
     def test_stream_pieces(self):
@@ -249,7 +251,7 @@ class ClientTest(Case):
 
     def test_stream_without_body(self):
         with self.client.stream("GET", self.url("a", "204"), timeout=60) as response:
-            self.assertEqual((response.status_code, response.read(), response.outcome.rule), (204, b"", "H0"))
+            self.assertEqual((response.status_code, response.read(), response.outcome.decision_rule), (204, b"", "H0"))
         with self.client.stream("GET", self.url("b", "200:body=small"), timeout=60) as response:
             self.assertEqual(response.read(), b"small")
 
@@ -278,7 +280,7 @@ class ClientTest(Case):
         self.assertIs(response.outcome, error.outcome)
 
     def test_restart(self):
-        policy = dict(NO_HOLD_BACK, recovery="restart")
+        policy = {"auto": {"max_hold_back_bytes": 0, "recovery": "restart"}}
         steps = "200:size=1000,cut=300/200:size=1000,offset=500"
         with self.client.stream("GET", self.url("a", steps), timeout=60, body_policy=policy, **AT_ONCE) as response:
             held = response.read(100)
@@ -321,10 +323,10 @@ class ClientTest(Case):
             i = wanted[result.request["url"]]
             if i % 3 == 0:
                 self.assertIs(type(result.error), fetchd.PermanentError)
-                self.assertEqual((result.status_code, result.response.attempts, result.ok), (404, 1, False))
+                self.assertEqual((result.status_code, result.response.attempt_count, result.ok), (404, 1, False))
                 self.assertIn("error=PermanentError('fetch http://", repr(result))
             else:
-                self.assertEqual((result.error, result.status_code, result.response.attempts, len(result.response.content)), (None, 200, 2, i))
+                self.assertEqual((result.error, result.status_code, result.response.attempt_count, len(result.response.content)), (None, 200, 2, i))
         for i in range(200):
             self.assertEqual(len(self.seen(str(i))), 1 if i % 3 == 0 else 2, i)
 

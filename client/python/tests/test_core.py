@@ -7,8 +7,9 @@ import grpc
 
 from fetchd import _convert, _pool, contract, errors
 from fetchd._body import Body
-from fetchd._client import check_size, ends_many, response_of, task_of
+from fetchd._client import check_size, ends_many, response_of, stream_request, task_of
 from fetchd._response import Headers, charset_of
+from fetchd._sync import StreamResponse
 
 WireRequest = contract.message_class("fetchd.wire.FetchManyRequest")
 SHUTDOWN = 34
@@ -62,6 +63,67 @@ class BodyTest(unittest.TestCase):
         return bytes(got)
 
 
+class Call(list):
+    """A call of Fetch that has received these messages."""
+
+    cancelled = False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self:
+            raise StopIteration
+        return self.pop(0)
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class StreamTest(unittest.TestCase):
+    head = contract.FetchEvent(response_started=contract.ResponseStarted(response=contract.HttpResponse(status_code=200)))
+
+    def chunk(self, offset, data):
+        return contract.FetchEvent(body_chunk=contract.BodyChunk(attempt=1, offset_bytes=offset, data=data))
+
+    def end(self, size):
+        return contract.FetchEvent(outcome=contract.FetchOutcome(kind=1, attempt_count=1, body_summary=contract.BodySummary(size_bytes=size)))
+
+    def stream(self, *messages, **options):
+        self.call = Call(contract.FetchResponse(events=events) for events in messages)
+        return StreamResponse(self.call, options.get("on_event"), stream_request("GET", "http://o.example/", {}))
+
+    def test_messages(self):
+        """A message has any number of events."""
+        events = [contract.FetchEvent(admitted={}), self.head, self.chunk(0, b"ab"), self.chunk(2, b"c"), contract.FetchEvent(), self.end(3)]
+        for name, messages in [
+            ("one message", [events]),
+            ("one event each", [[event] for event in events]),
+            ("messages without events", [[], events[:3], [], events[3:]]),
+        ]:
+            with self.subTest(name):
+                seen = []
+                response = self.stream(*messages, on_event=lambda event: seen.append(event.WhichOneof("event")))
+                self.assertEqual((response.outcome, list(response.iter_bytes())), (None, [b"ab", b"c"]))
+                self.assertEqual((seen, response.outcome.attempt_count), (["admitted", "response_started", "outcome"], 1))
+
+    def test_restart(self):
+        """The bytes before a restart are read first, although the restart arrived with them."""
+        response = self.stream([self.head, self.chunk(0, b"ab"), self.head, self.chunk(0, b"xyz"), self.end(3)])
+        self.assertEqual(response.read(2), b"ab")
+        with self.assertRaises(errors.BodyRestarted) as raised:
+            response.read(3)
+        self.assertEqual((raised.exception.offset, response.read()), (0, b"xyz"))
+
+    def test_event_after_the_outcome(self):
+        for messages in [[self.head, self.chunk(0, b"a"), self.end(1), self.head]], [[self.head, self.chunk(0, b"a"), self.end(1), self.end(1)], [self.end(1)]]:
+            response = self.stream(*messages)
+            self.assertEqual(response.read(1), b"a")
+            with self.assertRaisesRegex(errors.ContractError, "after the outcome"):
+                response.read(1)
+            self.assertTrue(self.call.cancelled)
+
+
 class Streams:
     """A Pool whose streams the test answers by hand."""
 
@@ -82,16 +144,16 @@ class Streams:
         while (data := stream.next_message()) is not None:
             if data:
                 message = WireRequest.FromString(data)
-                messages.append(([task.tag for task in message.tasks], list(message.cancelled_tags)))
+                messages.append(([task.tag for task in message.tasks], list(message.cancel_tags)))
         return messages
 
     def answer(self, stream, *answers, draining=False):
-        """answers are pairs of a task and a FetchResponse or a FetchOutcome."""
+        """answers are pairs of a task and a FetchEvent or a FetchOutcome."""
         message = contract.FetchManyResponse(draining=draining)
         for task, event in answers:
             if isinstance(event, contract.FetchOutcome):
-                event = contract.FetchResponse(outcome=event)
-            message.responses.add(tag=task.tag, response=event)
+                event = contract.FetchEvent(outcome=event)
+            message.events.add(tag=task.tag, event=event)
         stream.receive(message.SerializeToString())
 
 
@@ -100,7 +162,7 @@ def done(body=b""):
 
 
 def shutdown(exchanges=0):
-    return contract.FetchOutcome(kind=4, exchanges=exchanges, error=contract.FetchError(error_class=SHUTDOWN, failure_type=1, retryable=True))
+    return contract.FetchOutcome(kind=4, exchange_count=exchanges, error=contract.FetchError(error_class=SHUTDOWN, failure_type=1, retryable=True))
 
 
 def unavailable():
@@ -248,9 +310,9 @@ class PoolTest(unittest.TestCase):
             response_of(task)
 
     def chunks(self, task, *pieces, offset=0):
-        answers = [(task, contract.FetchResponse(response_started=contract.ResponseStarted(body_offset_bytes=offset)))]
+        answers = [(task, contract.FetchEvent(response_started=contract.ResponseStarted(body_offset_bytes=offset)))]
         for piece in pieces:
-            answers.append((task, contract.FetchResponse(body_chunk=contract.BodyChunk(offset_bytes=offset, data=piece))))
+            answers.append((task, contract.FetchEvent(body_chunk=contract.BodyChunk(offset_bytes=offset, data=piece))))
             offset += len(piece)
         return answers
 
@@ -289,7 +351,8 @@ class PoolTest(unittest.TestCase):
         self.streams.sent(self.streams.opened[0])
         queued = self.streams.start(1)
         self.streams.pool.close()
-        self.assertEqual({type(task.error) for task in sent + queued}, {errors.UnavailableError})
+        self.assertEqual({(type(task.error), task.error.sent) for task in sent}, {(errors.LostError, True)})
+        self.assertEqual([(type(task.error), task.error.sent) for task in queued], [(errors.UnavailableError, False)])
         (late,) = self.streams.start(1)
         self.assertEqual(late.error.message, "the client is closed")
 
@@ -316,7 +379,7 @@ class ConvertTest(unittest.TestCase):
             json={"k": "ü"},
             retry_policy={"max_attempts": 5, "base_delay": 0.5, "max_delay": datetime.timedelta(minutes=1), "additional_status_codes": [418]},
             redirect_policy={"scope": "same_origin", "follow": False},
-            precondition={"etags": ['"a"'], "modified_since_time": datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)},
+            precondition={"etags": ['"a"'], "last_modified_time": datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)},
             labels={"job": "nightly"},
             cookie_mode="within_fetch",
             integrity=None,
@@ -328,7 +391,7 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual(request.retry_policy.max_delay.ToMilliseconds(), 60000)
         self.assertEqual(list(request.retry_policy.additional_status_codes), [418])
         self.assertEqual((request.redirect_policy.scope, request.redirect_policy.HasField("follow")), (3, True))
-        self.assertEqual(request.precondition.modified_since_time.seconds, 1767225600)
+        self.assertEqual(request.precondition.last_modified_time.seconds, 1767225600)
         self.assertEqual((dict(request.labels), request.cookie_mode), ({"job": "nightly"}, 2))
         self.assertFalse(request.HasField("integrity"))
 
@@ -365,10 +428,13 @@ class ConvertTest(unittest.TestCase):
             ("text for a policy", {"retry_policy": "none"}, TypeError, "retry_policy is 'none' (str), want a dict"),
             ("text for a list", {"content_policy": {"accepted_media_types": "a/b"}}, TypeError, "content_policy.accepted_media_types is 'a/b' (str), want a list"),
             ("an item of a list", {"precondition": {"etags": [1]}}, TypeError, "precondition.etags[0] is 1 (int), want a str"),
-            ("a time without a zone", {"precondition": {"modified_since_time": datetime.datetime(2026, 1, 1)}}, ValueError, "want a datetime with a time zone"),
+            ("a time without a zone", {"precondition": {"last_modified_time": datetime.datetime(2026, 1, 1)}}, ValueError, "want a datetime with a time zone"),
             ("a number for a header", {"headers": {"A": 1}}, TypeError, "headers['A'] is int, want a str or bytes"),
             ("text for headers", {"headers": "A: 1"}, TypeError, "headers is a value (str), want a dict, or pairs"),
             ("two bodies", {"content": b"a", "json": 1}, TypeError, "content and json are given, want one of them"),
+            ("two deliveries", {"body_policy": {"inline": {}, "digest": {}}}, TypeError, "body_policy.inline and body_policy.digest are given, want one of them"),
+            ("a store and a delivery", {"store": "a", "body_policy": {"none": {}}}, TypeError, "store and body_policy.none are given, want one of them"),
+            ("text for a delivery", {"body_policy": {"digest": "yes"}}, TypeError, "body_policy.digest is 'yes' (str), want a dict"),
             ("body", {"body": b"a"}, TypeError, "body is not an option: use content, data or json"),
             ("a dict as content", {"content": {}}, TypeError, "content is a value (dict), want str or bytes"),
         ]:
@@ -452,7 +518,7 @@ class ContractTest(unittest.TestCase):
         """The types of policies name the fields and the values of the contract."""
         from fetchd import policies
 
-        for name in "RedirectPolicy", "RetryPolicy", "TimeoutPolicy", "BodyPolicy", "ContentPolicy", "Precondition", "Integrity", "ExplainRequest":
+        for name in "RedirectPolicy", "RetryPolicy", "TimeoutPolicy", "BodyPolicy", "StreamDelivery", "StoreDelivery", "ContentPolicy", "Precondition", "Integrity", "ExplainRequest":
             fields = set(getattr(contract, name).DESCRIPTOR.fields_by_name)
             self.assertEqual(set(getattr(policies, name).__annotations__), fields, name)
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -106,12 +107,35 @@ class Faults(Case):
     def test_kill_in_a_body(self):
         service = self.service_of()
         client = self.client_of(service.target)
-        with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"hold_back_bytes": 0}) as response:
+        with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"auto": {"max_hold_back_bytes": 0}}) as response:
             self.assertEqual(len(response.read(300)), 300)
             service.process.kill()
             with self.assertRaises(fetchd.LostError) as raised:
                 response.read()
         self.assertTrue(raised.exception.sent)
+
+    def test_kill_in_a_post(self):
+        """A POST that was sent is lost, and one that was not sent is not."""
+        for name, post in [
+            ("post", lambda client, url: client.post(url)),
+            ("stream", lambda client, url: client.stream("POST", url)),
+        ]:
+            with self.subTest(name):
+                service = self.service_of()
+                client = self.client_of(service.target)
+                threading.Thread(target=self.kill_when_seen, args=(service, name)).start()
+                with self.assertRaises(fetchd.LostError) as raised:
+                    post(client, self.url(name, "silent"))
+                self.assertTrue(raised.exception.sent)
+                with self.assertRaises(fetchd.UnavailableError) as raised:
+                    post(client, self.url(name, "silent"))
+                self.assertFalse(raised.exception.sent)
+                self.assertEqual(len(self.seen(name)), 1)
+
+    def kill_when_seen(self, service, name):
+        while not self.seen(name):
+            time.sleep(0.02)
+        service.process.kill()
 
     def test_token(self):
         """Without the right token nothing is fetched, and no token is in any message."""
@@ -165,7 +189,7 @@ class Faults(Case):
     def test_overloaded(self):
         """Streams wait for a place as the service config says, and then fail."""
         client = self.client_of(self.service_of("--max-fetches=1").target)
-        with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"hold_back_bytes": 0}):
+        with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"auto": {"max_hold_back_bytes": 0}}):
             with self.assertRaises(fetchd.OverloadedError) as raised:
                 client.stream("GET", self.url("b", "200"))
         self.assertEqual((raised.exception.code, raised.exception.sent), ("RESOURCE_EXHAUSTED", False))
@@ -176,9 +200,10 @@ class Faults(Case):
         silent = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(silent.close)
         client = self.client_of("127.0.0.1:%d" % silent.getsockname()[1])
-        for call in client.get, lambda url, **options: client.stream("GET", url, **options):
-            with self.assertRaises(fetchd.DeadlineError):
-                call("http://o.example/", timeout=0.5)
+        for method in "GET", "POST":
+            for call in client.request, client.stream:
+                with self.assertRaises(fetchd.DeadlineError):
+                    call(method, "http://o.example/", timeout=0.5)
         (result,) = client.fetch_many([{"url": "http://o.example/", "timeout": 0.5}])
         self.assertIsInstance(result.error, fetchd.DeadlineError)
 

@@ -40,10 +40,10 @@ def store(client: fetchd.Client, url: str) -> Optional[int]:
     return stored.size_bytes if stored is not None else None
 
 
-def show(event: fetchd.contract.FetchResponse) -> None:
+def show(event: fetchd.contract.FetchEvent) -> None:
     if event.HasField("attempt_finished"):
         decision = event.attempt_finished.retry_decision
-        print(fetchd.enum_name(decision, "verdict"), decision.delay.ToTimedelta())
+        print(decision.retry.delay.ToTimedelta() if decision.HasField("retry") else fetchd.enum_name(decision, "stop_reason"))
 
 
 def many(client: fetchd.Client, urls: List[str]) -> int:
@@ -72,7 +72,7 @@ async def asynchronously() -> None:
         async for result in client.fetch_many(["https://example.com/"]):
             print(result.request.upper(), result.status_code)
         explained = await client.explain(response={"status_code": 503})
-        print(explained.decision.rule)
+        print(explained.retry_decision.rule)
         async with httpx.AsyncClient(transport=AsyncFetchdTransport(client)) as http:
             print((await http.get("https://example.com/")).text)
 

@@ -145,7 +145,7 @@ type Result struct {
 	SizeBytes    int64   `json:"size_bytes"`    // of the file, or of what is kept of it
 	FetchedBytes int64   `json:"fetched_bytes"` // in this run
 	ResumedAt    int64   `json:"resumed_at_bytes,omitempty"`
-	Attempts     int32   `json:"attempts"`
+	AttemptCount int32   `json:"attempt_count"`
 	StatusCode   int32   `json:"status_code,omitempty"`
 	SHA256       string  `json:"sha256,omitempty"` // where a list was given
 	ErrorClass   string  `json:"error_class,omitempty"`
@@ -225,8 +225,8 @@ func (d *Run) ended(r Result) {
 	default:
 		d.counts.failed++
 	}
-	if r.Attempts > 1 {
-		d.counts.retries += int(r.Attempts) - 1
+	if r.AttemptCount > 1 {
+		d.counts.retries += int(r.AttemptCount) - 1
 		d.counts.retried++
 	}
 	d.counts.bytes += r.FetchedBytes

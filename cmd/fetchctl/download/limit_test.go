@@ -32,19 +32,21 @@ type endlessStream struct {
 }
 
 func (s *endlessStream) Recv() (*pb.FetchResponse, error) {
+	e := new(pb.FetchEvent)
 	switch {
 	case !s.started:
 		s.started = true
-		return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Response: &pb.HttpResponse{StatusCode: 200}}}}, nil
+		e.Event = &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Response: &pb.HttpResponse{StatusCode: 200}}}
 	case s.left > 0:
-		m := &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: s.at, Data: make([]byte, 1024)}}}
+		e.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: s.at, Data: make([]byte, 1024)}}
 		s.left, s.at = s.left-1, s.at+1024
-		return m, nil
 	case s.left == 0:
 		s.left--
-		return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: s.at}}}}, nil
+		e.Event = &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: s.at}}}
+	default:
+		return nil, io.EOF
 	}
-	return nil, io.EOF
+	return &pb.FetchResponse{Events: []*pb.FetchEvent{e}}, nil
 }
 
 // A limited rate holds for all files together, to the nanosecond, however many

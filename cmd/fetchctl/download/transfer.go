@@ -170,38 +170,37 @@ func (t *transfer) fetch(ctx context.Context) (*pb.FetchOutcome, error) {
 
 // request returns the request for the file, or for the rest of it.
 func (t *transfer) request() *pb.FetchRequest {
-	none := int64(0)
+	stream := &pb.StreamDelivery{
+		Recovery:         pb.BodyRecovery_BODY_RECOVERY_RESTART,
+		MaxHoldBackBytes: new(int64(0)), // bytes that are still buffered when we are killed are fetched twice
+	}
 	req := &pb.FetchRequest{
 		Url:         t.entry.url,
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: &t.config.Attempts},
-		BodyPolicy: &pb.BodyPolicy{
-			Recovery:      pb.BodyRecovery_BODY_RECOVERY_RESTART,
-			HoldBackBytes: &none, // bytes that are still buffered when we are killed are fetched twice
-			OmitDigest:    true,
-		},
+		BodyPolicy:  &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: stream}, OmitDigest: true},
 	}
 	if t.config.Record != "" {
-		req.Record = &pb.RecordPolicy{Store: t.config.Record}
+		req.RecordPolicy = &pb.RecordPolicy{Store: t.config.Record}
 	}
 	t.resumed, t.head = 0, nil
 	if t.part != nil && t.part.resumable() {
 		t.resumed = t.part.written
-		req.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: t.part.written, Validator: t.part.said.Validator}
+		stream.ResumePoint = &pb.ResumePoint{OffsetBytes: t.part.written, Validator: t.part.said.Validator}
 	}
 	return req
 }
 
-func (t *transfer) event(ctx context.Context, m *pb.FetchResponse) error {
+func (t *transfer) event(ctx context.Context, m *pb.FetchEvent) error {
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_AttemptStarted:
-		t.result.Attempts++
+	case *pb.FetchEvent_AttemptStarted:
+		t.result.AttemptCount++
 		t.tell.Began = m.GetElapsedOffset().AsDuration()
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		t.head = e.ResponseStarted // a failed response has no body: keep the bytes so far
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		return t.chunk(ctx, e.BodyChunk)
-	case *pb.FetchResponse_AttemptFinished:
-		if e.AttemptFinished.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
+	case *pb.FetchEvent_AttemptFinished:
+		if e.AttemptFinished.GetRetryDecision().GetRetry() != nil {
 			t.tell.Attempt(e.AttemptFinished, m.GetElapsedOffset().AsDuration()-t.tell.Began)
 		}
 		t.tell.Stopped = e.AttemptFinished.GetRetryDecision().GetRule()
@@ -346,7 +345,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		if t.result.SHA256 = got; got != want {
 			return t.wrong("does not have the digest in the list, but " + got)
 		}
-	} else if o.GetBodySummary().GetUnrequestedBytes() {
+	} else if o.GetBodySummary().GetUnrequestedData() {
 		if err := t.part.drop(); err != nil {
 			return cli.OutputError(err)
 		}
@@ -453,7 +452,7 @@ func (t *transfer) failed(err error) {
 		e := f.outcome.GetError()
 		r.code = show.ExitCode(f.outcome)
 		r.ErrorClass, r.FailureType, r.Retryable = show.Label(e.GetErrorClass()), show.Label(e.GetFailureType()), e.GetRetryable()
-		t.tell.Failed(f.outcome, cli.Count(int(r.Attempts), "attempt"), show.Took(time.Since(t.started)))
+		t.tell.Failed(f.outcome, cli.Count(int(r.AttemptCount), "attempt"), show.Took(time.Since(t.started)))
 		return
 	}
 	if f, ok := errors.AsType[*refusal](err); ok {
@@ -497,7 +496,7 @@ func (t *transfer) misfits(o *pb.FetchOutcome) bool {
 		return false
 	}
 	return o.GetError().GetReason() == "resume_mismatch" ||
-		o.GetResponse().GetStatusCode() == http.StatusRequestedRangeNotSatisfiable && o.GetResponseAttempt() == o.GetAttempts()
+		o.GetResponse().GetStatusCode() == http.StatusRequestedRangeNotSatisfiable && o.GetResponseAttempt() == o.GetAttemptCount()
 }
 
 // serviceCode returns the exit code of a file of which the call failed.

@@ -29,9 +29,12 @@ func (w *writer) entry(a *timeline.Attempt, i int) entry {
 		e.Server, e.Connection = host, port
 	}
 	if f := h.Error; f != nil {
-		e.Error = &failure{Class: show.Label(f.GetErrorClass()), Rule: f.GetRule(), Type: show.Label(f.GetFailureType()),
-			Reason: f.GetReason(), Phase: show.Label(f.GetPhase()), Message: f.GetMessage(), Detail: f.GetDetail(), Retryable: f.GetRetryable()}
-		e.Response.Error = e.Error.Class + " (" + f.GetRule() + ")"
+		e.Error = &failure{Class: show.Label(f.GetErrorClass()), ClassRule: f.GetClassRule(), Type: show.Label(f.GetFailureType()),
+			Reason: f.GetReason(), Message: f.GetMessage(), Detail: f.GetDetail(), Retryable: f.GetRetryable()}
+		if f.Phase != nil {
+			e.Error.Phase = show.Label(f.GetPhase())
+		}
+		e.Response.Error = e.Error.Class + " (" + f.GetClassRule() + ")"
 	}
 	return e
 }
@@ -43,7 +46,7 @@ func ruleOf(a *timeline.Attempt, i int) string {
 	case i+1 < len(a.Hops):
 		return ""
 	case a.Error != nil:
-		return a.Error.GetRule()
+		return a.Error.GetClassRule()
 	}
 	return a.Decision.GetRule()
 }

@@ -27,12 +27,12 @@ type creator struct {
 }
 
 type outcome struct {
-	Kind      string `json:"kind"`
-	Rule      string `json:"rule"`
-	Attempts  int32  `json:"attempts"`
-	Exchanges int32  `json:"exchanges"`
-	FinalURL  string `json:"finalUrl"`
-	Time      ms     `json:"time"`
+	Kind          string `json:"kind"`
+	DecisionRule  string `json:"decisionRule"`
+	AttemptCount  int32  `json:"attemptCount"`
+	ExchangeCount int32  `json:"exchangeCount"`
+	FinalURL      string `json:"finalUrl"`
+	Time          ms     `json:"time"`
 }
 
 type page struct {
@@ -81,10 +81,10 @@ type cert struct {
 
 type failure struct {
 	Class     string `json:"class"`
-	Rule      string `json:"rule"`
+	ClassRule string `json:"classRule"`
 	Type      string `json:"type"`
 	Reason    string `json:"reason,omitempty"`
-	Phase     string `json:"phase"`
+	Phase     string `json:"phase,omitempty"`
 	Message   string `json:"message"`
 	Detail    string `json:"detail,omitempty"`
 	Retryable bool   `json:"retryable"`

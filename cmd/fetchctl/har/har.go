@@ -59,7 +59,7 @@ func (w *writer) log() archive {
 		l.Creator.Version = "unknown"
 	}
 	if o := w.fetch.Outcome; o != nil {
-		l.Outcome = &outcome{Kind: show.Label(o.GetKind()), Rule: o.GetRule(), Attempts: o.GetAttempts(), Exchanges: o.GetExchanges(),
+		l.Outcome = &outcome{Kind: show.Label(o.GetKind()), DecisionRule: o.GetDecisionRule(), AttemptCount: o.GetAttemptCount(), ExchangeCount: o.GetExchangeCount(),
 			FinalURL: o.GetFinalUrl(), Time: msOf(o.GetTotalDuration().AsDuration())}
 	} else {
 		l.Comment = "the record ends before the outcome"
@@ -78,7 +78,7 @@ func pageID(a *timeline.Attempt) string { return fmt.Sprintf("attempt_%d", a.Num
 
 func (w *writer) page(a *timeline.Attempt) page {
 	return page{Started: moment(w.fetch.Start.Add(a.Start)), ID: pageID(a), Title: w.title(a),
-		Timings: pageTimings{OnContentLoad: none, OnLoad: msOf(a.End - a.Start)}, Comment: a.Verdict()}
+		Timings: pageTimings{OnContentLoad: none, OnLoad: msOf(a.End - a.Start)}, Comment: a.Next()}
 }
 
 func (w *writer) title(a *timeline.Attempt) string {

@@ -30,7 +30,7 @@ func flaky(t *testing.T, o har.Options) []byte {
 	return marshal(t, messages, o)
 }
 
-func marshal(t *testing.T, messages []*pb.FetchResponse, o har.Options) []byte {
+func marshal(t *testing.T, messages []*pb.FetchEvent, o har.Options) []byte {
 	t.Helper()
 	r := &timeline.Recorder{BodyLimit: 1 << 10}
 	for _, m := range messages {
@@ -97,7 +97,7 @@ func TestSecrets(t *testing.T) {
 		{"Set-Cookie", true}, {"set-cookie2", true}, {"Proxy-Authenticate", true}, {"Authentication-Info", true},
 		{"Retry-After", false}, {"WWW-Authenticate", false}, {"Content-Type", false},
 	} {
-		m := []*pb.FetchResponse{messages[0], {Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 1,
+		m := []*pb.FetchEvent{messages[0], {Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 1,
 			Response: &pb.HttpResponse{StatusCode: 200, Headers: []*pb.Header{{Name: row.name, Value: "v4lue"}}}}}}}
 		if got := string(marshal(t, m, har.Options{})); strings.Contains(got, "v4lue") == row.hidden {
 			t.Errorf("response header %s: hidden is not %v", row.name, row.hidden)
@@ -152,7 +152,7 @@ func TestBodies(t *testing.T) {
 		{"binary", "\xff\x00", "/wA=", "base64", ""},
 		{"too long to be kept", strings.Repeat("x", 2<<10), "", "", "the body was not kept"},
 	} {
-		m := []*pb.FetchResponse{admitted(), {Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: 1, Data: []byte(row.data)}}}}
+		m := []*pb.FetchEvent{admitted(), {Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: 1, Data: []byte(row.data)}}}}
 		got := parse(t, marshal(t, m, har.Options{Bodies: true})).Log.Entries[0].Response.Content
 		if got.Text != row.text || got.Encoding != row.encoding || got.Comment != row.comment {
 			t.Errorf("%s: content %+v", row.name, got)
@@ -160,16 +160,16 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-func admitted() *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{StartTime: timestamppb.New(timelinetest.Start()),
+func admitted() *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_Admitted{Admitted: &pb.Admitted{StartTime: timestamppb.New(timelinetest.Start()),
 		EffectiveRequest: &pb.FetchRequest{Url: "http://h/", Method: "POST"}}}}
 }
 
 // A request's body is that of the hops that keep the method; its headers are
 // told till the chain leaves the origin.
 func TestRequests(t *testing.T) {
-	hops := func(next string, method string) []*pb.FetchResponse {
-		return []*pb.FetchResponse{admitted(), {Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: []*pb.Hop{
+	hops := func(next string, method string) []*pb.FetchEvent {
+		return []*pb.FetchEvent{admitted(), {Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: []*pb.Hop{
 			{Url: "http://h/", Method: "POST", StatusCode: 302, LocationUrl: next}, {Url: next, Method: method, StatusCode: 200},
 			{Url: "http://h/back", Method: method, StatusCode: 200}}}}}}
 	}
@@ -200,13 +200,13 @@ func TestRequests(t *testing.T) {
 
 // Of an attempt that begins at a failed hop it is not told what went before.
 func TestFailedHopAgain(t *testing.T) {
-	finished := func(n int32, start pb.RetryStart) *pb.FetchResponse {
-		return &pb.FetchResponse{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: n,
-			Hops: []*pb.Hop{{Url: "http://h/", Method: "POST"}}, RetryDecision: &pb.RetryDecision{Start: start}}}}
+	finished := func(n int32, start pb.RetryStart) *pb.FetchEvent {
+		return &pb.FetchEvent{Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: n,
+			Hops: []*pb.Hop{{Url: "http://h/", Method: "POST"}}, RetryDecision: &pb.RetryDecision{Next: &pb.RetryDecision_Retry{Retry: &pb.Retry{Start: start}}}}}}
 	}
 	asked := &pb.FetchRequest{Url: "http://h/", Method: "POST", Headers: []*pb.Header{{Name: "Accept", Value: "a/b"}}}
 	for start, want := range map[pb.RetryStart]int{pb.RetryStart_RETRY_START_FAILED_HOP: 0, pb.RetryStart_RETRY_START_FIRST_URL: 1} {
-		p := parse(t, marshal(t, []*pb.FetchResponse{admitted(), finished(1, start), finished(2, 0)}, har.Options{Request: asked}))
+		p := parse(t, marshal(t, []*pb.FetchEvent{admitted(), finished(1, start), finished(2, 0)}, har.Options{Request: asked}))
 		if first, second := len(p.Log.Entries[0].Request.Headers), len(p.Log.Entries[1].Request.Headers); first != 1 || second != want {
 			t.Errorf("%v: %d and %d headers, want 1 and %d", start, first, second, want)
 		}

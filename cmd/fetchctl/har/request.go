@@ -50,7 +50,7 @@ func (w *writer) request(a *timeline.Attempt, i int) request {
 func (w *writer) elsewhere(a *timeline.Attempt, i int) bool {
 	for j := range w.fetch.Attempts {
 		before := &w.fetch.Attempts[j]
-		if before.Number == a.Number-1 && before.Decision.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
+		if before.Number == a.Number-1 && before.Decision.GetRetry().GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 			return true
 		}
 	}

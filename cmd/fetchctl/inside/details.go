@@ -86,14 +86,16 @@ func (s *detailedStream) RecvMsg(m any) error {
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}
-	event, _ := m.(*pb.FetchResponse)
-	switch e := event.GetEvent().(type) {
-	case *pb.FetchResponse_Admitted:
-		s.fetchID = e.Admitted.GetFetchId()
-	case *pb.FetchResponse_AttemptFinished:
-		s.details.complete(attemptKey{s.fetchID, e.AttemptFinished.GetAttempt()}, e.AttemptFinished.GetError())
-	case *pb.FetchResponse_Outcome:
-		s.details.complete(attemptKey{s.fetchID, 0}, e.Outcome.GetError())
+	resp, _ := m.(*pb.FetchResponse)
+	for _, event := range resp.GetEvents() {
+		switch e := event.GetEvent().(type) {
+		case *pb.FetchEvent_Admitted:
+			s.fetchID = e.Admitted.GetFetchId()
+		case *pb.FetchEvent_AttemptFinished:
+			s.details.complete(attemptKey{s.fetchID, e.AttemptFinished.GetAttempt()}, e.AttemptFinished.GetError())
+		case *pb.FetchEvent_Outcome:
+			s.details.complete(attemptKey{s.fetchID, 0}, e.Outcome.GetError())
+		}
 	}
 	return nil
 }

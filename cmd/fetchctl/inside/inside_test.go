@@ -101,9 +101,9 @@ func TestWholeDetail(t *testing.T) {
 	} {
 		d := &details{proxy: tt.proxy, errors: make(map[attemptKey]string)}
 		slog.New(d).Info("retrying fetch", "fetch_id", "f1", "attempt", 2, "error", tt.logged)
-		other := &pb.FetchError{Detail: "other", Phase: tt.phase}
+		other := &pb.FetchError{Detail: "other", Phase: tt.phase.Enum()}
 		d.complete(attemptKey{"f1", 0}, other)
-		e := &pb.FetchError{Detail: tt.detail, Phase: tt.phase}
+		e := &pb.FetchError{Detail: tt.detail, Phase: tt.phase.Enum()}
 		d.complete(attemptKey{"f1", 2}, e)
 		if e.GetDetail() != tt.want || other.GetDetail() != "other" || len(d.errors) != 0 {
 			t.Errorf("%s: %q, another attempt %q, %d errors kept; want %q, unchanged, 0", tt.name, e.GetDetail(), other.GetDetail(), len(d.errors), tt.want)

@@ -62,9 +62,9 @@ func readExplain(a *arguments) (*pb.ExplainRequest, string) {
 		if class == 0 {
 			a.reject("fault", "give one of "+strings.Join(faults(), ", "))
 		}
-		req.Faults = []pb.ErrorClass{pb.ErrorClass(class)}
+		req.ErrorClasses = []pb.ErrorClass{pb.ErrorClass(class)}
 	}
-	if req.Response == nil && req.Faults == nil && len(a.faults) == 0 {
+	if req.Response == nil && req.ErrorClasses == nil && len(a.faults) == 0 {
 		a.faults = append(a.faults, "status and fault are missing: give one of them.")
 	}
 	return req, a.fault()
@@ -92,13 +92,13 @@ func explanation(resp *pb.ExplainResponse) string {
 	if step := resp.GetRedirect(); step != nil {
 		return fmt.Sprintf("The redirect is followed: %s %s.", step.GetMethod(), step.GetUrl())
 	}
-	e, d := resp.GetError(), resp.GetDecision()
+	e, d := resp.GetError(), resp.GetRetryDecision()
 	if e == nil {
 		return "This is not a failure: " + show.Label(resp.GetKind()) + "."
 	}
-	lines := []string{fmt.Sprintf("%s, %s.", show.Label(e.GetErrorClass()), show.Label(e.GetFailureType())), later(e, d.GetVerdict()), "Decision: " + show.Decision(d) + "."}
-	for i, rule := range []string{e.GetRule(), d.GetRule()} {
-		if sentence := rules.Sentence(rule); sentence != "" && (i == 0 || rule != e.GetRule()) {
+	lines := []string{fmt.Sprintf("%s, %s.", show.Label(e.GetErrorClass()), show.Label(e.GetFailureType())), later(e, d.GetStopReason()), "Decision: " + show.Decision(d) + "."}
+	for i, rule := range []string{e.GetClassRule(), d.GetRule()} {
+		if sentence := rules.Sentence(rule); sentence != "" && (i == 0 || rule != e.GetClassRule()) {
 			lines = append(lines, fmt.Sprintf("Rule %s: %s", rule, sentence))
 		}
 	}

@@ -110,7 +110,7 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 }
 
 // load fetches a page. It returns a result if the fetch failed.
-func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.FetchResponse)) (*page, *sdk.CallToolResult, error) {
+func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.FetchEvent)) (*page, *sdk.CallToolResult, error) {
 	deadline := time.Now().Add(args.timeout)
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(deadlineSpare))
 	defer cancel()
@@ -122,12 +122,12 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 		return nil, refusal, err
 	}
 	req := t.request(args.url, t.MaxPageBytes, deadline)
-	req.BodyPolicy.Delivery, req.BodyPolicy.Recovery = pb.BodyDelivery_BODY_DELIVERY_AUTO, pb.BodyRecovery_BODY_RECOVERY_RESTART
+	req.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
 	req.AuthProvider = t.AuthProviders[Origin(u)]
 	if event != nil {
 		req.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
 	} else {
-		event = func(*pb.FetchResponse) {}
+		event = func(*pb.FetchEvent) {}
 	}
 	body, outcome, err := t.read(ctx, req, event)
 	if e, ok := errors.AsType[*client.Error](err); ok {
@@ -147,14 +147,14 @@ func (t *tools) request(url string, size int64, deadline time.Time) *pb.FetchReq
 		Url:           url,
 		Headers:       []*pb.Header{{Name: "User-Agent", Value: t.UserAgent}},
 		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(max(time.Until(deadline), time.Nanosecond))},
-		BodyPolicy:    &pb.BodyPolicy{MaxSizeBytes: &size, OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE, ErrorBodyBytes: new(int32(errorBytes))},
+		BodyPolicy:    &pb.BodyPolicy{MaxSizeBytes: &size, OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE, MaxErrorBodyBytes: new(int32(errorBytes))},
 		EventLevel:    pb.EventLevel_EVENT_LEVEL_OUTCOME,
 	}
 }
 
 // read fetches and returns the body, with the outcome. The error of a call that was cancelled wraps
 // the cause, which is EOF if the client of the tools has left. Only a whole body has an outcome.
-func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.FetchResponse)) ([]byte, *pb.FetchOutcome, error) {
+func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.FetchEvent)) ([]byte, *pb.FetchOutcome, error) {
 	resp, err := client.Wrap(t.Service).Do(ctx, req, client.OnEvent(event))
 	if err != nil {
 		return nil, nil, err
@@ -219,7 +219,7 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 	if o.GetBodySummary().GetPartialContent() {
 		how += " The origin sent only a part of the page: its rest is missing."
 	}
-	if o.GetBodySummary().GetUnrequestedBytes() {
+	if o.GetBodySummary().GetUnrequestedData() {
 		how += " The text may be that of another page of the same site: the origin sent more than was requested."
 	}
 	if truncated || !whole {
@@ -230,12 +230,12 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 
 // attempts returns a function that reports the attempts of a fetch to the client as progress. It
 // returns nil if the client has not asked for progress.
-func attempts(ctx context.Context, req *sdk.CallToolRequest) func(*pb.FetchResponse) {
+func attempts(ctx context.Context, req *sdk.CallToolRequest) func(*pb.FetchEvent) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
 		return nil
 	}
-	return func(m *pb.FetchResponse) {
+	return func(m *pb.FetchEvent) {
 		a := m.GetAttemptFinished()
 		if a == nil {
 			return

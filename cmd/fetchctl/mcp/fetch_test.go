@@ -329,7 +329,7 @@ func TestRetries(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	want := []string{"a-token 1 attempt 1: 503 Service Unavailable; retry in 200ms (W1 backoff)", "a-token 2 attempt 2: 503 Service Unavailable; retry in 400ms (W1 backoff)",
-		"a-token 3 attempt 3: 200 OK; no retry: done (H0)"}
+		"a-token 3 attempt 3: 200 OK; no retry: no_failure (H0)"}
 	if diff := cmp.Diff(want, messages); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}
@@ -499,8 +499,8 @@ func TestRestart(t *testing.T) {
 	const size = 1 << 20
 	got := start(t, Config{}, nil).call(t, "fetch", map[string]any{"raw": true, "max_length": maxLength,
 		"url": o.URL("http", fmt.Sprintf("/s/r/200:size=%d,type=text%%2Fplain;charset=iso-8859-1,cut=900000/200:size=%d,type=text%%2Fplain;charset=iso-8859-1", size, size))})
-	if got.IsError || got.data.Attempts != 2 || got.data.Window.Length != size {
-		t.Errorf("attempts %d, window %+v", got.data.Attempts, got.data.Window)
+	if got.IsError || got.data.AttemptCount != 2 || got.data.Window.Length != size {
+		t.Errorf("attempts %d, window %+v", got.data.AttemptCount, got.data.Window)
 	}
 }
 

@@ -43,7 +43,7 @@ const (
 // outcomeJSON returns an outcome as the model sees it: without the body, without headers that may
 // carry a credential, and shortened. It changes o.
 func outcomeJSON(o *pb.FetchOutcome) (json.RawMessage, error) {
-	o.InlineBody, o.ErrorBody = nil, nil
+	o.Body, o.ErrorBody = nil, nil
 	if r := o.GetResponse(); r != nil {
 		r.Headers = slices.DeleteFunc(r.Headers, func(h *pb.Header) bool { return !isShown(h) })
 		for _, h := range r.GetHeaders() {
@@ -97,9 +97,9 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 	if target := show.RedirectTarget(o); target != "" {
 		text += fmt.Sprintf("\nThe redirect leads to %.200q.", target)
 	}
-	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttempts()) + later(e, e.GetStopReason())
-	if sentence := rules.Sentence(e.GetRule()); sentence != "" {
-		text += fmt.Sprintf("\nRule %s: %s", e.GetRule(), sentence)
+	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttemptCount()) + later(e, e.GetStopReason())
+	if sentence := rules.Sentence(e.GetClassRule()); sentence != "" {
+		text += fmt.Sprintf("\nRule %s: %s", e.GetClassRule(), sentence)
 	}
 	body := errorText(o)
 	structured, err := outcomeJSON(o)
@@ -110,8 +110,8 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 }
 
 // later says whether a later fetch may succeed.
-func later(e *pb.FetchError, verdict pb.RetryVerdict) string {
-	if verdict == pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT {
+func later(e *pb.FetchError, reason pb.StopReason) string {
+	if reason == pb.StopReason_STOP_REASON_NOT_IDEMPOTENT {
 		return fmt.Sprintf("The request is %v.", client.ErrNotIdempotent)
 	}
 	if !e.GetRetryable() {

@@ -90,9 +90,9 @@ type answer struct {
 
 // structured is the structured content, as far as the tests need it.
 type structured struct {
-	Kind     string
-	Attempts int
-	Error    struct {
+	Kind         string
+	AttemptCount int `json:"attempt_count"`
+	Error        struct {
 		Class     string `json:"error_class"`
 		Rule      string
 		Retryable bool

@@ -68,13 +68,13 @@ func Origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Time) (robotsAnswer, *sdk.CallToolResult, error) {
 	req := t.request(origin+"/robots.txt", robots.MaxBytes+1, deadline)
 	req.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(robots.MaxRedirects))}
-	resp, err := t.Service.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
+	resp, err := t.Service.FetchUnary(ctx, req)
 	if err != nil {
 		failure, err := refused(ctx, err)
 		return robotsAnswer{}, failure, err
 	}
 	o := resp.GetOutcome()
-	if o.GetExchanges() == 0 && o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
+	if o.GetExchangeCount() == 0 && o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
 		// The policy forbids the page too, and its own outcome says so.
 		return robotsAnswer{policy: robots.Policy{Unavailable: true}}, nil, nil
 	}

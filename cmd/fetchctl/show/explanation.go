@@ -40,7 +40,7 @@ func Explanation(p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse
 		x.failure(resp.GetError())
 		x.decision(resp)
 	}
-	x.row("policy", "%s", policyText(resp.GetEffectivePolicy()))
+	x.row("policy", "%s", policyText(resp.GetEffectiveRetryPolicy()))
 	return x.text.String()
 }
 
@@ -52,7 +52,7 @@ func (x *explanation) observed(req *pb.ExplainRequest) {
 			seen = append(seen, HeaderText(h))
 		}
 	}
-	for _, fault := range req.GetFaults() {
+	for _, fault := range req.GetErrorClasses() {
 		seen = append(seen, Label(fault))
 	}
 	x.row("observed", "%s, attempt %d", strings.Join(seen, ", "), max(req.GetAttempt(), 1))
@@ -66,7 +66,7 @@ func (x *explanation) redirect(step *pb.RedirectStep) {
 	if step.GetCrossOrigin() {
 		notes = append(notes, "to another origin: credentials are dropped")
 	}
-	x.row("verdict", "%s", x.paint.Paint(cli.Green, "follow the redirect"))
+	x.row("decision", "%s", x.paint.Paint(cli.Green, "follow the redirect"))
 	x.row("next", "%s %s", cli.Escape(step.GetMethod()), cli.Escape(step.GetUrl()))
 	x.row("", "%s", strings.Join(notes, ", "))
 }
@@ -76,47 +76,48 @@ func (x *explanation) failure(e *pb.FetchError) {
 		return
 	}
 	x.row("class", "%s, %s", x.paint.Paint(cli.Red, Label(e.GetErrorClass())), Label(e.GetFailureType()))
-	x.rule(e.GetRule())
+	x.rule(e.GetClassRule())
 }
 
 func (x *explanation) decision(resp *pb.ExplainResponse) {
-	d := resp.GetDecision()
-	x.row("verdict", "%s", x.verdict(d))
-	if d.GetRule() != resp.GetError().GetRule() {
+	d := resp.GetRetryDecision()
+	x.row("decision", "%s", x.next(d))
+	if d.GetRule() != resp.GetError().GetClassRule() {
 		x.rule(d.GetRule())
 	}
-	if d.GetDelay() != nil {
-		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), Label(d.GetDelaySource()))
-	}
-	if after := resp.GetError().GetRetryAfter(); after != nil && d.GetDelay() == nil {
+	if retry := d.GetRetry(); retry != nil {
+		x.row("delay", "%s, from %s", retry.GetDelay().AsDuration(), Label(retry.GetDelaySource()))
+	} else if after := resp.GetError().GetRetryAfter(); after != nil {
 		x.row("asked for", "%s by Retry-After", after.AsDuration())
 	}
 	x.row("outcome", "%s, if the fetch ended here", Label(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
-		x.row("retryable", "%s", laterFetch(e.GetRetryable(), d.GetVerdict()))
+		x.row("retryable", "%s", laterFetch(e.GetRetryable(), d.GetStopReason()))
 	}
 }
 
-func laterFetch(mayHelp bool, verdict pb.RetryVerdict) string {
+func laterFetch(mayHelp bool, reason pb.StopReason) string {
 	switch {
 	case mayHelp:
 		return "yes: a later fetch of the same request may succeed"
-	case verdict == pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT:
+	case reason == pb.StopReason_STOP_REASON_NOT_IDEMPOTENT:
 		return fmt.Sprint("no: the request is ", client.ErrNotIdempotent)
 	}
 	return "no: a later fetch of the same request is not expected to succeed, or could repeat an effect"
 }
 
-func (x *explanation) verdict(d *pb.RetryDecision) string {
-	switch d.GetVerdict() {
-	case pb.RetryVerdict_RETRY_VERDICT_DONE:
-		return x.paint.Paint(cli.Green, "done") + ": no retry is needed"
-	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
+// next says what follows an attempt.
+func (x *explanation) next(d *pb.RetryDecision) string {
+	if retry := d.GetRetry(); retry != nil {
 		where := "from the first URL"
-		if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
+		if retry.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 			where = "at the failed hop"
 		}
-		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
+		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", retry.GetAttempt(), where)
 	}
-	return x.paint.Paint(cli.Red, "no retry") + ": " + Label(d.GetVerdict())
+	ink := cli.Red
+	if d.GetStopReason() == pb.StopReason_STOP_REASON_NO_FAILURE {
+		ink = cli.Green
+	}
+	return x.paint.Paint(ink, "no retry") + ": " + Label(d.GetStopReason())
 }

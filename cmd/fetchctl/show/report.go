@@ -29,24 +29,24 @@ type Reporter struct {
 }
 
 // Event prints one event.
-func (r *Reporter) Event(m *pb.FetchResponse) {
+func (r *Reporter) Event(m *pb.FetchEvent) {
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_Admitted:
+	case *pb.FetchEvent_Admitted:
 		r.admitted(e.Admitted)
-	case *pb.FetchResponse_AttemptStarted:
+	case *pb.FetchEvent_AttemptStarted:
 		r.Began = m.GetElapsedOffset().AsDuration()
 		r.Progress.say(fmt.Sprintf("attempt %d …", e.AttemptStarted.GetAttempt()))
-	case *pb.FetchResponse_RedirectFollowed:
+	case *pb.FetchEvent_RedirectFollowed:
 		if r.Verbose { // --har and --trace ask for them too
 			r.redirect(e.RedirectFollowed)
 		}
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		r.response(e.ResponseStarted)
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		r.Progress.chunk(e.BodyChunk, m.GetElapsedOffset().AsDuration())
-	case *pb.FetchResponse_AttemptFinished:
+	case *pb.FetchEvent_AttemptFinished:
 		r.Attempt(e.AttemptFinished, m.GetElapsedOffset().AsDuration()-r.Began)
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		r.outcome(e.Outcome)
 	}
 }
@@ -120,7 +120,7 @@ func (r *Reporter) Attempt(e *pb.AttemptFinished, spent time.Duration) {
 	}
 	r.Line(fmt.Sprintf("attempt %d", e.GetAttempt()), status, r.failure(e.GetError()),
 		hopCount(e.GetHops()), Took(spent), r.decision(e.GetRetryDecision()))
-	if e.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY { // otherwise the outcome has it
+	if e.GetRetryDecision().GetRetry() != nil { // otherwise the outcome has it
 		r.detail(e.GetError())
 	}
 	if r.Verbose {
@@ -137,7 +137,7 @@ func (r *Reporter) failure(e *pb.FetchError) string {
 	if e == nil {
 		return ""
 	}
-	rule := cli.Escape(e.GetRule())
+	rule := cli.Escape(e.GetClassRule())
 	if reason := e.GetReason(); reason != "" && reason != Label(e.GetErrorClass()) {
 		rule += ", " + cli.Escape(reason)
 	}
@@ -153,25 +153,26 @@ func hopCount(hops []*pb.Hop) string {
 
 // decision returns what follows an attempt, or "" if nothing does.
 func (r *Reporter) decision(d *pb.RetryDecision) string {
-	switch d.GetVerdict() {
-	case pb.RetryVerdict_RETRY_VERDICT_DONE, pb.RetryVerdict_RETRY_VERDICT_UNSPECIFIED:
-		return ""
-	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
+	switch {
+	case d.GetRetry() != nil:
 		return r.Paint.Paint(cli.Yellow, Decision(d))
+	case d.GetStopReason() == pb.StopReason_STOP_REASON_NO_FAILURE, d.GetNext() == nil:
+		return ""
 	}
 	return Decision(d)
 }
 
 // Decision formats a decision for or against a retry, such as "retry in 200ms (W1 backoff)".
 func Decision(d *pb.RetryDecision) string {
-	if d.GetVerdict() != pb.RetryVerdict_RETRY_VERDICT_RETRY {
-		return fmt.Sprintf("no retry: %s (%s)", Label(d.GetVerdict()), cli.Escape(d.GetRule()))
+	retry := d.GetRetry()
+	if retry == nil {
+		return fmt.Sprintf("no retry: %s (%s)", Label(d.GetStopReason()), cli.Escape(d.GetRule()))
 	}
 	where := ""
-	if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
+	if retry.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 		where = " at the failed hop"
 	}
-	return fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where, cli.Escape(d.GetRule()), Label(d.GetDelaySource()))
+	return fmt.Sprintf("retry in %s%s (%s %s)", retry.GetDelay().AsDuration(), where, cli.Escape(d.GetRule()), Label(retry.GetDelaySource()))
 }
 
 // exchangeText returns the connection and the phases of a hop.
@@ -204,7 +205,7 @@ func exchangeText(x *pb.Exchange) string {
 //	success  200  https://…  12.3 KiB  sha256 …  2 attempts  340 ms
 func (r *Reporter) outcome(o *pb.FetchOutcome) {
 	spent := Took(o.GetTotalDuration().AsDuration())
-	made := cli.Count(int(o.GetAttempts()), "attempt")
+	made := cli.Count(int(o.GetAttemptCount()), "attempt")
 	if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED {
 		r.Failed(o, made, spent)
 		r.recorded(o.GetRecords())
@@ -274,7 +275,7 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	if b.GetPartialContent() {
 		text += " (only a part of the body)"
 	}
-	if b.GetUnrequestedBytes() {
+	if b.GetUnrequestedData() {
 		text += " (may be the body of another response: bytes followed it on a reused connection)"
 	}
 	if sum := b.GetSha256(); sum != "" && !r.Brief {
@@ -305,7 +306,7 @@ func RedirectTarget(o *pb.FetchOutcome) string {
 func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 	e := o.GetError()
 	code := outcomeCode(o)
-	if o.GetResponseAttempt() != o.GetAttempts() && code != "" {
+	if o.GetResponseAttempt() != o.GetAttemptCount() && code != "" {
 		code += fmt.Sprintf(" (of attempt %d)", o.GetResponseAttempt())
 	}
 	r.Line(r.Paint.Paint(cli.Red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
@@ -321,7 +322,7 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 	for _, text := range firstLines(o.GetErrorBody()) {
 		r.Line("  " + r.Paint.Paint(cli.Dim, "| "+text))
 	}
-	if rule := e.GetRule(); rule != "" && !r.Brief {
+	if rule := e.GetClassRule(); rule != "" && !r.Brief {
 		r.Line("  " + r.Paint.Paint(cli.Dim, "what "+cli.Escape(rule)+" means: fetchctl explain --rule "+cli.Escape(rule)))
 	}
 }
@@ -368,7 +369,7 @@ func isError(e *pb.FetchError, target error) bool {
 // stop returns why no further attempt was made.
 func (r *Reporter) stop(e *pb.FetchError) string {
 	text := "stopped: " + Label(e.GetStopReason())
-	if r.Stopped != "" && r.Stopped != e.GetRule() {
+	if r.Stopped != "" && r.Stopped != e.GetClassRule() {
 		text += " (" + cli.Escape(r.Stopped) + ")"
 	}
 	return text

@@ -21,7 +21,7 @@ func TestQuantities(t *testing.T) {
 		{StatusLine(503), "503 Service Unavailable"}, {StatusLine(599), "599"},
 		{Label(pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR), "http_server_error"},
 		{Label(pb.ErrorClass(900)), "unknown_900"},
-		{Label(pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT), "not_idempotent"},
+		{Label(pb.StopReason_STOP_REASON_NOT_IDEMPOTENT), "not_idempotent"},
 		{cut("abcdef", 4), "abc…"}, {cut("abc", 4), "abc"}, {cut("abc", 0), "…"},
 	} {
 		if tt.got != tt.want {

@@ -14,7 +14,7 @@ import (
 func (h *Hop) divide(end time.Duration) {
 	x := h.Exchange
 	measured := [Kinds]*durationpb.Duration{
-		Blocked: x.GetQueueDuration(), Resolve: x.GetResolveDuration(), Connect: x.GetConnectDuration(),
+		Resolve: x.GetResolveDuration(), Connect: x.GetConnectDuration(),
 		TLS: x.GetTlsDuration(), Wait: x.GetProcessingDuration(), Receive: x.GetTransferDuration(),
 	}
 	var took [Kinds]time.Duration

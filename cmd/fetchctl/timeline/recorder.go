@@ -39,25 +39,25 @@ type record struct {
 }
 
 // Take records a message. It does not keep the data of a body chunk.
-func (r *Recorder) Take(m *pb.FetchResponse) {
+func (r *Recorder) Take(m *pb.FetchEvent) {
 	r.last = max(r.last, m.GetElapsedOffset().AsDuration())
 	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_Admitted:
+	case *pb.FetchEvent_Admitted:
 		r.admitted(e.Admitted)
-	case *pb.FetchResponse_AttemptStarted:
+	case *pb.FetchEvent_AttemptStarted:
 		r.attempt(e.AttemptStarted.GetAttempt()).url = e.AttemptStarted.GetUrl()
-	case *pb.FetchResponse_RedirectFollowed:
+	case *pb.FetchEvent_RedirectFollowed:
 		a := r.attempt(e.RedirectFollowed.GetAttempt())
 		a.redirects = append(a.redirects, e.RedirectFollowed.GetHop())
 		a.followed = m.GetElapsedOffset().AsDuration()
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		r.responded(e.ResponseStarted)
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		r.chunk(e.BodyChunk)
-	case *pb.FetchResponse_AttemptFinished:
+	case *pb.FetchEvent_AttemptFinished:
 		a := r.attempt(e.AttemptFinished.GetAttempt())
 		a.finished, a.ended = e.AttemptFinished, m.GetElapsedOffset().AsDuration()
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		r.outcome = e.Outcome
 	}
 }

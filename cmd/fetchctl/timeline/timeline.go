@@ -104,7 +104,7 @@ type Kind int
 
 // The phases, in the order in which they occur.
 const (
-	// Blocked is time in queues, and time of no other phase.
+	// Blocked is time of no other phase, such as time in queues.
 	Blocked Kind = iota
 	// Resolve is the name lookup.
 	Resolve

@@ -15,7 +15,7 @@ import (
 )
 
 // record takes messages with nothing since the last.
-func record(t *testing.T, r *timeline.Recorder, messages []*pb.FetchResponse, err error) *timeline.Fetch {
+func record(t *testing.T, r *timeline.Recorder, messages []*pb.FetchEvent, err error) *timeline.Fetch {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func record(t *testing.T, r *timeline.Recorder, messages []*pb.FetchResponse, er
 func lines(f *timeline.Fetch) []string {
 	var out []string
 	for _, a := range f.Attempts {
-		out = append(out, fmt.Sprintf("%d %v-%v %s", a.Number, a.Start, a.End, a.Verdict()))
+		out = append(out, fmt.Sprintf("%d %v-%v %s", a.Number, a.Start, a.End, a.Next()))
 		for _, h := range a.Hops {
 			var phases []string
 			for _, p := range h.Phases {
@@ -51,8 +51,8 @@ func TestFlaky(t *testing.T) {
 		"1.2 GET 503 50ms-100ms wait 30ms, receive 20ms",
 		"2 300ms-320ms retry in 400ms (W2 retry_after)",
 		"2.1 GET 0 300ms-320ms resolve 4ms, connect 16ms",
-		"3 720ms-1s done (H0)",
-		"3.1 GET 302 720ms-800ms blocked 30ms, wait 50ms",
+		"3 720ms-1s no retry: no_failure (H0)",
+		"3.1 GET 302 720ms-800ms blocked 20ms, wait 50ms, receive 10ms",
 		"3.2 GET 200 800ms-1s wait 100ms, receive 100ms",
 	}
 	if diff := cmp.Diff(want, lines(f)); diff != "" {
@@ -72,28 +72,28 @@ func TestFlaky(t *testing.T) {
 
 // TestUnfinished checks that what had not ended is in flight when the record ends.
 func TestUnfinished(t *testing.T) {
-	started := func(attempt int32, url string) *pb.FetchResponse {
-		return &pb.FetchResponse{Event: &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{Attempt: attempt, Url: url}}}
+	started := func(attempt int32, url string) *pb.FetchEvent {
+		return &pb.FetchEvent{Event: &pb.FetchEvent_AttemptStarted{AttemptStarted: &pb.AttemptStarted{Attempt: attempt, Url: url}}}
 	}
-	redirect := func(method string, status int32) *pb.FetchResponse {
-		return &pb.FetchResponse{ElapsedOffset: durationpb.New(time.Second), Event: &pb.FetchResponse_RedirectFollowed{RedirectFollowed: &pb.RedirectFollowed{
+	redirect := func(method string, status int32) *pb.FetchEvent {
+		return &pb.FetchEvent{ElapsedOffset: durationpb.New(time.Second), Event: &pb.FetchEvent_RedirectFollowed{RedirectFollowed: &pb.RedirectFollowed{
 			Attempt: 1, Hop: &pb.Hop{Url: "http://h/1", Method: method, StatusCode: status, LocationUrl: "http://h/2"}}}}
 	}
-	head := &pb.FetchResponse{ElapsedOffset: durationpb.New(2 * time.Second), Event: &pb.FetchResponse_ResponseStarted{
+	head := &pb.FetchEvent{ElapsedOffset: durationpb.New(2 * time.Second), Event: &pb.FetchEvent_ResponseStarted{
 		ResponseStarted: &pb.ResponseStarted{Attempt: 1, Response: &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1"}}}}
 	for _, row := range []struct {
 		name     string
-		messages []*pb.FetchResponse
+		messages []*pb.FetchEvent
 		want     string // the last hop
 	}{
-		{"the first request", []*pb.FetchResponse{started(1, "http://h/1")}, "1.1 GET 0 0s-3s blocked 3s"},
-		{"after a redirect", []*pb.FetchResponse{started(1, "http://h/1"), redirect("GET", 302)}, "1.2 GET 0 1s-4s blocked 3s"},
-		{"a POST after 302", []*pb.FetchResponse{started(1, "http://h/1"), redirect("POST", 302)}, "1.2 GET 0 1s-4s blocked 3s"},
-		{"a POST after 307", []*pb.FetchResponse{started(1, "http://h/1"), redirect("POST", 307)}, "1.2 POST 0 1s-4s blocked 3s"},
-		{"a PUT after 302", []*pb.FetchResponse{started(1, "http://h/1"), redirect("PUT", 302)}, "1.2 PUT 0 1s-4s blocked 3s"},
-		{"a PUT after 303", []*pb.FetchResponse{started(1, "http://h/1"), redirect("PUT", 303)}, "1.2 GET 0 1s-4s blocked 3s"},
-		{"a HEAD after 303", []*pb.FetchResponse{started(1, "http://h/1"), redirect("HEAD", 303)}, "1.2 HEAD 0 1s-4s blocked 3s"},
-		{"in the body", []*pb.FetchResponse{started(1, "http://h/1"), head}, "1.1 GET 200 0s-5s receive 5s"},
+		{"the first request", []*pb.FetchEvent{started(1, "http://h/1")}, "1.1 GET 0 0s-3s blocked 3s"},
+		{"after a redirect", []*pb.FetchEvent{started(1, "http://h/1"), redirect("GET", 302)}, "1.2 GET 0 1s-4s blocked 3s"},
+		{"a POST after 302", []*pb.FetchEvent{started(1, "http://h/1"), redirect("POST", 302)}, "1.2 GET 0 1s-4s blocked 3s"},
+		{"a POST after 307", []*pb.FetchEvent{started(1, "http://h/1"), redirect("POST", 307)}, "1.2 POST 0 1s-4s blocked 3s"},
+		{"a PUT after 302", []*pb.FetchEvent{started(1, "http://h/1"), redirect("PUT", 302)}, "1.2 PUT 0 1s-4s blocked 3s"},
+		{"a PUT after 303", []*pb.FetchEvent{started(1, "http://h/1"), redirect("PUT", 303)}, "1.2 GET 0 1s-4s blocked 3s"},
+		{"a HEAD after 303", []*pb.FetchEvent{started(1, "http://h/1"), redirect("HEAD", 303)}, "1.2 HEAD 0 1s-4s blocked 3s"},
+		{"in the body", []*pb.FetchEvent{started(1, "http://h/1"), head}, "1.1 GET 200 0s-5s receive 5s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := new(timeline.Recorder)
@@ -105,8 +105,8 @@ func TestUnfinished(t *testing.T) {
 			if last := got[len(got)-1]; last != row.want {
 				t.Errorf("last hop:\n got %s\nwant %s", last, row.want)
 			}
-			if a := f.Attempts[0]; a.Verdict() != "in flight when the record ended" || !a.Hops[len(a.Hops)-1].Unfinished {
-				t.Errorf("verdict %q of %+v, want in flight", a.Verdict(), a)
+			if a := f.Attempts[0]; a.Next() != "in flight when the record ended" || !a.Hops[len(a.Hops)-1].Unfinished {
+				t.Errorf("decision %q of %+v, want in flight", a.Next(), a)
 			}
 		})
 	}
@@ -118,27 +118,27 @@ func TestContinued(t *testing.T) {
 	whole := &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Content-Length", Value: "5"}}}
 	rest := &pb.HttpResponse{StatusCode: 206, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Content-Range", Value: "bytes 3-4/5"}}}
 	failed := &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Retry-After", Value: "1"}}}
-	started := func(attempt int32, offset int64, r *pb.HttpResponse) *pb.FetchResponse {
-		return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: attempt, BodyOffsetBytes: offset, Response: r}}}
+	started := func(attempt int32, offset int64, r *pb.HttpResponse) *pb.FetchEvent {
+		return &pb.FetchEvent{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: attempt, BodyOffsetBytes: offset, Response: r}}}
 	}
-	chunk := func(attempt int32, offset int64, data string) *pb.FetchResponse {
-		return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: attempt, OffsetBytes: offset, Data: []byte(data)}}}
+	chunk := func(attempt int32, offset int64, data string) *pb.FetchEvent {
+		return &pb.FetchEvent{Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: attempt, OffsetBytes: offset, Data: []byte(data)}}}
 	}
-	finished := func(attempt int32, r *pb.HttpResponse) *pb.FetchResponse {
-		return &pb.FetchResponse{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: attempt, Response: r,
+	finished := func(attempt int32, r *pb.HttpResponse) *pb.FetchEvent {
+		return &pb.FetchEvent{Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: attempt, Response: r,
 			Hops: []*pb.Hop{{Url: "http://h/", StatusCode: r.GetStatusCode()}}}}}
 	}
-	begun := []*pb.FetchResponse{started(1, 0, whole), chunk(1, 0, "abc"), finished(1, whole)}
+	begun := []*pb.FetchEvent{started(1, 0, whole), chunk(1, 0, "abc"), finished(1, whole)}
 	for _, row := range []struct {
 		name     string
-		messages []*pb.FetchResponse
+		messages []*pb.FetchEvent
 		want     string // status, header fields and body bytes of each attempt's last hop
 	}{
 		{"continued", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "de"), finished(2, rest)), "200 Content-Length 3, 206 Content-Range 2"},
 		{"in flight", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "d")), "200 Content-Length 3, 206  1"},
 		{"a 503", append(begun[:3:3], started(2, 3, failed), finished(2, failed)), "200 Content-Length 3, 503 Retry-After 0"},
 		{"started over", append(begun[:3:3], started(2, 0, whole), chunk(2, 0, "abcde"), finished(2, whole)), "200 Content-Length 3, 200 Content-Length 5"},
-		{"a resume point", []*pb.FetchResponse{started(1, 3, rest), chunk(1, 3, "de")}, "206 Content-Range 2"},
+		{"a resume point", []*pb.FetchEvent{started(1, 3, rest), chunk(1, 3, "de")}, "206 Content-Range 2"},
 	} {
 		r := &timeline.Recorder{BodyLimit: 9}
 		for _, m := range row.messages {
@@ -167,8 +167,8 @@ func TestFailedPhase(t *testing.T) {
 		pb.Phase_PHASE_TRANSFER: timeline.Receive, pb.Phase_PHASE_UNSPECIFIED: timeline.Blocked, 99: timeline.Blocked,
 	} {
 		r := new(timeline.Recorder)
-		r.Take(&pb.FetchResponse{ElapsedOffset: durationpb.New(time.Second), Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{
-			Attempt: 1, Error: &pb.FetchError{Phase: phase}, Hops: []*pb.Hop{{Url: "http://h/"}}}}})
+		r.Take(&pb.FetchEvent{ElapsedOffset: durationpb.New(time.Second), Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{
+			Attempt: 1, Error: &pb.FetchError{Phase: phase.Enum()}, Hops: []*pb.Hop{{Url: "http://h/"}}}}})
 		h := r.Fetch(time.Hour).Attempts[0].Hops[0]
 		if diff := cmp.Diff([]timeline.Phase{{Kind: want, Duration: time.Second}}, h.Phases); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", phase, diff)
@@ -179,7 +179,7 @@ func TestFailedPhase(t *testing.T) {
 // A measured phase that goes beyond the next message is kept.
 func TestMeasuredWins(t *testing.T) {
 	r := new(timeline.Recorder)
-	r.Take(&pb.FetchResponse{ElapsedOffset: durationpb.New(time.Second), Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{
+	r.Take(&pb.FetchEvent{ElapsedOffset: durationpb.New(time.Second), Event: &pb.FetchEvent_AttemptFinished{AttemptFinished: &pb.AttemptFinished{
 		Attempt: 1, Hops: []*pb.Hop{{StatusCode: 200, Exchange: &pb.Exchange{ProcessingDuration: durationpb.New(2 * time.Second)}}}}}})
 	f := r.Fetch(0)
 	if got := f.Attempts[0].Hops[0].End; got != 2*time.Second || f.End != got || f.Attempts[0].End != got {
@@ -189,8 +189,8 @@ func TestMeasuredWins(t *testing.T) {
 
 // Bodies are kept up to the limit, whole or not at all for one attempt.
 func TestBodyLimit(t *testing.T) {
-	chunk := func(attempt int32, data string) *pb.FetchResponse {
-		return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: attempt, Data: []byte(data)}}}
+	chunk := func(attempt int32, data string) *pb.FetchEvent {
+		return &pb.FetchEvent{Event: &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: attempt, Data: []byte(data)}}}
 	}
 	for _, row := range []struct {
 		name  string

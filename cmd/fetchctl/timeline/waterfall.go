@@ -68,22 +68,22 @@ func (w *Waterfall) attempt(f *Fetch, i int) {
 		title += "  " + show.StatusLine(int32(s))
 	}
 	if e := a.Error; e != nil {
-		title += "  " + w.Paint.Paint(cli.Red, w.text(show.Label(e.GetErrorClass())+" ("+e.GetRule()+")"))
+		title += "  " + w.Paint.Paint(cli.Red, w.text(show.Label(e.GetErrorClass())+" ("+e.GetClassRule()+")"))
 	}
 	w.Out.Printf("%s\n", title)
 	for j := range a.Hops {
 		w.hop(f, &a.Hops[j])
 	}
-	switch a.Decision.GetVerdict() {
-	case pb.RetryVerdict_RETRY_VERDICT_DONE:
-	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
+	switch {
+	case a.Decision.GetStopReason() == pb.StopReason_STOP_REASON_NO_FAILURE:
+	case a.Decision.GetRetry() != nil:
 		end := f.End
 		if i+1 < len(f.Attempts) {
 			end = f.Attempts[i+1].Start
 		}
-		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, cli.Yellow)
+		w.line(f, "  "+strings.Replace(a.Next(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, cli.Yellow)
 	default:
-		w.Out.Printf("  %s\n", w.text(a.Verdict()))
+		w.Out.Printf("  %s\n", w.text(a.Next()))
 	}
 }
 
@@ -173,10 +173,10 @@ func (w *Waterfall) outcome(f *Fetch) {
 	ink, why := cli.Green, ""
 	if e := o.GetError(); e != nil {
 		ink = cli.Red
-		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetRule(), show.Label(e.GetStopReason()))
+		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetClassRule(), show.Label(e.GetStopReason()))
 	}
-	w.Out.Printf("%s%s  %s  %s  %s\n", w.Paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
-		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))
+	w.Out.Printf("%s%s  %s  %s  %s\n", w.Paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetDecisionRule()+")")), w.text(why),
+		cli.Count(int(o.GetAttemptCount()), "attempt"), cli.Count(int(o.GetExchangeCount()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))
 }
 
 // legend explains the characters in the bars.

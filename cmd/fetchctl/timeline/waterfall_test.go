@@ -17,7 +17,7 @@ import (
 )
 
 // drawn is the waterfall of messages with fixed times.
-func drawn(t *testing.T, w *timeline.Waterfall, messages []*pb.FetchResponse, since time.Duration) string {
+func drawn(t *testing.T, w *timeline.Waterfall, messages []*pb.FetchEvent, since time.Duration) string {
 	t.Helper()
 	r := new(timeline.Recorder)
 	for _, m := range messages {
@@ -43,7 +43,7 @@ func TestTraceGolden(t *testing.T) {
 	for _, row := range []struct {
 		file     string
 		w        timeline.Waterfall
-		messages []*pb.FetchResponse
+		messages []*pb.FetchEvent
 	}{
 		{"ascii80", timeline.Waterfall{Columns: 80, Plain: true}, flaky},
 		{"utf8-120", timeline.Waterfall{Columns: 120}, flaky},

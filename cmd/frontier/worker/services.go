@@ -86,7 +86,7 @@ func checkRecords(ctx context.Context, services []frontier.Service, name string)
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	for _, s := range services {
-		_, err := s.Client.Do(ctx, &pb.FetchRequest{Record: &pb.RecordPolicy{Store: name, Earlier: new(pb.EarlierRecord)}})
+		_, err := s.Client.Do(ctx, &pb.FetchRequest{RecordPolicy: &pb.RecordPolicy{Store: name, Earlier: new(pb.EarlierRecord)}})
 		answer, _ := status.FromError(err)
 		if answer.Code() != codes.InvalidArgument {
 			continue
@@ -95,10 +95,10 @@ func checkRecords(ctx context.Context, services []frontier.Service, name string)
 		for _, detail := range answer.Details() {
 			bad, _ := detail.(*errdetails.BadRequest)
 			for _, v := range bad.GetFieldViolations() {
-				if v.GetField() == "record.store" {
+				if v.GetField() == "record_policy.store" {
 					return cli.UsageError("--warc", fmt.Sprintf("%s: the name %s", s.Name, v.GetDescription()))
 				}
-				known = known || strings.HasPrefix(v.GetField(), "record.")
+				known = known || strings.HasPrefix(v.GetField(), "record_policy.")
 			}
 		}
 		if !known {

@@ -80,7 +80,8 @@ func (RedirectScope) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{0}
 }
 
-// RetryProfile is a set of retry rules and defaults. Values may be added.
+// RetryProfile is a set of retry rules and defaults; see the table in section 2 of docs/spec.md.
+// Values may be added.
 type RetryProfile int32
 
 const (
@@ -137,7 +138,7 @@ func (RetryProfile) EnumDescriptor() ([]byte, []int) {
 type AuthResult int32
 
 const (
-	// There is no provider for this origin.
+	// Same as AUTH_RESULT_NO_PROVIDER.
 	AuthResult_AUTH_RESULT_UNSPECIFIED AuthResult = 0
 	// The credential was refreshed now or earlier.
 	AuthResult_AUTH_RESULT_REFRESHED AuthResult = 1
@@ -148,6 +149,8 @@ const (
 	// A provider covers this origin and was not asked yet. With the fault DEADLINE: the time
 	// for the fetch ran out during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
+	// There is no provider for this origin.
+	AuthResult_AUTH_RESULT_NO_PROVIDER AuthResult = 5
 )
 
 // Enum value maps for AuthResult.
@@ -158,6 +161,7 @@ var (
 		2: "AUTH_RESULT_REFRESH_FAILED",
 		3: "AUTH_RESULT_REFUSED_AGAIN",
 		4: "AUTH_RESULT_NOT_ASKED",
+		5: "AUTH_RESULT_NO_PROVIDER",
 	}
 	AuthResult_value = map[string]int32{
 		"AUTH_RESULT_UNSPECIFIED":    0,
@@ -165,6 +169,7 @@ var (
 		"AUTH_RESULT_REFRESH_FAILED": 2,
 		"AUTH_RESULT_REFUSED_AGAIN":  3,
 		"AUTH_RESULT_NOT_ASKED":      4,
+		"AUTH_RESULT_NO_PROVIDER":    5,
 	}
 )
 
@@ -199,7 +204,7 @@ func (AuthResult) EnumDescriptor() ([]byte, []int) {
 type RetryStart int32
 
 const (
-	// Not known, or no attempt follows.
+	// Never sent.
 	RetryStart_RETRY_START_UNSPECIFIED RetryStart = 0
 	// The URL of the fetch. This is the normal case.
 	RetryStart_RETRY_START_FIRST_URL RetryStart = 1
@@ -253,7 +258,7 @@ func (RetryStart) EnumDescriptor() ([]byte, []int) {
 type DelaySource int32
 
 const (
-	// There is no wait.
+	// Never sent.
 	DelaySource_DELAY_SOURCE_UNSPECIFIED DelaySource = 0
 	// The backoff formula.
 	DelaySource_DELAY_SOURCE_BACKOFF DelaySource = 1
@@ -363,7 +368,7 @@ func (CookieMode) EnumDescriptor() ([]byte, []int) {
 type OutcomeKind int32
 
 const (
-	// Not known.
+	// Never sent.
 	OutcomeKind_OUTCOME_KIND_UNSPECIFIED OutcomeKind = 0
 	// A 2xx response that is complete and satisfies the policies. A 206 is one too; see
 	// BodySummary.partial_content.
@@ -421,11 +426,12 @@ func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
 }
 
-// FailureType says what a scheduler should do about a failure. Values may be added.
+// FailureType says what kind of failure it is. FetchError.retryable says whether to fetch
+// again, and comes first. Values may be added.
 type FailureType int32
 
 const (
-	// Not known.
+	// Never sent.
 	FailureType_FAILURE_TYPE_UNSPECIFIED FailureType = 0
 	// The failure may go away by itself.
 	FailureType_FAILURE_TYPE_TRANSIENT FailureType = 1
@@ -486,7 +492,7 @@ func (FailureType) EnumDescriptor() ([]byte, []int) {
 type WarcType int32
 
 const (
-	// Not used.
+	// Never sent.
 	WarcType_WARC_TYPE_UNSPECIFIED WarcType = 0
 	// A request, as it was sent.
 	WarcType_WARC_TYPE_REQUEST WarcType = 1
@@ -539,82 +545,6 @@ func (WarcType) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
 }
 
-// BodyDelivery says how the body reaches the caller. Values may be added.
-type BodyDelivery int32
-
-const (
-	// STREAM in Fetch, INLINE in the other methods.
-	BodyDelivery_BODY_DELIVERY_UNSPECIFIED BodyDelivery = 0
-	// In BodyChunk events, as the body arrives.
-	BodyDelivery_BODY_DELIVERY_STREAM BodyDelivery = 1
-	// Complete, in the outcome, and only from an attempt that succeeded.
-	BodyDelivery_BODY_DELIVERY_INLINE BodyDelivery = 2
-	// The body is read and hashed, but not delivered.
-	BodyDelivery_BODY_DELIVERY_DIGEST BodyDelivery = 3
-	// The body is not read.
-	BodyDelivery_BODY_DELIVERY_NONE BodyDelivery = 4
-	// Like STREAM, but a body that ends within the granted hold-back and has at most 1 MiB is
-	// delivered in FetchOutcome.inline_body, without BodyChunk, and at event level OUTCOME
-	// without ResponseStarted. A small fetch is then one message. A body of which bytes were
-	// delivered before is streamed to its end.
-	BodyDelivery_BODY_DELIVERY_AUTO BodyDelivery = 5
-	// The server writes the body to a store that the operator has configured; see
-	// BodyPolicy.store. The object becomes visible when the body is complete and checked. An
-	// attempt that fails leaves nothing visible, and a retry continues the object or starts it
-	// again. A 206 whose body is only a part is a failure. Not for HEAD, and not together with a Range header, OVERSIZE_ACTION_TRUNCATE,
-	// BODY_RECOVERY_NONE or a resume point.
-	BodyDelivery_BODY_DELIVERY_STORE BodyDelivery = 6
-)
-
-// Enum value maps for BodyDelivery.
-var (
-	BodyDelivery_name = map[int32]string{
-		0: "BODY_DELIVERY_UNSPECIFIED",
-		1: "BODY_DELIVERY_STREAM",
-		2: "BODY_DELIVERY_INLINE",
-		3: "BODY_DELIVERY_DIGEST",
-		4: "BODY_DELIVERY_NONE",
-		5: "BODY_DELIVERY_AUTO",
-		6: "BODY_DELIVERY_STORE",
-	}
-	BodyDelivery_value = map[string]int32{
-		"BODY_DELIVERY_UNSPECIFIED": 0,
-		"BODY_DELIVERY_STREAM":      1,
-		"BODY_DELIVERY_INLINE":      2,
-		"BODY_DELIVERY_DIGEST":      3,
-		"BODY_DELIVERY_NONE":        4,
-		"BODY_DELIVERY_AUTO":        5,
-		"BODY_DELIVERY_STORE":       6,
-	}
-)
-
-func (x BodyDelivery) Enum() *BodyDelivery {
-	p := new(BodyDelivery)
-	*p = x
-	return p
-}
-
-func (x BodyDelivery) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (BodyDelivery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
-}
-
-func (BodyDelivery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[9]
-}
-
-func (x BodyDelivery) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use BodyDelivery.Descriptor instead.
-func (BodyDelivery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
-}
-
 // OversizeAction says what happens with a body over the limit. Values may be added.
 type OversizeAction int32
 
@@ -652,11 +582,11 @@ func (x OversizeAction) String() string {
 }
 
 func (OversizeAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
 }
 
 func (OversizeAction) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[10]
+	return &file_fetchd_v1_fetch_proto_enumTypes[9]
 }
 
 func (x OversizeAction) Number() protoreflect.EnumNumber {
@@ -665,7 +595,7 @@ func (x OversizeAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OversizeAction.Descriptor instead.
 func (OversizeAction) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
 // BodyRecovery says what happens after a break inside a body of which bytes were delivered.
@@ -712,11 +642,11 @@ func (x BodyRecovery) String() string {
 }
 
 func (BodyRecovery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
 }
 
 func (BodyRecovery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[11]
+	return &file_fetchd_v1_fetch_proto_enumTypes[10]
 }
 
 func (x BodyRecovery) Number() protoreflect.EnumNumber {
@@ -725,7 +655,7 @@ func (x BodyRecovery) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BodyRecovery.Descriptor instead.
 func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 // EventLevel says which events are sent in addition to the outcome and a streamed body.
@@ -771,11 +701,11 @@ func (x EventLevel) String() string {
 }
 
 func (EventLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
 }
 
 func (EventLevel) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[12]
+	return &file_fetchd_v1_fetch_proto_enumTypes[11]
 }
 
 func (x EventLevel) Number() protoreflect.EnumNumber {
@@ -784,14 +714,14 @@ func (x EventLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventLevel.Descriptor instead.
 func (EventLevel) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 // Phase is the part of an exchange in which a failure happened. Values may be added.
 type Phase int32
 
 const (
-	// Not known.
+	// Never sent.
 	Phase_PHASE_UNSPECIFIED Phase = 0
 	// Checks before anything is sent.
 	Phase_PHASE_POLICY Phase = 1
@@ -844,11 +774,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[13]
+	return &file_fetchd_v1_fetch_proto_enumTypes[12]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -857,107 +787,103 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
-// RetryVerdict says whether another attempt follows, and why. Values may be added.
-type RetryVerdict int32
+// StopReason says why no further attempt follows. Values may be added.
+type StopReason int32
 
 const (
-	// Not known.
-	RetryVerdict_RETRY_VERDICT_UNSPECIFIED RetryVerdict = 0
-	// No: the attempt ended without a failure.
-	RetryVerdict_RETRY_VERDICT_DONE RetryVerdict = 1
-	// Yes, after the delay.
-	RetryVerdict_RETRY_VERDICT_RETRY RetryVerdict = 2
-	// No: this failure is not retried.
-	RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE RetryVerdict = 3
-	// No: max_attempts is reached.
-	RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED RetryVerdict = 4
-	// No: the wait would exceed the deadline.
-	RetryVerdict_RETRY_VERDICT_NO_TIME RetryVerdict = 5
-	// No: Retry-After is longer than max_retry_after.
-	RetryVerdict_RETRY_VERDICT_RETRY_AFTER_TOO_LONG RetryVerdict = 6
-	// No: repeating the request could repeat its effect.
-	RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT RetryVerdict = 7
-	// No: part of the body was delivered, and the body cannot be continued.
-	RetryVerdict_RETRY_VERDICT_BODY_COMMITTED RetryVerdict = 8
-	// No: the credential could not be refreshed, or was rejected again.
-	RetryVerdict_RETRY_VERDICT_AUTH_FAILED RetryVerdict = 9
-	// No: the fetch was cancelled, the server is shutting down, it is out of memory, or the
-	// store failed.
-	RetryVerdict_RETRY_VERDICT_STOPPED RetryVerdict = 10
-	// No: the time for the fetch ran out during the attempt, or during the refresh of its
+	// Never sent.
+	StopReason_STOP_REASON_UNSPECIFIED StopReason = 0
+	// The attempt ended without a failure.
+	StopReason_STOP_REASON_NO_FAILURE StopReason = 1
+	// The rules, or the policy, do not retry this failure.
+	StopReason_STOP_REASON_NOT_RETRIED StopReason = 3
+	// max_attempts is reached.
+	StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED StopReason = 4
+	// The wait would exceed the deadline.
+	StopReason_STOP_REASON_NO_TIME StopReason = 5
+	// Retry-After is longer than max_retry_after.
+	StopReason_STOP_REASON_RETRY_AFTER_TOO_LONG StopReason = 6
+	// Repeating the request could repeat its effect.
+	StopReason_STOP_REASON_NOT_IDEMPOTENT StopReason = 7
+	// Part of the body was delivered, and the body cannot be continued.
+	StopReason_STOP_REASON_BODY_COMMITTED StopReason = 8
+	// The credential could not be refreshed, or was rejected again.
+	StopReason_STOP_REASON_AUTH_FAILED StopReason = 9
+	// The fetch was cancelled, the server is shutting down, it is out of memory, or the store
+	// failed.
+	StopReason_STOP_REASON_STOPPED StopReason = 10
+	// The time for the fetch ran out during the attempt, or during the refresh of its
 	// credential.
-	RetryVerdict_RETRY_VERDICT_DEADLINE RetryVerdict = 11
+	StopReason_STOP_REASON_DEADLINE StopReason = 11
 )
 
-// Enum value maps for RetryVerdict.
+// Enum value maps for StopReason.
 var (
-	RetryVerdict_name = map[int32]string{
-		0:  "RETRY_VERDICT_UNSPECIFIED",
-		1:  "RETRY_VERDICT_DONE",
-		2:  "RETRY_VERDICT_RETRY",
-		3:  "RETRY_VERDICT_NOT_RETRYABLE",
-		4:  "RETRY_VERDICT_ATTEMPTS_EXHAUSTED",
-		5:  "RETRY_VERDICT_NO_TIME",
-		6:  "RETRY_VERDICT_RETRY_AFTER_TOO_LONG",
-		7:  "RETRY_VERDICT_NOT_IDEMPOTENT",
-		8:  "RETRY_VERDICT_BODY_COMMITTED",
-		9:  "RETRY_VERDICT_AUTH_FAILED",
-		10: "RETRY_VERDICT_STOPPED",
-		11: "RETRY_VERDICT_DEADLINE",
+	StopReason_name = map[int32]string{
+		0:  "STOP_REASON_UNSPECIFIED",
+		1:  "STOP_REASON_NO_FAILURE",
+		3:  "STOP_REASON_NOT_RETRIED",
+		4:  "STOP_REASON_ATTEMPTS_EXHAUSTED",
+		5:  "STOP_REASON_NO_TIME",
+		6:  "STOP_REASON_RETRY_AFTER_TOO_LONG",
+		7:  "STOP_REASON_NOT_IDEMPOTENT",
+		8:  "STOP_REASON_BODY_COMMITTED",
+		9:  "STOP_REASON_AUTH_FAILED",
+		10: "STOP_REASON_STOPPED",
+		11: "STOP_REASON_DEADLINE",
 	}
-	RetryVerdict_value = map[string]int32{
-		"RETRY_VERDICT_UNSPECIFIED":          0,
-		"RETRY_VERDICT_DONE":                 1,
-		"RETRY_VERDICT_RETRY":                2,
-		"RETRY_VERDICT_NOT_RETRYABLE":        3,
-		"RETRY_VERDICT_ATTEMPTS_EXHAUSTED":   4,
-		"RETRY_VERDICT_NO_TIME":              5,
-		"RETRY_VERDICT_RETRY_AFTER_TOO_LONG": 6,
-		"RETRY_VERDICT_NOT_IDEMPOTENT":       7,
-		"RETRY_VERDICT_BODY_COMMITTED":       8,
-		"RETRY_VERDICT_AUTH_FAILED":          9,
-		"RETRY_VERDICT_STOPPED":              10,
-		"RETRY_VERDICT_DEADLINE":             11,
+	StopReason_value = map[string]int32{
+		"STOP_REASON_UNSPECIFIED":          0,
+		"STOP_REASON_NO_FAILURE":           1,
+		"STOP_REASON_NOT_RETRIED":          3,
+		"STOP_REASON_ATTEMPTS_EXHAUSTED":   4,
+		"STOP_REASON_NO_TIME":              5,
+		"STOP_REASON_RETRY_AFTER_TOO_LONG": 6,
+		"STOP_REASON_NOT_IDEMPOTENT":       7,
+		"STOP_REASON_BODY_COMMITTED":       8,
+		"STOP_REASON_AUTH_FAILED":          9,
+		"STOP_REASON_STOPPED":              10,
+		"STOP_REASON_DEADLINE":             11,
 	}
 )
 
-func (x RetryVerdict) Enum() *RetryVerdict {
-	p := new(RetryVerdict)
+func (x StopReason) Enum() *StopReason {
+	p := new(StopReason)
 	*p = x
 	return p
 }
 
-func (x RetryVerdict) String() string {
+func (x StopReason) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (RetryVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
+func (StopReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
 }
 
-func (RetryVerdict) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[14]
+func (StopReason) Type() protoreflect.EnumType {
+	return &file_fetchd_v1_fetch_proto_enumTypes[13]
 }
 
-func (x RetryVerdict) Number() protoreflect.EnumNumber {
+func (x StopReason) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use RetryVerdict.Descriptor instead.
-func (RetryVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+// Deprecated: Use StopReason.Descriptor instead.
+func (StopReason) EnumDescriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
-// ErrorClass says why a fetch or an attempt failed. Values may be added. Treat an unknown
-// value as UNSPECIFIED, and use failure_type and retryable. The comment of a value starts
+// ErrorClass says why a fetch or an attempt failed. Values may be added. For a value that you
+// do not know, use retryable and then failure_type. The comment of a value starts
 // with its rule in docs/spec.md.
 type ErrorClass int32
 
 const (
-	// Not known.
+	// Never sent.
 	ErrorClass_ERROR_CLASS_UNSPECIFIED ErrorClass = 0
 	// N1. The name does not exist.
 	ErrorClass_ERROR_CLASS_DNS_NOT_FOUND ErrorClass = 1
@@ -970,7 +896,7 @@ const (
 	// N3. There is no route to the target, or connecting failed for another reason.
 	ErrorClass_ERROR_CLASS_CONNECT_FAILURE ErrorClass = 5
 	// N4. The connection broke before the response headers were complete. With reason
-	// unrequested_bytes, more bytes followed the response on a connection that had carried another
+	// unrequested_data, more bytes followed the response on a connection that had carried another
 	// request: it may be the answer to that one.
 	ErrorClass_ERROR_CLASS_CONNECTION_RESET ErrorClass = 6
 	// N5. The TLS handshake failed for another reason than the certificate.
@@ -1019,7 +945,7 @@ const (
 	// C4. The body exceeds the limit.
 	ErrorClass_ERROR_CLASS_BODY_TOO_LARGE ErrorClass = 28
 	// C5. The digest or the size of the body is not the expected one. With reason
-	// partial_content, the body is only a part, which delivery STORE does not store.
+	// partial_content, the body is only a part, which delivery `store` does not store.
 	ErrorClass_ERROR_CLASS_INTEGRITY ErrorClass = 29
 	// P1. The egress policy of the server forbids the target, at any hop.
 	ErrorClass_ERROR_CLASS_TARGET_BLOCKED ErrorClass = 30
@@ -1137,11 +1063,11 @@ func (x ErrorClass) String() string {
 }
 
 func (ErrorClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
 }
 
 func (ErrorClass) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[15]
+	return &file_fetchd_v1_fetch_proto_enumTypes[14]
 }
 
 func (x ErrorClass) Number() protoreflect.EnumNumber {
@@ -1150,7 +1076,7 @@ func (x ErrorClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorClass.Descriptor instead.
 func (ErrorClass) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 // FetchRequest says what to fetch and how. Only `url` is required.
@@ -1189,7 +1115,7 @@ type FetchRequest struct {
 	// header.
 	Precondition *Precondition `protobuf:"bytes,9,opt,name=precondition,proto3" json:"precondition,omitempty"`
 	// Expected digest and size of the body. Unset means that nothing is checked. Rejected
-	// with HEAD and with delivery NONE.
+	// with HEAD and with delivery `none`.
 	Integrity *Integrity `protobuf:"bytes,10,opt,name=integrity,proto3" json:"integrity,omitempty"`
 	// Which events are sent in addition to the outcome. Unset means ATTEMPTS.
 	EventLevel EventLevel `protobuf:"varint,11,opt,name=event_level,json=eventLevel,proto3,enum=fetchd.v1.EventLevel" json:"event_level,omitempty"`
@@ -1206,7 +1132,7 @@ type FetchRequest struct {
 	CookieMode CookieMode `protobuf:"varint,15,opt,name=cookie_mode,json=cookieMode,proto3,enum=fetchd.v1.CookieMode" json:"cookie_mode,omitempty"`
 	// Records every request and response in WARC files of the operator. Unset means that
 	// nothing is recorded.
-	Record        *RecordPolicy `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
+	RecordPolicy  *RecordPolicy `protobuf:"bytes,16,opt,name=record_policy,json=recordPolicy,proto3" json:"record_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1346,9 +1272,9 @@ func (x *FetchRequest) GetCookieMode() CookieMode {
 	return CookieMode_COOKIE_MODE_UNSPECIFIED
 }
 
-func (x *FetchRequest) GetRecord() *RecordPolicy {
+func (x *FetchRequest) GetRecordPolicy() *RecordPolicy {
 	if x != nil {
-		return x.Record
+		return x.RecordPolicy
 	}
 	return nil
 }
@@ -1356,14 +1282,15 @@ func (x *FetchRequest) GetRecord() *RecordPolicy {
 // Header is one HTTP header field line.
 type Header struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Field name, in any case. Must be a token (RFC 9110 section 5.1), so it is not empty.
+	// Field name, in any case. Must be a token (RFC 9110 section 5.1), so it is not empty. For
+	// its length see FetchRequest.headers.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Field value as text, without CR, LF and NUL. May be empty. In a response, bytes that
-	// are not valid UTF-8 are replaced.
+	// Field value as text, without CR, LF and NUL. May be empty. For its length see
+	// FetchRequest.headers. In a response, bytes that are not valid UTF-8 are replaced.
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	// Field value as bytes. Used only if the value is not valid UTF-8. In a response, `value`
 	// then holds a copy with replacement characters; in a request, `value` must be empty. If
-	// raw_value is empty, `value` is complete.
+	// raw_value is empty, `value` is complete. For its length see FetchRequest.headers.
 	RawValue      []byte `protobuf:"bytes,3,opt,name=raw_value,json=rawValue,proto3" json:"raw_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1510,7 +1437,7 @@ func (x *RedirectPolicy) GetForwardCredentials() bool {
 }
 
 // RetryPolicy says which failures are retried, and when. Unset fields take the defaults of
-// the profile.
+// the profile; the table of all defaults is in section 2 of docs/spec.md.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Set of rules and defaults. Unset means STANDARD.
@@ -1543,10 +1470,10 @@ type RetryPolicy struct {
 	// STANDARD, 60 s in DOWNLOAD. Zero means that only "Retry-After: 0" is followed.
 	MaxRetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=max_retry_after,json=maxRetryAfter,proto3" json:"max_retry_after,omitempty"`
 	// Statuses that are retried in addition to those of the profile: any 4xx except 400, 401,
-	// 403, 404, 409, 410, 422 and 451. Empty means none.
+	// 403, 404, 409, 410, 422 and 451. At most 128. Empty means none.
 	AdditionalStatusCodes []int32 `protobuf:"varint,9,rep,packed,name=additional_status_codes,json=additionalStatusCodes,proto3" json:"additional_status_codes,omitempty"`
 	// Statuses that are not retried although the profile retries them: 408, 429 and 500 to
-	// 599. Empty means none. A status that is in both lists is rejected.
+	// 599. At most 128. Empty means none. A status that is in both lists is rejected.
 	ExcludedStatusCodes []int32 `protobuf:"varint,10,rep,packed,name=excluded_status_codes,json=excludedStatusCodes,proto3" json:"excluded_status_codes,omitempty"`
 	// Allows retries of POST and PATCH. Rejected without idempotency_key, and if the operator
 	// of the server forbids such retries. Unset means false: such a request is sent once.
@@ -1691,10 +1618,10 @@ type ContentPolicy struct {
 	// with CONTENT_TYPE. Empty means any type.
 	AcceptedMediaTypes []string `protobuf:"bytes,1,rep,name=accepted_media_types,json=acceptedMediaTypes,proto3" json:"accepted_media_types,omitempty"`
 	// Fails an empty body with EMPTY_BODY, except for HEAD, 204 and 205. Unset means false.
-	// Rejected with delivery NONE, which reads no body.
+	// Rejected with delivery `none`, which reads no body.
 	RequireBody bool `protobuf:"varint,2,opt,name=require_body,json=requireBody,proto3" json:"require_body,omitempty"`
 	// Fails a body that cannot be decoded with its charset, with UNDECODABLE. Unset means
-	// false. Rejected with delivery NONE, which reads no body.
+	// false. Rejected with delivery `none`, which reads no body.
 	RequireValidCharset bool `protobuf:"varint,3,opt,name=require_valid_charset,json=requireValidCharset,proto3" json:"require_valid_charset,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1751,7 +1678,8 @@ func (x *ContentPolicy) GetRequireValidCharset() bool {
 	return false
 }
 
-// TimeoutPolicy holds the time limits of a fetch. The RPC deadline always applies, less a
+// TimeoutPolicy holds the time limits of a fetch; the table of all defaults is in section 2 of
+// docs/spec.md. The RPC deadline always applies, less a
 // reserve in which the outcome reaches the caller. The reserve is 5 % of the deadline, but
 // at least 250 ms or a quarter of the deadline, whichever is less, and at most 1 s.
 type TimeoutPolicy struct {
@@ -1844,55 +1772,40 @@ func (x *TimeoutPolicy) GetIdleTimeout() *durationpb.Duration {
 	return nil
 }
 
-// BodyPolicy says what happens with the response body.
+// BodyPolicy says what happens with the response body. The table of all defaults is in section 2
+// of docs/spec.md.
 type BodyPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How the body reaches the caller. Unset means STREAM in Fetch and INLINE in the other
+	// How the body reaches the caller. Unset means `stream` in Fetch and `inline` in the other
 	// methods.
-	Delivery BodyDelivery `protobuf:"varint,1,opt,name=delivery,proto3,enum=fetchd.v1.BodyDelivery" json:"delivery,omitempty"`
+	//
+	// Types that are valid to be assigned to Delivery:
+	//
+	//	*BodyPolicy_Stream
+	//	*BodyPolicy_Auto
+	//	*BodyPolicy_Inline
+	//	*BodyPolicy_Digest
+	//	*BodyPolicy_None
+	//	*BodyPolicy_Store
+	Delivery isBodyPolicy_Delivery `protobuf_oneof:"delivery"`
 	// Maximum size of the body in bytes, both before and after content decoding. Unset means
 	// 16 MiB in STANDARD and the server's maximum (1 TiB) in DOWNLOAD, but 1 MiB with
-	// delivery INLINE. A value above the server's maximum, or above that of INLINE, is
+	// delivery `inline`. A value above the server's maximum, or above that of `inline`, is
 	// clamped. Zero means that the body must be empty. A negative value is rejected.
-	MaxSizeBytes *int64 `protobuf:"varint,2,opt,name=max_size_bytes,json=maxSizeBytes,proto3,oneof" json:"max_size_bytes,omitempty"`
-	// What happens with a longer body. Unset means FAIL.
-	OversizeAction OversizeAction `protobuf:"varint,3,opt,name=oversize_action,json=oversizeAction,proto3,enum=fetchd.v1.OversizeAction" json:"oversize_action,omitempty"`
-	// What happens when the connection breaks inside a body of which chunks were already
-	// delivered. Unset means RESUME. Only a streamed GET without a Range header of the caller
-	// can be continued. For other requests effective_request says NONE. With delivery STORE it
-	// says RESTART, because nothing that was written is visible before the end.
-	Recovery BodyRecovery `protobuf:"varint,4,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
+	MaxSizeBytes *int64 `protobuf:"varint,7,opt,name=max_size_bytes,json=maxSizeBytes,proto3,oneof" json:"max_size_bytes,omitempty"`
+	// What happens with a longer body. Unset means FAIL. TRUNCATE is rejected with delivery
+	// `store`.
+	OversizeAction OversizeAction `protobuf:"varint,8,opt,name=oversize_action,json=oversizeAction,proto3,enum=fetchd.v1.OversizeAction" json:"oversize_action,omitempty"`
 	// Delivers the body in the content coding of the target, and requests no coding unless a
 	// header does. Unset means false: the body is decoded, unless the caller set
 	// Accept-Encoding.
-	KeepEncoding bool `protobuf:"varint,5,opt,name=keep_encoding,json=keepEncoding,proto3" json:"keep_encoding,omitempty"`
-	// Continues a body whose first bytes the caller already has, from this server or another.
-	// Unset means from the beginning. Only for a streamed GET. Rejected together with
-	// anything that needs the earlier bytes or excludes a continuation: integrity.sha256, a
-	// charset check, a Range header, a precondition.
-	ResumePoint *ResumePoint `protobuf:"bytes,6,opt,name=resume_point,json=resumePoint,proto3" json:"resume_point,omitempty"`
-	// Maximum number of body bytes that are buffered until the attempt has succeeded. A
-	// connection that breaks before that many bytes are received leads to an ordinary retry.
-	// Unset means the server's default (512 KiB). A value above 16 MiB is clamped. Zero means
-	// no buffering. ResponseStarted reports the number that was granted. Only for STREAM and
-	// AUTO.
-	HoldBackBytes *int64 `protobuf:"varint,7,opt,name=hold_back_bytes,json=holdBackBytes,proto3,oneof" json:"hold_back_bytes,omitempty"`
+	KeepEncoding bool `protobuf:"varint,9,opt,name=keep_encoding,json=keepEncoding,proto3" json:"keep_encoding,omitempty"`
 	// Maximum number of bytes of a failed response's body that are kept in the outcome, 0 to
 	// 64 KiB. Unset means 16 KiB. Zero means none.
-	ErrorBodyBytes *int32 `protobuf:"varint,8,opt,name=error_body_bytes,json=errorBodyBytes,proto3,oneof" json:"error_body_bytes,omitempty"`
+	MaxErrorBodyBytes *int32 `protobuf:"varint,10,opt,name=max_error_body_bytes,json=maxErrorBodyBytes,proto3,oneof" json:"max_error_body_bytes,omitempty"`
 	// Omits the SHA-256 of a body, unless integrity needs it. Unset means false. Rejected with
-	// delivery STORE.
-	OmitDigest bool `protobuf:"varint,9,opt,name=omit_digest,json=omitDigest,proto3" json:"omit_digest,omitempty"`
-	// Name of a store that the operator has configured. Required with delivery STORE, and
-	// rejected with any other. A name that this server does not know is rejected.
-	Store string `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
-	// Key of the object in the store, at most 1,024 bytes of UTF-8: segments that are
-	// separated by "/", such as "2026/report.pdf". No segment is empty, ".", ".." or
-	// ".incoming" (in any case), or longer than 255 bytes. A backslash, control characters,
-	// U+FFFE and U+FFFF are not allowed. An object with that key is replaced. Empty means that
-	// the object is named by its digest: "sha256/", the first two digits, "/", all 64 digits. A
-	// store at S3 needs integrity.sha256 for that. Only for STORE.
-	Key           string `protobuf:"bytes,11,opt,name=key,proto3" json:"key,omitempty"`
+	// delivery `store`.
+	OmitDigest    bool `protobuf:"varint,11,opt,name=omit_digest,json=omitDigest,proto3" json:"omit_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1927,11 +1840,65 @@ func (*BodyPolicy) Descriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *BodyPolicy) GetDelivery() BodyDelivery {
+func (x *BodyPolicy) GetDelivery() isBodyPolicy_Delivery {
 	if x != nil {
 		return x.Delivery
 	}
-	return BodyDelivery_BODY_DELIVERY_UNSPECIFIED
+	return nil
+}
+
+func (x *BodyPolicy) GetStream() *StreamDelivery {
+	if x != nil {
+		if x, ok := x.Delivery.(*BodyPolicy_Stream); ok {
+			return x.Stream
+		}
+	}
+	return nil
+}
+
+func (x *BodyPolicy) GetAuto() *StreamDelivery {
+	if x != nil {
+		if x, ok := x.Delivery.(*BodyPolicy_Auto); ok {
+			return x.Auto
+		}
+	}
+	return nil
+}
+
+func (x *BodyPolicy) GetInline() *InlineDelivery {
+	if x != nil {
+		if x, ok := x.Delivery.(*BodyPolicy_Inline); ok {
+			return x.Inline
+		}
+	}
+	return nil
+}
+
+func (x *BodyPolicy) GetDigest() *DigestDelivery {
+	if x != nil {
+		if x, ok := x.Delivery.(*BodyPolicy_Digest); ok {
+			return x.Digest
+		}
+	}
+	return nil
+}
+
+func (x *BodyPolicy) GetNone() *NoDelivery {
+	if x != nil {
+		if x, ok := x.Delivery.(*BodyPolicy_None); ok {
+			return x.None
+		}
+	}
+	return nil
+}
+
+func (x *BodyPolicy) GetStore() *StoreDelivery {
+	if x != nil {
+		if x, ok := x.Delivery.(*BodyPolicy_Store); ok {
+			return x.Store
+		}
+	}
+	return nil
 }
 
 func (x *BodyPolicy) GetMaxSizeBytes() int64 {
@@ -1948,13 +1915,6 @@ func (x *BodyPolicy) GetOversizeAction() OversizeAction {
 	return OversizeAction_OVERSIZE_ACTION_UNSPECIFIED
 }
 
-func (x *BodyPolicy) GetRecovery() BodyRecovery {
-	if x != nil {
-		return x.Recovery
-	}
-	return BodyRecovery_BODY_RECOVERY_UNSPECIFIED
-}
-
 func (x *BodyPolicy) GetKeepEncoding() bool {
 	if x != nil {
 		return x.KeepEncoding
@@ -1962,23 +1922,9 @@ func (x *BodyPolicy) GetKeepEncoding() bool {
 	return false
 }
 
-func (x *BodyPolicy) GetResumePoint() *ResumePoint {
-	if x != nil {
-		return x.ResumePoint
-	}
-	return nil
-}
-
-func (x *BodyPolicy) GetHoldBackBytes() int64 {
-	if x != nil && x.HoldBackBytes != nil {
-		return *x.HoldBackBytes
-	}
-	return 0
-}
-
-func (x *BodyPolicy) GetErrorBodyBytes() int32 {
-	if x != nil && x.ErrorBodyBytes != nil {
-		return *x.ErrorBodyBytes
+func (x *BodyPolicy) GetMaxErrorBodyBytes() int32 {
+	if x != nil && x.MaxErrorBodyBytes != nil {
+		return *x.MaxErrorBodyBytes
 	}
 	return 0
 }
@@ -1990,26 +1936,134 @@ func (x *BodyPolicy) GetOmitDigest() bool {
 	return false
 }
 
-func (x *BodyPolicy) GetStore() string {
-	if x != nil {
-		return x.Store
-	}
-	return ""
+type isBodyPolicy_Delivery interface {
+	isBodyPolicy_Delivery()
 }
 
-func (x *BodyPolicy) GetKey() string {
+type BodyPolicy_Stream struct {
+	// In BodyChunk events, as the body arrives. Rejected in FetchUnary.
+	Stream *StreamDelivery `protobuf:"bytes,1,opt,name=stream,proto3,oneof"`
+}
+
+type BodyPolicy_Auto struct {
+	// Like `stream`, but a body that ends within the granted hold-back and has at most 1 MiB
+	// is delivered in FetchOutcome.inline_body, without BodyChunk, and at event level OUTCOME
+	// without ResponseStarted. A small fetch is then one message. A body of which bytes were
+	// delivered before is streamed to its end. Rejected in FetchUnary.
+	Auto *StreamDelivery `protobuf:"bytes,2,opt,name=auto,proto3,oneof"`
+}
+
+type BodyPolicy_Inline struct {
+	// Complete, in the outcome, and only from an attempt that succeeded. At most 1 MiB.
+	Inline *InlineDelivery `protobuf:"bytes,3,opt,name=inline,proto3,oneof"`
+}
+
+type BodyPolicy_Digest struct {
+	// The body is read and hashed, but not delivered.
+	Digest *DigestDelivery `protobuf:"bytes,4,opt,name=digest,proto3,oneof"`
+}
+
+type BodyPolicy_None struct {
+	// The body is not read.
+	None *NoDelivery `protobuf:"bytes,5,opt,name=none,proto3,oneof"`
+}
+
+type BodyPolicy_Store struct {
+	// The server writes the body to a store that the operator has configured.
+	Store *StoreDelivery `protobuf:"bytes,6,opt,name=store,proto3,oneof"`
+}
+
+func (*BodyPolicy_Stream) isBodyPolicy_Delivery() {}
+
+func (*BodyPolicy_Auto) isBodyPolicy_Delivery() {}
+
+func (*BodyPolicy_Inline) isBodyPolicy_Delivery() {}
+
+func (*BodyPolicy_Digest) isBodyPolicy_Delivery() {}
+
+func (*BodyPolicy_None) isBodyPolicy_Delivery() {}
+
+func (*BodyPolicy_Store) isBodyPolicy_Delivery() {}
+
+// StreamDelivery delivers a body in BodyChunk events.
+type StreamDelivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Maximum number of body bytes that are buffered until the attempt has succeeded. A
+	// connection that breaks before that many bytes are received leads to an ordinary retry.
+	// Unset means the server's default (512 KiB). A value above 16 MiB is clamped. Zero means
+	// no buffering. ResponseStarted reports the number that was granted.
+	MaxHoldBackBytes *int64 `protobuf:"varint,1,opt,name=max_hold_back_bytes,json=maxHoldBackBytes,proto3,oneof" json:"max_hold_back_bytes,omitempty"`
+	// What happens when the connection breaks inside a body of which chunks were already
+	// delivered. Unset means RESUME. Only a GET without a Range header of the caller can be
+	// continued. For other requests effective_request says NONE.
+	Recovery BodyRecovery `protobuf:"varint,2,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
+	// Continues a body whose first bytes the caller already has, from this server or another.
+	// Unset means from the beginning. Only for a GET. Rejected together with anything that
+	// needs the earlier bytes or excludes a continuation: integrity.sha256, a charset check, a
+	// Range header, a precondition.
+	ResumePoint   *ResumePoint `protobuf:"bytes,3,opt,name=resume_point,json=resumePoint,proto3" json:"resume_point,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamDelivery) Reset() {
+	*x = StreamDelivery{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamDelivery) ProtoMessage() {}
+
+func (x *StreamDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
 	if x != nil {
-		return x.Key
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return ""
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamDelivery.ProtoReflect.Descriptor instead.
+func (*StreamDelivery) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StreamDelivery) GetMaxHoldBackBytes() int64 {
+	if x != nil && x.MaxHoldBackBytes != nil {
+		return *x.MaxHoldBackBytes
+	}
+	return 0
+}
+
+func (x *StreamDelivery) GetRecovery() BodyRecovery {
+	if x != nil {
+		return x.Recovery
+	}
+	return BodyRecovery_BODY_RECOVERY_UNSPECIFIED
+}
+
+func (x *StreamDelivery) GetResumePoint() *ResumePoint {
+	if x != nil {
+		return x.ResumePoint
+	}
+	return nil
 }
 
 // ResumePoint is the position at which an earlier fetch of the same body stopped.
 type ResumePoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of bytes that the caller has, at least 1.
+	// Number of bytes that the caller has, at least 1 and at most max_size_bytes. Required.
 	OffsetBytes int64 `protobuf:"varint,1,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
-	// Validator of the earlier response: a strong ETag or a Last-Modified date. Required.
+	// Validator of the earlier response: a strong ETag of at most 1,024 bytes, or a
+	// Last-Modified date. Required.
 	Validator     string `protobuf:"bytes,2,opt,name=validator,proto3" json:"validator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2017,7 +2071,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2083,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2096,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResumePoint) GetOffsetBytes() int64 {
@@ -2055,6 +2109,180 @@ func (x *ResumePoint) GetOffsetBytes() int64 {
 func (x *ResumePoint) GetValidator() string {
 	if x != nil {
 		return x.Validator
+	}
+	return ""
+}
+
+// InlineDelivery delivers a body in the outcome. It has no settings.
+type InlineDelivery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InlineDelivery) Reset() {
+	*x = InlineDelivery{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InlineDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InlineDelivery) ProtoMessage() {}
+
+func (x *InlineDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InlineDelivery.ProtoReflect.Descriptor instead.
+func (*InlineDelivery) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+}
+
+// DigestDelivery reads a body and delivers its size and digest. It has no settings.
+type DigestDelivery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DigestDelivery) Reset() {
+	*x = DigestDelivery{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DigestDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DigestDelivery) ProtoMessage() {}
+
+func (x *DigestDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DigestDelivery.ProtoReflect.Descriptor instead.
+func (*DigestDelivery) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+}
+
+// NoDelivery does not read a body. It has no settings.
+type NoDelivery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoDelivery) Reset() {
+	*x = NoDelivery{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoDelivery) ProtoMessage() {}
+
+func (x *NoDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoDelivery.ProtoReflect.Descriptor instead.
+func (*NoDelivery) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+}
+
+// StoreDelivery writes a body to a store that the operator has configured. The object becomes
+// visible when the body is complete and checked. An attempt that fails leaves nothing
+// visible, and a retry continues the object or starts it again. A 206 whose body is only a
+// part is a failure. Not for HEAD, and not together with a Range header.
+type StoreDelivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the store. Required. A name that this server does not know is rejected.
+	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Key of the object in the store, at most 1,024 bytes of UTF-8: segments that are
+	// separated by "/", such as "2026/report.pdf". No segment is empty, ".", ".." or
+	// ".incoming" (in any case), or longer than 255 bytes. A backslash, control characters,
+	// U+FFFE and U+FFFF are not allowed. An object with that key is replaced. Empty means that
+	// the object is named by its digest: "sha256/", the first two digits, "/", all 64 digits. A
+	// store at S3 needs integrity.sha256 for that.
+	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreDelivery) Reset() {
+	*x = StoreDelivery{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreDelivery) ProtoMessage() {}
+
+func (x *StoreDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreDelivery.ProtoReflect.Descriptor instead.
+func (*StoreDelivery) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StoreDelivery) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoreDelivery) GetKey() string {
+	if x != nil {
+		return x.Key
 	}
 	return ""
 }
@@ -2077,7 +2305,7 @@ type RecordPolicy struct {
 
 func (x *RecordPolicy) Reset() {
 	*x = RecordPolicy{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2317,7 @@ func (x *RecordPolicy) String() string {
 func (*RecordPolicy) ProtoMessage() {}
 
 func (x *RecordPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2330,7 @@ func (x *RecordPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordPolicy.ProtoReflect.Descriptor instead.
 func (*RecordPolicy) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RecordPolicy) GetStore() string {
@@ -2122,14 +2350,15 @@ func (x *RecordPolicy) GetEarlier() *EarlierRecord {
 // EarlierRecord is the record of an earlier response, as an outcome has described it.
 type EarlierRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// WarcRecord.record_id. Required. Whether such a record exists is not checked.
+	// WarcRecord.record_id, at most 256 bytes. Required. Whether such a record exists is not
+	// checked.
 	RecordId string `protobuf:"bytes,1,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
 	// URL whose response was recorded. Required. At most 8 KiB. The response of another URL, such
 	// as that of a redirect, does not become a revisit. A fragment does not count.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// WarcRecord.record_time. Required.
 	RecordTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
-	// WarcRecord.payload_digest. Empty means that only a 304 is a revisit.
+	// WarcRecord.payload_digest, at most 71 bytes. Empty means that only a 304 is a revisit.
 	PayloadDigest string `protobuf:"bytes,4,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2137,7 +2366,7 @@ type EarlierRecord struct {
 
 func (x *EarlierRecord) Reset() {
 	*x = EarlierRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2378,7 @@ func (x *EarlierRecord) String() string {
 func (*EarlierRecord) ProtoMessage() {}
 
 func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2391,7 @@ func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EarlierRecord.ProtoReflect.Descriptor instead.
 func (*EarlierRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EarlierRecord) GetRecordId() string {
@@ -2197,17 +2426,18 @@ func (x *EarlierRecord) GetPayloadDigest() string {
 type Precondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Values of If-None-Match, including the quotes, such as "\"abc\"" or "W/\"abc\"". At
-	// most 16. Empty means that the header is not sent.
+	// most 16, each of at most 1,024 bytes. Empty means that the header is not sent.
 	Etags []string `protobuf:"bytes,1,rep,name=etags,proto3" json:"etags,omitempty"`
-	// Value of If-Modified-Since, in whole seconds. Unset means that the header is not sent.
-	ModifiedSinceTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=modified_since_time,json=modifiedSinceTime,proto3" json:"modified_since_time,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Last-Modified of the version that the caller has, in whole seconds. It is sent as
+	// If-Modified-Since. Unset means that the header is not sent.
+	LastModifiedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_modified_time,json=lastModifiedTime,proto3" json:"last_modified_time,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2449,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2462,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Precondition) GetEtags() []string {
@@ -2242,9 +2472,9 @@ func (x *Precondition) GetEtags() []string {
 	return nil
 }
 
-func (x *Precondition) GetModifiedSinceTime() *timestamppb.Timestamp {
+func (x *Precondition) GetLastModifiedTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ModifiedSinceTime
+		return x.LastModifiedTime
 	}
 	return nil
 }
@@ -2263,7 +2493,7 @@ type Integrity struct {
 
 func (x *Integrity) Reset() {
 	*x = Integrity{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2505,7 @@ func (x *Integrity) String() string {
 func (*Integrity) ProtoMessage() {}
 
 func (x *Integrity) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2518,7 @@ func (x *Integrity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Integrity.ProtoReflect.Descriptor instead.
 func (*Integrity) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Integrity) GetSha256() string {
@@ -2305,34 +2535,19 @@ func (x *Integrity) GetSizeBytes() int64 {
 	return 0
 }
 
-// FetchResponse is one event of a fetch.
+// FetchResponse has events of a fetch.
 type FetchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the event: 1, 2, 3, ... within one fetch.
-	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Time since the fetch was admitted, measured with a monotonic clock.
-	ElapsedOffset *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed_offset,json=elapsedOffset,proto3" json:"elapsed_offset,omitempty"`
-	// The event. It is unset if the caller's copy of this file does not know the event.
-	// Ignore such a message.
-	//
-	// Types that are valid to be assigned to Event:
-	//
-	//	*FetchResponse_Admitted
-	//	*FetchResponse_AttemptStarted
-	//	*FetchResponse_RedirectFollowed
-	//	*FetchResponse_ResponseStarted
-	//	*FetchResponse_BodyChunk
-	//	*FetchResponse_AttemptFinished
-	//	*FetchResponse_Heartbeat
-	//	*FetchResponse_Outcome
-	Event         isFetchResponse_Event `protobuf_oneof:"event"`
+	// The events, in order, at least one. Events that are ready at the same time travel
+	// together. No event waits for another.
+	Events        []*FetchEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchResponse) Reset() {
 	*x = FetchResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2559,7 @@ func (x *FetchResponse) String() string {
 func (*FetchResponse) ProtoMessage() {}
 
 func (x *FetchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,178 +2572,240 @@ func (x *FetchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
 func (*FetchResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *FetchResponse) GetSequence() int64 {
+func (x *FetchResponse) GetEvents() []*FetchEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// FetchEvent is one event of a fetch.
+type FetchEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the event: 1, 2, 3, ... within one fetch.
+	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Time since the fetch was admitted, measured with a monotonic clock. Always set.
+	ElapsedOffset *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed_offset,json=elapsedOffset,proto3" json:"elapsed_offset,omitempty"`
+	// The event. Exactly one is set. If your copy of this file does not know it, none seems to
+	// be set: ignore such an event.
+	//
+	// Types that are valid to be assigned to Event:
+	//
+	//	*FetchEvent_Admitted
+	//	*FetchEvent_AttemptStarted
+	//	*FetchEvent_RedirectFollowed
+	//	*FetchEvent_ResponseStarted
+	//	*FetchEvent_BodyChunk
+	//	*FetchEvent_AttemptFinished
+	//	*FetchEvent_Heartbeat
+	//	*FetchEvent_Outcome
+	Event         isFetchEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchEvent) Reset() {
+	*x = FetchEvent{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchEvent) ProtoMessage() {}
+
+func (x *FetchEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchEvent.ProtoReflect.Descriptor instead.
+func (*FetchEvent) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *FetchEvent) GetSequence() int64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *FetchResponse) GetElapsedOffset() *durationpb.Duration {
+func (x *FetchEvent) GetElapsedOffset() *durationpb.Duration {
 	if x != nil {
 		return x.ElapsedOffset
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetEvent() isFetchResponse_Event {
+func (x *FetchEvent) GetEvent() isFetchEvent_Event {
 	if x != nil {
 		return x.Event
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetAdmitted() *Admitted {
+func (x *FetchEvent) GetAdmitted() *Admitted {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_Admitted); ok {
+		if x, ok := x.Event.(*FetchEvent_Admitted); ok {
 			return x.Admitted
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetAttemptStarted() *AttemptStarted {
+func (x *FetchEvent) GetAttemptStarted() *AttemptStarted {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_AttemptStarted); ok {
+		if x, ok := x.Event.(*FetchEvent_AttemptStarted); ok {
 			return x.AttemptStarted
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetRedirectFollowed() *RedirectFollowed {
+func (x *FetchEvent) GetRedirectFollowed() *RedirectFollowed {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_RedirectFollowed); ok {
+		if x, ok := x.Event.(*FetchEvent_RedirectFollowed); ok {
 			return x.RedirectFollowed
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetResponseStarted() *ResponseStarted {
+func (x *FetchEvent) GetResponseStarted() *ResponseStarted {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_ResponseStarted); ok {
+		if x, ok := x.Event.(*FetchEvent_ResponseStarted); ok {
 			return x.ResponseStarted
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetBodyChunk() *BodyChunk {
+func (x *FetchEvent) GetBodyChunk() *BodyChunk {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_BodyChunk); ok {
+		if x, ok := x.Event.(*FetchEvent_BodyChunk); ok {
 			return x.BodyChunk
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetAttemptFinished() *AttemptFinished {
+func (x *FetchEvent) GetAttemptFinished() *AttemptFinished {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_AttemptFinished); ok {
+		if x, ok := x.Event.(*FetchEvent_AttemptFinished); ok {
 			return x.AttemptFinished
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetHeartbeat() *Heartbeat {
+func (x *FetchEvent) GetHeartbeat() *Heartbeat {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_Heartbeat); ok {
+		if x, ok := x.Event.(*FetchEvent_Heartbeat); ok {
 			return x.Heartbeat
 		}
 	}
 	return nil
 }
 
-func (x *FetchResponse) GetOutcome() *FetchOutcome {
+func (x *FetchEvent) GetOutcome() *FetchOutcome {
 	if x != nil {
-		if x, ok := x.Event.(*FetchResponse_Outcome); ok {
+		if x, ok := x.Event.(*FetchEvent_Outcome); ok {
 			return x.Outcome
 		}
 	}
 	return nil
 }
 
-type isFetchResponse_Event interface {
-	isFetchResponse_Event()
+type isFetchEvent_Event interface {
+	isFetchEvent_Event()
 }
 
-type FetchResponse_Admitted struct {
+type FetchEvent_Admitted struct {
 	// The fetch was admitted. This is the first event, unless event_level is OUTCOME.
 	Admitted *Admitted `protobuf:"bytes,3,opt,name=admitted,proto3,oneof"`
 }
 
-type FetchResponse_AttemptStarted struct {
+type FetchEvent_AttemptStarted struct {
 	// An attempt starts.
 	AttemptStarted *AttemptStarted `protobuf:"bytes,4,opt,name=attempt_started,json=attemptStarted,proto3,oneof"`
 }
 
-type FetchResponse_RedirectFollowed struct {
+type FetchEvent_RedirectFollowed struct {
 	// A redirect is followed.
 	RedirectFollowed *RedirectFollowed `protobuf:"bytes,5,opt,name=redirect_followed,json=redirectFollowed,proto3,oneof"`
 }
 
-type FetchResponse_ResponseStarted struct {
+type FetchEvent_ResponseStarted struct {
 	// The headers of the last response of an attempt were received.
 	ResponseStarted *ResponseStarted `protobuf:"bytes,6,opt,name=response_started,json=responseStarted,proto3,oneof"`
 }
 
-type FetchResponse_BodyChunk struct {
+type FetchEvent_BodyChunk struct {
 	// A piece of the body.
 	BodyChunk *BodyChunk `protobuf:"bytes,7,opt,name=body_chunk,json=bodyChunk,proto3,oneof"`
 }
 
-type FetchResponse_AttemptFinished struct {
+type FetchEvent_AttemptFinished struct {
 	// An attempt ended. The event also says what follows.
 	AttemptFinished *AttemptFinished `protobuf:"bytes,8,opt,name=attempt_finished,json=attemptFinished,proto3,oneof"`
 }
 
-type FetchResponse_Heartbeat struct {
+type FetchEvent_Heartbeat struct {
 	// No news. It is sent during long waits to show that the stream is alive.
 	Heartbeat *Heartbeat `protobuf:"bytes,9,opt,name=heartbeat,proto3,oneof"`
 }
 
-type FetchResponse_Outcome struct {
-	// The outcome. It is the last message of every fetch.
+type FetchEvent_Outcome struct {
+	// The outcome. It is the last event of every fetch.
 	Outcome *FetchOutcome `protobuf:"bytes,10,opt,name=outcome,proto3,oneof"`
 }
 
-func (*FetchResponse_Admitted) isFetchResponse_Event() {}
+func (*FetchEvent_Admitted) isFetchEvent_Event() {}
 
-func (*FetchResponse_AttemptStarted) isFetchResponse_Event() {}
+func (*FetchEvent_AttemptStarted) isFetchEvent_Event() {}
 
-func (*FetchResponse_RedirectFollowed) isFetchResponse_Event() {}
+func (*FetchEvent_RedirectFollowed) isFetchEvent_Event() {}
 
-func (*FetchResponse_ResponseStarted) isFetchResponse_Event() {}
+func (*FetchEvent_ResponseStarted) isFetchEvent_Event() {}
 
-func (*FetchResponse_BodyChunk) isFetchResponse_Event() {}
+func (*FetchEvent_BodyChunk) isFetchEvent_Event() {}
 
-func (*FetchResponse_AttemptFinished) isFetchResponse_Event() {}
+func (*FetchEvent_AttemptFinished) isFetchEvent_Event() {}
 
-func (*FetchResponse_Heartbeat) isFetchResponse_Event() {}
+func (*FetchEvent_Heartbeat) isFetchEvent_Event() {}
 
-func (*FetchResponse_Outcome) isFetchResponse_Event() {}
+func (*FetchEvent_Outcome) isFetchEvent_Event() {}
 
 // Admitted reports that the server accepted the fetch.
 type Admitted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifies this fetch in the server's logs and traces.
+	// Identifies this fetch in the server's logs and traces. Always set.
 	FetchId string `protobuf:"bytes,1,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
 	// The request with the policies that apply: defaults are filled in, and the limits of the
-	// server are applied. Header values and the body are omitted.
+	// server are applied. Header values and the body are omitted. Always set.
 	EffectiveRequest *FetchRequest `protobuf:"bytes,2,opt,name=effective_request,json=effectiveRequest,proto3" json:"effective_request,omitempty"`
-	// Time at which the fetch ends at the latest.
+	// Time at which the fetch ends at the latest. Always set.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Fields of the request whose values exceeded a limit of the server, as field paths such
 	// as "timeout_policy.total_timeout". Their new values are in effective_request. If such a
 	// limit ends the fetch, the message of the error says who set the limit. Empty means that
 	// nothing was changed.
 	ClampedFields []string `protobuf:"bytes,4,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
-	// Time at which the fetch started, by the clock of the server.
+	// Time at which the fetch started, by the clock of the server. Always set.
 	StartTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2536,7 +2813,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2825,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2838,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Admitted) GetFetchId() string {
@@ -2605,7 +2882,7 @@ type AttemptStarted struct {
 	// Number of the attempt, 1 for the first.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// URL of the first request of the attempt. It is the URL of the fetch, unless only a
-	// failed hop is retried (spec I3).
+	// failed hop is retried (spec I3). Always set.
 	Url           string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2613,7 +2890,7 @@ type AttemptStarted struct {
 
 func (x *AttemptStarted) Reset() {
 	*x = AttemptStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2902,7 @@ func (x *AttemptStarted) String() string {
 func (*AttemptStarted) ProtoMessage() {}
 
 func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2915,7 @@ func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptStarted.ProtoReflect.Descriptor instead.
 func (*AttemptStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttemptStarted) GetAttempt() int32 {
@@ -2660,7 +2937,7 @@ type RedirectFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the attempt in which the redirect is followed.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The request that was redirected, and its response.
+	// The request that was redirected, and its response. Always set.
 	Hop           *Hop `protobuf:"bytes,2,opt,name=hop,proto3" json:"hop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2668,7 +2945,7 @@ type RedirectFollowed struct {
 
 func (x *RedirectFollowed) Reset() {
 	*x = RedirectFollowed{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2957,7 @@ func (x *RedirectFollowed) String() string {
 func (*RedirectFollowed) ProtoMessage() {}
 
 func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2970,7 @@ func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectFollowed.ProtoReflect.Descriptor instead.
 func (*RedirectFollowed) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RedirectFollowed) GetAttempt() int32 {
@@ -2713,20 +2990,21 @@ func (x *RedirectFollowed) GetHop() *Hop {
 // Hop is one request of an attempt, and its response. The request is sent at most once.
 type Hop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// URL of the request.
+	// URL of the request. Always set.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
 	// Status of the response. 0 means that there was no response.
 	StatusCode int32 `protobuf:"varint,2,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
 	// Target of a redirect as an absolute URL. Empty if the response had no usable Location.
 	LocationUrl string `protobuf:"bytes,3,opt,name=location_url,json=locationUrl,proto3" json:"location_url,omitempty"`
-	// Connection and timings.
+	// Connection and timings. Always set.
 	Exchange *Exchange `protobuf:"bytes,4,opt,name=exchange,proto3" json:"exchange,omitempty"`
-	// Method of the request.
+	// Method of the request. Always set.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// Start of the hop, relative to the start of the fetch.
+	// Start of the hop, relative to the start of the fetch. Always set.
 	StartOffset *durationpb.Duration `protobuf:"bytes,6,opt,name=start_offset,json=startOffset,proto3" json:"start_offset,omitempty"`
-	// Response headers. Set in RedirectFollowed only. They are omitted elsewhere so that a
-	// chain of responses with long headers fits in a message.
+	// Response headers. Set in RedirectFollowed only, unless the server is short of memory for
+	// them. They are omitted elsewhere so that a chain of responses with long headers fits in a
+	// message.
 	Headers       []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2734,7 +3012,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +3024,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +3037,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Hop) GetUrl() string {
@@ -2823,41 +3101,39 @@ type Exchange struct {
 	TlsVersion string `protobuf:"bytes,3,opt,name=tls_version,json=tlsVersion,proto3" json:"tls_version,omitempty"`
 	// Whether the connection had carried a request before.
 	ConnectionReused bool `protobuf:"varint,4,opt,name=connection_reused,json=connectionReused,proto3" json:"connection_reused,omitempty"`
-	// Time spent in queues and rate limits of the server. Unset if there was none.
-	QueueDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_duration,json=queueDuration,proto3" json:"queue_duration,omitempty"`
 	// Duration of the name lookup. Unset if there was none.
-	ResolveDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=resolve_duration,json=resolveDuration,proto3" json:"resolve_duration,omitempty"`
+	ResolveDuration *durationpb.Duration `protobuf:"bytes,5,opt,name=resolve_duration,json=resolveDuration,proto3" json:"resolve_duration,omitempty"`
 	// Duration of the TCP connection setup. Unset if there was none.
-	ConnectDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=connect_duration,json=connectDuration,proto3" json:"connect_duration,omitempty"`
+	ConnectDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=connect_duration,json=connectDuration,proto3" json:"connect_duration,omitempty"`
 	// Duration of the TLS handshake. Unset if there was none.
-	TlsDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=tls_duration,json=tlsDuration,proto3" json:"tls_duration,omitempty"`
+	TlsDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=tls_duration,json=tlsDuration,proto3" json:"tls_duration,omitempty"`
 	// Time from the ready connection to the first byte of the response. Unset if none
 	// arrived.
-	ProcessingDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=processing_duration,json=processingDuration,proto3" json:"processing_duration,omitempty"`
+	ProcessingDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=processing_duration,json=processingDuration,proto3" json:"processing_duration,omitempty"`
 	// Time spent reading the body, including the time the caller took to read it. For a
 	// failed response, it is the time spent reading the first bytes for error_body, at most 2
 	// s. For a redirect that is followed, it is the time spent reading a short body, at most
 	// 250 ms. If the fetch is recorded, it is at most 10 s for both. Unset if no body was read.
-	TransferDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=transfer_duration,json=transferDuration,proto3" json:"transfer_duration,omitempty"`
+	TransferDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=transfer_duration,json=transferDuration,proto3" json:"transfer_duration,omitempty"`
 	// Time in which the caller was not reading, and time spent in stores. Unset if there was
 	// none.
-	BackpressureDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
+	BackpressureDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
 	// Cipher suite of the connection, such as "TLS_AES_128_GCM_SHA256". Empty without TLS, if
 	// the handshake failed, and below EVENT_LEVEL_ALL.
-	TlsCipherSuite string `protobuf:"bytes,13,opt,name=tls_cipher_suite,json=tlsCipherSuite,proto3" json:"tls_cipher_suite,omitempty"`
+	TlsCipherSuite string `protobuf:"bytes,11,opt,name=tls_cipher_suite,json=tlsCipherSuite,proto3" json:"tls_cipher_suite,omitempty"`
 	// Protocol that TLS has negotiated (ALPN), such as "h2". At most 256 bytes. Empty if none
 	// was, and whenever tls_cipher_suite is.
-	AlpnProtocol string `protobuf:"bytes,14,opt,name=alpn_protocol,json=alpnProtocol,proto3" json:"alpn_protocol,omitempty"`
+	AlpnProtocol string `protobuf:"bytes,12,opt,name=alpn_protocol,json=alpnProtocol,proto3" json:"alpn_protocol,omitempty"`
 	// Certificate of the origin. Unset without TLS. Below EVENT_LEVEL_ALL it is set only if the
 	// error is ERROR_CLASS_TLS_CERTIFICATE: then this is the certificate that was rejected.
-	Certificate   *Certificate `protobuf:"bytes,15,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Certificate   *Certificate `protobuf:"bytes,13,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3145,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3158,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Exchange) GetRemoteAddress() string {
@@ -2911,13 +3187,6 @@ func (x *Exchange) GetConnectionReused() bool {
 		return x.ConnectionReused
 	}
 	return false
-}
-
-func (x *Exchange) GetQueueDuration() *durationpb.Duration {
-	if x != nil {
-		return x.QueueDuration
-	}
-	return nil
 }
 
 func (x *Exchange) GetResolveDuration() *durationpb.Duration {
@@ -2990,11 +3259,11 @@ type Certificate struct {
 	// Name of the holder as in RFC 4514, such as "CN=example.com,O=Example". One line of at most
 	// 256 bytes, with unprintable characters escaped. May be empty.
 	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
-	// Name of the authority that signed it, in the same form.
+	// Name of the authority that signed it, in the same form. May be empty.
 	Issuer string `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
-	// Time after which it is not valid.
+	// Time after which it is not valid. Always set.
 	NotAfter *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
-	// SHA-256 of the certificate (DER) as 64 lower case hexadecimal digits.
+	// SHA-256 of the certificate (DER) as 64 lower case hexadecimal digits. Always set.
 	Sha256        string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3002,7 +3271,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3283,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3296,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Certificate) GetSubject() string {
@@ -3064,7 +3333,7 @@ type ResponseStarted struct {
 	// Number of the attempt.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The response. If the attempt continues a body, this is the response that started the
-	// body, as in FetchOutcome.response.
+	// body, as in FetchOutcome.response. Always set.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// Offset of the first body byte that follows. A caller that has more bytes than this
 	// drops the excess when the next BodyChunk or the outcome SUCCESS arrives. A response that
@@ -3072,9 +3341,9 @@ type ResponseStarted struct {
 	// Only BODY_RECOVERY_RESTART can lower the offset.
 	BodyOffsetBytes int64 `protobuf:"varint,3,opt,name=body_offset_bytes,json=bodyOffsetBytes,proto3" json:"body_offset_bytes,omitempty"`
 	// Number of bytes that the server may buffer for this body; see
-	// BodyPolicy.hold_back_bytes.
+	// StreamDelivery.max_hold_back_bytes.
 	HoldBackBytes int64 `protobuf:"varint,4,opt,name=hold_back_bytes,json=holdBackBytes,proto3" json:"hold_back_bytes,omitempty"`
-	// URL of `response`, after redirects.
+	// URL of `response`, after redirects. Always set.
 	Url           string `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3082,7 +3351,7 @@ type ResponseStarted struct {
 
 func (x *ResponseStarted) Reset() {
 	*x = ResponseStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3363,7 @@ func (x *ResponseStarted) String() string {
 func (*ResponseStarted) ProtoMessage() {}
 
 func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3376,7 @@ func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseStarted.ProtoReflect.Descriptor instead.
 func (*ResponseStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResponseStarted) GetAttempt() int32 {
@@ -3148,13 +3417,17 @@ func (x *ResponseStarted) GetUrl() string {
 // HttpResponse is an HTTP response without its body.
 type HttpResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Status code.
+	// Status code, 1 to 999. Required in a request of Explain, and always set in a response.
 	StatusCode int32 `protobuf:"varint,1,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
-	// Headers, sorted by name. Lines with the same name are in the order received.
+	// Headers, sorted by name. Lines with the same name are in the order received. Empty if
+	// there are none, or if the server is short of memory for them. In a request of Explain,
+	// any number in any order; only Retry-After, Date and Location count.
 	Headers []*Header `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
-	// Value of Content-Length in bytes. Unset if the header is absent.
+	// Value of Content-Length in bytes. Unset if the header is absent. Ignored in a request of
+	// Explain.
 	ContentLength *int64 `protobuf:"varint,3,opt,name=content_length,json=contentLength,proto3,oneof" json:"content_length,omitempty"`
-	// HTTP version, such as "HTTP/1.1" or "HTTP/2.0". Ignored in a request of Explain.
+	// HTTP version, such as "HTTP/1.1" or "HTTP/2.0". Always set in a response. Ignored in a
+	// request of Explain.
 	Protocol      string `protobuf:"bytes,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3162,7 +3435,7 @@ type HttpResponse struct {
 
 func (x *HttpResponse) Reset() {
 	*x = HttpResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3447,7 @@ func (x *HttpResponse) String() string {
 func (*HttpResponse) ProtoMessage() {}
 
 func (x *HttpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3460,7 @@ func (x *HttpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpResponse.ProtoReflect.Descriptor instead.
 func (*HttpResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HttpResponse) GetStatusCode() int32 {
@@ -3225,7 +3498,7 @@ type BodyChunk struct {
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Offset of the first byte of `data` in the body.
 	OffsetBytes int64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
-	// Bytes of the body: at least 1 byte, at most 64 KiB. The server chooses the size.
+	// Bytes of the body, 1 byte to 64 KiB: never empty. The server chooses the size.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3233,7 +3506,7 @@ type BodyChunk struct {
 
 func (x *BodyChunk) Reset() {
 	*x = BodyChunk{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3518,7 @@ func (x *BodyChunk) String() string {
 func (*BodyChunk) ProtoMessage() {}
 
 func (x *BodyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3531,7 @@ func (x *BodyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodyChunk.ProtoReflect.Descriptor instead.
 func (*BodyChunk) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BodyChunk) GetAttempt() int32 {
@@ -3293,11 +3566,12 @@ type AttemptFinished struct {
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// The failure. Unset if the attempt did not fail.
 	Error *FetchError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// Connection and timings of the last hop.
+	// Connection and timings of the last hop. Unset if `hops` is empty.
 	Exchange *Exchange `protobuf:"bytes,4,opt,name=exchange,proto3" json:"exchange,omitempty"`
-	// Whether another attempt follows, and why.
+	// Whether another attempt follows, and why. Always set.
 	RetryDecision *RetryDecision `protobuf:"bytes,5,opt,name=retry_decision,json=retryDecision,proto3" json:"retry_decision,omitempty"`
-	// All hops of this attempt, including the last.
+	// All hops of this attempt, including the last. Empty if the server is short of memory for
+	// them; see also FetchUnaryResponse.attempts.
 	Hops          []*Hop `protobuf:"bytes,6,rep,name=hops,proto3" json:"hops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3305,7 +3579,7 @@ type AttemptFinished struct {
 
 func (x *AttemptFinished) Reset() {
 	*x = AttemptFinished{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3591,7 @@ func (x *AttemptFinished) String() string {
 func (*AttemptFinished) ProtoMessage() {}
 
 func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3604,7 @@ func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFinished.ProtoReflect.Descriptor instead.
 func (*AttemptFinished) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AttemptFinished) GetAttempt() int32 {
@@ -3378,27 +3652,23 @@ func (x *AttemptFinished) GetHops() []*Hop {
 // RetryDecision says whether another attempt follows.
 type RetryDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why another attempt follows, or why none does.
-	Verdict RetryVerdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=fetchd.v1.RetryVerdict" json:"verdict,omitempty"`
-	// Wait before the next attempt. Unset if no attempt follows. Zero means that it starts at
-	// once.
-	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
-	// What determined the wait.
-	DelaySource DelaySource `protobuf:"varint,3,opt,name=delay_source,json=delaySource,proto3,enum=fetchd.v1.DelaySource" json:"delay_source,omitempty"`
 	// Number of the rule that made the decision, such as "W2" or "I4". The rules are in
-	// docs/spec.md.
-	Rule string `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Number of the next attempt. 0 means that none follows.
-	NextAttempt int32 `protobuf:"varint,5,opt,name=next_attempt,json=nextAttempt,proto3" json:"next_attempt,omitempty"`
-	// Where the next attempt starts. Unset if none follows.
-	Start         RetryStart `protobuf:"varint,6,opt,name=start,proto3,enum=fetchd.v1.RetryStart" json:"start,omitempty"`
+	// docs/spec.md. Always set.
+	Rule string `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	// What follows. Exactly one is set.
+	//
+	// Types that are valid to be assigned to Next:
+	//
+	//	*RetryDecision_Retry
+	//	*RetryDecision_StopReason
+	Next          isRetryDecision_Next `protobuf_oneof:"next"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3680,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,28 +3693,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *RetryDecision) GetVerdict() RetryVerdict {
-	if x != nil {
-		return x.Verdict
-	}
-	return RetryVerdict_RETRY_VERDICT_UNSPECIFIED
-}
-
-func (x *RetryDecision) GetDelay() *durationpb.Duration {
-	if x != nil {
-		return x.Delay
-	}
-	return nil
-}
-
-func (x *RetryDecision) GetDelaySource() DelaySource {
-	if x != nil {
-		return x.DelaySource
-	}
-	return DelaySource_DELAY_SOURCE_UNSPECIFIED
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RetryDecision) GetRule() string {
@@ -3454,14 +3703,116 @@ func (x *RetryDecision) GetRule() string {
 	return ""
 }
 
-func (x *RetryDecision) GetNextAttempt() int32 {
+func (x *RetryDecision) GetNext() isRetryDecision_Next {
 	if x != nil {
-		return x.NextAttempt
+		return x.Next
+	}
+	return nil
+}
+
+func (x *RetryDecision) GetRetry() *Retry {
+	if x != nil {
+		if x, ok := x.Next.(*RetryDecision_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
+func (x *RetryDecision) GetStopReason() StopReason {
+	if x != nil {
+		if x, ok := x.Next.(*RetryDecision_StopReason); ok {
+			return x.StopReason
+		}
+	}
+	return StopReason_STOP_REASON_UNSPECIFIED
+}
+
+type isRetryDecision_Next interface {
+	isRetryDecision_Next()
+}
+
+type RetryDecision_Retry struct {
+	// Another attempt follows.
+	Retry *Retry `protobuf:"bytes,2,opt,name=retry,proto3,oneof"`
+}
+
+type RetryDecision_StopReason struct {
+	// No attempt follows, for this reason.
+	StopReason StopReason `protobuf:"varint,3,opt,name=stop_reason,json=stopReason,proto3,enum=fetchd.v1.StopReason,oneof"`
+}
+
+func (*RetryDecision_Retry) isRetryDecision_Next() {}
+
+func (*RetryDecision_StopReason) isRetryDecision_Next() {}
+
+// Retry is the attempt that follows another one.
+type Retry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the next attempt, 2 or more.
+	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Wait before it. Zero means that it starts at once. Always set.
+	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
+	// What determined the wait.
+	DelaySource DelaySource `protobuf:"varint,3,opt,name=delay_source,json=delaySource,proto3,enum=fetchd.v1.DelaySource" json:"delay_source,omitempty"`
+	// The request with which it starts.
+	Start         RetryStart `protobuf:"varint,4,opt,name=start,proto3,enum=fetchd.v1.RetryStart" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Retry) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
 	}
 	return 0
 }
 
-func (x *RetryDecision) GetStart() RetryStart {
+func (x *Retry) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+func (x *Retry) GetDelaySource() DelaySource {
+	if x != nil {
+		return x.DelaySource
+	}
+	return DelaySource_DELAY_SOURCE_UNSPECIFIED
+}
+
+func (x *Retry) GetStart() RetryStart {
 	if x != nil {
 		return x.Start
 	}
@@ -3477,7 +3828,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3840,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3853,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
 }
 
 // FetchOutcome says how a fetch ended.
@@ -3510,7 +3861,8 @@ type FetchOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kind of the outcome.
 	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind" json:"kind,omitempty"`
-	// URL of `response`, or the URL that was tried last if there is no response.
+	// URL of `response`, or the URL that was tried last if there is no response. Empty if the
+	// URL of the task is not valid.
 	FinalUrl string `protobuf:"bytes,2,opt,name=final_url,json=finalUrl,proto3" json:"final_url,omitempty"`
 	// Last response. Unset if none was received. A body that is continued after a break has
 	// one response: the one that started it in this fetch. That is a 200 with the
@@ -3520,35 +3872,38 @@ type FetchOutcome struct {
 	// Why the fetch failed. Set if and only if kind is FAILED.
 	Error *FetchError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Number of attempts.
-	Attempts int32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	AttemptCount int32 `protobuf:"varint,5,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
 	// Number of requests that an origin could see: the hops of all attempts that were sent.
 	// Each hop is sent at most once.
-	Exchanges int32 `protobuf:"varint,6,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
-	// All hops of the last attempt, including the last.
+	ExchangeCount int32 `protobuf:"varint,6,opt,name=exchange_count,json=exchangeCount,proto3" json:"exchange_count,omitempty"`
+	// All hops of the last attempt, including the last. Empty if there was no attempt, or if
+	// the server is short of memory for them.
 	Hops []*Hop `protobuf:"bytes,7,rep,name=hops,proto3" json:"hops,omitempty"`
-	// The whole body, at most 1 MiB. Set if the fetch succeeded and the delivery is INLINE, or
-	// AUTO and the body is small.
-	InlineBody []byte `protobuf:"bytes,8,opt,name=inline_body,json=inlineBody,proto3" json:"inline_body,omitempty"`
-	// Size and digest of the body as delivered.
+	// The body, if the fetch succeeded and it was neither streamed nor skipped. Otherwise unset.
+	//
+	// Types that are valid to be assigned to Body:
+	//
+	//	*FetchOutcome_InlineBody
+	//	*FetchOutcome_StoredObject
+	Body isFetchOutcome_Body `protobuf_oneof:"body"`
+	// Size and digest of the body as delivered. Always set.
 	BodySummary *BodySummary `protobuf:"bytes,9,opt,name=body_summary,json=bodySummary,proto3" json:"body_summary,omitempty"`
-	// Time from admission to this message.
+	// Time from admission to this message. Always set.
 	TotalDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=total_duration,json=totalDuration,proto3" json:"total_duration,omitempty"`
 	// Idempotency key that was sent. Empty if there was none.
 	IdempotencyKey string `protobuf:"bytes,11,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Identifies this fetch in the server's logs and traces.
+	// Identifies this fetch in the server's logs and traces. Always set.
 	FetchId string `protobuf:"bytes,12,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
 	// Number of the attempt that got `response`. If a body was continued, it is the attempt
 	// that started the body.
 	ResponseAttempt int32 `protobuf:"varint,13,opt,name=response_attempt,json=responseAttempt,proto3" json:"response_attempt,omitempty"`
 	// First bytes of the body of a failed response or a redirect, which is not delivered; see
-	// BodyPolicy.error_body_bytes.
+	// BodyPolicy.max_error_body_bytes. Empty if there are none, or if the server is short of
+	// memory for them.
 	ErrorBody []byte `protobuf:"bytes,14,opt,name=error_body,json=errorBody,proto3" json:"error_body,omitempty"`
-	// Number of the rule that ended the fetch, such as "H0", "H6" or "I4". The rules are in
-	// docs/spec.md.
-	Rule string `protobuf:"bytes,15,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Where the body is. Set if the fetch succeeded, the delivery is STORE and the response
-	// has a body. A 204 or 205 has none.
-	StoredObject *StoredObject `protobuf:"bytes,16,opt,name=stored_object,json=storedObject,proto3" json:"stored_object,omitempty"`
+	// Number of the rule that ended the fetch, such as "H0", "H6" or "I4": that of the last
+	// decision. The rules are in docs/spec.md. Always set.
+	DecisionRule string `protobuf:"bytes,15,opt,name=decision_rule,json=decisionRule,proto3" json:"decision_rule,omitempty"`
 	// Where the records of all attempts are, in the order of the exchanges: the request, then
 	// what was received. Empty if nothing is recorded.
 	Records       []*WarcRecord `protobuf:"bytes,17,rep,name=records,proto3" json:"records,omitempty"`
@@ -3558,7 +3913,7 @@ type FetchOutcome struct {
 
 func (x *FetchOutcome) Reset() {
 	*x = FetchOutcome{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3925,7 @@ func (x *FetchOutcome) String() string {
 func (*FetchOutcome) ProtoMessage() {}
 
 func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3938,7 @@ func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchOutcome.ProtoReflect.Descriptor instead.
 func (*FetchOutcome) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FetchOutcome) GetKind() OutcomeKind {
@@ -3614,16 +3969,16 @@ func (x *FetchOutcome) GetError() *FetchError {
 	return nil
 }
 
-func (x *FetchOutcome) GetAttempts() int32 {
+func (x *FetchOutcome) GetAttemptCount() int32 {
 	if x != nil {
-		return x.Attempts
+		return x.AttemptCount
 	}
 	return 0
 }
 
-func (x *FetchOutcome) GetExchanges() int32 {
+func (x *FetchOutcome) GetExchangeCount() int32 {
 	if x != nil {
-		return x.Exchanges
+		return x.ExchangeCount
 	}
 	return 0
 }
@@ -3635,9 +3990,27 @@ func (x *FetchOutcome) GetHops() []*Hop {
 	return nil
 }
 
+func (x *FetchOutcome) GetBody() isFetchOutcome_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
 func (x *FetchOutcome) GetInlineBody() []byte {
 	if x != nil {
-		return x.InlineBody
+		if x, ok := x.Body.(*FetchOutcome_InlineBody); ok {
+			return x.InlineBody
+		}
+	}
+	return nil
+}
+
+func (x *FetchOutcome) GetStoredObject() *StoredObject {
+	if x != nil {
+		if x, ok := x.Body.(*FetchOutcome_StoredObject); ok {
+			return x.StoredObject
+		}
 	}
 	return nil
 }
@@ -3684,18 +4057,11 @@ func (x *FetchOutcome) GetErrorBody() []byte {
 	return nil
 }
 
-func (x *FetchOutcome) GetRule() string {
+func (x *FetchOutcome) GetDecisionRule() string {
 	if x != nil {
-		return x.Rule
+		return x.DecisionRule
 	}
 	return ""
-}
-
-func (x *FetchOutcome) GetStoredObject() *StoredObject {
-	if x != nil {
-		return x.StoredObject
-	}
-	return nil
 }
 
 func (x *FetchOutcome) GetRecords() []*WarcRecord {
@@ -3705,14 +4071,35 @@ func (x *FetchOutcome) GetRecords() []*WarcRecord {
 	return nil
 }
 
+type isFetchOutcome_Body interface {
+	isFetchOutcome_Body()
+}
+
+type FetchOutcome_InlineBody struct {
+	// The whole body, at most 1 MiB. Set if the delivery is `inline`, or `auto` and the body is
+	// small. It may be empty.
+	InlineBody []byte `protobuf:"bytes,8,opt,name=inline_body,json=inlineBody,proto3,oneof"`
+}
+
+type FetchOutcome_StoredObject struct {
+	// Where the body is. Set if the delivery is `store` and the response has a body. A 204 or
+	// 205 has none.
+	StoredObject *StoredObject `protobuf:"bytes,16,opt,name=stored_object,json=storedObject,proto3,oneof"`
+}
+
+func (*FetchOutcome_InlineBody) isFetchOutcome_Body() {}
+
+func (*FetchOutcome_StoredObject) isFetchOutcome_Body() {}
+
 // WarcRecord says where a record is. It is written before the outcome is sent.
 type WarcRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What was recorded.
 	Type WarcType `protobuf:"varint,1,opt,name=type,proto3,enum=fetchd.v1.WarcType" json:"type,omitempty"`
-	// WARC-Record-ID without its angle brackets, such as "urn:uuid:...".
+	// WARC-Record-ID without its angle brackets, such as "urn:uuid:...". Always set.
 	RecordId string `protobuf:"bytes,2,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
 	// Name of the WARC file in the store. While the file is written, its name ends in ".open".
+	// Always set.
 	File string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
 	// Offset of the record in the file, in bytes.
 	OffsetBytes int64 `protobuf:"varint,4,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
@@ -3723,7 +4110,7 @@ type WarcRecord struct {
 	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Number of the hop in the attempt, 1 for the first.
 	Hop int32 `protobuf:"varint,7,opt,name=hop,proto3" json:"hop,omitempty"`
-	// WARC-Date: when the exchange began.
+	// WARC-Date: when the exchange began. Always set.
 	RecordTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
 	// WARC-Payload-Digest, such as "sha1:...". Empty if the record has no payload.
 	PayloadDigest string `protobuf:"bytes,9,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
@@ -3733,7 +4120,7 @@ type WarcRecord struct {
 
 func (x *WarcRecord) Reset() {
 	*x = WarcRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +4132,7 @@ func (x *WarcRecord) String() string {
 func (*WarcRecord) ProtoMessage() {}
 
 func (x *WarcRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +4145,7 @@ func (x *WarcRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
 func (*WarcRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WarcRecord) GetType() WarcType {
@@ -3828,13 +4215,13 @@ func (x *WarcRecord) GetPayloadDigest() string {
 // compared with the digest.
 type StoredObject struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the store.
+	// Name of the store. Always set.
 	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
-	// Key of the object, without the prefix that the operator configured.
+	// Key of the object, without the prefix that the operator configured. Always set.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Size in bytes.
 	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// SHA-256 of the object as 64 hexadecimal digits.
+	// SHA-256 of the object as 64 hexadecimal digits. Always set.
 	Sha256 string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Entity tag that the store gave the object, with its quotes. Empty if it gives none.
 	Etag string `protobuf:"bytes,5,opt,name=etag,proto3" json:"etag,omitempty"`
@@ -3846,7 +4233,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +4245,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +4258,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -3936,21 +4323,21 @@ type BodySummary struct {
 	LengthKnown bool `protobuf:"varint,5,opt,name=length_known,json=lengthKnown,proto3" json:"length_known,omitempty"`
 	// Whether the body is only a part of the whole: a 206 (RFC 9110 section 15.3.7) that does not
 	// contain everything, asked for or not. Content-Range in response.headers says which part. A
-	// body that was continued to its end is whole. With delivery STORE a part is a failure.
+	// body that was continued to its end is whole. With delivery `store` a part is a failure.
 	PartialContent bool `protobuf:"varint,6,opt,name=partial_content,json=partialContent,proto3" json:"partial_content,omitempty"`
 	// Whether more bytes followed the body over HTTP/1.1, on a connection that had carried another
 	// request. The body may then be that of another response of the same origin. It is set only if
 	// bytes of the body were delivered before that was known; otherwise the attempt fails, as
-	// ERROR_CLASS_CONNECTION_RESET with the reason unrequested_bytes. Such a response is neither
+	// ERROR_CLASS_CONNECTION_RESET with the reason unrequested_data. Such a response is neither
 	// stored nor recorded.
-	UnrequestedBytes bool `protobuf:"varint,7,opt,name=unrequested_bytes,json=unrequestedBytes,proto3" json:"unrequested_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	UnrequestedData bool `protobuf:"varint,7,opt,name=unrequested_data,json=unrequestedData,proto3" json:"unrequested_data,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4349,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4362,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -4020,9 +4407,9 @@ func (x *BodySummary) GetPartialContent() bool {
 	return false
 }
 
-func (x *BodySummary) GetUnrequestedBytes() bool {
+func (x *BodySummary) GetUnrequestedData() bool {
 	if x != nil {
-		return x.UnrequestedBytes
+		return x.UnrequestedData
 	}
 	return false
 }
@@ -4032,28 +4419,33 @@ type FetchError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Class of the error. Use it in a switch or as a metric label.
 	ErrorClass ErrorClass `protobuf:"varint,1,opt,name=error_class,json=errorClass,proto3,enum=fetchd.v1.ErrorClass" json:"error_class,omitempty"`
-	// What a scheduler should do about it.
+	// What kind of failure it is. Look at `retryable` first: a failure that is transient at the
+	// target may still end a fetch that must not be sent again.
 	FailureType FailureType `protobuf:"varint,2,opt,name=failure_type,json=failureType,proto3,enum=fetchd.v1.FailureType" json:"failure_type,omitempty"`
-	// More specific cause in lower_snake_case, such as too_many_redirects. New values may
-	// appear at any time.
+	// More specific cause in lower_snake_case, such as too_many_redirects. Empty if the class
+	// says it all. New values may appear at any time.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Meaning of the class, for people. The text may change. It contains nothing that the
-	// target sent.
+	// target sent. Empty in Explain.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Phase of the exchange in which the failure happened.
-	Phase Phase `protobuf:"varint,5,opt,name=phase,proto3,enum=fetchd.v1.Phase" json:"phase,omitempty"`
-	// Whether a later fetch of the same request may succeed.
+	// Phase of the exchange in which the failure happened. Unset if it happened in none, such as
+	// during a wait.
+	Phase *Phase `protobuf:"varint,5,opt,name=phase,proto3,enum=fetchd.v1.Phase,oneof" json:"phase,omitempty"`
+	// Whether a later fetch of the same request may succeed, and may be sent. It says nothing
+	// about this fetch, which has ended. It is false if the request may have taken effect: do
+	// not send it again.
 	Retryable bool `protobuf:"varint,6,opt,name=retryable,proto3" json:"retryable,omitempty"`
 	// Wait that the target requested with Retry-After. Unset if there was none or it was not
 	// valid.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Why no further attempt was made. Set in the outcome only.
-	StopReason RetryVerdict `protobuf:"varint,8,opt,name=stop_reason,json=stopReason,proto3,enum=fetchd.v1.RetryVerdict" json:"stop_reason,omitempty"`
-	// URL of the hop that failed, without userinfo.
+	StopReason *StopReason `protobuf:"varint,8,opt,name=stop_reason,json=stopReason,proto3,enum=fetchd.v1.StopReason,oneof" json:"stop_reason,omitempty"`
+	// URL of the hop that failed, without userinfo. Empty in Explain, and if the URL of the
+	// task is not valid.
 	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
 	// Number of the rule that classified the failure, such as "H2". The rules are in
-	// docs/spec.md.
-	Rule string `protobuf:"bytes,10,opt,name=rule,proto3" json:"rule,omitempty"`
+	// docs/spec.md. Always set.
+	ClassRule string `protobuf:"bytes,10,opt,name=class_rule,json=classRule,proto3" json:"class_rule,omitempty"`
 	// What happened, for people and not for programs: the host, the address that was
 	// connected to if the egress policy permits it, the status if there was a response, and
 	// the error of the transport. It names no resolver, no proxy and no credential.
@@ -4068,7 +4460,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4472,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4485,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -4125,8 +4517,8 @@ func (x *FetchError) GetMessage() string {
 }
 
 func (x *FetchError) GetPhase() Phase {
-	if x != nil {
-		return x.Phase
+	if x != nil && x.Phase != nil {
+		return *x.Phase
 	}
 	return Phase_PHASE_UNSPECIFIED
 }
@@ -4145,11 +4537,11 @@ func (x *FetchError) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-func (x *FetchError) GetStopReason() RetryVerdict {
-	if x != nil {
-		return x.StopReason
+func (x *FetchError) GetStopReason() StopReason {
+	if x != nil && x.StopReason != nil {
+		return *x.StopReason
 	}
-	return RetryVerdict_RETRY_VERDICT_UNSPECIFIED
+	return StopReason_STOP_REASON_UNSPECIFIED
 }
 
 func (x *FetchError) GetUrl() string {
@@ -4159,9 +4551,9 @@ func (x *FetchError) GetUrl() string {
 	return ""
 }
 
-func (x *FetchError) GetRule() string {
+func (x *FetchError) GetClassRule() string {
 	if x != nil {
-		return x.Rule
+		return x.ClassRule
 	}
 	return ""
 }
@@ -4173,75 +4565,26 @@ func (x *FetchError) GetDetail() string {
 	return ""
 }
 
-// FetchUnaryRequest is the request of FetchUnary.
-type FetchUnaryRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to fetch. An unset body delivery means INLINE. DIGEST, NONE and STORE are allowed,
-	// STREAM and AUTO are rejected.
-	Request       *FetchRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *FetchUnaryRequest) Reset() {
-	*x = FetchUnaryRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FetchUnaryRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FetchUnaryRequest) ProtoMessage() {}
-
-func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FetchUnaryRequest.ProtoReflect.Descriptor instead.
-func (*FetchUnaryRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *FetchUnaryRequest) GetRequest() *FetchRequest {
-	if x != nil {
-		return x.Request
-	}
-	return nil
-}
-
 // FetchUnaryResponse is the response of FetchUnary.
 type FetchUnaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifies this fetch in the server's logs and traces.
-	FetchId string `protobuf:"bytes,1,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
-	// How the fetch ended.
-	Outcome *FetchOutcome `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// All attempts, unless event_level is OUTCOME. If they exceed 2 MiB in total, the earlier
+	// How the fetch ended. Always set.
+	Outcome *FetchOutcome `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// All attempts. Empty if event_level is OUTCOME. If they exceed 2 MiB in total, the earlier
 	// ones come without response headers and hops, so that the response stays below the 4 MiB
 	// that clients accept by default.
-	Attempts []*AttemptFinished `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	// See Admitted.effective_request.
-	EffectiveRequest *FetchRequest `protobuf:"bytes,4,opt,name=effective_request,json=effectiveRequest,proto3" json:"effective_request,omitempty"`
-	// See Admitted.clamped_fields. The paths start at the FetchRequest.
-	ClampedFields []string `protobuf:"bytes,5,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
+	Attempts []*AttemptFinished `protobuf:"bytes,2,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// See Admitted.effective_request. Always set.
+	EffectiveRequest *FetchRequest `protobuf:"bytes,3,opt,name=effective_request,json=effectiveRequest,proto3" json:"effective_request,omitempty"`
+	// See Admitted.clamped_fields. Empty means that nothing was changed.
+	ClampedFields []string `protobuf:"bytes,4,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4596,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,14 +4609,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
-}
-
-func (x *FetchUnaryResponse) GetFetchId() string {
-	if x != nil {
-		return x.FetchId
-	}
-	return ""
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FetchUnaryResponse) GetOutcome() *FetchOutcome {
@@ -4307,19 +4643,20 @@ func (x *FetchUnaryResponse) GetClampedFields() []string {
 // FetchManyRequest is a message to FetchMany, at most 4 MiB.
 type FetchManyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Fetches to start. Each is validated independently. Empty means none. A message has
-	// space for three tasks with bodies of 1 MiB.
+	// Fetches to start, any number that fits into the message. It has space for three tasks
+	// with bodies of 1 MiB. Each is validated independently. Empty means none.
 	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// Tags of fetches to cancel. Each still gets its outcome: CANCELLED, unless it ended
-	// first. A tag that is not in flight is ignored.
-	CancelledTags []string `protobuf:"bytes,2,rep,name=cancelled_tags,json=cancelledTags,proto3" json:"cancelled_tags,omitempty"`
+	// Tags of fetches to cancel, any number that fits into the message. Each still gets its
+	// outcome: CANCELLED, unless it ended first. A tag that is not in flight is ignored. Empty
+	// means none.
+	CancelTags    []string `protobuf:"bytes,2,rep,name=cancel_tags,json=cancelTags,proto3" json:"cancel_tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4331,7 +4668,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4344,7 +4681,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -4354,9 +4691,9 @@ func (x *FetchManyRequest) GetTasks() []*Task {
 	return nil
 }
 
-func (x *FetchManyRequest) GetCancelledTags() []string {
+func (x *FetchManyRequest) GetCancelTags() []string {
 	if x != nil {
-		return x.CancelledTags
+		return x.CancelTags
 	}
 	return nil
 }
@@ -4364,10 +4701,11 @@ func (x *FetchManyRequest) GetCancelledTags() []string {
 // Task is one fetch of a stream.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name that the caller gives the fetch, 1 to 256 bytes. It must be unique among the tasks
-	// without an outcome. A duplicate ends the call with INVALID_ARGUMENT.
+	// Name that the caller gives the fetch, 1 to 256 bytes. Required. It must be unique among
+	// the tasks without an outcome. A duplicate ends the call with INVALID_ARGUMENT.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// What to fetch. An unset event_level means OUTCOME, and an unset delivery means INLINE.
+	// What to fetch. Required. An unset event_level means OUTCOME, and an unset delivery means
+	// `inline`.
 	Request       *FetchRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4375,7 +4713,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4725,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4738,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Task) GetTag() string {
@@ -4420,8 +4758,9 @@ func (x *Task) GetRequest() *FetchRequest {
 // FetchManyResponse is a message from FetchMany.
 type FetchManyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Events and outcomes. Those of one task are in order.
-	Responses []*TaskResponse `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
+	// Events and outcomes. Those of one task are in order. Empty if the message only says that
+	// the server is draining.
+	Events []*TaskEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// The server is shutting down. Send no more tasks on this stream, open another one, and
 	// read this one to its end.
 	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
@@ -4431,7 +4770,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4782,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,12 +4795,12 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
 }
 
-func (x *FetchManyResponse) GetResponses() []*TaskResponse {
+func (x *FetchManyResponse) GetEvents() []*TaskEvent {
 	if x != nil {
-		return x.Responses
+		return x.Events
 	}
 	return nil
 }
@@ -4473,32 +4812,32 @@ func (x *FetchManyResponse) GetDraining() bool {
 	return false
 }
 
-// TaskResponse is one event of one fetch of a stream.
-type TaskResponse struct {
+// TaskEvent is one event of one fetch of a stream.
+type TaskEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tag of the task.
+	// Tag of the task. Always set.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// The event.
-	Response      *FetchResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	// The event. Always set.
+	Event         *FetchEvent `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TaskResponse) Reset() {
-	*x = TaskResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+func (x *TaskEvent) Reset() {
+	*x = TaskEvent{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TaskResponse) String() string {
+func (x *TaskEvent) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TaskResponse) ProtoMessage() {}
+func (*TaskEvent) ProtoMessage() {}
 
-func (x *TaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+func (x *TaskEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4509,21 +4848,21 @@ func (x *TaskResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TaskResponse.ProtoReflect.Descriptor instead.
-func (*TaskResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
+// Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
+func (*TaskEvent) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *TaskResponse) GetTag() string {
+func (x *TaskEvent) GetTag() string {
 	if x != nil {
 		return x.Tag
 	}
 	return ""
 }
 
-func (x *TaskResponse) GetResponse() *FetchResponse {
+func (x *TaskEvent) GetEvent() *FetchEvent {
 	if x != nil {
-		return x.Response
+		return x.Event
 	}
 	return nil
 }
@@ -4535,43 +4874,45 @@ type ExplainRequest struct {
 	RetryPolicy *RetryPolicy `protobuf:"bytes,1,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
 	// Redirect policy in force. Unset means the defaults of the profile.
 	RedirectPolicy *RedirectPolicy `protobuf:"bytes,2,opt,name=redirect_policy,json=redirectPolicy,proto3" json:"redirect_policy,omitempty"`
-	// HTTP method of the fetch. Empty means GET.
-	Method string `protobuf:"bytes,3,opt,name=method,proto3" json:"method,omitempty"`
-	// Method of the observed hop. Empty means the method of the fetch.
-	HopMethod string `protobuf:"bytes,4,opt,name=hop_method,json=hopMethod,proto3" json:"hop_method,omitempty"`
-	// Number of the attempt that ended, starting at 1. 0 means 1.
-	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Number of redirects that were followed in this attempt. 0 means none.
-	Redirects int32 `protobuf:"varint,6,opt,name=redirects,proto3" json:"redirects,omitempty"`
+	// URL of the fetch, as in FetchRequest.url. Empty means "http://origin.example/". Only its
+	// scheme, host and port matter, for Location and the redirect scope.
+	Url string `protobuf:"bytes,3,opt,name=url,proto3" json:"url,omitempty"`
+	// HTTP method of the fetch, as in FetchRequest.method. Empty means GET.
+	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	// URL of the observed hop, as in FetchRequest.url. Empty means the URL of the fetch.
+	HopUrl string `protobuf:"bytes,5,opt,name=hop_url,json=hopUrl,proto3" json:"hop_url,omitempty"`
+	// Method of the observed hop, as in FetchRequest.method. Empty means the method of the
+	// fetch.
+	HopMethod string `protobuf:"bytes,6,opt,name=hop_method,json=hopMethod,proto3" json:"hop_method,omitempty"`
+	// Number of the attempt that ended, 1 or more. Zero means 1. A negative one is rejected.
+	Attempt int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Number of redirects that were followed in this attempt, 0 or more. Zero means none. A
+	// negative one is rejected.
+	RedirectCount int32 `protobuf:"varint,8,opt,name=redirect_count,json=redirectCount,proto3" json:"redirect_count,omitempty"`
 	// The response. Unset means that none was received.
-	Response *HttpResponse `protobuf:"bytes,7,opt,name=response,proto3" json:"response,omitempty"`
-	// Failures that the response does not show, in any order, such as a body that broke off,
-	// a refused connection or a redirect loop. Empty means none. Either response or faults is
-	// required. If several apply, the order in section 3 of the spec decides.
-	Faults []ErrorClass `protobuf:"varint,8,rep,packed,name=faults,proto3,enum=fetchd.v1.ErrorClass" json:"faults,omitempty"`
+	Response *HttpResponse `protobuf:"bytes,9,opt,name=response,proto3" json:"response,omitempty"`
+	// Failures that the response does not show, any number in any order, such as a body that
+	// broke off, a refused connection or a redirect loop. Empty means none. Either response or
+	// error_classes is required. If several apply, the order in section 3 of the spec decides.
+	ErrorClasses []ErrorClass `protobuf:"varint,10,rep,packed,name=error_classes,json=errorClasses,proto3,enum=fetchd.v1.ErrorClass" json:"error_classes,omitempty"`
 	// Whether the request was conditional. Unset means false.
-	Conditional bool `protobuf:"varint,9,opt,name=conditional,proto3" json:"conditional,omitempty"`
+	Conditional bool `protobuf:"varint,11,opt,name=conditional,proto3" json:"conditional,omitempty"`
 	// Time of the observation. A date in Retry-After is relative to it if the response has no
 	// Date. Unset means now.
-	ObservedTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=observed_time,json=observedTime,proto3" json:"observed_time,omitempty"`
-	// Time left for the fetch, 0 or more. Unset means enough.
-	TimeLeft *durationpb.Duration `protobuf:"bytes,11,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
+	ObserveTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=observe_time,json=observeTime,proto3" json:"observe_time,omitempty"`
+	// Time left for the fetch, any that is not negative. Unset means enough. Zero means none.
+	RemainingDuration *durationpb.Duration `protobuf:"bytes,13,opt,name=remaining_duration,json=remainingDuration,proto3" json:"remaining_duration,omitempty"`
 	// Whether body bytes were delivered and the body cannot be continued. Unset means false.
-	BodyCommitted bool `protobuf:"varint,13,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
-	// What the auth provider did after a 401. Unset means that there is no provider.
-	AuthResult AuthResult `protobuf:"varint,14,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
-	// URL of the fetch. Empty means "http://origin.example/". Only its scheme, host and port
-	// matter, for Location and the redirect scope.
-	Url string `protobuf:"bytes,15,opt,name=url,proto3" json:"url,omitempty"`
-	// URL of the observed hop. Empty means the URL of the fetch.
-	HopUrl        string `protobuf:"bytes,16,opt,name=hop_url,json=hopUrl,proto3" json:"hop_url,omitempty"`
+	BodyCommitted bool `protobuf:"varint,14,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
+	// What the auth provider did after a 401. Unset means NO_PROVIDER.
+	AuthResult    AuthResult `protobuf:"varint,15,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4924,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4937,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -4613,9 +4954,23 @@ func (x *ExplainRequest) GetRedirectPolicy() *RedirectPolicy {
 	return nil
 }
 
+func (x *ExplainRequest) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
 func (x *ExplainRequest) GetMethod() string {
 	if x != nil {
 		return x.Method
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetHopUrl() string {
+	if x != nil {
+		return x.HopUrl
 	}
 	return ""
 }
@@ -4634,9 +4989,9 @@ func (x *ExplainRequest) GetAttempt() int32 {
 	return 0
 }
 
-func (x *ExplainRequest) GetRedirects() int32 {
+func (x *ExplainRequest) GetRedirectCount() int32 {
 	if x != nil {
-		return x.Redirects
+		return x.RedirectCount
 	}
 	return 0
 }
@@ -4648,9 +5003,9 @@ func (x *ExplainRequest) GetResponse() *HttpResponse {
 	return nil
 }
 
-func (x *ExplainRequest) GetFaults() []ErrorClass {
+func (x *ExplainRequest) GetErrorClasses() []ErrorClass {
 	if x != nil {
-		return x.Faults
+		return x.ErrorClasses
 	}
 	return nil
 }
@@ -4662,16 +5017,16 @@ func (x *ExplainRequest) GetConditional() bool {
 	return false
 }
 
-func (x *ExplainRequest) GetObservedTime() *timestamppb.Timestamp {
+func (x *ExplainRequest) GetObserveTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ObservedTime
+		return x.ObserveTime
 	}
 	return nil
 }
 
-func (x *ExplainRequest) GetTimeLeft() *durationpb.Duration {
+func (x *ExplainRequest) GetRemainingDuration() *durationpb.Duration {
 	if x != nil {
-		return x.TimeLeft
+		return x.RemainingDuration
 	}
 	return nil
 }
@@ -4690,42 +5045,30 @@ func (x *ExplainRequest) GetAuthResult() AuthResult {
 	return AuthResult_AUTH_RESULT_UNSPECIFIED
 }
 
-func (x *ExplainRequest) GetUrl() string {
-	if x != nil {
-		return x.Url
-	}
-	return ""
-}
-
-func (x *ExplainRequest) GetHopUrl() string {
-	if x != nil {
-		return x.HopUrl
-	}
-	return ""
-}
-
 // ExplainResponse is the response of Explain.
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kind of the outcome if the fetch ended here. Unset if a redirect is followed.
-	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind" json:"kind,omitempty"`
+	Kind *OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind,oneof" json:"kind,omitempty"`
 	// Class, type and retryability of the failure. Unset if the observation is not a failure.
 	// Its reason is that of a fetch for failures of redirects, and empty for others.
 	Error *FetchError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
-	// What follows. Unset if a redirect is followed.
-	Decision *RetryDecision `protobuf:"bytes,3,opt,name=decision,proto3" json:"decision,omitempty"`
-	// The policy with its defaults filled in.
-	EffectivePolicy *RetryPolicy `protobuf:"bytes,4,opt,name=effective_policy,json=effectivePolicy,proto3" json:"effective_policy,omitempty"`
-	// The request that is sent next if the response is a redirect that is followed. Unset
-	// otherwise.
-	Redirect      *RedirectStep `protobuf:"bytes,5,opt,name=redirect,proto3" json:"redirect,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// What follows. Exactly one is set.
+	//
+	// Types that are valid to be assigned to Next:
+	//
+	//	*ExplainResponse_Redirect
+	//	*ExplainResponse_RetryDecision
+	Next isExplainResponse_Next `protobuf_oneof:"next"`
+	// The policy with its defaults filled in. Always set.
+	EffectiveRetryPolicy *RetryPolicy `protobuf:"bytes,5,opt,name=effective_retry_policy,json=effectiveRetryPolicy,proto3" json:"effective_retry_policy,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4737,7 +5080,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4750,12 +5093,12 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
-	if x != nil {
-		return x.Kind
+	if x != nil && x.Kind != nil {
+		return *x.Kind
 	}
 	return OutcomeKind_OUTCOME_KIND_UNSPECIFIED
 }
@@ -4767,33 +5110,62 @@ func (x *ExplainResponse) GetError() *FetchError {
 	return nil
 }
 
-func (x *ExplainResponse) GetDecision() *RetryDecision {
+func (x *ExplainResponse) GetNext() isExplainResponse_Next {
 	if x != nil {
-		return x.Decision
-	}
-	return nil
-}
-
-func (x *ExplainResponse) GetEffectivePolicy() *RetryPolicy {
-	if x != nil {
-		return x.EffectivePolicy
+		return x.Next
 	}
 	return nil
 }
 
 func (x *ExplainResponse) GetRedirect() *RedirectStep {
 	if x != nil {
-		return x.Redirect
+		if x, ok := x.Next.(*ExplainResponse_Redirect); ok {
+			return x.Redirect
+		}
 	}
 	return nil
 }
 
+func (x *ExplainResponse) GetRetryDecision() *RetryDecision {
+	if x != nil {
+		if x, ok := x.Next.(*ExplainResponse_RetryDecision); ok {
+			return x.RetryDecision
+		}
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetEffectiveRetryPolicy() *RetryPolicy {
+	if x != nil {
+		return x.EffectiveRetryPolicy
+	}
+	return nil
+}
+
+type isExplainResponse_Next interface {
+	isExplainResponse_Next()
+}
+
+type ExplainResponse_Redirect struct {
+	// The request that is sent next, because the response is a redirect that is followed.
+	Redirect *RedirectStep `protobuf:"bytes,3,opt,name=redirect,proto3,oneof"`
+}
+
+type ExplainResponse_RetryDecision struct {
+	// The attempt has ended. This says whether another one follows.
+	RetryDecision *RetryDecision `protobuf:"bytes,4,opt,name=retry_decision,json=retryDecision,proto3,oneof"`
+}
+
+func (*ExplainResponse_Redirect) isExplainResponse_Next() {}
+
+func (*ExplainResponse_RetryDecision) isExplainResponse_Next() {}
+
 // RedirectStep is the request that follows a redirect.
 type RedirectStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absolute URL of the next request.
+	// Absolute URL of the next request. Always set.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// Method of the next request.
+	// Method of the next request. Always set.
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
 	// Whether the request body is sent again.
 	BodyKept bool `protobuf:"varint,3,opt,name=body_kept,json=bodyKept,proto3" json:"body_kept,omitempty"`
@@ -4806,7 +5178,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4818,7 +5190,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4831,7 +5203,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -4866,7 +5238,7 @@ var File_fetchd_v1_fetch_proto protoreflect.FileDescriptor
 
 const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
-	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x06\n" +
+	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x06\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12+\n" +
@@ -4886,8 +5258,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\rauth_provider\x18\r \x01(\tR\fauthProvider\x12?\n" +
 	"\x0econtent_policy\x18\x0e \x01(\v2\x18.fetchd.v1.ContentPolicyR\rcontentPolicy\x126\n" +
 	"\vcookie_mode\x18\x0f \x01(\x0e2\x15.fetchd.v1.CookieModeR\n" +
-	"cookieMode\x12/\n" +
-	"\x06record\x18\x10 \x01(\v2\x17.fetchd.v1.RecordPolicyR\x06record\x1a9\n" +
+	"cookieMode\x12<\n" +
+	"\rrecord_policy\x18\x10 \x01(\v2\x17.fetchd.v1.RecordPolicyR\frecordPolicy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
@@ -4936,28 +5308,41 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x0fattempt_timeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x0eattemptTimeout\x12B\n" +
 	"\x0fconnect_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0econnectTimeout\x12@\n" +
 	"\x0eheader_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rheaderTimeout\x12<\n" +
-	"\fidle_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xa6\x04\n" +
+	"\fidle_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xde\x04\n" +
 	"\n" +
 	"BodyPolicy\x123\n" +
-	"\bdelivery\x18\x01 \x01(\x0e2\x17.fetchd.v1.BodyDeliveryR\bdelivery\x12)\n" +
-	"\x0emax_size_bytes\x18\x02 \x01(\x03H\x00R\fmaxSizeBytes\x88\x01\x01\x12B\n" +
-	"\x0foversize_action\x18\x03 \x01(\x0e2\x19.fetchd.v1.OversizeActionR\x0eoversizeAction\x123\n" +
-	"\brecovery\x18\x04 \x01(\x0e2\x17.fetchd.v1.BodyRecoveryR\brecovery\x12#\n" +
-	"\rkeep_encoding\x18\x05 \x01(\bR\fkeepEncoding\x129\n" +
-	"\fresume_point\x18\x06 \x01(\v2\x16.fetchd.v1.ResumePointR\vresumePoint\x12+\n" +
-	"\x0fhold_back_bytes\x18\a \x01(\x03H\x01R\rholdBackBytes\x88\x01\x01\x12-\n" +
-	"\x10error_body_bytes\x18\b \x01(\x05H\x02R\x0eerrorBodyBytes\x88\x01\x01\x12\x1f\n" +
-	"\vomit_digest\x18\t \x01(\bR\n" +
-	"omitDigest\x12\x14\n" +
-	"\x05store\x18\n" +
-	" \x01(\tR\x05store\x12\x10\n" +
-	"\x03key\x18\v \x01(\tR\x03keyB\x11\n" +
-	"\x0f_max_size_bytesB\x12\n" +
-	"\x10_hold_back_bytesB\x13\n" +
-	"\x11_error_body_bytes\"N\n" +
+	"\x06stream\x18\x01 \x01(\v2\x19.fetchd.v1.StreamDeliveryH\x00R\x06stream\x12/\n" +
+	"\x04auto\x18\x02 \x01(\v2\x19.fetchd.v1.StreamDeliveryH\x00R\x04auto\x123\n" +
+	"\x06inline\x18\x03 \x01(\v2\x19.fetchd.v1.InlineDeliveryH\x00R\x06inline\x123\n" +
+	"\x06digest\x18\x04 \x01(\v2\x19.fetchd.v1.DigestDeliveryH\x00R\x06digest\x12+\n" +
+	"\x04none\x18\x05 \x01(\v2\x15.fetchd.v1.NoDeliveryH\x00R\x04none\x120\n" +
+	"\x05store\x18\x06 \x01(\v2\x18.fetchd.v1.StoreDeliveryH\x00R\x05store\x12)\n" +
+	"\x0emax_size_bytes\x18\a \x01(\x03H\x01R\fmaxSizeBytes\x88\x01\x01\x12B\n" +
+	"\x0foversize_action\x18\b \x01(\x0e2\x19.fetchd.v1.OversizeActionR\x0eoversizeAction\x12#\n" +
+	"\rkeep_encoding\x18\t \x01(\bR\fkeepEncoding\x124\n" +
+	"\x14max_error_body_bytes\x18\n" +
+	" \x01(\x05H\x02R\x11maxErrorBodyBytes\x88\x01\x01\x12\x1f\n" +
+	"\vomit_digest\x18\v \x01(\bR\n" +
+	"omitDigestB\n" +
+	"\n" +
+	"\bdeliveryB\x11\n" +
+	"\x0f_max_size_bytesB\x17\n" +
+	"\x15_max_error_body_bytes\"\xcc\x01\n" +
+	"\x0eStreamDelivery\x122\n" +
+	"\x13max_hold_back_bytes\x18\x01 \x01(\x03H\x00R\x10maxHoldBackBytes\x88\x01\x01\x123\n" +
+	"\brecovery\x18\x02 \x01(\x0e2\x17.fetchd.v1.BodyRecoveryR\brecovery\x129\n" +
+	"\fresume_point\x18\x03 \x01(\v2\x16.fetchd.v1.ResumePointR\vresumePointB\x16\n" +
+	"\x14_max_hold_back_bytes\"N\n" +
 	"\vResumePoint\x12!\n" +
 	"\foffset_bytes\x18\x01 \x01(\x03R\voffsetBytes\x12\x1c\n" +
-	"\tvalidator\x18\x02 \x01(\tR\tvalidator\"X\n" +
+	"\tvalidator\x18\x02 \x01(\tR\tvalidator\"\x10\n" +
+	"\x0eInlineDelivery\"\x10\n" +
+	"\x0eDigestDelivery\"\f\n" +
+	"\n" +
+	"NoDelivery\"7\n" +
+	"\rStoreDelivery\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"X\n" +
 	"\fRecordPolicy\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x122\n" +
 	"\aearlier\x18\x02 \x01(\v2\x18.fetchd.v1.EarlierRecordR\aearlier\"\xa2\x01\n" +
@@ -4966,16 +5351,19 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12;\n" +
 	"\vrecord_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"recordTime\x12%\n" +
-	"\x0epayload_digest\x18\x04 \x01(\tR\rpayloadDigest\"p\n" +
+	"\x0epayload_digest\x18\x04 \x01(\tR\rpayloadDigest\"n\n" +
 	"\fPrecondition\x12\x14\n" +
-	"\x05etags\x18\x01 \x03(\tR\x05etags\x12J\n" +
-	"\x13modified_since_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x11modifiedSinceTime\"V\n" +
+	"\x05etags\x18\x01 \x03(\tR\x05etags\x12H\n" +
+	"\x12last_modified_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x10lastModifiedTime\"V\n" +
 	"\tIntegrity\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\"\n" +
 	"\n" +
 	"size_bytes\x18\x02 \x01(\x03H\x00R\tsizeBytes\x88\x01\x01B\r\n" +
-	"\v_size_bytes\"\xef\x04\n" +
-	"\rFetchResponse\x12\x1a\n" +
+	"\v_size_bytes\">\n" +
+	"\rFetchResponse\x12-\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.fetchd.v1.FetchEventR\x06events\"\xec\x04\n" +
+	"\n" +
+	"FetchEvent\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12@\n" +
 	"\x0eelapsed_offset\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\relapsedOffset\x121\n" +
 	"\badmitted\x18\x03 \x01(\v2\x13.fetchd.v1.AdmittedH\x00R\badmitted\x12D\n" +
@@ -5011,24 +5399,23 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bexchange\x18\x04 \x01(\v2\x13.fetchd.v1.ExchangeR\bexchange\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12<\n" +
 	"\fstart_offset\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vstartOffset\x12+\n" +
-	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xb2\x06\n" +
+	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xd2\x05\n" +
 	"\bExchange\x12%\n" +
 	"\x0eremote_address\x18\x01 \x01(\tR\rremoteAddress\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x1f\n" +
 	"\vtls_version\x18\x03 \x01(\tR\n" +
 	"tlsVersion\x12+\n" +
-	"\x11connection_reused\x18\x04 \x01(\bR\x10connectionReused\x12@\n" +
-	"\x0equeue_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rqueueDuration\x12D\n" +
-	"\x10resolve_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0fresolveDuration\x12D\n" +
-	"\x10connect_duration\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0fconnectDuration\x12<\n" +
-	"\ftls_duration\x18\t \x01(\v2\x19.google.protobuf.DurationR\vtlsDuration\x12J\n" +
-	"\x13processing_duration\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x12processingDuration\x12F\n" +
-	"\x11transfer_duration\x18\v \x01(\v2\x19.google.protobuf.DurationR\x10transferDuration\x12N\n" +
-	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDuration\x12(\n" +
-	"\x10tls_cipher_suite\x18\r \x01(\tR\x0etlsCipherSuite\x12#\n" +
-	"\ralpn_protocol\x18\x0e \x01(\tR\falpnProtocol\x128\n" +
-	"\vcertificate\x18\x0f \x01(\v2\x16.fetchd.v1.CertificateR\vcertificateJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\x90\x01\n" +
+	"\x11connection_reused\x18\x04 \x01(\bR\x10connectionReused\x12D\n" +
+	"\x10resolve_duration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x0fresolveDuration\x12D\n" +
+	"\x10connect_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0fconnectDuration\x12<\n" +
+	"\ftls_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\vtlsDuration\x12J\n" +
+	"\x13processing_duration\x18\b \x01(\v2\x19.google.protobuf.DurationR\x12processingDuration\x12F\n" +
+	"\x11transfer_duration\x18\t \x01(\v2\x19.google.protobuf.DurationR\x10transferDuration\x12N\n" +
+	"\x15backpressure_duration\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDuration\x12(\n" +
+	"\x10tls_cipher_suite\x18\v \x01(\tR\x0etlsCipherSuite\x12#\n" +
+	"\ralpn_protocol\x18\f \x01(\tR\falpnProtocol\x128\n" +
+	"\vcertificate\x18\r \x01(\v2\x16.fetchd.v1.CertificateR\vcertificate\"\x90\x01\n" +
 	"\vCertificate\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
 	"\x06issuer\x18\x02 \x01(\tR\x06issuer\x127\n" +
@@ -5057,25 +5444,30 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x12/\n" +
 	"\bexchange\x18\x04 \x01(\v2\x13.fetchd.v1.ExchangeR\bexchange\x12?\n" +
 	"\x0eretry_decision\x18\x05 \x01(\v2\x18.fetchd.v1.RetryDecisionR\rretryDecision\x12\"\n" +
-	"\x04hops\x18\x06 \x03(\v2\x0e.fetchd.v1.HopR\x04hops\"\x92\x02\n" +
-	"\rRetryDecision\x121\n" +
-	"\averdict\x18\x01 \x01(\x0e2\x17.fetchd.v1.RetryVerdictR\averdict\x12/\n" +
+	"\x04hops\x18\x06 \x03(\v2\x0e.fetchd.v1.HopR\x04hops\"\x8f\x01\n" +
+	"\rRetryDecision\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12(\n" +
+	"\x05retry\x18\x02 \x01(\v2\x10.fetchd.v1.RetryH\x00R\x05retry\x128\n" +
+	"\vstop_reason\x18\x03 \x01(\x0e2\x15.fetchd.v1.StopReasonH\x00R\n" +
+	"stopReasonB\x06\n" +
+	"\x04next\"\xba\x01\n" +
+	"\x05Retry\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12/\n" +
 	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
-	"\fdelay_source\x18\x03 \x01(\x0e2\x16.fetchd.v1.DelaySourceR\vdelaySource\x12\x12\n" +
-	"\x04rule\x18\x04 \x01(\tR\x04rule\x12!\n" +
-	"\fnext_attempt\x18\x05 \x01(\x05R\vnextAttempt\x12+\n" +
-	"\x05start\x18\x06 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\xc6\x05\n" +
+	"\fdelay_source\x18\x03 \x01(\x0e2\x16.fetchd.v1.DelaySourceR\vdelaySource\x12+\n" +
+	"\x05start\x18\x04 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
+	"\tHeartbeat\"\xf5\x05\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
 	"\bresponse\x18\x03 \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12+\n" +
-	"\x05error\x18\x04 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x12\x1a\n" +
-	"\battempts\x18\x05 \x01(\x05R\battempts\x12\x1c\n" +
-	"\texchanges\x18\x06 \x01(\x05R\texchanges\x12\"\n" +
-	"\x04hops\x18\a \x03(\v2\x0e.fetchd.v1.HopR\x04hops\x12\x1f\n" +
-	"\vinline_body\x18\b \x01(\fR\n" +
-	"inlineBody\x129\n" +
+	"\x05error\x18\x04 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x12#\n" +
+	"\rattempt_count\x18\x05 \x01(\x05R\fattemptCount\x12%\n" +
+	"\x0eexchange_count\x18\x06 \x01(\x05R\rexchangeCount\x12\"\n" +
+	"\x04hops\x18\a \x03(\v2\x0e.fetchd.v1.HopR\x04hops\x12!\n" +
+	"\vinline_body\x18\b \x01(\fH\x00R\n" +
+	"inlineBody\x12>\n" +
+	"\rstored_object\x18\x10 \x01(\v2\x17.fetchd.v1.StoredObjectH\x00R\fstoredObject\x129\n" +
 	"\fbody_summary\x18\t \x01(\v2\x16.fetchd.v1.BodySummaryR\vbodySummary\x12@\n" +
 	"\x0etotal_duration\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\rtotalDuration\x12'\n" +
@@ -5083,10 +5475,10 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bfetch_id\x18\f \x01(\tR\afetchId\x12)\n" +
 	"\x10response_attempt\x18\r \x01(\x05R\x0fresponseAttempt\x12\x1d\n" +
 	"\n" +
-	"error_body\x18\x0e \x01(\fR\terrorBody\x12\x12\n" +
-	"\x04rule\x18\x0f \x01(\tR\x04rule\x12<\n" +
-	"\rstored_object\x18\x10 \x01(\v2\x17.fetchd.v1.StoredObjectR\fstoredObject\x12/\n" +
-	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecords\"\xbc\x02\n" +
+	"error_body\x18\x0e \x01(\fR\terrorBody\x12#\n" +
+	"\rdecision_rule\x18\x0f \x01(\tR\fdecisionRule\x12/\n" +
+	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecordsB\x06\n" +
+	"\x04body\"\xbc\x02\n" +
 	"\n" +
 	"WarcRecord\x12'\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x13.fetchd.v1.WarcTypeR\x04type\x12\x1b\n" +
@@ -5106,7 +5498,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\x89\x02\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\x87\x02\n" +
 	"\vBodySummary\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x03R\tsizeBytes\x12\x16\n" +
@@ -5114,70 +5506,73 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12,\n" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
 	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\x12'\n" +
-	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\x12+\n" +
-	"\x11unrequested_bytes\x18\a \x01(\bR\x10unrequestedBytes\"\xab\x03\n" +
+	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\x12)\n" +
+	"\x10unrequested_data\x18\a \x01(\bR\x0funrequestedData\"\xd8\x03\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +
 	"errorClass\x129\n" +
 	"\ffailure_type\x18\x02 \x01(\x0e2\x16.fetchd.v1.FailureTypeR\vfailureType\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\x12&\n" +
-	"\x05phase\x18\x05 \x01(\x0e2\x10.fetchd.v1.PhaseR\x05phase\x12\x1c\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12+\n" +
+	"\x05phase\x18\x05 \x01(\x0e2\x10.fetchd.v1.PhaseH\x00R\x05phase\x88\x01\x01\x12\x1c\n" +
 	"\tretryable\x18\x06 \x01(\bR\tretryable\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x128\n" +
-	"\vstop_reason\x18\b \x01(\x0e2\x17.fetchd.v1.RetryVerdictR\n" +
-	"stopReason\x12\x10\n" +
-	"\x03url\x18\t \x01(\tR\x03url\x12\x12\n" +
-	"\x04rule\x18\n" +
-	" \x01(\tR\x04rule\x12\x16\n" +
-	"\x06detail\x18\v \x01(\tR\x06detail\"F\n" +
-	"\x11FetchUnaryRequest\x121\n" +
-	"\arequest\x18\x01 \x01(\v2\x17.fetchd.v1.FetchRequestR\arequest\"\x87\x02\n" +
-	"\x12FetchUnaryResponse\x12\x19\n" +
-	"\bfetch_id\x18\x01 \x01(\tR\afetchId\x121\n" +
-	"\aoutcome\x18\x02 \x01(\v2\x17.fetchd.v1.FetchOutcomeR\aoutcome\x126\n" +
-	"\battempts\x18\x03 \x03(\v2\x1a.fetchd.v1.AttemptFinishedR\battempts\x12D\n" +
-	"\x11effective_request\x18\x04 \x01(\v2\x17.fetchd.v1.FetchRequestR\x10effectiveRequest\x12%\n" +
-	"\x0eclamped_fields\x18\x05 \x03(\tR\rclampedFields\"`\n" +
+	"retryAfter\x12;\n" +
+	"\vstop_reason\x18\b \x01(\x0e2\x15.fetchd.v1.StopReasonH\x01R\n" +
+	"stopReason\x88\x01\x01\x12\x10\n" +
+	"\x03url\x18\t \x01(\tR\x03url\x12\x1d\n" +
+	"\n" +
+	"class_rule\x18\n" +
+	" \x01(\tR\tclassRule\x12\x16\n" +
+	"\x06detail\x18\v \x01(\tR\x06detailB\b\n" +
+	"\x06_phaseB\x0e\n" +
+	"\f_stop_reason\"\xec\x01\n" +
+	"\x12FetchUnaryResponse\x121\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x17.fetchd.v1.FetchOutcomeR\aoutcome\x126\n" +
+	"\battempts\x18\x02 \x03(\v2\x1a.fetchd.v1.AttemptFinishedR\battempts\x12D\n" +
+	"\x11effective_request\x18\x03 \x01(\v2\x17.fetchd.v1.FetchRequestR\x10effectiveRequest\x12%\n" +
+	"\x0eclamped_fields\x18\x04 \x03(\tR\rclampedFields\"Z\n" +
 	"\x10FetchManyRequest\x12%\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x0f.fetchd.v1.TaskR\x05tasks\x12%\n" +
-	"\x0ecancelled_tags\x18\x02 \x03(\tR\rcancelledTags\"K\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x0f.fetchd.v1.TaskR\x05tasks\x12\x1f\n" +
+	"\vcancel_tags\x18\x02 \x03(\tR\n" +
+	"cancelTags\"K\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x121\n" +
-	"\arequest\x18\x02 \x01(\v2\x17.fetchd.v1.FetchRequestR\arequest\"f\n" +
-	"\x11FetchManyResponse\x125\n" +
-	"\tresponses\x18\x01 \x03(\v2\x17.fetchd.v1.TaskResponseR\tresponses\x12\x1a\n" +
-	"\bdraining\x18\x02 \x01(\bR\bdraining\"V\n" +
-	"\fTaskResponse\x12\x10\n" +
-	"\x03tag\x18\x01 \x01(\tR\x03tag\x124\n" +
-	"\bresponse\x18\x02 \x01(\v2\x18.fetchd.v1.FetchResponseR\bresponse\"\x98\x05\n" +
+	"\arequest\x18\x02 \x01(\v2\x17.fetchd.v1.FetchRequestR\arequest\"]\n" +
+	"\x11FetchManyResponse\x12,\n" +
+	"\x06events\x18\x01 \x03(\v2\x14.fetchd.v1.TaskEventR\x06events\x12\x1a\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"J\n" +
+	"\tTaskEvent\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12+\n" +
+	"\x05event\x18\x02 \x01(\v2\x15.fetchd.v1.FetchEventR\x05event\"\xad\x05\n" +
 	"\x0eExplainRequest\x129\n" +
 	"\fretry_policy\x18\x01 \x01(\v2\x16.fetchd.v1.RetryPolicyR\vretryPolicy\x12B\n" +
-	"\x0fredirect_policy\x18\x02 \x01(\v2\x19.fetchd.v1.RedirectPolicyR\x0eredirectPolicy\x12\x16\n" +
-	"\x06method\x18\x03 \x01(\tR\x06method\x12\x1d\n" +
+	"\x0fredirect_policy\x18\x02 \x01(\v2\x19.fetchd.v1.RedirectPolicyR\x0eredirectPolicy\x12\x10\n" +
+	"\x03url\x18\x03 \x01(\tR\x03url\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12\x17\n" +
+	"\ahop_url\x18\x05 \x01(\tR\x06hopUrl\x12\x1d\n" +
 	"\n" +
-	"hop_method\x18\x04 \x01(\tR\thopMethod\x12\x18\n" +
-	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x1c\n" +
-	"\tredirects\x18\x06 \x01(\x05R\tredirects\x123\n" +
-	"\bresponse\x18\a \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12-\n" +
-	"\x06faults\x18\b \x03(\x0e2\x15.fetchd.v1.ErrorClassR\x06faults\x12 \n" +
-	"\vconditional\x18\t \x01(\bR\vconditional\x12?\n" +
-	"\robserved_time\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\fobservedTime\x126\n" +
-	"\ttime_left\x18\v \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12%\n" +
-	"\x0ebody_committed\x18\r \x01(\bR\rbodyCommitted\x126\n" +
-	"\vauth_result\x18\x0e \x01(\x0e2\x15.fetchd.v1.AuthResultR\n" +
-	"authResult\x12\x10\n" +
-	"\x03url\x18\x0f \x01(\tR\x03url\x12\x17\n" +
-	"\ahop_url\x18\x10 \x01(\tR\x06hopUrlJ\x04\b\f\x10\rR\texchanges\"\x98\x02\n" +
-	"\x0fExplainResponse\x12*\n" +
-	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12+\n" +
-	"\x05error\x18\x02 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x124\n" +
-	"\bdecision\x18\x03 \x01(\v2\x18.fetchd.v1.RetryDecisionR\bdecision\x12A\n" +
-	"\x10effective_policy\x18\x04 \x01(\v2\x16.fetchd.v1.RetryPolicyR\x0feffectivePolicy\x123\n" +
-	"\bredirect\x18\x05 \x01(\v2\x17.fetchd.v1.RedirectStepR\bredirect\"x\n" +
+	"hop_method\x18\x06 \x01(\tR\thopMethod\x12\x18\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt\x12%\n" +
+	"\x0eredirect_count\x18\b \x01(\x05R\rredirectCount\x123\n" +
+	"\bresponse\x18\t \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12:\n" +
+	"\rerror_classes\x18\n" +
+	" \x03(\x0e2\x15.fetchd.v1.ErrorClassR\ferrorClasses\x12 \n" +
+	"\vconditional\x18\v \x01(\bR\vconditional\x12=\n" +
+	"\fobserve_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vobserveTime\x12H\n" +
+	"\x12remaining_duration\x18\r \x01(\v2\x19.google.protobuf.DurationR\x11remainingDuration\x12%\n" +
+	"\x0ebody_committed\x18\x0e \x01(\bR\rbodyCommitted\x126\n" +
+	"\vauth_result\x18\x0f \x01(\x0e2\x15.fetchd.v1.AuthResultR\n" +
+	"authResult\"\xc8\x02\n" +
+	"\x0fExplainResponse\x12/\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindH\x01R\x04kind\x88\x01\x01\x12+\n" +
+	"\x05error\x18\x02 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x125\n" +
+	"\bredirect\x18\x03 \x01(\v2\x17.fetchd.v1.RedirectStepH\x00R\bredirect\x12A\n" +
+	"\x0eretry_decision\x18\x04 \x01(\v2\x18.fetchd.v1.RetryDecisionH\x00R\rretryDecision\x12L\n" +
+	"\x16effective_retry_policy\x18\x05 \x01(\v2\x16.fetchd.v1.RetryPolicyR\x14effectiveRetryPolicyB\x06\n" +
+	"\x04nextB\a\n" +
+	"\x05_kind\"x\n" +
 	"\fRedirectStep\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x1b\n" +
@@ -5191,14 +5586,15 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\fRetryProfile\x12\x1d\n" +
 	"\x19RETRY_PROFILE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16RETRY_PROFILE_STANDARD\x10\x01\x12\x1a\n" +
-	"\x16RETRY_PROFILE_DOWNLOAD\x10\x02*\x9e\x01\n" +
+	"\x16RETRY_PROFILE_DOWNLOAD\x10\x02*\xbb\x01\n" +
 	"\n" +
 	"AuthResult\x12\x1b\n" +
 	"\x17AUTH_RESULT_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15AUTH_RESULT_REFRESHED\x10\x01\x12\x1e\n" +
 	"\x1aAUTH_RESULT_REFRESH_FAILED\x10\x02\x12\x1d\n" +
 	"\x19AUTH_RESULT_REFUSED_AGAIN\x10\x03\x12\x19\n" +
-	"\x15AUTH_RESULT_NOT_ASKED\x10\x04*`\n" +
+	"\x15AUTH_RESULT_NOT_ASKED\x10\x04\x12\x1b\n" +
+	"\x17AUTH_RESULT_NO_PROVIDER\x10\x05*`\n" +
 	"\n" +
 	"RetryStart\x12\x1b\n" +
 	"\x17RETRY_START_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -5230,15 +5626,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x15WARC_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11WARC_TYPE_REQUEST\x10\x01\x12\x16\n" +
 	"\x12WARC_TYPE_RESPONSE\x10\x02\x12\x15\n" +
-	"\x11WARC_TYPE_REVISIT\x10\x03*\xc4\x01\n" +
-	"\fBodyDelivery\x12\x1d\n" +
-	"\x19BODY_DELIVERY_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14BODY_DELIVERY_STREAM\x10\x01\x12\x18\n" +
-	"\x14BODY_DELIVERY_INLINE\x10\x02\x12\x18\n" +
-	"\x14BODY_DELIVERY_DIGEST\x10\x03\x12\x16\n" +
-	"\x12BODY_DELIVERY_NONE\x10\x04\x12\x16\n" +
-	"\x12BODY_DELIVERY_AUTO\x10\x05\x12\x17\n" +
-	"\x13BODY_DELIVERY_STORE\x10\x06*i\n" +
+	"\x11WARC_TYPE_REVISIT\x10\x03*i\n" +
 	"\x0eOversizeAction\x12\x1f\n" +
 	"\x1bOVERSIZE_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OVERSIZE_ACTION_FAIL\x10\x01\x12\x1c\n" +
@@ -5262,21 +5650,21 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\tPHASE_TLS\x10\x04\x12\x11\n" +
 	"\rPHASE_REQUEST\x10\x05\x12\x14\n" +
 	"\x10PHASE_PROCESSING\x10\x06\x12\x12\n" +
-	"\x0ePHASE_TRANSFER\x10\a*\xa6\x03\n" +
-	"\fRetryVerdict\x12\x1d\n" +
-	"\x19RETRY_VERDICT_UNSPECIFIED\x10\x00\x12\x16\n" +
-	"\x12RETRY_VERDICT_DONE\x10\x01\x12\x17\n" +
-	"\x13RETRY_VERDICT_RETRY\x10\x02\x12\x1f\n" +
-	"\x1bRETRY_VERDICT_NOT_RETRYABLE\x10\x03\x12$\n" +
-	" RETRY_VERDICT_ATTEMPTS_EXHAUSTED\x10\x04\x12\x19\n" +
-	"\x15RETRY_VERDICT_NO_TIME\x10\x05\x12&\n" +
-	"\"RETRY_VERDICT_RETRY_AFTER_TOO_LONG\x10\x06\x12 \n" +
-	"\x1cRETRY_VERDICT_NOT_IDEMPOTENT\x10\a\x12 \n" +
-	"\x1cRETRY_VERDICT_BODY_COMMITTED\x10\b\x12\x1d\n" +
-	"\x19RETRY_VERDICT_AUTH_FAILED\x10\t\x12\x19\n" +
-	"\x15RETRY_VERDICT_STOPPED\x10\n" +
-	"\x12\x1a\n" +
-	"\x16RETRY_VERDICT_DEADLINE\x10\v\"\x04\b\f\x10\f*\x1cRETRY_VERDICT_EXCHANGE_LIMIT*\xae\t\n" +
+	"\x0ePHASE_TRANSFER\x10\a*\xdb\x02\n" +
+	"\n" +
+	"StopReason\x12\x1b\n" +
+	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16STOP_REASON_NO_FAILURE\x10\x01\x12\x1b\n" +
+	"\x17STOP_REASON_NOT_RETRIED\x10\x03\x12\"\n" +
+	"\x1eSTOP_REASON_ATTEMPTS_EXHAUSTED\x10\x04\x12\x17\n" +
+	"\x13STOP_REASON_NO_TIME\x10\x05\x12$\n" +
+	" STOP_REASON_RETRY_AFTER_TOO_LONG\x10\x06\x12\x1e\n" +
+	"\x1aSTOP_REASON_NOT_IDEMPOTENT\x10\a\x12\x1e\n" +
+	"\x1aSTOP_REASON_BODY_COMMITTED\x10\b\x12\x1b\n" +
+	"\x17STOP_REASON_AUTH_FAILED\x10\t\x12\x17\n" +
+	"\x13STOP_REASON_STOPPED\x10\n" +
+	"\x12\x18\n" +
+	"\x14STOP_REASON_DEADLINE\x10\v\"\x04\b\x02\x10\x02*\xae\t\n" +
 	"\n" +
 	"ErrorClass\x12\x1b\n" +
 	"\x17ERROR_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n" +
@@ -5317,11 +5705,11 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x14ERROR_CLASS_SHUTDOWN\x10\"\x12\x18\n" +
 	"\x14ERROR_CLASS_INTERNAL\x10#\x12\x1d\n" +
 	"\x19ERROR_CLASS_OUT_OF_MEMORY\x10$\x12\x1d\n" +
-	"\x19ERROR_CLASS_STORE_FAILURE\x10%2\xa5\x02\n" +
+	"\x19ERROR_CLASS_STORE_FAILURE\x10%2\xa0\x02\n" +
 	"\fFetchService\x12<\n" +
-	"\x05Fetch\x12\x17.fetchd.v1.FetchRequest\x1a\x18.fetchd.v1.FetchResponse0\x01\x12I\n" +
+	"\x05Fetch\x12\x17.fetchd.v1.FetchRequest\x1a\x18.fetchd.v1.FetchResponse0\x01\x12D\n" +
 	"\n" +
-	"FetchUnary\x12\x1c.fetchd.v1.FetchUnaryRequest\x1a\x1d.fetchd.v1.FetchUnaryResponse\x12J\n" +
+	"FetchUnary\x12\x17.fetchd.v1.FetchRequest\x1a\x1d.fetchd.v1.FetchUnaryResponse\x12J\n" +
 	"\tFetchMany\x12\x1b.fetchd.v1.FetchManyRequest\x1a\x1c.fetchd.v1.FetchManyResponse(\x010\x01\x12@\n" +
 	"\aExplain\x12\x19.fetchd.v1.ExplainRequest\x1a\x1a.fetchd.v1.ExplainResponseBD\n" +
 	"\tfetchd.v1B\n" +
@@ -5339,8 +5727,8 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 	return file_fetchd_v1_fetch_proto_rawDescData
 }
 
-var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -5351,171 +5739,181 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(OutcomeKind)(0),              // 6: fetchd.v1.OutcomeKind
 	(FailureType)(0),              // 7: fetchd.v1.FailureType
 	(WarcType)(0),                 // 8: fetchd.v1.WarcType
-	(BodyDelivery)(0),             // 9: fetchd.v1.BodyDelivery
-	(OversizeAction)(0),           // 10: fetchd.v1.OversizeAction
-	(BodyRecovery)(0),             // 11: fetchd.v1.BodyRecovery
-	(EventLevel)(0),               // 12: fetchd.v1.EventLevel
-	(Phase)(0),                    // 13: fetchd.v1.Phase
-	(RetryVerdict)(0),             // 14: fetchd.v1.RetryVerdict
-	(ErrorClass)(0),               // 15: fetchd.v1.ErrorClass
-	(*FetchRequest)(nil),          // 16: fetchd.v1.FetchRequest
-	(*Header)(nil),                // 17: fetchd.v1.Header
-	(*RedirectPolicy)(nil),        // 18: fetchd.v1.RedirectPolicy
-	(*RetryPolicy)(nil),           // 19: fetchd.v1.RetryPolicy
-	(*ContentPolicy)(nil),         // 20: fetchd.v1.ContentPolicy
-	(*TimeoutPolicy)(nil),         // 21: fetchd.v1.TimeoutPolicy
-	(*BodyPolicy)(nil),            // 22: fetchd.v1.BodyPolicy
+	(OversizeAction)(0),           // 9: fetchd.v1.OversizeAction
+	(BodyRecovery)(0),             // 10: fetchd.v1.BodyRecovery
+	(EventLevel)(0),               // 11: fetchd.v1.EventLevel
+	(Phase)(0),                    // 12: fetchd.v1.Phase
+	(StopReason)(0),               // 13: fetchd.v1.StopReason
+	(ErrorClass)(0),               // 14: fetchd.v1.ErrorClass
+	(*FetchRequest)(nil),          // 15: fetchd.v1.FetchRequest
+	(*Header)(nil),                // 16: fetchd.v1.Header
+	(*RedirectPolicy)(nil),        // 17: fetchd.v1.RedirectPolicy
+	(*RetryPolicy)(nil),           // 18: fetchd.v1.RetryPolicy
+	(*ContentPolicy)(nil),         // 19: fetchd.v1.ContentPolicy
+	(*TimeoutPolicy)(nil),         // 20: fetchd.v1.TimeoutPolicy
+	(*BodyPolicy)(nil),            // 21: fetchd.v1.BodyPolicy
+	(*StreamDelivery)(nil),        // 22: fetchd.v1.StreamDelivery
 	(*ResumePoint)(nil),           // 23: fetchd.v1.ResumePoint
-	(*RecordPolicy)(nil),          // 24: fetchd.v1.RecordPolicy
-	(*EarlierRecord)(nil),         // 25: fetchd.v1.EarlierRecord
-	(*Precondition)(nil),          // 26: fetchd.v1.Precondition
-	(*Integrity)(nil),             // 27: fetchd.v1.Integrity
-	(*FetchResponse)(nil),         // 28: fetchd.v1.FetchResponse
-	(*Admitted)(nil),              // 29: fetchd.v1.Admitted
-	(*AttemptStarted)(nil),        // 30: fetchd.v1.AttemptStarted
-	(*RedirectFollowed)(nil),      // 31: fetchd.v1.RedirectFollowed
-	(*Hop)(nil),                   // 32: fetchd.v1.Hop
-	(*Exchange)(nil),              // 33: fetchd.v1.Exchange
-	(*Certificate)(nil),           // 34: fetchd.v1.Certificate
-	(*ResponseStarted)(nil),       // 35: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 36: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 37: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 38: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 39: fetchd.v1.RetryDecision
-	(*Heartbeat)(nil),             // 40: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 41: fetchd.v1.FetchOutcome
-	(*WarcRecord)(nil),            // 42: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 43: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 44: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 45: fetchd.v1.FetchError
-	(*FetchUnaryRequest)(nil),     // 46: fetchd.v1.FetchUnaryRequest
-	(*FetchUnaryResponse)(nil),    // 47: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 48: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 49: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 50: fetchd.v1.FetchManyResponse
-	(*TaskResponse)(nil),          // 51: fetchd.v1.TaskResponse
-	(*ExplainRequest)(nil),        // 52: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 53: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 54: fetchd.v1.RedirectStep
-	nil,                           // 55: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*InlineDelivery)(nil),        // 24: fetchd.v1.InlineDelivery
+	(*DigestDelivery)(nil),        // 25: fetchd.v1.DigestDelivery
+	(*NoDelivery)(nil),            // 26: fetchd.v1.NoDelivery
+	(*StoreDelivery)(nil),         // 27: fetchd.v1.StoreDelivery
+	(*RecordPolicy)(nil),          // 28: fetchd.v1.RecordPolicy
+	(*EarlierRecord)(nil),         // 29: fetchd.v1.EarlierRecord
+	(*Precondition)(nil),          // 30: fetchd.v1.Precondition
+	(*Integrity)(nil),             // 31: fetchd.v1.Integrity
+	(*FetchResponse)(nil),         // 32: fetchd.v1.FetchResponse
+	(*FetchEvent)(nil),            // 33: fetchd.v1.FetchEvent
+	(*Admitted)(nil),              // 34: fetchd.v1.Admitted
+	(*AttemptStarted)(nil),        // 35: fetchd.v1.AttemptStarted
+	(*RedirectFollowed)(nil),      // 36: fetchd.v1.RedirectFollowed
+	(*Hop)(nil),                   // 37: fetchd.v1.Hop
+	(*Exchange)(nil),              // 38: fetchd.v1.Exchange
+	(*Certificate)(nil),           // 39: fetchd.v1.Certificate
+	(*ResponseStarted)(nil),       // 40: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 41: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 42: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 43: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 44: fetchd.v1.RetryDecision
+	(*Retry)(nil),                 // 45: fetchd.v1.Retry
+	(*Heartbeat)(nil),             // 46: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 47: fetchd.v1.FetchOutcome
+	(*WarcRecord)(nil),            // 48: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 49: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 50: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 51: fetchd.v1.FetchError
+	(*FetchUnaryResponse)(nil),    // 52: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 53: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 54: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 55: fetchd.v1.FetchManyResponse
+	(*TaskEvent)(nil),             // 56: fetchd.v1.TaskEvent
+	(*ExplainRequest)(nil),        // 57: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 58: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 59: fetchd.v1.RedirectStep
+	nil,                           // 60: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
-	17,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
-	18,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	19,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	21,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
-	22,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
-	26,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
-	27,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
-	12,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	55,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
-	20,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
+	16,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
+	17,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	18,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	20,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
+	21,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
+	30,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
+	31,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
+	11,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
+	60,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	19,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
 	5,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
-	24,  // 11: fetchd.v1.FetchRequest.record:type_name -> fetchd.v1.RecordPolicy
+	28,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
 	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	56,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	56,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	56,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	56,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	56,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	56,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	56,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	56,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	56,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
-	9,   // 23: fetchd.v1.BodyPolicy.delivery:type_name -> fetchd.v1.BodyDelivery
-	10,  // 24: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
-	11,  // 25: fetchd.v1.BodyPolicy.recovery:type_name -> fetchd.v1.BodyRecovery
-	23,  // 26: fetchd.v1.BodyPolicy.resume_point:type_name -> fetchd.v1.ResumePoint
-	25,  // 27: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	57,  // 28: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	57,  // 29: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
-	56,  // 30: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
-	29,  // 31: fetchd.v1.FetchResponse.admitted:type_name -> fetchd.v1.Admitted
-	30,  // 32: fetchd.v1.FetchResponse.attempt_started:type_name -> fetchd.v1.AttemptStarted
-	31,  // 33: fetchd.v1.FetchResponse.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	35,  // 34: fetchd.v1.FetchResponse.response_started:type_name -> fetchd.v1.ResponseStarted
-	37,  // 35: fetchd.v1.FetchResponse.body_chunk:type_name -> fetchd.v1.BodyChunk
-	38,  // 36: fetchd.v1.FetchResponse.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	40,  // 37: fetchd.v1.FetchResponse.heartbeat:type_name -> fetchd.v1.Heartbeat
-	41,  // 38: fetchd.v1.FetchResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	16,  // 39: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	57,  // 40: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	57,  // 41: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
-	32,  // 42: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
-	33,  // 43: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	56,  // 44: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
-	17,  // 45: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	56,  // 46: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
-	56,  // 47: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	56,  // 48: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	56,  // 49: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	56,  // 50: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	56,  // 51: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	56,  // 52: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	34,  // 53: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
-	57,  // 54: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	36,  // 55: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	17,  // 56: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	36,  // 57: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	45,  // 58: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	33,  // 59: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	39,  // 60: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	32,  // 61: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	14,  // 62: fetchd.v1.RetryDecision.verdict:type_name -> fetchd.v1.RetryVerdict
-	56,  // 63: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
-	4,   // 64: fetchd.v1.RetryDecision.delay_source:type_name -> fetchd.v1.DelaySource
-	3,   // 65: fetchd.v1.RetryDecision.start:type_name -> fetchd.v1.RetryStart
-	6,   // 66: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	36,  // 67: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	45,  // 68: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	32,  // 69: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	44,  // 70: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	56,  // 71: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	43,  // 72: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	42,  // 73: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	8,   // 74: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	57,  // 75: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	15,  // 76: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	7,   // 77: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	13,  // 78: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	56,  // 79: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	14,  // 80: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
-	16,  // 81: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
-	41,  // 82: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	38,  // 83: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	16,  // 84: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	49,  // 85: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	16,  // 86: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	51,  // 87: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
-	28,  // 88: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
-	19,  // 89: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	18,  // 90: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	36,  // 91: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	15,  // 92: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
-	57,  // 93: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
-	56,  // 94: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
-	2,   // 95: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	6,   // 96: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	45,  // 97: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	39,  // 98: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
-	19,  // 99: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
-	54,  // 100: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	16,  // 101: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	46,  // 102: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
-	48,  // 103: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	52,  // 104: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	28,  // 105: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	47,  // 106: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	50,  // 107: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	53,  // 108: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	105, // [105:109] is the sub-list for method output_type
-	101, // [101:105] is the sub-list for method input_type
-	101, // [101:101] is the sub-list for extension type_name
-	101, // [101:101] is the sub-list for extension extendee
-	0,   // [0:101] is the sub-list for field type_name
+	61,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	61,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	61,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	61,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	61,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	61,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	61,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	61,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	61,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	22,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
+	22,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
+	24,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
+	25,  // 26: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
+	26,  // 27: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
+	27,  // 28: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
+	9,   // 29: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
+	10,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
+	23,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
+	29,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
+	62,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	62,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
+	33,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
+	61,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
+	34,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
+	35,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
+	36,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
+	40,  // 40: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
+	42,  // 41: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
+	43,  // 42: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	46,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
+	47,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
+	15,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
+	62,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	62,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	37,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
+	38,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
+	61,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	16,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
+	61,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	61,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	61,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	61,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	61,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	61,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	39,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
+	62,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	41,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	16,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	41,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	51,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	38,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	44,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	37,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	45,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
+	13,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
+	61,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
+	4,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
+	3,   // 71: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
+	6,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	41,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	51,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	37,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	49,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	50,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	61,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	48,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	8,   // 80: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	62,  // 81: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	14,  // 82: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	7,   // 83: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	12,  // 84: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	61,  // 85: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	13,  // 86: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
+	47,  // 87: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	43,  // 88: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	15,  // 89: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	54,  // 90: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	15,  // 91: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	56,  // 92: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
+	33,  // 93: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
+	18,  // 94: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	17,  // 95: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	41,  // 96: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	14,  // 97: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
+	62,  // 98: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
+	61,  // 99: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
+	2,   // 100: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	6,   // 101: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	51,  // 102: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	59,  // 103: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	44,  // 104: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
+	18,  // 105: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
+	15,  // 106: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	15,  // 107: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
+	53,  // 108: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	57,  // 109: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	32,  // 110: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	52,  // 111: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	55,  // 112: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	58,  // 113: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	110, // [110:114] is the sub-list for method output_type
+	106, // [106:110] is the sub-list for method input_type
+	106, // [106:106] is the sub-list for extension type_name
+	106, // [106:106] is the sub-list for extension extendee
+	0,   // [0:106] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -5525,26 +5923,47 @@ func file_fetchd_v1_fetch_proto_init() {
 	}
 	file_fetchd_v1_fetch_proto_msgTypes[2].OneofWrappers = []any{}
 	file_fetchd_v1_fetch_proto_msgTypes[3].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[6].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[11].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[12].OneofWrappers = []any{
-		(*FetchResponse_Admitted)(nil),
-		(*FetchResponse_AttemptStarted)(nil),
-		(*FetchResponse_RedirectFollowed)(nil),
-		(*FetchResponse_ResponseStarted)(nil),
-		(*FetchResponse_BodyChunk)(nil),
-		(*FetchResponse_AttemptFinished)(nil),
-		(*FetchResponse_Heartbeat)(nil),
-		(*FetchResponse_Outcome)(nil),
+	file_fetchd_v1_fetch_proto_msgTypes[6].OneofWrappers = []any{
+		(*BodyPolicy_Stream)(nil),
+		(*BodyPolicy_Auto)(nil),
+		(*BodyPolicy_Inline)(nil),
+		(*BodyPolicy_Digest)(nil),
+		(*BodyPolicy_None)(nil),
+		(*BodyPolicy_Store)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[20].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[7].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[16].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[18].OneofWrappers = []any{
+		(*FetchEvent_Admitted)(nil),
+		(*FetchEvent_AttemptStarted)(nil),
+		(*FetchEvent_RedirectFollowed)(nil),
+		(*FetchEvent_ResponseStarted)(nil),
+		(*FetchEvent_BodyChunk)(nil),
+		(*FetchEvent_AttemptFinished)(nil),
+		(*FetchEvent_Heartbeat)(nil),
+		(*FetchEvent_Outcome)(nil),
+	}
+	file_fetchd_v1_fetch_proto_msgTypes[26].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[29].OneofWrappers = []any{
+		(*RetryDecision_Retry)(nil),
+		(*RetryDecision_StopReason)(nil),
+	}
+	file_fetchd_v1_fetch_proto_msgTypes[32].OneofWrappers = []any{
+		(*FetchOutcome_InlineBody)(nil),
+		(*FetchOutcome_StoredObject)(nil),
+	}
+	file_fetchd_v1_fetch_proto_msgTypes[36].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[43].OneofWrappers = []any{
+		(*ExplainResponse_Redirect)(nil),
+		(*ExplainResponse_RetryDecision)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
-			NumEnums:      16,
-			NumMessages:   40,
+			NumEnums:      15,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,13 +43,14 @@ const (
 // ends with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may succeed
 // later. It is never used for a request that is too large.
 type FetchServiceClient interface {
-	// Fetch fetches one URL. It streams events as they happen. The last message is the
-	// outcome, and there is exactly one. If the caller reads nothing for 30 s, the call ends
-	// with ABORTED, reason CONSUMER_STALLED.
+	// Fetch fetches one URL. It streams events as they happen; a message has one or more. The
+	// last event is the outcome, and there is exactly one. If the caller reads nothing for
+	// 30 s, the call ends with ABORTED, reason CONSUMER_STALLED.
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error)
-	// FetchUnary fetches one URL and returns only the outcome. Use it if you cannot or do not
-	// want to read a stream.
-	FetchUnary(ctx context.Context, in *FetchUnaryRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error)
+	// FetchUnary fetches one URL and returns the outcome with the attempts. Use it if you
+	// cannot or do not want to read a stream. It has the request of Fetch, so that a request
+	// can be sent to either. An unset delivery means `inline`. `stream` and `auto` are rejected.
+	FetchUnary(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error)
 	// FetchMany fetches many URLs over one stream. Outcomes arrive in completion order,
 	// exactly one for each task, and carry the tag of the task.
 	//
@@ -57,7 +58,7 @@ type FetchServiceClient interface {
 	// quota waits. So does a task while 256 are in flight, and the server reads no further
 	// message before the tasks of the last one have started.
 	//
-	// Bodies of any size are streamed with delivery STREAM or AUTO. The chunks of several
+	// Bodies of any size are streamed with delivery `stream` or `auto`. The chunks of several
 	// tasks alternate, and between two chunks of one task every outcome that is ready is
 	// sent. If the caller reads nothing for 30 s, the call ends with ABORTED, reason
 	// CONSUMER_STALLED.
@@ -102,7 +103,7 @@ func (c *fetchServiceClient) Fetch(ctx context.Context, in *FetchRequest, opts .
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type FetchService_FetchClient = grpc.ServerStreamingClient[FetchResponse]
 
-func (c *fetchServiceClient) FetchUnary(ctx context.Context, in *FetchUnaryRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error) {
+func (c *fetchServiceClient) FetchUnary(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FetchUnaryResponse)
 	err := c.cc.Invoke(ctx, FetchService_FetchUnary_FullMethodName, in, out, cOpts...)
@@ -153,13 +154,14 @@ func (c *fetchServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 // ends with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may succeed
 // later. It is never used for a request that is too large.
 type FetchServiceServer interface {
-	// Fetch fetches one URL. It streams events as they happen. The last message is the
-	// outcome, and there is exactly one. If the caller reads nothing for 30 s, the call ends
-	// with ABORTED, reason CONSUMER_STALLED.
+	// Fetch fetches one URL. It streams events as they happen; a message has one or more. The
+	// last event is the outcome, and there is exactly one. If the caller reads nothing for
+	// 30 s, the call ends with ABORTED, reason CONSUMER_STALLED.
 	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error
-	// FetchUnary fetches one URL and returns only the outcome. Use it if you cannot or do not
-	// want to read a stream.
-	FetchUnary(context.Context, *FetchUnaryRequest) (*FetchUnaryResponse, error)
+	// FetchUnary fetches one URL and returns the outcome with the attempts. Use it if you
+	// cannot or do not want to read a stream. It has the request of Fetch, so that a request
+	// can be sent to either. An unset delivery means `inline`. `stream` and `auto` are rejected.
+	FetchUnary(context.Context, *FetchRequest) (*FetchUnaryResponse, error)
 	// FetchMany fetches many URLs over one stream. Outcomes arrive in completion order,
 	// exactly one for each task, and carry the tag of the task.
 	//
@@ -167,7 +169,7 @@ type FetchServiceServer interface {
 	// quota waits. So does a task while 256 are in flight, and the server reads no further
 	// message before the tasks of the last one have started.
 	//
-	// Bodies of any size are streamed with delivery STREAM or AUTO. The chunks of several
+	// Bodies of any size are streamed with delivery `stream` or `auto`. The chunks of several
 	// tasks alternate, and between two chunks of one task every outcome that is ready is
 	// sent. If the caller reads nothing for 30 s, the call ends with ABORTED, reason
 	// CONSUMER_STALLED.
@@ -196,7 +198,7 @@ type UnimplementedFetchServiceServer struct{}
 func (UnimplementedFetchServiceServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Fetch not implemented")
 }
-func (UnimplementedFetchServiceServer) FetchUnary(context.Context, *FetchUnaryRequest) (*FetchUnaryResponse, error) {
+func (UnimplementedFetchServiceServer) FetchUnary(context.Context, *FetchRequest) (*FetchUnaryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FetchUnary not implemented")
 }
 func (UnimplementedFetchServiceServer) FetchMany(grpc.BidiStreamingServer[FetchManyRequest, FetchManyResponse]) error {
@@ -238,7 +240,7 @@ func _FetchService_Fetch_Handler(srv interface{}, stream grpc.ServerStream) erro
 type FetchService_FetchServer = grpc.ServerStreamingServer[FetchResponse]
 
 func _FetchService_FetchUnary_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(FetchUnaryRequest)
+	in := new(FetchRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -250,7 +252,7 @@ func _FetchService_FetchUnary_Handler(srv interface{}, ctx context.Context, dec 
 		FullMethod: FetchService_FetchUnary_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(FetchServiceServer).FetchUnary(ctx, req.(*FetchUnaryRequest))
+		return srv.(FetchServiceServer).FetchUnary(ctx, req.(*FetchRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }

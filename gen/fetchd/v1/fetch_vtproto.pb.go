@@ -50,8 +50,8 @@ func (m *FetchRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Record != nil {
-		size, err := m.Record.MarshalToSizedBufferVT(dAtA[:i])
+	if m.RecordPolicy != nil {
+		size, err := m.RecordPolicy.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -669,19 +669,14 @@ func (m *BodyPolicy) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.Key) > 0 {
-		i -= len(m.Key)
-		copy(dAtA[i:], m.Key)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Key)))
-		i--
-		dAtA[i] = 0x5a
-	}
-	if len(m.Store) > 0 {
-		i -= len(m.Store)
-		copy(dAtA[i:], m.Store)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Store)))
-		i--
-		dAtA[i] = 0x52
+	if vtmsg, ok := m.Delivery.(interface {
+		MarshalToSizedBufferVT([]byte) (int, error)
+	}); ok {
+		size, err := vtmsg.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
 	}
 	if m.OmitDigest {
 		i--
@@ -691,27 +686,12 @@ func (m *BodyPolicy) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0
 		}
 		i--
-		dAtA[i] = 0x48
+		dAtA[i] = 0x58
 	}
-	if m.ErrorBodyBytes != nil {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.ErrorBodyBytes))
+	if m.MaxErrorBodyBytes != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.MaxErrorBodyBytes))
 		i--
-		dAtA[i] = 0x40
-	}
-	if m.HoldBackBytes != nil {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.HoldBackBytes))
-		i--
-		dAtA[i] = 0x38
-	}
-	if m.ResumePoint != nil {
-		size, err := m.ResumePoint.MarshalToSizedBufferVT(dAtA[:i])
-		if err != nil {
-			return 0, err
-		}
-		i -= size
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0x32
+		dAtA[i] = 0x50
 	}
 	if m.KeepEncoding {
 		i--
@@ -721,25 +701,206 @@ func (m *BodyPolicy) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0
 		}
 		i--
-		dAtA[i] = 0x28
-	}
-	if m.Recovery != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Recovery))
-		i--
-		dAtA[i] = 0x20
+		dAtA[i] = 0x48
 	}
 	if m.OversizeAction != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OversizeAction))
 		i--
-		dAtA[i] = 0x18
+		dAtA[i] = 0x40
 	}
 	if m.MaxSizeBytes != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.MaxSizeBytes))
 		i--
+		dAtA[i] = 0x38
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *BodyPolicy_Stream) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *BodyPolicy_Stream) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Stream != nil {
+		size, err := m.Stream.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0xa
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+func (m *BodyPolicy_Auto) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *BodyPolicy_Auto) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Auto != nil {
+		size, err := m.Auto.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x12
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x12
+	}
+	return len(dAtA) - i, nil
+}
+func (m *BodyPolicy_Inline) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *BodyPolicy_Inline) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Inline != nil {
+		size, err := m.Inline.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1a
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x1a
+	}
+	return len(dAtA) - i, nil
+}
+func (m *BodyPolicy_Digest) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *BodyPolicy_Digest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Digest != nil {
+		size, err := m.Digest.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x22
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x22
+	}
+	return len(dAtA) - i, nil
+}
+func (m *BodyPolicy_None) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *BodyPolicy_None) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.None != nil {
+		size, err := m.None.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x2a
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x2a
+	}
+	return len(dAtA) - i, nil
+}
+func (m *BodyPolicy_Store) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *BodyPolicy_Store) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Store != nil {
+		size, err := m.Store.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x32
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x32
+	}
+	return len(dAtA) - i, nil
+}
+func (m *StreamDelivery) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *StreamDelivery) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *StreamDelivery) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.ResumePoint != nil {
+		size, err := m.ResumePoint.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1a
+	}
+	if m.Recovery != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Recovery))
+		i--
 		dAtA[i] = 0x10
 	}
-	if m.Delivery != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Delivery))
+	if m.MaxHoldBackBytes != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.MaxHoldBackBytes))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -787,6 +948,152 @@ func (m *ResumePoint) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OffsetBytes))
 		i--
 		dAtA[i] = 0x8
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *InlineDelivery) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *InlineDelivery) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *InlineDelivery) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *DigestDelivery) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *DigestDelivery) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *DigestDelivery) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *NoDelivery) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *NoDelivery) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *NoDelivery) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *StoreDelivery) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *StoreDelivery) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *StoreDelivery) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.Key) > 0 {
+		i -= len(m.Key)
+		copy(dAtA[i:], m.Key)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Key)))
+		i--
+		dAtA[i] = 0x12
+	}
+	if len(m.Store) > 0 {
+		i -= len(m.Store)
+		copy(dAtA[i:], m.Store)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Store)))
+		i--
+		dAtA[i] = 0xa
 	}
 	return len(dAtA) - i, nil
 }
@@ -935,8 +1242,8 @@ func (m *Precondition) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.ModifiedSinceTime != nil {
-		size, err := (*timestamppb.Timestamp)(m.ModifiedSinceTime).MarshalToSizedBufferVT(dAtA[:i])
+	if m.LastModifiedTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.LastModifiedTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1032,6 +1339,51 @@ func (m *FetchResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Events) > 0 {
+		for iNdEx := len(m.Events) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Events[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0xa
+		}
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *FetchEvent) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *FetchEvent) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *FetchEvent) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
 	if vtmsg, ok := m.Event.(interface {
 		MarshalToSizedBufferVT([]byte) (int, error)
 	}); ok {
@@ -1059,12 +1411,12 @@ func (m *FetchResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *FetchResponse_Admitted) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_Admitted) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_Admitted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_Admitted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.Admitted != nil {
 		size, err := m.Admitted.MarshalToSizedBufferVT(dAtA[:i])
@@ -1082,12 +1434,12 @@ func (m *FetchResponse_Admitted) MarshalToSizedBufferVT(dAtA []byte) (int, error
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_AttemptStarted) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_AttemptStarted) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_AttemptStarted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_AttemptStarted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.AttemptStarted != nil {
 		size, err := m.AttemptStarted.MarshalToSizedBufferVT(dAtA[:i])
@@ -1105,12 +1457,12 @@ func (m *FetchResponse_AttemptStarted) MarshalToSizedBufferVT(dAtA []byte) (int,
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_RedirectFollowed) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_RedirectFollowed) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_RedirectFollowed) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_RedirectFollowed) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.RedirectFollowed != nil {
 		size, err := m.RedirectFollowed.MarshalToSizedBufferVT(dAtA[:i])
@@ -1128,12 +1480,12 @@ func (m *FetchResponse_RedirectFollowed) MarshalToSizedBufferVT(dAtA []byte) (in
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_ResponseStarted) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_ResponseStarted) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_ResponseStarted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_ResponseStarted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.ResponseStarted != nil {
 		size, err := m.ResponseStarted.MarshalToSizedBufferVT(dAtA[:i])
@@ -1151,12 +1503,12 @@ func (m *FetchResponse_ResponseStarted) MarshalToSizedBufferVT(dAtA []byte) (int
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_BodyChunk) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_BodyChunk) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_BodyChunk) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_BodyChunk) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.BodyChunk != nil {
 		size, err := m.BodyChunk.MarshalToSizedBufferVT(dAtA[:i])
@@ -1174,12 +1526,12 @@ func (m *FetchResponse_BodyChunk) MarshalToSizedBufferVT(dAtA []byte) (int, erro
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_AttemptFinished) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_AttemptFinished) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_AttemptFinished) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_AttemptFinished) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.AttemptFinished != nil {
 		size, err := m.AttemptFinished.MarshalToSizedBufferVT(dAtA[:i])
@@ -1197,12 +1549,12 @@ func (m *FetchResponse_AttemptFinished) MarshalToSizedBufferVT(dAtA []byte) (int
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_Heartbeat) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_Heartbeat) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_Heartbeat) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_Heartbeat) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.Heartbeat != nil {
 		size, err := m.Heartbeat.MarshalToSizedBufferVT(dAtA[:i])
@@ -1220,12 +1572,12 @@ func (m *FetchResponse_Heartbeat) MarshalToSizedBufferVT(dAtA []byte) (int, erro
 	}
 	return len(dAtA) - i, nil
 }
-func (m *FetchResponse_Outcome) MarshalToVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_Outcome) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *FetchResponse_Outcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *FetchEvent_Outcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
 	if m.Outcome != nil {
 		size, err := m.Outcome.MarshalToSizedBufferVT(dAtA[:i])
@@ -1544,21 +1896,21 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x7a
+		dAtA[i] = 0x6a
 	}
 	if len(m.AlpnProtocol) > 0 {
 		i -= len(m.AlpnProtocol)
 		copy(dAtA[i:], m.AlpnProtocol)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.AlpnProtocol)))
 		i--
-		dAtA[i] = 0x72
+		dAtA[i] = 0x62
 	}
 	if len(m.TlsCipherSuite) > 0 {
 		i -= len(m.TlsCipherSuite)
 		copy(dAtA[i:], m.TlsCipherSuite)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.TlsCipherSuite)))
 		i--
-		dAtA[i] = 0x6a
+		dAtA[i] = 0x5a
 	}
 	if m.BackpressureDuration != nil {
 		size, err := (*durationpb.Duration)(m.BackpressureDuration).MarshalToSizedBufferVT(dAtA[:i])
@@ -1568,7 +1920,7 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x62
+		dAtA[i] = 0x52
 	}
 	if m.TransferDuration != nil {
 		size, err := (*durationpb.Duration)(m.TransferDuration).MarshalToSizedBufferVT(dAtA[:i])
@@ -1578,7 +1930,7 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x5a
+		dAtA[i] = 0x4a
 	}
 	if m.ProcessingDuration != nil {
 		size, err := (*durationpb.Duration)(m.ProcessingDuration).MarshalToSizedBufferVT(dAtA[:i])
@@ -1588,7 +1940,7 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x52
+		dAtA[i] = 0x42
 	}
 	if m.TlsDuration != nil {
 		size, err := (*durationpb.Duration)(m.TlsDuration).MarshalToSizedBufferVT(dAtA[:i])
@@ -1598,7 +1950,7 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x4a
+		dAtA[i] = 0x3a
 	}
 	if m.ConnectDuration != nil {
 		size, err := (*durationpb.Duration)(m.ConnectDuration).MarshalToSizedBufferVT(dAtA[:i])
@@ -1608,7 +1960,7 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x42
+		dAtA[i] = 0x32
 	}
 	if m.ResolveDuration != nil {
 		size, err := (*durationpb.Duration)(m.ResolveDuration).MarshalToSizedBufferVT(dAtA[:i])
@@ -1618,17 +1970,7 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x3a
-	}
-	if m.QueueDuration != nil {
-		size, err := (*durationpb.Duration)(m.QueueDuration).MarshalToSizedBufferVT(dAtA[:i])
-		if err != nil {
-			return 0, err
-		}
-		i -= size
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0x32
+		dAtA[i] = 0x2a
 	}
 	if m.ConnectionReused {
 		i--
@@ -2025,22 +2367,94 @@ func (m *RetryDecision) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Start != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Start))
-		i--
-		dAtA[i] = 0x30
-	}
-	if m.NextAttempt != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NextAttempt))
-		i--
-		dAtA[i] = 0x28
+	if vtmsg, ok := m.Next.(interface {
+		MarshalToSizedBufferVT([]byte) (int, error)
+	}); ok {
+		size, err := vtmsg.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
 	}
 	if len(m.Rule) > 0 {
 		i -= len(m.Rule)
 		copy(dAtA[i:], m.Rule)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Rule)))
 		i--
-		dAtA[i] = 0x22
+		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *RetryDecision_Retry) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *RetryDecision_Retry) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Retry != nil {
+		size, err := m.Retry.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x12
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x12
+	}
+	return len(dAtA) - i, nil
+}
+func (m *RetryDecision_StopReason) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *RetryDecision_StopReason) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StopReason))
+	i--
+	dAtA[i] = 0x18
+	return len(dAtA) - i, nil
+}
+func (m *Retry) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *Retry) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *Retry) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Start != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Start))
+		i--
+		dAtA[i] = 0x20
 	}
 	if m.DelaySource != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DelaySource))
@@ -2057,8 +2471,8 @@ func (m *RetryDecision) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x12
 	}
-	if m.Verdict != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Verdict))
+	if m.Attempt != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Attempt))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -2128,6 +2542,15 @@ func (m *FetchOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if vtmsg, ok := m.Body.(interface {
+		MarshalToSizedBufferVT([]byte) (int, error)
+	}); ok {
+		size, err := vtmsg.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+	}
 	if len(m.Records) > 0 {
 		for iNdEx := len(m.Records) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Records[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -2142,22 +2565,10 @@ func (m *FetchOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0x8a
 		}
 	}
-	if m.StoredObject != nil {
-		size, err := m.StoredObject.MarshalToSizedBufferVT(dAtA[:i])
-		if err != nil {
-			return 0, err
-		}
-		i -= size
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0x1
-		i--
-		dAtA[i] = 0x82
-	}
-	if len(m.Rule) > 0 {
-		i -= len(m.Rule)
-		copy(dAtA[i:], m.Rule)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Rule)))
+	if len(m.DecisionRule) > 0 {
+		i -= len(m.DecisionRule)
+		copy(dAtA[i:], m.DecisionRule)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.DecisionRule)))
 		i--
 		dAtA[i] = 0x7a
 	}
@@ -2207,13 +2618,6 @@ func (m *FetchOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x4a
 	}
-	if len(m.InlineBody) > 0 {
-		i -= len(m.InlineBody)
-		copy(dAtA[i:], m.InlineBody)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.InlineBody)))
-		i--
-		dAtA[i] = 0x42
-	}
 	if len(m.Hops) > 0 {
 		for iNdEx := len(m.Hops) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Hops[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -2226,13 +2630,13 @@ func (m *FetchOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0x3a
 		}
 	}
-	if m.Exchanges != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Exchanges))
+	if m.ExchangeCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ExchangeCount))
 		i--
 		dAtA[i] = 0x30
 	}
-	if m.Attempts != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Attempts))
+	if m.AttemptCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AttemptCount))
 		i--
 		dAtA[i] = 0x28
 	}
@@ -2271,6 +2675,47 @@ func (m *FetchOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
+func (m *FetchOutcome_InlineBody) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *FetchOutcome_InlineBody) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	i -= len(m.InlineBody)
+	copy(dAtA[i:], m.InlineBody)
+	i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.InlineBody)))
+	i--
+	dAtA[i] = 0x42
+	return len(dAtA) - i, nil
+}
+func (m *FetchOutcome_StoredObject) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *FetchOutcome_StoredObject) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.StoredObject != nil {
+		size, err := m.StoredObject.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x82
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x82
+	}
+	return len(dAtA) - i, nil
+}
 func (m *WarcRecord) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
@@ -2463,9 +2908,9 @@ func (m *BodySummary) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.UnrequestedBytes {
+	if m.UnrequestedData {
 		i--
-		if m.UnrequestedBytes {
+		if m.UnrequestedData {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -2560,10 +3005,10 @@ func (m *FetchError) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x5a
 	}
-	if len(m.Rule) > 0 {
-		i -= len(m.Rule)
-		copy(dAtA[i:], m.Rule)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Rule)))
+	if len(m.ClassRule) > 0 {
+		i -= len(m.ClassRule)
+		copy(dAtA[i:], m.ClassRule)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.ClassRule)))
 		i--
 		dAtA[i] = 0x52
 	}
@@ -2574,8 +3019,8 @@ func (m *FetchError) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x4a
 	}
-	if m.StopReason != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StopReason))
+	if m.StopReason != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.StopReason))
 		i--
 		dAtA[i] = 0x40
 	}
@@ -2599,8 +3044,8 @@ func (m *FetchError) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x30
 	}
-	if m.Phase != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Phase))
+	if m.Phase != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Phase))
 		i--
 		dAtA[i] = 0x28
 	}
@@ -2627,49 +3072,6 @@ func (m *FetchError) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ErrorClass))
 		i--
 		dAtA[i] = 0x8
-	}
-	return len(dAtA) - i, nil
-}
-
-func (m *FetchUnaryRequest) MarshalVT() (dAtA []byte, err error) {
-	if m == nil {
-		return nil, nil
-	}
-	size := m.SizeVT()
-	dAtA = make([]byte, size)
-	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
-	if err != nil {
-		return nil, err
-	}
-	return dAtA[:n], nil
-}
-
-func (m *FetchUnaryRequest) MarshalToVT(dAtA []byte) (int, error) {
-	size := m.SizeVT()
-	return m.MarshalToSizedBufferVT(dAtA[:size])
-}
-
-func (m *FetchUnaryRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
-	if m == nil {
-		return 0, nil
-	}
-	i := len(dAtA)
-	_ = i
-	var l int
-	_ = l
-	if m.unknownFields != nil {
-		i -= len(m.unknownFields)
-		copy(dAtA[i:], m.unknownFields)
-	}
-	if m.Request != nil {
-		size, err := m.Request.MarshalToSizedBufferVT(dAtA[:i])
-		if err != nil {
-			return 0, err
-		}
-		i -= size
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0xa
 	}
 	return len(dAtA) - i, nil
 }
@@ -2710,7 +3112,7 @@ func (m *FetchUnaryResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			copy(dAtA[i:], m.ClampedFields[iNdEx])
 			i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.ClampedFields[iNdEx])))
 			i--
-			dAtA[i] = 0x2a
+			dAtA[i] = 0x22
 		}
 	}
 	if m.EffectiveRequest != nil {
@@ -2721,7 +3123,7 @@ func (m *FetchUnaryResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x22
+		dAtA[i] = 0x1a
 	}
 	if len(m.Attempts) > 0 {
 		for iNdEx := len(m.Attempts) - 1; iNdEx >= 0; iNdEx-- {
@@ -2732,7 +3134,7 @@ func (m *FetchUnaryResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			i -= size
 			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 			i--
-			dAtA[i] = 0x1a
+			dAtA[i] = 0x12
 		}
 	}
 	if m.Outcome != nil {
@@ -2742,13 +3144,6 @@ func (m *FetchUnaryResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		}
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0x12
-	}
-	if len(m.FetchId) > 0 {
-		i -= len(m.FetchId)
-		copy(dAtA[i:], m.FetchId)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.FetchId)))
 		i--
 		dAtA[i] = 0xa
 	}
@@ -2785,11 +3180,11 @@ func (m *FetchManyRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.CancelledTags) > 0 {
-		for iNdEx := len(m.CancelledTags) - 1; iNdEx >= 0; iNdEx-- {
-			i -= len(m.CancelledTags[iNdEx])
-			copy(dAtA[i:], m.CancelledTags[iNdEx])
-			i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.CancelledTags[iNdEx])))
+	if len(m.CancelTags) > 0 {
+		for iNdEx := len(m.CancelTags) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.CancelTags[iNdEx])
+			copy(dAtA[i:], m.CancelTags[iNdEx])
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.CancelTags[iNdEx])))
 			i--
 			dAtA[i] = 0x12
 		}
@@ -2899,9 +3294,9 @@ func (m *FetchManyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x10
 	}
-	if len(m.Responses) > 0 {
-		for iNdEx := len(m.Responses) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Responses[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+	if len(m.Events) > 0 {
+		for iNdEx := len(m.Events) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Events[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -2914,7 +3309,7 @@ func (m *FetchManyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *TaskResponse) MarshalVT() (dAtA []byte, err error) {
+func (m *TaskEvent) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -2927,12 +3322,12 @@ func (m *TaskResponse) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *TaskResponse) MarshalToVT(dAtA []byte) (int, error) {
+func (m *TaskEvent) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *TaskResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *TaskEvent) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -2944,8 +3339,8 @@ func (m *TaskResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Response != nil {
-		size, err := m.Response.MarshalToSizedBufferVT(dAtA[:i])
+	if m.Event != nil {
+		size, err := m.Event.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -2994,26 +3389,10 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.HopUrl) > 0 {
-		i -= len(m.HopUrl)
-		copy(dAtA[i:], m.HopUrl)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.HopUrl)))
-		i--
-		dAtA[i] = 0x1
-		i--
-		dAtA[i] = 0x82
-	}
-	if len(m.Url) > 0 {
-		i -= len(m.Url)
-		copy(dAtA[i:], m.Url)
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Url)))
-		i--
-		dAtA[i] = 0x7a
-	}
 	if m.AuthResult != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AuthResult))
 		i--
-		dAtA[i] = 0x70
+		dAtA[i] = 0x78
 	}
 	if m.BodyCommitted {
 		i--
@@ -3023,27 +3402,27 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0
 		}
 		i--
-		dAtA[i] = 0x68
+		dAtA[i] = 0x70
 	}
-	if m.TimeLeft != nil {
-		size, err := (*durationpb.Duration)(m.TimeLeft).MarshalToSizedBufferVT(dAtA[:i])
+	if m.RemainingDuration != nil {
+		size, err := (*durationpb.Duration)(m.RemainingDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x5a
+		dAtA[i] = 0x6a
 	}
-	if m.ObservedTime != nil {
-		size, err := (*timestamppb.Timestamp)(m.ObservedTime).MarshalToSizedBufferVT(dAtA[:i])
+	if m.ObserveTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.ObserveTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x52
+		dAtA[i] = 0x62
 	}
 	if m.Conditional {
 		i--
@@ -3053,16 +3432,16 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0
 		}
 		i--
-		dAtA[i] = 0x48
+		dAtA[i] = 0x58
 	}
-	if len(m.Faults) > 0 {
+	if len(m.ErrorClasses) > 0 {
 		var pksize2 int
-		for _, num := range m.Faults {
+		for _, num := range m.ErrorClasses {
 			pksize2 += protohelpers.SizeOfVarint(uint64(num))
 		}
 		i -= pksize2
 		j1 := i
-		for _, num1 := range m.Faults {
+		for _, num1 := range m.ErrorClasses {
 			num := uint64(num1)
 			for num >= 1<<7 {
 				dAtA[j1] = uint8(uint64(num)&0x7f | 0x80)
@@ -3074,7 +3453,7 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		}
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(pksize2))
 		i--
-		dAtA[i] = 0x42
+		dAtA[i] = 0x52
 	}
 	if m.Response != nil {
 		size, err := m.Response.MarshalToSizedBufferVT(dAtA[:i])
@@ -3084,29 +3463,43 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= size
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
-		dAtA[i] = 0x3a
+		dAtA[i] = 0x4a
 	}
-	if m.Redirects != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Redirects))
+	if m.RedirectCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RedirectCount))
 		i--
-		dAtA[i] = 0x30
+		dAtA[i] = 0x40
 	}
 	if m.Attempt != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Attempt))
 		i--
-		dAtA[i] = 0x28
+		dAtA[i] = 0x38
 	}
 	if len(m.HopMethod) > 0 {
 		i -= len(m.HopMethod)
 		copy(dAtA[i:], m.HopMethod)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.HopMethod)))
 		i--
-		dAtA[i] = 0x22
+		dAtA[i] = 0x32
+	}
+	if len(m.HopUrl) > 0 {
+		i -= len(m.HopUrl)
+		copy(dAtA[i:], m.HopUrl)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.HopUrl)))
+		i--
+		dAtA[i] = 0x2a
 	}
 	if len(m.Method) > 0 {
 		i -= len(m.Method)
 		copy(dAtA[i:], m.Method)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Method)))
+		i--
+		dAtA[i] = 0x22
+	}
+	if len(m.Url) > 0 {
+		i -= len(m.Url)
+		copy(dAtA[i:], m.Url)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Url)))
 		i--
 		dAtA[i] = 0x1a
 	}
@@ -3163,8 +3556,17 @@ func (m *ExplainResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Redirect != nil {
-		size, err := m.Redirect.MarshalToSizedBufferVT(dAtA[:i])
+	if vtmsg, ok := m.Next.(interface {
+		MarshalToSizedBufferVT([]byte) (int, error)
+	}); ok {
+		size, err := vtmsg.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+	}
+	if m.EffectiveRetryPolicy != nil {
+		size, err := m.EffectiveRetryPolicy.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -3172,26 +3574,6 @@ func (m *ExplainResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
 		i--
 		dAtA[i] = 0x2a
-	}
-	if m.EffectivePolicy != nil {
-		size, err := m.EffectivePolicy.MarshalToSizedBufferVT(dAtA[:i])
-		if err != nil {
-			return 0, err
-		}
-		i -= size
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0x22
-	}
-	if m.Decision != nil {
-		size, err := m.Decision.MarshalToSizedBufferVT(dAtA[:i])
-		if err != nil {
-			return 0, err
-		}
-		i -= size
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
-		i--
-		dAtA[i] = 0x1a
 	}
 	if m.Error != nil {
 		size, err := m.Error.MarshalToSizedBufferVT(dAtA[:i])
@@ -3203,14 +3585,60 @@ func (m *ExplainResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x12
 	}
-	if m.Kind != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kind))
+	if m.Kind != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Kind))
 		i--
 		dAtA[i] = 0x8
 	}
 	return len(dAtA) - i, nil
 }
 
+func (m *ExplainResponse_Redirect) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *ExplainResponse_Redirect) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.Redirect != nil {
+		size, err := m.Redirect.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1a
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x1a
+	}
+	return len(dAtA) - i, nil
+}
+func (m *ExplainResponse_RetryDecision) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *ExplainResponse_RetryDecision) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	if m.RetryDecision != nil {
+		size, err := m.RetryDecision.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x22
+	} else {
+		i = protohelpers.EncodeVarint(dAtA, i, 0)
+		i--
+		dAtA[i] = 0x22
+	}
+	return len(dAtA) - i, nil
+}
 func (m *RedirectStep) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
@@ -3348,8 +3776,8 @@ func (m *FetchRequest) SizeVT() (n int) {
 	if m.CookieMode != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.CookieMode))
 	}
-	if m.Record != nil {
-		l = m.Record.SizeVT()
+	if m.RecordPolicy != nil {
+		l = m.RecordPolicy.SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -3523,8 +3951,8 @@ func (m *BodyPolicy) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Delivery != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Delivery))
+	if vtmsg, ok := m.Delivery.(interface{ SizeVT() int }); ok {
+		n += vtmsg.SizeVT()
 	}
 	if m.MaxSizeBytes != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.MaxSizeBytes))
@@ -3532,31 +3960,117 @@ func (m *BodyPolicy) SizeVT() (n int) {
 	if m.OversizeAction != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.OversizeAction))
 	}
-	if m.Recovery != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Recovery))
-	}
 	if m.KeepEncoding {
 		n += 2
 	}
-	if m.ResumePoint != nil {
-		l = m.ResumePoint.SizeVT()
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.HoldBackBytes != nil {
-		n += 1 + protohelpers.SizeOfVarint(uint64(*m.HoldBackBytes))
-	}
-	if m.ErrorBodyBytes != nil {
-		n += 1 + protohelpers.SizeOfVarint(uint64(*m.ErrorBodyBytes))
+	if m.MaxErrorBodyBytes != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.MaxErrorBodyBytes))
 	}
 	if m.OmitDigest {
 		n += 2
 	}
-	l = len(m.Store)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *BodyPolicy_Stream) SizeVT() (n int) {
+	if m == nil {
+		return 0
 	}
-	l = len(m.Key)
-	if l > 0 {
+	var l int
+	_ = l
+	if m.Stream != nil {
+		l = m.Stream.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *BodyPolicy_Auto) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Auto != nil {
+		l = m.Auto.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *BodyPolicy_Inline) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Inline != nil {
+		l = m.Inline.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *BodyPolicy_Digest) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Digest != nil {
+		l = m.Digest.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *BodyPolicy_None) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.None != nil {
+		l = m.None.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *BodyPolicy_Store) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Store != nil {
+		l = m.Store.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *StreamDelivery) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.MaxHoldBackBytes != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.MaxHoldBackBytes))
+	}
+	if m.Recovery != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Recovery))
+	}
+	if m.ResumePoint != nil {
+		l = m.ResumePoint.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -3573,6 +4087,54 @@ func (m *ResumePoint) SizeVT() (n int) {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.OffsetBytes))
 	}
 	l = len(m.Validator)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *InlineDelivery) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *DigestDelivery) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *NoDelivery) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *StoreDelivery) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = len(m.Store)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.Key)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
@@ -3636,8 +4198,8 @@ func (m *Precondition) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
-	if m.ModifiedSinceTime != nil {
-		l = (*timestamppb.Timestamp)(m.ModifiedSinceTime).SizeVT()
+	if m.LastModifiedTime != nil {
+		l = (*timestamppb.Timestamp)(m.LastModifiedTime).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -3667,6 +4229,22 @@ func (m *FetchResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
+	if len(m.Events) > 0 {
+		for _, e := range m.Events {
+			l = e.SizeVT()
+			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *FetchEvent) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
 	if m.Sequence != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Sequence))
 	}
@@ -3681,7 +4259,7 @@ func (m *FetchResponse) SizeVT() (n int) {
 	return n
 }
 
-func (m *FetchResponse_Admitted) SizeVT() (n int) {
+func (m *FetchEvent_Admitted) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3695,7 +4273,7 @@ func (m *FetchResponse_Admitted) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_AttemptStarted) SizeVT() (n int) {
+func (m *FetchEvent_AttemptStarted) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3709,7 +4287,7 @@ func (m *FetchResponse_AttemptStarted) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_RedirectFollowed) SizeVT() (n int) {
+func (m *FetchEvent_RedirectFollowed) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3723,7 +4301,7 @@ func (m *FetchResponse_RedirectFollowed) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_ResponseStarted) SizeVT() (n int) {
+func (m *FetchEvent_ResponseStarted) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3737,7 +4315,7 @@ func (m *FetchResponse_ResponseStarted) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_BodyChunk) SizeVT() (n int) {
+func (m *FetchEvent_BodyChunk) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3751,7 +4329,7 @@ func (m *FetchResponse_BodyChunk) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_AttemptFinished) SizeVT() (n int) {
+func (m *FetchEvent_AttemptFinished) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3765,7 +4343,7 @@ func (m *FetchResponse_AttemptFinished) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_Heartbeat) SizeVT() (n int) {
+func (m *FetchEvent_Heartbeat) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3779,7 +4357,7 @@ func (m *FetchResponse_Heartbeat) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *FetchResponse_Outcome) SizeVT() (n int) {
+func (m *FetchEvent_Outcome) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -3918,10 +4496,6 @@ func (m *Exchange) SizeVT() (n int) {
 	}
 	if m.ConnectionReused {
 		n += 2
-	}
-	if m.QueueDuration != nil {
-		l = (*durationpb.Duration)(m.QueueDuration).SizeVT()
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.ResolveDuration != nil {
 		l = (*durationpb.Duration)(m.ResolveDuration).SizeVT()
@@ -4103,8 +4677,48 @@ func (m *RetryDecision) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Verdict != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Verdict))
+	l = len(m.Rule)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if vtmsg, ok := m.Next.(interface{ SizeVT() int }); ok {
+		n += vtmsg.SizeVT()
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *RetryDecision_Retry) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Retry != nil {
+		l = m.Retry.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *RetryDecision_StopReason) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	n += 1 + protohelpers.SizeOfVarint(uint64(m.StopReason))
+	return n
+}
+func (m *Retry) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Attempt != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Attempt))
 	}
 	if m.Delay != nil {
 		l = (*durationpb.Duration)(m.Delay).SizeVT()
@@ -4112,13 +4726,6 @@ func (m *RetryDecision) SizeVT() (n int) {
 	}
 	if m.DelaySource != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.DelaySource))
-	}
-	l = len(m.Rule)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.NextAttempt != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.NextAttempt))
 	}
 	if m.Start != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Start))
@@ -4158,11 +4765,11 @@ func (m *FetchOutcome) SizeVT() (n int) {
 		l = m.Error.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Attempts != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Attempts))
+	if m.AttemptCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.AttemptCount))
 	}
-	if m.Exchanges != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Exchanges))
+	if m.ExchangeCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.ExchangeCount))
 	}
 	if len(m.Hops) > 0 {
 		for _, e := range m.Hops {
@@ -4170,9 +4777,8 @@ func (m *FetchOutcome) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
-	l = len(m.InlineBody)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if vtmsg, ok := m.Body.(interface{ SizeVT() int }); ok {
+		n += vtmsg.SizeVT()
 	}
 	if m.BodySummary != nil {
 		l = m.BodySummary.SizeVT()
@@ -4197,13 +4803,9 @@ func (m *FetchOutcome) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	l = len(m.Rule)
+	l = len(m.DecisionRule)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.StoredObject != nil {
-		l = m.StoredObject.SizeVT()
-		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if len(m.Records) > 0 {
 		for _, e := range m.Records {
@@ -4215,6 +4817,30 @@ func (m *FetchOutcome) SizeVT() (n int) {
 	return n
 }
 
+func (m *FetchOutcome_InlineBody) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = len(m.InlineBody)
+	n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	return n
+}
+func (m *FetchOutcome_StoredObject) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.StoredObject != nil {
+		l = m.StoredObject.SizeVT()
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
 func (m *WarcRecord) SizeVT() (n int) {
 	if m == nil {
 		return 0
@@ -4314,7 +4940,7 @@ func (m *BodySummary) SizeVT() (n int) {
 	if m.PartialContent {
 		n += 2
 	}
-	if m.UnrequestedBytes {
+	if m.UnrequestedData {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -4341,8 +4967,8 @@ func (m *FetchError) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Phase != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Phase))
+	if m.Phase != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Phase))
 	}
 	if m.Retryable {
 		n += 2
@@ -4351,33 +4977,19 @@ func (m *FetchError) SizeVT() (n int) {
 		l = (*durationpb.Duration)(m.RetryAfter).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.StopReason != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.StopReason))
+	if m.StopReason != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.StopReason))
 	}
 	l = len(m.Url)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	l = len(m.Rule)
+	l = len(m.ClassRule)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	l = len(m.Detail)
 	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	n += len(m.unknownFields)
-	return n
-}
-
-func (m *FetchUnaryRequest) SizeVT() (n int) {
-	if m == nil {
-		return 0
-	}
-	var l int
-	_ = l
-	if m.Request != nil {
-		l = m.Request.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -4390,10 +5002,6 @@ func (m *FetchUnaryResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	l = len(m.FetchId)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
 	if m.Outcome != nil {
 		l = m.Outcome.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
@@ -4430,8 +5038,8 @@ func (m *FetchManyRequest) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
-	if len(m.CancelledTags) > 0 {
-		for _, s := range m.CancelledTags {
+	if len(m.CancelTags) > 0 {
+		for _, s := range m.CancelTags {
 			l = len(s)
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -4464,8 +5072,8 @@ func (m *FetchManyResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if len(m.Responses) > 0 {
-		for _, e := range m.Responses {
+	if len(m.Events) > 0 {
+		for _, e := range m.Events {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -4477,7 +5085,7 @@ func (m *FetchManyResponse) SizeVT() (n int) {
 	return n
 }
 
-func (m *TaskResponse) SizeVT() (n int) {
+func (m *TaskEvent) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -4487,8 +5095,8 @@ func (m *TaskResponse) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Response != nil {
-		l = m.Response.SizeVT()
+	if m.Event != nil {
+		l = m.Event.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -4509,7 +5117,15 @@ func (m *ExplainRequest) SizeVT() (n int) {
 		l = m.RedirectPolicy.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	l = len(m.Url)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
 	l = len(m.Method)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.HopUrl)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
@@ -4520,16 +5136,16 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	if m.Attempt != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Attempt))
 	}
-	if m.Redirects != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Redirects))
+	if m.RedirectCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RedirectCount))
 	}
 	if m.Response != nil {
 		l = m.Response.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if len(m.Faults) > 0 {
+	if len(m.ErrorClasses) > 0 {
 		l = 0
-		for _, e := range m.Faults {
+		for _, e := range m.ErrorClasses {
 			l += protohelpers.SizeOfVarint(uint64(e))
 		}
 		n += 1 + protohelpers.SizeOfVarint(uint64(l)) + l
@@ -4537,12 +5153,12 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	if m.Conditional {
 		n += 2
 	}
-	if m.ObservedTime != nil {
-		l = (*timestamppb.Timestamp)(m.ObservedTime).SizeVT()
+	if m.ObserveTime != nil {
+		l = (*timestamppb.Timestamp)(m.ObserveTime).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.TimeLeft != nil {
-		l = (*durationpb.Duration)(m.TimeLeft).SizeVT()
+	if m.RemainingDuration != nil {
+		l = (*durationpb.Duration)(m.RemainingDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.BodyCommitted {
@@ -4550,14 +5166,6 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	}
 	if m.AuthResult != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.AuthResult))
-	}
-	l = len(m.Url)
-	if l > 0 {
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	l = len(m.HopUrl)
-	if l > 0 {
-		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4569,29 +5177,52 @@ func (m *ExplainResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Kind != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kind))
+	if m.Kind != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Kind))
 	}
 	if m.Error != nil {
 		l = m.Error.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Decision != nil {
-		l = m.Decision.SizeVT()
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	if vtmsg, ok := m.Next.(interface{ SizeVT() int }); ok {
+		n += vtmsg.SizeVT()
 	}
-	if m.EffectivePolicy != nil {
-		l = m.EffectivePolicy.SizeVT()
-		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.Redirect != nil {
-		l = m.Redirect.SizeVT()
+	if m.EffectiveRetryPolicy != nil {
+		l = m.EffectiveRetryPolicy.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
 }
 
+func (m *ExplainResponse_Redirect) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Redirect != nil {
+		l = m.Redirect.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
+func (m *ExplainResponse_RetryDecision) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.RetryDecision != nil {
+		l = m.RetryDecision.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	} else {
+		n += 3
+	}
+	return n
+}
 func (m *RedirectStep) SizeVT() (n int) {
 	if m == nil {
 		return 0

@@ -27,12 +27,12 @@ const (
 type Kind int32
 
 const (
-	// A page.
+	// Same as KIND_PAGE. Never sent.
 	Kind_KIND_UNSPECIFIED Kind = 0
 	// A page: a document to fetch.
 	Kind_KIND_PAGE Kind = 1
 	// A sitemap: a list of URLs. "frontier crawl" reads it and puts its URLs. Claim returns it only
-	// if ClaimRequest.sitemaps is set.
+	// if ClaimRequest.include_sitemaps is set.
 	Kind_KIND_SITEMAP Kind = 2
 )
 
@@ -81,7 +81,7 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 type Status int32
 
 const (
-	// Not used.
+	// Never sent. An outcome with it is rejected.
 	Status_STATUS_UNSPECIFIED Status = 0
 	// It waits for its first fetch, or for a fetch that was requested.
 	Status_STATUS_PENDING Status = 1
@@ -146,7 +146,7 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 type RecordResult int32
 
 const (
-	// Not used.
+	// Never sent.
 	RecordResult_RECORD_RESULT_UNSPECIFIED RecordResult = 0
 	// It was recorded.
 	RecordResult_RECORD_RESULT_RECORDED RecordResult = 1
@@ -204,17 +204,19 @@ type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute http or https URL, at most 8 KiB. Required. It is stored in normal form.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// The kind of the URL. Unspecified means a page.
+	// The kind of the URL. Unset means KIND_PAGE.
 	Kind Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=frontier.v1.Kind" json:"kind,omitempty"`
-	// Priority within the host, -100 to 100. URLs of higher priority are claimed first.
+	// Priority within the host, -100 to 100. Zero means the normal priority. URLs of higher
+	// priority are claimed first.
 	Priority int32 `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Number of links from a seed, which has 0.
+	// Number of links from a start of the crawl, 0 or more. Zero means that the URL is a start.
 	Depth int32 `protobuf:"varint,4,opt,name=depth,proto3" json:"depth,omitempty"`
-	// URL of the page with the link, if the frontier has it. Empty means none.
+	// URL of the page with the link, at most 8 KiB. Empty means none, and so does a URL that the
+	// frontier does not have.
 	ParentUrl string `protobuf:"bytes,5,opt,name=parent_url,json=parentUrl,proto3" json:"parent_url,omitempty"`
-	// Anything that belongs to the URL, as a JSON object of at most 4 KiB. Claims and outcomes
-	// return it. It is kept with the URL as long as the URL is. That of a sitemap
-	// has no field "frontier", which is that of the command line.
+	// Anything that belongs to the URL, as a JSON object of at most 4 KiB. Empty means none. Claims
+	// and outcomes return it. It is kept as long as the URL is. That of a sitemap has no field
+	// "frontier", which is that of the command line.
 	Metadata      string `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -295,11 +297,13 @@ func (x *Entry) GetMetadata() string {
 // PutRequest adds URLs.
 type PutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The URLs, at most 1,000.
+	// The URLs, 1 to 1,000. Required.
 	Entries []*Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Maximum number of URLs in the whole frontier. Zero means no limit.
+	// Maximum number of URLs in the whole frontier, 0 or more. This call adds none beyond it. Zero
+	// means no limit.
 	MaxUrls int64 `protobuf:"varint,2,opt,name=max_urls,json=maxUrls,proto3" json:"max_urls,omitempty"`
-	// Maximum number of URLs of a host. Zero means no limit.
+	// Maximum number of URLs of a host, 0 or more. This call adds none beyond it. Zero means no
+	// limit.
 	MaxUrlsPerHost int64 `protobuf:"varint,3,opt,name=max_urls_per_host,json=maxUrlsPerHost,proto3" json:"max_urls_per_host,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -361,7 +365,7 @@ type BadEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its index in PutRequest.entries, from 0.
 	Index int32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// Name of the field that is wrong.
+	// Name of the field of Entry that is wrong.
 	Field string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
 	// The reason, for people.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -424,14 +428,14 @@ func (x *BadEntry) GetMessage() string {
 type PutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// New URLs.
-	Added int64 `protobuf:"varint,1,opt,name=added,proto3" json:"added,omitempty"`
-	// URLs that existed already, or came twice. They do not change, but their depth may become
-	// smaller.
-	Known int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	AddedCount int64 `protobuf:"varint,1,opt,name=added_count,json=addedCount,proto3" json:"added_count,omitempty"`
+	// URLs that existed already, or came twice. They do not change, except that their depth may
+	// become smaller, and that a link that was never fetched may become a sitemap.
+	KnownCount int64 `protobuf:"varint,2,opt,name=known_count,json=knownCount,proto3" json:"known_count,omitempty"`
 	// URLs that a limit of the request has kept out.
-	OverLimit int64 `protobuf:"varint,3,opt,name=over_limit,json=overLimit,proto3" json:"over_limit,omitempty"`
+	OverLimitCount int64 `protobuf:"varint,3,opt,name=over_limit_count,json=overLimitCount,proto3" json:"over_limit_count,omitempty"`
 	// Entries that are not valid.
-	Bad           []*BadEntry `protobuf:"bytes,4,rep,name=bad,proto3" json:"bad,omitempty"`
+	BadEntries    []*BadEntry `protobuf:"bytes,4,rep,name=bad_entries,json=badEntries,proto3" json:"bad_entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,30 +470,30 @@ func (*PutResponse) Descriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *PutResponse) GetAdded() int64 {
+func (x *PutResponse) GetAddedCount() int64 {
 	if x != nil {
-		return x.Added
+		return x.AddedCount
 	}
 	return 0
 }
 
-func (x *PutResponse) GetKnown() int64 {
+func (x *PutResponse) GetKnownCount() int64 {
 	if x != nil {
-		return x.Known
+		return x.KnownCount
 	}
 	return 0
 }
 
-func (x *PutResponse) GetOverLimit() int64 {
+func (x *PutResponse) GetOverLimitCount() int64 {
 	if x != nil {
-		return x.OverLimit
+		return x.OverLimitCount
 	}
 	return 0
 }
 
-func (x *PutResponse) GetBad() []*BadEntry {
+func (x *PutResponse) GetBadEntries() []*BadEntry {
 	if x != nil {
-		return x.Bad
+		return x.BadEntries
 	}
 	return nil
 }
@@ -501,17 +505,17 @@ type ClaimRequest struct {
 	Limit int32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	// How long the claim lasts without Extend, 1 s to 1 h. Unset means 5 min. It must be longer than
 	// a fetch takes: when it ends, others may claim the URL.
-	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Name of the caller, for people: at most 255 bytes. Empty means the name of the caller's token or
-	// certificate, or its address.
+	LeaseDuration *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
+	// Name of the caller, for people, at most 255 bytes. Empty means the name of the caller's token
+	// or certificate, or its address.
 	Worker string `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
-	// How long to wait if there is no URL to fetch now, up to 1 min. Unset means not at all. The wait
+	// How long to wait if there is no URL to fetch now, 0 to 1 min. Unset means not at all. The wait
 	// ends early if `done` is true.
-	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
-	// Also claim sitemaps.
-	Sitemaps      bool `protobuf:"varint,5,opt,name=sitemaps,proto3" json:"sitemaps,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxWait *durationpb.Duration `protobuf:"bytes,4,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// Also claims sitemaps. Unset means false: only pages are claimed.
+	IncludeSitemaps bool `protobuf:"varint,5,opt,name=include_sitemaps,json=includeSitemaps,proto3" json:"include_sitemaps,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ClaimRequest) Reset() {
@@ -551,9 +555,9 @@ func (x *ClaimRequest) GetLimit() int32 {
 	return 0
 }
 
-func (x *ClaimRequest) GetLease() *durationpb.Duration {
+func (x *ClaimRequest) GetLeaseDuration() *durationpb.Duration {
 	if x != nil {
-		return x.Lease
+		return x.LeaseDuration
 	}
 	return nil
 }
@@ -565,16 +569,16 @@ func (x *ClaimRequest) GetWorker() string {
 	return ""
 }
 
-func (x *ClaimRequest) GetWait() *durationpb.Duration {
+func (x *ClaimRequest) GetMaxWait() *durationpb.Duration {
 	if x != nil {
-		return x.Wait
+		return x.MaxWait
 	}
 	return nil
 }
 
-func (x *ClaimRequest) GetSitemaps() bool {
+func (x *ClaimRequest) GetIncludeSitemaps() bool {
 	if x != nil {
-		return x.Sitemaps
+		return x.IncludeSitemaps
 	}
 	return false
 }
@@ -582,9 +586,9 @@ func (x *ClaimRequest) GetSitemaps() bool {
 // Lease is the right to record one fetch of a URL.
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the URL.
+	// Id of the URL, 1 or more. Required.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Fencing token: a later claim of the URL has a greater one.
+	// Fencing token, 1 or more. Required. A later claim of the URL has a greater one.
 	Token         int64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -829,10 +833,10 @@ func (x *ClaimResponse) GetDone() bool {
 // ExtendRequest makes leases last longer.
 type ExtendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leases, at most 1,000.
+	// The leases, 1 to 1,000. Required.
 	Leases []*Lease `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// How long they last from now, 1 s to 1 h. Unset means 5 min.
-	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	LeaseDuration *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -874,9 +878,9 @@ func (x *ExtendRequest) GetLeases() []*Lease {
 	return nil
 }
 
-func (x *ExtendRequest) GetLease() *durationpb.Duration {
+func (x *ExtendRequest) GetLeaseDuration() *durationpb.Duration {
 	if x != nil {
-		return x.Lease
+		return x.LeaseDuration
 	}
 	return nil
 }
@@ -885,7 +889,7 @@ func (x *ExtendRequest) GetLease() *durationpb.Duration {
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leases that were still held. Stop the fetches of the others.
-	Held          []*Lease `protobuf:"bytes,1,rep,name=held,proto3" json:"held,omitempty"`
+	HeldLeases    []*Lease `protobuf:"bytes,1,rep,name=held_leases,json=heldLeases,proto3" json:"held_leases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -920,9 +924,9 @@ func (*ExtendResponse) Descriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *ExtendResponse) GetHeld() []*Lease {
+func (x *ExtendResponse) GetHeldLeases() []*Lease {
 	if x != nil {
-		return x.Held
+		return x.HeldLeases
 	}
 	return nil
 }
@@ -932,36 +936,44 @@ type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lease of the claim. Required.
 	Lease *Lease `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// FETCHED, FAILED (it is tried again after `retry_after`) or DEAD. Required.
+	// FETCHED, FAILED (it is tried again after `retry_delay`) or DEAD. Required.
 	Status Status `protobuf:"varint,2,opt,name=status,proto3,enum=frontier.v1.Status" json:"status,omitempty"`
-	// Number of requests that were sent, redirects not counted. Zero means that none was: the host
-	// then opens without a delay.
-	Attempts int32 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Status of the last response. Zero means that there was none.
-	HttpStatus int32 `protobuf:"varint,4,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
-	// Where a fetched URL ended after redirects. Empty means at the URL itself.
+	// Number of requests that were sent, 0 to 1,000, redirects not counted. Zero means that none was:
+	// the host then opens without a delay.
+	AttemptCount int32 `protobuf:"varint,3,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
+	// Status of the last response, 0 to 999. Zero means that there was none.
+	StatusCode int32 `protobuf:"varint,4,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
+	// Where a FETCHED URL ended after redirects: an absolute http or https URL, at most 8 KiB. Empty
+	// means at the URL itself. Ignored with another status.
 	FinalUrl string `protobuf:"bytes,5,opt,name=final_url,json=finalUrl,proto3" json:"final_url,omitempty"`
-	// Class of the failure, at most 64 bytes, such as "connect_timeout". Empty if it was fetched.
+	// Class of the failure, at most 64 bytes, such as "connect_timeout". Empty means that the class
+	// is not known. Rejected with FETCHED.
 	ErrorClass string `protobuf:"bytes,6,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
-	// Text of the failure for people, at most 4 KiB.
+	// Text of the failure for people, at most 4 KiB. Empty means none. Rejected with FETCHED.
 	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// When a failed URL may be tried again.
-	RetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// How long the fetch took.
-	Duration *durationpb.Duration `protobuf:"bytes,9,opt,name=duration,proto3" json:"duration,omitempty"`
-	// Length of the body in bytes.
+	// Time after which a FAILED URL may be tried again, 0 to 3,650 days. Unset means zero: as soon as
+	// its host opens. Ignored with another status.
+	RetryDelay *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_delay,json=retryDelay,proto3" json:"retry_delay,omitempty"`
+	// How long the fetch took, 0 to 3,650 days, in whole milliseconds. Unset means zero.
+	FetchDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=fetch_duration,json=fetchDuration,proto3" json:"fetch_duration,omitempty"`
+	// Length of the body in bytes, 0 or more. Zero means that there was none, or an empty one.
 	BodyBytes int64 `protobuf:"varint,10,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
-	// Name of the stored body, such as its SHA-256; at most 255 bytes. Empty if the body was not stored:
-	// a worker with --bodies then fetches the page without a condition, and stores it.
+	// Name of the stored body, such as its SHA-256, at most 255 bytes. Empty means that the body was
+	// not stored. After a FETCHED 2xx without it, a worker with --bodies fetches the page without a
+	// condition, and stores it.
 	BodyDigest string `protobuf:"bytes,11,opt,name=body_digest,json=bodyDigest,proto3" json:"body_digest,omitempty"`
-	// ETag of the response, at most 1 KiB.
+	// ETag of the response, at most 1 KiB. Empty means none after a FETCHED 2xx, and otherwise that
+	// the last one is kept. Leave it empty if the URL was not fetched.
 	Etag string `protobuf:"bytes,12,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Last-Modified of the response, at most 64 bytes.
+	// Last-Modified of the response, at most 64 bytes. Empty means none after a FETCHED 2xx, and
+	// otherwise that the last one is kept. Leave it empty if the URL was not fetched.
 	LastModified string `protobuf:"bytes,13,opt,name=last_modified,json=lastModified,proto3" json:"last_modified,omitempty"`
-	// Media type of the response without parameters, at most 255 bytes.
+	// Media type of the response without parameters, at most 255 bytes. Empty means that it is not
+	// known.
 	ContentType string `protobuf:"bytes,14,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
-	// Fetch the URL again after that time. Unset means never.
-	RecrawlAfter  *durationpb.Duration `protobuf:"bytes,15,opt,name=recrawl_after,json=recrawlAfter,proto3" json:"recrawl_after,omitempty"`
+	// Time after which a FETCHED URL is fetched again, 0 to 3,650 days. Unset means never, and
+	// so does zero. Ignored with another status.
+	RecrawlDelay  *durationpb.Duration `protobuf:"bytes,15,opt,name=recrawl_delay,json=recrawlDelay,proto3" json:"recrawl_delay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,16 +1022,16 @@ func (x *Outcome) GetStatus() Status {
 	return Status_STATUS_UNSPECIFIED
 }
 
-func (x *Outcome) GetAttempts() int32 {
+func (x *Outcome) GetAttemptCount() int32 {
 	if x != nil {
-		return x.Attempts
+		return x.AttemptCount
 	}
 	return 0
 }
 
-func (x *Outcome) GetHttpStatus() int32 {
+func (x *Outcome) GetStatusCode() int32 {
 	if x != nil {
-		return x.HttpStatus
+		return x.StatusCode
 	}
 	return 0
 }
@@ -1045,16 +1057,16 @@ func (x *Outcome) GetLastError() string {
 	return ""
 }
 
-func (x *Outcome) GetRetryAfter() *durationpb.Duration {
+func (x *Outcome) GetRetryDelay() *durationpb.Duration {
 	if x != nil {
-		return x.RetryAfter
+		return x.RetryDelay
 	}
 	return nil
 }
 
-func (x *Outcome) GetDuration() *durationpb.Duration {
+func (x *Outcome) GetFetchDuration() *durationpb.Duration {
 	if x != nil {
-		return x.Duration
+		return x.FetchDuration
 	}
 	return nil
 }
@@ -1094,9 +1106,9 @@ func (x *Outcome) GetContentType() string {
 	return ""
 }
 
-func (x *Outcome) GetRecrawlAfter() *durationpb.Duration {
+func (x *Outcome) GetRecrawlDelay() *durationpb.Duration {
 	if x != nil {
-		return x.RecrawlAfter
+		return x.RecrawlDelay
 	}
 	return nil
 }
@@ -1104,7 +1116,7 @@ func (x *Outcome) GetRecrawlAfter() *durationpb.Duration {
 // RecordRequest stores outcomes.
 type RecordRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The outcomes, at most 1,000.
+	// The outcomes, 1 to 1,000. Required. Of two for one URL, the one of the later claim counts.
 	Outcomes      []*Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1196,10 +1208,10 @@ func (x *RecordResponse) GetResults() []RecordResult {
 // ReleaseRequest returns URLs that were not requested.
 type ReleaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leases, at most 1,000.
+	// The leases, 1 to 1,000. Required.
 	Leases []*Lease `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// The fetches were started and lost: a crash is counted for each URL, and the hosts open after
-	// their delay.
+	// their delay. Unset means false: nothing was requested.
 	Lost          bool `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1253,9 +1265,9 @@ func (x *ReleaseRequest) GetLost() bool {
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leases that were still held, and are ended now.
-	Released      []*Lease `protobuf:"bytes,1,rep,name=released,proto3" json:"released,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReleasedLeases []*Lease `protobuf:"bytes,1,rep,name=released_leases,json=releasedLeases,proto3" json:"released_leases,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReleaseResponse) Reset() {
@@ -1288,9 +1300,9 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *ReleaseResponse) GetReleased() []*Lease {
+func (x *ReleaseResponse) GetReleasedLeases() []*Lease {
 	if x != nil {
-		return x.Released
+		return x.ReleasedLeases
 	}
 	return nil
 }
@@ -1298,10 +1310,10 @@ func (x *ReleaseResponse) GetReleased() []*Lease {
 // BlockRequest closes a host.
 type BlockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host, as in Claim.host. Required.
+	// The host, as in Claim.host, at most 270 bytes. Required.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	// How long it is closed, up to a day, as Retry-After says. Unset means 60 s, doubled each further
-	// time up to a day.
+	// time up to a day, and so does zero. A block is never shortened.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,2,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1391,11 +1403,13 @@ func (*BlockResponse) Descriptor() ([]byte, []int) {
 // SetDelayRequest changes the settings of a host.
 type SetDelayRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host, as in Claim.host. Required.
+	// The host, as in Claim.host, at most 270 bytes. Required.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	// From the end of a fetch to the start of the next, up to a day. Unset means that of the service.
+	// Time from the end of a fetch to the start of the next, 0 to 1 day. Unset means that of the
+	// service. Zero means none.
 	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
-	// Maximum number of fetches at once, 1 to 1,000. Zero means that it does not change.
+	// Maximum number of fetches at once, 0 to 1,000. Zero means that it does not change. A new host
+	// has 1.
 	MaxInFlight   int32 `protobuf:"varint,3,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1492,7 +1506,7 @@ func (*SetDelayResponse) Descriptor() ([]byte, []int) {
 // PauseRequest names what to pause.
 type PauseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host, as in Claim.host. Empty means the whole frontier.
+	// The host, as in Claim.host, at most 270 bytes. Empty means the whole frontier.
 	Host          string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1575,7 +1589,8 @@ func (*PauseResponse) Descriptor() ([]byte, []int) {
 // ResumeRequest names what to resume.
 type ResumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host, as in Claim.host. Empty means the whole frontier; pauses of hosts stay.
+	// The host, as in Claim.host, at most 270 bytes. Empty means the whole frontier; pauses of hosts
+	// stay.
 	Host          string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1658,7 +1673,7 @@ func (*ResumeResponse) Descriptor() ([]byte, []int) {
 // WhyRequest names a URL.
 type WhyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The URL, which need not be in normal form. Required.
+	// Absolute http or https URL, at most 8 KiB, which need not be in normal form. Required.
 	Url           string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1727,7 +1742,7 @@ type WhyResponse struct {
 	// Text of the last failure. If it was fetched, which links of the page a limit has left out.
 	LastError string `protobuf:"bytes,11,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Status of the last response.
-	HttpStatus int32 `protobuf:"varint,12,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
+	StatusCode int32 `protobuf:"varint,12,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
 	// Failed fetches since the last success.
 	FailureCount int32 `protobuf:"varint,13,opt,name=failure_count,json=failureCount,proto3" json:"failure_count,omitempty"`
 	// Claims that were lost.
@@ -1739,9 +1754,9 @@ type WhyResponse struct {
 	// The worker that has claimed it. Empty means none.
 	Worker string `protobuf:"bytes,17,opt,name=worker,proto3" json:"worker,omitempty"`
 	// When the claim ends. Unset means that there is none.
-	LeaseTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=lease_time,json=leaseTime,proto3" json:"lease_time,omitempty"`
+	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
 	// When it was fetched last. Unset means never.
-	FetchedTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=fetched_time,json=fetchedTime,proto3" json:"fetched_time,omitempty"`
+	FetchTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=fetch_time,json=fetchTime,proto3" json:"fetch_time,omitempty"`
 	// What the URL waits for, for programs, such as "host_delay": that of "frontier why --json".
 	ReasonCode    string `protobuf:"bytes,20,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1855,9 +1870,9 @@ func (x *WhyResponse) GetLastError() string {
 	return ""
 }
 
-func (x *WhyResponse) GetHttpStatus() int32 {
+func (x *WhyResponse) GetStatusCode() int32 {
 	if x != nil {
-		return x.HttpStatus
+		return x.StatusCode
 	}
 	return 0
 }
@@ -1897,16 +1912,16 @@ func (x *WhyResponse) GetWorker() string {
 	return ""
 }
 
-func (x *WhyResponse) GetLeaseTime() *timestamppb.Timestamp {
+func (x *WhyResponse) GetLeaseExpireTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.LeaseTime
+		return x.LeaseExpireTime
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetFetchedTime() *timestamppb.Timestamp {
+func (x *WhyResponse) GetFetchTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.FetchedTime
+		return x.FetchTime
 	}
 	return nil
 }
@@ -1921,8 +1936,8 @@ func (x *WhyResponse) GetReasonCode() string {
 // StatsRequest asks for counts.
 type StatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of hosts in each list of StatsResponse, up to 100. Zero means 10.
-	Hosts         int32 `protobuf:"varint,1,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	// Maximum number of hosts in each list of StatsResponse, 0 to 100. Zero means 10.
+	MaxHosts      int32 `protobuf:"varint,1,opt,name=max_hosts,json=maxHosts,proto3" json:"max_hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1957,9 +1972,9 @@ func (*StatsRequest) Descriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *StatsRequest) GetHosts() int32 {
+func (x *StatsRequest) GetMaxHosts() int32 {
 	if x != nil {
-		return x.Hosts
+		return x.MaxHosts
 	}
 	return 0
 }
@@ -1969,20 +1984,20 @@ type HostStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The host.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	// Outcomes.
+	// Outcomes that had a request.
 	FetchCount int64 `protobuf:"varint,2,opt,name=fetch_count,json=fetchCount,proto3" json:"fetch_count,omitempty"`
-	// Outcomes other than fetched.
+	// Those of them that are not FETCHED.
 	FailureCount int64 `protobuf:"varint,3,opt,name=failure_count,json=failureCount,proto3" json:"failure_count,omitempty"`
 	// Mean duration of a fetch.
-	MeanDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=mean_duration,json=meanDuration,proto3" json:"mean_duration,omitempty"`
+	MeanFetchDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=mean_fetch_duration,json=meanFetchDuration,proto3" json:"mean_fetch_duration,omitempty"`
 	// Sum of the bodies' lengths in bytes.
 	BodyBytes int64 `protobuf:"varint,5,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
 	// When a block ends. Unset means that it is not blocked.
-	BlockedUntilTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=blocked_until_time,json=blockedUntilTime,proto3" json:"blocked_until_time,omitempty"`
+	BlockEndTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=block_end_time,json=blockEndTime,proto3" json:"block_end_time,omitempty"`
 	// It is paused.
 	Paused bool `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Fetches in flight.
-	InFlight      int32 `protobuf:"varint,8,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	InFlightCount int32 `protobuf:"varint,8,opt,name=in_flight_count,json=inFlightCount,proto3" json:"in_flight_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2038,9 +2053,9 @@ func (x *HostStats) GetFailureCount() int64 {
 	return 0
 }
 
-func (x *HostStats) GetMeanDuration() *durationpb.Duration {
+func (x *HostStats) GetMeanFetchDuration() *durationpb.Duration {
 	if x != nil {
-		return x.MeanDuration
+		return x.MeanFetchDuration
 	}
 	return nil
 }
@@ -2052,9 +2067,9 @@ func (x *HostStats) GetBodyBytes() int64 {
 	return 0
 }
 
-func (x *HostStats) GetBlockedUntilTime() *timestamppb.Timestamp {
+func (x *HostStats) GetBlockEndTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.BlockedUntilTime
+		return x.BlockEndTime
 	}
 	return nil
 }
@@ -2066,9 +2081,9 @@ func (x *HostStats) GetPaused() bool {
 	return false
 }
 
-func (x *HostStats) GetInFlight() int32 {
+func (x *HostStats) GetInFlightCount() int32 {
 	if x != nil {
-		return x.InFlight
+		return x.InFlightCount
 	}
 	return 0
 }
@@ -2079,9 +2094,9 @@ type ClassCount struct {
 	// Class of the last failure.
 	ErrorClass string `protobuf:"bytes,1,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
 	// URLs with it that are failed.
-	Failed int64 `protobuf:"varint,2,opt,name=failed,proto3" json:"failed,omitempty"`
+	FailedCount int64 `protobuf:"varint,2,opt,name=failed_count,json=failedCount,proto3" json:"failed_count,omitempty"`
 	// URLs with it that are dead.
-	Dead          int64 `protobuf:"varint,3,opt,name=dead,proto3" json:"dead,omitempty"`
+	DeadCount     int64 `protobuf:"varint,3,opt,name=dead_count,json=deadCount,proto3" json:"dead_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2123,16 +2138,16 @@ func (x *ClassCount) GetErrorClass() string {
 	return ""
 }
 
-func (x *ClassCount) GetFailed() int64 {
+func (x *ClassCount) GetFailedCount() int64 {
 	if x != nil {
-		return x.Failed
+		return x.FailedCount
 	}
 	return 0
 }
 
-func (x *ClassCount) GetDead() int64 {
+func (x *ClassCount) GetDeadCount() int64 {
 	if x != nil {
-		return x.Dead
+		return x.DeadCount
 	}
 	return 0
 }
@@ -2143,9 +2158,9 @@ type WorkerStats struct {
 	// Its name.
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	// URLs that it has claimed.
-	Claimed int64 `protobuf:"varint,2,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	ClaimedCount int64 `protobuf:"varint,2,opt,name=claimed_count,json=claimedCount,proto3" json:"claimed_count,omitempty"`
 	// When it was seen last. Unset for callers of this API.
-	SeenTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=seen_time,json=seenTime,proto3" json:"seen_time,omitempty"`
+	LastSeenTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=last_seen_time,json=lastSeenTime,proto3" json:"last_seen_time,omitempty"`
 	// It was not seen for 30 s, and has not stopped.
 	Vanished      bool `protobuf:"varint,4,opt,name=vanished,proto3" json:"vanished,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2189,16 +2204,16 @@ func (x *WorkerStats) GetWorker() string {
 	return ""
 }
 
-func (x *WorkerStats) GetClaimed() int64 {
+func (x *WorkerStats) GetClaimedCount() int64 {
 	if x != nil {
-		return x.Claimed
+		return x.ClaimedCount
 	}
 	return 0
 }
 
-func (x *WorkerStats) GetSeenTime() *timestamppb.Timestamp {
+func (x *WorkerStats) GetLastSeenTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.SeenTime
+		return x.LastSeenTime
 	}
 	return nil
 }
@@ -2214,35 +2229,35 @@ func (x *WorkerStats) GetVanished() bool {
 type StatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// URLs that wait for a fetch.
-	Pending int64 `protobuf:"varint,1,opt,name=pending,proto3" json:"pending,omitempty"`
+	PendingCount int64 `protobuf:"varint,1,opt,name=pending_count,json=pendingCount,proto3" json:"pending_count,omitempty"`
 	// URLs that are claimed.
-	Fetching int64 `protobuf:"varint,2,opt,name=fetching,proto3" json:"fetching,omitempty"`
+	FetchingCount int64 `protobuf:"varint,2,opt,name=fetching_count,json=fetchingCount,proto3" json:"fetching_count,omitempty"`
 	// URLs that were fetched.
-	Fetched int64 `protobuf:"varint,3,opt,name=fetched,proto3" json:"fetched,omitempty"`
+	FetchedCount int64 `protobuf:"varint,3,opt,name=fetched_count,json=fetchedCount,proto3" json:"fetched_count,omitempty"`
 	// URLs that will be tried again.
-	Failed int64 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	FailedCount int64 `protobuf:"varint,4,opt,name=failed_count,json=failedCount,proto3" json:"failed_count,omitempty"`
 	// URLs that will not be tried again.
-	Dead int64 `protobuf:"varint,5,opt,name=dead,proto3" json:"dead,omitempty"`
+	DeadCount int64 `protobuf:"varint,5,opt,name=dead_count,json=deadCount,proto3" json:"dead_count,omitempty"`
 	// Hosts.
-	Hosts int64 `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	HostCount int64 `protobuf:"varint,6,opt,name=host_count,json=hostCount,proto3" json:"host_count,omitempty"`
 	// Hosts with a fetch in flight.
-	HostsInFlight int64 `protobuf:"varint,7,opt,name=hosts_in_flight,json=hostsInFlight,proto3" json:"hosts_in_flight,omitempty"`
+	InFlightHostCount int64 `protobuf:"varint,7,opt,name=in_flight_host_count,json=inFlightHostCount,proto3" json:"in_flight_host_count,omitempty"`
 	// Hosts that asked for a pause.
-	HostsBlocked int64 `protobuf:"varint,8,opt,name=hosts_blocked,json=hostsBlocked,proto3" json:"hosts_blocked,omitempty"`
+	BlockedHostCount int64 `protobuf:"varint,8,opt,name=blocked_host_count,json=blockedHostCount,proto3" json:"blocked_host_count,omitempty"`
 	// Hosts that are paused.
-	HostsPaused int64 `protobuf:"varint,9,opt,name=hosts_paused,json=hostsPaused,proto3" json:"hosts_paused,omitempty"`
+	PausedHostCount int64 `protobuf:"varint,9,opt,name=paused_host_count,json=pausedHostCount,proto3" json:"paused_host_count,omitempty"`
 	// Hosts that a claim would look at now.
-	HostsDue int64 `protobuf:"varint,10,opt,name=hosts_due,json=hostsDue,proto3" json:"hosts_due,omitempty"`
+	DueHostCount int64 `protobuf:"varint,10,opt,name=due_host_count,json=dueHostCount,proto3" json:"due_host_count,omitempty"`
 	// The whole frontier is paused.
 	Paused bool `protobuf:"varint,11,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Outcomes of the last minute.
-	OutcomesLastMinute int64 `protobuf:"varint,12,opt,name=outcomes_last_minute,json=outcomesLastMinute,proto3" json:"outcomes_last_minute,omitempty"`
+	LastMinuteOutcomeCount int64 `protobuf:"varint,12,opt,name=last_minute_outcome_count,json=lastMinuteOutcomeCount,proto3" json:"last_minute_outcome_count,omitempty"`
 	// Bytes of bodies in the last minute.
-	BodyBytesLastMinute int64 `protobuf:"varint,13,opt,name=body_bytes_last_minute,json=bodyBytesLastMinute,proto3" json:"body_bytes_last_minute,omitempty"`
+	LastMinuteBodyBytes int64 `protobuf:"varint,13,opt,name=last_minute_body_bytes,json=lastMinuteBodyBytes,proto3" json:"last_minute_body_bytes,omitempty"`
 	// Sum of all bodies' lengths in bytes.
 	BodyBytes int64 `protobuf:"varint,14,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
 	// Failed and dead URLs by class, the most frequent first; at most 50.
-	Classes []*ClassCount `protobuf:"bytes,15,rep,name=classes,proto3" json:"classes,omitempty"`
+	ErrorClasses []*ClassCount `protobuf:"bytes,15,rep,name=error_classes,json=errorClasses,proto3" json:"error_classes,omitempty"`
 	// Hosts with the longest mean duration first.
 	SlowestHosts []*HostStats `protobuf:"bytes,16,rep,name=slowest_hosts,json=slowestHosts,proto3" json:"slowest_hosts,omitempty"`
 	// Hosts that are blocked or paused, those that open last first.
@@ -2250,7 +2265,7 @@ type StatsResponse struct {
 	// Workers and callers that hold claims or were seen in the last day; at most 100.
 	Workers []*WorkerStats `protobuf:"bytes,18,rep,name=workers,proto3" json:"workers,omitempty"`
 	// When the counts were made. They may be 2 s old, and older if counting takes long.
-	Time          *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=time,proto3" json:"time,omitempty"`
+	CountTime     *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=count_time,json=countTime,proto3" json:"count_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2285,72 +2300,72 @@ func (*StatsResponse) Descriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *StatsResponse) GetPending() int64 {
+func (x *StatsResponse) GetPendingCount() int64 {
 	if x != nil {
-		return x.Pending
+		return x.PendingCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetFetching() int64 {
+func (x *StatsResponse) GetFetchingCount() int64 {
 	if x != nil {
-		return x.Fetching
+		return x.FetchingCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetFetched() int64 {
+func (x *StatsResponse) GetFetchedCount() int64 {
 	if x != nil {
-		return x.Fetched
+		return x.FetchedCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetFailed() int64 {
+func (x *StatsResponse) GetFailedCount() int64 {
 	if x != nil {
-		return x.Failed
+		return x.FailedCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetDead() int64 {
+func (x *StatsResponse) GetDeadCount() int64 {
 	if x != nil {
-		return x.Dead
+		return x.DeadCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetHosts() int64 {
+func (x *StatsResponse) GetHostCount() int64 {
 	if x != nil {
-		return x.Hosts
+		return x.HostCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetHostsInFlight() int64 {
+func (x *StatsResponse) GetInFlightHostCount() int64 {
 	if x != nil {
-		return x.HostsInFlight
+		return x.InFlightHostCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetHostsBlocked() int64 {
+func (x *StatsResponse) GetBlockedHostCount() int64 {
 	if x != nil {
-		return x.HostsBlocked
+		return x.BlockedHostCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetHostsPaused() int64 {
+func (x *StatsResponse) GetPausedHostCount() int64 {
 	if x != nil {
-		return x.HostsPaused
+		return x.PausedHostCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetHostsDue() int64 {
+func (x *StatsResponse) GetDueHostCount() int64 {
 	if x != nil {
-		return x.HostsDue
+		return x.DueHostCount
 	}
 	return 0
 }
@@ -2362,16 +2377,16 @@ func (x *StatsResponse) GetPaused() bool {
 	return false
 }
 
-func (x *StatsResponse) GetOutcomesLastMinute() int64 {
+func (x *StatsResponse) GetLastMinuteOutcomeCount() int64 {
 	if x != nil {
-		return x.OutcomesLastMinute
+		return x.LastMinuteOutcomeCount
 	}
 	return 0
 }
 
-func (x *StatsResponse) GetBodyBytesLastMinute() int64 {
+func (x *StatsResponse) GetLastMinuteBodyBytes() int64 {
 	if x != nil {
-		return x.BodyBytesLastMinute
+		return x.LastMinuteBodyBytes
 	}
 	return 0
 }
@@ -2383,9 +2398,9 @@ func (x *StatsResponse) GetBodyBytes() int64 {
 	return 0
 }
 
-func (x *StatsResponse) GetClasses() []*ClassCount {
+func (x *StatsResponse) GetErrorClasses() []*ClassCount {
 	if x != nil {
-		return x.Classes
+		return x.ErrorClasses
 	}
 	return nil
 }
@@ -2411,9 +2426,9 @@ func (x *StatsResponse) GetWorkers() []*WorkerStats {
 	return nil
 }
 
-func (x *StatsResponse) GetTime() *timestamppb.Timestamp {
+func (x *StatsResponse) GetCountTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.Time
+		return x.CountTime
 	}
 	return nil
 }
@@ -2421,8 +2436,8 @@ func (x *StatsResponse) GetTime() *timestamppb.Timestamp {
 // WatchRequest says where to start.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Outcomes with a greater id are sent. Zero means from the next one on; -1 means all that are
-	// kept.
+	// Outcomes with a greater id are sent, -1 or more. Zero means from the next one on. -1 means all
+	// that are kept.
 	AfterId       int64 `protobuf:"varint,1,opt,name=after_id,json=afterId,proto3" json:"after_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2523,15 +2538,15 @@ type RecordedOutcome struct {
 	// FETCHED, FAILED or DEAD.
 	Status Status `protobuf:"varint,4,opt,name=status,proto3,enum=frontier.v1.Status" json:"status,omitempty"`
 	// Status of the last response.
-	HttpStatus int32 `protobuf:"varint,5,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
+	StatusCode int32 `protobuf:"varint,5,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
 	// Class of the failure.
 	ErrorClass string `protobuf:"bytes,6,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
 	// Text of the failure. If it was fetched, which links of the page a limit has left out.
 	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Number of requests that were sent.
-	Attempts int32 `protobuf:"varint,8,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	AttemptCount int32 `protobuf:"varint,8,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
 	// How long the fetch took.
-	Duration *durationpb.Duration `protobuf:"bytes,9,opt,name=duration,proto3" json:"duration,omitempty"`
+	FetchDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=fetch_duration,json=fetchDuration,proto3" json:"fetch_duration,omitempty"`
 	// Length of the body in bytes.
 	BodyBytes int64 `protobuf:"varint,10,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
 	// Name of the stored body.
@@ -2540,7 +2555,7 @@ type RecordedOutcome struct {
 	ContentType string `protobuf:"bytes,12,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
 	// When it was recorded.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Metadata of the URL, as it was put.
+	// Metadata of the URL, as it was put. Empty means none, or that the URL was deleted.
 	Metadata      string `protobuf:"bytes,14,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2604,9 +2619,9 @@ func (x *RecordedOutcome) GetStatus() Status {
 	return Status_STATUS_UNSPECIFIED
 }
 
-func (x *RecordedOutcome) GetHttpStatus() int32 {
+func (x *RecordedOutcome) GetStatusCode() int32 {
 	if x != nil {
-		return x.HttpStatus
+		return x.StatusCode
 	}
 	return 0
 }
@@ -2625,16 +2640,16 @@ func (x *RecordedOutcome) GetLastError() string {
 	return ""
 }
 
-func (x *RecordedOutcome) GetAttempts() int32 {
+func (x *RecordedOutcome) GetAttemptCount() int32 {
 	if x != nil {
-		return x.Attempts
+		return x.AttemptCount
 	}
 	return 0
 }
 
-func (x *RecordedOutcome) GetDuration() *durationpb.Duration {
+func (x *RecordedOutcome) GetFetchDuration() *durationpb.Duration {
 	if x != nil {
-		return x.Duration
+		return x.FetchDuration
 	}
 	return nil
 }
@@ -2695,19 +2710,21 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\bBadEntry\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\x81\x01\n" +
-	"\vPutResponse\x12\x14\n" +
-	"\x05added\x18\x01 \x01(\x03R\x05added\x12\x14\n" +
-	"\x05known\x18\x02 \x01(\x03R\x05known\x12\x1d\n" +
-	"\n" +
-	"over_limit\x18\x03 \x01(\x03R\toverLimit\x12'\n" +
-	"\x03bad\x18\x04 \x03(\v2\x15.frontier.v1.BadEntryR\x03bad\"\xb8\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xb1\x01\n" +
+	"\vPutResponse\x12\x1f\n" +
+	"\vadded_count\x18\x01 \x01(\x03R\n" +
+	"addedCount\x12\x1f\n" +
+	"\vknown_count\x18\x02 \x01(\x03R\n" +
+	"knownCount\x12(\n" +
+	"\x10over_limit_count\x18\x03 \x01(\x03R\x0eoverLimitCount\x126\n" +
+	"\vbad_entries\x18\x04 \x03(\v2\x15.frontier.v1.BadEntryR\n" +
+	"badEntries\"\xdf\x01\n" +
 	"\fClaimRequest\x12\x14\n" +
-	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
-	"\x06worker\x18\x03 \x01(\tR\x06worker\x12-\n" +
-	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1a\n" +
-	"\bsitemaps\x18\x05 \x01(\bR\bsitemaps\"-\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12@\n" +
+	"\x0elease_duration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12\x16\n" +
+	"\x06worker\x18\x03 \x01(\tR\x06worker\x124\n" +
+	"\bmax_wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12)\n" +
+	"\x10include_sitemaps\x18\x05 \x01(\bR\x0fincludeSitemaps\"-\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\"\xcb\x02\n" +
@@ -2727,26 +2744,27 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\rlast_modified\x18\v \x01(\tR\flastModified\"O\n" +
 	"\rClaimResponse\x12*\n" +
 	"\x06claims\x18\x01 \x03(\v2\x12.frontier.v1.ClaimR\x06claims\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\"l\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"}\n" +
 	"\rExtendRequest\x12*\n" +
-	"\x06leases\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\x06leases\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"8\n" +
-	"\x0eExtendResponse\x12&\n" +
-	"\x04held\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\x04held\"\xc9\x04\n" +
+	"\x06leases\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\x06leases\x12@\n" +
+	"\x0elease_duration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\"E\n" +
+	"\x0eExtendResponse\x123\n" +
+	"\vheld_leases\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\n" +
+	"heldLeases\"\xdd\x04\n" +
 	"\aOutcome\x12(\n" +
 	"\x05lease\x18\x01 \x01(\v2\x12.frontier.v1.LeaseR\x05lease\x12+\n" +
-	"\x06status\x18\x02 \x01(\x0e2\x13.frontier.v1.StatusR\x06status\x12\x1a\n" +
-	"\battempts\x18\x03 \x01(\x05R\battempts\x12\x1f\n" +
-	"\vhttp_status\x18\x04 \x01(\x05R\n" +
-	"httpStatus\x12\x1b\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x13.frontier.v1.StatusR\x06status\x12#\n" +
+	"\rattempt_count\x18\x03 \x01(\x05R\fattemptCount\x12\x1f\n" +
+	"\vstatus_code\x18\x04 \x01(\x05R\n" +
+	"statusCode\x12\x1b\n" +
 	"\tfinal_url\x18\x05 \x01(\tR\bfinalUrl\x12\x1f\n" +
 	"\verror_class\x18\x06 \x01(\tR\n" +
 	"errorClass\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\a \x01(\tR\tlastError\x12:\n" +
-	"\vretry_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x125\n" +
-	"\bduration\x18\t \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1d\n" +
+	"\vretry_delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryDelay\x12@\n" +
+	"\x0efetch_duration\x18\t \x01(\v2\x19.google.protobuf.DurationR\rfetchDuration\x12\x1d\n" +
 	"\n" +
 	"body_bytes\x18\n" +
 	" \x01(\x03R\tbodyBytes\x12\x1f\n" +
@@ -2755,16 +2773,16 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\x04etag\x18\f \x01(\tR\x04etag\x12#\n" +
 	"\rlast_modified\x18\r \x01(\tR\flastModified\x12!\n" +
 	"\fcontent_type\x18\x0e \x01(\tR\vcontentType\x12>\n" +
-	"\rrecrawl_after\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\frecrawlAfter\"A\n" +
+	"\rrecrawl_delay\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\frecrawlDelay\"A\n" +
 	"\rRecordRequest\x120\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x14.frontier.v1.OutcomeR\boutcomes\"E\n" +
 	"\x0eRecordResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\x0e2\x19.frontier.v1.RecordResultR\aresults\"P\n" +
 	"\x0eReleaseRequest\x12*\n" +
 	"\x06leases\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\x06leases\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\bR\x04lost\"A\n" +
-	"\x0fReleaseResponse\x12.\n" +
-	"\breleased\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\breleased\"^\n" +
+	"\x04lost\x18\x02 \x01(\bR\x04lost\"N\n" +
+	"\x0fReleaseResponse\x12;\n" +
+	"\x0freleased_leases\x18\x01 \x03(\v2\x12.frontier.v1.LeaseR\x0ereleasedLeases\"^\n" +
 	"\fBlockRequest\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -2783,7 +2801,7 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\x0eResumeResponse\"\x1e\n" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
-	"\x03url\x18\x01 \x01(\tR\x03url\"\xe5\x05\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\"\xee\x05\n" +
 	"\vWhyResponse\x12\x18\n" +
 	"\areasons\x18\x01 \x03(\tR\areasons\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x12\n" +
@@ -2800,83 +2818,87 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"errorClass\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\v \x01(\tR\tlastError\x12\x1f\n" +
-	"\vhttp_status\x18\f \x01(\x05R\n" +
-	"httpStatus\x12#\n" +
+	"\vstatus_code\x18\f \x01(\x05R\n" +
+	"statusCode\x12#\n" +
 	"\rfailure_count\x18\r \x01(\x05R\ffailureCount\x12\x1f\n" +
 	"\vcrash_count\x18\x0e \x01(\x05R\n" +
 	"crashCount\x129\n" +
 	"\n" +
 	"ready_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12@\n" +
 	"\x0ehost_open_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\fhostOpenTime\x12\x16\n" +
-	"\x06worker\x18\x11 \x01(\tR\x06worker\x129\n" +
+	"\x06worker\x18\x11 \x01(\tR\x06worker\x12F\n" +
+	"\x11lease_expire_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x129\n" +
 	"\n" +
-	"lease_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tleaseTime\x12=\n" +
-	"\ffetched_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\vfetchedTime\x12\x1f\n" +
+	"fetch_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tfetchTime\x12\x1f\n" +
 	"\vreason_code\x18\x14 \x01(\tR\n" +
-	"reasonCode\"$\n" +
-	"\fStatsRequest\x12\x14\n" +
-	"\x05hosts\x18\x01 \x01(\x05R\x05hosts\"\xc3\x02\n" +
+	"reasonCode\"+\n" +
+	"\fStatsRequest\x12\x1b\n" +
+	"\tmax_hosts\x18\x01 \x01(\x05R\bmaxHosts\"\xd1\x02\n" +
 	"\tHostStats\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x1f\n" +
 	"\vfetch_count\x18\x02 \x01(\x03R\n" +
 	"fetchCount\x12#\n" +
-	"\rfailure_count\x18\x03 \x01(\x03R\ffailureCount\x12>\n" +
-	"\rmean_duration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fmeanDuration\x12\x1d\n" +
+	"\rfailure_count\x18\x03 \x01(\x03R\ffailureCount\x12I\n" +
+	"\x13mean_fetch_duration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11meanFetchDuration\x12\x1d\n" +
 	"\n" +
-	"body_bytes\x18\x05 \x01(\x03R\tbodyBytes\x12H\n" +
-	"\x12blocked_until_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x10blockedUntilTime\x12\x16\n" +
-	"\x06paused\x18\a \x01(\bR\x06paused\x12\x1b\n" +
-	"\tin_flight\x18\b \x01(\x05R\binFlight\"Y\n" +
+	"body_bytes\x18\x05 \x01(\x03R\tbodyBytes\x12@\n" +
+	"\x0eblock_end_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fblockEndTime\x12\x16\n" +
+	"\x06paused\x18\a \x01(\bR\x06paused\x12&\n" +
+	"\x0fin_flight_count\x18\b \x01(\x05R\rinFlightCount\"o\n" +
 	"\n" +
 	"ClassCount\x12\x1f\n" +
 	"\verror_class\x18\x01 \x01(\tR\n" +
-	"errorClass\x12\x16\n" +
-	"\x06failed\x18\x02 \x01(\x03R\x06failed\x12\x12\n" +
-	"\x04dead\x18\x03 \x01(\x03R\x04dead\"\x94\x01\n" +
-	"\vWorkerStats\x12\x16\n" +
-	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x18\n" +
-	"\aclaimed\x18\x02 \x01(\x03R\aclaimed\x127\n" +
-	"\tseen_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bseenTime\x12\x1a\n" +
-	"\bvanished\x18\x04 \x01(\bR\bvanished\"\xdb\x05\n" +
-	"\rStatsResponse\x12\x18\n" +
-	"\apending\x18\x01 \x01(\x03R\apending\x12\x1a\n" +
-	"\bfetching\x18\x02 \x01(\x03R\bfetching\x12\x18\n" +
-	"\afetched\x18\x03 \x01(\x03R\afetched\x12\x16\n" +
-	"\x06failed\x18\x04 \x01(\x03R\x06failed\x12\x12\n" +
-	"\x04dead\x18\x05 \x01(\x03R\x04dead\x12\x14\n" +
-	"\x05hosts\x18\x06 \x01(\x03R\x05hosts\x12&\n" +
-	"\x0fhosts_in_flight\x18\a \x01(\x03R\rhostsInFlight\x12#\n" +
-	"\rhosts_blocked\x18\b \x01(\x03R\fhostsBlocked\x12!\n" +
-	"\fhosts_paused\x18\t \x01(\x03R\vhostsPaused\x12\x1b\n" +
-	"\thosts_due\x18\n" +
-	" \x01(\x03R\bhostsDue\x12\x16\n" +
-	"\x06paused\x18\v \x01(\bR\x06paused\x120\n" +
-	"\x14outcomes_last_minute\x18\f \x01(\x03R\x12outcomesLastMinute\x123\n" +
-	"\x16body_bytes_last_minute\x18\r \x01(\x03R\x13bodyBytesLastMinute\x12\x1d\n" +
+	"errorClass\x12!\n" +
+	"\ffailed_count\x18\x02 \x01(\x03R\vfailedCount\x12\x1d\n" +
 	"\n" +
-	"body_bytes\x18\x0e \x01(\x03R\tbodyBytes\x121\n" +
-	"\aclasses\x18\x0f \x03(\v2\x17.frontier.v1.ClassCountR\aclasses\x12;\n" +
+	"dead_count\x18\x03 \x01(\x03R\tdeadCount\"\xa8\x01\n" +
+	"\vWorkerStats\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12#\n" +
+	"\rclaimed_count\x18\x02 \x01(\x03R\fclaimedCount\x12@\n" +
+	"\x0elast_seen_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\flastSeenTime\x12\x1a\n" +
+	"\bvanished\x18\x04 \x01(\bR\bvanished\"\xde\x06\n" +
+	"\rStatsResponse\x12#\n" +
+	"\rpending_count\x18\x01 \x01(\x03R\fpendingCount\x12%\n" +
+	"\x0efetching_count\x18\x02 \x01(\x03R\rfetchingCount\x12#\n" +
+	"\rfetched_count\x18\x03 \x01(\x03R\ffetchedCount\x12!\n" +
+	"\ffailed_count\x18\x04 \x01(\x03R\vfailedCount\x12\x1d\n" +
+	"\n" +
+	"dead_count\x18\x05 \x01(\x03R\tdeadCount\x12\x1d\n" +
+	"\n" +
+	"host_count\x18\x06 \x01(\x03R\thostCount\x12/\n" +
+	"\x14in_flight_host_count\x18\a \x01(\x03R\x11inFlightHostCount\x12,\n" +
+	"\x12blocked_host_count\x18\b \x01(\x03R\x10blockedHostCount\x12*\n" +
+	"\x11paused_host_count\x18\t \x01(\x03R\x0fpausedHostCount\x12$\n" +
+	"\x0edue_host_count\x18\n" +
+	" \x01(\x03R\fdueHostCount\x12\x16\n" +
+	"\x06paused\x18\v \x01(\bR\x06paused\x129\n" +
+	"\x19last_minute_outcome_count\x18\f \x01(\x03R\x16lastMinuteOutcomeCount\x123\n" +
+	"\x16last_minute_body_bytes\x18\r \x01(\x03R\x13lastMinuteBodyBytes\x12\x1d\n" +
+	"\n" +
+	"body_bytes\x18\x0e \x01(\x03R\tbodyBytes\x12<\n" +
+	"\rerror_classes\x18\x0f \x03(\v2\x17.frontier.v1.ClassCountR\ferrorClasses\x12;\n" +
 	"\rslowest_hosts\x18\x10 \x03(\v2\x16.frontier.v1.HostStatsR\fslowestHosts\x129\n" +
 	"\fclosed_hosts\x18\x11 \x03(\v2\x16.frontier.v1.HostStatsR\vclosedHosts\x122\n" +
-	"\aworkers\x18\x12 \x03(\v2\x18.frontier.v1.WorkerStatsR\aworkers\x12.\n" +
-	"\x04time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\")\n" +
+	"\aworkers\x18\x12 \x03(\v2\x18.frontier.v1.WorkerStatsR\aworkers\x129\n" +
+	"\n" +
+	"count_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tcountTime\")\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bafter_id\x18\x01 \x01(\x03R\aafterId\"I\n" +
 	"\rWatchResponse\x128\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x1c.frontier.v1.RecordedOutcomeR\boutcomes\"\xe7\x03\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x1c.frontier.v1.RecordedOutcomeR\boutcomes\"\xfb\x03\n" +
 	"\x0fRecordedOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x1b\n" +
 	"\tfinal_url\x18\x03 \x01(\tR\bfinalUrl\x12+\n" +
 	"\x06status\x18\x04 \x01(\x0e2\x13.frontier.v1.StatusR\x06status\x12\x1f\n" +
-	"\vhttp_status\x18\x05 \x01(\x05R\n" +
-	"httpStatus\x12\x1f\n" +
+	"\vstatus_code\x18\x05 \x01(\x05R\n" +
+	"statusCode\x12\x1f\n" +
 	"\verror_class\x18\x06 \x01(\tR\n" +
 	"errorClass\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\x12\x1a\n" +
-	"\battempts\x18\b \x01(\x05R\battempts\x125\n" +
-	"\bduration\x18\t \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1d\n" +
+	"last_error\x18\a \x01(\tR\tlastError\x12#\n" +
+	"\rattempt_count\x18\b \x01(\x05R\fattemptCount\x12@\n" +
+	"\x0efetch_duration\x18\t \x01(\v2\x19.google.protobuf.DurationR\rfetchDuration\x12\x1d\n" +
 	"\n" +
 	"body_bytes\x18\n" +
 	" \x01(\x03R\tbodyBytes\x12\x1f\n" +
@@ -2973,43 +2995,43 @@ var file_frontier_v1_frontier_proto_goTypes = []any{
 var file_frontier_v1_frontier_proto_depIdxs = []int32{
 	0,  // 0: frontier.v1.Entry.kind:type_name -> frontier.v1.Kind
 	3,  // 1: frontier.v1.PutRequest.entries:type_name -> frontier.v1.Entry
-	5,  // 2: frontier.v1.PutResponse.bad:type_name -> frontier.v1.BadEntry
-	36, // 3: frontier.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
-	36, // 4: frontier.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	5,  // 2: frontier.v1.PutResponse.bad_entries:type_name -> frontier.v1.BadEntry
+	36, // 3: frontier.v1.ClaimRequest.lease_duration:type_name -> google.protobuf.Duration
+	36, // 4: frontier.v1.ClaimRequest.max_wait:type_name -> google.protobuf.Duration
 	8,  // 5: frontier.v1.Claim.lease:type_name -> frontier.v1.Lease
 	0,  // 6: frontier.v1.Claim.kind:type_name -> frontier.v1.Kind
 	9,  // 7: frontier.v1.ClaimResponse.claims:type_name -> frontier.v1.Claim
 	8,  // 8: frontier.v1.ExtendRequest.leases:type_name -> frontier.v1.Lease
-	36, // 9: frontier.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
-	8,  // 10: frontier.v1.ExtendResponse.held:type_name -> frontier.v1.Lease
+	36, // 9: frontier.v1.ExtendRequest.lease_duration:type_name -> google.protobuf.Duration
+	8,  // 10: frontier.v1.ExtendResponse.held_leases:type_name -> frontier.v1.Lease
 	8,  // 11: frontier.v1.Outcome.lease:type_name -> frontier.v1.Lease
 	1,  // 12: frontier.v1.Outcome.status:type_name -> frontier.v1.Status
-	36, // 13: frontier.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
-	36, // 14: frontier.v1.Outcome.duration:type_name -> google.protobuf.Duration
-	36, // 15: frontier.v1.Outcome.recrawl_after:type_name -> google.protobuf.Duration
+	36, // 13: frontier.v1.Outcome.retry_delay:type_name -> google.protobuf.Duration
+	36, // 14: frontier.v1.Outcome.fetch_duration:type_name -> google.protobuf.Duration
+	36, // 15: frontier.v1.Outcome.recrawl_delay:type_name -> google.protobuf.Duration
 	13, // 16: frontier.v1.RecordRequest.outcomes:type_name -> frontier.v1.Outcome
 	2,  // 17: frontier.v1.RecordResponse.results:type_name -> frontier.v1.RecordResult
 	8,  // 18: frontier.v1.ReleaseRequest.leases:type_name -> frontier.v1.Lease
-	8,  // 19: frontier.v1.ReleaseResponse.released:type_name -> frontier.v1.Lease
+	8,  // 19: frontier.v1.ReleaseResponse.released_leases:type_name -> frontier.v1.Lease
 	36, // 20: frontier.v1.BlockRequest.retry_after:type_name -> google.protobuf.Duration
 	36, // 21: frontier.v1.SetDelayRequest.delay:type_name -> google.protobuf.Duration
 	1,  // 22: frontier.v1.WhyResponse.status:type_name -> frontier.v1.Status
 	0,  // 23: frontier.v1.WhyResponse.kind:type_name -> frontier.v1.Kind
 	37, // 24: frontier.v1.WhyResponse.ready_time:type_name -> google.protobuf.Timestamp
 	37, // 25: frontier.v1.WhyResponse.host_open_time:type_name -> google.protobuf.Timestamp
-	37, // 26: frontier.v1.WhyResponse.lease_time:type_name -> google.protobuf.Timestamp
-	37, // 27: frontier.v1.WhyResponse.fetched_time:type_name -> google.protobuf.Timestamp
-	36, // 28: frontier.v1.HostStats.mean_duration:type_name -> google.protobuf.Duration
-	37, // 29: frontier.v1.HostStats.blocked_until_time:type_name -> google.protobuf.Timestamp
-	37, // 30: frontier.v1.WorkerStats.seen_time:type_name -> google.protobuf.Timestamp
-	30, // 31: frontier.v1.StatsResponse.classes:type_name -> frontier.v1.ClassCount
+	37, // 26: frontier.v1.WhyResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
+	37, // 27: frontier.v1.WhyResponse.fetch_time:type_name -> google.protobuf.Timestamp
+	36, // 28: frontier.v1.HostStats.mean_fetch_duration:type_name -> google.protobuf.Duration
+	37, // 29: frontier.v1.HostStats.block_end_time:type_name -> google.protobuf.Timestamp
+	37, // 30: frontier.v1.WorkerStats.last_seen_time:type_name -> google.protobuf.Timestamp
+	30, // 31: frontier.v1.StatsResponse.error_classes:type_name -> frontier.v1.ClassCount
 	29, // 32: frontier.v1.StatsResponse.slowest_hosts:type_name -> frontier.v1.HostStats
 	29, // 33: frontier.v1.StatsResponse.closed_hosts:type_name -> frontier.v1.HostStats
 	31, // 34: frontier.v1.StatsResponse.workers:type_name -> frontier.v1.WorkerStats
-	37, // 35: frontier.v1.StatsResponse.time:type_name -> google.protobuf.Timestamp
+	37, // 35: frontier.v1.StatsResponse.count_time:type_name -> google.protobuf.Timestamp
 	35, // 36: frontier.v1.WatchResponse.outcomes:type_name -> frontier.v1.RecordedOutcome
 	1,  // 37: frontier.v1.RecordedOutcome.status:type_name -> frontier.v1.Status
-	36, // 38: frontier.v1.RecordedOutcome.duration:type_name -> google.protobuf.Duration
+	36, // 38: frontier.v1.RecordedOutcome.fetch_duration:type_name -> google.protobuf.Duration
 	37, // 39: frontier.v1.RecordedOutcome.end_time:type_name -> google.protobuf.Timestamp
 	4,  // 40: frontier.v1.FrontierService.Put:input_type -> frontier.v1.PutRequest
 	7,  // 41: frontier.v1.FrontierService.Claim:input_type -> frontier.v1.ClaimRequest

@@ -53,7 +53,7 @@ type FrontierServiceClient interface {
 	// added.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error)
 	// Claim leases URLs of hosts that are open. It returns at once, with an empty list if there is
-	// none to fetch now, unless `wait` is set.
+	// none to fetch now, unless `max_wait` is set.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
 	// Extend makes leases last longer. Call it while a fetch runs that may exceed its lease.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
@@ -76,7 +76,8 @@ type FrontierServiceClient interface {
 	// Stats counts URLs, hosts and outcomes.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 	// Watch streams outcomes as they are recorded, by any caller or worker, in the order of their
-	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue after a broken stream, pass the last id.
+	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue
+	// after a broken stream, pass the last id.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -237,7 +238,7 @@ type FrontierServiceServer interface {
 	// added.
 	Put(context.Context, *PutRequest) (*PutResponse, error)
 	// Claim leases URLs of hosts that are open. It returns at once, with an empty list if there is
-	// none to fetch now, unless `wait` is set.
+	// none to fetch now, unless `max_wait` is set.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
 	// Extend makes leases last longer. Call it while a fetch runs that may exceed its lease.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
@@ -260,7 +261,8 @@ type FrontierServiceServer interface {
 	// Stats counts URLs, hosts and outcomes.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	// Watch streams outcomes as they are recorded, by any caller or worker, in the order of their
-	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue after a broken stream, pass the last id.
+	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue
+	// after a broken stream, pass the last id.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedFrontierServiceServer()
 }

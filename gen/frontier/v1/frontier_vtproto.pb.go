@@ -224,9 +224,9 @@ func (m *PutResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.Bad) > 0 {
-		for iNdEx := len(m.Bad) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Bad[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+	if len(m.BadEntries) > 0 {
+		for iNdEx := len(m.BadEntries) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.BadEntries[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -236,18 +236,18 @@ func (m *PutResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0x22
 		}
 	}
-	if m.OverLimit != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OverLimit))
+	if m.OverLimitCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OverLimitCount))
 		i--
 		dAtA[i] = 0x18
 	}
-	if m.Known != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Known))
+	if m.KnownCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.KnownCount))
 		i--
 		dAtA[i] = 0x10
 	}
-	if m.Added != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Added))
+	if m.AddedCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AddedCount))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -284,9 +284,9 @@ func (m *ClaimRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Sitemaps {
+	if m.IncludeSitemaps {
 		i--
-		if m.Sitemaps {
+		if m.IncludeSitemaps {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -294,8 +294,8 @@ func (m *ClaimRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x28
 	}
-	if m.Wait != nil {
-		size, err := (*durationpb.Duration)(m.Wait).MarshalToSizedBufferVT(dAtA[:i])
+	if m.MaxWait != nil {
+		size, err := (*durationpb.Duration)(m.MaxWait).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -311,8 +311,8 @@ func (m *ClaimRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x1a
 	}
-	if m.Lease != nil {
-		size, err := (*durationpb.Duration)(m.Lease).MarshalToSizedBufferVT(dAtA[:i])
+	if m.LeaseDuration != nil {
+		size, err := (*durationpb.Duration)(m.LeaseDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -560,8 +560,8 @@ func (m *ExtendRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Lease != nil {
-		size, err := (*durationpb.Duration)(m.Lease).MarshalToSizedBufferVT(dAtA[:i])
+	if m.LeaseDuration != nil {
+		size, err := (*durationpb.Duration)(m.LeaseDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -615,9 +615,9 @@ func (m *ExtendResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.Held) > 0 {
-		for iNdEx := len(m.Held) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Held[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+	if len(m.HeldLeases) > 0 {
+		for iNdEx := len(m.HeldLeases) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.HeldLeases[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -660,8 +660,8 @@ func (m *Outcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.RecrawlAfter != nil {
-		size, err := (*durationpb.Duration)(m.RecrawlAfter).MarshalToSizedBufferVT(dAtA[:i])
+	if m.RecrawlDelay != nil {
+		size, err := (*durationpb.Duration)(m.RecrawlDelay).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -703,8 +703,8 @@ func (m *Outcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x50
 	}
-	if m.Duration != nil {
-		size, err := (*durationpb.Duration)(m.Duration).MarshalToSizedBufferVT(dAtA[:i])
+	if m.FetchDuration != nil {
+		size, err := (*durationpb.Duration)(m.FetchDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -713,8 +713,8 @@ func (m *Outcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x4a
 	}
-	if m.RetryAfter != nil {
-		size, err := (*durationpb.Duration)(m.RetryAfter).MarshalToSizedBufferVT(dAtA[:i])
+	if m.RetryDelay != nil {
+		size, err := (*durationpb.Duration)(m.RetryDelay).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -744,13 +744,13 @@ func (m *Outcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x2a
 	}
-	if m.HttpStatus != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HttpStatus))
+	if m.StatusCode != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StatusCode))
 		i--
 		dAtA[i] = 0x20
 	}
-	if m.Attempts != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Attempts))
+	if m.AttemptCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AttemptCount))
 		i--
 		dAtA[i] = 0x18
 	}
@@ -956,9 +956,9 @@ func (m *ReleaseResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.Released) > 0 {
-		for iNdEx := len(m.Released) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Released[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+	if len(m.ReleasedLeases) > 0 {
+		for iNdEx := len(m.ReleasedLeases) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.ReleasedLeases[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -1367,8 +1367,8 @@ func (m *WhyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0xa2
 	}
-	if m.FetchedTime != nil {
-		size, err := (*timestamppb.Timestamp)(m.FetchedTime).MarshalToSizedBufferVT(dAtA[:i])
+	if m.FetchTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.FetchTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1379,8 +1379,8 @@ func (m *WhyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x9a
 	}
-	if m.LeaseTime != nil {
-		size, err := (*timestamppb.Timestamp)(m.LeaseTime).MarshalToSizedBufferVT(dAtA[:i])
+	if m.LeaseExpireTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.LeaseExpireTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1432,8 +1432,8 @@ func (m *WhyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x68
 	}
-	if m.HttpStatus != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HttpStatus))
+	if m.StatusCode != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StatusCode))
 		i--
 		dAtA[i] = 0x60
 	}
@@ -1541,8 +1541,8 @@ func (m *StatsRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Hosts != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Hosts))
+	if m.MaxHosts != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MaxHosts))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -1579,8 +1579,8 @@ func (m *HostStats) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.InFlight != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InFlight))
+	if m.InFlightCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InFlightCount))
 		i--
 		dAtA[i] = 0x40
 	}
@@ -1594,8 +1594,8 @@ func (m *HostStats) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x38
 	}
-	if m.BlockedUntilTime != nil {
-		size, err := (*timestamppb.Timestamp)(m.BlockedUntilTime).MarshalToSizedBufferVT(dAtA[:i])
+	if m.BlockEndTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.BlockEndTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1609,8 +1609,8 @@ func (m *HostStats) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x28
 	}
-	if m.MeanDuration != nil {
-		size, err := (*durationpb.Duration)(m.MeanDuration).MarshalToSizedBufferVT(dAtA[:i])
+	if m.MeanFetchDuration != nil {
+		size, err := (*durationpb.Duration)(m.MeanFetchDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1669,13 +1669,13 @@ func (m *ClassCount) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Dead != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Dead))
+	if m.DeadCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DeadCount))
 		i--
 		dAtA[i] = 0x18
 	}
-	if m.Failed != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Failed))
+	if m.FailedCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FailedCount))
 		i--
 		dAtA[i] = 0x10
 	}
@@ -1729,8 +1729,8 @@ func (m *WorkerStats) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x20
 	}
-	if m.SeenTime != nil {
-		size, err := (*timestamppb.Timestamp)(m.SeenTime).MarshalToSizedBufferVT(dAtA[:i])
+	if m.LastSeenTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.LastSeenTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1739,8 +1739,8 @@ func (m *WorkerStats) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x1a
 	}
-	if m.Claimed != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Claimed))
+	if m.ClaimedCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ClaimedCount))
 		i--
 		dAtA[i] = 0x10
 	}
@@ -1784,8 +1784,8 @@ func (m *StatsResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Time != nil {
-		size, err := (*timestamppb.Timestamp)(m.Time).MarshalToSizedBufferVT(dAtA[:i])
+	if m.CountTime != nil {
+		size, err := (*timestamppb.Timestamp)(m.CountTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1838,9 +1838,9 @@ func (m *StatsResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			dAtA[i] = 0x82
 		}
 	}
-	if len(m.Classes) > 0 {
-		for iNdEx := len(m.Classes) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Classes[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+	if len(m.ErrorClasses) > 0 {
+		for iNdEx := len(m.ErrorClasses) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.ErrorClasses[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -1855,13 +1855,13 @@ func (m *StatsResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x70
 	}
-	if m.BodyBytesLastMinute != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.BodyBytesLastMinute))
+	if m.LastMinuteBodyBytes != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastMinuteBodyBytes))
 		i--
 		dAtA[i] = 0x68
 	}
-	if m.OutcomesLastMinute != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OutcomesLastMinute))
+	if m.LastMinuteOutcomeCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastMinuteOutcomeCount))
 		i--
 		dAtA[i] = 0x60
 	}
@@ -1875,53 +1875,53 @@ func (m *StatsResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x58
 	}
-	if m.HostsDue != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HostsDue))
+	if m.DueHostCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DueHostCount))
 		i--
 		dAtA[i] = 0x50
 	}
-	if m.HostsPaused != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HostsPaused))
+	if m.PausedHostCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PausedHostCount))
 		i--
 		dAtA[i] = 0x48
 	}
-	if m.HostsBlocked != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HostsBlocked))
+	if m.BlockedHostCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.BlockedHostCount))
 		i--
 		dAtA[i] = 0x40
 	}
-	if m.HostsInFlight != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HostsInFlight))
+	if m.InFlightHostCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InFlightHostCount))
 		i--
 		dAtA[i] = 0x38
 	}
-	if m.Hosts != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Hosts))
+	if m.HostCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HostCount))
 		i--
 		dAtA[i] = 0x30
 	}
-	if m.Dead != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Dead))
+	if m.DeadCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DeadCount))
 		i--
 		dAtA[i] = 0x28
 	}
-	if m.Failed != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Failed))
+	if m.FailedCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FailedCount))
 		i--
 		dAtA[i] = 0x20
 	}
-	if m.Fetched != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Fetched))
+	if m.FetchedCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FetchedCount))
 		i--
 		dAtA[i] = 0x18
 	}
-	if m.Fetching != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Fetching))
+	if m.FetchingCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FetchingCount))
 		i--
 		dAtA[i] = 0x10
 	}
-	if m.Pending != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Pending))
+	if m.PendingCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PendingCount))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -2077,8 +2077,8 @@ func (m *RecordedOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x50
 	}
-	if m.Duration != nil {
-		size, err := (*durationpb.Duration)(m.Duration).MarshalToSizedBufferVT(dAtA[:i])
+	if m.FetchDuration != nil {
+		size, err := (*durationpb.Duration)(m.FetchDuration).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -2087,8 +2087,8 @@ func (m *RecordedOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x4a
 	}
-	if m.Attempts != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Attempts))
+	if m.AttemptCount != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AttemptCount))
 		i--
 		dAtA[i] = 0x40
 	}
@@ -2106,8 +2106,8 @@ func (m *RecordedOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x32
 	}
-	if m.HttpStatus != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HttpStatus))
+	if m.StatusCode != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StatusCode))
 		i--
 		dAtA[i] = 0x28
 	}
@@ -2218,17 +2218,17 @@ func (m *PutResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Added != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Added))
+	if m.AddedCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.AddedCount))
 	}
-	if m.Known != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Known))
+	if m.KnownCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.KnownCount))
 	}
-	if m.OverLimit != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.OverLimit))
+	if m.OverLimitCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.OverLimitCount))
 	}
-	if len(m.Bad) > 0 {
-		for _, e := range m.Bad {
+	if len(m.BadEntries) > 0 {
+		for _, e := range m.BadEntries {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -2246,19 +2246,19 @@ func (m *ClaimRequest) SizeVT() (n int) {
 	if m.Limit != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Limit))
 	}
-	if m.Lease != nil {
-		l = (*durationpb.Duration)(m.Lease).SizeVT()
+	if m.LeaseDuration != nil {
+		l = (*durationpb.Duration)(m.LeaseDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	l = len(m.Worker)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Wait != nil {
-		l = (*durationpb.Duration)(m.Wait).SizeVT()
+	if m.MaxWait != nil {
+		l = (*durationpb.Duration)(m.MaxWait).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Sitemaps {
+	if m.IncludeSitemaps {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -2361,8 +2361,8 @@ func (m *ExtendRequest) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
-	if m.Lease != nil {
-		l = (*durationpb.Duration)(m.Lease).SizeVT()
+	if m.LeaseDuration != nil {
+		l = (*durationpb.Duration)(m.LeaseDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -2375,8 +2375,8 @@ func (m *ExtendResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if len(m.Held) > 0 {
-		for _, e := range m.Held {
+	if len(m.HeldLeases) > 0 {
+		for _, e := range m.HeldLeases {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -2398,11 +2398,11 @@ func (m *Outcome) SizeVT() (n int) {
 	if m.Status != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Status))
 	}
-	if m.Attempts != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Attempts))
+	if m.AttemptCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.AttemptCount))
 	}
-	if m.HttpStatus != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HttpStatus))
+	if m.StatusCode != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.StatusCode))
 	}
 	l = len(m.FinalUrl)
 	if l > 0 {
@@ -2416,12 +2416,12 @@ func (m *Outcome) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.RetryAfter != nil {
-		l = (*durationpb.Duration)(m.RetryAfter).SizeVT()
+	if m.RetryDelay != nil {
+		l = (*durationpb.Duration)(m.RetryDelay).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Duration != nil {
-		l = (*durationpb.Duration)(m.Duration).SizeVT()
+	if m.FetchDuration != nil {
+		l = (*durationpb.Duration)(m.FetchDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.BodyBytes != 0 {
@@ -2443,8 +2443,8 @@ func (m *Outcome) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.RecrawlAfter != nil {
-		l = (*durationpb.Duration)(m.RecrawlAfter).SizeVT()
+	if m.RecrawlDelay != nil {
+		l = (*durationpb.Duration)(m.RecrawlDelay).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -2509,8 +2509,8 @@ func (m *ReleaseResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if len(m.Released) > 0 {
-		for _, e := range m.Released {
+	if len(m.ReleasedLeases) > 0 {
+		for _, e := range m.ReleasedLeases {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -2688,8 +2688,8 @@ func (m *WhyResponse) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.HttpStatus != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HttpStatus))
+	if m.StatusCode != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.StatusCode))
 	}
 	if m.FailureCount != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.FailureCount))
@@ -2709,12 +2709,12 @@ func (m *WhyResponse) SizeVT() (n int) {
 	if l > 0 {
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.LeaseTime != nil {
-		l = (*timestamppb.Timestamp)(m.LeaseTime).SizeVT()
+	if m.LeaseExpireTime != nil {
+		l = (*timestamppb.Timestamp)(m.LeaseExpireTime).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.FetchedTime != nil {
-		l = (*timestamppb.Timestamp)(m.FetchedTime).SizeVT()
+	if m.FetchTime != nil {
+		l = (*timestamppb.Timestamp)(m.FetchTime).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	l = len(m.ReasonCode)
@@ -2731,8 +2731,8 @@ func (m *StatsRequest) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Hosts != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Hosts))
+	if m.MaxHosts != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MaxHosts))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2754,22 +2754,22 @@ func (m *HostStats) SizeVT() (n int) {
 	if m.FailureCount != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.FailureCount))
 	}
-	if m.MeanDuration != nil {
-		l = (*durationpb.Duration)(m.MeanDuration).SizeVT()
+	if m.MeanFetchDuration != nil {
+		l = (*durationpb.Duration)(m.MeanFetchDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.BodyBytes != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.BodyBytes))
 	}
-	if m.BlockedUntilTime != nil {
-		l = (*timestamppb.Timestamp)(m.BlockedUntilTime).SizeVT()
+	if m.BlockEndTime != nil {
+		l = (*timestamppb.Timestamp)(m.BlockEndTime).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.Paused {
 		n += 2
 	}
-	if m.InFlight != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.InFlight))
+	if m.InFlightCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.InFlightCount))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2785,11 +2785,11 @@ func (m *ClassCount) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Failed != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Failed))
+	if m.FailedCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FailedCount))
 	}
-	if m.Dead != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Dead))
+	if m.DeadCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.DeadCount))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2805,11 +2805,11 @@ func (m *WorkerStats) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Claimed != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Claimed))
+	if m.ClaimedCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.ClaimedCount))
 	}
-	if m.SeenTime != nil {
-		l = (*timestamppb.Timestamp)(m.SeenTime).SizeVT()
+	if m.LastSeenTime != nil {
+		l = (*timestamppb.Timestamp)(m.LastSeenTime).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.Vanished {
@@ -2825,50 +2825,50 @@ func (m *StatsResponse) SizeVT() (n int) {
 	}
 	var l int
 	_ = l
-	if m.Pending != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Pending))
+	if m.PendingCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PendingCount))
 	}
-	if m.Fetching != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Fetching))
+	if m.FetchingCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FetchingCount))
 	}
-	if m.Fetched != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Fetched))
+	if m.FetchedCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FetchedCount))
 	}
-	if m.Failed != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Failed))
+	if m.FailedCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FailedCount))
 	}
-	if m.Dead != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Dead))
+	if m.DeadCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.DeadCount))
 	}
-	if m.Hosts != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Hosts))
+	if m.HostCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.HostCount))
 	}
-	if m.HostsInFlight != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HostsInFlight))
+	if m.InFlightHostCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.InFlightHostCount))
 	}
-	if m.HostsBlocked != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HostsBlocked))
+	if m.BlockedHostCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.BlockedHostCount))
 	}
-	if m.HostsPaused != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HostsPaused))
+	if m.PausedHostCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PausedHostCount))
 	}
-	if m.HostsDue != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HostsDue))
+	if m.DueHostCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.DueHostCount))
 	}
 	if m.Paused {
 		n += 2
 	}
-	if m.OutcomesLastMinute != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.OutcomesLastMinute))
+	if m.LastMinuteOutcomeCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.LastMinuteOutcomeCount))
 	}
-	if m.BodyBytesLastMinute != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.BodyBytesLastMinute))
+	if m.LastMinuteBodyBytes != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.LastMinuteBodyBytes))
 	}
 	if m.BodyBytes != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.BodyBytes))
 	}
-	if len(m.Classes) > 0 {
-		for _, e := range m.Classes {
+	if len(m.ErrorClasses) > 0 {
+		for _, e := range m.ErrorClasses {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -2891,8 +2891,8 @@ func (m *StatsResponse) SizeVT() (n int) {
 			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
-	if m.Time != nil {
-		l = (*timestamppb.Timestamp)(m.Time).SizeVT()
+	if m.CountTime != nil {
+		l = (*timestamppb.Timestamp)(m.CountTime).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
@@ -2948,8 +2948,8 @@ func (m *RecordedOutcome) SizeVT() (n int) {
 	if m.Status != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Status))
 	}
-	if m.HttpStatus != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.HttpStatus))
+	if m.StatusCode != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.StatusCode))
 	}
 	l = len(m.ErrorClass)
 	if l > 0 {
@@ -2959,11 +2959,11 @@ func (m *RecordedOutcome) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Attempts != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Attempts))
+	if m.AttemptCount != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.AttemptCount))
 	}
-	if m.Duration != nil {
-		l = (*durationpb.Duration)(m.Duration).SizeVT()
+	if m.FetchDuration != nil {
+		l = (*durationpb.Duration)(m.FetchDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.BodyBytes != 0 {

@@ -38,7 +38,7 @@ export function foreign(text, tag = 'bdi') {
 }
 
 // short returns the name of an enum value without the prefix of its enum, such as http_server_error.
-const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|STATUS|KIND|RETRY_PROFILE|BODY_DELIVERY|WARC_TYPE)_/;
+const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|STOP_REASON|DELAY_SOURCE|PHASE|RETRY_START|STATUS|KIND|RETRY_PROFILE|WARC_TYPE)_/;
 export function short(value) {
   return visible(value || '').replace(enums, '').toLowerCase();
 }

@@ -58,7 +58,7 @@ async function run() {
   announce('Running.');
   const ticking = setInterval(() => waterfall.tick(fetch), calm.matches ? 500 : 60);
   try {
-    await call(sent(), $('token').value.trim(), control.signal, (message) => take(fetch, message));
+    await call(sent(), $('token').value.trim(), control.signal, (event) => take(fetch, event));
   } catch (e) {
     ended(fetch, e);
   }
@@ -82,12 +82,12 @@ function clear() {
   $('outcome-body').replaceChildren();
 }
 
-function take(fetch, message) {
-  const body = message.body_chunk && fetch.body.size > 0; // changes no row
-  fetch.take(message);
-  if (message.heartbeat || body) return;
+function take(fetch, event) {
+  const body = event.body_chunk && fetch.body.size > 0; // changes no row
+  fetch.take(event);
+  if (event.heartbeat || body) return;
   waterfall.draw(fetch);
-  const finished = message.attempt_finished && fetch.attempts.find((a) => a.number === message.attempt_finished.attempt);
+  const finished = event.attempt_finished && fetch.attempts.find((a) => a.number === event.attempt_finished.attempt);
   if (!finished) return;
   const g = gap(finished);
   announce(`Attempt ${finished.number}: ${result(fetch, finished)}.${g ? ` Waits ${gapText(g)}.` : ''}`);

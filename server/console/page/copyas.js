@@ -72,7 +72,8 @@ with ${channel} as channel:
         response_deserializer=message("FetchResponse").FromString,
     )
     request = json_format.Parse(REQUEST, message("FetchRequest")())
-    for event in fetch(request, metadata=${metadata}):
-        print(json_format.MessageToJson(event, preserving_proto_field_name=True))
+    for answer in fetch(request, metadata=${metadata}):
+        for event in answer.events:
+            print(json_format.MessageToJson(event, preserving_proto_field_name=True))
 `;
 }

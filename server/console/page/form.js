@@ -21,7 +21,31 @@ const kinds = {
   ints: { read: (t) => items(t).map((x) => whole(x, /^\d+$/)), write: (v) => (Array.isArray(v) ? v.join(', ') : '') },
   labels: { read: labels, write: (v) => Object.entries(v).map(([k, x]) => `${k}=${x}`).join(', ') },
   body: { read: (t) => base64(new TextEncoder().encode(t)), write: bodyText },
+  delivery: { read: (t) => t, write: (v) => deliveryIn(v) },
 };
+
+// deliveries are the members of the oneof in body_policy.
+const deliveries = ['stream', 'auto', 'inline', 'digest', 'none', 'store'];
+
+// ofDelivery matches the paths of the delivery and of its settings.
+const ofDelivery = /^body_policy(?:$|\.(stream|auto|store)\.)/;
+
+// deliveryIn returns the delivery that a body_policy sets, or '' for stream, which is the default.
+function deliveryIn(policy) {
+  return deliveries.slice(1).find((name) => policy?.[name]) || '';
+}
+
+// deliver sets the delivery in a request, and removes any other. stream and auto have the same
+// settings.
+function deliver(request, name) {
+  const { stream, auto, ...policy } = request.body_policy || {};
+  for (const other of deliveries) delete policy[other];
+  const settings = stream ?? auto ?? {};
+  if (name === 'auto') policy.auto = settings;
+  else if (name !== 'stream') policy[name] = {};
+  else if (Object.keys(settings).length) policy.stream = settings;
+  set(request, 'body_policy', Object.keys(policy).length ? policy : undefined);
+}
 
 function whole(text, pattern) {
   if (!pattern.test(text.trim())) throw new Wrong('Give a whole number.');
@@ -91,13 +115,14 @@ function get(object, path) {
   return path.split('.').reduce((at, key) => (at && typeof at === 'object' && Object.hasOwn(at, key) ? at[key] : undefined), object);
 }
 
-// set sets the value at a path, or deletes it. Objects that become empty are deleted too.
+// set sets the value at a path, or deletes it. Objects that become empty are deleted too, except
+// those that choose a delivery.
 function set(object, path, value) {
   const [key, ...rest] = path.split('.');
   if (rest.length > 0) {
     const inner = object[key] && typeof object[key] === 'object' && !Array.isArray(object[key]) ? object[key] : {};
     set(inner, rest.join('.'), value);
-    value = Object.keys(inner).length ? inner : undefined;
+    value = Object.keys(inner).length || key === 'auto' || key === 'store' ? inner : undefined;
   }
   if (value === undefined) delete object[key];
   else object[key] = value;
@@ -135,7 +160,11 @@ export class Form {
     try {
       const value = field.value === '' ? undefined : kind.read(field.value);
       this.mark(field, '');
-      set(this.request, field.dataset.path, value);
+      const before = deliveryIn(this.request.body_policy);
+      this.put(field, value);
+      if (deliveryIn(this.request.body_policy) !== before) {
+        for (const other of this.fields) if (other !== field && ofDelivery.test(other.dataset.path)) this.show(other);
+      }
       this.write();
     } catch (e) {
       if (!(e instanceof Wrong)) throw e;
@@ -179,16 +208,36 @@ export class Form {
     field.setAttribute('aria-describedby', id);
   }
 
+  // path returns the path of a field. The settings of a stream are in auto, if that is set.
+  path(field) {
+    return deliveryIn(this.request.body_policy) === 'auto' ? field.dataset.path.replace('body_policy.stream.', 'body_policy.auto.') : field.dataset.path;
+  }
+
+  // put sets the value of a field in the request. A setting of a delivery chooses that delivery.
+  put(field, value) {
+    if (field.dataset.kind === 'delivery') {
+      deliver(this.request, value || 'stream');
+      return;
+    }
+    const path = this.path(field);
+    const name = ofDelivery.exec(path)?.[1];
+    if (name && value !== undefined && name !== (deliveryIn(this.request.body_policy) || 'stream')) deliver(this.request, name);
+    set(this.request, path, value);
+  }
+
   // fill copies the request into the fields.
   fill() {
-    for (const field of this.fields) {
-      const value = get(this.request, field.dataset.path);
-      this.mark(field, '');
-      const text = value === undefined || value === null ? '' : kinds[field.dataset.kind].write(value);
-      if (field.tagName === 'SELECT' && ![...field.options].some((o) => o.value === text)) field.append(el('option', { value: text }, text));
-      field.value = text;
-    }
+    for (const field of this.fields) this.show(field);
     this.drawHeaders();
+  }
+
+  // show copies the value of a field from the request.
+  show(field) {
+    const value = get(this.request, this.path(field));
+    this.mark(field, '');
+    const text = value === undefined || value === null ? '' : kinds[field.dataset.kind].write(value);
+    if (field.tagName === 'SELECT' && ![...field.options].some((o) => o.value === text)) field.append(el('option', { value: text }, text));
+    field.value = text;
   }
 
   // write copies the request into the JSON text.

@@ -56,9 +56,9 @@ function entry(fetch, attempt, hop, i, away) {
 function comment(attempt, i, last) {
   let text = `attempt ${attempt.number}, hop ${i + 1}`;
   if (!last) return text;
-  if (attempt.error) text += `: ${short(attempt.error.error_class)} (rule ${attempt.error.rule})`;
+  if (attempt.error) text += `: ${short(attempt.error.error_class)} (rule ${attempt.error.class_rule})`;
   const d = attempt.decision;
-  if (d) text += `; ${short(d.verdict)} (rule ${d.rule})${d.delay ? `, waits ${d.delay}, ${short(d.delay_source)}` : ''}`;
+  if (d) text += `; ${d.retry ? `retry in ${d.retry.delay}, ${short(d.retry.delay_source)}` : short(d.stop_reason)} (rule ${d.rule})`;
   return text;
 }
 
@@ -70,7 +70,6 @@ function timingsOf(fetch, attempt, hop, last) {
   const known = phases(hop);
   for (const phase of known) {
     const took = milliseconds(phase.end - phase.start);
-    if (phase.name === 'queue') t.blocked = took;
     if (phase.name === 'resolve') t.dns = took;
     if (phase.name === 'connect') t.connect = took;
     if (phase.name === 'tls') t.ssl = took;

@@ -10,8 +10,8 @@ export const shownBytes = 256 << 10;
 
 // phaseFields maps the phases of a hop, in order, to fields of Exchange.
 const phaseFields = [
-  ['queue', 'queue_duration'], ['resolve', 'resolve_duration'], ['connect', 'connect_duration'],
-  ['tls', 'tls_duration'], ['wait', 'processing_duration'], ['body', 'transfer_duration'],
+  ['resolve', 'resolve_duration'], ['connect', 'connect_duration'], ['tls', 'tls_duration'],
+  ['wait', 'processing_duration'], ['body', 'transfer_duration'],
 ];
 
 // phaseOfError maps the phase of an error to the phase that was not finished.
@@ -48,18 +48,18 @@ export class Fetch {
   }
 
   // take processes an event.
-  take(message) {
-    const at = seconds(message.elapsed_offset) ?? this.now();
+  take(event) {
+    const at = seconds(event.elapsed_offset) ?? this.now();
     const began = performance.now() - at * 1000;
     this.began = this.synced ? Math.min(this.began, began) : began; // the event with the least delay gives the best estimate
     this.synced = true;
-    if (message.admitted) this.admit(message.admitted);
-    else if (message.attempt_started) this.start(message.attempt_started, at);
-    else if (message.redirect_followed) this.redirect(message.redirect_followed);
-    else if (message.response_started) this.response(message.response_started, at);
-    else if (message.body_chunk) this.chunk(message.body_chunk);
-    else if (message.attempt_finished) this.finish(message.attempt_finished, at);
-    else if (message.outcome) this.settle(message.outcome, at);
+    if (event.admitted) this.admit(event.admitted);
+    else if (event.attempt_started) this.start(event.attempt_started, at);
+    else if (event.redirect_followed) this.redirect(event.redirect_followed);
+    else if (event.response_started) this.response(event.response_started, at);
+    else if (event.body_chunk) this.chunk(event.body_chunk);
+    else if (event.attempt_finished) this.finish(event.attempt_finished, at);
+    else if (event.outcome) this.settle(event.outcome, at);
   }
 
   admit(admitted) {
@@ -208,7 +208,7 @@ export function inFlight(fetch, attempt) {
 
 // gap returns the wait after an attempt, or null if no attempt follows.
 export function gap(attempt) {
-  const d = attempt.decision;
-  if (!d || d.verdict !== 'RETRY_VERDICT_RETRY' || attempt.end === undefined) return null;
-  return { start: attempt.end, delay: seconds(d.delay) ?? 0, source: d.delay_source, rule: d.rule || '' };
+  const retry = attempt.decision?.retry;
+  if (!retry || attempt.end === undefined) return null;
+  return { start: attempt.end, delay: seconds(retry.delay) ?? 0, source: retry.delay_source, rule: attempt.decision.rule || '' };
 }

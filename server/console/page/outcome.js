@@ -20,7 +20,7 @@ export function headline(fetch) {
   const [state, word] = kinds[o.kind] || ['warn', short(o.kind)];
   const what = o.error ? short(o.error.error_class) : `${o.response?.status_code ?? ''}`;
   const next = notSentAgain(o.error) ? `; ${notAgain}` : '';
-  const attempts = `${o.attempts || 0} ${o.attempts === 1 ? 'attempt' : 'attempts'}`;
+  const attempts = `${o.attempt_count || 0} ${o.attempt_count === 1 ? 'attempt' : 'attempts'}`;
   return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}${next}` };
 }
 
@@ -28,7 +28,7 @@ const notAgain = 'not sent again, because it may have taken effect';
 
 // notSentAgain reports whether a failure may pass, and repeating the request could repeat its effect.
 function notSentAgain(e) {
-  return e && !e.retryable && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && e.stop_reason !== 'RETRY_VERDICT_NOT_RETRYABLE';
+  return e && !e.retryable && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && e.stop_reason !== 'STOP_REASON_NOT_RETRIED';
 }
 
 // draw fills the outcome section. announce receives what its buttons did.
@@ -59,10 +59,10 @@ function facts(fetch) {
   const e = o.error;
   const { list, add } = factList();
   add('Status', o.response?.status_code ? `${o.response.status_code}, of attempt ${o.response_attempt}` : 'no response');
-  add('Rule', withMeaning(o.rule));
+  add('Rule', withMeaning(o.decision_rule));
   if (e) {
     add('Class', short(e.error_class));
-    if (e.rule && e.rule !== o.rule) add('Rule of the class', withMeaning(e.rule));
+    if (e.class_rule && e.class_rule !== o.decision_rule) add('Rule of the class', withMeaning(e.class_rule));
     add('Failure type', short(e.failure_type));
     add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : notSentAgain(e) ? `no: ${notAgain}` : 'no');
     add('Stopped because', short(e.stop_reason));
@@ -74,7 +74,7 @@ function facts(fetch) {
     add('Failed at', e.url && e.url !== o.final_url && foreign(e.url));
   }
   add('Final URL', o.final_url && foreign(o.final_url));
-  add('Attempts', `${o.attempts || 0}, ${o.exchanges || 0} ${o.exchanges === 1 ? 'exchange' : 'exchanges'}`);
+  add('Attempts', `${o.attempt_count || 0}, ${o.exchange_count || 0} ${o.exchange_count === 1 ? 'exchange' : 'exchanges'}`);
   add('Time', time(seconds(o.total_duration)));
   add('Body', e ? '' : bodyFact(o.body_summary));
   add('SHA-256', code(o.body_summary?.sha256));
@@ -129,7 +129,7 @@ function bodyFact(summary) {
   if (Number(summary.encoded_size_bytes) > 0 && summary.encoded_size_bytes !== summary.size_bytes) parts.push(`${size(Number(summary.encoded_size_bytes))} as sent`);
   if (summary.truncated) parts.push('truncated at the limit');
   if (summary.partial_content) parts.push('only a part of the body');
-  if (summary.unrequested_bytes) parts.push('may be the body of another response: bytes followed it on a reused connection');
+  if (summary.unrequested_data) parts.push('may be the body of another response: bytes followed it on a reused connection');
   return parts.join(', ');
 }
 

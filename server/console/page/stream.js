@@ -1,4 +1,4 @@
-// Calls POST /v1/fetch, which answers one event per line.
+// Calls POST /v1/fetch. A line of its response is a message with one or more events.
 
 import { lines, post, Refused } from './call.js';
 
@@ -10,8 +10,10 @@ export async function call(request, token, signal, take) {
   for await (const line of lines(answer.body)) {
     const message = JSON.parse(line);
     if (message.error) throw new Refused(message.error, 0);
-    ended ||= message.outcome !== undefined;
-    take(message);
+    for (const event of message.events ?? []) {
+      ended ||= event.outcome !== undefined;
+      take(event);
+    }
   }
   if (!ended) throw new Refused({ message: 'the response ended without an outcome: the connection broke' }, 0);
 }

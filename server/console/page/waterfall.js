@@ -6,7 +6,7 @@ import { el, foreign, short, time, visible } from './text.js';
 import { meaning } from './rules.js';
 
 // names has the phases as shown on the page.
-export const names = { queue: 'Queue', resolve: 'Resolve', connect: 'Connect', tls: 'TLS', wait: 'Wait', body: 'Body' };
+export const names = { resolve: 'Resolve', connect: 'Connect', tls: 'TLS', wait: 'Wait', body: 'Body' };
 
 // A list with more than longest rows is folded: its first and last rows stay.
 const longest = 6;
@@ -179,8 +179,11 @@ export class Waterfall {
 
 function headNote(attempt) {
   const parts = [];
-  if (attempt.error) parts.push(`rule ${visible(attempt.error.rule || '')}`);
-  if (attempt.decision && attempt.decision.verdict !== 'RETRY_VERDICT_DONE') parts.push(short(attempt.decision.verdict));
+  if (attempt.error) parts.push(`rule ${visible(attempt.error.class_rule || '')}`);
+  const g = gap(attempt);
+  const stop = attempt.decision?.stop_reason;
+  if (g) parts.push(`retry in ${time(g.delay)}`);
+  else if (stop && stop !== 'STOP_REASON_NO_FAILURE') parts.push(short(stop));
   if (attempt.end !== undefined) parts.push(time(attempt.end - attempt.start));
   return parts.join(' · ');
 }
@@ -234,7 +237,7 @@ function tableRow(fetch, attempt, hop, i) {
   });
   return el('tr', {}, cell('th', `${attempt.number}.${i + 1}`), el('td', {}, foreign(`${hop.method} ${hop.url}`)),
     el('td', { class: 'number' }, hop.status ? `${hop.status}` : '–'), el('td', { class: 'number' }, time(hop.start)), ...spans,
-    el('td', {}, last ? `${result(fetch, attempt)}${attempt.error ? `, rule ${visible(attempt.error.rule)}` : ''}` : 'redirect followed'));
+    el('td', {}, last ? `${result(fetch, attempt)}${attempt.error ? `, rule ${visible(attempt.error.class_rule)}` : ''}` : 'redirect followed'));
 }
 
 function cell(tag, text) {

@@ -42,7 +42,7 @@ type Mode struct {
 
 // Stalled returns the status of a call whose caller stopped reading.
 func Stalled(limit time.Duration) error {
-	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another body_policy.delivery", limit)
+	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another delivery in body_policy", limit)
 	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: admission.ErrorDomain})
 }
 

@@ -110,15 +110,6 @@ var (
 		pb.RedirectScope_REDIRECT_SCOPE_SAME_HOST:   fetch.SameHost,
 		pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN: fetch.SameOrigin,
 	}
-	deliveries = table[pb.BodyDelivery, fetch.Delivery]{
-		pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED: fetch.Stream,
-		pb.BodyDelivery_BODY_DELIVERY_STREAM:      fetch.Stream,
-		pb.BodyDelivery_BODY_DELIVERY_INLINE:      fetch.Inline,
-		pb.BodyDelivery_BODY_DELIVERY_DIGEST:      fetch.Digest,
-		pb.BodyDelivery_BODY_DELIVERY_NONE:        fetch.None,
-		pb.BodyDelivery_BODY_DELIVERY_AUTO:        fetch.Auto,
-		pb.BodyDelivery_BODY_DELIVERY_STORE:       fetch.Store,
-	}
 	truncates = table[pb.OversizeAction, bool]{
 		pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED: false,
 		pb.OversizeAction_OVERSIZE_ACTION_FAIL:        false,

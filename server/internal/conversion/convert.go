@@ -55,13 +55,13 @@ type Prepared struct {
 
 // Admitted returns the first event of a fetch. end is the time limit of the call; zero means no
 // limit.
-func (p *Prepared) Admitted(start, end time.Time) *pb.FetchResponse {
+func (p *Prepared) Admitted(start, end time.Time) *pb.FetchEvent {
 	if last := start.Add(p.total); end.IsZero() || last.Before(end) {
 		end = last
 	}
 	all := &struct {
-		response pb.FetchResponse
-		event    pb.FetchResponse_Admitted
+		response pb.FetchEvent
+		event    pb.FetchEvent_Admitted
 		admitted pb.Admitted
 	}{admitted: pb.Admitted{
 		FetchId: p.Request.ID, EffectiveRequest: p.Effective(), ClampedFields: p.Clamped,
@@ -77,23 +77,24 @@ func (p *Prepared) Admitted(start, end time.Time) *pb.FetchResponse {
 // while the fetch runs.
 type echo struct {
 	resumePoint  *pb.ResumePoint
+	store        *pb.StoreDelivery
 	precondition *pb.Precondition
 	integrity    *pb.Integrity
 	content      *pb.ContentPolicy
 	labels       map[string]string
 	authProvider string
-	store, key   string
 	record       *pb.RecordPolicy
 }
 
 func echoOf(in *pb.FetchRequest) *echo {
-	point := in.GetBodyPolicy().GetResumePoint()
+	_, stream := Delivery(in.GetBodyPolicy())
+	point, store := stream.GetResumePoint(), in.GetBodyPolicy().GetStore()
 	if point == nil && in.GetPrecondition() == nil && in.GetIntegrity() == nil && in.GetContentPolicy() == nil &&
-		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && in.GetBodyPolicy().GetStore() == "" && in.GetRecord() == nil {
+		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && store == nil && in.GetRecordPolicy() == nil {
 		return nil
 	}
-	return &echo{point, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider(),
-		in.GetBodyPolicy().GetStore(), in.GetBodyPolicy().GetKey(), in.GetRecord()}
+	return &echo{point, store, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider(),
+		in.GetRecordPolicy()}
 }
 
 // Effective returns the request as the server runs it, with every policy field set. Header values
@@ -108,26 +109,44 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 		request: pb.FetchRequest{
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
-			ContentPolicy: e.content, AuthProvider: e.authProvider, Record: e.record,
+			ContentPolicy: e.content, AuthProvider: e.authProvider, RecordPolicy: e.record,
 			EventLevel: levels.wire(p.Events), CookieMode: cookieModes.wire(r.Cookies)},
 		redirect: pb.RedirectPolicy{
 			Follow: &policy.Follow, MaxRedirects: &counts[0],
 			Scope: scopes.wire(r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
 		body: pb.BodyPolicy{
-			Delivery: deliveries.wire(r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
-			OversizeAction: truncates.wire(r.Truncate), Recovery: recoveries.wire(r.Recovery),
-			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
-			ErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest, Store: e.store, Key: e.key},
+			MaxSizeBytes: &r.MaxBodyBytes, OversizeAction: truncates.wire(r.Truncate), KeepEncoding: r.KeepEncoding,
+			MaxErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest},
+		stream: pb.StreamDelivery{MaxHoldBackBytes: &r.HoldBackBytes, Recovery: recoveries.wire(r.Recovery), ResumePoint: e.resumePoint},
 	}
-	if !r.Resumable() && r.Delivery != fetch.Store {
-		all.body.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
+	if !r.Resumable() {
+		all.stream.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
+	setDelivery(&all.body, r.Delivery, &all.stream, e.store)
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
 	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
 	t.HeaderTimeout, t.IdleTimeout = d.of(r.HeaderTimeout), d.of(r.IdleTimeout)
 	m.RedirectPolicy, m.RetryPolicy, m.TimeoutPolicy, m.BodyPolicy = &all.redirect, &all.retry, t, &all.body
 	return m
+}
+
+// setDelivery sets the delivery of an effective policy.
+func setDelivery(m *pb.BodyPolicy, d fetch.Delivery, stream *pb.StreamDelivery, store *pb.StoreDelivery) {
+	switch d {
+	case fetch.Stream:
+		m.Delivery = &pb.BodyPolicy_Stream{Stream: stream}
+	case fetch.Auto:
+		m.Delivery = &pb.BodyPolicy_Auto{Auto: stream}
+	case fetch.Inline:
+		m.Delivery = &pb.BodyPolicy_Inline{Inline: new(pb.InlineDelivery)}
+	case fetch.Digest:
+		m.Delivery = &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
+	case fetch.None:
+		m.Delivery = &pb.BodyPolicy_None{None: new(pb.NoDelivery)}
+	case fetch.Store:
+		m.Delivery = &pb.BodyPolicy_Store{Store: store}
+	}
 }
 
 // effectiveMessages holds the messages of an effective request, to make them in one allocation.
@@ -139,6 +158,7 @@ type effectiveMessages struct {
 	retry     pb.RetryPolicy
 	timeout   pb.TimeoutPolicy
 	body      pb.BodyPolicy
+	stream    pb.StreamDelivery
 	durations [9]durationpb.Duration // as many as effective sets
 }
 

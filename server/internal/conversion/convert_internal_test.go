@@ -31,11 +31,12 @@ func seeds() []*pb.FetchRequest {
 		{},
 		{Url: "http://origin.example/"},
 		{Url: "HTTPS://Ünïcode.Example:443/a b?q=é#f", Method: "POST", Body: []byte("body"), Headers: []*pb.Header{{Name: "X-A", RawValue: []byte("\xff")}, {Name: "Host"}}},
-		{Url: "http://[::1%25lo]/", Method: "get", Headers: slices.Repeat([]*pb.Header{{Name: "A"}}, 65), Precondition: &pb.Precondition{Etags: []string{`"a"`, "b"}, ModifiedSinceTime: &timestamppb.Timestamp{Seconds: 1 << 40}}},
+		{Url: "http://[::1%25lo]/", Method: "get", Headers: slices.Repeat([]*pb.Header{{Name: "A"}}, 65), Precondition: &pb.Precondition{Etags: []string{`"a"`, "b"}, LastModifiedTime: &timestamppb.Timestamp{Seconds: 1 << 40}}},
 		{Url: "http://u:p@0x7f.1/", RetryPolicy: &pb.RetryPolicy{Profile: 2, MaxAttempts: new(int32), BaseDelay: &durationpb.Duration{Seconds: 1, Nanos: -1}, MaxDelay: durationpb.New(math.MaxInt64), Multiplier: new(math.NaN()),
 			MaxJitter: durationpb.New(time.Minute), AdditionalStatusCodes: []int32{425, 404}, ExcludedStatusCodes: []int32{425, 503}, AllowNonIdempotent: true, IdempotencyKey: "\x00"}},
 		{Url: "http://origin.example/", RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: new(int32(20)), Scope: 3}, TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: &durationpb.Duration{Seconds: math.MaxInt64}, AttemptTimeout: durationpb.New(-1), IdleTimeout: durationpb.New(time.Hour)}},
-		{Url: "http://origin.example/", BodyPolicy: &pb.BodyPolicy{Delivery: 4, MaxSizeBytes: new(int64(math.MaxInt64)), HoldBackBytes: new(int64(-1)), ErrorBodyBytes: new(int32(65536)), Recovery: 9, ResumePoint: new(pb.ResumePoint)}, Integrity: &pb.Integrity{Sha256: "xy"}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: []string{"text/*", "text/html; q=1"}, RequireBody: true}},
+		{Url: "http://origin.example/", BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: new(int64(math.MaxInt64)), MaxErrorBodyBytes: new(int32(65536)),
+			Delivery: &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{MaxHoldBackBytes: new(int64(-1)), Recovery: 9, ResumePoint: new(pb.ResumePoint)}}}, Integrity: &pb.Integrity{Sha256: "xy"}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: []string{"text/*", "text/html; q=1"}, RequireBody: true}},
 		{Url: "http://origin.example/", Labels: map[string]string{"a": strings.Repeat("b", 257)}, AuthProvider: "nobody", EventLevel: 99, CookieMode: 2},
 	}
 }
@@ -77,7 +78,7 @@ func FuzzConvert(f *testing.F) {
 func FuzzExplain(f *testing.F) {
 	for _, in := range []*pb.ExplainRequest{
 		{}, {Response: &pb.HttpResponse{StatusCode: 302, Headers: []*pb.Header{{Name: "Location", RawValue: []byte("//\xff")}}}},
-		{Faults: []pb.ErrorClass{8, 99, -1}, RetryPolicy: seeds()[4].GetRetryPolicy(), Attempt: math.MaxInt32, TimeLeft: durationpb.New(1)},
+		{ErrorClasses: []pb.ErrorClass{8, 99, -1}, RetryPolicy: seeds()[4].GetRetryPolicy(), Attempt: math.MaxInt32, RemainingDuration: durationpb.New(1)},
 		{Response: &pb.HttpResponse{StatusCode: 429, Headers: []*pb.Header{{Name: "Retry-After", Value: "9223372037"}}}, Url: "http://a/", HopUrl: "https://b/", AuthResult: 4},
 	} {
 		raw, err := proto.Marshal(in)
@@ -96,7 +97,7 @@ func FuzzExplain(f *testing.F) {
 			wantNamed(t, err, in.ProtoReflect().Descriptor())
 			return
 		}
-		if (out.GetDecision() == nil) == (out.GetRedirect() == nil) {
+		if (out.GetRetryDecision() == nil) == (out.GetRedirect() == nil) {
 			t.Errorf("%v: want a decision or a redirect", out)
 		}
 		if _, err := proto.Marshal(out); err != nil {
@@ -207,8 +208,8 @@ func ownLimits(own *Limits, r *fetch.Request) []limit {
 		{"header_timeout", within(r.HeaderTimeout, 1, own.MaxTotalTimeout)},
 		{"idle_timeout", within(r.IdleTimeout, 1, own.MaxTotalTimeout)},
 		{"max_size_bytes", within(r.MaxBodyBytes, 0, own.MaxBodyBytes)},
-		{"hold_back_bytes", within(r.HoldBackBytes, 0, 16<<20)},
-		{"error_body_bytes", within(r.ErrorBodyBytes, 0, 64<<10)},
+		{"max_hold_back_bytes", within(r.HoldBackBytes, 0, 16<<20)},
+		{"max_error_body_bytes", within(r.ErrorBodyBytes, 0, 64<<10)},
 	}
 }
 

@@ -49,28 +49,28 @@ type Events struct {
 	message  *pb.HttpResponse
 }
 
-// Event converts an event of package fetch into resp.
-func (t *Events) Event(resp *pb.FetchResponse, e fetch.Event) {
+// Event converts an event of package fetch into m.
+func (t *Events) Event(m *pb.FetchEvent, e fetch.Event) {
 	switch e := e.(type) {
 	case fetch.AttemptStarted:
-		resp.Event = &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
+		m.Event = &pb.FetchEvent_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
 			Attempt: int32(e.Attempt), Url: text(e.URL)}}
 	case fetch.RedirectFollowed:
-		resp.Event = &pb.FetchResponse_RedirectFollowed{RedirectFollowed: &pb.RedirectFollowed{
+		m.Event = &pb.FetchEvent_RedirectFollowed{RedirectFollowed: &pb.RedirectFollowed{
 			Attempt: int32(e.Attempt), Hop: hop(&e.Hop)}}
 	case fetch.ResponseStarted:
-		resp.Event = &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
+		m.Event = &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
 			Attempt: int32(e.Attempt), Response: t.convertResponse(e.Response), Url: text(e.URL),
 			BodyOffsetBytes: e.BodyOffset, HoldBackBytes: e.HoldBack}}
 	case fetch.BodyChunk:
-		resp.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{
+		m.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{
 			Attempt: int32(e.Attempt), OffsetBytes: e.Offset, Data: e.Data}}
 	case fetch.AttemptFinished:
-		m := attemptFinished(&e, t.convertResponse(e.Response))
-		resp.Event = &pb.FetchResponse_AttemptFinished{AttemptFinished: m}
+		finished := attemptFinished(&e, t.convertResponse(e.Response))
+		m.Event = &pb.FetchEvent_AttemptFinished{AttemptFinished: finished}
 		t.Last, t.message, t.response = nil, nil, nil
 		if e.Decision.Verdict != classify.Retry { // before a retry nothing is kept, because it waits
-			t.Last = m
+			t.Last = finished
 		}
 	}
 }
@@ -88,7 +88,13 @@ func (t *Events) convertResponse(r *fetch.Response) *pb.HttpResponse {
 // attemptMessages holds messages that are sent together, to make them in one allocation.
 type attemptMessages struct {
 	finished pb.AttemptFinished
+	decision decisionMessages
+}
+
+// decisionMessages holds the messages of a decision.
+type decisionMessages struct {
 	decision pb.RetryDecision
+	stop     pb.RetryDecision_StopReason
 }
 
 // Attempt converts e.
@@ -108,13 +114,17 @@ func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *pb.Attemp
 	return m
 }
 
-// decision converts d into m.
-func decision(m *pb.RetryDecision, d *classify.Decision) *pb.RetryDecision {
-	m.Verdict, m.Rule, m.DelaySource = pb.RetryVerdict(d.Verdict), string(d.Rule), pb.DelaySource(d.DelaySource)
-	m.NextAttempt, m.Start = int32(d.NextAttempt), pb.RetryStart(d.Start)
+// decision converts d into all.
+func decision(all *decisionMessages, d *classify.Decision) *pb.RetryDecision {
+	m := &all.decision
+	m.Rule = string(d.Rule)
 	if d.Verdict == classify.Retry {
-		m.Delay = durationpb.New(d.Delay)
+		m.Next = &pb.RetryDecision_Retry{Retry: &pb.Retry{Attempt: int32(d.NextAttempt), Delay: durationpb.New(d.Delay),
+			DelaySource: pb.DelaySource(d.DelaySource), Start: pb.RetryStart(d.Start)}}
+		return m
 	}
+	all.stop.StopReason = pb.StopReason(d.Verdict)
+	m.Next = &all.stop
 	return m
 }
 
@@ -134,8 +144,11 @@ func failure(f *fetch.Failure) *pb.FetchError {
 		return nil
 	}
 	m := &pb.FetchError{
-		ErrorClass: pb.ErrorClass(f.Class), FailureType: pb.FailureType(f.FailureType), Rule: string(f.Rule),
-		Reason: f.Reason, Message: f.Message, Detail: f.Detail, Phase: pb.Phase(f.Phase), Retryable: f.Retryable, Url: text(f.URL),
+		ErrorClass: pb.ErrorClass(f.Class), FailureType: pb.FailureType(f.FailureType), ClassRule: string(f.Rule),
+		Reason: f.Reason, Message: f.Message, Detail: f.Detail, Retryable: f.Retryable, Url: text(f.URL),
+	}
+	if f.Phase != classify.NoPhase {
+		m.Phase = pb.Phase(f.Phase).Enum()
 	}
 	if f.HasRetryAfter {
 		m.RetryAfter = durationpb.New(f.RetryAfter)
@@ -216,15 +229,20 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 		outcome: pb.FetchOutcome{
 			Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL),
 			ResponseAttempt: int32(o.ResponseAttempt), Error: failure(o.Failure),
-			Attempts: int32(o.Attempts), Exchanges: int32(o.Exchanges),
-			InlineBody: o.InlineBody, ErrorBody: o.ErrorBody,
-			IdempotencyKey: r.IdempotencyKey, FetchId: r.ID, Rule: string(o.Rule)},
+			AttemptCount: int32(o.Attempts), ExchangeCount: int32(o.Exchanges),
+			ErrorBody:      o.ErrorBody,
+			IdempotencyKey: r.IdempotencyKey, FetchId: r.ID, DecisionRule: string(o.Rule)},
 		body: pb.BodySummary{SizeBytes: o.Body.Size, Sha256: o.Body.SHA256, Truncated: o.Body.Truncated,
 			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown, PartialContent: o.Body.PartialContent,
-			UnrequestedBytes: o.Body.UnrequestedBytes},
+			UnrequestedData: o.Body.UnrequestedData},
 	}
 	m, total := &all.outcome, durations(all.total[:])
-	m.StoredObject, m.Records = storedObject(o, r), records(o.Records)
+	m.Records = records(o.Records)
+	if stored := storedObject(o, r); stored != nil {
+		m.Body = &pb.FetchOutcome_StoredObject{StoredObject: stored}
+	} else if o.InlineBody != nil {
+		m.Body = &pb.FetchOutcome_InlineBody{InlineBody: o.InlineBody}
+	}
 	m.BodySummary, m.TotalDuration = &all.body, total.of(o.Total)
 	if last != nil && int(last.Attempt) == o.Attempts {
 		m.Hops = last.Hops
@@ -237,14 +255,14 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 		m.Response = response(o.Response)
 	}
 	if m.Error != nil {
-		m.Error.StopReason = pb.RetryVerdict(o.StopReason)
+		m.Error.StopReason = pb.StopReason(o.StopReason).Enum()
 	}
 	return m
 }
 
 // OutcomeEvent returns the last event of a fetch.
-func OutcomeEvent(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchResponse {
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: Outcome(out, req, last)}}
+func OutcomeEvent(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: Outcome(out, req, last)}}
 }
 
 // storedObject converts where a body is.
@@ -278,15 +296,15 @@ func ShortenOutcome(o *pb.FetchOutcome) {
 }
 
 // ShortenEvent removes the headers and hops of an event, and reports whether it may have had any.
-func ShortenEvent(resp *pb.FetchResponse) bool {
-	switch e := resp.Event.(type) {
-	case *pb.FetchResponse_BodyChunk, *pb.FetchResponse_Heartbeat:
+func ShortenEvent(m *pb.FetchEvent) bool {
+	switch e := m.Event.(type) {
+	case *pb.FetchEvent_BodyChunk, *pb.FetchEvent_Heartbeat:
 		return false
-	case *pb.FetchResponse_ResponseStarted:
+	case *pb.FetchEvent_ResponseStarted:
 		e.ResponseStarted.Response = ShortResponse(e.ResponseStarted.Response)
-	case *pb.FetchResponse_RedirectFollowed:
+	case *pb.FetchEvent_RedirectFollowed:
 		e.RedirectFollowed.Hop.Headers = nil // no other message shares it
-	case *pb.FetchResponse_AttemptFinished:
+	case *pb.FetchEvent_AttemptFinished:
 		e.AttemptFinished = Shorten(e.AttemptFinished)
 	}
 	return true

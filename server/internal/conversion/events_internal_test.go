@@ -12,7 +12,7 @@ import (
 func TestConverterKeepsNothing(t *testing.T) {
 	t.Parallel()
 	var told Events
-	told.Event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
+	told.Event(new(pb.FetchEvent), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
 	if told.message != nil {
 		t.Errorf("%v is kept", told.message)
 	}

@@ -35,14 +35,14 @@ func Explain(in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
 		return nil, err
 	}
 	d := classify.Decide(&x.policy, &x.seen)
-	out := &pb.ExplainResponse{EffectivePolicy: new(pb.RetryPolicy)}
-	effectiveRetry(out.EffectivePolicy, &x.policy, in.GetRetryPolicy().GetIdempotencyKey(), new(durations))
+	out := &pb.ExplainResponse{EffectiveRetryPolicy: new(pb.RetryPolicy)}
+	effectiveRetry(out.EffectiveRetryPolicy, &x.policy, in.GetRetryPolicy().GetIdempotencyKey(), new(durations))
 	if d.Follow {
-		out.Redirect = &pb.RedirectStep{Url: x.step.URL.String(), Method: x.step.Method,
-			BodyKept: x.step.BodyKept, CrossOrigin: x.step.CrossOrigin}
+		out.Next = &pb.ExplainResponse_Redirect{Redirect: &pb.RedirectStep{Url: x.step.URL.String(), Method: x.step.Method,
+			BodyKept: x.step.BodyKept, CrossOrigin: x.step.CrossOrigin}}
 		return out, nil
 	}
-	out.Kind, out.Decision = pb.OutcomeKind(d.Kind), decision(new(pb.RetryDecision), &d)
+	out.Kind, out.Next = pb.OutcomeKind(d.Kind).Enum(), &pb.ExplainResponse_RetryDecision{RetryDecision: decision(new(decisionMessages), &d)}
 	if d.Class != classify.NoClass {
 		out.Error = failure(&fetch.Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule, Reason: x.reason(d.Class),
 			Retryable: d.Retryable, RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter})
@@ -78,29 +78,31 @@ func (x *explanation) readState() {
 		x.method("hop_method", x.seen.HopMethod)
 	}
 	x.seen.Attempt = int(badrequest.Integer(&x.Violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
-	x.seen.Redirects = int(badrequest.Integer(&x.Violations, "redirects", &in.Redirects, 0, 0, 1<<31-1))
-	x.seen.TimeLeft = x.Duration("time_left", in.GetTimeLeft(), classify.Unbounded, 0, classify.Unbounded)
+	x.seen.Redirects = int(badrequest.Integer(&x.Violations, "redirect_count", &in.RedirectCount, 0, 0, 1<<31-1))
+	x.seen.TimeLeft = x.Duration("remaining_duration", in.GetRemainingDuration(), classify.Unbounded, 0, classify.Unbounded)
 	x.seen.BodyCommitted, x.seen.Conditional = in.GetBodyCommitted(), in.GetConditional()
 	if _, known := pb.AuthResult_name[int32(in.GetAuthResult())]; !known {
 		x.Add("auth_result", "is %s, which this server does not know", in.GetAuthResult())
 	}
-	x.seen.Auth = classify.AuthResult(in.GetAuthResult())
+	if r := in.GetAuthResult(); r != pb.AuthResult_AUTH_RESULT_NO_PROVIDER { // which is the zero value in package classify
+		x.seen.Auth = classify.AuthResult(r)
+	}
 	x.seen.Observed = time.Now()
-	if t := in.GetObservedTime(); t != nil {
+	if t := in.GetObserveTime(); t != nil {
 		if t.CheckValid() != nil {
-			x.Add("observed_time", "is not a valid time")
+			x.Add("observe_time", "is not a valid time")
 		}
 		x.seen.Observed = t.AsTime()
 	}
 }
 
 func (x *explanation) readObservation() {
-	if x.in.GetResponse() == nil && len(x.in.GetFaults()) == 0 {
-		x.Add("response", "is not set, and faults is empty: give what was observed")
+	if x.in.GetResponse() == nil && len(x.in.GetErrorClasses()) == 0 {
+		x.Add("response", "is not set, and error_classes is empty: give what was observed")
 	}
-	for i, c := range x.in.GetFaults() {
+	for i, c := range x.in.GetErrorClasses() {
 		if _, known := pb.ErrorClass_name[int32(c)]; !known || c == pb.ErrorClass_ERROR_CLASS_UNSPECIFIED {
-			x.Add(badrequest.Indexed("faults", i), "is %s: give a class that this server knows", c)
+			x.Add(badrequest.Indexed("error_classes", i), "is %s: give a class that this server knows", c)
 			continue
 		}
 		x.seen.Faults = x.seen.Faults.With(classify.Class(c))

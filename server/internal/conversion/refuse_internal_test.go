@@ -73,7 +73,7 @@ func TestRefuses(t *testing.T) {
 			row.change(in)
 			_, err := convertDefault(in, "", FetchMode)
 			wantViolations(t, err, "", row.want)
-			_, err = convertDefault(in, "request.", UnaryMode)
+			_, err = convertDefault(in, "request.", ManyMode)
 			wantViolations(t, err, "request.", row.want)
 		})
 	}
@@ -94,8 +94,8 @@ func TestRefusesResumePoint(t *testing.T) {
 		{"with nothing", new(pb.ResumePoint), []string{"offset_bytes", "validator"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			_, err := convertDefault(&pb.FetchRequest{Url: "http://origin.example/", BodyPolicy: &pb.BodyPolicy{ResumePoint: row.point}}, "", FetchMode)
-			wantViolations(t, err, "body_policy.resume_point.", row.want)
+			_, err := convertDefault(&pb.FetchRequest{Url: "http://origin.example/", BodyPolicy: streamed(&pb.StreamDelivery{ResumePoint: row.point})}, "", FetchMode)
+			wantViolations(t, err, "body_policy.stream.resume_point.", row.want)
 		})
 	}
 }
@@ -125,15 +125,17 @@ func TestAcceptsLimits(t *testing.T) {
 		{"16 labels of 256 bytes", func(in *pb.FetchRequest) { in.Labels = labels(16, 256, 256) }, nil},
 		{"16 entity tags of 1 KiB", condition(&pb.Precondition{Etags: slices.Repeat([]string{`W/"` + repeated(1022) + `"`}, 16)}), nil},
 		{"empty entity tag", condition(&pb.Precondition{Etags: []string{`""`}}), nil},
-		{"first time", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Seconds: -62135596800}}), nil},
+		{"first time", condition(&pb.Precondition{LastModifiedTime: &timestamppb.Timestamp{Seconds: -62135596800}}), nil},
 		{"64 media types", func(in *pb.FetchRequest) {
 			in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: slices.Repeat([]string{"TEXT/*", "*/*"}, 32)}
 		}, nil},
 		{"sizes of 0", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(0)), HoldBackBytes: new(int64(0)), ErrorBodyBytes: new(int32(0))}
+			in.BodyPolicy = streamed(&pb.StreamDelivery{MaxHoldBackBytes: new(int64(0))})
+			in.BodyPolicy.MaxSizeBytes, in.BodyPolicy.MaxErrorBodyBytes = new(int64(0)), new(int32(0))
 		}, nil},
 		{"largest sizes", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1 << 40)), HoldBackBytes: new(int64(16 << 20)), ErrorBodyBytes: new(int32(64 << 10))}
+			in.BodyPolicy = streamed(&pb.StreamDelivery{MaxHoldBackBytes: new(int64(16 << 20))})
+			in.BodyPolicy.MaxSizeBytes, in.BodyPolicy.MaxErrorBodyBytes = new(int64(1<<40)), new(int32(64<<10))
 		}, nil},
 		{"empty body known", func(in *pb.FetchRequest) {
 			in.Integrity = &pb.Integrity{SizeBytes: new(int64(0)), Sha256: "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"}
@@ -156,7 +158,7 @@ func TestAcceptsLimits(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			in := &pb.FetchRequest{Url: "http://origin.example/"}
 			row.change(in)
-			for _, mode := range []Mode{FetchMode, UnaryMode} {
+			for _, mode := range []Mode{FetchMode, ManyMode} {
 				out, err := convertDefault(in, "", mode)
 				if err != nil {
 					t.Fatalf("Convert = %v, want OK", err)
@@ -278,7 +280,7 @@ func badHeaders() []refused {
 		refused{"65 headers", many(65, 0), []string{"headers"}},
 		refused{"65 headers and a condition", func(in *pb.FetchRequest) {
 			many(65, 0)(in)
-			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}, ModifiedSinceTime: new(timestamppb.Timestamp)}
+			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}, LastModifiedTime: new(timestamppb.Timestamp)}
 		}, []string{"headers"}},
 		refused{"headers over 32 KiB", many(4, 11<<10), []string{"headers"}},
 		refused{"raw values over 32 KiB", header(&pb.Header{Name: "X-A", RawValue: []byte(marker + repeated(32<<10))}), []string{"headers"}},
@@ -403,7 +405,7 @@ func badRest() []refused {
 	content := func(types ...string) func(*pb.FetchRequest) {
 		return func(in *pb.FetchRequest) { in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: types} }
 	}
-	none := &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_NONE}
+	none := &pb.BodyPolicy{Delivery: &pb.BodyPolicy_None{}}
 	integrity := func(p *pb.Integrity) func(*pb.FetchRequest) {
 		return func(in *pb.FetchRequest) { in.Integrity = p }
 	}
@@ -411,29 +413,27 @@ func badRest() []refused {
 		{"-1 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(-1))} }, []string{"redirect_policy.max_redirects"}},
 		{"21 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(21))} }, []string{"redirect_policy.max_redirects"}},
 		{"unknown scope", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Scope: 99} }, []string{"redirect_policy.scope"}},
-		{"unknown delivery", body(&pb.BodyPolicy{Delivery: 99}), []string{"body_policy.delivery"}},
 		{"unknown oversize action", body(&pb.BodyPolicy{OversizeAction: 99}), []string{"body_policy.oversize_action"}},
-		{"unknown recovery", body(&pb.BodyPolicy{Recovery: 99}), []string{"body_policy.recovery"}},
+		{"unknown recovery", body(streamed(&pb.StreamDelivery{Recovery: 99})), []string{"body_policy.stream.recovery"}},
 		{"negative size", body(&pb.BodyPolicy{MaxSizeBytes: new(int64(-1))}), []string{"body_policy.max_size_bytes"}},
-		{"negative hold-back", body(&pb.BodyPolicy{HoldBackBytes: new(int64(-1))}), []string{"body_policy.hold_back_bytes"}},
-		{"negative error body", body(&pb.BodyPolicy{ErrorBodyBytes: new(int32(-1))}), []string{"body_policy.error_body_bytes"}},
-		{"error body over 64 KiB", body(&pb.BodyPolicy{ErrorBodyBytes: new(int32(64<<10 + 1))}), []string{"body_policy.error_body_bytes"}},
-		{"resume point of a digest", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST, ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}), []string{"body_policy.resume_point"}},
+		{"negative hold-back", body(streamed(&pb.StreamDelivery{MaxHoldBackBytes: new(int64(-1))})), []string{"body_policy.stream.max_hold_back_bytes"}},
+		{"negative error body", body(&pb.BodyPolicy{MaxErrorBodyBytes: new(int32(-1))}), []string{"body_policy.max_error_body_bytes"}},
+		{"error body over 64 KiB", body(&pb.BodyPolicy{MaxErrorBodyBytes: new(int32(64<<10 + 1))}), []string{"body_policy.max_error_body_bytes"}},
 		{"resume point of a PUT", func(in *pb.FetchRequest) {
-			in.Method, in.BodyPolicy = "PUT", &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
-		}, []string{"body_policy.resume_point"}},
+			in.Method, in.BodyPolicy = "PUT", streamed(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}})
+		}, []string{"body_policy.stream.resume_point"}},
 		{"resume point with a range", func(in *pb.FetchRequest) {
-			in.Headers, in.BodyPolicy = []*pb.Header{{Name: "Range", Value: "bytes=0-"}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
-		}, []string{"body_policy.resume_point"}},
+			in.Headers, in.BodyPolicy = []*pb.Header{{Name: "Range", Value: "bytes=0-"}}, streamed(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}})
+		}, []string{"body_policy.stream.resume_point"}},
 		{"resume point with a condition", func(in *pb.FetchRequest) {
-			in.Precondition, in.BodyPolicy = &pb.Precondition{Etags: []string{`"b"`}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
-		}, []string{"body_policy.resume_point"}},
+			in.Precondition, in.BodyPolicy = &pb.Precondition{Etags: []string{`"b"`}}, streamed(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}})
+		}, []string{"body_policy.stream.resume_point"}},
 		{"resume point with a digest", func(in *pb.FetchRequest) {
-			in.Integrity, in.BodyPolicy = &pb.Integrity{Sha256: strings.Repeat("a", 64)}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
-		}, []string{"body_policy.resume_point"}},
+			in.Integrity, in.BodyPolicy = &pb.Integrity{Sha256: strings.Repeat("a", 64)}, streamed(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}})
+		}, []string{"body_policy.stream.resume_point"}},
 		{"resume point with a charset", func(in *pb.FetchRequest) {
-			in.ContentPolicy, in.BodyPolicy = &pb.ContentPolicy{RequireValidCharset: true}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
-		}, []string{"body_policy.resume_point"}},
+			in.ContentPolicy, in.BodyPolicy = &pb.ContentPolicy{RequireValidCharset: true}, streamed(&pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}})
+		}, []string{"body_policy.stream.resume_point"}},
 		{"unknown event level", func(in *pb.FetchRequest) { in.EventLevel = 99 }, []string{"event_level"}},
 		{"unknown cookie mode", func(in *pb.FetchRequest) { in.CookieMode = 99 }, []string{"cookie_mode"}},
 		{"unknown auth provider", func(in *pb.FetchRequest) { in.AuthProvider = "nobody" }, []string{"auth_provider"}},
@@ -466,6 +466,11 @@ func badRest() []refused {
 	return rows
 }
 
+// streamed is the delivery stream.
+func streamed(d *pb.StreamDelivery) *pb.BodyPolicy {
+	return &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: d}}
+}
+
 // condition sets a precondition.
 func condition(p *pb.Precondition) func(*pb.FetchRequest) {
 	return func(in *pb.FetchRequest) { in.Precondition = p }
@@ -484,7 +489,7 @@ func badConditions() []refused {
 	}
 	return append(rows,
 		refused{"17 entity tags", condition(&pb.Precondition{Etags: slices.Repeat([]string{`"a"`}, 17)}), []string{"precondition.etags"}},
-		refused{"invalid time", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Nanos: -1}}), []string{"precondition.modified_since_time"}},
-		refused{"time out of range", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Seconds: math.MaxInt64}}), []string{"precondition.modified_since_time"}},
+		refused{"invalid time", condition(&pb.Precondition{LastModifiedTime: &timestamppb.Timestamp{Nanos: -1}}), []string{"precondition.last_modified_time"}},
+		refused{"time out of range", condition(&pb.Precondition{LastModifiedTime: &timestamppb.Timestamp{Seconds: math.MaxInt64}}), []string{"precondition.last_modified_time"}},
 	)
 }

@@ -134,9 +134,9 @@ func (c *conversion) precondition() {
 	if len(p.GetEtags()) > 0 {
 		c.out.Header.Set("If-None-Match", strings.Join(p.GetEtags(), ", "))
 	}
-	if t := p.GetModifiedSinceTime(); t != nil {
+	if t := p.GetLastModifiedTime(); t != nil {
 		if t.CheckValid() != nil {
-			c.Add("precondition.modified_since_time", "is not a valid time: give seconds of the years 1 to 9999 and nanos of 0 to 999,999,999")
+			c.Add("precondition.last_modified_time", "is not a valid time: give seconds of the years 1 to 9999 and nanos of 0 to 999,999,999")
 		}
 		c.out.Header.Set("If-Modified-Since", t.AsTime().UTC().Format(http.TimeFormat))
 	}
@@ -324,15 +324,7 @@ func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
 
 func (c *conversion) body(mode Mode) {
 	p := c.in.GetBodyPolicy()
-	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
-	switch p.GetDelivery() {
-	case pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED:
-		c.out.Delivery = mode.unset
-	case pb.BodyDelivery_BODY_DELIVERY_STREAM, pb.BodyDelivery_BODY_DELIVERY_AUTO:
-		if !mode.streams {
-			c.Add("body_policy.delivery", "needs a stream, which this call has not: give inline, digest or none, or call Fetch")
-		}
-	}
+	c.delivery(p, mode)
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
 	limit, by := c.limits.MaxBodyBytes, fetch.ByServer
 	if c.out.Delivery == fetch.Inline && limit > fetch.MaxInlineBytes {
@@ -352,11 +344,65 @@ func (c *conversion) body(mode Mode) {
 	case p.MaxSizeBytes != nil:
 		c.out.SetBy.MaxBodyBytes = fetch.ByCaller
 	}
-	c.out.HoldBackBytes = clamp(c, "body_policy.hold_back_bytes", badrequest.Integer(&c.Violations, "body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, 0, math.MaxInt64), fetch.MaxHoldBackBytes)
-	c.out.ErrorBodyBytes = int(badrequest.Integer(&c.Violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
+	c.out.ErrorBodyBytes = int(badrequest.Integer(&c.Violations, "body_policy.max_error_body_bytes", p.MaxErrorBodyBytes,
 		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))
-	c.out.Recovery = enum(&c.violations, "body_policy.recovery", p.GetRecovery(), recoveries)
-	c.resumePoint(p.GetResumePoint())
+	if _, stream := Delivery(p); stream != nil {
+		c.stream(stream)
+	}
+}
+
+// delivery reads how the body reaches the caller.
+func (c *conversion) delivery(p *pb.BodyPolicy, mode Mode) {
+	switch p.GetDelivery().(type) {
+	case nil:
+		c.out.Delivery = mode.unset
+	case *pb.BodyPolicy_Stream:
+		c.out.Delivery = fetch.Stream
+	case *pb.BodyPolicy_Auto:
+		c.out.Delivery = fetch.Auto
+	case *pb.BodyPolicy_Inline:
+		c.out.Delivery = fetch.Inline
+	case *pb.BodyPolicy_Digest:
+		c.out.Delivery = fetch.Digest
+	case *pb.BodyPolicy_None:
+		c.out.Delivery = fetch.None
+	case *pb.BodyPolicy_Store:
+		c.out.Delivery = fetch.Store
+	}
+	if _, stream := Delivery(p); stream != nil && !mode.streams {
+		c.Add(c.streamField(), "needs a stream, which this call has not: give inline, digest, none or store, or call Fetch")
+	}
+}
+
+// Delivery returns the name of the delivery that a policy sets, or "", and the settings of a streamed body,
+// which are nil for the other deliveries.
+func Delivery(p *pb.BodyPolicy) (name string, stream *pb.StreamDelivery) {
+	switch d := p.GetDelivery().(type) {
+	case nil:
+		return "", nil
+	case *pb.BodyPolicy_Stream:
+		return "stream", d.Stream
+	case *pb.BodyPolicy_Auto:
+		return "auto", d.Auto
+	}
+	m := p.ProtoReflect()
+	return string(m.WhichOneof(m.Descriptor().Oneofs().ByName("delivery")).Name()), nil
+}
+
+// streamField returns the path of the settings of a streamed body.
+func (c *conversion) streamField() string {
+	if c.out.Delivery == fetch.Auto {
+		return "body_policy.auto"
+	}
+	return "body_policy.stream"
+}
+
+// stream reads the settings of a streamed body.
+func (c *conversion) stream(s *pb.StreamDelivery) {
+	hold := c.streamField() + ".max_hold_back_bytes"
+	c.out.HoldBackBytes = clamp(c, hold, badrequest.Integer(&c.Violations, hold, s.MaxHoldBackBytes, c.out.HoldBackBytes, 0, math.MaxInt64), fetch.MaxHoldBackBytes)
+	c.out.Recovery = enum(&c.violations, c.streamField()+".recovery", s.GetRecovery(), recoveries)
+	c.resumePoint(s.GetResumePoint())
 }
 
 // resumePoint reads where an earlier fetch stopped. Options that need the bytes before that point are
@@ -365,7 +411,7 @@ func (c *conversion) resumePoint(p *pb.ResumePoint) {
 	if p == nil {
 		return
 	}
-	const field = "body_policy.resume_point"
+	field := c.streamField() + ".resume_point"
 	if p.GetOffsetBytes() < 1 {
 		c.Add(field+".offset_bytes", "is %d: give the number of bytes you have, 1 or more", p.GetOffsetBytes())
 	}
@@ -378,8 +424,6 @@ func (c *conversion) resumePoint(p *pb.ResumePoint) {
 	switch {
 	case c.out.Method != http.MethodGet:
 		c.Add(field, "is set with method %.10s: only a GET can be resumed", c.out.Method)
-	case !c.out.Delivery.Streams():
-		c.Add(field, "is set with a delivery other than stream and auto: only a streamed body can be resumed")
 	case c.out.Header.Get("Range") != "":
 		c.Add(field, "is set together with a header Range: give one of the two")
 	case c.in.GetPrecondition() != nil:

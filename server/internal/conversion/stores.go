@@ -16,48 +16,41 @@ import (
 	"fetchd/warc"
 )
 
-// store reads the fields of delivery STORE. It is called when the others are read.
+// store reads the settings of delivery store. It is called when the other fields are read.
 func (c *conversion) store(known *stores.Set) {
-	p := c.in.GetBodyPolicy()
 	if c.out.Delivery != fetch.Store {
-		for field, value := range map[string]string{"store": p.GetStore(), "key": p.GetKey()} {
-			if value != "" {
-				c.Add("body_policy."+field, "is set with another delivery than store: give BODY_DELIVERY_STORE, or leave it out")
-			}
-		}
 		return
 	}
+	p := c.in.GetBodyPolicy().GetStore()
 	switch {
 	case c.out.Method == http.MethodHead:
-		c.Add("body_policy.delivery", "is store with method HEAD, whose response has no body: use GET")
+		c.Add("body_policy.store", "is set with method HEAD, whose response has no body: use GET")
 	case c.out.Header.Get("Range") != "":
-		c.Add("body_policy.delivery", "is store together with a header Range: an object is a whole body, leave the header out")
+		c.Add("body_policy.store", "is set together with a header Range: an object is a whole body, leave the header out")
 	case c.out.Truncate:
 		c.Add("body_policy.oversize_action", "is truncate with delivery store: an object is a whole body, leave it out")
 	case c.out.OmitDigest:
 		c.Add("body_policy.omit_digest", "is true with delivery store, which needs the digest: leave it out")
-	case p.GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_NONE:
-		c.Add("body_policy.recovery", "is none with delivery store: a retry continues the object or starts it again, leave it out")
 	}
 	c.out.Recovery = fetch.Restart
 	s, _ := known.Get(p.GetStore())
 	records, _ := known.Archive(p.GetStore())
 	switch {
 	case records != nil:
-		c.Add("body_policy.store", "is %.60q, which is a store for WARC files: give the name of a store for bodies", p.GetStore())
+		c.Add("body_policy.store.store", "is %.60q, which is a store for WARC files: give the name of a store for bodies", p.GetStore())
 		return
 	case p.GetStore() == "":
-		c.Add("body_policy.store", "is empty: give the name of a store that the operator configured")
+		c.Add("body_policy.store.store", "is empty: give the name of a store that the operator configured")
 		return
 	case s == nil:
-		c.Add("body_policy.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
+		c.Add("body_policy.store.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
 		return
 	}
 	if err := s.Check(p.GetKey(), c.out.Integrity.SHA256); err != nil {
-		c.Add("body_policy.key", "%s", err)
+		c.Add("body_policy.store.key", "%s", err)
 	}
 	if most := s.MaxObjectBytes(); c.out.MaxBodyBytes > most {
-		if p.MaxSizeBytes != nil {
+		if c.in.GetBodyPolicy().MaxSizeBytes != nil {
 			c.clamped = append(c.clamped, "body_policy.max_size_bytes")
 		}
 		c.out.MaxBodyBytes, c.out.SetBy.MaxBodyBytes = most, fetch.ByStore
@@ -97,7 +90,7 @@ const maxRecordID = 256
 
 // record reads the policy for records.
 func (c *conversion) record(known *stores.Set) {
-	p := c.in.GetRecord()
+	p := c.in.GetRecordPolicy()
 	if p == nil {
 		return
 	}
@@ -105,11 +98,11 @@ func (c *conversion) record(known *stores.Set) {
 	bodies, _ := known.Get(p.GetStore())
 	switch {
 	case p.GetStore() == "":
-		c.Add("record.store", "is empty: give the name of a store for WARC files that the operator configured")
+		c.Add("record_policy.store", "is empty: give the name of a store for WARC files that the operator configured")
 	case bodies != nil:
-		c.Add("record.store", "is %.60q, which is a store for bodies: give the name of a store whose URL starts with warc+", p.GetStore())
+		c.Add("record_policy.store", "is %.60q, which is a store for bodies: give the name of a store whose URL starts with warc+", p.GetStore())
 	case to == nil:
-		c.Add("record.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
+		c.Add("record_policy.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
 	}
 	c.out.Recorder = &recorder{to, c.earlierRecord(p.GetEarlier())}
 }
@@ -121,18 +114,18 @@ func (c *conversion) earlierRecord(p *pb.EarlierRecord) *archive.Earlier {
 	}
 	e := &archive.Earlier{ID: p.GetRecordId(), URL: p.GetUrl(), Date: p.GetRecordTime().AsTime(), PayloadDigest: warc.Digest(p.GetPayloadDigest())}
 	if len(e.ID) > maxRecordID || warc.CheckURI(e.ID) != nil {
-		c.Add("record.earlier.record_id", "is not a record id: give record_id of the earlier outcome, such as urn:uuid:…")
+		c.Add("record_policy.earlier.record_id", "is not a record id: give record_id of the earlier outcome, such as urn:uuid:…")
 	}
 	if u, err := urls.Parse(e.URL); err != nil {
-		c.Add("record.earlier.url", "%s", err)
+		c.Add("record_policy.earlier.url", "%s", err)
 	} else {
 		e.URL = urls.WithoutUserinfo(u) // as the URLs of hops are written
 	}
 	if t := p.GetRecordTime(); t == nil || t.CheckValid() != nil {
-		c.Add("record.earlier.record_time", "is not a valid time: give record_time of the earlier outcome")
+		c.Add("record_policy.earlier.record_time", "is not a valid time: give record_time of the earlier outcome")
 	}
 	if _, ok := e.PayloadDigest.Sum(); !ok && e.PayloadDigest != "" {
-		c.Add("record.earlier.payload_digest", "is not a SHA-1 or SHA-256: give payload_digest of the earlier outcome, such as sha1:…")
+		c.Add("record_policy.earlier.payload_digest", "is not a SHA-1 or SHA-256: give payload_digest of the earlier outcome, such as sha1:…")
 	}
 	return e
 }

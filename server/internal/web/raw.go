@@ -87,8 +87,8 @@ func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if in.BodyPolicy == nil {
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
-	if in.BodyPolicy.Delivery == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
-		in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO
+	if in.BodyPolicy.Delivery == nil {
+		in.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: new(pb.StreamDelivery)}
 	}
 	a.quotes = false
 	return in, nil
@@ -135,13 +135,10 @@ func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 	if l := in.GetEventLevel(); l > pb.EventLevel_EVENT_LEVEL_OUTCOME {
 		v.Add("event_level", "is %s, but this path sends no events: leave it out, or call /v1/fetch", l)
 	}
-	switch d := in.GetBodyPolicy().GetDelivery(); d {
-	case pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED, pb.BodyDelivery_BODY_DELIVERY_STREAM, pb.BodyDelivery_BODY_DELIVERY_AUTO:
-	default:
-		v.Add("body_policy.delivery", "is %s, but this path sends the body: leave it out, or call /v1/fetch:unary", d)
-	}
-	if in.GetBodyPolicy().GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART {
-		v.Add("body_policy.recovery", "is BODY_RECOVERY_RESTART, but bytes that were sent cannot be taken back: use BODY_RECOVERY_RESUME, or call /v1/fetch")
+	if name, stream := conversion.Delivery(in.GetBodyPolicy()); name != "" && stream == nil {
+		v.Add("body_policy."+name, "is set, but this path sends the body: leave it out, or call /v1/fetch:unary")
+	} else if stream.GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART {
+		v.Add("body_policy."+name+".recovery", "is BODY_RECOVERY_RESTART, but bytes that were sent cannot be taken back: use BODY_RECOVERY_RESUME, or call /v1/fetch")
 	}
 	if in.GetBodyPolicy().GetOversizeAction() == pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE {
 		v.Add("body_policy.oversize_action", "is OVERSIZE_ACTION_TRUNCATE, but the answer could not show that it is a part: leave it out, or call /v1/fetch")
@@ -176,8 +173,9 @@ func hasHeader(in *pb.FetchRequest, name string) bool {
 // newRaw returns the answer to a request.
 func newRaw(in *pb.FetchRequest, out *answer) *rawAnswer {
 	policy := in.GetBodyPolicy()
+	_, stream := conversion.Delivery(policy)
 	return &rawAnswer{answer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
-		digest: policy.GetResumePoint() == nil && (!policy.GetOmitDigest() || in.GetIntegrity().GetSha256() != "")}
+		digest: stream.GetResumePoint() == nil && (!policy.GetOmitDigest() || in.GetIntegrity().GetSha256() != "")}
 }
 
 // rawAnswer writes the body of a fetch as the body of an answer. The status of the answer is that of
@@ -191,22 +189,31 @@ type rawAnswer struct {
 	latest *pb.ResponseStarted
 }
 
-// send writes an event.
+// send writes the events of a message.
 func (a *rawAnswer) send(o *wire.Outgoing) error {
 	defer o.Release()
 	m, ok := o.Message.(*pb.FetchResponse)
 	if !ok {
 		return status.Error(codes.Internal, "internal error")
 	}
-	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_ResponseStarted:
+	for _, event := range m.GetEvents() {
+		if err := a.sendEvent(o, event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *rawAnswer) sendEvent(o *wire.Outgoing, event *pb.FetchEvent) error {
+	switch e := event.GetEvent().(type) {
+	case *pb.FetchEvent_ResponseStarted:
 		a.latest = &pb.ResponseStarted{Url: e.ResponseStarted.GetUrl(), Response: bodyHead(e.ResponseStarted.GetResponse())}
-	case *pb.FetchResponse_BodyChunk:
+	case *pb.FetchEvent_BodyChunk:
 		if !a.started {
 			a.startBody()
 		}
 		return a.writeBytes(e.BodyChunk.GetData(), true)
-	case *pb.FetchResponse_Outcome:
+	case *pb.FetchEvent_Outcome:
 		return a.finish(o, e.Outcome)
 	}
 	return nil
@@ -230,7 +237,7 @@ func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
 // startBody starts an answer whose body is streamed. What is not known yet follows in trailers.
 func (a *rawAnswer) startBody() {
 	header := a.rw.Header()
-	trailers := "Fetchd-Outcome, Fetchd-Attempts, Fetchd-Rule"
+	trailers := "Fetchd-Outcome, Fetchd-Attempt-Count, Fetchd-Decision-Rule"
 	if a.digest {
 		trailers += ", Fetchd-Sha256"
 	}
@@ -316,8 +323,8 @@ func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 		return nil
 	}
 	header.Set("Fetchd-Outcome", classify.Kind(out.GetKind()).String())
-	header.Set("Fetchd-Attempts", strconv.Itoa(int(out.GetAttempts())))
-	header.Set("Fetchd-Rule", out.GetRule())
+	header.Set("Fetchd-Attempt-Count", strconv.Itoa(int(out.GetAttemptCount())))
+	header.Set("Fetchd-Decision-Rule", out.GetDecisionRule())
 	if sum := out.GetBodySummary().GetSha256(); sum != "" && success {
 		header.Set("Fetchd-Sha256", sum)
 	}
@@ -358,6 +365,10 @@ func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
 // problem sends a failure as problem details (RFC 9457).
 func (a *rawAnswer) problem(o *wire.Outgoing, out *pb.FetchOutcome) error {
 	header, failed := a.rw.Header(), out.GetError()
+	code := http.StatusBadGateway // a program such as curl --retry sends the request again
+	if !failed.GetRetryable() {
+		code = http.StatusFailedDependency
+	}
 	header.Del("Content-Encoding")
 	a.contentType, a.filename = "application/problem+json", ""
 	if failed.GetRetryable() && failed.GetRetryAfter() != nil {
@@ -380,13 +391,13 @@ func (a *rawAnswer) problem(o *wire.Outgoing, out *pb.FetchOutcome) error {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
-	}{"urn:fetchd:error:" + class, strings.ReplaceAll(class, "_", " "), http.StatusBadGateway, detail})
+	}{"urn:fetchd:error:" + class, strings.ReplaceAll(class, "_", " "), code, detail})
 	if err != nil {
 		return err
 	}
 	text := append(append(head[:len(head)-1], `,"outcome":`...), outcome...)
 	text = append(text, "}\n"...)
 	header.Set("Content-Length", strconv.Itoa(len(text)))
-	a.start(http.StatusBadGateway)
+	a.start(code)
 	return a.writeBytes(text, true)
 }

@@ -51,7 +51,7 @@ type Config struct {
 	*calls.Shared
 	// Fetch and FetchUnary are the methods of the service.
 	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error
-	FetchUnary func(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
+	FetchUnary func(ctx context.Context, in *pb.FetchRequest, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
 	Metrics    http.Handler // serves /metrics; nil means no metrics
 	Console    http.Handler // serves the console; nil means none
 	Hosts      []string     // names of the service that a browser may use
@@ -145,13 +145,18 @@ func runGuarded[M any](w *api, read func(*answer, *http.Request, *budget.Lease) 
 	if err := w.Callers.Enter(ctx); err != nil {
 		return err
 	}
-	memory := w.Budget.Lease(admission.Caller(ctx))
-	in, err := read(out, r, memory)
-	memory.Close()
+	in, err := readCharging(w, read, r, out, admission.Caller(ctx))
 	if err != nil {
 		return err
 	}
 	return method(ctx, in, out)
+}
+
+// readCharging reads a request, and charges its memory meanwhile.
+func readCharging[M any](w *api, read func(*answer, *http.Request, *budget.Lease) (M, error), r *http.Request, out *answer, caller string) (M, error) {
+	memory := w.Budget.Lease(caller)
+	defer memory.Close() // even after a panic
+	return read(out, r, memory)
 }
 
 // admit identifies the caller. It refuses a browser that calls for a page of another origin:
@@ -181,7 +186,7 @@ func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error
 
 // fetchUnary sends the answer as one JSON object.
 func (w *api) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *answer) error {
-	_, err := w.FetchUnary(ctx, in, "", jsonMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
+	_, err := w.FetchUnary(ctx, in, jsonMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
 		defer t.Release()
 		out.contentType, out.filename = "application/json", "fetch.json"
 		return out.write(resp, wire.SizeOf(resp), t.Memory, false)

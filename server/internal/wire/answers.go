@@ -60,8 +60,8 @@ type Outgoing struct {
 	Message proto.Message // nil once it is encoded
 	Size    int
 	encoded bool // its buffer owns the charges
-	// Room for the charge of most messages.
-	lease1  [1]*budget.Lease
+	// Room for the charges of most messages.
+	leases  [3]*budget.Lease
 	ticket1 [1]*admission.Ticket
 }
 
@@ -69,6 +69,9 @@ type Outgoing struct {
 func NewOutgoing(m proto.Message, held Held) *Outgoing {
 	return &Outgoing{answer: answer{Held: held}, Message: m, Size: SizeOf(m)}
 }
+
+// Fill sets the message, whose events are paid.
+func (o *Outgoing) Fill(m proto.Message) { o.Message, o.Size = m, SizeOf(m) }
 
 // Send sends the message on a stream. It releases the charges if gRPC has not encoded it.
 func (o *Outgoing) Send(stream grpc.ServerStream) error {
@@ -84,10 +87,12 @@ func (o *Outgoing) Release() {
 	}
 }
 
-// charge makes l the charge of the message.
+// charge adds a charge of the message.
 func (o *Outgoing) charge(l *budget.Lease) {
-	o.lease1[0] = l
-	o.Held.memory = o.lease1[:]
+	if o.Held.memory == nil {
+		o.Held.memory = o.leases[:0]
+	}
+	o.Held.memory = append(o.Held.memory, l)
 }
 
 // owns makes t the ticket of the message, which has its outcome.
@@ -174,31 +179,29 @@ func (b *answerBuffer) Put(*[]byte) {
 // outcomeBytes of the charge of a fetch are kept for its outcome.
 const outcomeBytes = 16 << 10
 
-// Pay charges t for resp, with the copies of it that are held while it is unread, and returns the
-// message to send. An outcome takes the ticket with it. If there is no memory, the error is
-// [fetch.ErrOutOfMemory], and for an outcome the status of the call.
-func Pay(ctx context.Context, t *admission.Ticket, resp *pb.FetchResponse, copies int64) (*Outgoing, error) {
-	o := &Outgoing{Message: resp}
-	out := resp.GetOutcome()
+// Pay charges t for an event of the message, with the copies of it that are held while it is unread. An
+// outcome takes the ticket with it. If there is no memory, the error is [fetch.ErrOutOfMemory], and for an
+// outcome the status of the call.
+func (o *Outgoing) Pay(ctx context.Context, t *admission.Ticket, event *pb.FetchEvent, copies int64) error {
+	out := event.GetOutcome()
 	if out == nil {
-		return o, o.payEvent(t, resp, copies)
+		return o.payEvent(t, event, copies)
 	}
-	size, err := BecomeAnswer(ctx, t, resp, copies, func() { conversion.ShortenOutcome(out) })
-	o.Size = size
+	if _, err := BecomeAnswer(ctx, t, event, copies, func() { conversion.ShortenOutcome(out) }); err != nil {
+		return err
+	}
 	o.owns(t)
-	return o, err
+	return nil
 }
 
 // payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
 // hops, and is then charged to the fetch's initial memory.
-func (o *Outgoing) payEvent(t *admission.Ticket, resp *pb.FetchResponse, copies int64) error {
-	o.Size = SizeOf(resp)
-	l, granted := t.Memory.AnotherWith(budget.Answer, copies*answerBytes(o.Size))
+func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies int64) error {
+	l, granted := t.Memory.AnotherWith(budget.Answer, copies*answerBytes(SizeOf(event)))
 	if !granted {
 		l = t.Memory.Another()
-		if granted = conversion.ShortenEvent(resp); granted {
-			o.Size = SizeOf(resp)
-			n := copies * answerBytes(o.Size)
+		if granted = conversion.ShortenEvent(event); granted {
+			n := copies * answerBytes(SizeOf(event))
 			granted = l.Grow(budget.Answer, n) ||
 				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
 		}

@@ -135,10 +135,10 @@ func TestRequestOfTooManyElements(t *testing.T) {
 		in   proto.Message
 		at   string // of what is refused
 	}{
-		{"a long body", &pb.FetchUnaryRequest{Request: body(1 << 20)}, ""},
+		{"a long body", body(1 << 20), ""},
 		{"as many headers as may be", &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements)}, ""},
 		{"one more", &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements+1)}, "headers"},
-		{"in a message", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements+1)}}, "request.headers"},
+		{"in a message", &pb.FetchManyRequest{Tasks: []*pb.Task{{Request: &pb.FetchRequest{Headers: make([]*pb.Header, MaxElements+1)}}}}, "tasks.request.headers"},
 		{"packed", &pb.FetchRequest{RetryPolicy: &pb.RetryPolicy{ExcludedStatusCodes: make([]int32, MaxElements+1)}}, "retry_policy.excluded_status_codes"},
 		{"strings", &pb.FetchRequest{Precondition: &pb.Precondition{Etags: make([]string, MaxElements+1)}}, "precondition.etags"},
 	} {

@@ -361,8 +361,6 @@ func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
 	switch m.(type) {
 	case *pb.FetchRequest:
 		wrong.Field, wrong.Description = "body", body
-	case *pb.FetchUnaryRequest:
-		wrong.Field, wrong.Description = "request.body", body
 	case *pb.FetchManyRequest:
 		wrong.Field = "tasks"
 		wrong.Description = fmt.Sprintf("have %d bytes: send at most %d in a message, and the other tasks in more messages", n, MaxRequestBytes)

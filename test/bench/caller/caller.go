@@ -100,10 +100,10 @@ var kinds = map[string]func(o *Options, size int64) (*load, error){
 	"grpc-unary-outcome": unary(pb.EventLevel_EVENT_LEVEL_OUTCOME),
 	"grpc-stream":        stream,
 	"grpc-store":         store,
-	"grpc-many":          many(pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED),
+	"grpc-many":          many(nil),
 	"grpc-unary-record":  recorded(unary(pb.EventLevel_EVENT_LEVEL_UNSPECIFIED)),
-	"grpc-many-record":   recorded(many(pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED)),
-	"grpc-many-stream":   many(pb.BodyDelivery_BODY_DELIVERY_STREAM),
+	"grpc-many-record":   recorded(many(nil)),
+	"grpc-many-stream":   many(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: new(pb.StreamDelivery)}}),
 }
 
 // recorded returns a load whose fetches the service records.
@@ -130,7 +130,7 @@ const longest = 5 * time.Minute
 func (o *Options) request() *pb.FetchRequest {
 	r := &pb.FetchRequest{Url: o.Target}
 	if o.record {
-		r.Record = &pb.RecordPolicy{Store: archiveName}
+		r.RecordPolicy = &pb.RecordPolicy{Store: archiveName}
 	}
 	if o.Hold {
 		r.RetryPolicy = &pb.RetryPolicy{BaseDelay: durationpb.New(longest), MaxDelay: durationpb.New(longest)}

@@ -55,8 +55,8 @@ func overAll(o *Options, one func(ctx context.Context, c pb.FetchServiceClient, 
 // unary calls FetchUnary with its defaults, except the event level.
 func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
 	return func(o *Options, size int64) (*load, error) {
-		req := &pb.FetchUnaryRequest{Request: o.request()}
-		req.Request.EventLevel = level
+		req := o.request()
+		req.EventLevel = level
 		return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
 			resp, err := c.FetchUnary(ctx, req)
 			if err != nil {
@@ -80,13 +80,13 @@ func stream(o *Options, size int64) (*load, error) {
 				return err
 			}
 			switch e := m.GetEvent().(type) {
-			case *pb.FetchResponse_ResponseStarted:
+			case *pb.FetchEvent_ResponseStarted:
 				head = e.ResponseStarted.GetResponse()
-			case *pb.FetchResponse_BodyChunk:
+			case *pb.FetchEvent_BodyChunk:
 				n := int64(len(e.BodyChunk.GetData()))
 				got += n
 				r.arrived(n)
-			case *pb.FetchResponse_Outcome:
+			case *pb.FetchEvent_Outcome:
 				return checkOutcome(e.Outcome, head, got, size)
 			}
 		}
@@ -114,8 +114,8 @@ func store(o *Options, size int64) (*load, error) {
 		return nil, err
 	}
 	return repeat(o, func(i int) call {
-		req := &pb.FetchUnaryRequest{Request: o.request()}
-		req.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: storeName, Key: fmt.Sprint(i)}
+		req := o.request()
+		req.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: storeName, Key: fmt.Sprint(i)}}}
 		return func(ctx context.Context, r *recorder) error {
 			resp, err := clients[i%len(clients)].FetchUnary(ctx, req)
 			if err != nil {

@@ -14,12 +14,14 @@ import (
 // perStream is how many tasks are in flight on one stream, of the 256 that a server reads.
 const perStream = 240
 
-// many runs FetchMany on as many streams as the fetches in flight need.
-func many(delivery pb.BodyDelivery) func(*Options, int64) (*load, error) {
+// many runs FetchMany on as many streams as the fetches in flight need. A policy that is not nil
+// allows a body of its size.
+func many(policy *pb.BodyPolicy) func(*Options, int64) (*load, error) {
 	return func(o *Options, size int64) (*load, error) {
 		request := o.request()
-		if delivery != pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
-			request.BodyPolicy = &pb.BodyPolicy{Delivery: delivery, MaxSizeBytes: &size}
+		if policy != nil {
+			request.BodyPolicy = proto.CloneOf(policy)
+			request.BodyPolicy.MaxSizeBytes = &size
 		}
 		return overStreams(o, request, size)
 	}

@@ -67,8 +67,8 @@ func New(cfg Config) *grpc.Server {
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
-func (r *relay) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
-	resp, err := r.get(ctx, in.GetRequest().GetUrl())
+func (r *relay) FetchUnary(ctx context.Context, in *pb.FetchRequest) (*pb.FetchUnaryResponse, error) {
+	resp, err := r.get(ctx, in.GetUrl())
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +78,13 @@ func (r *relay) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.F
 		return nil, status.Errorf(codes.Unavailable, "read the body: %v", err)
 	}
 	return &pb.FetchUnaryResponse{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS,
-		FinalUrl: resp.Request.URL.String(), Response: head(resp), Attempts: 1, InlineBody: body}}, nil
+		FinalUrl: resp.Request.URL.String(), Response: head(resp), AttemptCount: 1, Body: &pb.FetchOutcome_InlineBody{InlineBody: body}}}, nil
 }
 
-// Fetch implements fetchd.v1.FetchService.Fetch. A body of one chunk needs four messages. For
-// a longer one the last message has the SHA-256.
+// Fetch implements fetchd.v1.FetchService.Fetch. Each message has one event, so a body of one chunk
+// needs four. For a longer one the last message has the SHA-256.
 func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	err := stream.Send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{}}})
+	err := stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{{Event: &pb.FetchEvent_Admitted{Admitted: &pb.Admitted{}}}}})
 	if err != nil || r.wait > 0 {
 		return errors.Join(err, r.pause(stream.Context()))
 	}
@@ -94,7 +94,7 @@ func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.
 	}
 	defer resp.Body.Close()
 	started := &pb.ResponseStarted{Response: head(resp)}
-	if err := stream.Send(&pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: started}}); err != nil {
+	if err := stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: started}}}}); err != nil {
 		return err
 	}
 	chunk, _ := r.chunks.Get().(*[]byte) // it holds nothing else
@@ -109,7 +109,7 @@ func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.
 			break
 		}
 		event := &pb.BodyChunk{OffsetBytes: sum.SizeBytes, Data: (*chunk)[:n]}
-		if err := stream.Send(&pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: event}}); err != nil {
+		if err := stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{{Event: &pb.FetchEvent_BodyChunk{BodyChunk: event}}}}); err != nil {
 			return err
 		}
 		if sum.SizeBytes += int64(n); resp.ContentLength > chunkBytes {
@@ -119,8 +119,8 @@ func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.
 	if resp.ContentLength > chunkBytes {
 		sum.Sha256 = hex.EncodeToString(digest.Sum(nil))
 	}
-	return stream.Send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{
-		Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, FinalUrl: resp.Request.URL.String(), Attempts: 1, BodySummary: sum}}})
+	return stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{{Event: &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{
+		Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, FinalUrl: resp.Request.URL.String(), AttemptCount: 1, BodySummary: sum}}}}})
 }
 
 func (r *relay) pause(ctx context.Context) error {

@@ -71,7 +71,7 @@ func TestFetchUnary(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			url := o.URL(row.listener, row.path)
-			resp, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
+			resp, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: url})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,12 +136,14 @@ func read(t *testing.T, stream grpc.ServerStreamingClient[pb.FetchResponse]) (me
 			t.Fatal(err)
 		}
 		messages++
-		out = m.GetOutcome()
-		if chunk := m.GetBodyChunk(); chunk != nil {
-			if chunk.GetOffsetBytes() != int64(len(body)) {
-				t.Errorf("a chunk at %d, want it at %d", chunk.GetOffsetBytes(), len(body))
+		for _, e := range m.GetEvents() {
+			out = e.GetOutcome()
+			if chunk := e.GetBodyChunk(); chunk != nil {
+				if chunk.GetOffsetBytes() != int64(len(body)) {
+					t.Errorf("a chunk at %d, want it at %d", chunk.GetOffsetBytes(), len(body))
+				}
+				body = append(body, chunk.GetData()...)
 			}
-			body = append(body, chunk.GetData()...)
 		}
 	}
 }
@@ -154,7 +156,7 @@ func TestWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := stream.Recv(); err != nil || m.GetAdmitted() == nil {
+	if m, err := stream.Recv(); err != nil || len(m.GetEvents()) != 1 || m.GetEvents()[0].GetAdmitted() == nil {
 		t.Fatalf("first message %v, %v, want Admitted", m, err)
 	}
 	leave()
@@ -169,7 +171,7 @@ func TestWait(t *testing.T) {
 func TestNoOrigin(t *testing.T) {
 	_, c := start(t, relay.Config{})
 	for _, url := range []string{"http://127.0.0.1:1/b/1", "://"} {
-		if _, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}}); err == nil {
+		if _, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: url}); err == nil {
 			t.Errorf("%q was fetched", url)
 		}
 	}

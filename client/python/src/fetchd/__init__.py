@@ -47,6 +47,8 @@ from .policies import (
     RedirectPolicy,
     ResumePoint,
     RetryPolicy,
+    StoreDelivery,
+    StreamDelivery,
     TimeoutPolicy,
 )
 
@@ -83,6 +85,8 @@ __all__ = [
     "ResumePoint",
     "RetryPolicy",
     "ServiceError",
+    "StoreDelivery",
+    "StreamDelivery",
     "StreamResponse",
     "TimeoutPolicy",
     "TransientError",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
 
-from ._client import Options
-from .errors import FetchError, InvalidRequestError, NotIdempotentError
+from ._client import Options, once
+from .errors import FetchdError, FetchError, InvalidRequestError, NotIdempotentError, ServiceError
 from .policies import BodyPolicy, Policies, TimeoutPolicy
 
 MAX_BODY = 1 << 20  # of a request
@@ -39,10 +39,18 @@ _CATEGORIES: Dict[str, str] = {
 }
 
 
-def category(error: Exception) -> str:
-    """Returns the kind of a failure without a response, or "other"."""
-    if isinstance(error, NotIdempotentError):
-        return "not_idempotent"
+def failure(error: FetchdError, method: str, policies: Policies) -> Tuple[str, str]:
+    """Returns the kind of a failure without a response, or "other", and the text of its exception."""
+    kind, text = _kind(error), str(error)
+    # Programs send a request again after most of the others.
+    if kind not in ("redirects", "decode") and _sent_once(error, method, policies):
+        kind = "not_idempotent"
+        if not isinstance(error, FetchError) or error.outcome.exchange_count > 0:
+            text = f"the {method} may have taken effect; find out before you send it again: {text}"
+    return kind, text
+
+
+def _kind(error: FetchdError) -> str:
     if isinstance(error, FetchError):
         return _CATEGORIES.get(error.error_class, "other")
     if isinstance(error, InvalidRequestError):
@@ -50,6 +58,17 @@ def category(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "read_timeout"
     return "service"
+
+
+def _sent_once(error: FetchdError, method: str, policies: Policies) -> bool:
+    """Reports whether the origin may have seen a request that may be sent only once."""
+    if isinstance(error, NotIdempotentError):
+        return True
+    if not once(method, (policies.get("retry_policy") or {}).get("allow_non_idempotent", False)):
+        return False
+    if isinstance(error, FetchError):
+        return error.outcome.exchange_count > 0 and not error.retryable
+    return not isinstance(error, ServiceError) or error.sent
 
 
 def without_userinfo(url: str) -> str:
@@ -82,7 +101,7 @@ def options(policies: Policies, connect: Optional[float], read: Optional[float],
     if read is not None:
         limits["header_timeout"] = limits["idle_timeout"] = read
     merged["timeout_policy"] = cast(TimeoutPolicy, {**policies.get("timeout_policy", {}), **limits})
-    body: BodyPolicy = {"error_body_bytes": 65536}
+    body: BodyPolicy = {"max_error_body_bytes": 65536}
     if whole:
         body["max_size_bytes"] = _WHOLE
     merged["body_policy"] = cast(BodyPolicy, {**body, **policies.get("body_policy", {})})

@@ -83,6 +83,19 @@ class _Driver:
             call.cancel()
         stream.end(error)
 
+    async def fetch(self, request: _client.StreamRequest) -> Any:
+        """Starts a call of Fetch."""
+        timeout = request.timeout
+        if request.once:
+            start = self.loop.time()
+            try:
+                await self.methods.check(b"", timeout=timeout, metadata=self.metadata)
+            except grpc.RpcError as error:
+                _client.connected(error)
+            if timeout is not None:
+                timeout = max(0.0, start + timeout - self.loop.time())
+        return self.methods.fetch(request.data, timeout=timeout, metadata=self.metadata)
+
     def submit(self, task: Task) -> None:
         self.pool.submit(task)
         if task.deadline is not None and (self._timer is None or task.deadline < self._timer.when()):
@@ -206,7 +219,7 @@ class AsyncClient:
         requests: Union[Iterable[R], AsyncIterable[R]],
         *,
         open: int = 64,
-        on_event: Optional[Callable[[R, contract.FetchResponse], None]] = None,
+        on_event: Optional[Callable[[R, contract.FetchEvent], None]] = None,
     ) -> AsyncIterator[Result[R]]:
         """Fetches many URLs, and yields a Result for each as it ends; see Client.fetch_many.
         requests may be an asynchronous iterable."""
@@ -226,7 +239,7 @@ class AsyncClient:
 class _Many(Generic[R]):
     """One run of fetch_many."""
 
-    def __init__(self, opened: Callable[[], _Driver], requests: Any, open: int, on_event: Optional[Callable[[R, contract.FetchResponse], None]]):
+    def __init__(self, opened: Callable[[], _Driver], requests: Any, open: int, on_event: Optional[Callable[[R, contract.FetchEvent], None]]):
         self.opened, self.requests, self.limit, self.on_event = opened, requests, open, on_event
         self.arrived: "asyncio.Queue[Any]" = asyncio.Queue()  # of tasks that are over, results, and None
         self.tasks: "dict[Task, R]" = {}  # without those whose result was yielded
@@ -328,7 +341,7 @@ def _cancelling() -> bool:
 class _Opening:
     """The context manager of a streamed response."""
 
-    def __init__(self, client: AsyncClient, request: Tuple[bytes, Optional[float], bool], on_event: Any):
+    def __init__(self, client: AsyncClient, request: _client.StreamRequest, on_event: Any):
         self._client, self._request, self._on_event = client, request, on_event
         self._opened: Optional[AsyncStreamResponse] = None
 
@@ -338,10 +351,8 @@ class _Opening:
 
     async def open(self) -> AsyncStreamResponse:
         """Returns the response, which the caller closes."""
-        data, timeout, undelivered = self._request
-        driver = self._client._open()
-        call = driver.methods.fetch(data, timeout=timeout, metadata=driver.metadata)
-        response = AsyncStreamResponse(call, self._on_event, undelivered)
+        call = await self._client._open().fetch(self._request)
+        response = AsyncStreamResponse(call, self._on_event, self._request)
         try:
             while not response._ready and response._end is None:
                 await response._advance()
@@ -364,21 +375,20 @@ class AsyncStreamResponse(_client.StreamState):
         self._close()
 
     async def _advance(self) -> None:
-        try:
-            message = await self._call.read()
-        except asyncio.CancelledError:
-            if self._end is None or not self._call.cancelled() or _cancelling():
-                raise
-            return  # the response was closed, or the service violates the API
-        except grpc.RpcError as error:
-            self._broken(error)
-            return
-        if message is grpc.aio.EOF:
-            self._ended()
-            return
-        self._feed(message)
-        if self._outcome is not None and message.HasField("outcome"):
-            await self._advance()  # to the end of the call
+        while not self._next_event():
+            try:
+                message = await self._call.read()
+            except asyncio.CancelledError:
+                if self._end is None or not self._call.cancelled() or _cancelling():
+                    raise
+                return  # the response was closed, or the service violates the API
+            except grpc.RpcError as error:
+                self._broken(error)
+                return
+            if message is grpc.aio.EOF:
+                self._ended()
+                return
+            self._feed(message)
 
     async def _piece(self, size: int) -> bytes:
         while True:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import pathlib
 import warnings
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _convert, contract
 from ._body import Body
@@ -27,7 +28,7 @@ from .errors import (
 from . import policies
 from .policies import Duration, Policies
 
-OnEvent = Callable[[contract.FetchResponse], None]
+OnEvent = Callable[[contract.FetchEvent], None]
 Pairs = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
 
@@ -72,9 +73,7 @@ def _value(message: str, field: str, name: str) -> Any:
     return numbers.get(name)
 
 
-_AUTO = _value("BodyPolicy", "delivery", "auto")
-_STREAM = _value("BodyPolicy", "delivery", "stream")
-_UNDELIVERED = tuple(_value("BodyPolicy", "delivery", name) for name in ("digest", "none", "store"))
+_UNDELIVERED = ("digest", "none", "store")
 _DOWNLOAD = _value("RetryPolicy", "profile", "download")
 _OUTCOME = _value("FetchRequest", "event_level", "outcome")
 _ATTEMPTS = _value("FetchRequest", "event_level", "attempts")
@@ -96,15 +95,15 @@ def prepared(method: str, url: str, options: Mapping[str, Any]) -> Tuple[contrac
 def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[Task], object], now: Callable[[], float]) -> Task:
     """Returns the task of a fetch whose body is kept in memory."""
     request, timeout = prepared(method, url, options)
-    limit, undelivered, limited, delivery = DEFAULT_BODY_BYTES, False, None, _AUTO
+    limit, limited, delivery = DEFAULT_BODY_BYTES, None, None
     if request.HasField("body_policy"):
         policy = request.body_policy
-        if policy.delivery == _STREAM:
-            raise ValueError('body_policy.delivery is "stream", want another one, or call stream()')
+        delivery = policy.WhichOneof("delivery")
+        if delivery == "stream":
+            raise ValueError("body_policy.stream is given, want another delivery, or call stream()")
         if policy.HasField("max_size_bytes"):
             limit = policy.max_size_bytes
-        undelivered = policy.delivery in _UNDELIVERED
-        delivery = policy.delivery or _AUTO
+    undelivered = delivery in _UNDELIVERED
     if limit is DEFAULT_BODY_BYTES and request.HasField("retry_policy") and request.retry_policy.profile == _DOWNLOAD and not undelivered:
         request.body_policy.max_size_bytes = limit
     deadline = None
@@ -115,16 +114,18 @@ def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[T
         if given is not None and request.timeout_policy.HasField("total_timeout") and given.ToNanoseconds() < limited * 1e9:
             limited = None
     # Encoded messages of one type merge if they are put together.
-    data = request.SerializeToString() + _suffix(limited, delivery)
+    data = request.SerializeToString() + _suffix(limited, delivery is None)
     check_size(data)
     return Task(data, done, limit, deadline, options.get("on_event"), undelivered)
 
 
 @functools.lru_cache(maxsize=64)
-def _suffix(total_timeout: Optional[float], delivery: int) -> bytes:
-    """Returns an encoded FetchRequest with these two fields. Programs use few timeouts."""
+def _suffix(total_timeout: Optional[float], auto: bool) -> bytes:
+    """Returns an encoded FetchRequest with this timeout, and the delivery auto. Programs use few
+    timeouts."""
     request = contract.FetchRequest()
-    request.body_policy.delivery = delivery
+    if auto:
+        request.body_policy.auto.SetInParent()
     if total_timeout is not None:
         _convert.set_duration(request.timeout_policy.total_timeout, total_timeout, "timeout")
     return request.SerializeToString()
@@ -232,20 +233,44 @@ class Methods:
 
         self.many = method("stream_stream", "FetchMany", None, None)
         self.fetch = method("unary_stream", "Fetch", None, contract.FetchResponse.FromString)
+        self.check = channel.unary_unary("/grpc.health.v1.Health/Check")
         self.explain = method("unary_unary", "Explain", contract.ExplainRequest.SerializeToString, contract.ExplainResponse.FromString)
 
 
-def stream_request(method: str, url: str, options: Mapping[str, Any]) -> Tuple[bytes, Optional[float], bool]:
-    """Returns the message, the timeout and whether no body is wanted, for the method Fetch."""
+class StreamRequest(NamedTuple):
+    """A call of Fetch."""
+
+    data: bytes
+    timeout: Optional[float]
+    undelivered: bool  # the caller wants no body
+    # The request may take effect twice if it is sent twice. A driver calls Check first, so that a
+    # fetch that could not be sent is not taken for one that was lost.
+    once: bool
+
+
+def once(method: str, allow_non_idempotent: bool) -> bool:
+    """Reports whether a request may be sent only once (rule I2)."""
+    return method.upper() in ("POST", "PATCH") and not allow_non_idempotent
+
+
+def stream_request(method: str, url: str, options: Mapping[str, Any]) -> StreamRequest:
+    """Returns the call of a fetch whose body is streamed."""
     request, timeout = prepared(method, url, options)
     if not request.event_level:
         request.event_level = _OUTCOME
-    undelivered = request.body_policy.delivery in _UNDELIVERED
-    if not request.body_policy.delivery:
-        request.body_policy.delivery = _AUTO
+    delivery = request.body_policy.WhichOneof("delivery")
+    if delivery is None:
+        request.body_policy.auto.SetInParent()
     data = request.SerializeToString()
     check_size(data)
-    return data, timeout, undelivered
+    return StreamRequest(data, timeout, delivery in _UNDELIVERED, once(method, request.retry_policy.allow_non_idempotent))
+
+
+def connected(error: Any) -> None:
+    """Handles the error of Check. Any status that the service sends shows that there is a connection."""
+    failed = service_error(error)
+    if failed.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+        raise failed from None
 
 
 def explain_timeout(timeout: Optional[Duration]) -> Optional[float]:
@@ -262,11 +287,12 @@ def explain_request(fields: Mapping[str, Any]) -> Any:
 class StreamState(Head):
     """The state of a streamed response. A subclass reads the messages and passes them on."""
 
-    def __init__(self, call: Any, on_event: Optional[OnEvent], undelivered: bool):
+    def __init__(self, call: Any, on_event: Optional[OnEvent], request: StreamRequest):
         self._call = call
         self._on_event = on_event
-        self._undelivered = undelivered
+        self._undelivered, self._once = request.undelivered, request.once
         self._body = Body()
+        self._events: Deque[contract.FetchEvent] = deque()  # received and not handled yet
         self._ready = False  # the head is known for good
         self._answered = False
         self._rest = b""  # received and not read yet
@@ -307,30 +333,43 @@ class StreamState(Head):
         return self._shown.protocol
 
     @property
-    def attempts(self) -> int:
+    def attempt_count(self) -> int:
         """The number of attempts so far."""
         return self._attempt
 
     def __repr__(self) -> str:
         state = contract.enum_name(self._outcome, "kind") if self._outcome is not None else "in flight"
-        return f"<{type(self).__name__} {self.status_code or 'none'} {self.url!r}, {state}, attempt {self.attempts}>"
+        return f"<{type(self).__name__} {self.status_code or 'none'} {self.url!r}, {state}, attempt {self.attempt_count}>"
 
     def _feed(self, message: contract.FetchResponse) -> None:
-        """Handles a message."""
+        """Receives a message."""
         self._answered = True
-        event = message.WhichOneof("event")
-        if event is None or event == "heartbeat":
+        self._events.extend(message.events)
+
+    def _next_event(self) -> bool:
+        """Handles the next event that was received. Reports whether the caller can go on: not if
+        there is none, and not at the outcome, which the end of the call follows."""
+        while self._events:
+            event = self._events.popleft()
+            self._event(event)
+            if not event.HasField("outcome"):
+                return True
+        return False
+
+    def _event(self, event: contract.FetchEvent) -> None:
+        kind = event.WhichOneof("event")
+        if kind is None or kind == "heartbeat":
             return
         if self._outcome is not None:
             self._fail(ContractError("an event arrived after the outcome"))
-        elif event == "body_chunk":
-            self._chunk(message.body_chunk)
-        elif event == "outcome":
-            self._finish(message.outcome)
-        elif event == "response_started":
-            self._body.started(message.response_started)
-        if event != "body_chunk" and self._on_event is not None:
-            self._on_event(message)
+        elif kind == "body_chunk":
+            self._chunk(event.body_chunk)
+        elif kind == "outcome":
+            self._finish(event.outcome)
+        elif kind == "response_started":
+            self._body.started(event.response_started)
+        if kind != "body_chunk" and self._on_event is not None:
+            self._on_event(event)
 
     def _chunk(self, chunk: contract.BodyChunk) -> None:
         try:
@@ -351,7 +390,7 @@ class StreamState(Head):
         self._ready, self._shown, self._headers, self._url = True, response, headers_of(response.headers), url
 
     def _finish(self, outcome: contract.FetchOutcome) -> None:
-        self._outcome, self._attempt = outcome, outcome.attempts
+        self._outcome, self._attempt = outcome, outcome.attempt_count
         try:
             restart = self._body.ended(outcome)
         except ContractError as error:
@@ -390,7 +429,7 @@ class StreamState(Head):
     def _broken(self, error: Any) -> None:
         """Handles the end of the call with another status."""
         if self._end is None:
-            self._end = service_error(error, self._answered)
+            self._end = service_error(error, self._answered or self._once)
             self._end.sent = self._answered or self._end.code not in _NOT_SENT
 
     def _opened(self) -> None:

@@ -6,28 +6,33 @@ from __future__ import annotations
 import datetime
 import json as json_module
 import math
-from typing import Any, Callable, Dict, Iterable, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
 from . import contract
 
 Setter = Callable[[Any, Any, str], None]
 
-_plans: Dict[str, Dict[str, Setter]] = {}
+# By message: how to set each field, and the fields of each oneof.
+_plans: Dict[str, Tuple[Dict[str, Setter], List[List[str]]]] = {}
 _INTEGERS = {1: (32, True), 2: (64, True), 3: (32, False), 4: (64, False)}  # bits and sign, by cpp_type
 
 
 def fill(message: Any, values: Any, path: str = "") -> None:
     """Sets the fields of a message. path names the message in errors."""
-    plan = _plan(message.DESCRIPTOR)
+    setters, oneofs = _plan(message.DESCRIPTOR)
     if not isinstance(values, Mapping):
         raise _wrong(path, values, "a dict")
+    prefix = f"{path}." if path else ""
+    for names in oneofs:
+        given = [prefix + name for name in names if values.get(name) is not None]
+        if len(given) > 1:
+            raise TypeError(f"{' and '.join(given)} are given, want one of them")
     for name, value in values.items():
-        setter = plan.get(name)
+        setter = setters.get(name)
         if setter is None:
-            fields = ", ".join(plan)
-            raise TypeError(f"{path + '.' if path else ''}{name} is not a field: the fields are {fields}")
+            raise TypeError(f"{prefix}{name} is not a field: the fields are {', '.join(setters)}")
         if value is not None:
-            setter(message, value, f"{path}.{name}" if path else name)
+            setter(message, value, prefix + name)
 
 
 def _wrong(path: str, value: Any, expected: str) -> TypeError:
@@ -37,11 +42,13 @@ def _wrong(path: str, value: Any, expected: str) -> TypeError:
     return TypeError(f"{path} is {text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__}), want {expected}")
 
 
-def _plan(descriptor: Any) -> Dict[str, Setter]:
+def _plan(descriptor: Any) -> Tuple[Dict[str, Setter], List[List[str]]]:
     plan = _plans.get(descriptor.full_name)
     if plan is None:
-        plan = {field.name: _setter(field) for field in descriptor.fields}
-        _plans[descriptor.full_name] = plan
+        setters = {field.name: _setter(field) for field in descriptor.fields}
+        # An optional field is the only one of its oneof.
+        oneofs = [[field.name for field in oneof.fields] for oneof in descriptor.oneofs if len(oneof.fields) > 1]
+        plan = _plans[descriptor.full_name] = setters, oneofs
     return plan
 
 
@@ -217,10 +224,10 @@ def request(method: str, url: str, options: Mapping[str, Any]) -> Any:
 def _set_store(policy: Any, store: Mapping[str, Any]) -> None:
     if "store" not in store:
         raise TypeError("key is given without store")
-    delivery = contract.enum_name(policy, "delivery")
-    if delivery not in ("", "store"):
-        raise ValueError(f"store is given with body_policy.delivery {delivery!r}, want one of them")
-    fill(policy, {"delivery": "store", **store})
+    delivery = policy.WhichOneof("delivery")
+    if delivery is not None:
+        raise TypeError(f"store and body_policy.{delivery} are given, want one of them")
+    fill(policy.store, store)
 
 
 def _with_params(url: str, params: Any) -> str:

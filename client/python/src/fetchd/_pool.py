@@ -27,7 +27,7 @@ DEFAULT_BODY_BYTES = 16 << 20
 
 _Request = contract.message_class("fetchd.wire.FetchManyRequest")
 _Responses = contract.message_class("fetchd.wire.FetchManyResponse")
-_Event = contract.FetchResponse
+_Event = contract.FetchEvent
 _SHUTDOWN = contract.FetchError.DESCRIPTOR.fields_by_name["error_class"].enum_type.values_by_name["ERROR_CLASS_SHUTDOWN"].number
 
 
@@ -42,7 +42,7 @@ class Task:
         done: Callable[["Task"], object],
         limit: int = DEFAULT_BODY_BYTES,
         deadline: Optional[float] = None,
-        on_event: Optional[Callable[[contract.FetchResponse], None]] = None,
+        on_event: Optional[Callable[[contract.FetchEvent], None]] = None,
         undelivered: bool = False,
     ):
         self.data = data  # the FetchRequest
@@ -104,7 +104,7 @@ class Stream:
             return None
         message = _Request()
         if self.cancels:
-            message.cancelled_tags.extend(self.cancels)
+            message.cancel_tags.extend(self.cancels)
             self.cancels = []
         size, queue, add = 0, self.queue, message.tasks.add
         for _ in range(min(MESSAGE_TASKS, len(queue))):
@@ -125,11 +125,11 @@ class Stream:
         self.answered = True
         if message.draining:
             self.leave()
-        for answer in message.responses:
+        for answer in message.events:
             task = self.tasks.get(answer.tag)
             if task is None:
                 continue
-            event = _Event.FromString(answer.response)
+            event = _Event.FromString(answer.event)
             if event.HasField("outcome"):
                 del self.tasks[answer.tag]
                 if not task.over:
@@ -147,7 +147,7 @@ class Stream:
             self.pool.wake(self)
 
     def _outcome(self, task: Task, outcome: contract.FetchOutcome) -> None:
-        if outcome.HasField("error") and outcome.error.error_class == _SHUTDOWN and outcome.exchanges == 0 and task.sends < MAX_SENDS:
+        if outcome.HasField("error") and outcome.error.error_class == _SHUTDOWN and outcome.exchange_count == 0 and task.sends < MAX_SENDS:
             self.leave()  # it may not have said so yet
             task.body, task.received = None, b""
             self.pool.submit(task)
@@ -157,9 +157,8 @@ class Stream:
                 restart = task.body.ended(outcome)
                 if restart is not None:
                     del task.received[restart - task.body.start :]
-            inline = outcome.inline_body
-            if inline:
-                task.received = inline
+            if outcome.HasField("inline_body"):
+                task.received = outcome.inline_body
                 outcome.ClearField("inline_body")
             task.outcome = outcome
         except ContractError as error:
@@ -167,7 +166,7 @@ class Stream:
         task.over = True
         task.done(task)
 
-    def _event(self, task: Task, event: contract.FetchResponse) -> None:
+    def _event(self, task: Task, event: contract.FetchEvent) -> None:
         kind = event.WhichOneof("event")
         if kind == "body_chunk":
             if task.body is None:
@@ -314,8 +313,9 @@ class Pool:
         answered for those that are cancelled."""
         if self.closed is None:
             self.closed = UnavailableError("CANCELLED", "the client is closed")
+        lost = LostError("CANCELLED", "the client was closed before the outcome arrived, and requests may have been made", sent=True)
         for task in list(self.tasks()):
-            self.cancel(task, self.closed)
+            self.cancel(task, lost if task.sent else self.closed)
         self.waiting.clear()
         for stream in list(self.streams):
             stream.leave()

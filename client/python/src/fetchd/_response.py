@@ -178,9 +178,9 @@ class Response(Head):
         return self._outcome.final_url
 
     @property
-    def attempts(self) -> int:
+    def attempt_count(self) -> int:
         """The number of attempts."""
-        return self._outcome.attempts
+        return self._outcome.attempt_count
 
     @property
     def elapsed(self) -> datetime.timedelta:
@@ -215,7 +215,7 @@ class Response(Head):
         error = self.error
         failed = f", error_class={error.error_class!r}, retryable={error.retryable}" if error else ""
         size = f", {len(self._body)} bytes" if self.kind == "success" and not self._undelivered else ""
-        return f"<Response {self.status_code or 'none'} {self.url!r}, {self.kind}{failed}, attempt {self.attempts}{size}>"
+        return f"<Response {self.status_code or 'none'} {self.url!r}, {self.kind}{failed}, attempt {self.attempt_count}{size}>"
 
 
 T = TypeVar("T")

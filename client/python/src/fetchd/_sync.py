@@ -108,6 +108,19 @@ class _Driver:
             self.threads.discard(threading.current_thread())
             stream.end(error)
 
+    def fetch(self, request: _client.StreamRequest) -> Any:
+        """Starts a call of Fetch."""
+        timeout = request.timeout
+        if request.once:
+            start = time.monotonic()
+            try:
+                self.methods.check(b"", timeout=timeout, metadata=self.metadata)
+            except grpc.RpcError as error:
+                _client.connected(error)
+            if timeout is not None:
+                timeout = max(0.0, start + timeout - time.monotonic())
+        return self.methods.fetch(request.data, timeout=timeout, metadata=self.metadata)
+
     def run(self, task: Task, done: Any) -> None:
         """Runs a task whose `done` releases a lock, and waits for it."""
         try:
@@ -286,17 +299,15 @@ class Client:
         """Fetches a URL whose body you read piece by piece. Use `with`, or close the response.
 
         It returns when the first bytes of the body have arrived, or the fetch has ended."""
-        data, timeout, undelivered = _client.stream_request(method, url, options)
-        driver = self._open
-        call = driver.methods.fetch(data, timeout=timeout, metadata=driver.metadata)
-        return StreamResponse(call, options.get("on_event"), undelivered)
+        request = _client.stream_request(method, url, options)
+        return StreamResponse(self._open.fetch(request), options.get("on_event"), request)
 
     def fetch_many(
         self,
         requests: Iterable[R],
         *,
         open: int = 64,
-        on_event: Optional[Callable[[R, contract.FetchResponse], None]] = None,
+        on_event: Optional[Callable[[R, contract.FetchEvent], None]] = None,
     ) -> Iterator[Result[R]]:
         """Fetches many URLs, and yields a Result for each as it ends.
 
@@ -329,7 +340,7 @@ def _left(deadline: Optional[float]) -> Optional[float]:
 class _Many(Generic[R]):
     """One run of fetch_many."""
 
-    def __init__(self, driver: _Driver, source: Iterator[R], open: int, on_event: Optional[Callable[[R, contract.FetchResponse], None]]):
+    def __init__(self, driver: _Driver, source: Iterator[R], open: int, on_event: Optional[Callable[[R, contract.FetchEvent], None]]):
         self.driver, self.source, self.limit, self.on_event = driver, source, open, on_event
         self.arrived: Any = queue.SimpleQueue()  # of tasks that are over, and (task, event)
         self.tasks: "dict[Task, R]" = {}
@@ -376,7 +387,7 @@ class _Many(Generic[R]):
             self.driver.pool.submit(task)
         return None
 
-    def put(self, task: Task, event: contract.FetchResponse) -> None:
+    def put(self, task: Task, event: contract.FetchEvent) -> None:
         self.arrived.put((task, event))
 
     def receive(self) -> Optional[Result[R]]:
@@ -404,15 +415,15 @@ class _Many(Generic[R]):
         return Result(given, response, response.error)
 
 
-def _never(event: contract.FetchResponse) -> None:
+def _never(event: contract.FetchEvent) -> None:
     pass
 
 
 class StreamResponse(_client.StreamState):
     """A response whose body you read piece by piece, from one thread."""
 
-    def __init__(self, call: Any, on_event: Optional[Callable[[contract.FetchResponse], None]], undelivered: bool):
-        super().__init__(call, on_event, undelivered)
+    def __init__(self, call: Any, on_event: Optional[Callable[[contract.FetchEvent], None]], request: _client.StreamRequest):
+        super().__init__(call, on_event, request)
         try:
             while not self._ready and self._end is None:
                 self._advance()
@@ -432,16 +443,16 @@ class StreamResponse(_client.StreamState):
         self._close()
 
     def _advance(self) -> None:
-        try:
-            message = next(self._call)
-        except StopIteration:
-            self._ended()
-        except grpc.RpcError as error:
-            self._broken(error)
-        else:
+        while not self._next_event():
+            try:
+                message = next(self._call)
+            except StopIteration:
+                self._ended()
+                return
+            except grpc.RpcError as error:
+                self._broken(error)
+                return
             self._feed(message)
-            if self._outcome is not None and message.HasField("outcome"):
-                self._advance()  # to the end of the call
 
     def _piece(self, size: int) -> bytes:
         while True:

@@ -30,12 +30,12 @@ def _load():
 
 
 def _wire_file(files):
-    """Returns the file of the messages of FetchMany in which a task's request and response are
-    bytes. So each is encoded once, and a response does not keep the message alive in which it
+    """Returns the file of the messages of FetchMany in which a task's request and event are
+    bytes. So each is encoded once, and an event does not keep the message alive in which it
     arrived. It also has the messages of google.rpc in which errors of the service arrive."""
     kind = descriptor_pb2.FieldDescriptorProto
     wire = descriptor_pb2.FileDescriptorProto(name="fetchd/wire.proto", package=_WIRE, syntax="proto3")
-    wanted = ("FetchManyRequest", "Task", "FetchManyResponse", "TaskResponse")
+    wanted = ("FetchManyRequest", "Task", "FetchManyResponse", "TaskEvent")
     for file in files:
         for m in file.message_type:
             if file.package != "fetchd.v1" or m.name not in wanted:

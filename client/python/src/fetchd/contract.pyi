@@ -13,6 +13,7 @@ class Message:
     def SerializeToString(self) -> bytes: ...
     def ByteSize(self) -> int: ...
     def HasField(self, name: str) -> bool: ...
+    def SetInParent(self) -> None: ...
     def ClearField(self, name: str) -> None: ...
     def WhichOneof(self, name: str) -> Optional[str]: ...
     def CopyFrom(self: T, other: T) -> None: ...
@@ -71,7 +72,7 @@ class FetchRequest(Message):
     def content_policy(self) -> ContentPolicy: ...
     cookie_mode: int
     @property
-    def record(self) -> RecordPolicy: ...
+    def record_policy(self) -> RecordPolicy: ...
 
 class Header(Message):
     name: str
@@ -122,22 +123,46 @@ class TimeoutPolicy(Message):
     def idle_timeout(self) -> Duration: ...
 
 class BodyPolicy(Message):
-    delivery: int
+    @property
+    def stream(self) -> StreamDelivery: ...
+    @property
+    def auto(self) -> StreamDelivery: ...
+    @property
+    def inline(self) -> InlineDelivery: ...
+    @property
+    def digest(self) -> DigestDelivery: ...
+    @property
+    def none(self) -> NoDelivery: ...
+    @property
+    def store(self) -> StoreDelivery: ...
     max_size_bytes: int
     oversize_action: int
-    recovery: int
     keep_encoding: bool
+    max_error_body_bytes: int
+    omit_digest: bool
+
+class StreamDelivery(Message):
+    max_hold_back_bytes: int
+    recovery: int
     @property
     def resume_point(self) -> ResumePoint: ...
-    hold_back_bytes: int
-    error_body_bytes: int
-    omit_digest: bool
-    store: str
-    key: str
 
 class ResumePoint(Message):
     offset_bytes: int
     validator: str
+
+class InlineDelivery(Message):
+    pass
+
+class DigestDelivery(Message):
+    pass
+
+class NoDelivery(Message):
+    pass
+
+class StoreDelivery(Message):
+    store: str
+    key: str
 
 class RecordPolicy(Message):
     store: str
@@ -154,13 +179,16 @@ class EarlierRecord(Message):
 class Precondition(Message):
     etags: Repeated[str]
     @property
-    def modified_since_time(self) -> Timestamp: ...
+    def last_modified_time(self) -> Timestamp: ...
 
 class Integrity(Message):
     sha256: str
     size_bytes: int
 
 class FetchResponse(Message):
+    events: Repeated[FetchEvent]
+
+class FetchEvent(Message):
     sequence: int
     @property
     def elapsed_offset(self) -> Duration: ...
@@ -217,8 +245,6 @@ class Exchange(Message):
     tls_version: str
     connection_reused: bool
     @property
-    def queue_duration(self) -> Duration: ...
-    @property
     def resolve_duration(self) -> Duration: ...
     @property
     def connect_duration(self) -> Duration: ...
@@ -274,12 +300,16 @@ class AttemptFinished(Message):
     hops: Repeated[Hop]
 
 class RetryDecision(Message):
-    verdict: int
+    rule: str
+    @property
+    def retry(self) -> Retry: ...
+    stop_reason: int
+
+class Retry(Message):
+    attempt: int
     @property
     def delay(self) -> Duration: ...
     delay_source: int
-    rule: str
-    next_attempt: int
     start: int
 
 class Heartbeat(Message):
@@ -292,10 +322,12 @@ class FetchOutcome(Message):
     def response(self) -> HttpResponse: ...
     @property
     def error(self) -> FetchError: ...
-    attempts: int
-    exchanges: int
+    attempt_count: int
+    exchange_count: int
     hops: Repeated[Hop]
     inline_body: bytes
+    @property
+    def stored_object(self) -> StoredObject: ...
     @property
     def body_summary(self) -> BodySummary: ...
     @property
@@ -304,9 +336,7 @@ class FetchOutcome(Message):
     fetch_id: str
     response_attempt: int
     error_body: bytes
-    rule: str
-    @property
-    def stored_object(self) -> StoredObject: ...
+    decision_rule: str
     records: Repeated[WarcRecord]
 
 class WarcRecord(Message):
@@ -336,7 +366,7 @@ class BodySummary(Message):
     encoded_size_bytes: int
     length_known: bool
     partial_content: bool
-    unrequested_bytes: bool
+    unrequested_data: bool
 
 class FetchError(Message):
     error_class: int
@@ -349,15 +379,10 @@ class FetchError(Message):
     def retry_after(self) -> Duration: ...
     stop_reason: int
     url: str
-    rule: str
+    class_rule: str
     detail: str
 
-class FetchUnaryRequest(Message):
-    @property
-    def request(self) -> FetchRequest: ...
-
 class FetchUnaryResponse(Message):
-    fetch_id: str
     @property
     def outcome(self) -> FetchOutcome: ...
     attempts: Repeated[AttemptFinished]
@@ -367,7 +392,7 @@ class FetchUnaryResponse(Message):
 
 class FetchManyRequest(Message):
     tasks: Repeated[Task]
-    cancelled_tags: Repeated[str]
+    cancel_tags: Repeated[str]
 
 class Task(Message):
     tag: str
@@ -375,46 +400,46 @@ class Task(Message):
     def request(self) -> FetchRequest: ...
 
 class FetchManyResponse(Message):
-    responses: Repeated[TaskResponse]
+    events: Repeated[TaskEvent]
     draining: bool
 
-class TaskResponse(Message):
+class TaskEvent(Message):
     tag: str
     @property
-    def response(self) -> FetchResponse: ...
+    def event(self) -> FetchEvent: ...
 
 class ExplainRequest(Message):
     @property
     def retry_policy(self) -> RetryPolicy: ...
     @property
     def redirect_policy(self) -> RedirectPolicy: ...
+    url: str
     method: str
+    hop_url: str
     hop_method: str
     attempt: int
-    redirects: int
+    redirect_count: int
     @property
     def response(self) -> HttpResponse: ...
-    faults: Repeated[int]
+    error_classes: Repeated[int]
     conditional: bool
     @property
-    def observed_time(self) -> Timestamp: ...
+    def observe_time(self) -> Timestamp: ...
     @property
-    def time_left(self) -> Duration: ...
+    def remaining_duration(self) -> Duration: ...
     body_committed: bool
     auth_result: int
-    url: str
-    hop_url: str
 
 class ExplainResponse(Message):
     kind: int
     @property
     def error(self) -> FetchError: ...
     @property
-    def decision(self) -> RetryDecision: ...
-    @property
-    def effective_policy(self) -> RetryPolicy: ...
-    @property
     def redirect(self) -> RedirectStep: ...
+    @property
+    def retry_decision(self) -> RetryDecision: ...
+    @property
+    def effective_retry_policy(self) -> RetryPolicy: ...
 
 class RedirectStep(Message):
     url: str

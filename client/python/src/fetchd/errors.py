@@ -63,9 +63,9 @@ class FetchError(FetchdError):
         return self.outcome.error.reason
 
     @property
-    def rule(self) -> str:
+    def class_rule(self) -> str:
         """The number of the rule that classified the failure, such as "H2"."""
-        return self.outcome.error.rule
+        return self.outcome.error.class_rule
 
     @property
     def status_code(self) -> int:
@@ -73,16 +73,16 @@ class FetchError(FetchdError):
         return self.outcome.response.status_code
 
     @property
-    def attempts(self) -> int:
+    def attempt_count(self) -> int:
         """The number of attempts."""
-        return self.outcome.attempts
+        return self.outcome.attempt_count
 
     def __str__(self) -> str:
         error = self.outcome.error
         status = f", status {self.status_code}" if self.status_code else ""
         detail = f"; {error.detail}" if error.detail else ""
         fetch = f"fetch {error.url}" if error.url else "fetch"
-        return f"{fetch}: {self.error_class}{status} (rule {error.rule}, attempt {self.attempts}): {error.message}{detail}"
+        return f"{fetch}: {self.error_class}{status} (rule {error.class_rule}, attempt {self.attempt_count}): {error.message}{detail}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -122,7 +122,7 @@ def _failure_type(error: contract.FetchError) -> str:
     kind = contract.enum_name(error, "failure_type")
     if error.retryable or kind not in ("transient", "rate_limited"):
         return kind
-    return "permanent" if contract.enum_name(error, "stop_reason") == "not_retryable" else "not_idempotent"
+    return "permanent" if contract.enum_name(error, "stop_reason") == "not_retried" else "not_idempotent"
 
 
 def failure(outcome: contract.FetchOutcome) -> FetchError:
@@ -132,7 +132,7 @@ def failure(outcome: contract.FetchOutcome) -> FetchError:
 
 class BodyRestarted(FetchdError):
     """The body restarted at a lower offset than you have read. Drop what you read beyond
-    `offset`, and continue to read. Only with body_policy={"recovery": "restart"}."""
+    `offset`, and continue to read. Only with body_policy={"stream": {"recovery": "restart"}}."""
 
     def __init__(self, offset: int):
         super().__init__(offset)
@@ -185,7 +185,7 @@ class InvalidRequestError(ServiceError, ValueError):
 
 
 class UnavailableError(ServiceError):
-    """fetchd cannot be reached, or is shutting down. No request was made."""
+    """fetchd cannot be reached, or is shutting down."""
 
 
 class OverloadedError(ServiceError):

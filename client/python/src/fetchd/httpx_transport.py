@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from ._client import Options
     from .policies import Policies, RedirectPolicy
 
-__all__ = ["AsyncFetchdTransport", "FetchdTransport"]
+__all__ = ["AsyncFetchdTransport", "FetchdTransport", "NotIdempotentError"]
+
+
+class NotIdempotentError(httpx.RequestError):
+    """A POST or PATCH that is not sent again, because it may have taken effect. Find out whether it
+    did before you send it once more. The cause is a FetchError, or a ServiceError if the answer of
+    fetchd was lost."""
+
 
 _EXCEPTIONS: Dict[str, Type[httpx.RequestError]] = {
     "connect": httpx.ConnectError,
@@ -33,13 +40,14 @@ _EXCEPTIONS: Dict[str, Type[httpx.RequestError]] = {
     "redirects": httpx.TooManyRedirects,
     "decode": httpx.DecodingError,
     "invalid": httpx.LocalProtocolError,
-    "not_idempotent": httpx.RequestError,
+    "not_idempotent": NotIdempotentError,
     "service": httpx.NetworkError,
 }
 
 
-def _translate(error: FetchdError, request: httpx.Request) -> httpx.RequestError:
-    return _EXCEPTIONS.get(_adapters.category(error), httpx.TransportError)(str(error), request=request)
+def _translate(error: FetchdError, request: httpx.Request, policies: Policies) -> httpx.RequestError:
+    kind, text = _adapters.failure(error, request.method, policies)
+    return _EXCEPTIONS.get(kind, httpx.TransportError)(text, request=request)
 
 
 def _options(request: httpx.Request, content: bytes, policies: Policies) -> Options:
@@ -68,29 +76,29 @@ def _headers(got: StreamState, policies: Policies) -> Any:
 
 
 class _Stream(httpx.SyncByteStream):
-    def __init__(self, got: StreamResponse, request: httpx.Request):
-        self._got, self._request = got, request
+    def __init__(self, got: StreamResponse, request: httpx.Request, policies: Policies):
+        self._got, self._request, self._policies = got, request, policies
 
     def __iter__(self) -> Iterator[bytes]:
         try:
             yield from self._got.iter_bytes()
         except FetchdError as error:
-            raise _translate(error, self._request) from error
+            raise _translate(error, self._request, self._policies) from error
 
     def close(self) -> None:
         self._got.close()
 
 
 class _AsyncStream(httpx.AsyncByteStream):
-    def __init__(self, got: AsyncStreamResponse, request: httpx.Request):
-        self._got, self._request = got, request
+    def __init__(self, got: AsyncStreamResponse, request: httpx.Request, policies: Policies):
+        self._got, self._request, self._policies = got, request, policies
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for piece in self._got.iter_bytes():
                 yield piece
         except FetchdError as error:
-            raise _translate(error, self._request) from error
+            raise _translate(error, self._request, self._policies) from error
 
     async def aclose(self) -> None:
         await self._got.close()
@@ -100,9 +108,10 @@ class FetchdTransport(httpx.BaseTransport):
     """Sends the requests of an httpx.Client through fetchd, which retries.
 
     A failed status is an ordinary response. A failure without a response raises the exception
-    that httpx has for it, with the FetchError as its cause. httpx follows redirects, if it is
-    told to; with redirect_policy={"follow": True} fetchd does it, but then response.url is
-    that of the request. response.extensions["fetchd"] is the StreamResponse.
+    that httpx has for it, with the FetchError as its cause. A POST that may have taken effect
+    raises NotIdempotentError. httpx follows redirects, if it is told to; with
+    redirect_policy={"follow": True} fetchd does it, but then response.url is that of the
+    request. response.extensions["fetchd"] is the StreamResponse.
     """
 
     def __init__(self, client: Client, **policies: Unpack[Policies]):
@@ -119,8 +128,8 @@ class FetchdTransport(httpx.BaseTransport):
             if not got.status_code:
                 got.read()  # raises the error
         except FetchdError as error:
-            raise _translate(error, request) from error
-        return httpx.Response(got.status_code, headers=_headers(got, self._policies), stream=_Stream(got, request), extensions=_extensions(got))
+            raise _translate(error, request, self._policies) from error
+        return httpx.Response(got.status_code, headers=_headers(got, self._policies), stream=_Stream(got, request, self._policies), extensions=_extensions(got))
 
 
 class AsyncFetchdTransport(httpx.AsyncBaseTransport):
@@ -138,5 +147,5 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
             if not got.status_code:
                 await got.read()  # raises the error
         except FetchdError as error:
-            raise _translate(error, request) from error
-        return httpx.Response(got.status_code, headers=_headers(got, self._policies), stream=_AsyncStream(got, request), extensions=_extensions(got))
+            raise _translate(error, request, self._policies) from error
+        return httpx.Response(got.status_code, headers=_headers(got, self._policies), stream=_AsyncStream(got, request, self._policies), extensions=_extensions(got))

@@ -11,9 +11,8 @@ Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
 
 RedirectScope = Literal["any", "same_host", "same_origin"]
 RetryProfile = Literal["standard", "download"]
-BodyDelivery = Literal["stream", "inline", "digest", "none", "auto", "store"]
-OversizeAction = Literal["fail", "truncate"]
 BodyRecovery = Literal["none", "resume", "restart"]
+OversizeAction = Literal["fail", "truncate"]
 EventLevel = Literal["outcome", "attempts", "all"]
 CookieMode = Literal["none", "within_fetch"]
 ErrorClass = Literal[
@@ -55,7 +54,7 @@ ErrorClass = Literal[
     "out_of_memory",
     "store_failure",
 ]
-AuthResult = Literal["refreshed", "refresh_failed", "refused_again", "not_asked"]
+AuthResult = Literal["refreshed", "refresh_failed", "refused_again", "not_asked", "no_provider"]
 
 
 class RedirectPolicy(TypedDict, total=False):
@@ -87,7 +86,7 @@ class RetryPolicy(TypedDict, total=False):
 
 
 class TimeoutPolicy(TypedDict, total=False):
-    """TimeoutPolicy holds the time limits of a fetch."""
+    """TimeoutPolicy holds the time limits of a fetch; the table of all defaults is in section 2 of docs/spec.md."""
 
     total_timeout: Duration
     attempt_timeout: Duration
@@ -103,27 +102,55 @@ class ResumePoint(TypedDict, total=False):
     validator: str
 
 
+class StreamDelivery(TypedDict, total=False):
+    """StreamDelivery delivers a body in BodyChunk events."""
+
+    max_hold_back_bytes: int
+    recovery: BodyRecovery
+    resume_point: ResumePoint
+
+
+class InlineDelivery(TypedDict, total=False):
+    """InlineDelivery delivers a body in the outcome."""
+
+
+class DigestDelivery(TypedDict, total=False):
+    """DigestDelivery reads a body and delivers its size and digest."""
+
+
+class NoDelivery(TypedDict, total=False):
+    """NoDelivery does not read a body."""
+
+
+class StoreDelivery(TypedDict, total=False):
+    """StoreDelivery writes a body to a store that the operator has configured."""
+
+    store: str
+    key: str
+
+
 class BodyPolicy(TypedDict, total=False):
     """BodyPolicy says what happens with the response body."""
 
-    delivery: BodyDelivery
+    # At most one of stream, auto, inline, digest, none, store.
+    stream: StreamDelivery
+    auto: StreamDelivery
+    inline: InlineDelivery
+    digest: DigestDelivery
+    none: NoDelivery
+    store: StoreDelivery
     max_size_bytes: int
     oversize_action: OversizeAction
-    recovery: BodyRecovery
     keep_encoding: bool
-    resume_point: ResumePoint
-    hold_back_bytes: int
-    error_body_bytes: int
+    max_error_body_bytes: int
     omit_digest: bool
-    store: str
-    key: str
 
 
 class Precondition(TypedDict, total=False):
     """Precondition makes the request conditional."""
 
     etags: Sequence[str]
-    modified_since_time: datetime.datetime
+    last_modified_time: datetime.datetime
 
 
 class Integrity(TypedDict, total=False):
@@ -171,7 +198,7 @@ class Policies(TypedDict, total=False):
     auth_provider: str
     content_policy: ContentPolicy
     cookie_mode: CookieMode
-    record: RecordPolicy
+    record_policy: RecordPolicy
 
 
 class HttpResponse(TypedDict, total=False):
@@ -188,16 +215,16 @@ class ExplainRequest(TypedDict, total=False):
 
     retry_policy: RetryPolicy
     redirect_policy: RedirectPolicy
+    url: str
     method: str
+    hop_url: str
     hop_method: str
     attempt: int
-    redirects: int
+    redirect_count: int
     response: HttpResponse
-    faults: Sequence[ErrorClass]
+    error_classes: Sequence[ErrorClass]
     conditional: bool
-    observed_time: datetime.datetime
-    time_left: Duration
+    observe_time: datetime.datetime
+    remaining_duration: Duration
     body_committed: bool
     auth_result: AuthResult
-    url: str
-    hop_url: str

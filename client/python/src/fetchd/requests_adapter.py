@@ -11,7 +11,7 @@ import email.message
 import http.client
 import io
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple, Type, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Type, Union, cast
 from urllib.parse import urlsplit
 
 import requests
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
     from .policies import Policies, RedirectPolicy
 
-__all__ = ["FetchdAdapter", "FetchdResponse"]
+__all__ = ["FetchdAdapter", "FetchdResponse", "NotIdempotentError"]
+
+
+class NotIdempotentError(requests.RequestException):
+    """A POST or PATCH that is not sent again, because it may have taken effect. Find out whether it
+    did before you send it once more. The cause is a FetchError, or a ServiceError if the answer of
+    fetchd was lost."""
+
 
 _errors = requests.exceptions
 _EXCEPTIONS: Dict[str, Type[requests.RequestException]] = {
@@ -44,7 +51,7 @@ _EXCEPTIONS: Dict[str, Type[requests.RequestException]] = {
     "write_timeout": _errors.ReadTimeout,
     "redirects": _errors.TooManyRedirects,
     "decode": _errors.ContentDecodingError,
-    "not_idempotent": requests.RequestException,
+    "not_idempotent": NotIdempotentError,
     "service": _errors.ConnectionError,
 }
 
@@ -58,7 +65,7 @@ class FetchdResponse(requests.Response):
     #: Everything that fetchd knows about the fetch; None before a streamed body has ended.
     outcome: Optional[contract.FetchOutcome] = None
     #: The number of attempts.
-    attempts: int = 0
+    attempt_count: int = 0
     _by_fetchd = False
 
     @property
@@ -73,8 +80,9 @@ class FetchdAdapter(BaseAdapter):
 
     fetchd retries, so the Retry of the Session's other adapters does not apply. A failed
     status is an ordinary response. A failure without a response raises the exception that
-    requests has for it, with the FetchError as its cause. `verify`, `cert` and `proxies`
-    are settings of fetchd; verify=False is refused.
+    requests has for it, with the FetchError as its cause. A POST that may have taken effect
+    raises NotIdempotentError. `verify`, `cert` and `proxies` are settings of fetchd;
+    verify=False is refused.
     """
 
     def __init__(self, client: Client, **policies: Unpack[Policies]):
@@ -121,7 +129,7 @@ class FetchdAdapter(BaseAdapter):
             else:
                 response = self._whole(request, self._client.request(method, url, **options), hops, follow)
         except FetchdError as error:
-            raise _translate(error, request) from error
+            raise _translate(error, request, self._policies) from error
         response.connection = self  # type: ignore[attr-defined]  # HTTPDigestAuth sends again with it
         if hops and session is not None:
             session.cookies.update(response.cookies)  # type: ignore[no-untyped-call]
@@ -133,23 +141,24 @@ class FetchdAdapter(BaseAdapter):
         content = got.content  # raises the error of a fetch without a response
         response = _response(request, got.status_code, got.url, got.headers.pairs(), io.BytesIO(content), hops, follow)
         response._content, response._content_consumed = content, True  # type: ignore[attr-defined]
-        response.outcome, response.attempts = got.outcome, got.attempts
+        response.outcome, response.attempt_count = got.outcome, got.attempt_count
         return response
 
     def _streamed(self, request: requests.PreparedRequest, got: StreamResponse, hops: List[contract.Hop], follow: bool) -> FetchdResponse:
         if not got.status_code:
             got.read()  # raises the error
         response = _response(request, got.status_code, got.url, got.headers.pairs(), got, hops, follow)
-        response.raw.request, response.raw.response = request, response
-        response.outcome, response.attempts = got.outcome, got.attempts
+        response.raw.response, response.raw.translate = response, lambda error: _translate(error, request, self._policies)
+        response.outcome, response.attempt_count = got.outcome, got.attempt_count
         return response
 
 
 class _Raw:
     """The body, and what requests reads the cookies from."""
 
-    request: Optional[requests.PreparedRequest] = None
+    # Of a streamed body.
     response: Optional[FetchdResponse] = None
+    translate: Callable[[FetchdError], requests.RequestException]
 
     def __init__(self, status: int, headers: List[Tuple[str, str]], body: Any):
         self.status, self.reason = status, http.client.responses.get(status, "")
@@ -165,9 +174,9 @@ class _Raw:
         try:
             data: bytes = self._body.read(-1 if amt is None else amt)
         except FetchdError as error:
-            raise _translate(error, self.request) from error
+            raise self.translate(error) from error
         if self.response is not None and isinstance(self._body, StreamResponse):
-            self.response.outcome, self.response.attempts = self._body.outcome, self._body.attempts
+            self.response.outcome, self.response.attempt_count = self._body.outcome, self._body.attempt_count
         return data
 
     def close(self) -> None:
@@ -237,10 +246,10 @@ def _sender() -> Tuple[bool, Optional[requests.Session]]:
     return False, None
 
 
-def _translate(error: FetchdError, request: Optional[requests.PreparedRequest]) -> requests.RequestException:
-    kind = _EXCEPTIONS.get(_adapters.category(error), requests.RequestException)
+def _translate(error: FetchdError, request: requests.PreparedRequest, policies: Policies) -> requests.RequestException:
+    kind, text = _adapters.failure(error, request.method or "GET", policies)
     response = None
-    if isinstance(error, FetchError) and error.status_code and request is not None:
+    if isinstance(error, FetchError) and error.status_code:
         outcome = error.outcome
         response = _response(request, error.status_code, outcome.final_url, headers_of(outcome.response.headers).pairs(), io.BytesIO(outcome.error_body), [], True)
-    return kind(str(error), request=request, response=response)
+    return _EXCEPTIONS.get(kind, requests.RequestException)(text, request=request, response=response)

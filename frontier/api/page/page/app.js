@@ -63,7 +63,7 @@ async function refresh() {
   control = mine;
   const slow = setTimeout(() => { if (stats === null) notice('The URLs are counted. That takes a while in a large frontier.'); }, every);
   try {
-    const next = await call(get, 'stats', { hosts: $('more-hosts').getAttribute('aria-pressed') === 'true' ? 100 : 10 }, mine.signal);
+    const next = await call(get, 'stats', { max_hosts: $('more-hosts').getAttribute('aria-pressed') === 'true' ? 100 : 10 }, mine.signal);
     if (control !== mine) return;
     show(next);
     failures = 0;
@@ -92,7 +92,7 @@ function stop() {
 function show(next) {
   stats = next;
   read = new Date();
-  skew = Math.min(skew, read.getTime() - Date.parse(stats.time)); // the least is that of the newest counts
+  skew = Math.min(skew, read.getTime() - Date.parse(stats.count_time)); // the least is that of the newest counts
   draw();
   if (failures > 0) announce('The service answers again.');
   notice('');
@@ -102,9 +102,9 @@ function show(next) {
 }
 
 function draw() {
-  if (own && Date.parse(stats.time) <= own.at) stats.paused = own.paused;
+  if (own && Date.parse(stats.count_time) <= own.at) stats.paused = own.paused;
   else own = null;
-  const age = (Date.now() - skew - Date.parse(stats.time)) / 1000; // counting a large frontier takes long, so the service keeps the counts
+  const age = (Date.now() - skew - Date.parse(stats.count_time)) / 1000; // counting a large frontier takes long, so the service keeps the counts
   $('age').textContent = age < 10 ? '' : `counted ${span(age)} ago`;
   const now = state.draw(stats);
   if (now !== word) announce(`${now}.`);

@@ -51,14 +51,14 @@ export class Outcomes {
     fill(this.body, [...this.list].reverse(), (o) => o.id, (o) => [
       { text: o.final_url && o.final_url !== o.url ? `${o.url} → ${o.final_url}` : o.url || '', kind: 'foreign' },
       result(o),
-      { text: time(seconds(o.duration) ?? 0), kind: 'number' },
+      { text: time(seconds(o.fetch_duration) ?? 0), kind: 'number' },
       { text: size(int(o.body_bytes)), kind: 'number' },
     ]);
   }
 }
 
 function result(o) {
-  const status = int(o.http_status) ? `${int(o.http_status)} ` : '';
+  const status = int(o.status_code) ? `${int(o.status_code)} ` : '';
   const text = `${status}${o.error_class || short(o.status)}`;
   return { text, badge: { STATUS_FETCHED: 'good', STATUS_DEAD: 'bad' }[o.status] || 'warn' };
 }

@@ -12,7 +12,7 @@ const $ = (id) => document.getElementById(id);
 
 // summary returns the state in a word, the class of its badge, and a sentence.
 export function summary(stats) {
-  const n = Object.fromEntries(statuses.map((s) => [s, int(stats[s])]));
+  const n = Object.fromEntries(statuses.map((s) => [s, int(stats[`${s}_count`])]));
   const all = statuses.reduce((sum, s) => sum + n[s], 0);
   const done = n.fetched + n.dead;
   const left = all - done;
@@ -21,7 +21,7 @@ export function summary(stats) {
   if (stats.paused) return { word: 'Paused', kind: 'warn', text: `${text}. Workers claim nothing until you resume.` };
   if (all === 0) return { word: 'Empty', kind: 'idle', text: 'The frontier has no URLs. Add some with "frontier add" or Put.' };
   if (left === 0) return { word: 'Done', kind: 'good', text: `${text}. ${count(n.fetched)} were fetched, ${count(n.dead)} failed for good.` };
-  const perSecond = int(stats.outcomes_last_minute) / 60;
+  const perSecond = int(stats.last_minute_outcome_count) / 60;
   if (perSecond === 0 && n.fetching === 0) return { word: 'Idle', kind: 'warn', text: `${text}. No outcome was recorded in the last minute: is a worker running?` };
   const rest = perSecond > 0 ? ` At this rate the other ${count(left)} take ${span(left / perSecond)}.` : '';
   return { word: 'Running', kind: 'live', text: `${text}.${rest}` };
@@ -41,21 +41,21 @@ export class State {
     $('headline').className = `headline ${kind === 'idle' ? '' : kind}`;
     $('pause').textContent = stats.paused ? 'Resume' : 'Pause';
     meter(stats);
-    facts($('counts'), statuses.map((s) => [names[s], count(stats[s]), `s-${s}`]));
+    facts($('counts'), statuses.map((s) => [names[s], count(stats[`${s}_count`]), `s-${s}`]));
     this.drawRates(stats);
-    drawClasses(stats.classes || []);
+    drawClasses(stats.error_classes || []);
     drawHosts(stats);
     drawWorkers(stats);
     return word;
   }
 
   drawRates(stats) {
-    const perSecond = int(stats.outcomes_last_minute) / 60;
+    const perSecond = int(stats.last_minute_outcome_count) / 60;
     this.rates.push(perSecond);
     if (this.rates.length > 150) this.rates.shift();
     facts($('rates'), [
       ['Fetches a second', rate(perSecond)],
-      ['Bodies a second', size(Math.round(int(stats.body_bytes_last_minute) / 60))],
+      ['Bodies a second', size(Math.round(int(stats.last_minute_body_bytes) / 60))],
       ['All bodies', size(int(stats.body_bytes))],
       ['Highest rate', rate(Math.max(...this.rates))],
     ]);
@@ -64,9 +64,9 @@ export class State {
 }
 
 function meter(stats) {
-  $('meter').replaceChildren(...statuses.filter((s) => int(stats[s]) > 0).map((s) => {
+  $('meter').replaceChildren(...statuses.filter((s) => int(stats[`${s}_count`]) > 0).map((s) => {
     const piece = el('div', { class: `s-${s}` });
-    piece.style.setProperty('--n', int(stats[s]));
+    piece.style.setProperty('--n', int(stats[`${s}_count`]));
     return piece;
   }));
 }
@@ -87,21 +87,21 @@ function chart(box, rates) {
 }
 
 function drawClasses(classes) {
-  const sum = (c) => int(c.failed) + int(c.dead);
+  const sum = (c) => int(c.failed_count) + int(c.dead_count);
   const most = Math.max(...classes.map(sum), 1);
   fill($('classes'), classes, (c) => c.error_class || '', (c) => [
     { text: c.error_class || '(none)', kind: 'foreign' },
-    { text: count(c.failed), kind: 'number' },
-    { text: count(c.dead), kind: 'number' },
-    { kind: 'share', parts: { length: sum(c) / most, pieces: [['s-failed', int(c.failed)], ['s-dead', int(c.dead)]] } },
+    { text: count(c.failed_count), kind: 'number' },
+    { text: count(c.dead_count), kind: 'number' },
+    { kind: 'share', parts: { length: sum(c) / most, pieces: [['s-failed', int(c.failed_count)], ['s-dead', int(c.dead_count)]] } },
   ], $('classes-box'), $('no-classes'));
 }
 
 function drawHosts(stats) {
-  const now = Date.parse(stats.time);
+  const now = Date.parse(stats.count_time);
   facts($('hosts'), [
-    ['Hosts', count(stats.hosts)], ['Due now', count(stats.hosts_due)], ['In flight', count(stats.hosts_in_flight)],
-    ['Blocked', count(stats.hosts_blocked)], ['Paused', count(stats.hosts_paused)],
+    ['Hosts', count(stats.host_count)], ['Due now', count(stats.due_host_count)], ['In flight', count(stats.in_flight_host_count)],
+    ['Blocked', count(stats.blocked_host_count)], ['Paused', count(stats.paused_host_count)],
   ]);
   fill($('closed'), stats.closed_hosts || [], (h) => h.host, (h) => [
     { text: h.host, kind: 'foreign' },
@@ -111,26 +111,26 @@ function drawHosts(stats) {
   ], $('closed-box'), $('no-closed'));
   fill($('slowest'), stats.slowest_hosts || [], (h) => h.host, (h) => [
     { text: h.host, kind: 'foreign' },
-    { text: time(seconds(h.mean_duration) ?? 0), kind: 'number' },
+    { text: time(seconds(h.mean_fetch_duration) ?? 0), kind: 'number' },
     { text: count(h.fetch_count), kind: 'number' },
     { text: count(h.failure_count), kind: 'number' },
     { text: size(int(h.body_bytes)), kind: 'number' },
-    { text: count(h.in_flight), kind: 'number' },
+    { text: count(h.in_flight_count), kind: 'number' },
   ], $('slowest-box'), $('no-slowest'));
 }
 
 function closed(host, now) {
-  const blocked = host.blocked_until_time ? `blocked, opens ${when(host.blocked_until_time, now)}` : '';
+  const blocked = host.block_end_time ? `blocked, opens ${when(host.block_end_time, now)}` : '';
   return [host.paused ? 'paused' : '', blocked].filter(Boolean).join('; ');
 }
 
 function drawWorkers(stats) {
-  const now = Date.parse(stats.time);
+  const now = Date.parse(stats.count_time);
   fill($('workers'), stats.workers || [], (w) => w.worker, (w) => {
-    const seen = w.seen_time ? when(w.seen_time, now) : 'only claims';
+    const seen = w.last_seen_time ? when(w.last_seen_time, now) : 'only claims';
     return [
       { text: w.worker, kind: 'foreign' },
-      { text: count(w.claimed), kind: 'number' },
+      { text: count(w.claimed_count), kind: 'number' },
       w.vanished ? { text: `vanished, ${seen}`, badge: 'bad' } : { text: seen },
     ];
   }, $('workers-box'), $('no-workers'));

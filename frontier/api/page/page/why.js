@@ -15,15 +15,15 @@ export function answer(why, now) {
     ['Depth', int(why.depth) === 0 ? '' : count(why.depth)],
     ['Linked by', why.parent_url ? foreign(why.parent_url) : ''],
     ['Metadata', why.metadata ? el('pre', { class: 'foreign' }, visible(why.metadata)) : ''],
-    ['Last status', int(why.http_status) === 0 ? '' : String(int(why.http_status))],
+    ['Last status', int(why.status_code) === 0 ? '' : String(int(why.status_code))],
     ['Last failure', failure(why) && foreign(failure(why))],
     ['Failures', int(why.failure_count) === 0 ? '' : `${count(why.failure_count)} since the last success`],
     ['Claims lost', int(why.crash_count) === 0 ? '' : count(why.crash_count)],
     ['Not before', when(why.ready_time, now)],
     ['Host opens', when(why.host_open_time, now)],
     ['Claimed by', why.worker ? foreign(why.worker) : ''],
-    ['Claim ends', when(why.lease_time, now)],
-    ['Fetched', when(why.fetched_time, now)],
+    ['Claim ends', when(why.lease_expire_time, now)],
+    ['Fetched', when(why.fetch_time, now)],
   ].filter(([, value]) => value !== '');
   return [reasons, el('dl', { class: 'facts' }, ...facts.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))))];
 }

@@ -6,7 +6,7 @@
 //   grpc-unary-http2  the same with http2.mjs, without a gRPC library
 //   grpc-many         fetchd's FetchMany with @grpc/grpc-js, 16 tasks per message, sent as responses arrive
 //   grpc-package      the fetch of the package client/node, which returns a standard Response
-//   grpc-package-inline  the same with delivery INLINE, which the package sends over FetchMany
+//   grpc-package-inline  the same with delivery inline, which the package sends over FetchMany
 //   grpc-package-many the fetchMany of the package
 //
 // test/bench/callers/README.md describes the arguments and the output. The modules must be next to
@@ -141,7 +141,7 @@ async function viaUnary({ target, open, length, address }) {
     open,
     () =>
       new Promise((resolve, reject) => {
-        client.FetchUnary({ request: asked(target) }, { deadline: Date.now() + 60_000 }, (error, answer) =>
+        client.FetchUnary(asked(target), { deadline: Date.now() + 60_000 }, (error, answer) =>
           error ? reject(error) : resolve(whole(answer.outcome, length)),
         );
       }),
@@ -193,9 +193,9 @@ function many(client, target, length, open) {
   };
 
   return new Promise((resolve, reject) => {
-    call.on("data", ({ responses }) => {
-      for (const { tag, response } of responses) {
-        span.ended(started.get(tag), whole(response.outcome, length));
+    call.on("data", ({ events }) => {
+      for (const { tag, event } of events) {
+        span.ended(started.get(tag), whole(event.outcome, length));
         started.delete(tag);
       }
       replenish();
@@ -241,7 +241,7 @@ const kinds = {
   "grpc-unary-http2": viaHttp2,
   "grpc-many": viaMany,
   "grpc-package": viaPackage,
-  "grpc-package-inline": (o) => viaPackage(o, { body_policy: { delivery: "inline" } }),
+  "grpc-package-inline": (o) => viaPackage(o, { body_policy: { inline: {} } }),
   "grpc-package-many": viaPackageMany,
 };
 

@@ -25,7 +25,7 @@ const exchange = {
   processing_duration: { nanos: 412345 }, transfer_duration: { nanos: 23456 },
 };
 const outcome = {
-  kind: 1, final_url: url, attempts: 1, exchanges: 1, response_attempt: 1, rule: "H0", fetch_id: "0123456789abcdef0123456789abcdef",
+  kind: 1, final_url: url, attempt_count: 1, exchange_count: 1, response_attempt: 1, decision_rule: "H0", fetch_id: "0123456789abcdef0123456789abcdef",
   response: {
     status_code: 200, content_length: 1024, protocol: "HTTP/1.1",
     headers: [
@@ -37,13 +37,13 @@ const outcome = {
   body_summary: { size_bytes: 1024, sha256: "ab".repeat(32), encoded_size_bytes: 1024, length_known: true },
 };
 const event = { sequence: 1, elapsed_offset: { nanos: 512345 }, outcome };
-const one = Buffer.from(v1.FetchResponse.encode(event).finish());
-const many = Buffer.from(v1.FetchManyResponse.encode({ responses: Array.from({ length: 16 }, (_, i) => ({ tag: String(i), response: event })) }).finish());
+const one = Buffer.from(v1.FetchResponse.encode({ events: [event] }).finish());
+const many = Buffer.from(v1.FetchManyResponse.encode({ events: Array.from({ length: 16 }, (_, i) => ({ tag: String(i), event })) }).finish());
 
 const headers = [{ name: "Accept", value: "text/html" }];
-const tasks = () => Array.from({ length: 16 }, (_, i) => ({ tag: String(i), request: { url, headers, event_level: 1, body_policy: { delivery: 2 } } }));
-const named = () => Array.from({ length: 16 }, (_, i) => ({ url, headers, event_level: "outcome", body_policy: { delivery: "inline" } }));
-const esTasks = () => Array.from({ length: 16 }, (_, i) => ({ tag: String(i), request: { url, headers, eventLevel: 1, bodyPolicy: { delivery: 2 } } }));
+const tasks = () => Array.from({ length: 16 }, (_, i) => ({ tag: String(i), request: { url, headers, event_level: 1, body_policy: { inline: {} } } }));
+const named = () => Array.from({ length: 16 }, (_, i) => ({ url, headers, event_level: "outcome", body_policy: { inline: {} } }));
+const esTasks = () => Array.from({ length: 16 }, (_, i) => ({ tag: String(i), request: { url, headers, eventLevel: 1, bodyPolicy: { delivery: { case: "inline", value: {} } } } }));
 const writer = new Writer();
 
 const work = {

@@ -11,7 +11,7 @@ export function fetcher(address, protoFolder) {
   const root = new protobuf.Root();
   root.resolvePath = (_, path) => (path.startsWith("google/") ? path : `${protoFolder}/${path}`);
   root.loadSync("fetchd/v1/fetch.proto", { keepCase: true });
-  const question = root.lookupType("fetchd.v1.FetchUnaryRequest");
+  const question = root.lookupType("fetchd.v1.FetchRequest");
   const reply = root.lookupType("fetchd.v1.FetchUnaryResponse");
   const enums = root.lookup("fetchd.v1");
 
@@ -39,7 +39,7 @@ export function fetcher(address, protoFolder) {
         const answer = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
         resolve(reply.decode(answer.subarray(5)));
       });
-      stream.end(framed(question.encode({ request }).finish()));
+      stream.end(framed(question.encode(request).finish()));
     });
   return { call, value: (type, name) => enums.lookupEnum(type).values[name], close: () => session.close() };
 }

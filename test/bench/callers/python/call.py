@@ -90,7 +90,7 @@ async def run_grpc_unary(options, length, span):
     async def loop(stub):
         while span.going:
             start = time.perf_counter()
-            request = pb.FetchUnaryRequest(request=pb.FetchRequest(url=options.target, event_level=level))
+            request = pb.FetchRequest(url=options.target, event_level=level)
             try:
                 outcome = (await stub.FetchUnary(request, timeout=60)).outcome
                 good = outcome.kind == success and outcome.response.status_code == 200 and len(outcome.inline_body) == length

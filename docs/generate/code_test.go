@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// sample reads the package in testdata.
+func sample(t *testing.T) *code {
+	t.Helper()
+	c, err := load("./testdata/sample")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestLogLines checks that messages and keys are found in whatever way a line is written.
+func TestLogLines(t *testing.T) {
+	t.Parallel()
+	got, err := sample(t).logLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`"again": `,
+		`"by a function too": f`,
+		`"by a function": error`,
+		`"cannot read": read_error write_error`,
+		`"cannot write": read_error write_error`,
+		`"is new": old`,
+		`"is old": old`,
+		`"started": name`,
+		`"stopped": count limit`,
+		`"took": n`,
+		`other key: kept`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("log lines (-want +got):\n%s", diff)
+	}
+}
+
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	if got, err := sample(t).spans(); err != nil || strings.Join(got, " ") != "sample.key" {
+		t.Errorf("spans have the keys %q, %v; want sample.key", got, err)
+	}
+}
+
+// TestNamed checks what functions give to a name.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	c := sample(t)
+	var got []string
+	for _, s := range c.packages {
+		for _, d := range c.declared {
+			for _, value := range s.named(d)["reason"] {
+				got = append(got, c.texts(s, value, d)...)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"denied", "not_allowed"}, sortedUnique(got)); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+}
