@@ -365,9 +365,9 @@ type BadEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its index in PutRequest.entries, from 0.
 	Index int32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// Name of the field of Entry that is wrong.
+	// Name of the field of Entry that is wrong. Always set.
 	Field string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
-	// The reason, for people.
+	// The reason, for people. Always set.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -434,7 +434,7 @@ type PutResponse struct {
 	KnownCount int64 `protobuf:"varint,2,opt,name=known_count,json=knownCount,proto3" json:"known_count,omitempty"`
 	// URLs that a limit of the request has kept out.
 	OverLimitCount int64 `protobuf:"varint,3,opt,name=over_limit_count,json=overLimitCount,proto3" json:"over_limit_count,omitempty"`
-	// Entries that are not valid.
+	// Entries that are not valid, in the order of `index`. Empty if all are valid.
 	BadEntries    []*BadEntry `protobuf:"bytes,4,rep,name=bad_entries,json=badEntries,proto3" json:"bad_entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -641,11 +641,11 @@ func (x *Lease) GetToken() int64 {
 // Claim is a URL to fetch.
 type Claim struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lease of the URL.
+	// The lease of the URL. Always set.
 	Lease *Lease `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// The URL in normal form.
+	// The URL in normal form. Always set.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	// The host whose delay holds: the name, and the port unless it is that of the scheme.
+	// The host whose delay holds: the name, and the port unless it is that of the scheme. Always set.
 	Host string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
 	// The kind of the URL.
 	Kind Kind `protobuf:"varint,4,opt,name=kind,proto3,enum=frontier.v1.Kind" json:"kind,omitempty"`
@@ -653,7 +653,7 @@ type Claim struct {
 	Priority int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
 	// As it was put.
 	Depth int32 `protobuf:"varint,6,opt,name=depth,proto3" json:"depth,omitempty"`
-	// As it was put.
+	// As it was put. Empty means none.
 	Metadata string `protobuf:"bytes,7,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// Failed fetches since the last success.
 	FailureCount int32 `protobuf:"varint,8,opt,name=failure_count,json=failureCount,proto3" json:"failure_count,omitempty"`
@@ -778,7 +778,8 @@ func (x *Claim) GetLastModified() string {
 type ClaimResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most one of each host, unless the host may have more fetches at once. Fewer than `limit` if
-	// they would be longer than 3 MiB.
+	// they would be longer than 3 MiB. Empty if there was none to fetch within `max_wait`, or if the
+	// server ended the wait early.
 	Claims []*Claim `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
 	// True if no URL is pending, failed or being fetched: there is nothing left to do.
 	Done          bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
@@ -888,7 +889,7 @@ func (x *ExtendRequest) GetLeaseDuration() *durationpb.Duration {
 // ExtendResponse returns the leases that are held.
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leases that were still held. Stop the fetches of the others.
+	// The leases that were still held. Stop the fetches of the others. Empty if none was held.
 	HeldLeases    []*Lease `protobuf:"bytes,1,rep,name=held_leases,json=heldLeases,proto3" json:"held_leases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1162,7 +1163,7 @@ func (x *RecordRequest) GetOutcomes() []*Outcome {
 // RecordResponse has a result for each outcome.
 type RecordResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The results, in the order of the outcomes.
+	// One result for each outcome, in the same order. Always set.
 	Results       []RecordResult `protobuf:"varint,1,rep,packed,name=results,proto3,enum=frontier.v1.RecordResult" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1264,7 +1265,7 @@ func (x *ReleaseRequest) GetLost() bool {
 // ReleaseResponse returns the leases that were held.
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leases that were still held, and are ended now.
+	// The leases that were still held, and are ended now. Empty if none was held.
 	ReleasedLeases []*Lease `protobuf:"bytes,1,rep,name=released_leases,json=releasedLeases,proto3" json:"released_leases,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1719,11 +1720,11 @@ func (x *WhyRequest) GetUrl() string {
 // WhyResponse is the state of a URL and of its host.
 type WhyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sentences for people: what the URL waits for, and what to do about it.
+	// Sentences for people: what the URL waits for, and what to do about it. At least one.
 	Reasons []string `protobuf:"bytes,1,rep,name=reasons,proto3" json:"reasons,omitempty"`
-	// The URL in normal form.
+	// The URL in normal form. Always set.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	// Its host.
+	// Its host, as in Claim.host. Always set.
 	Host string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
 	// Its state.
 	Status Status `protobuf:"varint,4,opt,name=status,proto3,enum=frontier.v1.Status" json:"status,omitempty"`
@@ -1735,11 +1736,13 @@ type WhyResponse struct {
 	Depth int32 `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
 	// URL of the page with the link. Empty means none, or a page that was deleted.
 	ParentUrl string `protobuf:"bytes,8,opt,name=parent_url,json=parentUrl,proto3" json:"parent_url,omitempty"`
-	// As it was put.
+	// As it was put. Empty means none.
 	Metadata string `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	// Class of the last failure. Empty means that it did not fail.
+	// Class of the last failure. Empty means that it has not failed since the last success, or that
+	// the class is not known.
 	ErrorClass string `protobuf:"bytes,10,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
 	// Text of the last failure. If it was fetched, which links of the page a limit has left out.
+	// Empty means that there is neither.
 	LastError string `protobuf:"bytes,11,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Status of the last response.
 	StatusCode int32 `protobuf:"varint,12,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
@@ -1758,6 +1761,7 @@ type WhyResponse struct {
 	// When it was fetched last. Unset means never.
 	FetchTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=fetch_time,json=fetchTime,proto3" json:"fetch_time,omitempty"`
 	// What the URL waits for, for programs, such as "host_delay": that of "frontier why --json".
+	// Always set.
 	ReasonCode    string `protobuf:"bytes,20,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1982,13 +1986,13 @@ func (x *StatsRequest) GetMaxHosts() int32 {
 // HostStats are the sums of a host.
 type HostStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host.
+	// The host, as in Claim.host. Always set.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	// Outcomes that had a request.
 	FetchCount int64 `protobuf:"varint,2,opt,name=fetch_count,json=fetchCount,proto3" json:"fetch_count,omitempty"`
 	// Those of them that are not FETCHED.
 	FailureCount int64 `protobuf:"varint,3,opt,name=failure_count,json=failureCount,proto3" json:"failure_count,omitempty"`
-	// Mean duration of a fetch.
+	// Mean duration of a fetch. Always set.
 	MeanFetchDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=mean_fetch_duration,json=meanFetchDuration,proto3" json:"mean_fetch_duration,omitempty"`
 	// Sum of the bodies' lengths in bytes.
 	BodyBytes int64 `protobuf:"varint,5,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
@@ -2091,7 +2095,7 @@ func (x *HostStats) GetInFlightCount() int32 {
 // ClassCount is a number of URLs.
 type ClassCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Class of the last failure.
+	// Class of the last failure. Empty means that the class is not known.
 	ErrorClass string `protobuf:"bytes,1,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
 	// URLs with it that are failed.
 	FailedCount int64 `protobuf:"varint,2,opt,name=failed_count,json=failedCount,proto3" json:"failed_count,omitempty"`
@@ -2155,7 +2159,7 @@ func (x *ClassCount) GetDeadCount() int64 {
 // WorkerStats is a worker or a caller that claims.
 type WorkerStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// Its name. Empty for workers without a name, which are counted together.
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	// URLs that it has claimed.
 	ClaimedCount int64 `protobuf:"varint,2,opt,name=claimed_count,json=claimedCount,proto3" json:"claimed_count,omitempty"`
@@ -2256,15 +2260,16 @@ type StatsResponse struct {
 	LastMinuteBodyBytes int64 `protobuf:"varint,13,opt,name=last_minute_body_bytes,json=lastMinuteBodyBytes,proto3" json:"last_minute_body_bytes,omitempty"`
 	// Sum of all bodies' lengths in bytes.
 	BodyBytes int64 `protobuf:"varint,14,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
-	// Failed and dead URLs by class, the most frequent first; at most 50.
+	// Failed and dead URLs by class, the most frequent first; at most 50. Empty if there are none.
 	ErrorClasses []*ClassCount `protobuf:"bytes,15,rep,name=error_classes,json=errorClasses,proto3" json:"error_classes,omitempty"`
-	// Hosts with the longest mean duration first.
+	// Hosts with the longest mean duration first. Empty if no host was fetched from.
 	SlowestHosts []*HostStats `protobuf:"bytes,16,rep,name=slowest_hosts,json=slowestHosts,proto3" json:"slowest_hosts,omitempty"`
-	// Hosts that are blocked or paused, those that open last first.
+	// Hosts that are blocked or paused, those that open last first. Empty if there are none.
 	ClosedHosts []*HostStats `protobuf:"bytes,17,rep,name=closed_hosts,json=closedHosts,proto3" json:"closed_hosts,omitempty"`
-	// Workers and callers that hold claims or were seen in the last day; at most 100.
+	// Workers that run or have vanished, and workers and callers that hold claims; the first 100 by
+	// name. Empty if there are none.
 	Workers []*WorkerStats `protobuf:"bytes,18,rep,name=workers,proto3" json:"workers,omitempty"`
-	// When the counts were made. They may be 2 s old, and older if counting takes long.
+	// When the counts were made. They may be 2 s old, and older if counting takes long. Always set.
 	CountTime     *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=count_time,json=countTime,proto3" json:"count_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2483,7 +2488,7 @@ func (x *WatchRequest) GetAfterId() int64 {
 // WatchResponse has outcomes. The first one is empty: it says that the stream has started.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The outcomes, in the order of ids.
+	// The outcomes, in the order of ids. Empty in the first message only.
 	Outcomes      []*RecordedOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2531,29 +2536,30 @@ type RecordedOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id, which grows.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The URL that was requested.
+	// The URL that was requested. Always set.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	// Where it ended. Empty means at the URL itself.
+	// Where a FETCHED URL ended. Empty means at the URL itself. Always empty with another status.
 	FinalUrl string `protobuf:"bytes,3,opt,name=final_url,json=finalUrl,proto3" json:"final_url,omitempty"`
 	// FETCHED, FAILED or DEAD.
 	Status Status `protobuf:"varint,4,opt,name=status,proto3,enum=frontier.v1.Status" json:"status,omitempty"`
 	// Status of the last response.
 	StatusCode int32 `protobuf:"varint,5,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
-	// Class of the failure.
+	// Class of the failure. Empty if it is FETCHED, or if the class is not known.
 	ErrorClass string `protobuf:"bytes,6,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
 	// Text of the failure. If it was fetched, which links of the page a limit has left out.
+	// Empty means that there is neither.
 	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Number of requests that were sent.
 	AttemptCount int32 `protobuf:"varint,8,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
-	// How long the fetch took.
+	// How long the fetch took. Always set.
 	FetchDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=fetch_duration,json=fetchDuration,proto3" json:"fetch_duration,omitempty"`
 	// Length of the body in bytes.
 	BodyBytes int64 `protobuf:"varint,10,opt,name=body_bytes,json=bodyBytes,proto3" json:"body_bytes,omitempty"`
-	// Name of the stored body.
+	// Name of the stored body. Empty means that the body was not stored.
 	BodyDigest string `protobuf:"bytes,11,opt,name=body_digest,json=bodyDigest,proto3" json:"body_digest,omitempty"`
-	// Media type of the response.
+	// Media type of the response without parameters. Empty means that it is not known.
 	ContentType string `protobuf:"bytes,12,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
-	// When it was recorded.
+	// When it was recorded. Always set.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// Metadata of the URL, as it was put. Empty means none, or that the URL was deleted.
 	Metadata      string `protobuf:"bytes,14,opt,name=metadata,proto3" json:"metadata,omitempty"`
