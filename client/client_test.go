@@ -563,3 +563,42 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestLost checks the error of a request whose outcome is lost between the service and the client.
+func TestLost(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		request *pb.FetchRequest
+		events  []*pb.FetchEvent
+		err     error
+		lost    bool
+		code    codes.Code
+	}{
+		{"a POST at once", &pb.FetchRequest{Method: "POST"}, nil, status.Error(codes.Unavailable, "reset"), true, codes.Unknown},
+		{"a POST after an event", &pb.FetchRequest{Method: "POST"}, []*pb.FetchEvent{head(0, 200)}, status.Error(codes.ResourceExhausted, "large"), true, codes.Unknown},
+		{"a POST without an outcome", &pb.FetchRequest{Method: "POST"}, nil, nil, true, codes.Unknown},
+		{"a PATCH", &pb.FetchRequest{Method: "PATCH"}, nil, status.Error(codes.Aborted, "lost"), true, codes.Aborted},
+		{"a POST that was refused", &pb.FetchRequest{Method: "POST"}, nil, status.Error(codes.ResourceExhausted, "full"), false, codes.ResourceExhausted},
+		{"a POST that may be repeated", &pb.FetchRequest{Method: "POST", RetryPolicy: &pb.RetryPolicy{AllowNonIdempotent: true, IdempotencyKey: "k"}}, nil, status.Error(codes.Unavailable, "reset"), false, codes.Unavailable},
+		{"a POST with a key alone", &pb.FetchRequest{Method: "POST", RetryPolicy: &pb.RetryPolicy{IdempotencyKey: "k"}}, nil, status.Error(codes.Unavailable, "reset"), true, codes.Unknown},
+		{"a PUT", &pb.FetchRequest{Method: "PUT"}, nil, status.Error(codes.Unavailable, "reset"), false, codes.Unavailable},
+		{"a GET", new(pb.FetchRequest), nil, status.Error(codes.Unavailable, "reset"), false, codes.Unavailable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := (&fake{fetch: func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
+				if err := events(tt.events...)(s); err != nil {
+					return err
+				}
+				return tt.err
+			}}).client(t)
+			for _, err := range c.Events(t.Context(), tt.request) {
+				if err == nil {
+					continue
+				}
+				if errors.Is(err, client.ErrNotIdempotent) != tt.lost || status.Code(err) != tt.code {
+					t.Errorf("%v: not idempotent %t, code %s; want %t, %s", err, !tt.lost, status.Code(err), tt.lost, tt.code)
+				}
+			}
+		})
+	}
+}

@@ -10,7 +10,7 @@
 //
 // A [Transport] sends the requests of any [net/http.Client] through fetchd.
 //
-// There are three more ways to fetch. [Client.Events] yields every message of one fetch, for
+// There are three more ways to fetch. [Client.Events] yields every event of one fetch, for
 // programs that show or record what happens. [Client.Many] runs a sequence of requests over one
 // stream and yields the results. A [Pool] keeps streams open to several services and runs one
 // fetch for each call of [Pool.Do], for programs that must know whether a fetch was sent and
@@ -37,7 +37,7 @@
 // # Streams
 //
 // Do and Events read a stream of Fetch with the same reader, which checks that the messages
-// keep the contract: body chunks fit together, and the outcome is the last message. A body that
+// keep the contract: body chunks fit together, and the outcome is the last event. A body that
 // was interrupted usually continues where it stopped. Only a request with recovery: RESTART
 // allows the service to start the body over; reads of the body then return a [*RestartError].
 //

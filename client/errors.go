@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -24,7 +28,8 @@ var (
 	// ErrNeedsAuth means that the target requires credentials, or different ones.
 	ErrNeedsAuth = errors.New("needs authorization")
 	// ErrNotIdempotent means that a POST or PATCH was not sent again, because it may have taken
-	// effect. Find out whether it did before you send it once more.
+	// effect. Find out whether it did before you send it once more. An error that is no [*Error]
+	// matches it if the service was lost before it reported the outcome of such a request.
 	ErrNotIdempotent = errors.New("not sent again, because it may have taken effect")
 )
 
@@ -57,12 +62,19 @@ func (e *Error) Is(target error) bool {
 	switch failureType := failureTypes[f.GetFailureType()]; {
 	case target == context.DeadlineExceeded:
 		return e.Class() == pb.ErrorClass_ERROR_CLASS_DEADLINE
+	case MayHaveTakenEffect(f, f.GetStopReason()):
+		return target == ErrNotIdempotent
 	case f.GetRetryable() || failureType != ErrTransient && failureType != ErrRateLimited:
 		return failureType == target
-	case f.GetStopReason() == pb.StopReason_STOP_REASON_NOT_RETRIED:
-		return target == ErrPermanent
 	}
-	return target == ErrNotIdempotent
+	return target == ErrPermanent
+}
+
+// MayHaveTakenEffect reports whether a failure means [ErrNotIdempotent]. reason is why no further attempt
+// followed, which an outcome has in its error, and Explain in its decision.
+func MayHaveTakenEffect(f *pb.FetchError, reason pb.StopReason) bool {
+	passing := f.GetFailureType() == pb.FailureType_FAILURE_TYPE_TRANSIENT || f.GetFailureType() == pb.FailureType_FAILURE_TYPE_RATE_LIMITED
+	return passing && !f.GetRetryable() && reason != pb.StopReason_STOP_REASON_NOT_RETRIED
 }
 
 var failureTypes = map[pb.FailureType]error{
@@ -104,4 +116,59 @@ func (e *Error) StatusCode() int { return int(e.Outcome.GetResponse().GetStatusC
 func (e *Error) RetryAfter() (time.Duration, bool) {
 	after := e.Outcome.GetError().GetRetryAfter()
 	return after.AsDuration(), after != nil
+}
+
+// onceOf returns the method of a request that must not be sent twice, or "".
+func onceOf(request *pb.FetchRequest) string {
+	method := request.GetMethod()
+	if method != http.MethodPost && method != http.MethodPatch || request.GetRetryPolicy().GetAllowNonIdempotent() {
+		return ""
+	}
+	return method
+}
+
+// lost returns the error of a fetch that was sent and whose outcome will never come. It matches
+// [ErrNotIdempotent] if once, the method, is set.
+func lost(once string, err error) error {
+	if once == "" {
+		return err
+	}
+	return &lostError{once, err}
+}
+
+type lostError struct {
+	method string
+	cause  error
+}
+
+// Error implements error.
+func (e *lostError) Error() string {
+	return fmt.Sprintf("the %s may have taken effect: find out whether it did before you send it again: %v", e.method, e.cause)
+}
+
+// Is implements the interface that [errors.Is] uses.
+func (*lostError) Is(target error) bool { return target == ErrNotIdempotent }
+
+// Unwrap implements the interface that [errors.Is] uses.
+func (e *lostError) Unwrap() error { return e.cause }
+
+// GRPCStatus returns the status of the call. Codes that callers take as a reason to send the request again
+// are UNKNOWN here.
+func (e *lostError) GRPCStatus() *status.Status {
+	st := status.Convert(e.cause)
+	if c := st.Code(); c == codes.Unavailable || c == codes.ResourceExhausted {
+		return status.New(codes.Unknown, st.Message())
+	}
+	return st
+}
+
+// isRefusal reports whether a status that is the first answer of a service says that it will not fetch.
+// Other codes can come from a connection that broke.
+func isRefusal(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.NotFound,
+		codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted:
+		return true
+	}
+	return false
 }

@@ -21,7 +21,7 @@ const (
 type ManyOptions struct {
 	// Open is the maximum number of fetches whose results the caller has not received yet,
 	// up to 256. Zero or less means 64. It also bounds memory: that many bodies may wait, of
-	// up to 1 MiB or, with delivery AUTO or STREAM, max_size_bytes; see [Task].Request.
+	// up to 1 MiB or, with delivery auto or stream, max_size_bytes; see [Task].Request.
 	Open int
 	// OnEvent is called for the events of each request that sets event_level, except body
 	// chunks; others send none, except the head of a streamed body. It is called from several goroutines and blocks the stream while it runs.

@@ -37,7 +37,8 @@ const (
 
 var (
 	// ErrLost is matched by the error of a fetch that was sent and whose outcome will never
-	// come: the stream broke, or the service did not answer. Requests may have been made.
+	// come: the stream broke, or the service did not answer. Requests may have been made. The
+	// error of a POST or PATCH matches [ErrNotIdempotent] too, unless it may be repeated.
 	ErrLost = errors.New("the service was lost before it reported the outcome")
 	// ErrNotSent is the error of a fetch that could not be sent before [Task.SendBefore].
 	// No request was made.

@@ -49,10 +49,12 @@ func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2
 
 // reader reads the events of one Fetch and checks them.
 type reader struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	stream grpc.ServerStreamingClient[pb.FetchResponse]
-	events []*pb.FetchEvent // received, and not returned yet
+	ctx      context.Context
+	cancel   context.CancelFunc
+	stream   grpc.ServerStreamingClient[pb.FetchResponse]
+	events   []*pb.FetchEvent // received, and not returned yet
+	once     string           // the method, if the request must not be sent twice
+	answered bool
 	position
 }
 
@@ -63,7 +65,7 @@ func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, e
 		cancel()
 		return reader{}, statusError(ctx, err)
 	}
-	return reader{ctx: ctx, cancel: cancel, stream: stream}, nil
+	return reader{ctx: ctx, cancel: cancel, stream: stream, once: onceOf(request)}, nil
 }
 
 // next returns the next event. Nothing follows an outcome or an error. If the call fails after
@@ -73,11 +75,13 @@ func (r *reader) next() (*pb.FetchEvent, error) {
 		m, err := r.stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%w: the call ended without an outcome", ErrContract)
+			return nil, lost(r.once, fmt.Errorf("%w: the call ended without an outcome", ErrContract))
+		case err != nil && !r.answered && isRefusal(err):
+			return nil, err
 		case err != nil:
-			return nil, statusError(r.ctx, err)
+			return nil, lost(r.once, statusError(r.ctx, err))
 		}
-		r.events = m.GetEvents()
+		r.events, r.answered = m.GetEvents(), true
 	}
 	m := r.events[0]
 	r.events = r.events[1:]

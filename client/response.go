@@ -37,7 +37,7 @@ type Response struct {
 }
 
 // Outcome returns how the fetch ended. It is nil until a read of the body has returned
-// [io.EOF] or an [*Error]. With delivery STORE, DIGEST or NONE it is there at once.
+// [io.EOF] or an [*Error]. With delivery store, digest or none it is there at once.
 func (r *Response) Outcome() *pb.FetchOutcome { return r.outcome }
 
 // RestartError reports that the body starts over at an offset that was already read. It occurs
@@ -108,7 +108,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// advance handles one message. It returns a [RestartError], or nil. The end of the body is in
+// advance handles one event. It returns a [RestartError], or nil. The end of the body is in
 // b.err.
 func (b *body) advance() error {
 	begun, offset := b.begun, b.offset

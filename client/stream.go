@@ -100,7 +100,7 @@ func (s *stream) abandon(c *call) bool {
 		err := fmt.Errorf("no answer for a cancelled fetch within %v", cancelTimeout)
 		s.leaveLocked(err)
 		s.removeLocked(c)
-		c.settleLocked(nil, fmt.Errorf("%w: %w", ErrLost, err))
+		c.settleLocked(nil, lost(onceOf(c.Request), fmt.Errorf("%w: %w", ErrLost, err)))
 	}
 	s.pool.mu.Unlock()
 	s.handling.Lock() // no event of the call is delivered after this
@@ -263,9 +263,8 @@ func (s *stream) end(err error) {
 	default:
 		err = errStreamEnded
 	}
-	lost := fmt.Errorf("%w: %w", ErrLost, err)
 	for _, c := range s.calls {
-		c.settleLocked(nil, lost)
+		c.settleLocked(nil, lost(onceOf(c.Request), fmt.Errorf("%w: %w", ErrLost, err)))
 		over = append(over, c)
 	}
 	s.calls, s.queue = nil, nil

@@ -33,7 +33,7 @@ const (
 //
 // A failed status, such as 404 or the 503 of the last attempt, is a response, as it is with
 // [http.Transport]; whether a later fetch may succeed is in the outcome of [FromHTTP]. Its body is only the start of what the origin sent: at most 64 KiB, or
-// body_policy.error_body_bytes of Request, and what arrives within 2 s. ContentLength is -1 unless
+// body_policy.max_error_body_bytes of Request, and what arrives within 2 s. ContentLength is -1 unless
 // that body is known to be complete. Any other failure is an [*Error], also if it follows
 // a response: a redirect loop, a body that is too large. A body that breaks returns it from Read.
 //
@@ -53,8 +53,8 @@ const (
 //     the host of the URL, a Trailer, and the other headers that [pb.FetchRequest] lists are
 //     errors. Idempotency-Key becomes retry_policy.idempotency_key.
 //   - A response has no trailers and no TLS state. Its first bytes arrive when the service has
-//     buffered 512 KiB or the whole body. Set body_policy.hold_back_bytes to 0 in Request for a
-//     body that trickles.
+//     buffered 512 KiB or the whole body. Set body_policy.auto.max_hold_back_bytes to 0 in
+//     Request for a body that trickles.
 //
 // The deadline of the request's context is the deadline of the fetch. The error of a fetch that
 // runs out of time matches [context.DeadlineExceeded].
@@ -64,7 +64,7 @@ type Transport struct {
 	// Client makes the fetches. It is required.
 	Client *Client
 	// Request holds the policies of every fetch, and headers for requests that do not have them.
-	// Its url, method and body must be empty, its body delivery unset, and its recovery not
+	// Its url, method and body must be empty, its delivery unset or auto, and its recovery not
 	// RESTART. allow_non_idempotent applies to requests with an Idempotency-Key. Nil means the
 	// defaults of the service. It must not change while requests are made.
 	Request *pb.FetchRequest

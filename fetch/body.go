@@ -72,7 +72,8 @@ func (a *attempt) deliverNothing() {
 // emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
 // All. r reads the body; nil means that the body is not delivered.
 func (a *attempt) emitResponse(r *bodyReader) {
-	more := a.run.endsAtOnce() && a.bodyArrived()
+	refreshes := a.resp.StatusCode == http.StatusUnauthorized && a.run.req.Credentials != nil // which may wait (A2)
+	more := a.run.endsAtOnce() && a.bodyArrived() && !refreshes
 	switch {
 	case !a.run.wantsAttemptEvents():
 	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid

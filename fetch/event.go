@@ -11,8 +11,8 @@ import (
 )
 
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
-// time limits of the attempt are paused meanwhile (spec B7). It may keep an event whose field More
-// is true until it receives the next one, or until [Client.Fetch] returns. An error ends the fetch as
+// time limits of the attempt are paused meanwhile (spec B7). It may delay an event whose field More
+// is true until it receives the next one, or until [Client.Fetch] returns; it must copy the data then. An error ends the fetch as
 // CANCELLED, except [ErrOutOfMemory], and the Sink is not called again, except after that
 // and [ErrCancelled]. A Sink must not use the data of an event after it
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.

@@ -121,7 +121,7 @@ func (o *output) wrote(n int) error {
 	return nil
 }
 
-// keptAhead limits the memory for an INLINE body to so many times the bytes that have
+// keptAhead limits the memory for an inline body to so many times the bytes that have
 // arrived. The origin may announce any length.
 const keptAhead = 4
 
@@ -187,7 +187,7 @@ func (o *output) flush(more bool) error {
 // announce emits ResponseStarted before the first chunk, at the other levels.
 func (a *attempt) announce(o *output) {
 	if !a.run.wantsAttemptEvents() && !a.committed {
-		a.emitStarted(o.offset, o.granted, true)
+		a.emitStarted(o.offset, o.granted, o.n > 0 || len(o.buffered) > 0 || a.run.endsAtOnce())
 	}
 }
 

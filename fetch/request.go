@@ -187,7 +187,7 @@ type Request struct {
 	// charge, the fetch ends as OUT_OF_MEMORY (spec P7). Nil means no limit.
 	Memory *budget.Lease
 
-	// InlineCopies is how often an INLINE body is copied on its way to the caller. Memory
+	// InlineCopies is how often an inline body is copied on its way to the caller. Memory
 	// is charged for the copies as the body grows. Zero means once.
 	InlineCopies int
 

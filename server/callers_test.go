@@ -197,12 +197,12 @@ func TestReauthenticate(t *testing.T) {
 				bob.busy.until(2)
 				bob.busy.wantClass("1", pb.ErrorClass_ERROR_CLASS_CANCELLED)
 				bob.busy.wantClass("2", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-				wantCode(r.T, "FetchMany with tasks", bob.busy.next(), codes.Unauthenticated)
-				wantCode(r.T, "FetchMany without tasks", bob.idle.next(), codes.Unauthenticated)
-				wantCode(r.T, "FetchUnary", <-bob.unary, codes.Unauthenticated)
-				wantCode(r.T, "Fetch", <-bob.stream, codes.Unauthenticated)
-				if err := <-bob.web; err == nil || !strings.Contains(fmt.Sprint(err), "401") {
-					r.Errorf("the HTTP endpoint: %v, want 401", err)
+				wantCode(r.T, "FetchMany with tasks", bob.busy.next(), codes.Aborted)
+				wantCode(r.T, "FetchMany without tasks", bob.idle.next(), codes.Aborted)
+				wantCode(r.T, "FetchUnary", <-bob.unary, codes.Aborted)
+				wantCode(r.T, "Fetch", <-bob.stream, codes.Aborted)
+				if err := <-bob.web; err == nil || !strings.Contains(fmt.Sprint(err), "409") {
+					r.Errorf("the HTTP endpoint: %v, want 409", err)
 				}
 				if took := time.Since(began); took > 0 {
 					r.Errorf("took %s, want no time", took)
@@ -241,7 +241,7 @@ func TestReauthenticateWhoDoesNotRead(t *testing.T) {
 		r.Service.Reauthenticate()
 		<-time.After(2 * time.Second)
 		synctest.Wait()
-		if lines := r.logs.lines(r.T, "finished call"); len(lines) != 1 || lines[0]["grpc.code"] != "Unauthenticated" {
+		if lines := r.logs.lines(r.T, "finished call"); len(lines) != 1 || lines[0]["grpc.code"] != "Aborted" {
 			r.Errorf("finished after 2 s: %v, want FetchMany with UNAUTHENTICATED", lines)
 		}
 	}, known.change)

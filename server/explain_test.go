@@ -40,7 +40,7 @@ func TestExplainVectors(t *testing.T) {
 				t.Fatalf("Explain(%s) = %v, want OK", v.Request, err)
 			}
 			if got.GetEffectiveRetryPolicy() == nil {
-				t.Error("effective_policy is not set")
+				t.Error("effective_retry_policy is not set")
 			}
 			if want.GetError().GetReason() == "" && got.GetError() != nil {
 				got.Error.Reason = ""
@@ -94,7 +94,7 @@ func TestExplainEffectivePolicy(t *testing.T) {
 		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: new(uint64(0)),
 		MaxRetryAfter: seconds(60), RetryTlsHandshake: new(false)}
 	if diff := cmp.Diff(want, got.GetEffectiveRetryPolicy(), protocmp.Transform()); diff != "" {
-		t.Errorf("effective_policy (-want +got)\n%s", diff)
+		t.Errorf("effective_retry_policy (-want +got)\n%s", diff)
 	}
 }
 

@@ -223,6 +223,38 @@ func TestEventsTravelTogether(t *testing.T) {
 	}
 }
 
+// TestEventsThatDoNotWait checks that no event waits for a store, for records, or for a body over HTTP/2.
+func TestEventsThatDoNotWait(t *testing.T) {
+	t.Parallel()
+	const start = "admitted attempt_started"
+	r := newRig(t, withArchives(t, t.TempDir()))
+	for _, row := range []struct {
+		name, listener string
+		change         func(*pb.FetchRequest)
+		want           []string
+	}{
+		{"HTTP/2", "https", nil, []string{start, "response_started", "body_chunk attempt_finished outcome"}},
+		{"HEAD", "http", func(in *pb.FetchRequest) { in.Method = "HEAD" }, []string{start, "response_started attempt_finished outcome"}},
+		{"a store", "http", func(in *pb.FetchRequest) { toStore(in, "bodies", "k") }, []string{start, "response_started", "attempt_finished", "outcome"}},
+		{"records", "http", func(in *pb.FetchRequest) { in.RecordPolicy = &pb.RecordPolicy{Store: "pages"} }, []string{start, "response_started", "body_chunk", "attempt_finished", "outcome"}},
+		{"records of an empty body", "http", func(in *pb.FetchRequest) {
+			in.Url, in.RecordPolicy, in.EventLevel = r.Origin.URL("http", "/s/empty/200:size=0"), &pb.RecordPolicy{Store: "pages"}, pb.EventLevel_EVENT_LEVEL_OUTCOME
+		}, []string{"response_started", "outcome"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
+			in := r.request("/")
+			in.Url = r.Origin.URL(row.listener, "/s/k/200:size=1000")
+			if row.change != nil {
+				row.change(in)
+			}
+			if diff := cmp.Diff(row.want, r.mustFetch(in).messages); diff != "" {
+				t.Errorf("messages (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestEventContents checks the events of a retry after a redirect.
 func TestEventContents(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // registers gzip
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -390,6 +391,41 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 	filler.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
 	filler.wantClass("before", ok)
 	filler.wantClass("after", ok)
+}
+
+// TestAnswerLost checks that no call that has sent a request ends with a status that clients repeat, however
+// much memory there is for its answer.
+func TestAnswerLost(t *testing.T) {
+	t.Parallel()
+	lost := false
+	for size := 120 << 10; size < 900<<10; size += 20 << 10 {
+		r := newRig(t, withMemory(int64(size)))
+		post := func(key string) *pb.FetchRequest {
+			in := r.request("/s/" + key + "/503:head-size=60000,size=100")
+			in.Method = "POST"
+			return in
+		}
+		codeOf := func(resp *http.Response) codes.Code {
+			st := new(spb.Status)
+			if text := r.text(resp); resp.StatusCode == 200 || resp.StatusCode == 424 || protojson.Unmarshal([]byte(text), st) != nil {
+				return codes.OK
+			}
+			return codes.Code(st.GetCode())
+		}
+		_, unary := r.Client.FetchUnary(t.Context(), post("grpc"))
+		got := map[string]codes.Code{"grpc": status.Code(unary),
+			"json": codeOf(r.post(t.Context(), "/v1/fetch:unary", r.json(post("json")))),
+			"raw":  codeOf(r.rawCall(t.Context(), "POST", "/s/raw/503:head-size=60000,size=100"))}
+		for key, code := range got {
+			if sent := len(r.Origin.Requests(key)) > 0; sent && (code == codes.ResourceExhausted || code == codes.Unavailable) {
+				t.Errorf("%d bytes, %s: %s after the request was sent", size, key, code)
+			}
+			lost = lost || code == codes.Aborted
+		}
+	}
+	if !lost {
+		t.Error("no answer was lost: the test is not tight enough")
+	}
 }
 
 // TestEventsWithoutMemory checks that events are sent without headers if there is no

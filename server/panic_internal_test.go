@@ -133,7 +133,7 @@ func TestSendReturnsTheError(t *testing.T) {
 	t.Parallel()
 	e := newEventStream(t.Context(), func(*wire.Outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute, func() {})
 	defer e.close()
-	if err := e.send(new(pb.FetchEvent), false); !errors.Is(err, io.ErrClosedPipe) {
+	if err := e.sendLocked(new(pb.FetchEvent), false); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)
 	}
 }

@@ -91,7 +91,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
 		events.startHeartbeats(s.heartbeat)
-		if err := events.send(p.Admitted(events.start, end), true); errors.Is(err, fetch.ErrOutOfMemory) {
+		if err := events.admitted(p.Admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
 			return s.Fetches.NoMemory(caller, "answers")
 		} else if err != nil {
 			return err
@@ -151,7 +151,7 @@ func hopsTo(ctx context.Context) (int, error) {
 		n, err := strconv.Atoi(sent)
 		if err != nil || n < 0 || n >= maxHops {
 			return 0, badrequest.WithDetails(status.Newf(codes.FailedPrecondition, "this call passed through %d fetches: a fetchd service must not fetch from itself", maxHops),
-				&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: admission.ErrorDomain})
+				&errdetails.ErrorInfo{Reason: "FETCH_LOOP", Domain: admission.ErrorDomain})
 		}
 		hops = max(hops, n)
 	}

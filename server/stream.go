@@ -42,7 +42,8 @@ type eventStream struct {
 	// made.
 	message pb.FetchResponse
 	pending *wire.Outgoing
-	bytes   int // of the events that wait
+	bytes   int   // of the events that wait
+	paid    int64 // for them
 	events  []*streamEvent
 
 	unblocked  int                 // bytes that may still be sent without a second goroutine
@@ -86,23 +87,29 @@ func (e *eventStream) sink(ev fetch.Event) error {
 	case fetch.BodyChunk:
 		more = ev.More
 	}
-	if chunk, ok := ev.(fetch.BodyChunk); ok && more {
-		chunk.Data = bytes.Clone(chunk.Data) // the fetch uses its memory again
-		ev, copies = chunk, copies+1
-	}
 	s := e.nextLocked()
 	e.convert.Event(&s.event, ev)
+	if chunk := s.event.GetBodyChunk(); chunk != nil && more {
+		if more = len(chunk.Data) <= maxWaiting; more {
+			chunk.Data = bytes.Clone(chunk.Data) // the fetch uses its memory again
+			copies++
+		}
+	}
 	return e.addLocked(s, copies, more)
 }
 
-// send sends an event, and those that wait for it. If more is true, the event waits for the next one. It
-// blocks while the caller does not read.
-func (e *eventStream) send(event *pb.FetchEvent, more bool) error {
+// maxWaiting is the maximum size of a chunk that waits for the next event. A longer one would fill the message.
+const maxWaiting = 16 << 10
+
+// admitted adds the first event, which waits for the start of the first attempt.
+func (e *eventStream) admitted(event *pb.FetchEvent) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.sendLocked(event, more)
+	return e.sendLocked(event, true)
 }
 
+// sendLocked sends an event, and those that wait for it. If more is true, the event waits for the next one.
+// It blocks while the caller does not read.
 func (e *eventStream) sendLocked(event *pb.FetchEvent, more bool) error {
 	if e.err != nil {
 		return e.err
@@ -124,6 +131,9 @@ func (e *eventStream) finish(outcome *pb.FetchEvent) error {
 	return err
 }
 
+// eventFrame is the maximum size of the tag and the length of an event in its message.
+const eventFrame = 4
+
 // nextLocked returns an event that is not in use.
 func (e *eventStream) nextLocked() *streamEvent {
 	used := len(e.message.Events)
@@ -139,8 +149,8 @@ func (e *eventStream) addLocked(s *streamEvent, copies int64, more bool) error {
 	elapsed := time.Since(e.start)
 	s.elapsed.Seconds, s.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
 	s.event.Sequence, s.event.ElapsedOffset = e.sequence+1, &s.elapsed
-	size := wire.SizeOf(&s.event)
-	if e.bytes > 0 && e.bytes+size > wire.LongAnswer {
+	size := wire.SizeOf(&s.event) + eventFrame
+	if e.bytes > 0 && (e.bytes+size > wire.LongAnswer || !e.joinLocked(size)) {
 		used := len(e.message.Events)
 		e.events[0], e.events[used] = s, e.events[0]
 		if err := e.flushLocked(); err != nil {
@@ -156,11 +166,22 @@ func (e *eventStream) addLocked(s *streamEvent, copies int64, more bool) error {
 	}
 	e.sequence++
 	e.message.Events = append(e.message.Events, &s.event)
-	e.bytes += size
+	e.bytes, e.paid = e.bytes+size, e.paid+wire.AnswerBytes(size)
 	if more {
 		return nil
 	}
 	return e.flushLocked()
+}
+
+// joinLocked charges what the buffer for the message and one more event costs more than one for each. It
+// reports whether that was granted.
+func (e *eventStream) joinLocked(size int) bool {
+	more := wire.AnswerBytes(e.bytes+size) - e.paid - wire.AnswerBytes(size)
+	if more <= 0 {
+		return true
+	}
+	e.paid += more
+	return e.pending.Grow(e.copies * more)
 }
 
 // flushLocked sends the message, if it has an event.
@@ -170,7 +191,7 @@ func (e *eventStream) flushLocked() error {
 	}
 	o := e.pending
 	o.Fill(&e.message)
-	e.pending, e.bytes = nil, 0
+	e.pending, e.bytes, e.paid = nil, 0, 0
 	if e.err = e.transmitLocked(o); e.err != nil {
 		return e.err // the events are still in use
 	}
@@ -230,7 +251,7 @@ func (e *eventStream) beat() {
 		e.heartbeat.Reset(left)
 		return
 	}
-	_ = e.sendLocked(&pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: &pb.Heartbeat{}}}, false) // the next event returns the same error
+	_ = e.sendLocked(&pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: &pb.Heartbeat{}}}, false) // the next event returns the error, unless it is for want of memory
 	e.heartbeat.Reset(e.interval)
 }
 

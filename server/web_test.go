@@ -101,7 +101,7 @@ func (r *rig) wantStatus(resp *http.Response, httpStatus int, code codes.Code, t
 	return st
 }
 
-// TestWebFetch checks that a fetch with a retry has the same events as over gRPC, one per line.
+// TestWebFetch checks that a fetch with a retry has the same events as over gRPC.
 func TestWebFetch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -96,13 +97,11 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *inside.Service, req *pb
 	}
 	tell, done := c.teller(a)
 	defer done()
-	call := &connectedCall{FetchServiceClient: svc}
 	var outcome *pb.FetchOutcome
-	for m, err := range client.Wrap(call).Events(ctx, req) {
+	for m, err := range client.Wrap(svc).Events(ctx, req) {
 		if err != nil {
-			return nil, call.failed(req, err)
+			return nil, lost(err)
 		}
-		call.answered = true
 		rec.take(m)
 		if err := body.take(m); err != nil {
 			return nil, err
@@ -113,6 +112,16 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *inside.Service, req *pb
 		outcome = m.GetOutcome()
 	}
 	return outcome, nil
+}
+
+// lost returns the error of a call that ended without an outcome. If the request may have taken effect and
+// must not be sent twice, the exit code is [cli.ExitNotIdempotent].
+func lost(err error) error {
+	if !errors.Is(err, client.ErrNotIdempotent) {
+		return err
+	}
+	return &cli.Error{Code: cli.ExitNotIdempotent, Err: err,
+		Hint: "If the origin knows idempotency keys, give --idempotency-key and --allow-non-idempotent: the same request can then be sent again."}
 }
 
 // teller returns a function that prints an event, and one that ends the output.

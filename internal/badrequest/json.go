@@ -140,12 +140,12 @@ func (f *jsonFaults) message(path string, m protoreflect.MessageDescriptor) {
 			continue
 		}
 		seen[fd.Number()] = true
-		if oneof := fd.ContainingOneof(); oneof != nil && chosen[oneof] != "" {
+		set := f.field(at, fd)
+		if oneof := fd.ContainingOneof(); set && oneof != nil && chosen[oneof] != "" {
 			f.Add(at, "is set together with %s: give one of the two", chosen[oneof])
-		} else if oneof != nil {
+		} else if set && oneof != nil {
 			chosen[oneof] = fd.Name()
 		}
-		f.field(at, fd)
 	}
 }
 
@@ -177,17 +177,18 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// field checks the value of a field.
-func (f *jsonFaults) field(path string, fd protoreflect.FieldDescriptor) {
+// field checks the value of a field, and reports whether it is set.
+func (f *jsonFaults) field(path string, fd protoreflect.FieldDescriptor) (set bool) {
 	token := f.next()
 	switch {
 	case token == nil: // null means unset
+		return false
 	case fd.IsMap():
 		f.entries(path, fd, token)
 	case fd.IsList():
 		if token != json.Delim('[') {
 			f.wrong(path, token, "a list", "["+example(fd)+"]")
-			return
+			return true
 		}
 		for i := 0; f.another(); i++ {
 			f.value(Indexed(path, i), fd, f.next())
@@ -195,6 +196,7 @@ func (f *jsonFaults) field(path string, fd protoreflect.FieldDescriptor) {
 	default:
 		f.value(path, fd, token)
 	}
+	return true
 }
 
 // entries checks a map, whose keys are text.

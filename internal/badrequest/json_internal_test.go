@@ -71,6 +71,7 @@ func TestReadJSON(t *testing.T) {
 		{"labels as a list", `{"labels":["a"]}`, new(pb.FetchRequest), []string{`labels is a list: give an object, such as {"name": "text"}`}},
 		{"a label", `{"labels":{"a":1}}`, new(pb.FetchRequest), []string{`labels[0] is a number: give text in quotes`}},
 		{"two of a oneof", `{"body_policy":{"inline":{},"digest":{}}}`, new(pb.FetchRequest), []string{`body_policy.digest is set together with inline: give one of the two`}},
+		{"one of a oneof, and null", `{"body_policy":{"inline":null,"digest":{}},"bogus":1}`, new(pb.FetchRequest), []string{`bogus is not a field of FetchRequest`}},
 		{"a message without fields", `{"body_policy":{"inline":true}}`, new(pb.FetchRequest), []string{`body_policy.inline is true: give an object, such as {}`}},
 		{"a field twice, in two spellings", `{"retry_policy":{},"retryPolicy":{}}`, new(pb.FetchRequest), []string{`retry_policy is given twice: give it once`}},
 		{"two faults", `{"uri":1,"body":2}`, new(pb.FetchRequest), []string{`uri is not`, `body is a number`}},

@@ -111,7 +111,7 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 
 // later says whether a later fetch may succeed.
 func later(e *pb.FetchError, reason pb.StopReason) string {
-	if reason == pb.StopReason_STOP_REASON_NOT_IDEMPOTENT {
+	if client.MayHaveTakenEffect(e, reason) {
 		return fmt.Sprintf("The request is %v.", client.ErrNotIdempotent)
 	}
 	if !e.GetRetryable() {

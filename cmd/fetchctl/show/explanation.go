@@ -92,18 +92,18 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 	}
 	x.row("outcome", "%s, if the fetch ended here", Label(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
-		x.row("retryable", "%s", laterFetch(e.GetRetryable(), d.GetStopReason()))
+		x.row("retryable", "%s", laterFetch(e, d.GetStopReason()))
 	}
 }
 
-func laterFetch(mayHelp bool, reason pb.StopReason) string {
+func laterFetch(e *pb.FetchError, reason pb.StopReason) string {
 	switch {
-	case mayHelp:
+	case e.GetRetryable():
 		return "yes: a later fetch of the same request may succeed"
-	case reason == pb.StopReason_STOP_REASON_NOT_IDEMPOTENT:
+	case client.MayHaveTakenEffect(e, reason):
 		return fmt.Sprint("no: the request is ", client.ErrNotIdempotent)
 	}
-	return "no: a later fetch of the same request is not expected to succeed, or could repeat an effect"
+	return "no: a later fetch of the same request is not expected to succeed"
 }
 
 // next says what follows an attempt.

@@ -146,7 +146,7 @@ const (
 	AuthResult_AUTH_RESULT_REFRESH_FAILED AuthResult = 2
 	// The target rejected a refreshed credential earlier in this fetch.
 	AuthResult_AUTH_RESULT_REFUSED_AGAIN AuthResult = 3
-	// A provider covers this origin and was not asked yet. With the fault DEADLINE: the time
+	// A provider covers this origin and was not asked yet. With error class DEADLINE: the time
 	// for the fetch ran out during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
 	// There is no provider for this origin.
@@ -488,7 +488,7 @@ func (FailureType) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
 }
 
-// WarcType is the type of a record.
+// WarcType is the type of a record. Values may be added.
 type WarcType int32
 
 const (
@@ -663,7 +663,7 @@ func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
 type EventLevel int32
 
 const (
-	// Same as EVENT_LEVEL_ATTEMPTS.
+	// Same as EVENT_LEVEL_ATTEMPTS, and as EVENT_LEVEL_OUTCOME in FetchMany.
 	EventLevel_EVENT_LEVEL_UNSPECIFIED EventLevel = 0
 	// None. A streamed body is still preceded by its ResponseStarted.
 	EventLevel_EVENT_LEVEL_OUTCOME EventLevel = 1
@@ -1117,7 +1117,7 @@ type FetchRequest struct {
 	// Expected digest and size of the body. Unset means that nothing is checked. Rejected
 	// with HEAD and with delivery `none`.
 	Integrity *Integrity `protobuf:"bytes,10,opt,name=integrity,proto3" json:"integrity,omitempty"`
-	// Which events are sent in addition to the outcome. Unset means ATTEMPTS.
+	// Which events are sent in addition to the outcome. Unset means ATTEMPTS, and OUTCOME in FetchMany.
 	EventLevel EventLevel `protobuf:"varint,11,opt,name=event_level,json=eventLevel,proto3,enum=fetchd.v1.EventLevel" json:"event_level,omitempty"`
 	// Labels of the caller. They appear in logs and are never sent to the target. At most 16;
 	// each name and each value has at most 256 bytes. Empty means no labels.
@@ -2539,7 +2539,7 @@ func (x *Integrity) GetSizeBytes() int64 {
 type FetchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The events, in order, at least one. Events that are ready at the same time travel
-	// together. No event waits for another.
+	// together. No event waits for the target, a store, a credential or a delay.
 	Events        []*FetchEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3888,7 +3888,7 @@ type FetchOutcome struct {
 	Body isFetchOutcome_Body `protobuf_oneof:"body"`
 	// Size and digest of the body as delivered. Always set.
 	BodySummary *BodySummary `protobuf:"bytes,9,opt,name=body_summary,json=bodySummary,proto3" json:"body_summary,omitempty"`
-	// Time from admission to this message. Always set.
+	// Time from admission to this event. Always set.
 	TotalDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=total_duration,json=totalDuration,proto3" json:"total_duration,omitempty"`
 	// Idempotency key that was sent. Empty if there was none.
 	IdempotencyKey string `protobuf:"bytes,11,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
@@ -4077,7 +4077,7 @@ type isFetchOutcome_Body interface {
 
 type FetchOutcome_InlineBody struct {
 	// The whole body, at most 1 MiB. Set if the delivery is `inline`, or `auto` and the body is
-	// small. It may be empty.
+	// small, and if the response has a body, which may be empty. HEAD, 204 and 205 have none.
 	InlineBody []byte `protobuf:"bytes,8,opt,name=inline_body,json=inlineBody,proto3,oneof"`
 }
 

@@ -48,8 +48,8 @@ type FetchServiceClient interface {
 	// 30 s, the call ends with ABORTED, reason CONSUMER_STALLED.
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error)
 	// FetchUnary fetches one URL and returns the outcome with the attempts. Use it if you
-	// cannot or do not want to read a stream. It has the request of Fetch, so that a request
-	// can be sent to either. An unset delivery means `inline`. `stream` and `auto` are rejected.
+	// cannot or do not want to read a stream. It has the request of Fetch. The deliveries
+	// `stream` and `auto` are rejected, and an unset one means `inline`.
 	FetchUnary(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error)
 	// FetchMany fetches many URLs over one stream. Outcomes arrive in completion order,
 	// exactly one for each task, and carry the tag of the task.
@@ -159,8 +159,8 @@ type FetchServiceServer interface {
 	// 30 s, the call ends with ABORTED, reason CONSUMER_STALLED.
 	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error
 	// FetchUnary fetches one URL and returns the outcome with the attempts. Use it if you
-	// cannot or do not want to read a stream. It has the request of Fetch, so that a request
-	// can be sent to either. An unset delivery means `inline`. `stream` and `auto` are rejected.
+	// cannot or do not want to read a stream. It has the request of Fetch. The deliveries
+	// `stream` and `auto` are rejected, and an unset one means `inline`.
 	FetchUnary(context.Context, *FetchRequest) (*FetchUnaryResponse, error)
 	// FetchMany fetches many URLs over one stream. Outcomes arrive in completion order,
 	// exactly one for each task, and carry the tag of the task.

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Kind is what a URL leads to.
+// Kind is what a URL leads to. Values may be added.
 type Kind int32
 
 const (
@@ -77,7 +77,7 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{0}
 }
 
-// Status is the state of a URL.
+// Status is the state of a URL. Values may be added.
 type Status int32
 
 const (
@@ -142,7 +142,7 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{1}
 }
 
-// RecordResult is what became of one outcome.
+// RecordResult is what became of one outcome. Values may be added.
 type RecordResult int32
 
 const (

@@ -8,10 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"fetchd/internal/badrequest"
 	"fetchd/internal/door"
 )
 
@@ -93,8 +95,9 @@ const revokedConnTime = 5 * time.Second
 var (
 	// errRevoked is the cause of cancelling the calls of a revoked caller.
 	errRevoked = errors.New("the caller is no longer allowed")
-	// StatusRevoked is the status of those calls.
-	StatusRevoked = status.Errorf(codes.Unauthenticated, "%v", errRevoked)
+	// StatusRevoked is the status of those calls. It is not UNAUTHENTICATED, which says that nothing was
+	// sent to an origin.
+	StatusRevoked = badrequest.WithDetails(status.New(codes.Aborted, errRevoked.Error()), &errdetails.ErrorInfo{Reason: "CALLER_REVOKED", Domain: ErrorDomain})
 )
 
 // Callers asks an Authenticator for the caller of each call, and asks again for
@@ -156,7 +159,7 @@ func (a *Callers) Enter(ctx context.Context) error {
 		return nil
 	}
 	if name, err := a.Ask(c.shown); err != nil || name != c.name { // the call was identified just before a reload
-		return StatusRevoked
+		return status.Error(codes.Unauthenticated, errRevoked.Error())
 	}
 	return nil
 }

@@ -133,6 +133,14 @@ func (a *Slots) NoMemory(ctx context.Context, things string) error {
 	return a.Refused.Refuse(ctx, ReasonMemory, "the memory for "+things+" is used up")
 }
 
+// NoAnswer returns the error of a call whose fetch has run, and for whose answer there is no memory. Clients
+// do not repeat such a call by themselves: the request may have taken effect.
+func (a *Slots) NoAnswer(ctx context.Context) error {
+	a.Refused(Caller(ctx), ReasonMemory)
+	st := status.New(codes.Aborted, "the fetch has run, but the memory for its answer is used up: the request may have taken effect")
+	return badrequest.WithDetails(st, &errdetails.ErrorInfo{Reason: "ANSWER_LOST", Domain: ErrorDomain})
+}
+
 func (a *Slots) count(ctx context.Context, t *Ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -38,6 +38,8 @@ type answer struct {
 	contentType string
 	filename    string
 	noMemory    func(things string) error // returns the error of a call that there is no memory for
+	noAnswer    func() error              // returns that of a call whose fetch has run
+	ran         bool                      // the fetch has sent a request, or may have
 	quotes      bool                      // an error may quote the request, including secrets
 	started     bool                      // the head is written
 	admitted    bool                      // the caller is authenticated
@@ -133,10 +135,12 @@ const elementBytes = 192
 
 // chargeText charges n bytes of an answer in addition to its message.
 func (a *answer) chargeText(n int, memory *budget.Lease) error {
-	if n > 0 && !memory.Grow(budget.Answer, int64(n)) {
-		return a.noMemory("answers")
+	if n <= 0 || memory.Grow(budget.Answer, int64(n)) {
+		return nil
+	} else if a.ran {
+		return a.noAnswer()
 	}
-	return nil
+	return a.noMemory("answers")
 }
 
 // write sends a message of size bytes, which memory is charged for, as the whole answer or as one line of

@@ -375,6 +375,7 @@ func (a *rawAnswer) problem(o *wire.Outgoing, out *pb.FetchOutcome) error {
 		wait := failed.GetRetryAfter().AsDuration()
 		header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
 	}
+	a.ran = true
 	outcome, err := jsontext.MarshalMessage(out)
 	if err != nil {
 		return err

@@ -102,7 +102,8 @@ type api struct {
 func handle[M any](w *api, read func(*answer, *http.Request, *budget.Lease) (M, error), method func(context.Context, M, *answer) error) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		out := &answer{rw: rw, control: http.NewResponseController(rw), stall: w.Stall,
-			noMemory: func(things string) error { return w.Fetches.NoMemory(r.Context(), things) }}
+			noMemory: func(things string) error { return w.Fetches.NoMemory(r.Context(), things) },
+			noAnswer: func() error { return w.Fetches.NoAnswer(r.Context()) }}
 		began := time.Now()
 		w.InFlight.Add(1)
 		defer w.InFlight.Add(-1)
@@ -175,12 +176,14 @@ func (w *api) admit(r *http.Request) (context.Context, error) {
 	return w.Callers.Identify(ctx, shownBy(r))
 }
 
-// fetch sends the events, one JSON object per line.
+// fetch sends the messages, one JSON object per line.
 func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error {
 	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
 	return w.Fetch(ctx, in, func(o *wire.Outgoing) error {
 		defer o.Release()
-		return out.write(o.Message, o.Size, o.Lease(), true)
+		err := out.write(o.Message, o.Size, o.Lease(), true)
+		out.ran = true // after the first message, which is sent before the first request unless it has the outcome
+		return err
 	}, jsonMode)
 }
 
@@ -188,6 +191,7 @@ func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error
 func (w *api) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *answer) error {
 	_, err := w.FetchUnary(ctx, in, jsonMode.Copies, func(resp *pb.FetchUnaryResponse, t *admission.Ticket) error {
 		defer t.Release()
+		out.ran = true
 		out.contentType, out.filename = "application/json", "fetch.json"
 		return out.write(resp, wire.SizeOf(resp), t.Memory, false)
 	})

@@ -47,8 +47,8 @@ func bufferSize(size int) (int, *sync.Pool) {
 	return size, nil
 }
 
-// answerBytes returns the charge for a message of that size while it is unread.
-func answerBytes(size int) int64 {
+// AnswerBytes returns the charge for a message of that size while it is unread.
+func AnswerBytes(size int) int64 {
 	room, _ := bufferSize(size)
 	return int64(room) + answerOverhead
 }
@@ -69,6 +69,9 @@ type Outgoing struct {
 func NewOutgoing(m proto.Message, held Held) *Outgoing {
 	return &Outgoing{answer: answer{Held: held}, Message: m, Size: SizeOf(m)}
 }
+
+// Grow charges n more bytes for a message with an event that is no outcome. It reports whether they were granted.
+func (o *Outgoing) Grow(n int64) bool { return o.Held.memory[0].Grow(budget.Answer, n) }
 
 // Fill sets the message, whose events are paid.
 func (o *Outgoing) Fill(m proto.Message) { o.Message, o.Size = m, SizeOf(m) }
@@ -101,7 +104,7 @@ func (o *Outgoing) owns(t *admission.Ticket) {
 	o.Held.tickets = o.ticket1[:]
 }
 
-// Lease returns the lease that the message is charged to.
+// Lease returns a lease that the message is charged to.
 func (o *Outgoing) Lease() *budget.Lease {
 	if len(o.Held.tickets) > 0 {
 		return o.Held.tickets[0].Memory
@@ -197,11 +200,11 @@ func (o *Outgoing) Pay(ctx context.Context, t *admission.Ticket, event *pb.Fetch
 // payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
 // hops, and is then charged to the fetch's initial memory.
 func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies int64) error {
-	l, granted := t.Memory.AnotherWith(budget.Answer, copies*answerBytes(SizeOf(event)))
+	l, granted := t.Memory.AnotherWith(budget.Answer, copies*AnswerBytes(SizeOf(event)))
 	if !granted {
 		l = t.Memory.Another()
 		if granted = conversion.ShortenEvent(event); granted {
-			n := copies * answerBytes(SizeOf(event))
+			n := copies * AnswerBytes(SizeOf(event))
 			granted = l.Grow(budget.Answer, n) ||
 				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
 		}
@@ -221,11 +224,11 @@ func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies in
 func BecomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
 	for shortened := false; ; shortened = true {
 		size = SizeOf(answer)
-		if t.Memory.Become(budget.Answer, max(answerBytes(size*int(copies)), min(t.Memory.Total(), admission.FetchBytes))) {
+		if t.Memory.Become(budget.Answer, max(AnswerBytes(size*int(copies)), min(t.Memory.Total(), admission.FetchBytes))) {
 			return size, nil
 		}
 		if shortened {
-			return 0, t.Slots.NoMemory(ctx, "answers")
+			return 0, t.Slots.NoAnswer(ctx)
 		}
 		shorten()
 	}
@@ -244,7 +247,7 @@ func PayMessage(ctx context.Context, a *admission.Slots, message any) (*Outgoing
 		return o, nil
 	}
 	l := a.Budget.Lease(admission.Caller(ctx))
-	if !l.Grow(budget.Answer, answerBytes(o.Size)) {
+	if !l.Grow(budget.Answer, AnswerBytes(o.Size)) {
 		l.Close()
 		return nil, a.NoMemory(ctx, "answers")
 	}
