@@ -49,7 +49,7 @@ The packages and fetchctl do both steps for you:
 
 In Node, ` + "`failureType`" + ` of a FetchError is ` + "`not_idempotent`" + ` in the last row and ` + "`permanent`" + ` in the row before.
 
-` + "`fetchctl get`" + ` also exits with 14 if it loses fetchd before the outcome of a POST or PATCH without `allow_non_idempotent`: the request may have taken effect. For any other request it then exits with 20.
+` + "`fetchctl get`" + ` also exits with 14 if it loses fetchd before the outcome of a POST or PATCH without allow_non_idempotent: the request may have taken effect. For any other request it then exits with 20.
 
 For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503.
 
