@@ -70,7 +70,7 @@ func (s *schemas) enum(d protoreflect.EnumDescriptor) object {
 }
 
 // message returns the schema of a message. If the message has a oneof, there is a schema for each of
-// its members, and one without them unless the comment says that exactly one is set.
+// its members, and in a request one without them unless the comment says that exactly one is set.
 func (s *schemas) message(d protoreflect.MessageDescriptor, answer bool) object {
 	var always, choices []protoreflect.FieldDescriptor
 	for i := range d.Fields().Len() {
@@ -83,23 +83,19 @@ func (s *schemas) message(d protoreflect.MessageDescriptor, answer bool) object 
 	}
 	text := object{{"description", s.comment(d)}}
 	if choices == nil {
-		return append(text, s.fields(always, answer)...)
+		return append(text, s.fields(always, nil, answer)...)
+	}
+	exactlyOne := strings.Contains(s.comment(choices[0].ContainingOneof()), "Exactly one is set.")
+	if answer && !exactlyOne { // later versions may add members, so none excludes another here
+		return append(text, s.fields(append(always, choices...), nil, answer)...)
 	}
 	var variants []object
 	for _, field := range choices {
-		variant := s.fields(append(always[:len(always):len(always)], field), answer)
+		variant := s.fields(append(always[:len(always):len(always)], field), field, answer)
 		variants = append(variants, append(object{{"title", string(field.Name())}}, variant...))
 	}
-	if oneof := choices[0].ContainingOneof(); !strings.Contains(s.comment(oneof), "Exactly one is set.") {
-		variant := append(object{{"title", "no " + string(oneof.Name())}}, s.fields(always, answer)...)
-		if answer { // where other properties are allowed
-			var present []object
-			for _, field := range choices {
-				present = append(present, object{{"required", []protoreflect.Name{field.Name()}}})
-			}
-			variant = append(variant, member{"not", object{{"anyOf", present}}})
-		}
-		variants = append(variants, variant)
+	if !exactlyOne {
+		variants = append(variants, append(object{{"title", "no " + string(choices[0].ContainingOneof().Name())}}, s.fields(always, nil, answer)...))
 	}
 	return append(text, member{"oneOf", variants})
 }
@@ -110,13 +106,13 @@ func isChoice(d protoreflect.FieldDescriptor) bool {
 	return oneof != nil && !oneof.IsSynthetic()
 }
 
-// fields returns the schema of an object with these fields.
-func (s *schemas) fields(fields []protoreflect.FieldDescriptor, answer bool) object {
+// fields returns the schema of an object with these fields, of which chosen is required.
+func (s *schemas) fields(fields []protoreflect.FieldDescriptor, chosen protoreflect.FieldDescriptor, answer bool) object {
 	properties, required := make(object, 0, len(fields)), []protoreflect.Name(nil)
 	for _, field := range fields {
 		text := s.comment(field)
 		properties = append(properties, member{string(field.Name()), append(object{{"description", text}}, s.field(field, answer)...)})
-		if isChoice(field) || answer && !field.HasPresence() || !answer && strings.Contains(" "+text, " Required.") {
+		if field == chosen || answer && !field.HasPresence() || !answer && strings.Contains(" "+text, " Required.") {
 			required = append(required, field.Name())
 		}
 	}
