@@ -6,6 +6,7 @@ import {
 } from "./contract.js";
 import { FetchError, ServiceError, unknownEffect } from "./errors.js";
 import { defaultBodyBytes, Many, maxSends, returned, Task } from "./many.js";
+import { elsewhere, only } from "./options.js";
 import { deliveryOf, encode, onAbort, parse, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
 import { broken, hasResponse, responseOf, Sequence, type ClientResponse } from "./response.js";
 import { Result } from "./result.js";
@@ -36,6 +37,11 @@ export interface ManyInit {
 /** What fetchMany takes for one fetch: a URL, or a request of the contract, with store and key. */
 export type ManyRequest = string | URL | (FetchRequestInit & StoreInit);
 
+const clientOptions: ReadonlySet<string> = new Set<keyof ClientOptions>(["token", "ca", "cert", "key", "metadata", "fetchd"]);
+const callOptions: ReadonlySet<string> = new Set<keyof CallInit>(["signal", "deadline"]);
+const manyOptions: ReadonlySet<string> = new Set<keyof ManyInit>(["signal", "open"]);
+const ofRequest = "; other settings are fields of a request, such as { url, method, timeout_policy }";
+
 /** Client fetches URLs through a service. One client serves a whole program. */
 export class Client {
   readonly #channel: Channel;
@@ -47,6 +53,7 @@ export class Client {
    * or over several URLs. No connection is made before the first call.
    */
   constructor(service: string | URL | readonly (string | URL)[], options: ClientOptions = {}) {
+    only(options, clientOptions, elsewhere, "");
     this.#channel = new Channel(service, options);
     this.#many = new Many(this.#channel);
     this.#policies = options.fetchd;
@@ -92,7 +99,9 @@ export class Client {
    * events runs one fetch and yields its events as they happen, the pieces of its body too. The last one is the
    * outcome; a fetch that failed is an outcome here, not an error. Leaving the loop cancels the fetch.
    */
-  async *events(request: ManyRequest, { signal, deadline }: CallInit = {}): AsyncGenerator<FetchEvent, void, undefined> {
+  async *events(request: ManyRequest, init: CallInit = {}): AsyncGenerator<FetchEvent, void, undefined> {
+    only(init, callOptions, {}, ofRequest);
+    const { signal, deadline } = init;
     signal?.throwIfAborted();
     const asked = this.#withPolicies(request);
     const message = encode(asked);
@@ -156,7 +165,9 @@ export class Client {
    * when there is capacity for it. A fetch that fails does not end the iteration, nor does a request that is not
    * valid. Leaving the loop cancels the fetches in flight. It throws a ServiceError if the service cannot be used.
    */
-  async *fetchMany<R extends ManyRequest>(requests: Iterable<R> | AsyncIterable<R>, { signal, open = 64 }: ManyInit = {}): AsyncGenerator<Result<R>, void, undefined> {
+  async *fetchMany<R extends ManyRequest>(requests: Iterable<R> | AsyncIterable<R>, init: ManyInit = {}): AsyncGenerator<Result<R>, void, undefined> {
+    only(init, manyOptions, {}, ofRequest);
+    const { signal, open = 64 } = init;
     if (!(open >= 1)) throw new TypeError(`open is ${open}: give at least 1`);
     signal?.throwIfAborted();
     const source = Symbol.asyncIterator in requests ? requests[Symbol.asyncIterator]() : requests[Symbol.iterator]();
@@ -245,8 +256,10 @@ export class Client {
   }
 
   /** explain returns what the service would decide about an observation. Nothing is fetched. */
-  explain(request: ExplainRequestInit, { signal, deadline = 10 }: CallInit = {}): Promise<ExplainResponse> {
+  explain(request: ExplainRequestInit, init: CallInit = {}): Promise<ExplainResponse> {
     return new Promise((resolve, reject) => {
+      only(init, callOptions, {}, "");
+      const { signal, deadline = 10 } = init;
       signal?.throwIfAborted();
       const writer = new Writer();
       encodeExplainRequest(writer, request);
@@ -303,6 +316,14 @@ type Controller = Omit<ReadableByteStreamController, "byobRequest"> & { readonly
 /** Sent is what is kept of a request. Its body may be large. */
 type Sent = Pick<FetchRequestInit, "method" | "retry_policy"> & { readonly url: string };
 
+/** Waiting is a call of outcomeOf. */
+interface Waiting {
+  readonly resolve: (outcome: FetchOutcome) => void;
+  readonly reject: (error: unknown) => void;
+  /** Whether nothing reads the body. */
+  readonly unread: () => boolean;
+}
+
 /** Fetching turns what the service sends for one fetch into a Response. */
 class Fetching {
   call: Call | undefined;
@@ -319,7 +340,7 @@ class Fetching {
   #ended = false;
   #outcome: FetchOutcome | undefined;
   #error: unknown;
-  #waiting: { resolve: (o: FetchOutcome) => void; reject: (e: unknown) => void }[] = []; // for the outcome
+  #waiting: Waiting[] = []; // for the outcome
 
   constructor(request: Sent, signal: AbortSignal | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
     this.#request = request;
@@ -358,7 +379,17 @@ class Fetching {
     }
     const body = this.#body as unknown as Controller;
     body.enqueue(new Uint8Array(data)); // a copy: enqueue takes the memory, which the connection shares
-    if ((body.desiredSize ?? 0) <= 0) this.call?.pause();
+    if ((body.desiredSize ?? 0) > 0) return;
+    this.call?.pause();
+    this.#checkUnread();
+  }
+
+  /** checkUnread rejects the calls of outcomeOf that would wait forever: the buffer is full, and nothing reads it. */
+  #checkUnread(): void {
+    if (this.#ended || !this.#body || (this.#body.desiredSize ?? 0) > 0) return;
+    const stuck = this.#waiting.filter((w) => w.unread());
+    this.#waiting = this.#waiting.filter((w) => !stuck.includes(w));
+    for (const w of stuck) w.reject(new TypeError("outcomeOf waits for the end of the body, which nothing reads: read the body first, or cancel it with response.body.cancel()"));
   }
 
   outcome(outcome: FetchOutcome): void {
@@ -417,11 +448,14 @@ class Fetching {
     for (const w of this.#waiting) w.reject(reason);
   }
 
-  readonly #whenOver = (): Promise<FetchOutcome> =>
+  readonly #whenOver = (unread: () => boolean): Promise<FetchOutcome> =>
     new Promise((resolve, reject) => {
       if (this.#outcome) resolve(this.#outcome);
       else if (this.#ended) reject(this.#error);
-      else this.#waiting.push({ resolve, reject });
+      else {
+        this.#waiting.push({ resolve, reject, unread });
+        setImmediate(() => this.#checkUnread()); // the caller may read the body next, as in Promise.all
+      }
     });
 }
 

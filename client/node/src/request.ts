@@ -1,6 +1,7 @@
 import { setMaxListeners } from "node:events";
 
 import { encodeFetchRequest, type FetchRequestInit, type HeadersInit } from "./contract.js";
+import { elsewhere, only } from "./options.js";
 import { Writer } from "./wire.js";
 
 /** StoreInit lets the service write the body to a store that its operator has configured. */
@@ -27,7 +28,25 @@ export interface FetchInit {
   fetchd?: Policies | undefined;
   /** Seconds until the call ends at the latest. The service ends the fetch a little earlier, with an outcome. */
   deadline?: number | undefined;
+  /** "sha256-" and the digest of the body in base64. Another body fails with the class "integrity". */
+  integrity?: string | undefined;
+
+  // These options of fetch have no effect.
+
+  cache?: string | undefined;
+  credentials?: string | undefined;
+  duplex?: string | undefined;
+  keepalive?: boolean | undefined;
+  mode?: string | undefined;
+  priority?: string | undefined;
+  referrerPolicy?: string | undefined;
+  window?: null | undefined;
 }
+
+const options: ReadonlySet<string> = new Set<keyof FetchInit>([
+  "method", "headers", "body", "signal", "redirect", "integrity", "deadline", "fetchd",
+  "cache", "credentials", "duplex", "keepalive", "mode", "priority", "referrerPolicy", "window",
+]);
 
 type BodyInit = string | ArrayBuffer | ArrayBufferView | URLSearchParams | Blob | FormData | ReadableStream;
 type Blob = import("node:buffer").Blob;
@@ -84,6 +103,7 @@ const normalized = new Set(["delete", "get", "head", "options", "post", "put", "
  * parse converts the arguments of fetch. It returns a promise only if the body must be read first.
  */
 export function parse(input: string | URL | Request, init: FetchInit | undefined, defaults: Policies | undefined): Parsed | Promise<Parsed> {
+  only(init, options, elsewhere, "; fields of FetchRequest are in fetchd");
   const from = typeof input === "object" && !(input instanceof URL) ? input : undefined;
   const request: Record<string, unknown> & { url: string } = withStore({ url: from ? from.url : String(input), ...defaults, ...init?.fetchd });
   const method = init?.method ?? from?.method;
@@ -93,6 +113,9 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
   if (redirect === "manual") request.redirect_policy = { ...(request.redirect_policy as object), follow: false };
   else if (redirect === "error") request.redirect_policy = { ...(request.redirect_policy as object), max_redirects: 0 };
   else if (redirect !== undefined && redirect !== "follow") throw new TypeError(`redirect is ${String(redirect)}: give "follow", "manual" or "error"`);
+
+  const integrity = init?.integrity ?? from?.integrity;
+  if (integrity) request.integrity = { ...(request.integrity as object), sha256: hexOf(integrity) };
 
   const headers = init?.headers ?? (from && init?.headers === undefined ? from.headers : undefined);
   if (headers !== undefined) request.headers = headers;
@@ -112,6 +135,13 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
     if (type) addType(request, type);
     return parsed;
   });
+}
+
+/** hexOf returns the digest of an integrity of the standard fetch as the contract has it. */
+function hexOf(integrity: string): string {
+  const [, digest] = /^\s*sha256-([A-Za-z0-9+/]{43}=)\s*$/.exec(integrity) ?? [];
+  if (!digest) throw new TypeError('integrity: give one digest, as "sha256-" and 44 characters of base64');
+  return Buffer.from(digest, "base64").toString("hex");
 }
 
 /** onAbort calls abort when a signal aborts. Node warns about more than ten listeners, but each fetch removes its own. */

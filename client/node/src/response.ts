@@ -32,7 +32,8 @@ export interface Head {
   readonly response: HttpResponse | undefined;
   readonly url: string;
   readonly requested: string;
-  readonly outcome: () => Promise<FetchOutcome>;
+  /** Waits for the outcome, or rejects if unread reports that nothing reads the body that it waits for. */
+  readonly outcome: (unread: () => boolean) => Promise<FetchOutcome>;
   readonly stored?: StoredObject | undefined;
 }
 
@@ -46,6 +47,7 @@ export type ClientResponse = Response & { readonly stored: StoredObject | undefi
  */
 class FetchdResponse {
   readonly #head: Head;
+  readonly #copies: FetchdResponse[]; // of the same body, with this one
   #bytes: Uint8Array | undefined; // a body that is complete and was not used yet
   #stream: ReadableStream<Uint8Array> | undefined;
   #headers: Headers | undefined;
@@ -53,16 +55,18 @@ class FetchdResponse {
   #used = false;
   #read: ReadableStream<Uint8Array> | undefined; // the body, if it was used
 
-  constructor(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined) {
+  constructor(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined, copies: FetchdResponse[] = []) {
     this.#head = head;
+    this.#copies = copies;
+    copies.push(this);
     if (nullBody.has(this.status)) return;
     if (body instanceof Uint8Array) this.#bytes = body;
     else this.#stream = body;
   }
 
   /** outcome is not part of the standard; outcomeOf returns its result. */
-  get outcome(): () => Promise<FetchOutcome> {
-    return this.#head.outcome;
+  outcome(): Promise<FetchOutcome> {
+    return this.#head.outcome(() => this.#copies.every((r) => !r.bodyUsed && !r.body?.locked));
   }
   /** stored is not part of the standard. */
   get stored(): StoredObject | undefined {
@@ -143,7 +147,7 @@ class FetchdResponse {
   clone(): Response {
     const head = this.#head;
     const inner = this.#checked().clone();
-    const copy = new FetchdResponse(head, undefined);
+    const copy = new FetchdResponse(head, undefined, this.#copies);
     copy.#inner = inner;
     return copy as unknown as Response;
   }
@@ -161,7 +165,10 @@ export function responseOf(head: Head, body: Uint8Array | ReadableStream<Uint8Ar
   return new FetchdResponse(head, body) as unknown as ClientResponse;
 }
 
-/** outcomeOf returns how the fetch of a response ended. It waits until the body has been read to its end. */
+/**
+ * outcomeOf returns how the fetch of a response ended. It waits until the body has been read to its end. If the
+ * body is large and nothing reads it, it rejects with a TypeError.
+ */
 export function outcomeOf(response: Response): Promise<FetchOutcome> {
   if (!((response as object) instanceof FetchdResponse)) return Promise.reject(new TypeError("the response does not come from a client of fetchd"));
   return (response as unknown as FetchdResponse).outcome();

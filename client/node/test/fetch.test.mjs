@@ -239,6 +239,43 @@ test("a slow reader does not grow the memory", async () => {
   for (const r of responses) await r.body.cancel();
 });
 
+describe("outcomeOf a body of 5 MB", () => {
+  const large = () => client.fetch(origin.url(`/s/${key()}/200:size=5000000`));
+  const unread = /^outcomeOf waits for the end of the body, which nothing reads: read the body first, or cancel it with response\.body\.cancel\(\)$/;
+  const size = (r) => r.arrayBuffer().then((b) => b.byteLength);
+  const rows = [
+    { name: "that nothing reads", run: async (r) => assert.match((await failure(outcomeOf(r))).message, unread) },
+    { name: "that nothing reads, nor its copy", run: async (r) => {
+      const copy = r.clone();
+      for (const one of [r, copy]) assert.match((await failure(outcomeOf(one))).message, unread);
+    } },
+    { name: "that is read after the error", run: async (r) => {
+      assert.ok((await failure(outcomeOf(r))) instanceof TypeError);
+      assert.equal(await size(r), 5_000_000);
+      assert.equal((await outcomeOf(r)).kind, "success");
+    } },
+    { name: "that is read at the same time", run: async (r) => {
+      const [outcome, length] = await Promise.all([outcomeOf(r), size(r)]);
+      assert.deepEqual([outcome.kind, length], ["success", 5_000_000]);
+    } },
+    { name: "whose copy is read", run: async (r) => {
+      const [outcome, length] = await Promise.all([outcomeOf(r), size(r.clone())]);
+      assert.deepEqual([outcome.kind, length], ["success", 5_000_000]);
+    } },
+    { name: "that is read slowly", run: async (r) => {
+      const outcome = outcomeOf(r);
+      for await (const piece of r.body) if (piece.length > 0) await new Promise(setImmediate);
+      assert.equal((await outcome).kind, "success");
+    } },
+    { name: "that is cancelled", run: async (r) => {
+      const outcome = failure(outcomeOf(r));
+      await r.body.cancel();
+      assert.equal((await outcome).name, "AbortError");
+    } },
+  ];
+  for (const { name, run } of rows) test(name, { timeout: 20_000 }, async () => run(await large()));
+});
+
 describe("abort", () => {
   const reason = new Error("my reason");
 

@@ -32,6 +32,11 @@ export async function use(signal: AbortSignal): Promise<void> {
   const first: Response = await client.fetch(new Request("https://example.com/"), {});
   const standard: typeof fetch = createFetch(client);
   const passed: typeof fetch = client.fetch as typeof fetch;
+  await client.fetch("https://example.com/", { integrity: "sha256-", mode: "cors", cache: "no-store", credentials: "omit", duplex: "half", keepalive: true, priority: "low", referrerPolicy: "origin", window: null });
+  // @ts-expect-error: an option that fetch does not have
+  await client.fetch("https://example.com/", { timeout: 5 });
+  // @ts-expect-error: an option of fetch alone
+  new Client("https://a.example:8080", { deadline: 5 });
 
   const requests: FetchRequestInit[] = [{ url: "https://example.com/", headers: [["a", "1"]] }];
   for await (const result of client.fetchMany(requests, { open: 5, signal })) {
