@@ -3,6 +3,7 @@ import { connect as connectHttp2, constants, type ClientHttp2Session, type Incom
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 
+import { addressOf } from "./address.js";
 import { Exchange, openCalls, type Receiver } from "./call.js";
 import { ServiceError } from "./errors.js";
 
@@ -54,17 +55,14 @@ export class Channel {
 
   constructor(targets: string | URL | readonly (string | URL)[], options: ChannelOptions) {
     const list = Array.isArray(targets) ? (targets as readonly (string | URL)[]) : [targets as string | URL];
-    this.#targets = list.map((t) => new URL(t));
+    const { ca, cert, key } = options;
+    this.#targets = list.map((t) => addressOf(t, (ca ?? cert ?? key) !== undefined));
     this.#options = options;
-    for (const t of this.#targets) {
-      if (t.protocol !== "http:" && t.protocol !== "https:") throw new TypeError(`the URL of the service has the scheme ${t.protocol}: give http: or https:`);
-      if (t.username || t.password) throw new TypeError("the URL of the service has a user name or a password: give a token instead");
-    }
     if (typeof options.token === "string") bearer(options.token);
     for (const [name, value] of Object.entries(options.metadata ?? {})) {
       if (!/^[a-z0-9._-]+$/.test(name) || !/^[\x20-\x7e]*$/.test(value)) throw new TypeError(`metadata ${JSON.stringify(name)}: the name is not in lower case, or the value is not ASCII`);
     }
-    if (list.length === 0) throw new TypeError("there is no URL of a service");
+    if (list.length === 0) throw new TypeError("there is no address of a service");
   }
 
   /** replicas is the number of connections that can take a call. */

@@ -49,8 +49,9 @@ export class Client {
   readonly #policies: Policies | undefined;
 
   /**
-   * The URL of the service is http://HOST:PORT or https://HOST:PORT. Calls are spread over all addresses of the host,
-   * or over several URLs. No connection is made before the first call.
+   * The address of the service is HOST:PORT, dns:///HOST:PORT, http://HOST:PORT or https://HOST:PORT. The first two use
+   * TLS if ca, cert or key is given. Calls are spread over all addresses of the host, or over several services. No
+   * connection is made before the first call.
    */
   constructor(service: string | URL | readonly (string | URL)[], options: ClientOptions = {}) {
     only(options, clientOptions, elsewhere, "");

@@ -10,6 +10,7 @@ import { after, describe, test } from "node:test";
 
 import { Client, FetchError, ServiceError } from "fetchd";
 
+import { addressOf } from "../dist/address.js";
 import { Framer } from "../dist/call.js";
 import { Channel } from "../dist/channel.js";
 import { responseOf } from "../dist/response.js";
@@ -199,10 +200,56 @@ test("FetchMany: answers for tags that were not sent, and an end without outcome
   await client.close();
 });
 
-test("URLs of services", () => {
-  for (const [url, message] of [["127.0.0.1:8080", /Invalid URL|scheme/], ["dns:///a", /scheme dns:/], ["http://a:secret@b/", /give a token/], [[], /no URL/]]) {
-    assert.throws(() => new Client(url), (e) => e instanceof TypeError && message.test(e.message) && !e.message.includes("secret"));
+describe("addresses of services", () => {
+  const forms = /give HOST:PORT, such as 127\.0\.0\.1:8080, or http:\/\/HOST:PORT, https:\/\/HOST:PORT or dns:\/\/\/HOST:PORT$/;
+  const url = (address, tls = false) => addressOf(address, tls).href;
+  for (const [address, plaintext, tls = plaintext] of [
+    ["127.0.0.1:8080", "http://127.0.0.1:8080/", "https://127.0.0.1:8080/"],
+    ["fetchd.example:8080", "http://fetchd.example:8080/", "https://fetchd.example:8080/"],
+    ["[::1]:8080", "http://[::1]:8080/", "https://[::1]:8080/"],
+    ["dns:///fetchd.example:8080", "http://fetchd.example:8080/", "https://fetchd.example:8080/"],
+    ["DNS:///[::1]:8080", "http://[::1]:8080/", "https://[::1]:8080/"],
+    ["http://fetchd.example:8080", "http://fetchd.example:8080/"],
+    ["https://fetchd.example:8080/", "https://fetchd.example:8080/"],
+    ["HTTP://fetchd.example", "http://fetchd.example/"],
+    [new URL("https://[::1]"), "https://[::1]/"],
+  ]) {
+    test(`${address} is one`, () => assert.deepEqual([url(address), url(address, true)], [plaintext, tls]));
   }
+  for (const [address, fault] of [
+    ["", "is empty"],
+    ["fetchd.example", "has no port"],
+    ["fetchd.example:", "has no port"],
+    ["dns:///fetchd.example", "has no port"],
+    ["[::1]", "has no port"],
+    [undefined, "has no port"],
+    ["::1", "is an IPv6 address without brackets"],
+    ["dns:///::1:8080", "is an IPv6 address without brackets"],
+    ["ftp://fetchd.example:8080", "starts with ftp://"],
+    ["GRPC://fetchd.example:8080", "starts with grpc://"],
+    ["unix:///run/fetchd.sock", "starts with unix:///"],
+    ["dns://1.1.1.1/fetchd.example:8080", "starts with dns://"],
+    ["http:///fetchd.example:8080", "starts with http:///"],
+    ["unix:/run/fetchd.sock", "has a path, a query or a fragment"],
+    ["dns:fetchd.example:8080", "is not valid"],
+    ["http://fetchd.example:8080/v1/fetch", "has a path, a query or a fragment"],
+    ["http://fetchd.example:8080?a", "has a path, a query or a fragment"],
+    ["fetchd.example:8080/v1/fetch", "has a path, a query or a fragment"],
+    ["dns:///fetchd.example:8080/#a", "has a path, a query or a fragment"],
+    ["http://user:secret@fetchd.example:8080", "has a user name or a password"],
+    ["user:secret@fetchd.example:8080", "has a user name or a password"],
+    ["http://fetchd.example:80800", "is not valid"],
+    ["fetchd.example:http", "is not valid"],
+    ["fetchd example:8080", "is not valid"],
+    ["http://", "is not valid"],
+    ["constructor://a:1", "starts with constructor://"],
+    ["127.0.0.1:8080, 127.0.0.2:8080", "is not valid"],
+  ]) {
+    test(`${address} ${fault}`, () => {
+      assert.throws(() => new Client(address), (e) => e instanceof TypeError && e.message.startsWith(`the address of the service ${fault}: give `) && !e.message.includes("secret") && (/brackets|password/.test(fault) || forms.test(e.message)));
+    });
+  }
+  test("none", () => assert.throws(() => new Client([]), { name: "TypeError", message: "there is no address of a service" }));
 });
 
 test("frames are found whatever the pieces are", () => {
