@@ -242,7 +242,7 @@ export class Call {
     const ms = options.deadline * 1000;
     this.#until = performance.now() + ms;
     // A timer cannot be longer. The service keeps the deadline too, but it may be silent or not be reached.
-    if (ms < 2 ** 31) this.#limit = setTimeout(() => this.#stop(new ServiceError("DEADLINE_EXCEEDED", "the call did not end within its deadline", this.#sent)), ms);
+    if (ms < 2 ** 31) this.#limit = setTimeout(() => this.#stop(new ServiceError("DEADLINE_EXCEEDED", `the call did not end within its deadline of ${options.deadline} s`, this.#sent)), ms);
   }
 
   /** start is called again for each retry. */

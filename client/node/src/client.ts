@@ -83,7 +83,7 @@ export class Client {
     // A body that is read as a stream needs no limit but that of the service.
     request.body_policy = { ...(delivery ? {} : { auto: {} }), max_error_body_bytes: 65536, ...(delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
     const { url, method, retry_policy } = request as FetchRequestInit & { url: string };
-    const fetching = new Fetching({ url, method, retry_policy }, signal, resolve, reject);
+    const fetching = new Fetching({ url, method, retry_policy }, signal, deadline, resolve, reject);
     if (delivery === "inline" && deadline === undefined) {
       const task = new Task(encode(request), defaultBodyBytes, (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
       fetching.cancel = () => this.#many.cancel(task);
@@ -333,6 +333,7 @@ class Fetching {
   #sends = 1;
   readonly #request: Sent;
   readonly #signal: AbortSignal | undefined;
+  readonly #deadline: number | undefined;
   readonly #resolve: (response: ClientResponse) => void;
   readonly #reject: (error: unknown) => void;
   #sequence = new Sequence();
@@ -343,9 +344,10 @@ class Fetching {
   #error: unknown;
   #waiting: Waiting[] = []; // for the outcome
 
-  constructor(request: Sent, signal: AbortSignal | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
+  constructor(request: Sent, signal: AbortSignal | undefined, deadline: number | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
     this.#request = request;
     this.#signal = signal;
+    this.#deadline = deadline;
     this.#resolve = resolve;
     this.#reject = reject;
     onAbort(signal, this.#abort);
@@ -405,9 +407,9 @@ class Fetching {
     this.#outcome = outcome;
     for (const w of this.#waiting) w.resolve(outcome);
     if (this.#body) {
-      if (outcome.kind === "failed") this.#body.error(new FetchError(outcome));
+      if (outcome.kind === "failed") this.#body.error(new FetchError(outcome, this.#deadline));
       else this.#closeBody();
-    } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome));
+    } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome, this.#deadline));
     else {
       const body = outcome.kind === "success" ? (outcome.inline_body ?? empty) : outcome.error_body;
       this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#request.url, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));

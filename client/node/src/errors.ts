@@ -29,9 +29,9 @@ export class FetchError extends TypeError {
   /** Everything that is known about the fetch. */
   declare readonly outcome: FetchOutcome;
 
-  constructor(outcome: FetchOutcome) {
+  constructor(outcome: FetchOutcome, deadline?: number) {
     const e = outcome.error;
-    super(describe(outcome));
+    super(describe(outcome, deadline));
     this.errorClass = e?.error_class ?? "unspecified";
     this.reason = e?.reason ?? "";
     this.retryable = e?.retryable ?? false;
@@ -46,12 +46,18 @@ export class FetchError extends TypeError {
   }
 }
 
-function describe(o: FetchOutcome): string {
+function describe(o: FetchOutcome, deadline: number | undefined): string {
   const e = o.error;
   if (!e) return `fetch ${o.final_url}: ${o.kind}`;
   const status = o.response ? `, status ${o.response.status_code}` : "";
   const detail = e.detail ? `; ${e.detail}` : "";
-  return `fetch ${e.url || o.final_url}: ${e.error_class}${status} (rule ${e.class_rule}, attempt ${o.attempt_count}): ${e.message}${detail}`;
+  const message = deadline === undefined ? e.message : withDeadline(e.message, deadline);
+  return `fetch ${e.url || o.final_url}: ${e.error_class}${status} (rule ${e.class_rule}, attempt ${o.attempt_count}): ${message}${detail}`;
+}
+
+/** withDeadline names the deadline as the caller set it. The service knows only what was left of it. */
+function withDeadline(message: string, deadline: number): string {
+  return message.replace(/the deadline of the call(?:, set by the caller, left ([\w.µ]+))?/, (_, left?: string) => `deadline ${deadline} s${left ? `, of which ${left} were left after the reserve` : ""}`);
 }
 
 /** The names of the gRPC status codes, by number. */

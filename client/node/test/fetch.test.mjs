@@ -334,9 +334,22 @@ describe("abort", () => {
   });
 });
 
-test("a deadline gives an outcome", async () => {
-  const error = await failure(client.fetch(origin.url(`/s/${key()}/silent`), { deadline: 2 }));
-  assert.equal(error.errorClass, "deadline");
+describe("a limit of time is reported as the caller set it", () => {
+  const left = "\\d[\\d.]*m?s were left after the reserve";
+  const rows = [
+    { name: "deadline", init: { deadline: 0.4 }, message: `the time limit of the fetch passed: deadline 0\\.4 s, of which ${left}; ` },
+    { name: "deadline, in the body", steps: "200:size=9000,stall=100", init: { deadline: 0.4, fetchd: { body_policy: { stream: { max_hold_back_bytes: 0 } } } }, message: `: deadline 0\\.4 s, of which ${left}; ` },
+    { name: "deadline, inline", init: { deadline: 0.4, fetchd: { body_policy: { inline: {} } } }, message: `: deadline 0\\.4 s, of which ${left}; ` },
+    { name: "deadline, before a wait", steps: "reset", init: { deadline: 2, fetchd: { retry_policy: { base_delay: 3, max_delay: 3, max_jitter: 0 } } }, message: `the wait before the next attempt is too long for deadline 2 s, of which ${left}; `, class: "connection_reset" },
+    { name: "total_timeout", init: { deadline: 5, fetchd: { timeout_policy: { total_timeout: 0.3 } } }, message: ": total_timeout 300ms, set by the request; " },
+  ];
+  for (const { name, steps = "silent", init, message, class: errorClass = "deadline" } of rows) {
+    test(name, async () => {
+      const error = await failure(client.fetch(origin.url(`/s/${key()}/${steps}`), init).then((r) => r.text()));
+      assert.equal(error.errorClass, errorClass, error.stack);
+      assert.match(error.message, new RegExp(message));
+    });
+  }
 });
 
 test("events", async () => {
