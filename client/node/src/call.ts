@@ -5,6 +5,9 @@ import { ServiceError, statusOf, type Code } from "./errors.js";
 /** maxMessage is the limit of a message from the service, as in other gRPC clients. */
 const maxMessage = 4 << 20;
 
+/** otherPort says what to do if a server answers as the HTTP port of fetchd does. */
+export const otherPort = "if this is the HTTP port of fetchd (--http-addr, by default 8081), give the gRPC port (--grpc-addr, by default 8080)";
+
 /** Framer splits a stream of bytes into the messages of gRPC: a flag, a length of four bytes, the message. */
 export class Framer {
   #rest: Buffer[] = [];
@@ -130,11 +133,6 @@ export class Exchange {
     this.#stream.resume(); // a paused stream does not close
   }
 
-  #fail(code: Code, message: string): void {
-    this.#settle(new ServiceError(code, message, true));
-    this.cancel();
-  }
-
   #settle(error: ServiceError | undefined, trailers: IncomingHttpHeaders = {}): void {
     if (this.#over) return;
     this.#over = true;
@@ -146,7 +144,8 @@ export class Exchange {
     const status = head[":status"] as number | undefined;
     if (status === 200 && String(head["content-type"]).startsWith("application/grpc")) return;
     if (head["grpc-status"] !== undefined) return; // an error in the form of headers alone
-    this.#fail(codeOf(status), `the server does not speak gRPC: HTTP status ${status}, Content-Type ${String(head["content-type"] ?? "none").slice(0, 64)}`);
+    this.#settle(new ServiceError(codeOf(status), `the server does not speak gRPC: HTTP status ${status}, Content-Type ${String(head["content-type"] ?? "none").slice(0, 64)}; ${otherPort}`, status !== 404));
+    this.cancel();
   }
 
   #data(chunk: Buffer): void {

@@ -4,7 +4,7 @@ import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 
 import { addressOf } from "./address.js";
-import { Exchange, openCalls, type Receiver } from "./call.js";
+import { Exchange, openCalls, otherPort, type Receiver } from "./call.js";
 import { ServiceError } from "./errors.js";
 
 /** ChannelOptions say how the services are reached. */
@@ -387,6 +387,13 @@ export class Call {
   }
 }
 
+// What to do about errors with which a connection starts, by the scheme of the address.
+const remedies: Readonly<Partial<Record<string, string>>> = {
+  "http: Protocol error": `: the server does not speak HTTP/2; ${otherPort}`,
+  "http: the connection was closed": "; if the port uses TLS, give https://HOST:PORT",
+  "https: wrong version number": ": the port does not use TLS; give http://HOST:PORT",
+};
+
 /** Connection is the connection to one address. It connects again, with growing waits, until it is left. */
 export class Connection {
   readonly target: URL;
@@ -430,7 +437,9 @@ export class Connection {
       clearTimeout(limit);
       clearInterval(alive);
       this.#sessions.delete(session);
-      this.#lost(session, `${this.#host} port ${this.#port}: ${failure?.reason ?? failure?.message ?? "the connection was closed"}`);
+      const why = failure?.reason ?? failure?.message ?? "the connection was closed";
+      const remedy = this.connecting ? remedies[`${this.target.protocol} ${why}`] : undefined;
+      this.#lost(session, `${this.#host} port ${this.#port}: ${why}${remedy ?? ""}`);
     };
     // After some errors of TLS neither the session nor the socket is closed, so each event ends the connection.
     const failed = (e: Error): void => {

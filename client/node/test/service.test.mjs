@@ -149,21 +149,40 @@ for (const [way, policies] of Object.entries(ways)) {
         openssl("x509", "-req", "-in", `${name}.csr`, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", `${name}.pem`);
       }
       const file = (name) => join(at, name);
-      const fetchd = await service(origin, "--tls-cert-file", file("server.pem"), "--tls-key-file", file("server.key"), "--tls-client-ca-file", file("ca.pem"));
+      const httpAddress = await freeAddress();
+      const fetchd = await service(origin, "--http-addr", httpAddress, "--tls-cert-file", file("server.pem"), "--tls-key-file", file("server.key"), "--tls-client-ca-file", file("ca.pem"));
       const ca = readFileSync(file("ca.pem"));
       const pair = { cert: readFileSync(file("client.pem")), key: readFileSync(file("client.key")) };
       const byName = fetchd.url.replace("127.0.0.1", "localhost");
-      for (const [name, url, options, works] of [
-        ["by address", fetchd.url, { ca, ...pair }, true],
-        ["by name", byName, { ca, ...pair }, true],
-        ["no client certificate", fetchd.url, { ca }, false],
-        ["an authority that is not known", fetchd.url, pair, false],
-        ["plaintext", fetchd.url.replace("https", "http"), {}, false],
+      for (const [name, url, options, error] of [
+        ["by address", fetchd.url, { ca, ...pair }],
+        ["without a scheme", fetchd.address, { ca, ...pair }],
+        ["by name", byName, { ca, ...pair }],
+        ["no client certificate", fetchd.url, { ca }, /^UNAVAILABLE: /],
+        ["an authority that is not known", fetchd.url, pair, /^UNAVAILABLE: /],
+        ["plaintext", fetchd.url.replace("https", "http"), {}, /^UNAVAILABLE: .*: the connection was closed; if the port uses TLS, give https:\/\/HOST:PORT$/],
+        ["the HTTP port", `https://${httpAddress}`, { ca, ...pair }, /^UNIMPLEMENTED: .*; if this is the HTTP port of fetchd \(--http-addr, by default 8081\), give the gRPC port \(--grpc-addr, by default 8080\)$/],
       ]) {
         const client = new Client(url, { ...options, fetchd: policies });
         const fetched = client.fetch(origin.url(`/s/${key()}/200:body=x`));
-        if (works) assert.equal(await (await fetched).text(), "x", name);
-        else assert.equal((await failure(fetched)).code, "UNAVAILABLE", name);
+        if (!error) assert.equal(await (await fetched).text(), "x", name);
+        else assert.match((await failure(fetched)).message, error, name);
+        await client.close();
+      }
+      await fetchd.signal("SIGKILL");
+    });
+
+    test("a port that is not the one for gRPC", async () => {
+      const httpAddress = await freeAddress();
+      const fetchd = await service(origin, "--http-addr", httpAddress);
+      for (const [address, message] of [
+        [httpAddress, /: the server does not speak HTTP\/2; if this is the HTTP port of fetchd \(--http-addr, by default 8081\), give the gRPC port \(--grpc-addr, by default 8080\)$/],
+        [`https://${fetchd.address}`, /: the port does not use TLS; give http:\/\/HOST:PORT$/],
+      ]) {
+        const client = new Client(address, { fetchd: policies });
+        const error = await failure(client.fetch(origin.url(`/s/${key()}/200`)));
+        assert.match(error.message, message);
+        assert.deepEqual([error.code, error.sent], ["UNAVAILABLE", false]);
         await client.close();
       }
       await fetchd.signal("SIGKILL");
