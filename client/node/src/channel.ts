@@ -17,7 +17,7 @@ export interface ChannelOptions {
   readonly cert?: string | Buffer | undefined;
   /** Private key of the client certificate in PEM. */
   readonly key?: string | Buffer | undefined;
-  /** Further headers of each call, in lower case. */
+  /** Further headers of each call, in lower case. Headers that the client sets itself are not allowed. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 
@@ -61,6 +61,8 @@ export class Channel {
     if (typeof options.token === "string") bearer(options.token);
     for (const [name, value] of Object.entries(options.metadata ?? {})) {
       if (!/^[a-z0-9._-]+$/.test(name) || !/^[\x20-\x7e]*$/.test(value)) throw new TypeError(`metadata ${JSON.stringify(name)}: the name is not in lower case, or the value is not ASCII`);
+      const reserved = /^grpc-|^(connection|content-length|content-type|host|http2-settings|keep-alive|proxy-connection|te|transfer-encoding|upgrade)$/.test(name);
+      if (reserved) throw new TypeError(`metadata "${name}": the client sets this header itself${name === "grpc-timeout" ? ": use the option deadline of fetch" : ""}`);
     }
     if (list.length === 0) throw new TypeError("there is no address of a service");
   }

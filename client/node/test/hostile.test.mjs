@@ -181,6 +181,21 @@ test("deadline and metadata are sent", async () => {
   await client.close();
 });
 
+describe("metadata that is refused", () => {
+  for (const [name, message] of [
+    ["content-type", /^metadata "content-type": the client sets this header itself$/],
+    ["te", /^metadata "te": the client sets this header itself$/],
+    ["grpc-timeout", /^metadata "grpc-timeout": the client sets this header itself: use the option deadline of fetch$/],
+    ["grpc-encoding", /the client sets this header itself$/],
+    ["transfer-encoding", /the client sets this header itself$/],
+    ["host", /the client sets this header itself$/],
+    [":path", /^metadata ":path": the name is not in lower case, or the value is not ASCII$/],
+    ["X-Team", /^metadata "X-Team": the name is not in lower case/],
+  ]) {
+    test(name, () => assert.throws(() => new Client("127.0.0.1:1", { metadata: { [name]: "1" } }), { name: "TypeError", message }));
+  }
+});
+
 for (const [name, behave] of [["closes", (s) => s.destroy()], ["speaks another protocol", (s) => s.end("220 mail.example ESMTP\r\n")], ["says HTTP/1.1", (s) => s.end("HTTP/1.1 400 Bad Request\r\n\r\n")]]) {
   test(`a server that ${name}`, async () => {
     const client = new Client(await listen(createTcp((s) => { s.on("error", () => {}); behave(s); })));
