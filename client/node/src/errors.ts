@@ -50,9 +50,11 @@ function describe(o: FetchOutcome, deadline: number | undefined): string {
   const e = o.error;
   if (!e) return `fetch ${o.final_url}: ${o.kind}`;
   const status = o.response ? `, status ${o.response.status_code}` : "";
+  const target = e.error_class === "target_blocked" && o.hops.at(-1)?.location_url;
+  const redirect = target ? `, redirect to ${target}` : "";
   const detail = e.detail ? `; ${e.detail}` : "";
   const message = deadline === undefined ? e.message : withDeadline(e.message, deadline);
-  return `fetch ${e.url || o.final_url}: ${e.error_class}${status} (rule ${e.class_rule}, attempt ${o.attempt_count}): ${message}${detail}`;
+  return `fetch ${e.url || o.final_url}: ${e.error_class}${status}${redirect} (rule ${e.class_rule}, attempt ${o.attempt_count}): ${message}${detail}`;
 }
 
 /** withDeadline names the deadline as the caller set it. The service knows only what was left of it. */

@@ -187,6 +187,14 @@ test("redirects", async () => {
   assert.equal((await failure(client.fetch(from, { redirect: "error" }))).errorClass, "too_many_redirects");
 });
 
+test("the error of a redirect that the egress policy forbids names its target", async () => {
+  const url = origin.url(`/s/${key()}/302:to=http%3A%2F%2F127.0.0.1%3A1%2Fsecret`);
+  const want = { errorClass: "target_blocked", message: /^fetch .*%2Fsecret: target_blocked, status 302, redirect to http:\/\/127\.0\.0\.1:1\/secret \(rule P1, / };
+  for (const body_policy of [{}, { inline: {} }]) await assert.rejects(client.fetch(url, { fetchd: { body_policy } }), want);
+  for await (const { error } of client.fetchMany([url])) assert.match(error.message, want.message);
+  await assert.rejects(client.fetch("http://127.0.0.1:1/"), { message: /^fetch http:\/\/127\.0\.0\.1:1\/: target_blocked \(rule P1, / });
+});
+
 test("a large body is whole, and its URL is known before it", async () => {
   const size = 20_000_000;
   const url = origin.url(`/s/${key()}/503/200:size=${size}`);
