@@ -373,6 +373,17 @@ test("events", async () => {
   assert.deepEqual(kinds, ["admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"]);
 });
 
+test("events of a fetch that fails end with its outcome, which is no error", async () => {
+  const events = client.events(origin.url(`/s/${key()}/reset`));
+  assert.equal(events[Symbol.asyncIterator](), events);
+  const all = [];
+  for await (const event of events) all.push(event);
+  assert.deepEqual(all.map((e) => e.outcome?.error?.error_class).filter(Boolean), ["connection_reset"]);
+  assert.equal(all.at(-1).outcome.kind, "failed");
+  assert.equal(all.filter((e) => e.attempt_finished?.retry_decision?.retry?.delay > 0).length, 2, "each wait is in an event");
+  assert.deepEqual(await events.next(), { done: true, value: undefined });
+});
+
 test("explain", async () => {
   const { retry_decision, error } = await client.explain({ error_classes: ["connect_refused"], retry_policy: { profile: "download" } });
   assert.equal(error.error_class, "connect_refused");
