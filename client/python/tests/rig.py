@@ -149,8 +149,8 @@ class Blocking:
     """An AsyncClient with the methods of Client, so that the same tests run with both."""
 
     def __init__(self, target, **options):
-        self._loop = asyncio.new_event_loop()
         self._client = fetchd.AsyncClient(target, **options)
+        self._loop = asyncio.new_event_loop()
 
     def __enter__(self):
         return self

@@ -30,6 +30,14 @@ class ClientTest(Case):
         response.raise_for_outcome()
         self.assertEqual(len(self.seen("a")), 2)
 
+    def test_addresses(self):
+        """A client takes the forms of an address that each client takes."""
+        for form in "{}", "http://{}", "http://{}/", "dns:///{}":
+            with self.subTest(form), self.kind(form.format(self.service.target)) as client:
+                self.assertEqual(client.get(self.url("a", "200"), timeout=60).status_code, 200)
+        with self.assertRaisesRegex(ValueError, "the port is missing; want HOST:PORT"):
+            self.kind("127.0.0.1")
+
     def test_json(self):
         response = self.client.get(self.url("a", "200:body=[1]"))
         self.assertEqual(response.json(), [1])

@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from fetchd import _convert, _pool, contract, errors
+from fetchd import _address, _convert, _pool, contract, errors
 from fetchd._body import Body
 from fetchd._client import check_size, ends_many, response_of, stream_request, task_of
 from fetchd._response import Headers, charset_of
@@ -13,6 +13,54 @@ from fetchd._sync import StreamResponse
 
 WireRequest = contract.message_class("fetchd.wire.FetchManyRequest")
 SHUTDOWN = 34
+
+
+class AddressTest(unittest.TestCase):
+    def test_forms(self):
+        for text, target, tls in [
+            ("127.0.0.1:8080", "127.0.0.1:8080", None),
+            ("fetchd.example:8080", "fetchd.example:8080", None),
+            ("[::1]:8080", "[::1]:8080", None),
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", False),
+            ("http://[::1]:8080/", "[::1]:8080", False),
+            ("http://fetchd.example", "fetchd.example:80", False),
+            ("HTTPS://fetchd.example:8443", "fetchd.example:8443", True),
+            ("https://fetchd.example/", "fetchd.example:443", True),
+            ("dns:///fetchd.example:8080", "dns:///fetchd.example:8080", None),
+            ("dns://9.9.9.9/fetchd.example:8080", "dns://9.9.9.9/fetchd.example:8080", None),
+            ("dns:fetchd.example:8080", "dns:fetchd.example:8080", None),
+            ("ipv4:10.0.0.1:8080,10.0.0.2:8080", "ipv4:10.0.0.1:8080,10.0.0.2:8080", None),
+            ("unix:///run/fetchd.sock", "unix:///run/fetchd.sock", None),
+        ]:
+            with self.subTest(text):
+                self.assertEqual(_address.parsed(text), (target, tls))
+
+    def test_errors_say_what_to_give(self):
+        for text, says in [
+            ("", "the host is missing"),
+            (":8080", "the host is missing"),
+            ("fetchd.example", "the port is missing"),
+            ("dns:///fetchd.example", "the port is missing"),
+            ("dns:///", "the host is missing"),
+            ("::1:8080", "an IPv6 address needs brackets"),
+            ("127.0.0.1:http", "the port is 'http', not a number from 1 to 65535"),
+            ("http://127.0.0.1:0", "the port is '0'"),
+            ("http://127.0.0.1:", "the port is ''"),
+            ("127.0.0.1:65536", "the port is '65536'"),
+            ("http://127.0.0.1:8080/v1/fetch", "'/v1/fetch' follows the host and the port"),
+            ("127.0.0.1:8080/", "'/' follows"),
+            ("https://fetchd.example?a=b", "'?a=b' follows"),
+            ("grpc://127.0.0.1:8080", "the scheme grpc:// is none of a service"),
+            ("127.0.0.1 :8080", "the host is missing or invalid"),
+            ("http://user:secret@fetchd.example:8080", "pass the token as token="),
+        ]:
+            with self.subTest(text), self.assertRaises(ValueError) as raised:
+                _address.parsed(text)
+            self.assertIn(says, str(raised.exception))
+            self.assertIn("want HOST:PORT, http://HOST:PORT, https://HOST:PORT for TLS, or dns:///HOST:PORT", str(raised.exception))
+            self.assertNotIn("secret", str(raised.exception))
+        with self.assertRaisesRegex(TypeError, "target is int, want a str"):
+            _address.parsed(8080)
 
 
 class BodyTest(unittest.TestCase):

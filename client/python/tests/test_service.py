@@ -168,11 +168,18 @@ class Faults(Case):
             )  # fmt: skip
             service = self.service_of(f"--tls-cert-file={certificate}", f"--tls-key-file={key}")
             trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
-        client = self.client_of(service.target, credentials=trusted)
-        self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
-        for credentials in None, grpc.ssl_channel_credentials(self.other_authority()):
+        for target in service.target, f"https://{service.target}":
+            client = self.client_of(target, credentials=trusted)
+            self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
+        for target, credentials in [
+            (service.target, None),
+            (f"https://{service.target}", None),  # the authorities of gRPC
+            (service.target, grpc.ssl_channel_credentials(self.other_authority())),
+        ]:
             with self.assertRaises(fetchd.UnavailableError):
-                self.client_of(service.target, credentials=credentials).get(self.url("b", "200"))
+                self.client_of(target, credentials=credentials).get(self.url("b", "200"))
+        with self.assertRaisesRegex(ValueError, "pass https://, or no credentials"):
+            self.client_of(f"http://{service.target}", credentials=trusted)
         self.assertEqual(self.seen("b"), [])
 
     def other_authority(self):

@@ -8,7 +8,9 @@ import warnings
 from collections import deque
 from typing import Any, Callable, Deque, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _convert, contract
+import grpc
+
+from . import _address, _convert, contract
 from ._body import Body
 from ._pool import DEFAULT_BODY_BYTES, TASK_BYTES, Task
 from ._response import NOT_DELIVERED, Head, Headers, Response, failed_status, headers_of
@@ -189,11 +191,13 @@ class Settings:
         service_config: Optional[str],
         options: Sequence[Tuple[str, Any]],
     ):
-        if not isinstance(target, str):
-            raise TypeError(f"target is {type(target).__name__}, want a str such as 'dns:///fetchd.example:8080'")
+        address = _address.parsed(target)
+        if address.tls is False and credentials is not None:
+            raise ValueError(f"target is {target!r}, which is plaintext, and credentials are given: pass https://, or no credentials")
         if service_config is None:
             service_config = pathlib.Path(__file__).with_name("service-config.json").read_text()
         self.target = target
+        self._grpc_target, self._tls = address
         self.credentials = credentials
         self.metadata: List[Tuple[str, str]] = list(metadata)
         if token is not None:
@@ -211,9 +215,12 @@ class Settings:
 
     def channel(self, module: Any) -> Any:
         """Returns a channel of grpc or grpc.aio."""
-        if self.credentials is None:
-            return module.insecure_channel(self.target, options=self.options)
-        return module.secure_channel(self.target, self.credentials, options=self.options)
+        credentials = self.credentials
+        if credentials is None and self._tls:
+            credentials = grpc.ssl_channel_credentials()
+        if credentials is None:
+            return module.insecure_channel(self._grpc_target, options=self.options)
+        return module.secure_channel(self._grpc_target, credentials, options=self.options)
 
 
 def _check_token(token: str) -> None:

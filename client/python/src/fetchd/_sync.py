@@ -207,8 +207,10 @@ class Client:
     ):
         """Creates a client. It connects at the first call.
 
-        target: a gRPC target that names all replicas, such as "dns:///fetchd.example:8080".
-        credentials: grpc.ChannelCredentials; None means plaintext.
+        target: the gRPC port of the service as "HOST:PORT" or "http://HOST:PORT", as
+            "https://HOST:PORT" for TLS, or as "dns:///HOST:PORT", which names all replicas.
+        credentials: grpc.ChannelCredentials, for TLS with a certificate authority of your own or
+            a client certificate. None means the authorities of gRPC for https://, else plaintext.
         token: sent with every call, as the header Authorization: Bearer TOKEN.
         metadata: pairs to send with every call.
         service_config: service config of the channel, as JSON. Default: the published one.
