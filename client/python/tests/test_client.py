@@ -215,6 +215,31 @@ class ClientTest(Case):
         self.assertEqual((response.error.error_class, response.error.retryable), ("deadline", True))
         self.assertLess(time.monotonic() - start, 30)  # the service's own limit
 
+    def test_timeout_in_own_words(self):
+        """An error names the limit that the caller has set, and then what was left of it."""
+
+        def got(options, name, steps):
+            return self.client.get(self.url(name, steps), **options).error
+
+        def streamed(options, name, steps):
+            with self.client.stream("GET", self.url(name, steps), **options) as response:
+                with self.assertRaises(fetchd.FetchError) as raised:
+                    response.read()
+                    response.raise_for_outcome()
+            return raised.exception
+
+        own, left = {"timeout": 0.5}, r"timeout=0\.5, which left 37\dms after the reserve for the answer"
+        for name, run, options, steps, says in [
+            ("get", got, own, "silent", "the time limit of the fetch passed: " + left),
+            ("stream", streamed, own, "silent", "the time limit of the fetch passed: " + left),
+            ("a wait", got, own, "503:retry-after=9/200", "the wait before the next attempt is too long for " + left),
+            ("a wait of a stream", streamed, own, "503:retry-after=9/200", "the wait before the next attempt is too long for " + left),
+            ("a limit of the policy", got, {"timeout": 9, "timeout_policy": {"total_timeout": 0.3}}, "silent", "total_timeout 300ms, set by the request"),
+            ("a limit of the policy, stream", streamed, {"timeout": 9, "timeout_policy": {"total_timeout": 0.3}}, "silent", "total_timeout 300ms, set by the request"),
+        ]:
+            with self.subTest(name):
+                self.assertRegex(str(run(options, name.replace(" ", "-"), steps)), says)
+
     def test_explain(self):
         explained = self.client.explain(response={"status_code": 503, "headers": {"Retry-After": "2"}}, attempt=1)
         decision = explained.retry_decision

@@ -209,7 +209,7 @@ class Faults(Case):
         client = self.client_of("127.0.0.1:%d" % silent.getsockname()[1])
         for method in "GET", "POST":
             for call in client.request, client.stream:
-                with self.assertRaises(fetchd.DeadlineError):
+                with self.assertRaisesRegex(fetchd.DeadlineError, r"no answer arrived within timeout=0\.5"):
                     call(method, "http://o.example/", timeout=0.5)
         (result,) = client.fetch_many([{"url": "http://o.example/", "timeout": 0.5}])
         self.assertIsInstance(result.error, fetchd.DeadlineError)

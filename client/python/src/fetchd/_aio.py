@@ -91,7 +91,7 @@ class _Driver:
             try:
                 await self.methods.check(b"", timeout=timeout, metadata=self.metadata)
             except grpc.RpcError as error:
-                _client.connected(error)
+                _client.connected(error, request.timeout)
             if timeout is not None:
                 timeout = max(0.0, start + timeout - self.loop.time())
         return self.methods.fetch(request.data, timeout=timeout, metadata=self.metadata)
@@ -229,11 +229,11 @@ class AsyncClient:
     async def explain(self, *, timeout: Optional[Duration] = 20, **observation: Unpack[ExplainRequest]) -> contract.ExplainResponse:
         """Returns what fetchd would do after an observation: see ExplainRequest."""
         driver = self._open()
-        request = _client.explain_request(observation)
+        request, limit = _client.explain_request(observation), _client.explain_timeout(timeout)
         try:
-            return await driver.methods.explain(request, timeout=_client.explain_timeout(timeout), metadata=driver.metadata)  # type: ignore[no-any-return]
+            return await driver.methods.explain(request, timeout=limit, metadata=driver.metadata)  # type: ignore[no-any-return]
         except grpc.RpcError as error:
-            raise service_error(error) from None
+            raise service_error(error, False, limit) from None
 
 
 class _Many(Generic[R]):

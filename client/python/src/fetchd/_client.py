@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 import warnings
 from collections import deque
 from typing import Any, Callable, Deque, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -97,7 +98,7 @@ def prepared(method: str, url: str, options: Mapping[str, Any]) -> Tuple[contrac
 def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[Task], object], now: Callable[[], float]) -> Task:
     """Returns the task of a fetch whose body is kept in memory."""
     request, timeout = prepared(method, url, options)
-    limit, limited, delivery = DEFAULT_BODY_BYTES, None, None
+    limit, limited, delivery = DEFAULT_BODY_BYTES, None, None  # limited: the total_timeout that follows from timeout
     if request.HasField("body_policy"):
         policy = request.body_policy
         delivery = policy.WhichOneof("delivery")
@@ -118,7 +119,7 @@ def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[T
     # Encoded messages of one type merge if they are put together.
     data = request.SerializeToString() + _suffix(limited, delivery is None)
     check_size(data)
-    return Task(data, done, limit, deadline, options.get("on_event"), undelivered)
+    return Task(data, done, limit, deadline, options.get("on_event"), undelivered, timeout, limited is not None)
 
 
 @functools.lru_cache(maxsize=64)
@@ -146,10 +147,24 @@ def response_of(task: Task) -> Response:
         raise task.error
     outcome = task.outcome
     assert outcome is not None
+    if task.limited:
+        in_own_words(outcome, _TOTAL_TIMEOUT, task.timeout)
     if outcome.HasField("error") and outcome.error.error_class == _INVALID_REQUEST:
         raise invalid(outcome)
     received = task.received
     return Response(outcome, received if received.__class__ is bytes else bytes(received), task.undelivered)
+
+
+# The limits that the service names for a timeout: of a task, and of a call.
+_TOTAL_TIMEOUT = re.compile(r"total_timeout (\S+), set by the request")
+_CALL_DEADLINE = re.compile(r"the deadline of the call, set by the caller, left ([\w.]+)")
+
+
+def in_own_words(outcome: contract.FetchOutcome, limit: "re.Pattern[str]", timeout: Optional[float]) -> None:
+    """Names the limit that follows from timeout as the caller has set it."""
+    if timeout is not None and outcome.HasField("error"):
+        error = outcome.error
+        error.message = limit.sub(lambda left: f"timeout={timeout:g}, which left {left[1]} after the reserve for the answer", error.message)
 
 
 def ends_many(error: Optional[Exception]) -> bool:
@@ -273,9 +288,9 @@ def stream_request(method: str, url: str, options: Mapping[str, Any]) -> StreamR
     return StreamRequest(data, timeout, delivery in _UNDELIVERED, once(method, request.retry_policy.allow_non_idempotent))
 
 
-def connected(error: Any) -> None:
+def connected(error: Any, timeout: Optional[float]) -> None:
     """Handles the error of Check. Any status that the service sends shows that there is a connection."""
-    failed = service_error(error)
+    failed = service_error(error, False, timeout)
     if failed.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
         raise failed from None
 
@@ -297,7 +312,7 @@ class StreamState(Head):
     def __init__(self, call: Any, on_event: Optional[OnEvent], request: StreamRequest):
         self._call = call
         self._on_event = on_event
-        self._undelivered, self._once = request.undelivered, request.once
+        self._undelivered, self._once, self._timeout = request.undelivered, request.once, request.timeout
         self._body = Body()
         self._events: Deque[contract.FetchEvent] = deque()  # received and not handled yet
         self._ready = False  # the head is known for good
@@ -398,6 +413,7 @@ class StreamState(Head):
 
     def _finish(self, outcome: contract.FetchOutcome) -> None:
         self._outcome, self._attempt = outcome, outcome.attempt_count
+        in_own_words(outcome, _CALL_DEADLINE, self._timeout)
         try:
             restart = self._body.ended(outcome)
         except ContractError as error:
@@ -436,7 +452,7 @@ class StreamState(Head):
     def _broken(self, error: Any) -> None:
         """Handles the end of the call with another status."""
         if self._end is None:
-            self._end = service_error(error, self._answered or self._once)
+            self._end = service_error(error, self._answered or self._once, self._timeout)
             self._end.sent = self._answered or self._end.code not in _NOT_SENT
 
     def _opened(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Ty
 
 from . import contract
 from ._body import Body
-from .errors import ContractError, DeadlineError, FetchdError, LostError, OverloadedError, RefusedError, ServiceError, UnavailableError
+from .errors import ContractError, DeadlineError, FetchdError, LostError, OverloadedError, RefusedError, ServiceError, UnavailableError, late
 
 STREAM_TASKS = 256
 # A stream with so many tasks gets company, so that more than one replica has work.
@@ -34,7 +34,7 @@ _SHUTDOWN = contract.FetchError.DESCRIPTOR.fields_by_name["error_class"].enum_ty
 class Task:
     """One fetch. When it is over, `outcome` or `error` is set, and `done` has been called."""
 
-    __slots__ = ("data", "limit", "deadline", "undelivered", "done", "on_event", "tag", "stream", "sent", "sends", "body", "received", "outcome", "error", "over")
+    __slots__ = ("data", "limit", "deadline", "undelivered", "done", "on_event", "tag", "stream", "sent", "sends", "body", "received", "outcome", "error", "over", "timeout", "limited")
 
     def __init__(
         self,
@@ -44,11 +44,15 @@ class Task:
         deadline: Optional[float] = None,
         on_event: Optional[Callable[[contract.FetchEvent], None]] = None,
         undelivered: bool = False,
+        timeout: Optional[float] = None,
+        limited: bool = False,
     ):
         self.data = data  # the FetchRequest
         self.limit = limit  # of a body that arrives in chunks
         self.deadline = deadline  # by the clock of the driver
         self.undelivered = undelivered  # the caller wants no body
+        self.timeout = timeout  # as the caller has set it
+        self.limited = limited  # the total_timeout of the request follows from it
         self.done = done
         self.on_event = on_event
         self.tag = ""
@@ -299,7 +303,7 @@ class Pool:
 
     def expire(self, task: Task) -> None:
         """Ends a task whose deadline has passed."""
-        self.cancel(task, DeadlineError("DEADLINE_EXCEEDED", "no outcome arrived within the timeout", sent=task.sent))
+        self.cancel(task, DeadlineError("DEADLINE_EXCEEDED", late(task.timeout), sent=task.sent))
 
     def tasks(self) -> Iterator[Task]:
         """Yields all tasks."""

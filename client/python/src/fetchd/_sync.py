@@ -116,7 +116,7 @@ class _Driver:
             try:
                 self.methods.check(b"", timeout=timeout, metadata=self.metadata)
             except grpc.RpcError as error:
-                _client.connected(error)
+                _client.connected(error, request.timeout)
             if timeout is not None:
                 timeout = max(0.0, start + timeout - time.monotonic())
         return self.methods.fetch(request.data, timeout=timeout, metadata=self.metadata)
@@ -328,11 +328,11 @@ class Client:
     def explain(self, *, timeout: Optional[Duration] = 20, **observation: Unpack[ExplainRequest]) -> contract.ExplainResponse:
         """Returns what fetchd would do after an observation: see ExplainRequest."""
         driver = self._open
-        request = _client.explain_request(observation)
+        request, limit = _client.explain_request(observation), _client.explain_timeout(timeout)
         try:
-            return driver.methods.explain(request, timeout=_client.explain_timeout(timeout), metadata=driver.metadata)  # type: ignore[no-any-return]
+            return driver.methods.explain(request, timeout=limit, metadata=driver.metadata)  # type: ignore[no-any-return]
         except grpc.RpcError as error:
-            raise service_error(error) from None
+            raise service_error(error, False, limit) from None
 
 
 def _left(deadline: Optional[float]) -> Optional[float]:

@@ -220,8 +220,14 @@ def invalid(outcome: contract.FetchOutcome) -> InvalidRequestError:
     return InvalidRequestError("INVALID_ARGUMENT", error.detail or error.message)
 
 
-def service_error(error: Any, sent: bool = False) -> ServiceError:
-    """Returns the exception for a grpc.RpcError. sent reports whether the fetch had been sent."""
+def late(timeout: Optional[float]) -> str:
+    """Returns the text of a DeadlineError. timeout is what the caller has set."""
+    return f"no answer arrived within timeout={timeout or 0:g}"
+
+
+def service_error(error: Any, sent: bool = False, timeout: Optional[float] = None) -> ServiceError:
+    """Returns the exception for a grpc.RpcError. sent reports whether the fetch had been sent,
+    timeout is what the caller has set."""
     code = error.code()
     name = code.name if code is not None else "UNKNOWN"
     violations: List[Violation] = []
@@ -235,7 +241,8 @@ def service_error(error: Any, sent: bool = False) -> ServiceError:
     kind = _SERVICE.get(name, ServiceError)
     if sent and kind is UnavailableError:
         kind = LostError
-    return kind(name, error.details() or "", violations, reason, sent)
+    text = late(timeout) if timeout and kind is DeadlineError else error.details() or ""
+    return kind(name, text, violations, reason, sent)
 
 
 def _details(data: bytes) -> "tuple[List[Violation], str]":
