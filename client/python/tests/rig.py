@@ -167,17 +167,9 @@ class Blocking:
             self._run(self._loop.shutdown_asyncgens())
             self._loop.close()
 
-    def get(self, url, **options):
-        return self._run(self._client.get(url, **options))
-
-    def post(self, url, **options):
-        return self._run(self._client.post(url, **options))
-
-    def request(self, method, url, **options):
-        return self._run(self._client.request(method, url, **options))
-
-    def explain(self, **observation):
-        return self._run(self._client.explain(**observation))
+    def __getattr__(self, name):
+        found = getattr(self._client, name)
+        return (lambda *a, **options: self._run(found(*a, **options))) if asyncio.iscoroutinefunction(found) else found
 
     def stream(self, method, url, **options):
         return _BlockingStream(self._run, self._client.stream(method, url, **options))
@@ -207,7 +199,8 @@ class _BlockingStream:
         self._got = run(opening.__aenter__())
 
     def __getattr__(self, name):
-        return getattr(self._got, name)
+        found = getattr(self._got, name)
+        return (lambda *a: _iterate(self._run, found(*a))) if name.startswith("iter_") else found
 
     def __enter__(self):
         return self
@@ -220,9 +213,6 @@ class _BlockingStream:
 
     def read(self, size=-1):
         return self._run(self._got.read(size))
-
-    def iter_bytes(self):
-        return _iterate(self._run, self._got.iter_bytes())
 
 
 class Case(unittest.TestCase):

@@ -202,7 +202,7 @@ class ClientTest(Case):
         with self.assertRaises(fetchd.InvalidRequestError) as raised:
             self.client.get("no URL")
         self.assertIn("url", str(raised.exception))
-        with self.assertRaisesRegex(TypeError, "retry_polcy is not a field"):
+        with self.assertRaisesRegex(TypeError, "retry_polcy is not an argument, did you mean retry_policy"):
             self.client.get(self.url("a", "200"), retry_polcy={})
         with self.assertRaises(fetchd.InvalidRequestError):
             self.client.post(self.url("a", "200"), content=b"x" * (3 << 20))

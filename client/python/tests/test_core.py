@@ -464,7 +464,13 @@ class ConvertTest(unittest.TestCase):
 
     def test_errors_name_field_value_and_form(self):
         for name, options, kind, text in [
-            ("an unknown option", {"retries": 3}, TypeError, "retries is not a field: the fields are url, "),
+            ("an option of requests", {"retries": 3}, TypeError, 'retries is not an argument: use retry_policy={"max_attempts": 5}'),
+            ("an unknown option", {"tries": 3}, TypeError, "tries is not an argument: the arguments are headers, params, cookies, auth, timeout, content, "),
+            ("a misspelt option", {"header": {}}, TypeError, "header is not an argument, did you mean headers: the arguments are"),
+            ("a token as auth", {"auth": "secret"}, TypeError, 'auth is a value (str), want a pair of user name and password; a token is headers={"Authorization": "Bearer ..."}'),
+            ("auth and its header", {"auth": ("a", "b"), "headers": {"authorization": "c"}}, TypeError, "auth and headers['Authorization'] are given"),
+            ("cookies and their header", {"cookies": {"a": "b"}, "headers": {"cookie": "c"}}, TypeError, "cookies and headers['Cookie'] are given"),
+            ("a number as a cookie", {"cookies": {"a": 1}}, TypeError, "cookies is a value (dict), want a dict of str to str"),
             ("an unknown field", {"retry_policy": {"max_tries": 3}}, TypeError, "retry_policy.max_tries is not a field: the fields are profile, max_attempts"),
             ("a wrong type", {"retry_policy": {"max_attempts": "5"}}, TypeError, "retry_policy.max_attempts is '5' (str), want an int"),
             ("a bool for an int", {"retry_policy": {"max_attempts": True}}, TypeError, "retry_policy.max_attempts is True (bool), want an int"),
@@ -483,7 +489,7 @@ class ConvertTest(unittest.TestCase):
             ("two deliveries", {"body_policy": {"inline": {}, "digest": {}}}, TypeError, "body_policy.inline and body_policy.digest are given, want one of them"),
             ("a store and a delivery", {"store": "a", "body_policy": {"none": {}}}, TypeError, "store and body_policy.none are given, want one of them"),
             ("text for a delivery", {"body_policy": {"digest": "yes"}}, TypeError, "body_policy.digest is 'yes' (str), want a dict"),
-            ("body", {"body": b"a"}, TypeError, "body is not an option: use content, data or json"),
+            ("body", {"body": b"a"}, TypeError, "body is not an argument: use content, data or json"),
             ("a dict as content", {"content": {}}, TypeError, "content is a value (dict), want str or bytes"),
         ]:
             with self.subTest(name), self.assertRaises(kind) as raised:

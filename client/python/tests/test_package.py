@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import pydoc
 import signal
 import subprocess
 import sys
@@ -124,6 +125,25 @@ class EndTest(Case):
                 self.assertNotEqual(self.seen(name)[0]["end"], "answered")
 
 
+class HelpTest(unittest.TestCase):
+    def test_help(self):
+        """The help of a method answers without another page, and shows types as types."""
+        for kind in fetchd.Client, fetchd.AsyncClient:
+            for name in "get post put patch delete head options request stream fetch_many explain __init__".split():
+                text = pydoc.render_doc(getattr(kind, name), renderer=pydoc.plaintext)
+                with self.subTest(f"{kind.__name__}.{name}"):
+                    signature = text.splitlines()[2]
+                    for wrong in "Unpack", "'Re", "ForwardRef", "fetchd._", "None.":
+                        self.assertNotIn(wrong, signature)
+                    for wrong in "; see", ": see", "{arguments}", "{outcome}":
+                        self.assertNotIn(wrong, text)
+                    if "Options" in signature:
+                        for argument in "headers: dict", "timeout: seconds | timedelta", "max_attempts: int", "scope: 'any' | 'same_host' | 'same_origin'", "on_event: ":
+                            self.assertIn(argument, text)
+            self.assertIn("get(self, url: str, **options: fetchd.Options) -> fetchd.Response", pydoc.render_doc(kind.get, renderer=pydoc.plaintext))
+            self.assertIn("error_classes: list of 'dns_not_found' | ", pydoc.render_doc(kind.explain, renderer=pydoc.plaintext))
+
+
 class TypesTest(unittest.TestCase):
     def mypy(self, text, *flags):
         """Checks a program with mypy --strict, and returns what it reports."""
@@ -151,9 +171,13 @@ class TypesTest(unittest.TestCase):
                 client.get("http://o.example/", redirect_policy={"scope": "SAME_ORIGIN"})
                 client.get("http://o.example/").content.encode()
                 fetchd.RetryPolicy(max_tries=3)
+                client.verify
+                client.get("http://o.example/").apparent_encoding
+                fetchd.get("http://o.example/")
+                fetchd.Client("127.0.0.1:8080", verify=False)
             """)
         )
-        for line in range(5, 10):
+        for line in range(5, 14):
             self.assertIn(f"program.py:{line}: error:", said)
 
 

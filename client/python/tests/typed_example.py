@@ -56,6 +56,14 @@ def many(client: fetchd.Client, urls: List[str]) -> int:
     return failed
 
 
+def familiar(client: fetchd.Client, url: str) -> List[str]:
+    response = client.put(url, auth=("user", "password"), cookies={"a": "b"}, params={"page": 2}, headers={"X-A": None})
+    response.raise_for_status().encoding = "latin-1"
+    print([past.url for past in response.history], response.links, response.cookies, response.reason_phrase)
+    with client.stream("GET", url) as streamed:
+        return list(streamed.iter_lines())
+
+
 def through_requests(client: fetchd.Client) -> int:
     with requests.Session() as session:
         session.mount("https://", FetchdAdapter(client, retry_policy={"max_attempts": 5}))
@@ -69,6 +77,7 @@ async def asynchronously() -> None:
         async with client.stream("GET", "https://example.com/") as streamed:
             async for piece in streamed.iter_bytes():
                 print(len(piece))
+            print([line.upper() async for line in streamed.iter_lines()])
         async for result in client.fetch_many(["https://example.com/"]):
             print(result.request.upper(), result.status_code)
         explained = await client.explain(response={"status_code": 503})
@@ -78,7 +87,9 @@ async def asynchronously() -> None:
 
 
 def main() -> None:
-    with fetchd.Client("127.0.0.1:8080", token="secret") as client:
+    defaults: fetchd.Defaults = {"timeout": 30, "retry_policy": {"max_attempts": 5}, "headers": {"Accept": "text/html"}}
+    with fetchd.Client("127.0.0.1:8080", token="secret", base_url="https://example.com/v1", **defaults) as client:
+        client.headers.update({"X-A": "1"})
         fetch(client, "https://example.com/")
         with httpx.Client(transport=FetchdTransport(client)) as http:
             http.get("https://example.com/")

@@ -11,9 +11,11 @@ AsyncClient has the same methods for asyncio. FetchError is about the origin, Se
 the request or fetchd.
 """
 
-from . import contract
+import typing
+
+from . import _foreign, contract
 from ._aio import AsyncClient, AsyncStreamResponse
-from ._client import Options, Request
+from ._client import Defaults, Options, Request
 from ._response import Headers, Response, Result
 from ._sync import Client, StreamResponse
 from .contract import enum_name
@@ -62,6 +64,7 @@ __all__ = [
     "ContentPolicy",
     "ContractError",
     "DeadlineError",
+    "Defaults",
     "ExplainRequest",
     "FetchError",
     "FetchdError",
@@ -97,12 +100,21 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        import importlib.metadata  # only now: it takes longer to import than the rest
+for _name in __all__:  # help() and reprs show the names that programs use
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = "fetchd"
 
-        try:
-            return importlib.metadata.version("fetchd")
-        except importlib.metadata.PackageNotFoundError:  # run from its source
-            return "devel"
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+__version__: str
+
+if not typing.TYPE_CHECKING:  # mypy knows which names there are
+
+    def __getattr__(name: str) -> str:
+        if name == "__version__":
+            import importlib.metadata  # only now: it takes longer to import than the rest
+
+            try:
+                return importlib.metadata.version("fetchd")
+            except importlib.metadata.PackageNotFoundError:  # run from its source
+                return "devel"
+        raise AttributeError(_foreign.text(f"module {__name__!r}", name, _foreign.MODULE))

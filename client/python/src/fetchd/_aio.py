@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncContextManager, AsyncIterable, AsyncIterator, Callable, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import grpc
 
-from . import _client, contract
+from . import _client, _help, _text, contract
 from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
 from .errors import BodyRestarted, FetchdError, service_error
 
 if TYPE_CHECKING:
-    from typing import AsyncIterable
-
     from typing_extensions import Unpack
 
-    from ._client import Options, Request
+    from ._client import Defaults, Options, Request
     from .policies import Duration, ExplainRequest
 
 R = TypeVar("R", bound="Union[str, Request, Mapping[str, Any]]")
@@ -134,7 +132,7 @@ class _Driver:
         await self.channel.close()
 
 
-class AsyncClient:
+class AsyncClient(_client.Session):
     """A client of fetchd for asyncio, with the methods of Client. It belongs to the event loop
     in which it is first used. Close it, or use `async with`."""
 
@@ -149,8 +147,13 @@ class AsyncClient:
         metadata: Sequence[Tuple[str, str]] = (),
         service_config: Optional[str] = None,
         options: Sequence[Tuple[str, Any]] = (),
+        base_url: str = "",
+        **defaults: Unpack[Defaults],
     ):
-        """Creates a client; see Client. It connects at the first call."""
+        """Creates a client. It connects at the first call.
+
+        {client}"""
+        super().__init__(base_url, defaults)
         self._settings = _client.Settings(target, credentials, token, metadata, service_config, options)
         self._driver: Optional[_Driver] = None
         self._closed = False
@@ -177,6 +180,8 @@ class AsyncClient:
         if self._driver is not None:
             await self._driver.close()
 
+    aclose = close
+
     def _open(self) -> _Driver:
         if self._closed:
             raise ValueError(f"{self!r} is closed")
@@ -188,19 +193,72 @@ class AsyncClient:
         return driver
 
     async def get(self, url: str, **options: Unpack[Options]) -> Response:
-        """Fetches a URL; see request."""
+        """Fetches a URL with GET.
+
+        {outcome}
+
+        {arguments}"""
         return await self.request("GET", url, **options)
 
+    async def head(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a HEAD, and follows redirects.
+
+        {outcome}
+
+        {arguments}"""
+        return await self.request("HEAD", url, **options)
+
+    async def options(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends OPTIONS.
+
+        {outcome}
+
+        {arguments}"""
+        return await self.request("OPTIONS", url, **options)
+
     async def post(self, url: str, **options: Unpack[Options]) -> Response:
-        """Sends a POST; see request."""
+        """Sends a POST, which is sent again only if it certainly reached no origin or retry_policy
+        allows it.
+
+        {outcome}
+
+        {arguments}"""
         return await self.request("POST", url, **options)
 
+    async def put(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a PUT.
+
+        {outcome}
+
+        {arguments}"""
+        return await self.request("PUT", url, **options)
+
+    async def patch(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a PATCH, which is sent again only if it certainly reached no origin or retry_policy
+        allows it.
+
+        {outcome}
+
+        {arguments}"""
+        return await self.request("PATCH", url, **options)
+
+    async def delete(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a DELETE.
+
+        {outcome}
+
+        {arguments}"""
+        return await self.request("DELETE", url, **options)
+
     async def request(self, method: str, url: str, **options: Unpack[Options]) -> Response:
-        """Fetches a URL and returns a Response for every outcome; see Client.request. If the
-        coroutine is cancelled, so is the fetch."""
+        """Fetches a URL with any method. If the coroutine is cancelled, so is the fetch.
+
+        {outcome}
+
+        {arguments}"""
         driver = self._open()
         over = driver.loop.create_future()
-        task = _client.task_of(method, url, options, lambda _: None if over.done() else over.set_result(None), driver.loop.time)
+        task = _client.task_of(method, url, options, lambda _: None if over.done() else over.set_result(None), driver.loop.time, self)
         try:
             driver.submit(task)
             await over
@@ -209,10 +267,18 @@ class AsyncClient:
             raise
         return _client.response_of(task)
 
-    def stream(self, method: str, url: str, **options: Unpack[Options]) -> _Opening:
-        """Fetches a URL whose body you read piece by piece: `async with client.stream(...) as
-        response`."""
-        return _Opening(self, _client.stream_request(method, url, options), options.get("on_event"))
+    def stream(self, method: str, url: str, **options: Unpack[Options]) -> AsyncContextManager[AsyncStreamResponse]:
+        """Fetches a URL whose body you read piece by piece: `async with client.stream("GET", url)
+        as response`.
+
+        The response is there when the first bytes of the body have arrived, or the fetch has ended.
+        A ServiceError is raised if there is no outcome.
+
+        {arguments}"""
+        return self._opening(method, url, options)
+
+    def _opening(self, method: str, url: str, options: Options) -> _Opening:
+        return _Opening(self, _client.stream_request(method, url, options, self), options.get("on_event"))
 
     def fetch_many(
         self,
@@ -221,13 +287,18 @@ class AsyncClient:
         open: int = 64,
         on_event: Optional[Callable[[R, contract.FetchEvent], None]] = None,
     ) -> AsyncIterator[Result[R]]:
-        """Fetches many URLs, and yields a Result for each as it ends; see Client.fetch_many.
-        requests may be an asynchronous iterable."""
+        """Fetches many URLs, and yields a Result for each as it ends.
+
+        requests: URLs, or dicts with a "url", a "method" and the arguments of get. An iterable or
+            an asynchronous one, which is read while fewer than `open` fetches are in flight.
+        on_event: called with the request and each of its events.
+
+        {many}"""
         _client.not_one(requests)
-        return _Many(self._open, requests, max(1, open), on_event).run()
+        return _Many(self._open, requests, max(1, open), on_event, self).run()
 
     async def explain(self, *, timeout: Optional[Duration] = 20, **observation: Unpack[ExplainRequest]) -> contract.ExplainResponse:
-        """Returns what fetchd would do after an observation: see ExplainRequest."""
+        """{explain}"""
         driver = self._open()
         request, limit = _client.explain_request(observation), _client.explain_timeout(timeout)
         try:
@@ -239,8 +310,10 @@ class AsyncClient:
 class _Many(Generic[R]):
     """One run of fetch_many."""
 
-    def __init__(self, opened: Callable[[], _Driver], requests: Any, open: int, on_event: Optional[Callable[[R, contract.FetchEvent], None]]):
-        self.opened, self.requests, self.limit, self.on_event = opened, requests, open, on_event
+    def __init__(
+        self, opened: Callable[[], _Driver], requests: Any, open: int, on_event: Optional[Callable[[R, contract.FetchEvent], None]], session: _client.Session
+    ):
+        self.opened, self.requests, self.limit, self.on_event, self.session = opened, requests, open, on_event, session
         self.arrived: "asyncio.Queue[Any]" = asyncio.Queue()  # of tasks that are over, results, and None
         self.tasks: "dict[Task, R]" = {}  # without those whose result was yielded
         self.refused = 0  # results of invalid requests in arrived
@@ -314,7 +387,7 @@ class _Many(Generic[R]):
             on_event = self.on_event
             if on_event is not None:
                 options = {**options, "on_event": lambda event: on_event(given, event)}
-            task = _client.task_of(method, url, options, self.arrived.put_nowait, driver.loop.time)
+            task = _client.task_of(method, url, options, self.arrived.put_nowait, driver.loop.time, self.session)
         except Exception as error:  # whatever is wrong with one request
             return Result(given, None, error)
         self.tasks[task] = given
@@ -338,7 +411,7 @@ def _cancelling() -> bool:
     return task is not None and hasattr(task, "cancelling") and task.cancelling() > 0
 
 
-class _Opening:
+class _Opening(AsyncContextManager["AsyncStreamResponse"]):
     """The context manager of a streamed response."""
 
     def __init__(self, client: AsyncClient, request: _client.StreamRequest, on_event: Any):
@@ -397,13 +470,24 @@ class AsyncStreamResponse(_client.StreamState):
                 return piece
             await self._advance()
 
-    async def iter_bytes(self) -> AsyncIterator[bytes]:
-        """Yields the pieces of the body as they arrive."""
-        while True:
+    def iter_bytes(self, chunk_size: Optional[int] = None) -> AsyncIterator[bytes]:
+        """Yields the body in pieces of this size; None is as they arrive."""
+        return self._converted(_text.Pieces(chunk_size))
+
+    def iter_text(self, chunk_size: Optional[int] = None) -> AsyncIterator[str]:
+        """Yields the body as text, in pieces of so many characters; None is as they arrive."""
+        return self._converted(_text.Pieces(chunk_size, self.encoding))
+
+    def iter_lines(self) -> AsyncIterator[str]:
+        """Yields the lines of the body as text, without their ends."""
+        return self._converted(_text.Lines(self.encoding))
+
+    async def _converted(self, converter: Any) -> AsyncIterator[Any]:
+        piece = b"-"
+        while piece:
             piece = await self._piece(-1)
-            if not piece:
-                return
-            yield piece
+            for converted in converter.feed(piece, not piece):
+                yield converted
 
     async def read(self, size: int = -1) -> bytes:
         """Returns up to `size` bytes, or the rest; b"" at the end. Raises FetchError if the
@@ -424,3 +508,8 @@ class AsyncStreamResponse(_client.StreamState):
             if not piece:
                 return bytes(data)
             data += piece
+
+    aread, aclose, aiter_bytes, aiter_text, aiter_lines = read, close, iter_bytes, iter_text, iter_lines
+
+
+_help.complete(globals(), AsyncClient)

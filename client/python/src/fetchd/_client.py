@@ -7,11 +7,11 @@ import pathlib
 import re
 import warnings
 from collections import deque
-from typing import Any, Callable, Deque, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import grpc
 
-from . import _address, _convert, contract
+from . import _address, _convert, _foreign, contract
 from ._body import Body
 from ._pool import DEFAULT_BODY_BYTES, TASK_BYTES, Task
 from ._response import NOT_DELIVERED, Head, Headers, Response, failed_status, headers_of
@@ -35,13 +35,24 @@ OnEvent = Callable[[contract.FetchEvent], None]
 Pairs = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
 
-class Options(Policies, total=False):
+class Defaults(Policies, total=False):
+    """The keyword arguments of a client that apply to each of its fetches: these, and the policies."""
+
+    #: Request headers. None as a value leaves out a header of the client.
+    headers: Union[Mapping[str, Optional[str]], Iterable[Tuple[str, Optional[str]]]]
+    #: Parameters that are appended to the query of the URL, without those that are None.
+    params: Pairs
+    #: Cookies to send, as the header Cookie.
+    cookies: Union[Mapping[str, str], Iterable[Tuple[str, str]]]
+    #: User name and password, as the header Authorization with the scheme Basic.
+    auth: Tuple[str, str]
+    #: Time for the whole fetch, its body included. Default: the limits of the service.
+    timeout: Duration
+
+
+class Options(Defaults, total=False):
     """The keyword arguments of a fetch: these, and the policies."""
 
-    #: Request headers.
-    headers: policies.Headers
-    #: Parameters that are appended to the query of the URL.
-    params: Pairs
     #: The request body; at most one of the three. It has at most 1 MiB.
     content: Union[str, bytes]
     #: The same. A dict or pairs are sent as a form.
@@ -52,8 +63,6 @@ class Options(Policies, total=False):
     store: str
     #: Key of the object in the store. Default: it is named by its digest.
     key: str
-    #: Time for the whole fetch, its body included. Default: the limits of the service.
-    timeout: Duration
     #: Called with each event; sets event_level "attempts" unless you set it.
     on_event: OnEvent
 
@@ -83,6 +92,49 @@ _ATTEMPTS = _value("FetchRequest", "event_level", "attempts")
 _INVALID_REQUEST = _value("FetchError", "error_class", "invalid_request")
 
 
+class Session:
+    """What a client adds to each of its fetches. Its attributes may be changed."""
+
+    def __init__(self, base_url: str, defaults: Mapping[str, Any]):
+        _convert.check_names(defaults, client=True)
+        rest = {name: value for name, value in defaults.items() if value is not None and name not in _foreign.ARGUMENTS}
+        #: The URL before relative ones: "http://o.example/v1" and "users" make "http://o.example/v1/users".
+        self.base_url = base_url
+        #: Headers of each fetch.
+        self.headers: Dict[str, Any] = dict(rest.pop("headers", ()))
+        #: Parameters of each fetch.
+        self.params: Dict[str, Any] = dict(rest.pop("params", ()))
+        #: Cookies of each fetch. Those of a response are not added.
+        self.cookies: Dict[str, str] = dict(rest.pop("cookies", ()))
+        #: User name and password of each fetch.
+        self.auth: Optional[Tuple[str, str]] = rest.pop("auth", None)
+        #: The timeout of each fetch.
+        self.timeout: Optional[Duration] = rest.pop("timeout", None)
+        self._policies = rest
+        prepared("GET", "http://o.example/", self._defaults())  # raises if one is wrong
+
+    def _defaults(self) -> Dict[str, Any]:
+        own = {"headers": self.headers, "params": self.params, "cookies": self.cookies, "auth": self.auth, "timeout": self.timeout}
+        return {**self._policies, **{name: value for name, value in own.items() if value is not None and value != {}}}
+
+    def _apply(self, url: str, options: Mapping[str, Any]) -> Tuple[str, Mapping[str, Any]]:
+        """Returns the URL and the arguments of a fetch with those of the client."""
+        if self.base_url and isinstance(url, str) and "://" not in url.partition("?")[0]:
+            url = f"{self.base_url.rstrip('/')}/{url.lstrip('/')}" if url else self.base_url
+        defaults = self._defaults()
+        return url, _convert.merged(defaults, options) if defaults else options
+
+    if not TYPE_CHECKING:  # mypy knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_foreign.text(type(self).__name__, name, _foreign.CLIENT))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _foreign.CLIENT:  # it would change nothing
+            raise AttributeError(_foreign.text(type(self).__name__, name, _foreign.CLIENT))
+        super().__setattr__(name, value)
+
+
 def prepared(method: str, url: str, options: Mapping[str, Any]) -> Tuple[contract.FetchRequest, Optional[float]]:
     """Returns the request and the timeout in seconds."""
     request: contract.FetchRequest = _convert.request(method, url, options)
@@ -95,8 +147,12 @@ def prepared(method: str, url: str, options: Mapping[str, Any]) -> Tuple[contrac
     return request, timeout
 
 
-def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[Task], object], now: Callable[[], float]) -> Task:
+def task_of(
+    method: str, url: str, options: Mapping[str, Any], done: Callable[[Task], object], now: Callable[[], float], session: Optional[Session] = None
+) -> Task:
     """Returns the task of a fetch whose body is kept in memory."""
+    if session is not None:
+        url, options = session._apply(url, options)
     request, timeout = prepared(method, url, options)
     limit, limited, delivery = DEFAULT_BODY_BYTES, None, None  # limited: the total_timeout that follows from timeout
     if request.HasField("body_policy"):
@@ -275,8 +331,10 @@ def once(method: str, allow_non_idempotent: bool) -> bool:
     return method.upper() in ("POST", "PATCH") and not allow_non_idempotent
 
 
-def stream_request(method: str, url: str, options: Mapping[str, Any]) -> StreamRequest:
+def stream_request(method: str, url: str, options: Mapping[str, Any], session: Optional[Session] = None) -> StreamRequest:
     """Returns the call of a fetch whose body is streamed."""
+    if session is not None:
+        url, options = session._apply(url, options)
     request, timeout = prepared(method, url, options)
     if not request.event_level:
         request.event_level = _OUTCOME
@@ -306,6 +364,13 @@ def explain_request(fields: Mapping[str, Any]) -> Any:
     return request
 
 
+def broken(error: Any, answered: bool, once: bool, timeout: Optional[float]) -> ServiceError:
+    """Returns the exception for a call of Fetch that ended with a status."""
+    failed = service_error(error, answered or once, timeout)
+    failed.sent = answered or failed.code not in _NOT_SENT
+    return failed
+
+
 class StreamState(Head):
     """The state of a streamed response. A subclass reads the messages and passes them on."""
 
@@ -325,6 +390,7 @@ class StreamState(Head):
         self._shown = contract.HttpResponse()
         self._url = ""
         self._attempt = 0
+        self._encoding = None
 
     def _response(self) -> contract.HttpResponse:
         return self._shown
@@ -348,11 +414,6 @@ class StreamState(Head):
     def url(self) -> str:
         """The URL of the response, after redirects."""
         return self._url
-
-    @property
-    def protocol(self) -> str:
-        """The HTTP version of the response, such as "HTTP/2.0", or ""."""
-        return self._shown.protocol
 
     @property
     def attempt_count(self) -> int:
@@ -452,8 +513,7 @@ class StreamState(Head):
     def _broken(self, error: Any) -> None:
         """Handles the end of the call with another status."""
         if self._end is None:
-            self._end = service_error(error, self._answered or self._once, self._timeout)
-            self._end.sent = self._answered or self._end.code not in _NOT_SENT
+            self._end = broken(error, self._answered, self._once, self._timeout)
 
     def _opened(self) -> None:
         """Raises the error of a call that has no outcome."""

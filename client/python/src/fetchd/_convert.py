@@ -8,7 +8,7 @@ import json as json_module
 import math
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
-from . import contract
+from . import _foreign, contract
 
 Setter = Callable[[Any, Any, str], None]
 
@@ -37,7 +37,7 @@ def fill(message: Any, values: Any, path: str = "") -> None:
 
 def _wrong(path: str, value: Any, expected: str) -> TypeError:
     text = repr(value)
-    if path.partition("[")[0] in ("headers", *_BODIES):
+    if path.partition("[")[0] in ("headers", "auth", "cookies", *_BODIES):
         text = "a value"  # it may be a secret
     return TypeError(f"{path} is {text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__}), want {expected}")
 
@@ -143,12 +143,9 @@ def _set_map(entries: Any, value: Any, path: str) -> None:
 
 def add_headers(fields: Any, value: Any, path: str = "headers") -> None:
     """Appends headers from a dict, or from pairs of names and values."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, (Mapping, Iterable)):
-        raise _wrong(path, value, "a dict, or pairs of names and values")
-    for pair in value.items() if isinstance(value, Mapping) else value:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise _wrong(path, pair, "pairs of names and values")
-        name, text = pair
+    for name, text in _pairs(value, path):
+        if text is None:  # it leaves out a header of the client
+            continue
         if not isinstance(name, str):
             raise TypeError(f"{path}: a name is {type(name).__name__}, want a str")
         if isinstance(text, str):
@@ -157,6 +154,18 @@ def add_headers(fields: Any, value: Any, path: str = "headers") -> None:
             add_raw(fields, name, text)
         else:
             raise TypeError(f"{path}[{name!r}] is {type(text).__name__}, want a str or bytes")
+
+
+def _pairs(value: Any, path: str) -> List[Tuple[Any, Any]]:
+    """Returns pairs of names and values."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Mapping, Iterable)):
+        raise _wrong(path, value, "a dict, or pairs of names and values")
+    pairs = []
+    for pair in value.items() if isinstance(value, Mapping) else value:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise _wrong(path, pair, "pairs of names and values")
+        pairs.append((pair[0], pair[1]))
+    return pairs
 
 
 def add_raw(fields: Any, name: str, value: bytes) -> None:
@@ -189,6 +198,8 @@ def _set_time(timestamp: Any, value: Any, path: str) -> None:
 
 MAX_TIMEOUT = 1_000_000_000  # gRPC and the clock of Python take no ten times more
 _BODIES = ("content", "data", "json")
+_OF_A_FETCH = (*_BODIES, "store", "key", "on_event")  # and not of a client
+_OWN = ("headers", "params", "cookies", "auth", "timeout", *_OF_A_FETCH)  # arguments that are no field of FetchRequest
 
 
 def request(method: str, url: str, options: Mapping[str, Any]) -> Any:
@@ -203,22 +214,86 @@ def request(method: str, url: str, options: Mapping[str, Any]) -> Any:
     if method != "GET":
         message.method = method
     if options:
-        rest = dict(options)
+        check_names(options)
+        rest = {name: value for name, value in options.items() if name not in _foreign.ARGUMENTS}
         if rest.get("params") is not None:
             message.url = _with_params(url, rest["params"])
-        if rest.get("headers") is not None:
-            add_headers(message.headers, rest["headers"])
+        headers = _with_credentials(rest)
+        if rest.get("cookies") is not None:
+            headers.append(("Cookie", _cookies(rest["cookies"], headers)))
+        add_headers(message.headers, headers)
         _set_body(message, rest)
         store = {name: rest.pop(name) for name in ("store", "key") if rest.get(name) is not None}
-        for name in ("params", "headers", "timeout", "on_event", "store", "key", *_BODIES):
+        for name in _OWN:
             rest.pop(name, None)
-        for name in ("url", "method", "body"):
-            if name in rest:
-                raise TypeError(f"{name} is not an option{': use content, data or json' if name == 'body' else ''}")
         fill(message, rest)
         if store:
             _set_store(message.body_policy, store)
     return message
+
+
+def check_names(options: Mapping[str, Any], client: bool = False) -> None:
+    """Refuses unknown arguments, and those of a fetch if they are given to a client."""
+    fields, _ = _plan(contract.FetchRequest.DESCRIPTOR)
+    for name, value in options.items():
+        if client and name in _OF_A_FETCH:
+            raise TypeError(f"{name} is an argument of a fetch, not of a client")
+        if name in _foreign.ARGUMENTS:
+            if value is None or value is _foreign.SAME.get(name):
+                continue
+            raise TypeError(f"{name} is not an argument: {_foreign.ARGUMENTS[name]}")
+        if name in _OWN or name in fields:
+            continue
+        import difflib
+
+        names = [*_OWN, *(field for field in fields if field not in _OWN and field not in _foreign.ARGUMENTS)]
+        close = difflib.get_close_matches(name, names, 1)
+        raise TypeError(f"{name} is not an argument{f', did you mean {close[0]}' if close else ''}: the arguments are {', '.join(names)}")
+
+
+def merged(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the arguments of a fetch with those of its client. The client's are replaced, but
+    headers, params and cookies are merged by name."""
+    both = {**defaults, **{name: value for name, value in options.items() if value is not None}}
+    both["headers"] = _joined(_with_credentials(defaults), _with_credentials(options), str.lower)
+    both.pop("auth", None)
+    for name in "params", "cookies":
+        if defaults.get(name) and options.get(name) is not None:
+            both[name] = _joined(_pairs(defaults[name], name), _pairs(options[name], name), lambda key: key)
+    return both
+
+
+def _joined(first: List[Tuple[Any, Any]], then: List[Tuple[Any, Any]], fold: Callable[[Any], Any]) -> List[Tuple[Any, Any]]:
+    replaced = {fold(name) for name, _ in then if isinstance(name, str)}
+    return [(name, value) for name, value in first if not isinstance(name, str) or fold(name) not in replaced] + then
+
+
+def _with_credentials(options: Mapping[str, Any]) -> List[Tuple[Any, Any]]:
+    """Returns the headers, with one for auth."""
+    headers, auth = _pairs(options.get("headers") or (), "headers"), options.get("auth")
+    if auth is None:
+        return headers
+    if not isinstance(auth, (tuple, list)) or len(auth) != 2 or not all(isinstance(part, (str, bytes)) for part in auth):
+        raise _wrong("auth", auth, 'a pair of user name and password; a token is headers={"Authorization": "Bearer ..."}, other schemes need the adapter for requests or httpx')
+    if _has(headers, "authorization"):
+        raise TypeError("auth and headers['Authorization'] are given, want one of them")
+    import base64
+
+    pair = b":".join(part.encode() if isinstance(part, str) else part for part in auth)
+    return [*headers, ("Authorization", "Basic " + base64.b64encode(pair).decode())]
+
+
+def _cookies(value: Any, headers: List[Tuple[Any, Any]]) -> str:
+    if _has(headers, "cookie"):
+        raise TypeError("cookies and headers['Cookie'] are given, want one of them")
+    pairs = _pairs(value, "cookies")
+    if not all(isinstance(part, str) for pair in pairs for part in pair):
+        raise _wrong("cookies", value, "a dict of str to str")
+    return "; ".join(f"{name}={text}" for name, text in pairs)
+
+
+def _has(headers: List[Tuple[Any, Any]], name: str) -> bool:
+    return any(isinstance(given, str) and given.lower() == name for given, _ in headers)
 
 
 def _set_store(policy: Any, store: Mapping[str, Any]) -> None:
@@ -231,15 +306,18 @@ def _set_store(policy: Any, store: Mapping[str, Any]) -> None:
 
 
 def _with_params(url: str, params: Any) -> str:
-    import urllib.parse
-
-    if not isinstance(params, Mapping) and (isinstance(params, (str, bytes)) or not isinstance(params, Iterable)):
-        raise _wrong("params", params, "a dict, or pairs of names and values")
-    query = urllib.parse.urlencode(list(params) if not isinstance(params, Mapping) else params, doseq=True)
+    query = _form(params, "params")
     address, mark, fragment = url.partition("#")
     if not query:
         return url
     return address + ("&" if "?" in address else "?") + query + mark + fragment
+
+
+def _form(value: Any, path: str) -> str:
+    """Encodes names and values, without those whose value is None."""
+    import urllib.parse
+
+    return urllib.parse.urlencode([pair for pair in _pairs(value, path) if pair[1] is not None], doseq=True)
 
 
 def _set_body(message: Any, options: Mapping[str, Any]) -> None:
@@ -256,9 +334,7 @@ def _set_body(message: Any, options: Mapping[str, Any]) -> None:
     elif isinstance(value, (bytes, bytearray, memoryview)):
         body = bytes(value)
     elif name == "data" and isinstance(value, (Mapping, list, tuple)):
-        import urllib.parse
-
-        body, kind = urllib.parse.urlencode(value, doseq=True).encode(), "application/x-www-form-urlencoded"
+        body, kind = _form(value, name).encode(), "application/x-www-form-urlencoded"
     else:
         raise _wrong(name, value, "str or bytes" if name == "content" else "str, bytes, a dict or pairs")
     message.body = body
@@ -271,7 +347,7 @@ def seconds(value: Any) -> float:
     if isinstance(value, datetime.timedelta):
         value = value.total_seconds()
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _wrong("timeout", value, "seconds or a timedelta")
+        raise _wrong("timeout", value, 'seconds or a timedelta for the whole fetch; its parts are timeout_policy={"connect_timeout": 5, "idle_timeout": 30}')
     if not 0 < value <= MAX_TIMEOUT:
         raise ValueError(f"timeout is {value}, want more than 0 and at most {MAX_TIMEOUT} seconds")
     return float(value)

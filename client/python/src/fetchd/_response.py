@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import http
 import json
-from typing import Any, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
+import re
+from typing import TYPE_CHECKING, Any, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from . import contract
+from . import _foreign, _text, contract
 from .errors import BodyNotDelivered, FetchError, failure
 
 # The classes of a status that is a failure. Its response has a body, of which the outcome has
@@ -87,12 +89,30 @@ def charset_of(content_type: str) -> str:
     return "utf-8"
 
 
+def links_of(value: str) -> Dict[str, Dict[str, str]]:
+    """Parses the header Link."""
+    links: Dict[str, Dict[str, str]] = {}
+    for part in re.split(r",\s*(?=<)", value) if value else ():
+        url, _, parameters = part.partition(";")
+        link = {"url": url.strip("<> ")}
+        for parameter in parameters.split(";"):
+            name, mark, text = parameter.partition("=")
+            if mark:
+                link[name.strip()] = text.strip(" '\"")
+        links[link.get("rel", link["url"])] = link
+    return links
+
+
+H = TypeVar("H", bound="Head")
+
+
 class Head:
     """What a Response and a stream have in common."""
 
-    __slots__ = ()
+    __slots__ = ("_encoding",)
 
     _outcome: Optional[contract.FetchOutcome]
+    _encoding: Optional[str]
 
     def _response(self) -> contract.HttpResponse:
         raise NotImplementedError
@@ -108,13 +128,71 @@ class Head:
         raise NotImplementedError
 
     @property
+    def reason_phrase(self) -> str:
+        """The name of the status, such as "Not Found", or ""."""
+        try:
+            return http.HTTPStatus(self.status_code).phrase
+        except ValueError:
+            return ""
+
+    reason = reason_phrase
+
+    @property
+    def http_version(self) -> str:
+        """The HTTP version of the response, such as "HTTP/2.0", or ""."""
+        return self._response().protocol
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 200 to 299. Use ok to know whether the fetch succeeded."""
+        return 200 <= self.status_code < 300
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the status is 400 to 599. Use ok to know whether the fetch succeeded."""
+        return 400 <= self.status_code < 600
+
+    @property
+    def is_redirect(self) -> bool:
+        """Whether the response is a redirect, which was not followed."""
+        return self.status_code in (301, 302, 303, 307, 308) and "location" in self.headers
+
+    @property
+    def cookies(self) -> Dict[str, str]:
+        """The cookies that the response sets, by name."""
+        pairs = (line.partition(";")[0].partition("=") for line in self.headers.get_all("set-cookie"))
+        return {name.strip(): value.strip().strip('"') for name, _, value in pairs}
+
+    @property
+    def links(self) -> Dict[str, Dict[str, str]]:
+        """The header Link: a dict with "url" and the parameters, by rel or URL."""
+        return links_of(self.headers.get("link", ""))
+
+    @property
+    def history(self) -> List[Response]:
+        """The redirects that led to the response, oldest first: url, status_code and the header
+        Location of each. Of a streamed response it is [] before its end."""
+        hops = self._outcome.hops[:-1] if self._outcome is not None else []
+        return [_redirect(hop) for hop in hops]
+
+    @property
     def encoding(self) -> str:
-        """The charset of Content-Type, or utf-8."""
-        return charset_of(self.headers.get("content-type", ""))
+        """The charset of Content-Type, or utf-8, unless you set another one."""
+        return self._encoding or charset_of(self.headers.get("content-type", ""))
+
+    @encoding.setter
+    def encoding(self, name: Optional[str]) -> None:
+        self._encoding = name
+
+    def iter_content(self, chunk_size: Optional[int] = None, decode_unicode: bool = False) -> Any:
+        """Returns iter_bytes(chunk_size), or iter_text(chunk_size) if decode_unicode is True."""
+        pieces: Any = self
+        return pieces.iter_text(chunk_size) if decode_unicode else pieces.iter_bytes(chunk_size)
 
     @property
     def error(self) -> Optional[FetchError]:
-        """Why the fetch failed, or None."""
+        """Why the fetch failed, or None. Its error_class is a name; outcome.error.error_class is
+        the number of the contract, of which fetchd.enum_name returns the name."""
         if self._outcome is not None and self._outcome.HasField("error"):
             return failure(self._outcome)
         return None
@@ -126,11 +204,20 @@ class Head:
             return self._outcome.stored_object
         return None
 
-    def raise_for_outcome(self) -> None:
-        """Raises a FetchError if the fetch failed."""
+    def raise_for_outcome(self: H) -> H:
+        """Raises a FetchError if the fetch failed, because of its status or in another way.
+        Returns the response."""
         error = self.error
         if error is not None:
             raise error
+        return self
+
+    raise_for_status = raise_for_outcome
+
+    if not TYPE_CHECKING:  # mypy knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_foreign.text(type(self).__name__, name, _foreign.RESPONSE))
 
 
 class Response(Head):
@@ -145,6 +232,7 @@ class Response(Head):
         self._headers: Optional[Headers] = None
         self._body = body
         self._undelivered = undelivered
+        self._encoding = None
 
     def _response(self) -> contract.HttpResponse:
         return self._outcome.response
@@ -158,7 +246,8 @@ class Response(Head):
 
     @property
     def outcome(self) -> contract.FetchOutcome:
-        """Everything that is known about the fetch, except the body."""
+        """Everything that is known about the fetch, except the body: a message of the contract, in
+        which enums are numbers. fetchd.enum_name(outcome.error, "error_class") is a name."""
         return self._outcome
 
     @property
@@ -208,14 +297,38 @@ class Response(Head):
         return self.content.decode(self.encoding, "replace")
 
     def json(self, **options: Any) -> Any:
-        """Returns the body, parsed as JSON."""
+        """Returns the body, parsed as JSON. Raises json.JSONDecodeError, a ValueError."""
         return json.loads(self.content, **options)
+
+    def read(self) -> bytes:
+        """Returns content."""
+        return self.content
+
+    def iter_bytes(self, chunk_size: Optional[int] = None) -> Iterator[bytes]:
+        """Yields the body in pieces of this size; None is the whole body."""
+        return iter(_text.Pieces(chunk_size).feed(self.content, True))
+
+    def iter_text(self, chunk_size: Optional[int] = None) -> Iterator[str]:
+        """Yields the body as text, in pieces of so many characters; None is the whole body."""
+        return iter(_text.Pieces(chunk_size, self.encoding).feed(self.content, True))
+
+    def iter_lines(self) -> Iterator[str]:
+        """Yields the lines of the body as text, without their ends."""
+        return iter(_text.Lines(self.encoding).feed(self.content, True))
 
     def __repr__(self) -> str:
         error = self.error
         failed = f", error_class={error.error_class!r}, retryable={error.retryable}" if error else ""
         size = f", {len(self._body)} bytes" if self.kind == "success" and not self._undelivered else ""
         return f"<Response {self.status_code or 'none'} {self.url!r}, {self.kind}{failed}, attempt {self.attempt_count}{size}>"
+
+
+def _redirect(hop: contract.Hop) -> Response:
+    outcome = contract.FetchOutcome(kind="OUTCOME_KIND_REDIRECT", final_url=hop.url)
+    outcome.response.status_code = hop.status_code
+    if hop.location_url:
+        outcome.response.headers.add(name="Location", value=hop.location_url)
+    return Response(outcome, b"")
 
 
 T = TypeVar("T")

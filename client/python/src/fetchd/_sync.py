@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Generic, Iterable, Itera
 
 import grpc
 
-from . import _client, contract
+from . import _client, _help, _text, contract
 from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
 from .errors import BodyRestarted, FetchdError, service_error
@@ -22,7 +22,7 @@ from .errors import BodyRestarted, FetchdError, service_error
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._client import Options, Request
+    from ._client import Defaults, Options, Request
     from .policies import Duration, ExplainRequest
 
 GATHER_TASKS = 16  # in flight on a stream, below which a message is sent at once
@@ -189,7 +189,7 @@ def _close_all() -> None:
         driver.close()
 
 
-class Client:
+class Client(_client.Session):
     """A client of fetchd for programs with threads. It is safe for use from several threads,
     and one is enough for a program. Close it, or use `with`."""
 
@@ -204,18 +204,13 @@ class Client:
         metadata: Sequence[Tuple[str, str]] = (),
         service_config: Optional[str] = None,
         options: Sequence[Tuple[str, Any]] = (),
+        base_url: str = "",
+        **defaults: Unpack[Defaults],
     ):
         """Creates a client. It connects at the first call.
 
-        target: the gRPC port of the service as "HOST:PORT" or "http://HOST:PORT", as
-            "https://HOST:PORT" for TLS, or as "dns:///HOST:PORT", which names all replicas.
-        credentials: grpc.ChannelCredentials, for TLS with a certificate authority of your own or
-            a client certificate. None means the authorities of gRPC for https://, else plaintext.
-        token: sent with every call, as the header Authorization: Bearer TOKEN.
-        metadata: pairs to send with every call.
-        service_config: service config of the channel, as JSON. Default: the published one.
-        options: more channel options. The client does not use the proxy of the environment.
-        """
+        {client}"""
+        super().__init__(base_url, defaults)
         settings = _client.Settings(target, credentials, token, metadata, service_config, options)
         self._target = target
         self._closed = False
@@ -252,22 +247,72 @@ class Client:
         return self._driver
 
     def get(self, url: str, **options: Unpack[Options]) -> Response:
-        """Fetches a URL; see request."""
+        """Fetches a URL with GET.
+
+        {outcome}
+
+        {arguments}"""
         return self.request("GET", url, **options)
 
+    def head(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a HEAD, and follows redirects.
+
+        {outcome}
+
+        {arguments}"""
+        return self.request("HEAD", url, **options)
+
+    def options(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends OPTIONS.
+
+        {outcome}
+
+        {arguments}"""
+        return self.request("OPTIONS", url, **options)
+
     def post(self, url: str, **options: Unpack[Options]) -> Response:
-        """Sends a POST; see request."""
+        """Sends a POST, which is sent again only if it certainly reached no origin or retry_policy
+        allows it.
+
+        {outcome}
+
+        {arguments}"""
         return self.request("POST", url, **options)
 
-    def request(self, method: str, url: str, **options: Unpack[Options]) -> Response:
-        """Fetches a URL and returns a Response for every outcome, also for a failure:
-        raise_for_outcome() raises it. A ServiceError is raised if there is no outcome.
+    def put(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a PUT.
 
-        The body is kept in memory, at most 16 MiB or body_policy={"max_size_bytes": N}. Use
-        stream for a larger one."""
+        {outcome}
+
+        {arguments}"""
+        return self.request("PUT", url, **options)
+
+    def patch(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a PATCH, which is sent again only if it certainly reached no origin or retry_policy
+        allows it.
+
+        {outcome}
+
+        {arguments}"""
+        return self.request("PATCH", url, **options)
+
+    def delete(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a DELETE.
+
+        {outcome}
+
+        {arguments}"""
+        return self.request("DELETE", url, **options)
+
+    def request(self, method: str, url: str, **options: Unpack[Options]) -> Response:
+        """Fetches a URL with any method.
+
+        {outcome}
+
+        {arguments}"""
         done = threading.Lock()
         done.acquire()
-        task = _client.task_of(method, url, options, lambda _: done.release(), time.monotonic)
+        task = _client.task_of(method, url, options, lambda _: done.release(), time.monotonic, self)
         if task.on_event is not None:
             self._with_events(task)
         else:
@@ -298,10 +343,14 @@ class Client:
             raise
 
     def stream(self, method: str, url: str, **options: Unpack[Options]) -> StreamResponse:
-        """Fetches a URL whose body you read piece by piece. Use `with`, or close the response.
+        """Fetches a URL whose body you read piece by piece: `with client.stream("GET", url) as
+        response`, or close the response.
 
-        It returns when the first bytes of the body have arrived, or the fetch has ended."""
-        request = _client.stream_request(method, url, options)
+        It returns when the first bytes of the body have arrived, or the fetch has ended. A
+        ServiceError is raised if there is no outcome.
+
+        {arguments}"""
+        request = _client.stream_request(method, url, options, self)
         return StreamResponse(self._open.fetch(request), options.get("on_event"), request)
 
     def fetch_many(
@@ -313,20 +362,16 @@ class Client:
     ) -> Iterator[Result[R]]:
         """Fetches many URLs, and yields a Result for each as it ends.
 
-        requests: URLs, or dicts with a "url" and the arguments of request. The iterable is
+        requests: URLs, or dicts with a "url", a "method" and the arguments of get. The iterable is
             read in your thread while fewer than `open` fetches are in flight.
         on_event: called with the request and each of its events, in your thread.
 
-        An invalid request yields a Result with its error, and the others go on. A fetch in
-        flight on a stream that breaks yields a Result with a LostError. If no stream can be
-        opened, the error is raised after the results of the fetches in flight, and the rest
-        of the requests is not fetched.
-        """
+        {many}"""
         _client.not_one(requests)
-        return _Many(self._open, iter(requests), max(1, open), on_event).run()
+        return _Many(self._open, iter(requests), max(1, open), on_event, self).run()
 
     def explain(self, *, timeout: Optional[Duration] = 20, **observation: Unpack[ExplainRequest]) -> contract.ExplainResponse:
-        """Returns what fetchd would do after an observation: see ExplainRequest."""
+        """{explain}"""
         driver = self._open
         request, limit = _client.explain_request(observation), _client.explain_timeout(timeout)
         try:
@@ -342,8 +387,10 @@ def _left(deadline: Optional[float]) -> Optional[float]:
 class _Many(Generic[R]):
     """One run of fetch_many."""
 
-    def __init__(self, driver: _Driver, source: Iterator[R], open: int, on_event: Optional[Callable[[R, contract.FetchEvent], None]]):
-        self.driver, self.source, self.limit, self.on_event = driver, source, open, on_event
+    def __init__(
+        self, driver: _Driver, source: Iterator[R], open: int, on_event: Optional[Callable[[R, contract.FetchEvent], None]], session: _client.Session
+    ):
+        self.driver, self.source, self.limit, self.on_event, self.session = driver, source, open, on_event, session
         self.arrived: Any = queue.SimpleQueue()  # of tasks that are over, and (task, event)
         self.tasks: "dict[Task, R]" = {}
         self.more = True
@@ -378,7 +425,7 @@ class _Many(Generic[R]):
             method, url, options = _client.many_request(given)
             if self.on_event is not None:
                 options = {**options, "on_event": _never}
-            task = _client.task_of(method, url, options, self.arrived.put, time.monotonic)
+            task = _client.task_of(method, url, options, self.arrived.put, time.monotonic, self.session)
         except Exception as error:  # whatever is wrong with one request
             return Result(given, None, error)
         if self.on_event is not None:
@@ -463,13 +510,23 @@ class StreamResponse(_client.StreamState):
                 return piece
             self._advance()
 
-    def iter_bytes(self) -> Iterator[bytes]:
-        """Yields the pieces of the body as they arrive."""
-        while True:
+    def iter_bytes(self, chunk_size: Optional[int] = None) -> Iterator[bytes]:
+        """Yields the body in pieces of this size; None is as they arrive."""
+        return self._converted(_text.Pieces(chunk_size))
+
+    def iter_text(self, chunk_size: Optional[int] = None) -> Iterator[str]:
+        """Yields the body as text, in pieces of so many characters; None is as they arrive."""
+        return self._converted(_text.Pieces(chunk_size, self.encoding))
+
+    def iter_lines(self) -> Iterator[str]:
+        """Yields the lines of the body as text, without their ends."""
+        return self._converted(_text.Lines(self.encoding))
+
+    def _converted(self, converter: Any) -> Iterator[Any]:
+        piece = b"-"
+        while piece:
             piece = self._piece(-1)
-            if not piece:
-                return
-            yield piece
+            yield from converter.feed(piece, not piece)
 
     def read(self, size: int = -1) -> bytes:
         """Returns up to `size` bytes, or the rest; b"" at the end. Raises FetchError if the
@@ -490,3 +547,6 @@ class StreamResponse(_client.StreamState):
             if not piece:
                 return bytes(data)
             data += piece
+
+
+_help.complete(globals(), Client)

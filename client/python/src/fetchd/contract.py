@@ -75,6 +75,8 @@ def message_class(name):
 
 
 globals().update({name: message_class(SERVICE.rpartition(".")[0] + "." + name) for name in _names})
+for _name in _names:  # for help()
+    globals()[_name].__module__ = __name__
 
 
 def short_names(enum):

@@ -64,7 +64,7 @@ def _options(request: httpx.Request, content: bytes, policies: Policies) -> Opti
 
 
 def _extensions(got: StreamState) -> Dict[str, Any]:
-    return {"fetchd": got, "http_version": b"HTTP/" + got.protocol.rpartition("/")[2].encode()}
+    return {"fetchd": got, "http_version": b"HTTP/" + got.http_version.rpartition("/")[2].encode()}
 
 
 def _headers(got: StreamState, policies: Policies) -> Any:
@@ -143,7 +143,7 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         try:
             options = _options(request, await request.aread(), self._policies)
-            got = await self._client.stream(request.method, _adapters.without_userinfo(str(request.url)), **options).open()
+            got = await self._client._opening(request.method, _adapters.without_userinfo(str(request.url)), options).open()
             if not got.status_code:
                 await got.read()  # raises the error
         except FetchdError as error:

@@ -1,0 +1,111 @@
+"""Names of requests and httpx that this package does not have, with what to use instead. The table
+in README.md has the same rows."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+_OPERATOR = "the operator of fetchd sets it"
+_ADAPTER = "use requests or httpx with the adapter of this package"
+
+#: Arguments of a fetch and of a client.
+ARGUMENTS: Dict[str, str] = {
+    "allow_redirects": 'use redirect_policy={"follow": False}; redirects are followed by default',
+    "follow_redirects": 'use redirect_policy={"follow": False}; redirects are followed by default',
+    "max_redirects": 'use redirect_policy={"max_redirects": 5}',
+    "retries": 'use retry_policy={"max_attempts": 5}; fetchd makes 3 attempts by default',
+    "stream": 'use client.stream("GET", url)',
+    "files": f"build the multipart body and pass it as content, or {_ADAPTER}, which sends files",
+    "hooks": "use on_event, or look at the response after the call",
+    "event_hooks": "use on_event, or look at the response after the call",
+    "verify": f"certificates are verified by fetchd: {_OPERATOR}, with a certificate authority in --origins-file; for fetchd itself pass https:// or credentials",
+    "cert": f"client certificates are presented by fetchd: {_OPERATOR}, in --origins-file; for fetchd itself pass credentials",
+    "proxies": f"fetchd makes the connections: {_OPERATOR}, with --egress-proxy",
+    "proxy": f"fetchd makes the connections: {_OPERATOR}, with --egress-proxy",
+    "trust_env": "leave it out: the environment of your program changes nothing",
+    "transport": "leave it out: fetchd makes the connections. To keep httpx, pass FetchdTransport(client) to httpx.Client",
+    "mounts": "leave it out: fetchd makes the connections. To keep requests, mount FetchdAdapter(client) on its Session",
+    "limits": "leave it out: fetchd limits its connections; fetch_many(open=64) limits the fetches in flight",
+    "http1": "leave it out: fetchd agrees with the origin on the version",
+    "http2": "leave it out: fetchd agrees with the origin on the version",
+    "extensions": "leave it out: the policies have the settings of a fetch",
+    "default_encoding": "set response.encoding; the default is that of Content-Type, or utf-8",
+    "body": "use content, data or json",
+    "method": 'use client.request("PUT", url)',
+    "url": "pass it as the first argument",
+}
+
+#: Values with which these arguments mean what fetchd does. None is one for all of them.
+SAME: Dict[str, bool] = {"allow_redirects": True, "follow_redirects": True, "stream": False, "verify": True}
+
+#: Attributes of a client.
+CLIENT: Dict[str, str] = {
+    **{name: ARGUMENTS[name] for name in ("verify", "cert", "proxies", "hooks", "event_hooks", "max_redirects", "trust_env", "extensions")},
+    "adapters": ARGUMENTS["transport"],
+    "mount": ARGUMENTS["mounts"],
+    "send": "use client.request(method, url)",
+    "build_request": "use client.request(method, url)",
+    "prepare_request": "use client.request(method, url)",
+    "is_closed": "keep the client in a with statement",
+    "aclose": "use close()",
+}
+
+#: Attributes of a response.
+RESPONSE: Dict[str, str] = {
+    "request": "it is not kept; url is the URL of the response, and history has the redirects before it",
+    "raw": "use client.stream(), whose response has read() and is a file",
+    "iter_raw": 'use iter_bytes(); body_policy={"keep_encoding": True} leaves the body compressed',
+    "next": "use headers['location']",
+    "next_request": "use headers['location']",
+    "apparent_encoding": "use encoding, which you may set; to guess, use charset_normalizer on content",
+    "charset_encoding": "use encoding",
+    "is_client_error": "use 400 <= status_code < 500",
+    "is_server_error": "use status_code >= 500",
+    "is_permanent_redirect": "use status_code in (301, 308)",
+    "is_closed": "use outcome, which is None while a body is streamed",
+    "num_bytes_downloaded": "use outcome.body_summary.size_bytes",
+    "content": "a streamed body is not kept: use read()",
+    "text": "a streamed body is not kept: use read().decode(response.encoding)",
+    "json": "a streamed body is not kept: use json.loads(response.read())",
+    "elapsed": "use outcome.total_duration.ToTimedelta() after the body was read",
+    "close": "leave it out: the body is in memory",
+    "aread": "use content: the body is in memory",
+    "aclose": "leave it out: the body is in memory",
+    "aiter_bytes": "use iter_bytes(): the body is in memory",
+    "aiter_text": "use iter_text(): the body is in memory",
+    "aiter_lines": "use iter_lines(): the body is in memory",
+}
+
+_CLASS = "catch fetchd.FetchError, and look at error_class"
+
+#: Names of the modules.
+MODULE: Dict[str, str] = {
+    **{name: "create a client, and call its method of that name: fetchd.Client(target)" for name in ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")},
+    "Session": "use fetchd.Client(target)",
+    "session": "use fetchd.Client(target)",
+    "codes": "use http.HTTPStatus",
+    "Timeout": 'pass seconds as timeout, or timeout_policy={"connect_timeout": 5}; to catch one, ' + _CLASS,
+    "Limits": ARGUMENTS["limits"],
+    "RequestException": "catch fetchd.FetchdError",
+    "RequestError": "catch fetchd.FetchdError",
+    "HTTPError": "catch fetchd.FetchError",
+    "HTTPStatusError": "catch fetchd.FetchError, whose status_code is not 0",
+    "ConnectionError": _CLASS + ', such as "connect_refused"; fetchd.ServiceError is about fetchd itself',
+    "ConnectError": _CLASS + ', such as "connect_refused"; fetchd.ServiceError is about fetchd itself',
+    "TransportError": _CLASS + ', such as "connection_reset"; fetchd.ServiceError is about fetchd itself',
+    "NetworkError": _CLASS + ', such as "connection_reset"; fetchd.ServiceError is about fetchd itself',
+    "ReadError": _CLASS + ', such as "connection_reset" or "body_interrupted"',
+    "SSLError": _CLASS + ', such as "tls_certificate"',
+    "TimeoutException": _CLASS + ', such as "response_timeout" or "deadline"; fetchd.DeadlineError is about fetchd itself',
+    "ConnectTimeout": _CLASS + ', such as "connect_timeout"',
+    "ReadTimeout": _CLASS + ', such as "response_timeout" or "body_timeout"',
+    "TooManyRedirects": _CLASS + ', such as "too_many_redirects" or "redirect_loop"',
+    "InvalidURL": "catch fetchd.InvalidRequestError",
+    "JSONDecodeError": "catch ValueError, or json.JSONDecodeError",
+}
+
+
+def text(owner: str, name: str, table: Dict[str, str]) -> str:
+    """Returns the text of the error for a name of a table, or of an unknown one."""
+    known = table.get(name)
+    return f"{owner} has no {name!r}" + (f": {known}" if known else "")
