@@ -177,6 +177,9 @@ class Blocking:
     def fetch_many(self, requests, **options):
         return self._iterate(self._client.fetch_many(requests, **options))
 
+    def events(self, method, url, **options):
+        return self._iterate(self._client.events(method, url, **options))
+
     def _iterate(self, source):
         return _iterate(self._run, source)
 

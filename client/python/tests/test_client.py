@@ -251,6 +251,41 @@ class ClientTest(Case):
             self.client.explain(attempt=1)
         self.assertTrue(raised.exception.violations[0].description, raised.exception)
 
+    def test_events_end_with_the_outcome(self):
+        attempt = ["attempt_started", "response_started", "attempt_finished"]
+        for name, steps, options, kinds, kind in [
+            ("retried", "503/200:body=hi", {}, ["admitted", *attempt, *attempt], "success"),
+            ("failed", "404", {}, ["admitted", *attempt], "failed"),
+            ("outcome", "200", {"event_level": "outcome"}, [], "success"),
+        ]:
+            with self.subTest(name):
+                events = list(self.client.events("GET", self.url(name, steps), timeout=60, **AT_ONCE, **options))
+                self.assertEqual([event.WhichOneof("event") for event in events], [*kinds, "outcome"])
+                self.assertEqual(fetchd.enum_name(events[-1].outcome, "kind"), kind)
+
+    def test_events_with_a_body(self):
+        """A small body is in the outcome, a larger one in chunks."""
+        (*_, last) = self.client.events("GET", self.url("small", "200:body=hi"), timeout=60)
+        self.assertEqual(last.outcome.inline_body, b"hi")
+        chunks = [event.body_chunk.data for event in self.client.events("GET", self.url("large", "200:size=3000000"), timeout=60)]
+        self.assertEqual(sum(map(len, chunks)), 3_000_000)
+
+    def test_events_left(self):
+        events = self.client.events("GET", self.url("a", "silent"))
+        self.assertEqual(next(events).WhichOneof("event"), "admitted")
+        while not self.seen("a"):
+            time.sleep(0.02)
+        events.close()
+        self.wait_for_cancel("a")
+
+    def test_events_without_outcome(self):
+        with self.assertRaises(fetchd.InvalidRequestError):
+            list(self.client.events("GET", "not a URL"))
+        with self.assertRaisesRegex(TypeError, "on_event"):
+            self.client.events("GET", self.url("a", "200"), on_event=print)
+        (*_, last) = self.client.events("GET", self.url("b", "silent"), timeout=0.5)
+        self.assertIn("timeout=0.5", last.outcome.error.message)
+
     def test_events(self):
         events = []
         response = self.client.get(self.url("a", "503/200"), timeout=60, on_event=lambda e: events.append(e.WhichOneof("event")), **AT_ONCE)

@@ -129,7 +129,7 @@ class HelpTest(unittest.TestCase):
     def test_help(self):
         """The help of a method answers without another page, and shows types as types."""
         for kind in fetchd.Client, fetchd.AsyncClient:
-            for name in "get post put patch delete head options request stream fetch_many explain __init__".split():
+            for name in "get post put patch delete head options request stream events fetch_many explain __init__".split():
                 text = pydoc.render_doc(getattr(kind, name), renderer=pydoc.plaintext)
                 with self.subTest(f"{kind.__name__}.{name}"):
                     signature = text.splitlines()[2]

@@ -64,6 +64,13 @@ def familiar(client: fetchd.Client, url: str) -> List[str]:
         return list(streamed.iter_lines())
 
 
+def watch(client: fetchd.Client, url: str) -> Optional[int]:
+    for event in client.events("GET", url, event_level="all"):
+        if event.HasField("outcome"):
+            return event.outcome.attempt_count
+    return None
+
+
 def through_requests(client: fetchd.Client) -> int:
     with requests.Session() as session:
         session.mount("https://", FetchdAdapter(client, retry_policy={"max_attempts": 5}))
@@ -78,6 +85,8 @@ async def asynchronously() -> None:
             async for piece in streamed.iter_bytes():
                 print(len(piece))
             print([line.upper() async for line in streamed.iter_lines()])
+        async for event in client.events("GET", "https://example.com/"):
+            print(event.WhichOneof("event"))
         async for result in client.fetch_many(["https://example.com/"]):
             print(result.request.upper(), result.status_code)
         explained = await client.explain(response={"status_code": 503})

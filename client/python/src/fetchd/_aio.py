@@ -280,6 +280,34 @@ class AsyncClient(_client.Session):
     def _opening(self, method: str, url: str, options: Options) -> _Opening:
         return _Opening(self, _client.stream_request(method, url, options, self), options.get("on_event"))
 
+    def events(self, method: str, url: str, **options: Unpack[Options]) -> AsyncIterator[contract.FetchEvent]:
+        """Fetches a URL and yields its events as they arrive: attempts, waits, the head of the
+        response, and the chunks of a body that does not come in the outcome. The last event has
+        the outcome; a fetch that failed is an outcome too. A ServiceError is raised if there is none.
+
+            async for event in client.events("GET", url):
+                if event.HasField("attempt_finished"):
+                    print(event.attempt_finished.response.status_code)
+            print(fetchd.enum_name(event.outcome, "kind"))
+
+        Closing the iterator cancels the fetch. event_level="all" yields every event.
+
+        {arguments}"""
+        return self._events(_client.stream_request(method, url, options, self, events=True))
+
+    async def _events(self, request: _client.StreamRequest) -> AsyncIterator[contract.FetchEvent]:
+        state, call = _client.EventState(request), await self._open().fetch(request)
+        try:
+            while (message := await call.read()) is not grpc.aio.EOF:
+                for event in state.events(message):
+                    yield event
+        except grpc.RpcError as error:
+            if state.outcome is None:
+                raise state.broken(error) from None
+        finally:
+            call.cancel()
+        yield state.last()
+
     def fetch_many(
         self,
         requests: Union[Iterable[R], AsyncIterable[R]],

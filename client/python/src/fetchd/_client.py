@@ -7,7 +7,7 @@ import pathlib
 import re
 import warnings
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -331,13 +331,15 @@ def once(method: str, allow_non_idempotent: bool) -> bool:
     return method.upper() in ("POST", "PATCH") and not allow_non_idempotent
 
 
-def stream_request(method: str, url: str, options: Mapping[str, Any], session: Optional[Session] = None) -> StreamRequest:
+def stream_request(method: str, url: str, options: Mapping[str, Any], session: Optional[Session] = None, events: bool = False) -> StreamRequest:
     """Returns the call of a fetch whose body is streamed."""
     if session is not None:
         url, options = session._apply(url, options)
+    if events and options.get("on_event") is not None:
+        raise TypeError("on_event is not an argument of events, which yields the events")
     request, timeout = prepared(method, url, options)
     if not request.event_level:
-        request.event_level = _OUTCOME
+        request.event_level = _ATTEMPTS if events else _OUTCOME
     delivery = request.body_policy.WhichOneof("delivery")
     if delivery is None:
         request.body_policy.auto.SetInParent()
@@ -369,6 +371,40 @@ def broken(error: Any, answered: bool, once: bool, timeout: Optional[float]) -> 
     failed = service_error(error, answered or once, timeout)
     failed.sent = answered or failed.code not in _NOT_SENT
     return failed
+
+
+class EventState:
+    """The state of an iterator over events."""
+
+    def __init__(self, request: StreamRequest):
+        self.request = request
+        self.answered = False
+        self.outcome: Optional[contract.FetchOutcome] = None
+
+    def events(self, message: contract.FetchResponse) -> Iterator[contract.FetchEvent]:
+        """Yields the events of a message, without the outcome."""
+        self.answered = True
+        for event in message.events:
+            if self.outcome is not None:
+                raise ContractError("an event arrived after the outcome")
+            if not event.HasField("outcome"):
+                if event.WhichOneof("event") not in (None, "heartbeat"):
+                    yield event
+                continue
+            self.outcome = event.outcome
+            in_own_words(self.outcome, _CALL_DEADLINE, self.request.timeout)
+
+    def last(self) -> contract.FetchEvent:
+        """Returns the event with the outcome, after the end of the call."""
+        if self.outcome is None:
+            raise ContractError("the call ended without an outcome")
+        if self.outcome.HasField("error") and self.outcome.error.error_class == _INVALID_REQUEST:
+            raise invalid(self.outcome)
+        return contract.FetchEvent(outcome=self.outcome)
+
+    def broken(self, error: Any) -> ServiceError:
+        """Returns the exception for a call that ended with a status."""
+        return broken(error, self.answered, self.request.once, self.request.timeout)
 
 
 class StreamState(Head):

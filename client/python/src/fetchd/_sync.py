@@ -353,6 +353,33 @@ class Client(_client.Session):
         request = _client.stream_request(method, url, options, self)
         return StreamResponse(self._open.fetch(request), options.get("on_event"), request)
 
+    def events(self, method: str, url: str, **options: Unpack[Options]) -> Iterator[contract.FetchEvent]:
+        """Fetches a URL and yields its events as they arrive: attempts, waits, the head of the
+        response, and the chunks of a body that does not come in the outcome. The last event has
+        the outcome; a fetch that failed is an outcome too. A ServiceError is raised if there is none.
+
+            for event in client.events("GET", url):
+                if event.HasField("attempt_finished"):
+                    print(event.attempt_finished.response.status_code)
+            print(fetchd.enum_name(event.outcome, "kind"))
+
+        Leaving the loop cancels the fetch. event_level="all" yields every event.
+
+        {arguments}"""
+        return self._events(_client.stream_request(method, url, options, self, events=True))
+
+    def _events(self, request: _client.StreamRequest) -> Iterator[contract.FetchEvent]:
+        state, call = _client.EventState(request), self._open.fetch(request)
+        try:
+            for message in call:
+                yield from state.events(message)
+        except grpc.RpcError as error:
+            if state.outcome is None:
+                raise state.broken(error) from None
+        finally:
+            call.cancel()
+        yield state.last()
+
     def fetch_many(
         self,
         requests: Iterable[R],
