@@ -295,6 +295,30 @@ class PoolTest(unittest.TestCase):
                     returns -= 1
                 self.assertEqual((response_of(task).ok, len(rig.opened)), (ok, streams))
 
+    def test_pauses(self):
+        """Streams that a service ends without an outcome are replaced after longer and longer pauses."""
+        for name, drain in [
+            ("drained at once", lambda stream, task: self.streams.answer(stream, draining=True)),
+            ("tasks returned", lambda stream, task: self.streams.answer(stream, (task, shutdown()))),
+            ("ended at once", lambda stream, task: (self.streams.answer(stream), stream.end(None))),
+        ]:
+            with self.subTest(name):
+                self.streams = Streams()
+                for _ in range(9):
+                    (task,) = self.streams.start(1)
+                    stream = task.stream
+                    self.streams.sent(stream)
+                    drain(stream, task)
+                (task,) = self.streams.start(1)
+                pauses = sorted({round(stream.pause, 1) for stream in self.streams.opened})
+                self.assertEqual(pauses, [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0])
+                stream = task.stream
+                self.streams.sent(stream)
+                self.streams.answer(stream, (task, done()))
+                self.streams.answer(stream, draining=True)
+                (task,) = self.streams.start(1)
+                self.assertEqual(task.stream.pause, 0)
+
     def test_broken_stream(self):
         """Tasks that were sent are lost. Others move to another stream if the service answered on this one."""
         for answered in False, True:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import unittest
+from concurrent import futures
 
 import grpc
 
@@ -213,6 +214,57 @@ class Faults(Case):
                     call(method, "http://o.example/", timeout=0.5)
         (result,) = client.fetch_many([{"url": "http://o.example/", "timeout": 0.5}])
         self.assertIsInstance(result.error, fetchd.DeadlineError)
+
+
+    def test_service_that_drains_at_once(self):
+        """It gets new streams after longer and longer pauses, and the fetch succeeds in the end."""
+        opened = []
+
+        def many(requests, context):
+            opened.append(time.monotonic())
+            kept = len(opened) > 3
+            yield fetchd.contract.FetchManyResponse(draining=not kept).SerializeToString()
+            for data in requests:
+                answer = fetchd.contract.FetchManyResponse()
+                for task in fetchd.contract.FetchManyRequest.FromString(data).tasks:
+                    outcome = fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")
+                    if not kept:
+                        outcome = fetchd.contract.FetchOutcome(kind=4, error=fetchd.contract.FetchError(error_class=34, failure_type=1, retryable=True))
+                    answer.events.add(tag=task.tag, event=fetchd.contract.FetchEvent(outcome=outcome))
+                yield answer.SerializeToString()
+
+        client = self.client_of(self.fake(many), service_config="{}")
+        while not (response := client.get("http://o.example/", timeout=30)).ok:
+            self.assertLessEqual(len(opened), 3)
+        self.assertEqual((response.content, len(opened)), (b"done", 4))
+        for i, pause in enumerate((0.1, 0.2, 0.4)):
+            self.assertGreaterEqual(opened[i + 1] - opened[i], pause)
+
+    def test_close_in_a_pause(self):
+        """It does not wait for the end of the pause."""
+        client = self.client_of(self.fake(lambda requests, context: iter(())), service_config="{}")
+        with self.assertRaises(fetchd.FetchdError):
+            client.get("http://o.example/", timeout=30)
+        client._driver.pool.fruitless = 8
+        with self.assertRaises(fetchd.DeadlineError):
+            client.get("http://o.example/", timeout=0.1)
+        start = time.monotonic()
+        client.close()
+        self.assertLess(time.monotonic() - start, 4)
+
+    def fake(self, many):
+        """Starts a service whose FetchMany is this function, and returns its address."""
+
+        class Handler(grpc.GenericRpcHandler):
+            def service(self, details):
+                return grpc.stream_stream_rpc_method_handler(many)
+
+        server = grpc.server(futures.ThreadPoolExecutor(8))
+        server.add_generic_rpc_handlers((Handler(),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(lambda: server.stop(0).wait())
+        return f"127.0.0.1:{port}"
 
 
 class AsyncFaults(Faults):

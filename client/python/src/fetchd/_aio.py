@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, AsyncContextManager, AsyncIterable, AsyncIterator, Callable, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncContextManager, AsyncIterable, AsyncIterator, Callable, Generic, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import grpc
 
@@ -24,10 +24,10 @@ R = TypeVar("R", bound="Union[str, Request, Mapping[str, Any]]")
 class _Feed:
     """The call and the coroutines of one stream."""
 
-    def __init__(self, call: Any):
-        self.call = call
+    def __init__(self) -> None:
+        self.call: Any = None  # None until the pause of the stream is over
         self.signal = asyncio.Event()
-        self.running: Any = None
+        self.running: List[Any] = []
 
 
 class _Driver:
@@ -43,8 +43,24 @@ class _Driver:
         self._timer: Any = None
 
     def _open(self, stream: Stream) -> None:
-        feed = stream.driver = _Feed(self.methods.many(metadata=self.metadata))
-        feed.running = (self.loop.create_task(self._write(stream, feed)), self.loop.create_task(self._read(stream, feed.call)))
+        feed = stream.driver = _Feed()
+        if stream.pause:
+            feed.running = [self.loop.create_task(self._open_later(stream, feed))]
+        else:
+            self._start(stream, feed)
+
+    def _start(self, stream: Stream, feed: _Feed) -> None:
+        feed.call = self.methods.many(metadata=self.metadata)
+        feed.running += [self.loop.create_task(self._write(stream, feed)), self.loop.create_task(self._read(stream, feed.call))]
+
+    async def _open_later(self, stream: Stream, feed: _Feed) -> None:
+        try:
+            await asyncio.sleep(stream.pause)
+            self._start(stream, feed)
+        except asyncio.CancelledError:
+            stream.end(self.pool.closed)
+        except Exception as unexpected:  # the tasks of the stream must end
+            stream.end(unexpected)
 
     async def _write(self, stream: Stream, feed: _Feed) -> None:
         try:
@@ -121,11 +137,14 @@ class _Driver:
             self._timer.cancel()
         self.pool.close()
         feeds = [stream.driver for stream in self.pool.open]
+        for task in [task for feed in feeds if feed.call is None for task in feed.running]:
+            task.cancel()
         running = [task for feed in feeds for task in feed.running]
         if running:
             await asyncio.wait(running, timeout=CLOSE_SECONDS)
         for feed in feeds:
-            feed.call.cancel()
+            if feed.call is not None:
+                feed.call.cancel()
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

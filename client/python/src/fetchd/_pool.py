@@ -23,6 +23,9 @@ MESSAGE_BYTES = 1 << 20
 TASK_BYTES = 2 << 20
 CLOSE_SECONDS = 1.0  # for the streams to end by themselves
 MAX_SENDS = 3  # of a task that draining services return
+# Seconds before a stream is opened after one that ended without an outcome. They double with each.
+FIRST_PAUSE = 0.1
+LAST_PAUSE = 5.0
 DEFAULT_BODY_BYTES = 16 << 20
 
 _Request = contract.message_class("fetchd.wire.FetchManyRequest")
@@ -75,7 +78,7 @@ class Task:
 class Stream:
     """One call of FetchMany."""
 
-    __slots__ = ("pool", "tasks", "queue", "cancels", "hello", "answered", "leaving", "driver")
+    __slots__ = ("pool", "tasks", "queue", "cancels", "hello", "answered", "fruitful", "leaving", "driver", "pause")
 
     def __init__(self, pool: "Pool"):
         self.pool = pool
@@ -84,7 +87,11 @@ class Stream:
         self.cancels: List[str] = []
         self.hello = False
         self.answered = False
+        self.fruitful = False  # an outcome arrived, other than of a task that was returned
         self.leaving = False  # it accepts no more tasks
+        # The driver waits so long before the call, so that a service that drains each stream at
+        # once does not get new connections without end.
+        self.pause = min(FIRST_PAUSE * 2 ** (pool.fruitless - 1), LAST_PAUSE) if pool.fruitless else 0.0
         self.driver: Any = None  # what the driver keeps for it
 
     @property
@@ -151,11 +158,14 @@ class Stream:
             self.pool.wake(self)
 
     def _outcome(self, task: Task, outcome: contract.FetchOutcome) -> None:
-        if outcome.HasField("error") and outcome.error.error_class == _SHUTDOWN and outcome.exchange_count == 0 and task.sends < MAX_SENDS:
+        if outcome.HasField("error") and outcome.error.error_class == _SHUTDOWN and outcome.exchange_count == 0:
             self.leave()  # it may not have said so yet
-            task.body, task.received = None, b""
-            self.pool.submit(task)
-            return
+            if task.sends < MAX_SENDS:
+                task.body, task.received = None, b""
+                self.pool.submit(task)
+                return
+        else:
+            self.fruitful, self.pool.fruitless = True, 0
         try:
             if task.body is not None:
                 restart = task.body.ended(outcome)
@@ -195,6 +205,8 @@ class Stream:
         """Gives the stream no more tasks. Those that were not sent move to another stream."""
         if not self.leaving:
             self.leaving = True
+            if self.answered and not self.fruitful:
+                self.pool.fruitless = min(self.pool.fruitless + 1, 16)
             self.pool.streams.remove(self)
             queue, self.queue = self.queue, deque()
             for task in queue:
@@ -244,6 +256,7 @@ class Pool:
         self.streams: List[Stream] = []  # those that accept tasks
         self.waiting: Deque[Task] = deque()  # for a stream with capacity
         self.closed: Optional[FetchdError] = None
+        self.fruitless = 0  # streams in a row that a service has ended without an outcome
         self._tags = 0
 
     def submit(self, task: Task) -> None:

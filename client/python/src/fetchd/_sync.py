@@ -38,7 +38,7 @@ class _Feed:
         self.lock, self.stream, self.cancel_dropped_locked = lock, stream, cancel_dropped_locked
         self.signals: Any = queue.SimpleQueue()
         self.signalled = False
-        self.call: Any = None
+        self.call: Any = None  # None until the pause of the stream is over
 
     def __iter__(self) -> _Feed:
         return self
@@ -59,6 +59,10 @@ class _Feed:
                 # Other threads are about to send: one message for all costs half the CPU.
                 time.sleep(GATHER_SECONDS * min(load, 64))
 
+    def cancel(self) -> None:
+        if self.call is not None:
+            self.call.cancel()
+
     def wake_locked(self) -> None:
         if not self.signalled:
             self.signalled = True
@@ -77,33 +81,40 @@ class _Driver:
         self.lock = threading.RLock()
         self.dropped: Deque[Task] = deque()  # to be cancelled by a stream
         self.forked = False
+        self.closing = threading.Event()
         self.threads: Set[threading.Thread] = set()
         self.pool = Pool(self._open_locked, lambda stream: stream.driver.wake_locked())
         _drivers.add(self)
 
     def _open_locked(self, stream: Stream) -> None:
         feed = stream.driver = _Feed(self.lock, stream, self.cancel_dropped_locked)
-        feed.call = self.methods.many(feed, metadata=self.metadata)
-        thread = threading.Thread(target=self._read, args=(stream, feed.call), name="fetchd stream", daemon=True)
+        if not stream.pause:
+            feed.call = self.methods.many(feed, metadata=self.metadata)
+        thread = threading.Thread(target=self._read, args=(stream, feed), name="fetchd stream", daemon=True)
         self.threads.add(thread)
         try:
             thread.start()
         except BaseException:
             self.threads.discard(thread)
-            feed.call.cancel()
+            feed.cancel()
             raise
 
-    def _read(self, stream: Stream, call: Any) -> None:
+    def _read(self, stream: Stream, feed: _Feed) -> None:
         error: Optional[Exception] = None
         try:
-            for data in call:
+            if feed.call is None:
+                self.closing.wait(stream.pause)
+                with self.lock:
+                    if not stream.finished:
+                        feed.call = self.methods.many(feed, metadata=self.metadata)
+            for data in feed.call or ():
                 with self.lock:
                     stream.receive(data)
         except grpc.RpcError as broken:
             error = service_error(broken)
         except Exception as unexpected:  # the tasks of the stream must end
             error = unexpected
-            call.cancel()
+            feed.cancel()
         with self.lock:
             self.threads.discard(threading.current_thread())
             stream.end(error)
@@ -156,13 +167,14 @@ class _Driver:
         with self.lock:
             self.pool.close()
             threads = list(self.threads)
-            calls = [stream.driver.call for stream in self.pool.open]
+            feeds = [stream.driver for stream in self.pool.open]
+        self.closing.set()
         until = time.monotonic() + CLOSE_SECONDS
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
-        for call in calls:
-            call.cancel()
+        for feed in feeds:
+            feed.cancel()
         self.channel.close()
         # A signal handler may close the client in a thread that has the lock, for which these wait.
         until = time.monotonic() + CLOSE_SECONDS
