@@ -146,6 +146,20 @@ class ClientTest(Case):
         self.assertEqual((response.ok, response.kind, response.status_code, response.url), (True, "redirect", 302, first))
         response.raise_for_outcome()
 
+    def test_redirect_that_is_not_followed(self):
+        """The error names its target."""
+        forbidden = "http://10.0.0.1:22/a"
+        for name, url, options, error_class, target in [
+            ("forbidden", self.url("forbidden", "302:to=" + forbidden.replace("/", "%2F")), {}, "target_blocked", forbidden),
+            ("too many", self.url("many", "302/3/200", kind="r"), {"redirect_policy": {"max_redirects": 0}}, "too_many_redirects", None),
+            ("no redirect", forbidden, {}, "target_blocked", ""),
+        ]:
+            with self.subTest(name):
+                error = self.client.get(url, timeout=60, **options).error
+                self.assertEqual(error.error_class, error_class)
+                self.assertEqual(error.location_url, target if target is not None else error.location_url)
+                self.assertEqual(f"fetch {error.outcome.error.url}, redirected to {error.location_url}: {error_class}" in str(error), target != "")
+
     def test_not_modified(self):
         response = self.client.get(self.url("a", '200:etag="x",cond'), precondition={"etags": ['"x"']})
         self.assertEqual((response.kind, response.status_code, response.content, response.ok), ("not_modified", 304, b"", True))

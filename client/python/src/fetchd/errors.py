@@ -73,6 +73,11 @@ class FetchError(FetchdError):
         return self.outcome.response.status_code
 
     @property
+    def location_url(self) -> str:
+        """The target of the redirect that was not followed, or ""."""
+        return self.outcome.hops[-1].location_url if self.outcome.hops else ""
+
+    @property
     def attempt_count(self) -> int:
         """The number of attempts."""
         return self.outcome.attempt_count
@@ -82,6 +87,8 @@ class FetchError(FetchdError):
         status = f", status {self.status_code}" if self.status_code else ""
         detail = f"; {error.detail}" if error.detail else ""
         fetch = f"fetch {error.url}" if error.url else "fetch"
+        if self.location_url:
+            fetch += f", redirected to {self.location_url}"
         return f"{fetch}: {self.error_class}{status} (rule {error.class_rule}, attempt {self.attempt_count}): {error.message}{detail}"
 
     def __repr__(self) -> str:
