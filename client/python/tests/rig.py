@@ -83,6 +83,7 @@ class Service:
             self.log.seek(0)
             for line in self.log:
                 if '"msg":"serving"' in line and line.endswith("\n"):
+                    self.http = json.loads(line).get("http_addr")
                     return json.loads(line)["grpc_addr"]
             time.sleep(0.02)
         self.log.seek(0)

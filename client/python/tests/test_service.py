@@ -159,7 +159,8 @@ class Faults(Case):
                 list(refused.fetch_many([self.url("b", "200")] * 3, open=2))
         self.assertEqual(self.seen("b"), [])
 
-    def test_tls(self):
+    def with_tls(self, *flags):
+        """Starts a service that speaks TLS, and returns it with its certificate."""
         with tempfile.TemporaryDirectory() as folder:
             key, certificate = pathlib.Path(folder, "key.pem"), pathlib.Path(folder, "cert.pem")
             subprocess.run(
@@ -167,8 +168,11 @@ class Faults(Case):
                  "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
                 check=True, capture_output=True,
             )  # fmt: skip
-            service = self.service_of(f"--tls-cert-file={certificate}", f"--tls-key-file={key}")
-            trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
+            return self.service_of(f"--tls-cert-file={certificate}", f"--tls-key-file={key}", *flags), certificate.read_bytes()
+
+    def test_tls(self):
+        service, certificate = self.with_tls()
+        trusted = grpc.ssl_channel_credentials(certificate)
         for target in service.target, f"https://{service.target}":
             client = self.client_of(target, credentials=trusted)
             self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
@@ -182,6 +186,29 @@ class Faults(Case):
         with self.assertRaisesRegex(ValueError, "pass https://, or no credentials"):
             self.client_of(f"http://{service.target}", credentials=trusted)
         self.assertEqual(self.seen("b"), [])
+
+    def test_wrong_port(self):
+        """The error says which port to use, and how."""
+        plain, (secure, certificate) = self.service_of("--http-addr=127.0.0.1:0"), self.with_tls("--http-addr=127.0.0.1:0")
+        port = "pass the address of --grpc-addr, by default port 8080 (8081 is its HTTP port)"
+        for name, target, credentials, says in [
+            ("the HTTP port", plain.http, None, port),
+            ("the HTTP port with TLS", secure.http, grpc.ssl_channel_credentials(certificate), port),
+            ("an origin", self.origin.base, None, port),
+            ("https:// for plaintext", f"https://{plain.target}", None, "leave out https:// and credentials"),
+            ("plaintext for TLS", secure.target, None, "pass https:// or credentials"),
+            ("an unknown authority", f"https://{secure.target}", None, "pass credentials=grpc.ssl_channel_credentials(certificate)"),
+            ("no service", free_address(), None, "start fetchd, or pass the address of its --grpc-addr"),
+        ]:
+            client = self.client_of(target, credentials=credentials)
+            for method, call in ("GET", client.request), ("GET", client.stream), ("POST", client.stream):
+                with self.subTest(name, call=call.__name__, method=method):
+                    with self.assertRaises(fetchd.ServiceError) as raised:
+                        call(method, self.url("a", "200"), timeout=20)
+                    self.assertIn(says, str(raised.exception))
+                    if (method, call) != ("GET", client.stream):  # which does not ask first
+                        self.assertFalse(raised.exception.sent)
+        self.assertEqual(self.seen("a"), [])
 
     def other_authority(self):
         address = self.origin.listeners["https"].partition("://")[2].split(":")

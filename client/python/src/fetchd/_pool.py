@@ -238,7 +238,7 @@ class Stream:
         kind: Type[ServiceError] = type(error)
         if kind is UnavailableError:
             kind = LostError
-        elif not self.answered and kind is OverloadedError:
+        elif not self.answered and (kind is OverloadedError or error.code == "UNIMPLEMENTED"):
             return error  # the service has not accepted the stream
         elif not self.answered and kind is RefusedError:
             return kind(error.code, error.message, error.violations, error.reason, sent=True)  # or has revoked the token since

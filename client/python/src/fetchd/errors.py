@@ -6,6 +6,7 @@ request or fetchd itself. Both are FetchdError.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, NamedTuple, Optional, Type
 
 from google.protobuf.message import DecodeError
@@ -221,6 +222,28 @@ _SERVICE: Dict[str, Type[ServiceError]] = {
 }
 
 
+_WRONG_PORT = "this is not the gRPC port of fetchd: pass the address of --grpc-addr, by default port 8080 (8081 is its HTTP port)"
+
+# What to do about an error of the transport, by what its text has, in lower case with spaces.
+_REMEDIES = (
+    (r"http1\.x server", _WRONG_PORT),
+    ("http2 header with status", _WRONG_PORT),
+    ("health check call failed", _WRONG_PORT),
+    ("wrong version number", "this port speaks plaintext: leave out https:// and credentials"),
+    ("certificate verify failed", "the authority of this certificate is not known: pass credentials=grpc.ssl_channel_credentials(certificate)"),
+    ("(failed to connect|backends failing).*socket closed", "if this port speaks TLS, pass https:// or credentials"),
+    ("connection refused", "nothing listens there: start fetchd, or pass the address of its --grpc-addr"),
+)
+
+
+def _with_remedy(text: str) -> str:
+    plain = text.lower().replace("_", " ")
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, plain):
+            return f"{text}; {remedy}"
+    return text
+
+
 def invalid(outcome: contract.FetchOutcome) -> InvalidRequestError:
     """Returns the exception for a task that the service refused as malformed."""
     error = outcome.error
@@ -248,7 +271,11 @@ def service_error(error: Any, sent: bool = False, timeout: Optional[float] = Non
     kind = _SERVICE.get(name, ServiceError)
     if sent and kind is UnavailableError:
         kind = LostError
-    text = late(timeout) if timeout and kind is DeadlineError else error.details() or ""
+    text = error.details() or ""
+    if timeout and kind is DeadlineError:
+        text = late(timeout)
+    elif name in ("UNAVAILABLE", "UNIMPLEMENTED", "INTERNAL"):
+        text = _with_remedy(text)
     return kind(name, text, violations, reason, sent)
 
 
