@@ -402,6 +402,61 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestCauseOfTheCaller ends the context of a fetch with causes of the caller's own. The class is that of
+// the context's error, and the failure matches both errors.
+func TestCauseOfTheCaller(t *testing.T) {
+	t.Parallel()
+	own := errors.New("the user closed the tab")
+	for _, row := range []struct {
+		name, url string
+		after     time.Duration // zero: before the fetch
+		cause     error
+		deadline  bool // the context ends at a deadline
+	}{
+		{"before the fetch", "http://origin.example/s/e/200", 0, own, false},
+		{"while connecting", "http://silent.example/", time.Second, own, false},
+		{"while waiting for the head", "http://origin.example/s/e/silent", time.Second, own, false},
+		{"inside the body", "http://origin.example/s/e/200:size=10,stall=5", time.Second, own, false},
+		{"in a wait", "http://origin.example/s/e/503:retry-after=20", time.Second, own, false},
+		{"with an error of the network", "http://origin.example/s/e/silent", time.Second, &net.DNSError{IsNotFound: true}, false},
+		{"with the failure of another fetch", "http://origin.example/s/e/silent", time.Second, fetch.ErrTooManyRedirects, false},
+		{"with a time limit", "http://origin.example/s/e/silent", time.Second, &fetch.TimeoutError{Class: classify.ResponseTimeout}, false},
+		{"with context.Canceled", "http://origin.example/s/e/silent", time.Second, context.Canceled, false},
+		{"deadline while waiting for the head", "http://origin.example/s/e/silent", time.Second, own, true},
+		{"deadline before the fetch", "http://origin.example/s/e/silent", 0, own, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t, nil)
+				r := w.standard(classify.Standard, "/s/e/")
+				r.URL, _ = urls.Parse(row.url)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				class, ended := classify.Cancelled, context.Canceled
+				switch {
+				case row.deadline:
+					class, ended = classify.Deadline, context.DeadlineExceeded
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeoutCause(t.Context(), row.after, row.cause)
+					defer stop()
+				case row.after == 0:
+					cancel(row.cause)
+				default:
+					defer time.AfterFunc(row.after, func() { cancel(row.cause) }).Stop()
+				}
+				res := w.run(ctx, r)
+				if res.Failure == nil || res.Failure.Class != class || res.Failure.Reason != "" || res.Total != row.after {
+					t.Fatalf("%s: %+v after %s, want class %s without a reason after %s", res.Kind, res.Failure, res.Total, class, row.after)
+				}
+				if err := res.Failure.Err(); !errors.Is(err, row.cause) || !errors.Is(err, ended) || classify.Error(classify.NoPhase, err) != class {
+					t.Errorf("error %v, want one of class %s that matches the cause %v and %v", err, class, row.cause, ended)
+				}
+			})
+		})
+	}
+}
+
 // TestEndInsideAnErrorBody checks that the status is reported and not SHUTDOWN, because it is known
 // by then.
 func TestEndInsideAnErrorBody(t *testing.T) {

@@ -16,8 +16,15 @@ import (
 var ErrTooManyRedirects error = fault.New(classify.TooManyRedirects, classify.NoPhase, "")
 
 // Err returns the failure as an error. Under errors.Is, errors of the same class match
-// each other.
-func (f *Failure) Err() error { return fault.New(f.Class, f.Phase, f.Reason) }
+// each other. If the context of the caller ended the fetch, the error also matches the
+// context's error and its cause, see [context.Cause].
+func (f *Failure) Err() error {
+	err := fault.New(f.Class, f.Phase, f.Reason)
+	if f.callerError == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, f.callerError)
+}
 
 // TimeoutError reports which time limit passed.
 type TimeoutError = timers.Error

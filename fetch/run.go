@@ -86,9 +86,9 @@ const maxOnCaller = 128
 
 // Fetch runs a fetch and returns its outcome, which is never nil. It calls sink for each
 // event as it happens, from the calling goroutine or, in a retry, from another one, but
-// never concurrently. A nil sink receives nothing. The fetch ends as DEADLINE or
-// CANCELLED when ctx ends, or after the request's TotalTimeout or the client's maximum.
-// Fetch does not modify req.
+// never concurrently. A nil sink receives nothing. When ctx ends, the fetch ends as DEADLINE
+// or CANCELLED, whatever the cause of ctx is; see [Failure.Err]. It also ends as DEADLINE after
+// the request's TotalTimeout or the client's maximum. Fetch does not modify req.
 func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	onCaller := c.open.Add(1) <= maxOnCaller
 	defer c.open.Add(-1)

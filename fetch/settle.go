@@ -3,6 +3,7 @@ package fetch
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -89,7 +90,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
 		URL: a.hop.urlText(), Retryable: d.Retryable,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
-		Phase: a.phase, Reason: a.reason}
+		Phase: a.phase, Reason: a.reason, callerError: a.run.callerError(d.Class)}
 	if d.Class == classify.Internal && a.reason == fault.NoDescriptor { // a later fetch may find one (P6)
 		f.Retryable = a.run.req.Policy.Repeatable(a.run.req.Method)
 	}
@@ -101,6 +102,17 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	}
 	f.Message, f.Detail = a.run.message(d, f.Reason), a.detail(d)
 	return f
+}
+
+// callerError returns the errors of the caller's context if it ended the fetch, and class is the class of that.
+func (r *run) callerError(class classify.Class) error {
+	if class != classify.Cancelled && class != classify.Deadline || r.caller == nil { // nil: the fetch was refused
+		return nil
+	}
+	if own, ok := errors.AsType[*fault.CallerError](r.cancelCause()); ok && own.ErrorClass() == class {
+		return own.Errors()
+	}
+	return nil
 }
 
 // emitFinished reports an attempt to the sink and the observer.
@@ -187,7 +199,7 @@ func (r *run) settleAs(class classify.Class, reason, text string) {
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
 		Message: cmp.Or(text, classMessage(class, "")), Reason: reason,
-		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
+		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable, callerError: r.callerError(class)}
 }
 
 // Refuse returns the outcome of a fetch that fails before it starts: it has no attempts and

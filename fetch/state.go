@@ -194,7 +194,7 @@ func (r *run) cancelCause() error {
 	if r.cause != nil {
 		return r.cause
 	}
-	return context.Cause(r.caller)
+	return fault.CallerErrorOf(r.caller)
 }
 
 // waitContext returns a context that ends with the fetch.

@@ -30,7 +30,7 @@ func (x *Exchange) Connect(t Target) error {
 	if err := x.Cause(); err != nil {
 		return err
 	}
-	x.stop = context.AfterFunc(x.parent, func() { x.Cancel(context.Cause(x.parent)) })
+	x.stop = context.AfterFunc(x.parent, func() { x.Cancel(fault.CallerErrorOf(x.parent)) })
 	k, alone := x.pool.keyOf(&t, x.settings.Tap != nil)
 	var err error
 	if !alone {

@@ -70,9 +70,12 @@ func TestCancel(t *testing.T) {
 		{"half a chunk", 0, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello"},
 		{"a 103", long, "HTTP/1.1 103 Early Hints\r\n\r\n"},
 	} {
-		for name, cancel := range map[string]func(*Exchange, context.CancelCauseFunc){
-			"by Cancel":     func(x *Exchange, _ context.CancelCauseFunc) { x.Cancel(errTest) },
-			"by its parent": func(_ *Exchange, cancel context.CancelCauseFunc) { cancel(errTest) },
+		for name, by := range map[string]struct {
+			cancel func(*Exchange, context.CancelCauseFunc)
+			want   error
+		}{
+			"by Cancel":     {func(x *Exchange, _ context.CancelCauseFunc) { x.Cancel(errTest) }, errTest},
+			"by its parent": {func(_ *Exchange, cancel context.CancelCauseFunc) { cancel(errTest) }, context.Canceled},
 		} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -93,9 +96,9 @@ func TestCancel(t *testing.T) {
 				}()
 				readHead(in)
 				_, _ = io.WriteString(c, row.answer)
-				cancel(x, cancelParent)
-				if err := <-got; !errors.Is(err, errTest) {
-					t.Errorf("%v, want the cause", err)
+				by.cancel(x, cancelParent)
+				if err := <-got; !errors.Is(err, by.want) {
+					t.Errorf("%v, want %v", err, by.want)
 				}
 				if n := o.pool.Stats().Open; n != 0 {
 					t.Errorf("%d sockets are open before End", n)

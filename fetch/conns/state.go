@@ -152,7 +152,7 @@ func (x *Exchange) Cause() error {
 	if x.cause != nil {
 		return x.cause
 	}
-	return context.Cause(x.parent)
+	return fault.CallerErrorOf(x.parent)
 }
 
 // Context returns a context that ends with the exchange.

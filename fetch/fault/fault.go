@@ -2,8 +2,10 @@
 package fault
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"syscall"
 
 	"fetchd/classify"
@@ -42,6 +44,41 @@ func (e *Error) ErrorClass() classify.Class { return e.Class }
 func (e *Error) Is(target error) bool {
 	other, ok := target.(*Error)
 	return ok && other.Class == e.Class
+}
+
+// CallerError is why the context of a caller has ended. Its class is that of the context's error. The
+// cause decides nothing, because it is the caller's own and may have any type.
+type CallerError struct{ ended, cause error }
+
+// CallerErrorOf returns why a caller's context has ended, as a *[CallerError]. Nil means that it has not.
+func CallerErrorOf(ctx context.Context) error {
+	ended := ctx.Err()
+	if ended == nil {
+		return nil
+	}
+	return &CallerError{ended, context.Cause(ctx)}
+}
+
+// Error returns the text of the cause.
+func (e *CallerError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the error of the context.
+func (e *CallerError) Unwrap() error { return e.ended }
+
+// Errors returns the error of the context and its cause as one error that matches both.
+func (e *CallerError) Errors() error {
+	if errors.Is(e.cause, e.ended) {
+		return e.cause
+	}
+	return fmt.Errorf("%w: %w", e.ended, e.cause)
+}
+
+// ErrorClass implements [classify.Classified].
+func (e *CallerError) ErrorClass() classify.Class {
+	if errors.Is(e.ended, context.DeadlineExceeded) {
+		return classify.Deadline
+	}
+	return classify.Cancelled
 }
 
 // PhaseError adds the phase of connecting in which an error occurred.
