@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,11 +37,12 @@ type archiveConfig struct {
 	MaxSpoolBytes int64
 	Redact        []string
 	Operator      string
+	FileMode      string
 }
 
 // isZero reports whether no key is set.
 func (c *archiveConfig) isZero() bool {
-	return c.SpoolDir == "" && c.MaxFileBytes == 0 && c.MaxFileAge == 0 && c.MaxSpoolBytes == 0 && c.Redact == nil && c.Operator == ""
+	return c.SpoolDir == "" && c.MaxFileBytes == 0 && c.MaxFileAge == 0 && c.MaxSpoolBytes == 0 && c.Redact == nil && c.Operator == "" && c.FileMode == ""
 }
 
 var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
@@ -59,15 +62,31 @@ func (c *archiveConfig) check() error {
 	return nil
 }
 
+// fileMode returns the mode of new files, or 0 if none is set.
+func (c *archiveConfig) fileMode() (fs.FileMode, error) {
+	if c.FileMode == "" {
+		return 0, nil
+	}
+	mode, err := strconv.ParseUint(c.FileMode, 8, 32)
+	if err != nil || mode > 0o777 || mode&0o600 != 0o600 {
+		return 0, fmt.Errorf("file-mode: %.20q: give an octal mode from 0600 to 0777 with which the service can read and write, such as 0640", c.FileMode)
+	}
+	return fs.FileMode(mode), nil
+}
+
 // openArchive opens a store for records. store is nil unless files are uploaded to it.
 func openArchive(s *Set, name string, c Config, a archiveConfig) (_ *archive.Archive, store *Store, err error) {
 	if err := a.check(); err != nil {
 		return nil, nil, err
 	}
+	mode, err := a.fileMode()
+	if err != nil {
+		return nil, nil, err
+	}
 	if c.MaxObjectBytes != 0 {
 		return nil, nil, errors.New("max-object-bytes is for stores for bodies: give max-file-bytes, or leave it out")
 	}
-	to := archive.Config{Dir: a.SpoolDir, MaxFileBytes: a.MaxFileBytes, MaxFileAge: a.MaxFileAge, MaxSpoolBytes: a.MaxSpoolBytes,
+	to := archive.Config{Dir: a.SpoolDir, MaxFileBytes: a.MaxFileBytes, MaxFileAge: a.MaxFileAge, MaxSpoolBytes: a.MaxSpoolBytes, FileMode: mode,
 		Redact: slices.Clone(a.Redact), Software: "fetchd " + version.String(), Operator: a.Operator, Logger: s.logger}
 	c.URL = strings.TrimPrefix(c.URL, archiveScheme)
 	switch {

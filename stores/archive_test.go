@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,58 @@ func TestArchives(t *testing.T) {
 			}
 			if err := old.Ready(); (err == nil) != row.kept {
 				t.Errorf("ready: %v", err)
+			}
+		})
+	}
+}
+
+// TestFileMode checks the mode of files of records, while they are written and when they are whole.
+func TestFileMode(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no modes on Windows")
+	}
+	for _, row := range []struct {
+		name, key string
+		single    bool // a file of fetchctl
+		want      os.FileMode
+	}{
+		{"the default", "", false, 0o600},
+		{"more than the umask allows", "file-mode: 0666", false, 0o666},
+		{"a text", "file-mode: '640'", false, 0o640},
+		{"a single file", "", true, 0o600},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			var a *archive.Archive
+			if row.single {
+				var err error
+				a, err = archive.Open("one", archive.Config{File: dir + "/a.warc.gz"})
+				must(t, err)
+			} else {
+				set, err := stores.ReadFile(write(t, t.TempDir()+"/stores.yaml", "stores:\n  a:\n    url: warc+file://"+dir+"\n    "+row.key+"\n"), new(stores.Set))
+				must(t, err)
+				a, _ = set.Archive("a")
+			}
+			defer func() { _ = a.Close(t.Context()) }()
+			modes := func() (all []os.FileMode) {
+				entries, err := os.ReadDir(dir)
+				must(t, err)
+				for _, e := range entries {
+					info, err := e.Info()
+					must(t, err)
+					all = append(all, info.Mode())
+				}
+				return all
+			}
+			record(t, a)
+			if got := modes(); !slices.Equal(got, []os.FileMode{row.want}) {
+				t.Errorf("modes %v while it is written, want one file with %v", got, row.want)
+			}
+			must(t, a.Close(t.Context()))
+			if got := modes(); !slices.Equal(got, []os.FileMode{row.want}) {
+				t.Errorf("modes %v at the end, want one file with %v", got, row.want)
 			}
 		})
 	}

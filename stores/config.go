@@ -63,6 +63,7 @@ type File struct {
 		MaxSpoolBytes       int64         `yaml:"max-spool-bytes"`
 		Redact              []string      `yaml:"redact"`
 		Operator            string        `yaml:"operator"`
+		FileMode            string        `yaml:"file-mode"`
 	} `yaml:"stores"`
 }
 
@@ -102,7 +103,7 @@ func (s *Set) read(path string, before *Set) error {
 		}
 		e := entry{callers: p.Callers, source: source{config: Config{URL: p.URL, Prefix: p.Prefix, MaxObjectBytes: p.MaxObjectBytes,
 			AccessKeyID: p.AccessKeyID, SecretAccessKey: p.SecretAccessKey, SessionToken: p.SessionToken},
-			archive: archiveConfig{p.SpoolDir, p.MaxFileBytes, p.MaxFileAge, p.MaxSpoolBytes, p.Redact, p.Operator}}}
+			archive: archiveConfig{p.SpoolDir, p.MaxFileBytes, p.MaxFileAge, p.MaxSpoolBytes, p.Redact, p.Operator, p.FileMode}}}
 		if p.SecretAccessKeyFile != "" {
 			if p.SecretAccessKey != "" {
 				return fmt.Errorf("stores: %s: secret-access-key and secret-access-key-file are both set: give one", name)
@@ -145,7 +146,7 @@ func (e *entry) open(s *Set, name string, before *Set) (err error) {
 			return fmt.Errorf("store %s: %w", name, err)
 		}
 	case !e.source.archive.isZero():
-		return fmt.Errorf("store %s: spool-dir, max-file-bytes, max-file-age, max-spool-bytes, redact and operator are for stores for records, "+
+		return fmt.Errorf("store %s: spool-dir, max-file-bytes, max-file-age, max-spool-bytes, redact, operator and file-mode are for stores for records, "+
 			"whose URL begins with %s: remove them", name, archiveScheme)
 	default:
 		e.store, err = Open(name, c)

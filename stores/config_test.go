@@ -44,7 +44,7 @@ func TestReadFile(t *testing.T) {
 		{"no file of authorities", "stores: {a: {" + bucket + ", secret-access-key: s3cr3t, ca-file: 'DIR/none'}}", "ca-file"},
 
 		{"records in a directory", "stores: {a: {url: 'warc+file://DIR/a', callers: [alice], max-file-bytes: 10, max-file-age: 2h, max-spool-bytes: 10, " +
-			"redact: [Set-Cookie], operator: Ops}}", ""},
+			"redact: [Set-Cookie], operator: Ops, file-mode: 0640}}", ""},
 		{"records in a bucket", "stores: {a: {" + warc + ", prefix: p}}", ""},
 		{"records with another scheme", "stores: {a: {url: 'warc+http://host/'}}", "warc+file:///DIR"},
 		{"records without a directory", "stores: {a: {url: 'warc+file://'}}", "file:///DIR"},
@@ -60,6 +60,10 @@ func TestReadFile(t *testing.T) {
 		{"records of an operator of two lines", "stores: {a: {" + warc + ", operator: \"a\\nb\"}}", "operator"},
 		{"records in a directory that is a file", "stores: {a: {url: 'warc+file://DIR/secret'}}", "store a"},
 		{"records in another store that fails", "stores: {a: {" + warc + "}, b: {url: 'ftp:'}}", "store b"},
+		{"records with a mode that is no number", "stores: {a: {" + warc + ", file-mode: 'u=rw'}}", "file-mode"},
+		{"records with a mode that the service cannot use", "stores: {a: {" + warc + ", file-mode: 0440}}", "file-mode"},
+		{"records with a mode that is too long", "stores: {a: {" + warc + ", file-mode: 04640}}", "file-mode"},
+		{"bodies with a mode", "stores: {a: {url: 'file://DIR/a', file-mode: 0640}}", "stores for records"},
 		{"bodies with a spool", "stores: {a: {url: 'file://DIR/a', spool-dir: DIR/b}}", "stores for records"},
 		{"bodies with an age", "stores: {a: {" + bucket + ", secret-access-key: s3cr3t, max-file-age: 1h}}", "stores for records"},
 		{"bodies with fields", "stores: {a: {url: 'file://DIR/a', redact: []}}", "stores for records"},

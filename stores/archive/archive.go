@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net/http"
@@ -50,6 +51,9 @@ type Config struct {
 	// MaxSpoolBytes limits the bytes that exchanges in flight have in temporary files, plus those of
 	// whole files that wait for their upload. Zero means the default.
 	MaxSpoolBytes int64
+	// FileMode is the mode of new files, whatever the umask is. Zero means 0600, because records may
+	// contain secrets.
+	FileMode fs.FileMode
 	// Redact are names of header fields whose values are not recorded, neither of requests nor of
 	// responses.
 	Redact []string
@@ -187,7 +191,7 @@ func (a *Archive) openDir() error {
 func (a *Archive) openSingle() error {
 	a.limit, a.config.Dir = 1, filepath.Dir(a.config.File)
 	a.config.MaxFileBytes, a.config.MaxFileAge = math.MaxInt64, math.MaxInt64
-	f, err := openSingle(a.config.File)
+	f, err := a.config.openSingle()
 	if err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func (a *Archive) create(serial int) (*file, error) {
 			strings.ToLower(rand.Text()[:8]), extension)
 		f := &file{name: name, path: filepath.Join(a.config.Dir, name), created: time.Now()}
 		var err error
-		if f.file, err = os.OpenFile(f.path+openEnd, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err != nil {
+		if f.file, err = a.config.newFile(f.path + openEnd); err != nil {
 			return nil, err
 		}
 		// Another process may take the file for that of a dead process before it is locked.
@@ -162,6 +162,18 @@ func (a *Archive) create(serial int) (*file, error) {
 		}
 		_ = f.file.Close() // the other process removes it
 	}
+}
+
+// newFile creates a file.
+func (c *Config) newFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil || c.FileMode == 0 {
+		return f, err
+	}
+	if err := f.Chmod(c.FileMode); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(path))
+	}
+	return f, nil
 }
 
 // hostName returns the name of this host as a part of a file name.

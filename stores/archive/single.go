@@ -16,13 +16,14 @@ import (
 )
 
 // openSingle opens the only file of an archive, which may have records.
-func openSingle(path string) (*file, error) {
+func (c *Config) openSingle() (*file, error) {
+	path := c.File
 	f := &file{name: filepath.Base(path), path: path, created: time.Now()}
 	var err error
 	f.file, err = os.OpenFile(path+openEnd, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.file, err = openWhole(path)
+		f.file, err = c.openWhole()
 	case err == nil:
 		err = continueFile(f.file, path)
 	}
@@ -59,10 +60,11 @@ func lockOpen(f *os.File, path string) error {
 }
 
 // openWhole opens a whole file, or a new one, under the name of an open one.
-func openWhole(path string) (*os.File, error) {
+func (c *Config) openWhole() (*os.File, error) {
+	path := c.File
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if f, err = os.OpenFile(path+openEnd, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err != nil {
+		if f, err = c.newFile(path + openEnd); err != nil {
 			return nil, err
 		}
 		return f, lockOpen(f, path+openEnd)
