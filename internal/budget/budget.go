@@ -41,9 +41,8 @@ const optionalShare = 16
 
 // Budget is a number of bytes that callers share. It is safe for concurrent use.
 type Budget struct {
-	limit int64
-
-	mu      sync.Mutex    // innermost: no function is called while it is held
+	mu      sync.Mutex // innermost: no function is called while it is held
+	limit   int64
 	free    func(n int64) // see [Budget.FreeIdleWith]
 	used    int64         // without what is idle
 	kinds   [kinds]int64
@@ -64,7 +63,19 @@ func New(limit int64) *Budget {
 }
 
 // Limit returns the size of the budget in bytes.
-func (b *Budget) Limit() int64 { return b.limit }
+func (b *Budget) Limit() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit
+}
+
+// Resize adds n bytes to the size of the budget. If n is negative, more may be held than fits; then nothing
+// is granted until enough is released.
+func (b *Budget) Resize(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit += n
+}
 
 // Usage is the number of bytes held, by [Kind].
 type Usage [kinds]int64

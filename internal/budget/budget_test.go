@@ -158,6 +158,26 @@ func TestIdle(t *testing.T) {
 	third.Close()
 }
 
+// TestResize checks that a budget that has become too small grants nothing, and that it grows again.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	b := budget.New(800)
+	l := b.Lease("a")
+	defer l.Close()
+	for _, row := range []struct {
+		resize, grow int64
+		grant        bool
+	}{{0, 400, true}, {-500, 1, false}, {-400, 1, false}, {900, 200, true}, {0, 1, false}} {
+		b.Resize(row.resize)
+		if got := l.Grow(budget.Body, row.grow); got != row.grant {
+			t.Errorf("Grow(%d) of %d with %d held = %t, want %t", row.grow, b.Limit(), l.Total(), got, row.grant)
+		}
+	}
+	if l.Caller() != "a" {
+		t.Errorf("the lease is of caller %q, want a", l.Caller())
+	}
+}
+
 // TestNoBudget checks that a nil lease grants everything.
 func TestNoBudget(t *testing.T) {
 	t.Parallel()

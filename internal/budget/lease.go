@@ -29,6 +29,19 @@ func (b *Budget) Lease(caller string) *Lease {
 	return &Lease{budget: b, account: a}
 }
 
+// Caller returns the caller of the lease, or "" if it is nil or closed.
+func (l *Lease) Caller() string {
+	if l == nil {
+		return ""
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil {
+		return ""
+	}
+	return l.account.caller
+}
+
 // Grow charges n more bytes, all or none, and reports whether they were granted.
 func (l *Lease) Grow(k Kind, n int64) bool {
 	if l == nil || n <= 0 {

@@ -49,7 +49,8 @@ type Config struct {
 	MaxFileBytes int64
 	MaxFileAge   time.Duration
 	// MaxSpoolBytes limits the bytes that exchanges in flight have in temporary files, plus those of
-	// whole files that wait for their upload. Zero means the default.
+	// whole files that wait for their upload. Callers share it as they share a [budget.Budget]. Zero
+	// means the default.
 	MaxSpoolBytes int64
 	// FileMode is the mode of new files, whatever the umask is. Zero means 0600, because records may
 	// contain secrets.
@@ -78,11 +79,12 @@ type Archive struct {
 	config Config
 	times  times
 	logger *slog.Logger
-	host   string        // for names of files
-	limit  int           // of open files
-	slots  chan struct{} // of commits that encode
-	long   chan struct{} // of those with a long exchange
-	pool   sync.Pool     // of *encoder
+	host   string         // for names of files
+	limit  int            // of open files
+	slots  chan struct{}  // of commits that encode
+	long   chan struct{}  // of those with a long exchange
+	pool   sync.Pool      // of *encoder
+	spools *budget.Budget // MaxSpoolBytes without files that wait: temporary files of exchanges in flight
 
 	mu       sync.Mutex
 	changed  *sync.Cond // a file or a commit has ended
@@ -93,7 +95,6 @@ type Archive struct {
 	open     int     // files, with those that are being created or made whole
 	brief    int     // files in use for one short write
 	serial   int
-	spooled  int64
 	waiting  []waiting // for their upload, the oldest first
 	waits    int64     // bytes of them
 	breaker  breaker
@@ -151,6 +152,7 @@ func open(name string, c Config, t times) (*Archive, error) {
 	}
 	a := &Archive{name: name, config: c, times: t, logger: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), host: hostName(), limit: maxOpen,
 		slots: make(chan struct{}, maxOpen), long: make(chan struct{}, maxLong), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	a.spools = budget.New(c.MaxSpoolBytes)
 	a.changed = sync.NewCond(&a.mu)
 	a.context, a.cancel = context.WithCancel(context.Background())
 	if _, err := a.info(c.File, time.Now()); err != nil { // a text that the file cannot contain
@@ -216,7 +218,7 @@ func (a *Archive) Ready() error {
 		return a.refusal(ReasonUnavailable, errClosed)
 	case !a.breaker.ready(time.Now()):
 		return a.refusal(a.breaker.reason, errPause)
-	case a.usedLocked() >= a.config.MaxSpoolBytes:
+	case a.isFull():
 		return a.refusal(ReasonFull, errFull)
 	}
 	return nil
@@ -232,8 +234,8 @@ func (a *Archive) Stats() Stats {
 	defer a.mu.Unlock()
 	s := a.stats
 	now := time.Now()
-	s.Up = a.breaker.up(now, a.times.forgiven) && a.usedLocked() < a.config.MaxSpoolBytes
-	s.SpoolBytes, s.OpenFiles, s.WaitingFiles = a.spooled, a.open, len(a.waiting)
+	s.Up = a.breaker.up(now, a.times.forgiven) && !a.isFull()
+	s.SpoolBytes, s.OpenFiles, s.WaitingFiles = a.spools.Usage().Total(), a.open, len(a.waiting)
 	s.WaitingBytes = a.waits
 	if len(a.waiting) > 0 {
 		s.OldestWaiting = max(now.Sub(a.waiting[0].since), 0)
@@ -241,25 +243,13 @@ func (a *Archive) Stats() Stats {
 	return s
 }
 
-// usedLocked returns what counts for MaxSpoolBytes.
-func (a *Archive) usedLocked() int64 { return a.spooled + a.waits }
+// isFull reports whether MaxSpoolBytes is used up.
+func (a *Archive) isFull() bool { return a.spools.Usage().Total() >= a.spools.Limit() }
 
-// reserve counts n more bytes of temporary files.
-func (a *Archive) reserve(n int64) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.usedLocked()+n > a.config.MaxSpoolBytes {
-		a.stats.Errors++
-		return a.refusal(ReasonFull, errFull)
-	}
-	a.spooled += n
-	return nil
-}
-
-func (a *Archive) unreserve(n int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.spooled -= n
+// addWaitsLocked counts n more bytes of whole files that wait. Exchanges in flight share what is left.
+func (a *Archive) addWaitsLocked(n int64) {
+	a.waits += n
+	a.spools.Resize(-n)
 }
 
 // Close waits for commits in flight, makes every open file whole, and waits for uploads until ctx

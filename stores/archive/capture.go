@@ -12,6 +12,7 @@ import (
 type Capture struct {
 	archive *Archive
 	memory  *budget.Lease
+	disk    *budget.Lease // of temporary files; nil: there are none
 
 	mu             sync.Mutex
 	ended          bool
@@ -58,6 +59,9 @@ func (c *Capture) end() bool {
 func (c *Capture) free() {
 	c.sent.free(c)
 	c.received.free(c)
+	if c.disk != nil {
+		c.disk.Close()
+	}
 	if c.small != nil {
 		smalls.Put(c.small)
 		c.memory.Shrink(budget.Body, int64(len(c.small)))

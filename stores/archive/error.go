@@ -20,6 +20,7 @@ var (
 	errClosed = errors.New("is closed")
 	errPause  = errors.New("refuses records for a moment, because the last ones could not be written")
 	errFull   = errors.New("has no space for more: exchanges in flight and files that wait for their upload use all of it")
+	errShare  = errors.New("has no space for more of this caller: its exchanges in flight use its share")
 )
 
 // Error is a failure of the archive.

@@ -110,7 +110,7 @@ func TestSpools(t *testing.T) {
 // TestLimits checks what a capture may hold.
 func TestLimits(t *testing.T) {
 	dir := t.TempDir()
-	a := openArchive(t, archive.Config{Dir: dir, MaxSpoolBytes: 3 * archive.LargeSize})
+	a := openArchive(t, archive.Config{Dir: dir, MaxSpoolBytes: 4 * archive.LargeSize})
 	small := budget.New(1 << 20).Lease("caller")
 	defer small.Close()
 	if !small.Grow(budget.Fetch, 768<<10-2*archive.SmallSize) { // a caller may have three quarters
@@ -125,7 +125,9 @@ func TestLimits(t *testing.T) {
 		t.Errorf("Commit without memory: %v, %d bytes are held", err, small.Total())
 	}
 
-	first, second := a.Begin(nil), a.Begin(nil)
+	other := budget.New(1 << 20).Lease("other")
+	defer other.Close()
+	first, second := a.Begin(nil), a.Begin(other)
 	must(t, errors.Join(first.Sent([]byte(getRequest)), second.Sent([]byte(getRequest)), first.Received(make([]byte, 3*archive.LargeSize))))
 	if err := a.Ready(); err != nil {
 		t.Error(err)
@@ -139,10 +141,13 @@ func TestLimits(t *testing.T) {
 	full(second.Received(make([]byte, 3*archive.LargeSize)))
 	_, err := second.Commit(plainExchange(0))
 	full(err)
-	if err := first.Received(make([]byte, archive.LargeSize)); err != nil {
+	if err := first.Received(make([]byte, archive.LargeSize)); err != nil { // three of four in the file
 		t.Error(err)
 	}
-	full(a.Ready())
+	full(first.Received(make([]byte, archive.LargeSize)))
+	if err := a.Ready(); err != nil {
+		t.Errorf("a caller has its share, and others are refused: %v", err)
+	}
 	first.Discard()
 	first.Discard()
 	if err := a.Ready(); err != nil || a.Stats().SpoolBytes != 0 {
@@ -154,6 +159,47 @@ func TestLimits(t *testing.T) {
 	closeArchive(t, a)
 	if got := names(t, dir); len(got) != 0 {
 		t.Errorf("files %q without a record", got)
+	}
+}
+
+// TestShares lets one caller write to temporary files until it is refused. Others can still record.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	const all = 64 // in units of a piece in a file
+	for _, row := range []struct {
+		name    string
+		callers []string // in the order in which they take what they get
+		want    []int64  // pieces
+	}{
+		{"one caller", []string{"a"}, []int64{48}},
+		{"two callers", []string{"a", "b"}, []int64{48, 8}},
+		{"a third caller gets a little", []string{"a", "b", "c"}, []int64{48, 8, 1}},
+		{"the first caller again", []string{"a", "a"}, []int64{48, 0}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			a := openArchive(t, archive.Config{Dir: t.TempDir(), MaxSpoolBytes: all * archive.LargeSize})
+			for i, caller := range row.callers {
+				memory := budget.New(1 << 20).Lease(caller)
+				defer memory.Close()
+				c, before := a.Begin(memory), a.Stats().SpoolBytes
+				defer c.Discard()
+				must(t, c.Sent([]byte(getRequest)))
+				var err error
+				for err == nil {
+					err = c.Received(make([]byte, archive.LargeSize))
+				}
+				if e, ok := errors.AsType[*archive.Error](err); !ok || e.Reason() != archive.ReasonFull {
+					t.Errorf("caller %s: %v, want %s", caller, err, archive.ReasonFull)
+				}
+				if got := (a.Stats().SpoolBytes - before) / archive.LargeSize; got != row.want[i] {
+					t.Errorf("caller %s has %d of %d pieces in files, want %d", caller, got, all, row.want[i])
+				}
+			}
+			if err := a.Ready(); err != nil || !a.Stats().Up {
+				t.Errorf("the archive refuses every caller: %v", err)
+			}
+		})
 	}
 }
 

@@ -28,12 +28,11 @@ var (
 // spool holds the bytes of one direction. The last ones, up to 64 KiB, are in memory, and those
 // before them in a file.
 type spool struct {
-	small  []byte // of Capture.small; nil: nothing was written
-	large  *large // replaces small
-	n      int    // bytes in it
-	file   *os.File
-	filed  int64 // bytes in file
-	booked int64 // for MaxSpoolBytes
+	small []byte // of Capture.small; nil: nothing was written
+	large *large // replaces small
+	n     int    // bytes in it
+	file  *os.File
+	filed int64 // bytes in file
 }
 
 func (s *spool) size() int64 { return s.filed + int64(s.n) }
@@ -93,10 +92,9 @@ func (c *Capture) giveSmall(s *spool) error {
 
 // flush moves what is in memory to the file.
 func (s *spool) flush(c *Capture) error {
-	if err := c.archive.reserve(largeSize); err != nil {
+	if err := c.reserve(largeSize); err != nil {
 		return err
 	}
-	s.booked += largeSize
 	if s.file == nil {
 		f, err := createSpool(c.archive.config.Dir)
 		if err != nil {
@@ -112,6 +110,25 @@ func (s *spool) flush(c *Capture) error {
 	return nil
 }
 
+// reserve charges the caller for n more bytes in temporary files.
+func (c *Capture) reserve(n int64) error {
+	a := c.archive
+	if c.disk == nil {
+		c.disk = a.spools.Lease(c.memory.Caller())
+	}
+	if c.disk.Grow(budget.Body, n) {
+		return nil
+	}
+	err := errShare
+	if a.isFull() {
+		err = errFull
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stats.Errors++
+	return a.refusal(ReasonFull, err)
+}
+
 // free releases everything.
 func (s *spool) free(c *Capture) {
 	if s.large != nil {
@@ -121,9 +138,6 @@ func (s *spool) free(c *Capture) {
 	if s.file != nil {
 		_ = s.file.Close()           // it is not read again
 		_ = os.Remove(s.file.Name()) // if createSpool could not
-	}
-	if s.booked > 0 {
-		c.archive.unreserve(s.booked)
 	}
 	*s = spool{}
 }

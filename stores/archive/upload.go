@@ -32,12 +32,12 @@ func (a *Archive) queueLocked(name string, size int64, since time.Time) {
 	}
 	// It replaces an entry that is being tried, because that may just have found the file locked by finish.
 	if i := slices.IndexFunc(a.waiting, func(w waiting) bool { return w.name == name }); i >= 0 {
-		a.waits -= a.waiting[i].size
+		a.addWaitsLocked(-a.waiting[i].size)
 		a.waiting = slices.Delete(a.waiting, i, i+1)
 	}
 	a.waiting = append(a.waiting, waiting{name, size, since})
 	slices.SortStableFunc(a.waiting, func(x, y waiting) int { return x.since.Compare(y.since) })
-	a.waits += size
+	a.addWaitsLocked(size)
 	a.awake()
 }
 
@@ -112,6 +112,6 @@ func (a *Archive) unqueue(w waiting) {
 	defer a.mu.Unlock()
 	if i := slices.Index(a.waiting, w); i >= 0 {
 		a.waiting = slices.Delete(a.waiting, i, i+1)
-		a.waits -= w.size
+		a.addWaitsLocked(-w.size)
 	}
 }
