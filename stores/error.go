@@ -69,7 +69,7 @@ var errLimit = errors.New("no complete response within the time limit")
 
 // plain describes an error without addresses and paths.
 func plain(err error) string {
-	for _, own := range []error{ErrUnavailable, errClosed, errLimit} {
+	for _, own := range []error{ErrUnavailable, errClosed, errLimit, errReplaced} {
 		if errors.Is(err, own) {
 			return fmt.Sprint(own)
 		}

@@ -29,12 +29,20 @@ const (
 	cleanMost = 1000 // names read at once
 )
 
-// directory is a store in a directory. Objects are written to files in .incoming and renamed. The
-// process that writes a file has it locked, so that others know that it is not a leftover.
+// directory is a store in a directory.
 type directory struct {
 	store *Store
-	root  *os.Root
-	dirs  sync.RWMutex // held for writing while directories are created and not yet synced
+	path  string
+	mu    sync.Mutex // held while tree is checked and replaced
+	tree  *tree
+}
+
+// tree is a directory that is open. Objects are written to files in .incoming and renamed. The
+// process that writes a file has it locked, so that others know that it is not a leftover.
+type tree struct {
+	root *os.Root
+	info fs.FileInfo
+	dirs sync.RWMutex // held for writing while directories are created and not yet synced
 }
 
 func openFile(s *Store, u *url.URL, c Config) (backend, error) {
@@ -45,39 +53,79 @@ func openFile(s *Store, u *url.URL, c Config) (backend, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+	t, err := openTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &directory{store: s, path: dir, tree: t}, nil
+}
+
+func openTree(dir string) (_ *tree, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	d := &directory{store: s, root: root}
+	defer func() {
+		if err != nil {
+			_ = root.Close()
+		}
+	}()
+	t := &tree{root: root}
+	if t.info, err = root.Stat("."); err != nil {
+		return nil, err
+	}
 	if err := root.Mkdir(incoming, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		_ = root.Close()
 		return nil, err
 	}
 	if flock.Supported { // else a leftover cannot be distinguished from a file that another process writes
-		if _, err := d.clean(context.Background(), "", time.Time{}); err != nil {
-			_ = root.Close()
+		if _, err := t.clean(context.Background(), time.Time{}); err != nil {
 			return nil, err
 		}
 	}
-	return d, nil
+	return t, nil
+}
+
+// isAt reports whether the path still leads to the tree. While the tree is open, no other one gets its inode.
+func (t *tree) isAt(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && os.SameFile(info, t.info)
+}
+
+// current returns the tree to which the path leads now, and opens it if it is another one than before. A
+// missing directory is not created: whoever is replacing it will do that. The garbage collector closes the
+// tree before, when its last upload has ended.
+func (d *directory) current() (*tree, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tree.isAt(d.path) {
+		return d.tree, nil
+	}
+	t, err := openTree(d.path)
+	if err != nil {
+		return nil, d.fail("open directory", err)
+	}
+	d.tree = t
+	return t, nil
 }
 
 func (d *directory) namesLate() bool { return true }
 func (d *directory) maxSize() int64  { return math.MaxInt64 }
-func (d *directory) close()          { _ = d.root.Close() }
+func (d *directory) close()          { _ = d.tree.root.Close() }
 
 func (d *directory) fail(op string, err error) error {
 	d.store.countError()
 	return &Error{store: d.store.name, op: op, reason: ReasonError, down: !aboutKey(err), err: err, text: clean(fmt.Sprint(err), maxText)}
 }
 
-// aboutKey reports whether an error is due to the key. Callers choose keys, and one of them must not
-// close the store to others.
+// errReplaced ends an upload whose object would not be where the store is now.
+var errReplaced = errors.New("the directory was replaced during the upload")
+
+// aboutKey reports whether an error is due to the key, or to this upload alone. Callers choose keys, and one of
+// them must not close the store to others.
 func aboutKey(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
-		return true // os.Root: the path escapes through a symbolic link
+		return true // errReplaced, or os.Root: the path escapes through a symbolic link
 	}
 	return slices.Contains([]syscall.Errno{syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EEXIST,
 		syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL, syscall.EILSEQ}, errno)
@@ -87,24 +135,28 @@ func (d *directory) begin(_ string, o Object, memory *budget.Lease) (sink, error
 	if !memory.Grow(budget.Body, fileMemory) {
 		return nil, budget.ErrRefused
 	}
-	name, file, err := d.create()
+	t, err := d.current()
+	if err != nil {
+		return nil, err
+	}
+	name, file, err := t.create()
 	if err != nil {
 		return nil, d.fail("create file", err)
 	}
-	return &fileSink{directory: d, memory: memory, name: name, file: file, large: o.Memory != nil && (o.Size < 0 || o.Size > blockSize)}, nil
+	return &fileSink{directory: d, tree: t, memory: memory, name: name, file: file, large: o.Memory != nil && (o.Size < 0 || o.Size > blockSize)}, nil
 }
 
 // create creates a locked file.
-func (d *directory) create() (string, *os.File, error) {
+func (t *tree) create() (string, *os.File, error) {
 	for {
 		name := path.Join(incoming, rand.Text())
-		file, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		file, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return "", nil, err
 		}
-		// Another process may take the file for a leftover before it is locked. A file system without
+		// Another process may take the file for a leftover before it is locket. A file system without
 		// locks is usable; there only Clean with an age removes leftovers.
-		if !errors.Is(flock.Lock(file), flock.ErrLocked) && d.is(name, file) {
+		if !errors.Is(flock.Lock(file), flock.ErrLocked) && t.is(name, file) {
 			return name, file, nil
 		}
 		_ = file.Close() // it is empty
@@ -112,27 +164,38 @@ func (d *directory) create() (string, *os.File, error) {
 }
 
 // is reports whether the file still has the name.
-func (d *directory) is(name string, file *os.File) bool {
+func (t *tree) is(name string, file *os.File) bool {
 	a, err := file.Stat()
 	if err != nil {
 		return false
 	}
-	b, err := d.root.Lstat(name)
+	b, err := t.root.Lstat(name)
 	return err == nil && os.SameFile(a, b)
+}
+
+func (d *directory) clean(ctx context.Context, _ string, before time.Time) (n int, err error) {
+	t, err := d.current()
+	if err != nil {
+		return 0, err
+	}
+	if n, err = t.clean(ctx, before); err != nil && ctx.Err() == nil {
+		err = d.fail("list files", err)
+	}
+	return n, err
 }
 
 // clean removes files in .incoming that no process has locked, and that were written before a
 // time, unless it is zero.
-func (d *directory) clean(ctx context.Context, _ string, before time.Time) (n int, err error) {
-	dir, err := d.root.Open(incoming)
+func (t *tree) clean(ctx context.Context, before time.Time) (n int, err error) {
+	dir, err := t.root.Open(incoming)
 	if err != nil {
-		return 0, d.fail("list files", err)
+		return 0, err
 	}
 	defer func() { _ = dir.Close() }()
 	for ctx.Err() == nil {
 		names, err := dir.Readdirnames(cleanMost)
 		for _, name := range names {
-			if d.remove(path.Join(incoming, name), before) {
+			if t.remove(path.Join(incoming, name), before) {
 				n++
 			}
 		}
@@ -144,42 +207,42 @@ func (d *directory) clean(ctx context.Context, _ string, before time.Time) (n in
 }
 
 // remove removes a leftover, and reports whether it did.
-func (d *directory) remove(name string, before time.Time) bool {
-	info, err := d.root.Lstat(name)
+func (t *tree) remove(name string, before time.Time) bool {
+	info, err := t.root.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() || !before.IsZero() && !info.ModTime().Before(before) {
 		return false
 	}
-	file, err := d.root.OpenFile(name, os.O_WRONLY, 0)
+	file, err := t.root.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = file.Close() }()
 	err = flock.Lock(file)
 	ours := err == nil || !before.IsZero() && !errors.Is(err, flock.ErrLocked)
-	return ours && d.root.Remove(name) == nil
+	return ours && t.root.Remove(name) == nil
 }
 
 // makeDirs creates a directory and its parents. What it finds or creates will survive a crash of
 // the machine.
-func (d *directory) makeDirs(dir string) error {
-	d.dirs.RLock()
-	_, err := d.root.Lstat(dir)
-	d.dirs.RUnlock()
+func (t *tree) makeDirs(dir string) error {
+	t.dirs.RLock()
+	_, err := t.root.Lstat(dir)
+	t.dirs.RUnlock()
 	if err == nil {
 		return nil
 	}
-	d.dirs.Lock()
-	defer d.dirs.Unlock()
-	return d.makeDirsLocked(dir)
+	t.dirs.Lock()
+	defer t.dirs.Unlock()
+	return t.makeDirsLocked(dir)
 }
 
-func (d *directory) makeDirsLocked(dir string) error {
-	err := d.root.Mkdir(dir, 0o755)
+func (t *tree) makeDirsLocked(dir string) error {
+	err := t.root.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrNotExist) && dir != "." {
-		if err := d.makeDirsLocked(path.Dir(dir)); err != nil {
+		if err := t.makeDirsLocked(path.Dir(dir)); err != nil {
 			return err
 		}
-		err = d.root.Mkdir(dir, 0o755)
+		err = t.root.Mkdir(dir, 0o755)
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -187,15 +250,15 @@ func (d *directory) makeDirsLocked(dir string) error {
 	case err != nil:
 		return err
 	}
-	return d.sync(path.Dir(dir))
+	return t.sync(path.Dir(dir))
 }
 
 // sync writes the names in a directory to the disk.
-func (d *directory) sync(dir string) error {
+func (t *tree) sync(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // it cannot
 	}
-	f, err := d.root.Open(dir)
+	f, err := t.root.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -206,6 +269,7 @@ func (d *directory) sync(dir string) error {
 // fileSink writes one file.
 type fileSink struct {
 	directory *directory
+	tree      *tree
 	memory    *budget.Lease
 	name      string
 	file      *os.File
@@ -310,7 +374,7 @@ func (f *fileSink) prepare(dir string) error {
 	if err := f.file.Sync(); err != nil {
 		return f.directory.fail("sync file", err)
 	}
-	if err := f.directory.makeDirs(dir); err != nil {
+	if err := f.tree.makeDirs(dir); err != nil {
 		return f.directory.fail("create directory", err)
 	}
 	return nil
@@ -318,11 +382,14 @@ func (f *fileSink) prepare(dir string) error {
 
 func (f *fileSink) rename(key string) error {
 	d := f.directory
-	if err := d.root.Rename(f.name, key); err != nil {
+	if !f.tree.isAt(d.path) {
+		return d.fail("rename file", errReplaced)
+	}
+	if err := f.tree.root.Rename(f.name, key); err != nil {
 		return d.fail("rename file", err)
 	}
 	f.name = ""
-	if err := d.sync(path.Dir(key)); err != nil {
+	if err := f.tree.sync(path.Dir(key)); err != nil {
 		return d.fail("sync directory", err)
 	}
 	return nil
@@ -346,7 +413,7 @@ func (f *fileSink) discard(context.Context) {
 	}
 	f.free()
 	if f.name != "" {
-		_ = f.directory.root.Remove(f.name) // Clean removes what is left
+		_ = f.tree.root.Remove(f.name) // Clean removes what is left
 	}
 	_ = f.file.Close() // it is synced or removed
 }

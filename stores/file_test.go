@@ -260,6 +260,59 @@ func TestReservedThroughLink(t *testing.T) {
 	wantFiles(t, dir, "crawl/up", "other/x")
 }
 
+// TestReplacedDirectory replaces the directory of a store. The next object is in the new one.
+func TestReplacedDirectory(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		replace func(t *testing.T, dir string, put func() error)
+	}{
+		{"by a new one", func(t *testing.T, dir string, _ func() error) {
+			must(t, errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o755)))
+		}},
+		{"removed and created", func(t *testing.T, dir string, _ func() error) {
+			must(t, errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)))
+		}},
+		{"by a link", func(t *testing.T, dir string, _ func() error) {
+			must(t, errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir+".new", 0o755), os.Symlink(dir+".new", dir)))
+		}},
+		{"missing for a while", func(t *testing.T, dir string, put func() error) {
+			must(t, os.Rename(dir, dir+".old"))
+			if err := put(); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("without a directory: %v, want that it is missing", err)
+			}
+			must(t, os.Mkdir(dir, 0o755)) // nobody else has created it
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "dir")
+			s := open(t, stores.Config{URL: "file://" + dir})
+			put := func(key string) error {
+				_, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, []byte("body"), 4)
+				return err
+			}
+			must(t, put("before"))
+			late, err := s.Begin(t.Context(), stores.Object{Key: "late", Size: -1})
+			must(t, err)
+			row.replace(t, dir, func() error { return put("nowhere") })
+			if _, err := late.Commit(digest("")); err == nil {
+				t.Error("an upload ended well that was in flight: its object is not in the store")
+			}
+			late.Abort()
+			must(t, put("a/after"))
+			if n, err := s.Clean(t.Context(), 0); n != 0 || err != nil {
+				t.Errorf("Clean = %d, %v, want 0", n, err)
+			}
+			if target, err := filepath.EvalSymlinks(dir); err != nil {
+				t.Error(err)
+			} else {
+				wantFiles(t, target, "a/after")
+			}
+		})
+	}
+}
+
 // TestLeftovers checks that Open removes files of dead processes, and not those that are being
 // written.
 func TestLeftovers(t *testing.T) {
