@@ -72,6 +72,88 @@ func TestGrowUpTo(t *testing.T) {
 	}
 }
 
+// TestHoldBack checks that what is not in use of a hold-back gives way to what the same caller needs.
+func TestHoldBack(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		kept     int64 // of the hold-back of another lease, which has 75
+		caller   string
+		grow     int64
+		grant    bool
+		heldBack int64 // of the other lease afterwards
+	}{
+		{"it fits", 0, "a", 1125, true, 75},
+		{"it is not in use", 0, "a", 1126, true, 0},
+		{"it is not in use, and more is needed", 0, "a", 1201, false, 0},
+		{"a part is in use", 30, "a", 1170, true, 30},
+		{"a part is in use, and more is needed", 30, "a", 1171, false, 30},
+		{"all of it is in use", 75, "a", 1126, false, 75},
+		{"another caller", 0, "b", 1201, false, 75},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(1600)
+			holds, needs := b.Lease("a"), b.Lease(row.caller)
+			if got := holds.GrowUpTo(budget.HoldBack, 1600); got != 75 || !holds.Keep(row.kept) || holds.Keep(76) {
+				t.Fatalf("the hold-back has %d bytes, want 75", got)
+			}
+			if got := needs.Grow(budget.Body, row.grow); got != row.grant {
+				t.Errorf("Grow(%d) = %t, want %t", row.grow, got, row.grant)
+			}
+			if got := holds.Held(budget.HoldBack); got != row.heldBack || b.Usage()[budget.HoldBack] != got {
+				t.Errorf("%d bytes are held back, want %d", got, row.heldBack)
+			}
+			if got := holds.Keep(75); got != (row.heldBack == 75) {
+				t.Errorf("Keep(75) = %t with %d bytes held back", got, row.heldBack)
+			}
+			needs.Close()
+			holds.Close()
+			if got := b.Usage().Total(); got != 0 {
+				t.Errorf("%d bytes are held at the end", got)
+			}
+		})
+	}
+}
+
+// TestFreed checks who waits for a hold-back, and what the hold-backs of the caller may do meanwhile.
+func TestFreed(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1600)
+	first, second, stranger := b.Lease("a"), b.Lease("a"), b.Lease("b")
+	defer stranger.Close()
+	if first.Freed() != nil {
+		t.Error("Freed is a channel although no lease has a hold-back")
+	}
+	if first.GrowUpTo(budget.HoldBack, 10) != 10 || first.Freed() != nil || stranger.Freed() != nil {
+		t.Error("Freed is a channel although no other lease of the caller has a hold-back")
+	}
+	freed := second.Freed()
+	if freed == nil || second.Freed() != freed {
+		t.Fatal("Freed gave no channel, or two")
+	}
+	if first.Keep(5) || first.GrowUpTo(budget.HoldBack, 5) != 0 || stranger.GrowUpTo(budget.HoldBack, 5) != 5 {
+		t.Error("a hold-back of the caller grew while another lease waits, or that of a stranger did not")
+	}
+	first.Shrink(budget.HoldBack, 1)
+	select {
+	case <-freed:
+	default:
+		t.Error("the channel is not closed although memory was released")
+	}
+	if !first.Keep(5) {
+		t.Error("Keep is refused although nobody waits")
+	}
+	first.Close()
+	if second.Freed() != nil {
+		t.Error("Freed is a channel after the hold-back was closed")
+	}
+	second.Close()
+	if first.Freed() != nil || first.Keep(0) {
+		t.Error("a closed lease waits or keeps something")
+	}
+}
+
 // TestLease checks what a lease gives back, and that closing it twice does so once.
 func TestLease(t *testing.T) {
 	t.Parallel()
