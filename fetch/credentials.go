@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -11,6 +12,16 @@ import (
 )
 
 var errNoCredential = fault.New(classify.AuthRequired, classify.PhasePolicy, "no_credential")
+
+// refreshedJustNow is the reason of AUTH_REQUIRED if the credential that was rejected is too new to be
+// replaced. A later fetch gets another one.
+const refreshedJustNow = "refreshed_just_now"
+
+// justRefreshed is an error of [Credentials].Refresh.
+type justRefreshed interface {
+	error
+	RefreshedJustNow() bool
+}
 
 // authorize adds the credential to a request to an origin that it covers. It asks for it at each
 // hop. The header of the hop does not get it, so no redirect forwards it (A1).
@@ -66,6 +77,8 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.setWaiting(true)
 	defer r.setWaiting(false)
 	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential); err != nil {
+		tooNew, ok := errors.AsType[justRefreshed](err)
+		a.refreshedJustNow = ok && tooNew.RefreshedJustNow()
 		a.refreshError = fault.Printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)
 		return classify.RefreshFailed
 	}

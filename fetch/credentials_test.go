@@ -54,6 +54,20 @@ func (w *wire) provider(tk *tokens, listeners ...string) auth.Provider {
 	return p
 }
 
+// tooNew are credentials that were refreshed within the last second.
+type tooNew struct{ fetch.Credentials }
+
+// Refresh implements fetch.Credentials.
+func (tooNew) Refresh(context.Context, string) error {
+	return fmt.Errorf("auth: %w", justNow{errors.New("not yet")})
+}
+
+// justNow is an error of credentials that are too new to be refreshed.
+type justNow struct{ error }
+
+// RefreshedJustNow reports that a later fetch may succeed.
+func (justNow) RefreshedJustNow() bool { return true }
+
 // TestCredentials checks that the provider is asked after a 401 and after no other status (A1, A2).
 func TestCredentials(t *testing.T) {
 	t.Parallel()
@@ -72,7 +86,12 @@ func TestCredentials(t *testing.T) {
 		{"a refresh that fails", "/s/k/" + wantsT2, func(_ *fetch.Request, tk *tokens) {
 			tk.before = func() { tk.fail.Store(tk.asked.Load() > 1) }
 		}, "auth_required auth_failed A2", false, 1, 2},
-		{"no token at all", "/s/k/200", func(_ *fetch.Request, tk *tokens) { tk.fail.Store(true) }, "auth_required auth_failed A2", false, 1, 1},
+		{"a second refresh within a second", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Credentials = tooNew{r.Credentials} },
+			"auth_required auth_failed A2 refreshed_just_now", true, 1, 1},
+		{"a second refresh within a second, of a POST", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) {
+			r.Method, r.Credentials = "POST", tooNew{r.Credentials}
+		}, "auth_required auth_failed A2 refreshed_just_now", false, 1, 1},
+		{"no token at all", "/s/k/200", func(_ *fetch.Request, tk *tokens) { tk.fail.Store(true) }, "auth_required auth_failed A2 no_credential", false, 1, 1},
 		{"no attempt left", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Policy.MaxAttempts = 1 }, "auth_required attempts_exhausted I4", true, 1, 1},
 		{"a POST that was not processed", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Method = "POST" }, "ok", false, 2, 2},
 		{"a 403 refreshes nothing", "/s/k/403", nil, "forbidden not_retried H4", false, 1, 1},
@@ -92,7 +111,7 @@ func TestCredentials(t *testing.T) {
 			out := w.client.Fetch(t.Context(), r, nil)
 			got, retryable := "ok", false
 			if f := out.Failure; f != nil {
-				got, retryable = fmt.Sprintf("%s %s %s", f.Class, out.StopReason, out.Rule), f.Retryable
+				got, retryable = strings.TrimSpace(fmt.Sprintf("%s %s %s %s", f.Class, out.StopReason, out.Rule, f.Reason)), f.Retryable
 				if strings.Contains(fmt.Sprintf("%+v", *f), "t1") || strings.Contains(fmt.Sprintf("%+v", *f), "hush") {
 					t.Errorf("a secret is reported: %+v", *f)
 				}

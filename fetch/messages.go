@@ -113,6 +113,7 @@ func classMessage(c classify.Class, reason string) string {
 // remedies are explanations by reason.
 var remedies = map[string]string{
 	"no_credential":                 "the auth provider has none, the operator must check the provider",
+	refreshedJustNow:                "it rejects a credential that is less than a second old, a later fetch gets another one",
 	"port_not_allowed":              "the port is not allowed, the operator can allow it with --egress-allow-port",
 	"address_not_allowed":           "the address is not public, the operator can allow it with --egress-allow-cidr",
 	"name_not_allowed":              "the name has a meaning only inside a network, the operator can allow such names with --egress-allow-cidr",

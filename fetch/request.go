@@ -251,7 +251,9 @@ type Credentials interface {
 	// Field returns the header field that carries the current credential.
 	Field(ctx context.Context) (name, value string, err error)
 	// Refresh replaces a credential that an origin rejected. refused is the field value
-	// that was sent. It returns nil if a newer credential is available.
+	// that was sent. It returns nil if a newer credential is available. If the error has a
+	// method RefreshedJustNow() bool that returns true, the credential is too new to be
+	// replaced, and a later fetch may succeed (spec A3).
 	Refresh(ctx context.Context, refused string) error
 }
 

@@ -100,6 +100,9 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	case !a.faults.Has(d.Class): // the status alone is the failure
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
+	if d.Class == classify.AuthRequired && a.refreshedJustNow { // a later fetch gets another credential (A3)
+		f.Reason, f.Retryable = refreshedJustNow, a.run.req.Policy.Repeatable(a.run.req.Method)
+	}
 	f.Message, f.Detail = a.run.message(d, f.Reason), a.detail(d)
 	return f
 }

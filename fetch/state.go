@@ -111,13 +111,15 @@ type attempt struct {
 
 	credential      string // sent with the last hop, in credentialField
 	credentialField string
-	noCredential    bool      // the provider had none
-	refreshError    string    // why the refresh of the credential failed; empty: it did not, or there was none
-	resuming        *progress // the body that this attempt resumes; nil: it starts at the first byte
-	body            BodySummary
-	inlineBody      []byte
-	stored          *StoredObject
-	errorBody       []byte
+	noCredential    bool // the provider had none
+	// refreshedJustNow reports whether the credential was too new to be refreshed.
+	refreshedJustNow bool
+	refreshError     string    // why the refresh of the credential failed; empty: it did not, or there was none
+	resuming         *progress // the body that this attempt resumes; nil: it starts at the first byte
+	body             BodySummary
+	inlineBody       []byte
+	stored           *StoredObject
+	errorBody        []byte
 	// committed reports whether this attempt has delivered body bytes. The body may still be
 	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
 	committed bool

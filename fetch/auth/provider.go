@@ -25,6 +25,20 @@ const refreshTime = 30 * time.Second
 // there is no other. Test for it with errors.Is.
 var ErrRefused = errors.New("auth: the origin rejects the credential, and there is no other")
 
+// justNowError is returned for a credential that is too new to be replaced. It is an [ErrRefused].
+type justNowError struct{}
+
+// Error implements error.
+func (justNowError) Error() string {
+	return "auth: the origin rejects a credential that was refreshed less than a second ago"
+}
+
+// Unwrap returns [ErrRefused].
+func (justNowError) Unwrap() error { return ErrRefused }
+
+// RefreshedJustNow reports that a later call may succeed; see package fetch.
+func (justNowError) RefreshedJustNow() bool { return true }
+
 // Secret is a token, or a header value that contains one. It formats and logs as
 // "[secret]".
 type Secret string
@@ -125,7 +139,7 @@ func (p *provider) Refresh(ctx context.Context, refused string) error {
 		return nil // the current token is newer than the rejected one
 	}
 	if !since.IsZero() && time.Since(since) < minTokenAge {
-		return ErrRefused
+		return justNowError{}
 	}
 	return p.replace(ctx, token, false)
 }

@@ -261,6 +261,15 @@ func TestTokenFile(t *testing.T) {
 	synctest.Test(t, tokenFile)
 }
 
+// justNow reports whether the credential was too new to be refreshed.
+func justNow(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		RefreshedJustNow() bool
+	}](err)
+	return ok && e.RefreshedJustNow()
+}
+
 func tokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
@@ -277,7 +286,7 @@ func tokenFile(t *testing.T) {
 	if first != "Bearer one" {
 		t.Errorf("%q, want Bearer one", first)
 	}
-	if err := p.Refresh(t.Context(), first); !errors.Is(err, auth.ErrRefused) {
+	if err := p.Refresh(t.Context(), first); !errors.Is(err, auth.ErrRefused) || justNow(err) {
 		t.Errorf("Refresh of the value that the file still has = %v, want ErrRefused", err)
 	}
 	write("two")
@@ -288,6 +297,9 @@ func tokenFile(t *testing.T) {
 		t.Errorf("%q, want Bearer two", got)
 	}
 	write("three")
+	if err := p.Refresh(t.Context(), "Bearer two"); !errors.Is(err, auth.ErrRefused) || !justNow(err) {
+		t.Errorf("Refresh within a second = %v, want ErrRefused with RefreshedJustNow", err)
+	}
 	<-time.After(2 * time.Second) // a token is kept for a second, and the file is checked once a second
 	if got := value(t, p); got != "Bearer three" {
 		t.Errorf("%q, want Bearer three: a changed file is read again", got)
