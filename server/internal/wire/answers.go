@@ -208,7 +208,7 @@ func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies in
 			granted = l.Grow(budget.Answer, n) ||
 				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
 		} else { // a chunk takes the place of what was held back
-			granted = t.Memory.Pay(l, budget.HoldBack, budget.Answer, copies*answerBytes(SizeOf(event)))
+			granted = t.Memory.Pay(l, budget.HoldBack, budget.Answer, copies*AnswerBytes(SizeOf(event)))
 		}
 	}
 	if !granted {
