@@ -242,7 +242,7 @@ func TestFetchManyEndsInsideBodies(t *testing.T) {
 		{"revoked", func(r *rig, _ *manyStream, revoke context.CancelFunc) {
 			revoke()
 			r.Service.Reauthenticate()
-		}, pb.ErrorClass_ERROR_CLASS_CANCELLED, codes.Unauthenticated},
+		}, pb.ErrorClass_ERROR_CLASS_CANCELLED, codes.Aborted},
 		{"shutdown", func(r *rig, _ *manyStream, _ context.CancelFunc) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			r.Cleanup(cancel)
