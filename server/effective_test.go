@@ -323,10 +323,14 @@ func TestInlineIsClamped(t *testing.T) {
 	}
 }
 
-// TestEffectiveRecovery checks the recovery that the first event reports.
+// TestEffectiveRecovery checks the recovery that the first event reports, and that a body without a
+// validator is delivered again after a break only if that is RESTART.
 func TestEffectiveRecovery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	restart := func(in *pb.FetchRequest) {
+		in.BodyPolicy.GetStream().Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+	}
 	for _, row := range []struct {
 		name   string
 		change func(*pb.FetchRequest)
@@ -334,18 +338,27 @@ func TestEffectiveRecovery(t *testing.T) {
 	}{
 		{"unset", func(*pb.FetchRequest) {}, pb.BodyRecovery_BODY_RECOVERY_RESUME},
 		{"none", func(in *pb.FetchRequest) { in.BodyPolicy.GetStream().Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }, pb.BodyRecovery_BODY_RECOVERY_NONE},
-		{"restart", func(in *pb.FetchRequest) { in.BodyPolicy.GetStream().Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART }, pb.BodyRecovery_BODY_RECOVERY_RESTART},
+		{"restart", restart, pb.BodyRecovery_BODY_RECOVERY_RESTART},
+		{"restart of a PUT", func(in *pb.FetchRequest) { restart(in); in.Method = "PUT" }, pb.BodyRecovery_BODY_RECOVERY_RESTART},
+		{"restart of a range", func(in *pb.FetchRequest) {
+			restart(in)
+			in.Headers = []*pb.Header{{Name: "range", Value: "bytes=0-1"}}
+		}, pb.BodyRecovery_BODY_RECOVERY_RESTART},
 		{"of a PUT", func(in *pb.FetchRequest) { in.Method = "PUT" }, pb.BodyRecovery_BODY_RECOVERY_NONE},
 		{"of a range", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "range", Value: "bytes=0-1"}} }, pb.BodyRecovery_BODY_RECOVERY_NONE},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
-			in := r.request("/s/k/200")
-			in.BodyPolicy = streamed(new(pb.StreamDelivery))
+			in := r.request("/s/" + strings.ReplaceAll(row.name, " ", "-") + "/200:size=3000,cut=2000/200:size=3000")
+			in.BodyPolicy = streamed(&pb.StreamDelivery{MaxHoldBackBytes: new(int64)})
 			row.change(in)
-			admitted := r.mustFetch(in).events[0].GetAdmitted()
+			a := r.mustFetch(in)
+			admitted := a.events[0].GetAdmitted()
 			if got := admitted.GetEffectiveRequest().GetBodyPolicy().GetStream().GetRecovery(); got != row.want || len(admitted.GetClampedFields()) != 0 {
 				t.Errorf("%s, clamped %q; want %s, none", got, admitted.GetClampedFields(), row.want)
+			}
+			if again := a.outcome.GetError() == nil; again != (row.want == pb.BodyRecovery_BODY_RECOVERY_RESTART) {
+				t.Errorf("the body was delivered again: %t, with recovery %s", again, row.want)
 			}
 		})
 	}

@@ -305,6 +305,9 @@ func (a *answer) check(t *testing.T, in *pb.FetchRequest) {
 		if last := i == len(a.events)-1 && a.err == nil; (m.GetOutcome() != nil) != last {
 			t.Errorf("event %d of %d is %s, outcome wanted there: %v", i+1, len(a.events), a.order[i], last)
 		}
+		if s := m.GetResponseStarted(); s != nil && streamOf(in).GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART {
+			offset = s.GetBodyOffsetBytes()
+		}
 		if c := m.GetBodyChunk(); c != nil {
 			if c.GetOffsetBytes() != offset || len(c.GetData()) == 0 || len(c.GetData()) > 64<<10 {
 				t.Errorf("chunk at offset %d of %d bytes, want offset %d and 1 to 64 KiB", c.GetOffsetBytes(), len(c.GetData()), offset)

@@ -1995,7 +1995,7 @@ type StreamDelivery struct {
 	MaxHoldBackBytes *int64 `protobuf:"varint,1,opt,name=max_hold_back_bytes,json=maxHoldBackBytes,proto3,oneof" json:"max_hold_back_bytes,omitempty"`
 	// What happens when the connection breaks inside a body of which chunks were already
 	// delivered. Unset means RESUME. Only a GET without a Range header of the caller can be
-	// continued. For other requests effective_request says NONE.
+	// continued. For other requests effective_request says NONE, or RESTART if that is set.
 	Recovery BodyRecovery `protobuf:"varint,2,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
 	// Continues a body whose first bytes the caller already has, from this server or another.
 	// Unset means from the beginning. Only for a GET. Rejected together with anything that

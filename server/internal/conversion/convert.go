@@ -119,7 +119,7 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 			MaxErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest},
 		stream: pb.StreamDelivery{MaxHoldBackBytes: &r.HoldBackBytes, Recovery: recoveries.wire(r.Recovery), ResumePoint: e.resumePoint},
 	}
-	if !r.Resumable() {
+	if r.Recovery == fetch.Resume && !r.Resumable() { // with Restart its body starts again
 		all.stream.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
 	setDelivery(&all.body, r.Delivery, &all.stream, e.store)
