@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -16,78 +19,133 @@ import (
 // curlRow is a row of the table of curl's flags in the help.
 type curlRow struct{ curl, get string }
 
-// curlTable says which flags of get do what a flag of curl does.
+// curlTable says what the flags of curl that are used most do in get. They are those of "curl --help", and
+// those that its manual and the book "Everything curl" show for HTTP.
 var curlTable = []curlRow{
-	{"-L, --location", "the default; --no-follow does not follow"},
-	{"-f, --fail", "the default: a status 4xx or 5xx fails"},
+	{"-A, --user-agent", "the same"},
+	{"-b, --cookie", "the same, without files: name=value"},
+	{"-C, --continue-at", "no: fetchctl download continues files"},
+	{"-c, --cookie-jar", "no: --cookies keeps them within the fetch"},
+	{"--cacert", "the same"},
 	{"--compressed", "the default: bodies are decoded"},
-	{"-I, --head", "-I; -v prints the head of a status 4xx or 5xx"},
-	{"-A, --user-agent", "-A"},
-	{"-u, --user", "-u"},
-	{"-x, --proxy", "-x, with the port; or http_proxy and the like"},
-	{"--cacert", "--cacert"},
-	{"-s, --silent", "-s, or -q; -S prints failures"},
-	{"-O, --remote-name", "-O: the name may be the origin's; no file is replaced"},
-	{"-o, --output", "-o: the file appears when the body is complete"},
-	{"-X, -H, -d", "the same; -d sets no Content-Type"},
-	{"-i, -v", "the same"},
-	{"-m, --max-time 5", "--timeout 5s"},
-	{"--retry 3", "-r 3; retries are on by default"},
-	{"-C, --continue-at -", "fetchctl download continues files"},
+	{"--connect-timeout", "the same"},
+	{"-D, --dump-header", "no: -i, -I or -v"},
+	{"-d, --data", "the same; @FILE keeps its line ends"},
+	{"--data-binary", "the same"},
+	{"--data-raw", "the same"},
+	{"--data-urlencode", "the same"},
+	{"-E, --cert", "no: client certificates are set up at a fetchd"},
+	{"-e, --referer", "the same, without ;auto"},
+	{"-F, --form", "the same, within 1 MiB"},
+	{"-f, --fail", "the default: a status 4xx or 5xx fails"},
+	{"--fail-with-body", "no: the first lines of an error page are printed"},
+	{"-G, --get", "the same"},
+	{"-g, --globoff", "the default"},
+	{"-H, --header", "the same; 'Name:' sends an empty one"},
+	{"-h, --help", "the same"},
+	{"--http1.1", "no: HTTP/2 is used if the origin offers it"},
+	{"--http2", "the default, over TLS"},
+	{"-I, --head", "the same; -v prints the head of a 4xx or 5xx"},
+	{"-i, --include", "the same"},
+	{"-J, --remote-header-name", "the default with -O"},
+	{"--json", "the same, before JSON or @FILE; else see above"},
+	{"-K, --config", "no"},
 	{"-k, --insecure", "no: trust the origin's authority with --cacert"},
+	{"-L, --location", "the default; --no-follow does not follow"},
+	{"--limit-rate", "no: fetchctl download --limit-rate"},
+	{"-m, --max-time", "the same; the retries are within it"},
+	{"--max-redirs", "the same, 0 to 20"},
+	{"-N, --no-buffer", "the default"},
+	{"-n, --netrc", "no: -u USER asks for the password"},
+	{"-O, --remote-name", "the same; no file is replaced"},
+	{"-o, --output", "the same; a file is there when it is complete"},
+	{"--resolve", "no: names are looked up as by other programs"},
+	{"--retry", "the same, 0 to 10; two retries are the default"},
+	{"--retry-all-errors", "no: fetchctl explain says what is retried"},
+	{"--retry-delay", "the same"},
+	{"--retry-max-time", "no: --timeout limits the whole fetch"},
+	{"-r, --range", "--range; -r is the number of retries"},
+	{"-S, --show-error", "the same"},
+	{"-s, --silent", "the same, or -q"},
+	{"-T, --upload-file", "the same, within 1 MiB"},
+	{"-u, --user", "the same: Basic"},
+	{"--url", "the same; many URLs: fetchctl download"},
+	{"-V, --version", "the same"},
+	{"-v, --verbose", "the same, and what was decided"},
+	{"-w, --write-out", "the same, with most variables for HTTP"},
+	{"-X, --request", "the same"},
+	{"-x, --proxy", "-x, with the port; or http_proxy and the like"},
+	{"-Z, --parallel", "no: fetchctl download fetches many URLs"},
+	{"-#, --progress-bar", "the default on a terminal"},
+	{"-4, --ipv4 and -6, --ipv6", "no: addresses of both families are tried"},
 }
 
 // curlHelp returns the table as text.
 func curlHelp() string {
 	var b strings.Builder
 	b.WriteString("Equivalents:\n")
-	fmt.Fprintf(&b, "  %-21s %s\n", "curl", "fetchctl get")
+	fmt.Fprintf(&b, "  %-26s %s\n", "curl", "fetchctl get")
 	for _, row := range curlTable {
-		fmt.Fprintf(&b, "  %-21s %s\n", row.curl, row.get)
+		fmt.Fprintf(&b, "  %-26s %s\n", row.curl, row.get)
 	}
 	return b.String()
 }
 
-// checkCurl rejects flags of curl that get does not support, and says what to use instead. It rejects
-// flags that contradict each other.
+// checkCurl rejects flags that contradict each other.
 func (c *getCmd) checkCurl() error {
 	switch {
-	case c.Insecure:
-		return cli.UsageError("-k", "is not supported: without a check of the certificate anyone on the way could read and change the answer. Give the certificate of the origin or its authority with --cacert FILE")
-	case c.ContinueAt != nil:
-		return cli.UsageError("-C", "is not supported: \"fetchctl download URL\" continues an unfinished file, if the origin still has the same one")
-	case c.MaxTime != nil:
-		return cli.UsageError("-m", "is called --timeout, and has a unit: --timeout 5s")
-	case c.Retry != nil:
-		return cli.UsageError("--retry", "is called --max-retries, or -r")
+	case c.URL == "" && c.Target == "":
+		return cli.UsageError("URL", "is missing: give an absolute http or https URL")
+	case c.URL != "" && c.Target != "":
+		return cli.UsageError("--url", "is the URL, and so is the argument: leave out one of them")
+	case c.JSON.events && (c.Quiet || c.Silent):
+		return cli.UsageError("--json", "prints every event, and --quiet prints none: leave out one of them")
 	case c.Head && c.Request != "" && c.Request != http.MethodHead:
 		return cli.UsageError("-I", "sends HEAD, but -X says "+c.Request+": leave out one of them")
-	case c.Head && c.Data != nil:
-		return cli.UsageError("-I", "sends HEAD, which has no body: leave out -d")
 	case c.RemoteName && c.Output != "":
 		return cli.UsageError("-O", "names the file, and so does -o: leave out one of them")
 	case c.RemoteName && c.Store != "":
 		return cli.UsageError("-O", "writes a file, and with --store the body goes to the store: leave out one of them")
 	}
-	return nil
+	return c.checkBody()
 }
 
 // curl converts flags of curl to those of get.
-func (c *getCmd) curl(ctx context.Context) error {
-	if err := c.checkCurl(); err != nil {
+func (c *getCmd) curl(ctx context.Context, stdin io.Reader) error {
+	if err := cmp.Or(c.checkCurl(), c.readWriteOut(ctx, stdin)); err != nil {
 		return err
 	}
-	c.Quiet = c.Quiet || c.Silent
+	c.URL, c.Quiet = cmp.Or(c.URL, c.Target), c.Quiet || c.Silent
+	c.MaxRetries, c.MaxRedirects = cmp.Or(c.MaxRetries, c.Retry), cmp.Or(c.MaxRedirects, c.MaxRedirs)
+	c.Timeout = cmp.Or(c.Timeout, (*time.Duration)(c.MaxTime))
 	if c.Head {
 		c.Request, c.Include = http.MethodHead, true
 	}
+	return c.curlHeaders(ctx)
+}
+
+// curlHeaders converts the flags that set a header.
+func (c *getCmd) curlHeaders(ctx context.Context) error {
 	if c.UserAgent != nil {
 		if err := c.addHeader("-A", "User-Agent", *c.UserAgent); err != nil {
 			return err
 		}
 	}
-	if c.User == "" {
-		return nil
+	if c.Referer != nil {
+		if strings.HasSuffix(*c.Referer, ";auto") {
+			return cli.UsageError("-e", "is the same for all requests: leave out ;auto")
+		}
+		if err := c.addHeader("-e", "Referer", *c.Referer); err != nil {
+			return err
+		}
+	}
+	if c.Range != "" {
+		if err := c.addHeader("--range", "Range", "bytes="+c.Range); err != nil {
+			return err
+		}
+	}
+	if err := c.addCookies(); err != nil || c.User == "" {
+		return err
 	}
 	user, password, ok := strings.Cut(c.User, ":")
 	if !ok {
@@ -97,6 +155,24 @@ func (c *getCmd) curl(ctx context.Context) error {
 		}
 	}
 	return c.addHeader("-u", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+}
+
+// addCookies adds the cookies of -b. Those of the origin are then kept too, as by curl.
+func (c *getCmd) addCookies() error {
+	c.Cookies = c.Cookies || c.Cookie != nil
+	var pairs []string
+	for _, pair := range c.Cookie {
+		if pair != "" && !strings.Contains(pair, "=") {
+			return cli.UsageError("-b", fmt.Sprintf("%.60q is a file to curl, and files of cookies are not read: give NAME=VALUE", pair))
+		}
+		if pair != "" {
+			pairs = append(pairs, pair)
+		}
+	}
+	if pairs == nil {
+		return nil
+	}
+	return c.addHeader("-b", "Cookie", strings.Join(pairs, "; "))
 }
 
 // addHeader adds a header for the named flag, unless -H has it too.

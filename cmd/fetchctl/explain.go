@@ -158,7 +158,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 }
 
 func (c *explainCmd) retryPolicy() (*pb.RetryPolicy, error) {
-	get := getCmd{Profile: c.Profile, MaxRetries: c.MaxRetries, IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent}
+	get := getCmd{Profile: c.Profile, MaxRetries: (*retries)(c.MaxRetries), IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent}
 	if err := get.check(); err != nil {
 		return nil, err
 	}

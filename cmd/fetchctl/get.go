@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,7 +21,7 @@ const deadlineSpare = 2 * time.Second
 // run fetches and returns the exit code.
 func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 	a.Streams = splitLines(a.Streams)
-	if err := c.curl(ctx); err != nil {
+	if err := c.curl(ctx, a.In); err != nil {
 		return a.fail(ctx, "", err)
 	}
 	req, err := c.request(ctx, a.In)
@@ -51,10 +52,13 @@ func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 	if wrong := rec.end(a); err == nil {
 		err = wrong
 	}
+	if err == nil {
+		err = c.writeOut(a, &written{outcome, c.URL, cmp.Or(body.file, c.Output)})
+	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	if code = show.ExitCode(outcome); code != cli.ExitOK || body.file == "" || c.Quiet || c.JSON {
+	if code = show.ExitCode(outcome); code != cli.ExitOK || body.file == "" || c.Quiet || c.JSON.events {
 		return code
 	}
 	a.Hintf("written to %s", cli.Escape(body.file))
@@ -127,9 +131,9 @@ func lost(err error) error {
 // teller returns a function that prints an event, and one that ends the output.
 func (c *getCmd) teller(a *app) (tell func(*pb.FetchEvent) error, done func()) {
 	switch {
-	case c.JSON && c.toFile():
+	case c.JSON.events && c.toFile():
 		return jsonLines(a.Out), func() {}
-	case c.JSON:
+	case c.JSON.events:
 		return jsonLines(a.Err), func() {}
 	}
 	r := &show.Reporter{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Verbose: c.Verbose}

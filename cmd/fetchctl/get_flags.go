@@ -2,29 +2,35 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/internal/cli"
 )
 
 // getCmd is the command "fetchctl get".
 type getCmd struct {
-	URL string `arg:"" help:"Absolute http or https URL."`
+	URL string `arg:"" optional:"" help:"Absolute http or https URL."`
 
-	Request string   `short:"X" group:"Request:" placeholder:"METHOD" help:"GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Default: GET, or POST with --data."`
-	Header  []string `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
-	Data    *string  `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. Content-Type is not set."`
-	Cookies bool     `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
+	Request string    `short:"X" group:"Request:" placeholder:"METHOD" help:"GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Default: GET, or POST with --data."`
+	Header  []string  `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
+	Data    bodyParts `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. If repeated, the parts are joined with &. Unless -H says otherwise, its Content-Type is that of an HTML form."`
+	Cookies bool      `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
 
-	MaxRetries         *int32         `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
+	MaxRetries         *retries       `short:"r" xor:"retries" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
 	Profile            string         `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
 	IdempotencyKey     string         `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt. Default: none."`
 	AllowNonIdempotent bool           `group:"Retries:" help:"Allow retries of POST and PATCH; requires --idempotency-key. Default: they are sent once."`
-	Timeout            *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
+	Timeout            *time.Duration `xor:"time" group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
 
-	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
+	MaxRedirects *int32 `xor:"redirects" group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
 	NoFollow     bool   `group:"Redirects:" xor:"follow" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
 
 	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
@@ -34,17 +40,17 @@ type getCmd struct {
 	Key        string `group:"Store:" placeholder:"KEY" help:"Key of the object in the store, such as 2026/report.pdf. An object with that key is replaced. Default: named by its digest, which a store at S3 allows only with --sha256."`
 	StoresFile string `name:"stores-file" group:"Store:" placeholder:"FILE" help:"Stores of the service inside fetchctl, as fetchd reads them. Not with --server, whose operator has configured the stores."`
 
-	Output  string `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, completely or not at all. Default: standard output."`
-	Include bool   `short:"i" group:"Output:" help:"Write the status and the headers before the body."`
-	JSON    bool   `name:"json" group:"Output:" xor:"told,lines" help:"Print every event as a line of JSON instead of text."`
-	Quiet   bool   `short:"q" group:"Output:" xor:"told" help:"Print nothing about the fetch. Usage and service errors are still printed."`
-	Verbose bool   `short:"v" group:"Output:" help:"Print the policy, redirects, headers and timings as well."`
+	Output  string   `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, completely or not at all. Default: standard output."`
+	Include bool     `short:"i" group:"Output:" help:"Write the status and the headers before the body."`
+	JSON    jsonFlag `name:"json" group:"Output:" help:"Print every event as a line of JSON instead of text. Followed by JSON or @FILE, it sends that instead, as curl does, with the Content-Type and Accept of JSON."`
+	Quiet   bool     `short:"q" group:"Output:" xor:"told" help:"Print nothing about the fetch. Usage and service errors are still printed."`
+	Verbose bool     `short:"v" group:"Output:" help:"Print the policy, redirects, headers and timings as well."`
 
 	HAR     string   `name:"har" group:"Record:" placeholder:"FILE" help:"Write every hop of every attempt to FILE as HTTP Archive 1.2, however the fetch ends."`
 	HARWith []string `name:"har-with" enum:"body,secrets" group:"Record:" placeholder:"WHAT" help:"Include what --har leaves out: body, secrets (credentials and cookies), or both, separated by a comma."`
 	WARC    *string  `name:"warc" group:"Record:" xor:"records" placeholder:"FILE" help:"Append every request and response of the fetch to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
 	Record  string   `group:"Record:" xor:"records" placeholder:"NAME" help:"Let the service record every request and response in this store for WARC files. With --server or --stores-file."`
-	Trace   bool     `group:"Record:" xor:"lines" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
+	Trace   bool     `group:"Record:" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
 
 	curlFlags
 	insideFlags
@@ -54,23 +60,113 @@ type getCmd struct {
 // curlFlags are flags of curl that get has for those who know curl. More flags of get have the
 // letters of curl: -X, -H, -d, -o, -i and -v.
 type curlFlags struct {
-	Head      bool    `short:"I" group:"Curl:" help:"Send HEAD, and write the status and the headers."`
-	User      string  `short:"u" group:"Curl:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
-	UserAgent *string `short:"A" group:"Curl:" placeholder:"TEXT" help:"User-Agent of every request."`
+	Target string `name:"url" group:"Curl:" placeholder:"URL" help:"The URL, instead of the argument."`
 
-	RemoteName bool `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
+	Head          bool      `short:"I" group:"Curl:" help:"Send HEAD, and write the status and the headers."`
+	Get           bool      `short:"G" group:"Curl:" help:"Send GET, and add the data to the query of the URL."`
+	DataRaw       bodyParts `group:"Curl:" placeholder:"DATA" help:"The same as --data, but @ has no meaning."`
+	DataBinary    bodyParts `group:"Curl:" placeholder:"DATA|@FILE|@-" help:"The same as --data."`
+	DataURLEncode bodyParts `name:"data-urlencode" group:"Curl:" placeholder:"[NAME][=]DATA" help:"The same as --data, with DATA percent-encoded. NAME@FILE reads a file."`
+	Form          bodyParts `short:"F" group:"Curl:" placeholder:"NAME=VALUE" help:"Send multipart/form-data. VALUE may be @FILE, to upload it, or <FILE, followed by ;type= and ;filename=."`
+	UploadFile    string    `short:"T" group:"Curl:" placeholder:"FILE" help:"Send FILE, or - for standard input, with PUT. A URL that ends in / gets the name of the file."`
+	Range         string    `group:"Curl:" placeholder:"FIRST-LAST" help:"Ask for this part of the body, such as 0-99."`
+	User          string    `short:"u" group:"Curl:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
+	UserAgent     *string   `short:"A" group:"Curl:" placeholder:"TEXT" help:"User-Agent of every request."`
+	Referer       *string   `short:"e" group:"Curl:" placeholder:"URL" help:"Referer of every request."`
+	Cookie        []string  `short:"b" sep:"none" group:"Curl:" placeholder:"NAME=VALUE" help:"Send these cookies, and keep those of the origin as --cookies does."`
 
-	Silent    bool `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`
-	ShowError bool `short:"S" group:"Curl:" help:"With --silent or --quiet, print why a fetch failed."`
+	MaxTime        *seconds `short:"m" xor:"time" group:"Curl:" placeholder:"SECONDS" help:"The same as --timeout, in seconds."`
+	ConnectTimeout *seconds `group:"Curl:" placeholder:"SECONDS" help:"Time limit for the name lookup, TCP and TLS of a connection. Default: 10."`
+	Retry          *retries `xor:"retries" group:"Curl:" placeholder:"N" help:"The same as --max-retries."`
+	RetryDelay     *seconds `group:"Curl:" placeholder:"SECONDS" help:"Wait so long before every retry, unless Retry-After asks for more."`
+	MaxRedirs      *int32   `xor:"redirects" group:"Curl:" placeholder:"N" help:"The same as --max-redirects."`
+
+	RemoteName bool    `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
+	WriteOut   *string `short:"w" group:"Curl:" placeholder:"FORMAT|@FILE" help:"Write this to standard output when the fetch has ended, with variables such as %{http_code} and %header{etag}."`
+	Silent     bool    `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`
+	ShowError  bool    `short:"S" group:"Curl:" help:"With --silent or --quiet, print why a fetch failed."`
 
 	Location   bool `short:"L" group:"Curl:" xor:"follow" help:"Follow redirects, which is the default."`
 	Fail       bool `short:"f" group:"Curl:" help:"Fail if the status says so, which is the default."`
 	Compressed bool `group:"Curl:" help:"Decode compressed bodies, which is the default."`
+	HTTP2      bool `name:"http2" group:"Curl:" help:"Use HTTP/2 if the origin offers it over TLS, which is the default."`
+	Globoff    bool `short:"g" group:"Curl:" help:"Do not expand brackets in the URL, which is the default."`
 
-	Insecure   bool    `short:"k" hidden:""`
-	ContinueAt *string `name:"continue-at" short:"C" hidden:""`
-	MaxTime    *string `name:"max-time" short:"m" hidden:""`
-	Retry      *string `hidden:""`
+	RemoteHeaderName bool `short:"J" group:"Curl:" help:"With -O, use the name that the origin gives, which is the default."`
+	NoBuffer         bool `short:"N" group:"Curl:" help:"Write the body as it arrives, which is the default."`
+	ProgressBar      bool `short:"#" group:"Curl:" help:"Show progress on a terminal, which is the default."`
+
+	refusedFlags
+}
+
+// refusedFlags are flags of curl that get does not have. Each has the error that says so.
+type refusedFlags struct {
+	Insecure     refused `short:"k" hidden:"" refuse:"without a check of the certificate anyone on the way could read and change the answer. Give the certificate of the origin or its authority with --cacert FILE"`
+	ContinueAt   refused `short:"C" hidden:"" refuse:"\"fetchctl download URL\" continues an unfinished file, if the origin still has the same one"`
+	CookieJar    refused `short:"c" hidden:"" refuse:"cookies are kept within one fetch, with --cookies. -i writes the Set-Cookie headers, and -b sends cookies"`
+	RetryMaxTime refused `hidden:"" refuse:"--timeout limits the whole fetch, with its retries and waits"`
+	RetryAll     refused `name:"retry-all-errors" hidden:"" refuse:"the rules of fetchd decide what is retried: see \"fetchctl explain\""`
+	DumpHeader   refused `short:"D" hidden:"" refuse:"-i writes the headers before the body, -I only the headers, and -v prints them to standard error"`
+	FailWithBody refused `hidden:"" refuse:"a fetch that failed has no body. The first lines are printed to standard error, and --json has more in error_body"`
+	Cert         refused `short:"E" hidden:"" refuse:"run a fetchd with client certificates for origins (fetchd --origins-file), and name it with --server"`
+	Resolve      refused `hidden:"" refuse:"the names are those of this machine: add a line to its hosts file, or use -x PROXY"`
+	HTTP11       refused `name:"http1.1" hidden:"" refuse:"HTTP/2 is used if the origin offers it over TLS. With --warc FILE all requests use HTTP/1.1"`
+	IPv4         refused `name:"ipv4" short:"4" hidden:"" refuse:"addresses of both families are tried: give the address itself in the URL"`
+	IPv6         refused `name:"ipv6" short:"6" hidden:"" refuse:"addresses of both families are tried: give the address itself in the URL"`
+	LimitRate    refused `hidden:"" refuse:"\"fetchctl download\" has --limit-rate"`
+	Netrc        refused `short:"n" hidden:"" refuse:"give -u USER, and the password is asked for"`
+	Parallel     refused `short:"Z" hidden:"" refuse:"\"fetchctl download\" fetches many URLs, four at once"`
+	ConfigFile   refused `name:"config" short:"K" hidden:"" refuse:"give the flags on the command line"`
+}
+
+// refused is the value of a flag that get does not have.
+type refused struct{}
+
+// Decode implements kong.MapperValue. It returns the error of the flag.
+func (refused) Decode(ctx *kong.DecodeContext) error {
+	return &cli.Error{Code: cli.ExitUsage, Err: errors.New("is not supported: " + ctx.Value.Tag.Get("refuse"))}
+}
+
+// retries is a number of attempts after the first.
+type retries int32
+
+// UnmarshalText implements encoding.TextUnmarshaler. The same letter is curl's for a range.
+func (r *retries) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 32)
+	switch {
+	case err == nil:
+		*r = retries(n)
+		return nil
+	case bytes.Contains(text, []byte("-")):
+		return fmt.Errorf("%.20q is not a number: did you mean --range %.20s?", text, text)
+	}
+	return fmt.Errorf("%.20q is not a number", text)
+}
+
+// seconds is a time in seconds, as curl has it, or with a unit.
+type seconds time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *seconds) UnmarshalText(text []byte) error {
+	const most = 1e9
+	if n, err := strconv.ParseFloat(string(text), 64); err == nil && n > 0 && n < most {
+		*s = seconds(n * float64(time.Second))
+		return nil
+	}
+	d, err := cli.ParseDuration(string(text))
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%.20q is not a time: give seconds, more than 0", text)
+	}
+	*s = seconds(d)
+	return nil
+}
+
+// proto returns the time for a request, or nil.
+func (s *seconds) proto() *durationpb.Duration {
+	if s == nil {
+		return nil
+	}
+	return durationpb.New(time.Duration(*s))
 }
 
 // toFile reports whether the body does not go to standard output.

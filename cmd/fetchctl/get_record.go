@@ -29,13 +29,15 @@ type recording struct {
 // checkRecord rejects an archive that would go to the same place as other output.
 func (c *getCmd) checkRecord() error {
 	switch {
+	case c.Trace && c.JSON.events:
+		return cli.UsageError("--trace", "draws on standard error, and --json replaces what is printed there: leave out one of them")
 	case c.HAR == "" && len(c.HARWith) > 0:
 		return cli.UsageError("--har-with", "needs --har FILE")
 	case c.HAR == "":
 		return nil
 	case c.HAR == "-" && !c.toFile():
 		return cli.UsageError("--har", "is standard output, where the body goes: give -o FILE too")
-	case c.HAR == "-" && c.JSON:
+	case c.HAR == "-" && c.JSON.events:
 		return cli.UsageError("--har", "is standard output, where the lines of --json go: give a file")
 	case c.HAR == c.Output:
 		return cli.UsageError("--har", "is the FILE of -o: give another")

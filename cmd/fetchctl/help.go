@@ -30,7 +30,7 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 
 --har writes the fetch to a file that browsers can open: import it in the network panel of the developer tools. It has an entry for each hop and a page for each attempt with the decision after it. It is written for failed and interrupted fetches too. Bodies are left out. So is everything that may be secret: request headers that could identify someone, and cookies and credentials in responses. URLs are complete, including their queries.
 
-Flags of curl work, or the error says what to use instead; the table below has them. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
+Flags of curl mean what they mean there, or the error says what to use instead; the table below has them. --json before JSON or @FILE sends that, as curl does; anywhere else it prints events. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
 
 The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Redirects of the fetch use the same proxy, whatever NO_PROXY says about their hosts. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
 

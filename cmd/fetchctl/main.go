@@ -44,7 +44,7 @@ type grammar struct {
 	Mcp         mcpCmd           `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
 	Demo        demoCmd          `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
 	Conformance conformanceCmd   `cmd:"" help:"Judge a server of the contract, or any HTTP client, by the vectors and scenarios of the specification."`
-	Version     kong.VersionFlag `help:"Print the version and exit."`
+	Version     kong.VersionFlag `short:"V" help:"Print the version and exit."`
 
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

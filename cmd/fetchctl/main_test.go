@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 			"saw":   saw,
 			"body":  body,
 			"none":  none,
+			"same":  sameAsCurl,
 
 			"terminal": onTerminal,
 		},
@@ -89,6 +90,9 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("PLAIN", o.Addr("http"))
 	proxy, stop := startProxy(o.Addr("http"))
 	env.Defer(stop)
+	echo, stopEcho := startEcho()
+	env.Defer(stopEcho)
+	env.Setenv("ECHO", echo)
 	env.Setenv("PLAINPROXY", proxy)
 	env.Setenv("PROXY", "http://"+proxy)
 	ca := env.WorkDir + "/ca.pem"

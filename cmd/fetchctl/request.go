@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"unicode/utf8"
 
@@ -39,9 +38,10 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize)},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
 		RecordPolicy:   c.recordPolicy(),
+		TimeoutPolicy:  &pb.TimeoutPolicy{ConnectTimeout: c.ConnectTimeout.proto()},
 	}
 	if c.Timeout != nil {
-		req.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(*c.Timeout)}
+		req.TimeoutPolicy.TotalTimeout = durationpb.New(*c.Timeout)
 	}
 	if c.Store != "" {
 		req.BodyPolicy.Delivery = &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: c.Store, Key: c.Key}}
@@ -79,10 +79,14 @@ var profiles = map[string]pb.RetryProfile{
 }
 
 func (c *getCmd) retryPolicy() *pb.RetryPolicy {
-	return &pb.RetryPolicy{
-		Profile: profiles[c.Profile], MaxAttempts: attempts(c.MaxRetries),
+	p := &pb.RetryPolicy{
+		Profile: profiles[c.Profile], MaxAttempts: attempts((*int32)(c.MaxRetries)),
 		IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent,
 	}
+	if c.RetryDelay != nil {
+		p.BaseDelay, p.MaxDelay, p.MaxJitter = c.RetryDelay.proto(), c.RetryDelay.proto(), durationpb.New(0)
+	}
+	return p
 }
 
 // attempts converts retries to attempts.
@@ -110,26 +114,4 @@ func headerLines(flag string, lines []string) ([]*pb.Header, error) {
 		headers = append(headers, h)
 	}
 	return headers, nil
-}
-
-// body reads --data. The default method is then POST.
-func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader) error {
-	if c.Data == nil {
-		return nil
-	}
-	if req.GetMethod() == "" {
-		req.Method = http.MethodPost
-	}
-	data := []byte(*c.Data)
-	if name, isFile := strings.CutPrefix(*c.Data, "@"); isFile {
-		var err error
-		if data, err = cli.ReadInput(ctx, name, stdin, maxRequestBody); err != nil {
-			return cli.InputError("--data", err)
-		}
-	}
-	if len(data) > maxRequestBody {
-		return cli.UsageError("--data", fmt.Sprintf("has more than %d bytes: give less", maxRequestBody))
-	}
-	req.Body = data
-	return nil
 }

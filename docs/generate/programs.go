@@ -82,7 +82,7 @@ type flag struct{ form, text string }
 
 var (
 	section  = regexp.MustCompile(`^([A-Z][A-Za-z ]*):$`)
-	flagHelp = regexp.MustCompile(`^ {2,6}((?:-\w, )?--\S.*?)(?: {2,}(.*))?$`)
+	flagHelp = regexp.MustCompile(`^ {2,6}((?:-[\w#], )?--\S.*?)(?: {2,}(.*))?$`)
 	variable = regexp.MustCompile(`\$([A-Z_]+)`)
 	exitCode = regexp.MustCompile(`^  (\d+) `)
 	// commandHelp is the path of a command, without that of the program.

@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -120,6 +121,9 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 		if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
 			command = failed.Context.Selected().FullPath()
 		}
+		if flag := unknownShort.FindString(err.Error()); flag != "" { //nolint:forbidigo // kong's error has no type
+			err = errors.New(flag) // to kong all other letters are alike
+		}
 		return nil, &Error{Code: ExitUsage, Err: err, Hint: fmt.Sprintf("Run %q for the flags.", command+" --help")}
 	}
 	if selected := parsed.Selected(); selected != nil {
@@ -132,6 +136,9 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	}
 	return parsed, nil
 }
+
+// unknownShort matches the start of kong's error about a flag of one letter.
+var unknownShort = regexp.MustCompile(`^unknown flag -[^-]`)
 
 // Command returns the command that the user selected, for its run method. Every command
 // of the grammar must be a T.

@@ -59,6 +59,7 @@ func TestParse(t *testing.T) {
 		{"completion", "completion bash", cli.ExitOK, "# bash completion for prog\n", ""},
 		{"an unknown shell", "completion tcsh", cli.ExitUsage, "", `must be one of "bash","zsh","fish"`},
 		{"an unknown flag", "get --servr=y x", cli.ExitUsage, "", `did you mean "--server"?` + "\n" + `  Run "prog get --help" for the flags.`},
+		{"an unknown letter", "get -w x", cli.ExitUsage, "", "prog: unknown flag -w\n  Run "},
 		{"a duration without a unit", "get --wait=5 x", cli.ExitUsage, "", `--wait: "5" has no unit: did you mean 5s?`},
 		{"no duration", "get --wait=soon x", cli.ExitUsage, "", `--wait: "soon" is not a duration: give a number with a unit, such as 90s, 5m, 1h30m or 7d`},
 		{"a duration", "get --wait=5s x", cli.ExitOK, "", ""},
