@@ -94,18 +94,26 @@ func restartable() *pb.BodyPolicy_Stream {
 
 // fetch runs the call, delivers the body and prints the events.
 func (c *getCmd) fetch(ctx context.Context, a *app, svc *inside.Service, req *pb.FetchRequest, body *delivery, rec *recording) (*pb.FetchOutcome, error) {
+	user := ctx
 	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
 		defer cancel()
 	}
-	tell, done := c.teller(a)
-	defer done()
+	tell, progress := c.teller(a)
+	defer progress.Clear()
+	stop, past := func() {}, new(history)
 	var outcome *pb.FetchOutcome
+	defer func() { stop() }()
 	for m, err := range client.Wrap(svc).Events(ctx, req) {
+		stop()
+		if err != nil && user.Err() != nil {
+			return nil, past.interrupted((c.Quiet || c.JSON.events) && !c.ShowError, errors.Is(err, client.ErrNotIdempotent))
+		}
 		if err != nil {
 			return nil, lost(err)
 		}
+		past.take(m)
 		rec.take(m)
 		if err := body.take(m); err != nil {
 			return nil, err
@@ -113,6 +121,7 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *inside.Service, req *pb
 		if err := tell(m); err != nil {
 			return nil, err
 		}
+		stop = progress.Wait(m)
 		outcome = m.GetOutcome()
 	}
 	return outcome, nil
@@ -128,13 +137,13 @@ func lost(err error) error {
 		Hint: "If the origin knows idempotency keys, give --idempotency-key and --allow-non-idempotent: the same request can then be sent again."}
 }
 
-// teller returns a function that prints an event, and one that ends the output.
-func (c *getCmd) teller(a *app) (tell func(*pb.FetchEvent) error, done func()) {
+// teller returns a function that prints an event, and the line of progress. It is nil if there is none.
+func (c *getCmd) teller(a *app) (tell func(*pb.FetchEvent) error, progress *show.Progress) {
 	switch {
 	case c.JSON.events && c.toFile():
-		return jsonLines(a.Out), func() {}
+		return jsonLines(a.Out), nil
 	case c.JSON.events:
-		return jsonLines(a.Err), func() {}
+		return jsonLines(a.Err), nil
 	}
 	r := &show.Reporter{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Verbose: c.Verbose}
 	if c.Quiet {
@@ -143,10 +152,11 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchEvent) error, done func()) {
 				r.Event(m)
 			}
 			return nil
-		}, func() {}
+		}, nil
 	}
-	r.Progress.On = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (c.toFile() || !cli.IsTerminal(a.Out))
+	r.Progress.Waits = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb"
+	r.Progress.On = r.Progress.Waits && (c.toFile() || !cli.IsTerminal(a.Out))
 	r.Progress.Out = r.Out
 	r.Progress.Columns, _ = cli.TerminalSize(a.Err)
-	return func(m *pb.FetchEvent) error { r.Event(m); return nil }, r.Progress.Clear
+	return func(m *pb.FetchEvent) error { r.Event(m); return nil }, &r.Progress
 }

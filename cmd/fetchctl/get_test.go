@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -52,6 +53,50 @@ func TestServer(t *testing.T) {
 			}
 			if n := len(o.Requests(key)); n != 2 {
 				t.Errorf("the origin saw %d requests, want 2", n)
+			}
+		})
+	}
+}
+
+// interrupter is a standard error that interrupts the program when it has printed a text.
+type interrupter struct {
+	strings.Builder
+	after     string
+	interrupt context.CancelFunc
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	n, err := i.Builder.Write(p)
+	if strings.Contains(i.String(), i.after) {
+		i.interrupt()
+	}
+	return n, err
+}
+
+// TestInterruptedSummary checks that an interrupted fetch says how far it was.
+func TestInterruptedSummary(t *testing.T) {
+	t.Parallel()
+	o := rig.Origin(t)
+	const wait = "503:size=5/429:retry-after=20/200"
+	for _, row := range []struct {
+		name, script, after, want string
+		args                      []string
+	}{
+		{"a wait", wait, "retry in 20s", "fetchctl: interrupted after [0-9]+ ms, (19.[0-9]+|20.00) s before attempt 3\n  2 attempts had ended; the last one: 429 Too Many Requests, rate_limited \\(H2\\), retry in 20s \\(W2 retry_after\\)\n$", nil},
+		{"JSON has the attempts", wait, `"retry_after":"20s"`, "}\nfetchctl: interrupted after [0-9]+ ms, (19.[0-9]+|20.00) s before attempt 3\n$", []string{"--json"}},
+		{"a POST", "silent", "attempt_started", "in attempt 1, before the body; the request may have taken effect: find out before you send it again\n$", []string{"--json", "-X", "POST"}},
+		{"a body", "503/200:size=3000000,stall=1500000", "response 200 OK", "fetchctl: interrupted after [0-9]+ ms in attempt 2, (before the body|after .* of the body)\n  1 attempt had ended; the last one: 503 ", []string{"-v", "-o", os.DevNull}},
+		{"a short wait", "503/200", "retry in 200ms", "fetchctl: interrupted after [0-9]+ .s, [0-9]+ .s before attempt 2\n  1 attempt had ended", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			told := &interrupter{after: row.after, interrupt: cancel}
+			args := append([]string{"get", "--retry-delay", "0.2", o.URL("http", "/s/"+strings.ReplaceAll(t.Name(), "/", "-")+"/"+row.script)}, row.args...)
+			code := run(ctx, args, func(string) string { return "" }, cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: told})
+			if code != cli.ExitInterrupted || !regexp.MustCompile(row.want).MatchString(told.String()) {
+				t.Errorf("exit status %d\n%s\nwant %d and %s", code, told.String(), cli.ExitInterrupted, row.want)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func (c *getCmd) Help() string {
 
 If the connection breaks within a body, fetchd continues the body, provided that the origin sent a strong validator and accepts ranges. Otherwise -o FILE starts again from the first byte while attempts are left. Output to standard output cannot be taken back, so there the fetch fails, unless the whole body fits into the buffer (512 KiB).
 
-Attempts are printed to standard error as they end, one line each. --json prints every event as one line of JSON instead (fetchd.v1.FetchEvent with the field names of the proto file), without the data of body chunks. The lines go to standard error; with -o FILE they go to standard output.
+Attempts are printed to standard error as they end, one line each. A terminal also counts down each wait and says what asked for it. If you interrupt a fetch, the last lines say how far it was. --json prints every event as one line of JSON instead (fetchd.v1.FetchEvent with the field names of the proto file), without the data of body chunks. The lines go to standard error; with -o FILE they go to standard output.
 
 A failed fetch writes no FILE, and usually nothing to standard output. The exception is a body larger than the buffer that is truncated, too long or has the wrong digest: standard output then has the beginning of it. The first lines of an error page are printed to standard error.
 

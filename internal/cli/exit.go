@@ -132,7 +132,7 @@ func (p *Program) Exit(ctx context.Context, err error) int {
 	switch {
 	case code == ExitOK, e != nil && e.Printed:
 		return code
-	case ctx.Err() != nil && (code == ExitFailed || code >= ExitTransient):
+	case ctx.Err() != nil && code != ExitInterrupted && (code == ExitFailed || code >= ExitTransient):
 		p.Errorf("interrupted")
 		return ExitInterrupted
 	}

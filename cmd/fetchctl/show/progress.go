@@ -17,6 +17,7 @@ const redrawAfter = 100 * time.Millisecond
 // nothing. It has no clock, and uses the times of the events.
 type Progress struct {
 	On      bool
+	Waits   bool // [Progress.Wait] draws
 	Out     *cli.Printer
 	Columns int
 
@@ -32,13 +33,18 @@ func (p *Progress) say(text string) {
 	if !p.On {
 		return
 	}
+	p.draw(text)
+}
+
+// draw draws a text, whether or not the line is on.
+func (p *Progress) draw(text string) {
 	p.Out.Printf("\r%s\x1b[K", cut(text, p.Columns-1)) // a full line would wrap
 	p.shown = true
 }
 
-// Clear removes the line, so that other text can be written.
+// Clear removes the line, so that other text can be written. A nil Progress has none.
 func (p *Progress) Clear() {
-	if p.shown {
+	if p != nil && p.shown {
 		p.Out.Printf("\r\x1b[K")
 		p.shown = false
 	}

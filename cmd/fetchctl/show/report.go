@@ -131,6 +131,19 @@ func (r *Reporter) Attempt(e *pb.AttemptFinished, spent time.Duration) {
 	}
 }
 
+// Ended says in one line how an attempt ended and what follows, such as "503 Service Unavailable, http_server_error
+// (H1), retry in 200ms (W1 backoff)".
+func Ended(e *pb.AttemptFinished) string {
+	var fields []string
+	if resp := e.GetResponse(); resp != nil {
+		fields = append(fields, StatusLine(resp.GetStatusCode()))
+	}
+	if failure := new(Reporter).failure(e.GetError()); failure != "" {
+		fields = append(fields, failure)
+	}
+	return strings.Join(append(fields, Decision(e.GetRetryDecision())), ", ")
+}
+
 // failure returns the class of an error with its rule and reason, such as "body_too_large (C4,
 // content_length)".
 func (r *Reporter) failure(e *pb.FetchError) string {
