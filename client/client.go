@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/address"
 )
 
 // Client calls one fetchd service. It is safe for concurrent use.
@@ -69,8 +70,14 @@ func (c *Client) Ping(ctx context.Context) error {
 	return statusError(ctx, err)
 }
 
-// statusError adds the error of ctx to a gRPC status that it caused.
+// statusError adds the error of ctx to a gRPC status that it caused, and to that of a wrong port which one to
+// use.
 func statusError(ctx context.Context, err error) error {
+	if st, ok := status.FromError(err); ok && address.Remedy(st.Message()) != "" {
+		p := st.Proto()
+		p.Message += "; " + address.Remedy(st.Message())
+		err = status.ErrorProto(p)
+	}
 	code := status.Code(err)
 	if cause := context.Cause(ctx); cause != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
 		return &contextError{err, cause}

@@ -2,13 +2,19 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	_ "embed"
+	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // performs the health checks that the service config asks for
 	"google.golang.org/grpc/keepalive"
+
+	"fetchd/internal/address"
 )
 
 // Copies of the service configs of deploy/grpc, which explains them.
@@ -23,6 +29,25 @@ const (
 	pingAfter   = 30 * time.Second // of silence; the service allows one ping each 10 s
 	pingTimeout = 10 * time.Second
 )
+
+// Dial connects to the service at an address: HOST:PORT, http://HOST:PORT, https://HOST:PORT or
+// dns:///HOST:PORT. The error for any other address says what to give. No connection is made before the
+// first call.
+//
+// The connection is plaintext, or uses TLS with the authorities of the system for https://. Transport
+// credentials in options replace that. Dial adds [DialOptions], which options may replace too. The
+// caller closes the connection.
+func Dial(service string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	parsed, err := address.Parse(service)
+	if err != nil {
+		return nil, fmt.Errorf("the address of the service %w", err)
+	}
+	transport := insecure.NewCredentials()
+	if parsed.Security == address.TLS {
+		transport = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+	}
+	return grpc.NewClient(parsed.Target, slices.Concat(DialOptions(), []grpc.DialOption{grpc.WithTransportCredentials(transport)}, options)...)
+}
 
 // DialOptions returns the published service config and a keepalive that the service accepts.
 // Calls are spread over the healthy replicas, and calls that certainly reached no origin are
@@ -43,7 +68,7 @@ func dialOptions(config string) []grpc.DialOption {
 }
 
 // Token sends a token of the service with each call, such as one that "fetchd token NAME" makes.
-// It fails without TLS.
+// [Dial] fails if the connection has no TLS.
 func Token(token string) grpc.DialOption { return grpc.WithPerRPCCredentials(bearer{token}) }
 
 type bearer struct{ token string }

@@ -2,7 +2,7 @@
 //
 // [Client.Get] and [Client.Do] run one fetch and return its body as an [io.Reader]:
 //
-//	conn, err := grpc.NewClient(target, append(client.DialOptions(), credentials)...)
+//	conn, err := client.Dial("fetchd.example:8080")
 //	c := client.New(conn)
 //	resp, err := c.Get(ctx, "https://example.com/")
 //	defer resp.Body.Close()

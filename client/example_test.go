@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -41,7 +40,7 @@ func Example() {
 	s := demo()
 	defer s.Close()
 
-	conn, err := grpc.NewClient(s.Addr, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := client.Dial(s.Addr)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -254,8 +253,8 @@ func ExampleToken() {
 	authority.AddCert(issuer.Certificate())
 
 	for _, token := range []string{"secret", "wrong"} {
-		conn, err := grpc.NewClient(s.Addr, append(client.DialOptions(), client.Token(token),
-			grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS13})))...)
+		conn, err := client.Dial("https://"+s.Addr, client.Token(token),
+			grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS13}))) // for a private authority
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/internal/address"
 	"fetchd/internal/cli"
 )
 
@@ -30,6 +31,9 @@ func (a *app) fail(ctx context.Context, server string, err error) int {
 	e := &cli.Error{Code: cli.ExitService, Err: err}
 	if st, ok := status.FromError(err); ok {
 		e.Err, e.Hint = fmt.Errorf("%v: %s", st.Code(), st.Message()), remedy(st.Code(), server)
+		if other := address.Remedy(st.Message()); other != "" {
+			e.Err, e.Hint = fmt.Errorf("%v: %s", st.Code(), strings.TrimSuffix(st.Message(), "; "+other)), "At "+cli.Escape(server)+", "+other+"."
+		}
 		if st.Code() == codes.InvalidArgument {
 			e = badRequest(st)
 		}

@@ -16,7 +16,7 @@ import (
 
 // connection has the flags of every command that calls a service.
 type connection struct {
-	Server string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Use the fetchd at this address instead of the service inside fetchctl ($$FETCHD_SERVER). The connection is plaintext unless a TLS flag is given."`
+	Server string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Use the fetchd at this address instead of the service inside fetchctl ($$FETCHD_SERVER): HOST:PORT, http://HOST:PORT, https://HOST:PORT or dns:///HOST:PORT. The connection is plaintext, unless it is https:// or a TLS flag is given."`
 	dial.Flags
 }
 
@@ -87,7 +87,7 @@ func (c connection) connectOut(a *app, f insideFlags, first string, quiet bool, 
 
 // dialTo connects to a service. flag is the one that names the target.
 func dialTo(flag, target string, flags dial.Flags, more ...grpc.DialOption) (*inside.Service, error) {
-	opts, err := flags.Options()
+	target, opts, err := flags.Target(flag, target)
 	if err != nil {
 		return nil, err
 	}

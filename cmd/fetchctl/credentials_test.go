@@ -39,11 +39,14 @@ func TestCredentials(t *testing.T) {
 		text string // on standard error
 	}{
 		{"all that it takes", []string{"--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 0, ""},
+		{"https", []string{"--server", "https://" + address, "--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 0, ""},
+		{"https with the authorities of the system", []string{"--server", "https://" + address, "--token-file", right}, 20, "certificate"},
+		{"http with TLS", []string{"--server", "http://" + address, "--tls"}, cli.ExitUsage, "which is plaintext, but a setting asks for TLS"},
 		{"no token", []string{"--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key}, 20, "no token"},
 		{"a wrong token", []string{"--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", wrong}, 20, "no token"},
 		{"no certificate", []string{"--tls-ca-file", ca, "--token-file", right}, 20, ""},
 		{"an authority that is not trusted", []string{"--tls", "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 20, ""},
-		{"plaintext", []string{"--token-file", right}, 20, ""},
+		{"plaintext", []string{"--token-file", right}, 20, "At " + address + ", if the port uses TLS, give https://HOST:PORT."},
 		{"no such token file", []string{"--token-file", filepath.Join(dir, "nothing")}, cli.ExitUsage, "--token-file"},
 		{"an empty token file", []string{"--token-file", empty}, cli.ExitUsage, "--token-file"},
 		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "nothing")}, cli.ExitUsage, "--tls-ca-file"},

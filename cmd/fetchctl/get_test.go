@@ -40,6 +40,8 @@ func TestServer(t *testing.T) {
 	}{
 		{name: "inside"},
 		{name: "flag", args: []string{"--server", addr}},
+		{name: "http", args: []string{"--server", "http://" + addr + "/"}},
+		{name: "dns", args: []string{"--server", "dns:///" + addr}},
 		{name: "environment", env: map[string]string{"FETCHD_SERVER": addr}},
 		{name: "the flag wins", env: map[string]string{"FETCHD_SERVER": o.Addr("refused")}, args: []string{"--server", addr}},
 	} {

@@ -54,6 +54,26 @@ func startedEvent(offset int64) *pb.FetchEvent {
 		Response: &pb.HttpResponse{StatusCode: 200}, BodyOffsetBytes: offset}}}
 }
 
+// TestWrongPort calls ports that are not the one for gRPC in plaintext.
+func TestWrongPort(t *testing.T) {
+	t.Parallel()
+	s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true})
+	_, http, _ := strings.Cut(s.URL, "://")
+	for _, row := range []struct{ name, server, want string }{
+		{"the HTTP port", http, "\n  At " + http + ", the server does not speak HTTP/2: if this is the HTTP port of fetchd (--http-addr, by default 8081), give the gRPC port (--grpc-addr, by default 8080).\n"},
+		{"TLS at a plaintext port", "https://" + s.Addr, "\n  At https://" + s.Addr + ", the port does not use TLS: give http://HOST:PORT.\n"},
+	} {
+		for _, command := range [][]string{{"get", "http://origin.test/"}, {"explain", "--status", "200"}} {
+			t.Run(row.name+", "+command[0], func(t *testing.T) {
+				t.Parallel()
+				if got := fetchctl(t, append(command, "--server", row.server)...); got.code != cli.ExitService || !strings.HasSuffix(got.err, row.want) || strings.Count(got.err, "\n") != 2 {
+					t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, cli.ExitService, row.want)
+				}
+			})
+		}
+	}
+}
+
 // TestGetDropsBytes: what follows a lower offset replaces what came after it.
 func TestGetDropsBytes(t *testing.T) {
 	t.Parallel()

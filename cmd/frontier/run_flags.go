@@ -39,7 +39,7 @@ type workerFlags struct {
 
 // services are the flags of the services that make the fetches.
 type services struct {
-	Server []string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER). Repeat it to balance fetches. dns:///NAME:PORT uses every address of a name."`
+	Server []string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER): HOST:PORT, http://HOST:PORT, https://HOST:PORT or dns:///NAME:PORT, which uses every address of a name. Repeat it to balance fetches."`
 	dial.Flags
 	AllowCIDR []netip.Prefix `name:"egress-allow-cidr" placeholder:"CIDR" group:"Service:" help:"Addresses that the fetchd inside may reach in addition to public ones. Repeatable."`
 	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports that it may reach in addition to 80 and 443. Repeatable."`
@@ -311,6 +311,11 @@ func (c *workerFlags) checkResults(a *app) error {
 func (c services) check(a *app) error {
 	if slices.Contains(c.Server, "") || slices.Contains(a.given, "server") && len(c.Server) == 0 {
 		return cli.UsageError("--server", "an address is empty: give HOST:PORT")
+	}
+	for _, server := range c.Server {
+		if err := c.Check("--server", server); err != nil {
+			return err
+		}
 	}
 	for _, flag := range a.given {
 		inside := strings.HasPrefix(flag, "egress-")

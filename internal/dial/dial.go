@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"fetchd/internal/address"
 	"fetchd/internal/cli"
 	"fetchd/internal/typo"
 )
@@ -41,8 +42,37 @@ func Strays(environ []string) []typo.Variable {
 	})
 }
 
-// Options returns the dial options for the flags. An error is a usage error.
-func (f Flags) Options() ([]grpc.DialOption, error) {
+// Target parses the address of a service, and returns its target for gRPC and the dial options for it and the
+// flags. An error is a usage error, in which flag names the address.
+func (f Flags) Target(flag, text string) (target string, options []grpc.DialOption, err error) {
+	parsed, err := f.parse(flag, text)
+	if err != nil {
+		return "", nil, err
+	}
+	f.TLS = f.TLS || parsed.Security == address.TLS
+	options, err = f.options()
+	return parsed.Target, options, err
+}
+
+// Check returns the error that [Flags.Target] would return for the address. It reads no file.
+func (f Flags) Check(flag, text string) error {
+	_, err := f.parse(flag, text)
+	return err
+}
+
+func (f Flags) parse(flag, text string) (address.Address, error) {
+	parsed, err := address.Parse(text)
+	switch {
+	case err != nil:
+		return parsed, cli.UsageError(flag, fmt.Sprint(err))
+	case parsed.Security == address.Plaintext && f.usesTLS():
+		return parsed, cli.UsageError(flag, fmt.Sprintf("is %.80q, which is plaintext, but a setting asks for TLS: give https://, or leave out --tls and the like", text))
+	}
+	return parsed, nil
+}
+
+// options returns the dial options for the flags.
+func (f Flags) options() ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if f.usesTLS() {
 		config, err := f.tlsConfig()

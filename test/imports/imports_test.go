@@ -163,9 +163,13 @@ var rules = []rule{
 		why: "callers use the contract without the implementation",
 	},
 	{
+		pkg: "internal/address", onlyStandard: true,
+		why: "every client links it",
+	},
+	{
 		// The entries after gRPC are what gRPC itself links. The encoder of the contract is
 		// part of its generated code.
-		pkg: "client", only: []string{"fetchd/gen", "github.com/planetscale/vtprotobuf", "google.golang.org/grpc", "google.golang.org/protobuf",
+		pkg: "client", only: []string{"fetchd/gen", "fetchd/internal/address", "github.com/planetscale/vtprotobuf", "google.golang.org/grpc", "google.golang.org/protobuf",
 			"google.golang.org/genproto/googleapis/rpc", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text"},
 		why: "a client needs the contract and gRPC, and no part of the service",
 	},

@@ -54,13 +54,6 @@ func (s *Services) connect(c *frontier.Config, records *stores.Set) (_ []frontie
 			Logger:       slog.New(warnings{c.Logger.Handler()}),
 		})
 	}
-	opts, err := s.Dial.Options()
-	if err != nil {
-		return nil, nil, err
-	}
-	opts = append(opts, grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// Keepalive notices a service whose machine is gone.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
 	var all []frontier.Service
 	var conns []*grpc.ClientConn
 	stop = func() {
@@ -69,15 +62,31 @@ func (s *Services) connect(c *frontier.Config, records *stores.Set) (_ []frontie
 		}
 	}
 	for _, address := range s.Servers {
-		conn, err := grpc.NewClient(address, opts...)
+		conn, err := s.dial(address)
 		if err != nil {
 			stop()
-			return nil, nil, cli.UsageError("--server", fmt.Sprint(err))
+			return nil, nil, err
 		}
 		conns = append(conns, conn)
 		all = append(all, frontier.Service{Name: address, Client: client.New(conn)})
 	}
 	return all, stop, nil
+}
+
+// dial connects to the service at an address.
+func (s *Services) dial(address string) (*grpc.ClientConn, error) {
+	target, options, err := s.Dial.Target("--server", address)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		// Keepalive notices a service whose machine is gone.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		return nil, cli.UsageError("--server", fmt.Sprint(err))
+	}
+	return conn, nil
 }
 
 // checkRecords returns an error if a service has no store for records with that name. No service
