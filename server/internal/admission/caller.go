@@ -97,7 +97,7 @@ var (
 	errRevoked = errors.New("the caller is no longer allowed")
 	// StatusRevoked is the status of those calls. It is not UNAUTHENTICATED, which says that nothing was
 	// sent to an origin.
-	StatusRevoked = badrequest.WithDetails(status.New(codes.Aborted, errRevoked.Error()), &errdetails.ErrorInfo{Reason: "CALLER_REVOKED", Domain: ErrorDomain})
+	StatusRevoked = badrequest.WithDetails(status.Newf(codes.Aborted, "%v", errRevoked), &errdetails.ErrorInfo{Reason: "CALLER_REVOKED", Domain: ErrorDomain})
 )
 
 // Callers asks an Authenticator for the caller of each call, and asks again for
@@ -159,7 +159,7 @@ func (a *Callers) Enter(ctx context.Context) error {
 		return nil
 	}
 	if name, err := a.Ask(c.shown); err != nil || name != c.name { // the call was identified just before a reload
-		return status.Error(codes.Unauthenticated, errRevoked.Error())
+		return status.Errorf(codes.Unauthenticated, "%v", errRevoked)
 	}
 	return nil
 }
