@@ -281,7 +281,7 @@ func TestReplacedDirectory(t *testing.T) {
 			if err := put(); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("without a directory: %v, want that it is missing", err)
 			}
-			must(t, os.Mkdir(dir, 0o755)) // nobody else has created it
+			must(t, os.Mkdir(dir, 0o755)) // no other process has created it
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

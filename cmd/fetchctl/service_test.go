@@ -29,7 +29,7 @@ func startBroken(t *testing.T, fetch func(grpc.ServerStreamingServer[pb.FetchRes
 	return fetchdtest.Start(t, fetchdtest.Options{Fake: brokenService{fetch: fetch}}).Addr
 }
 
-// sends returns a Fetch that sends the events, each in a message of its own, and ends with the error.
+// sends returns a Fetch that sends the events, each in a separate message, and ends with the error.
 func sends(end error, events ...*pb.FetchEvent) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return func(stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
 		for _, e := range events {

@@ -461,7 +461,7 @@ func onRetry(change func(*pb.Retry)) func() func(*pb.FetchEvent) {
 	}
 }
 
-// alone puts each event into a message of its own.
+// alone puts each event into a separate message.
 func alone(m *pb.FetchResponse) []*pb.FetchResponse {
 	var messages []*pb.FetchResponse
 	for _, event := range m.GetEvents() {
@@ -529,7 +529,7 @@ func TestMutantsAreCaught(t *testing.T) {
 		caught []string
 	}{
 		{"nothing wrong", mutant{}, nil},
-		{"nothing wrong, each event in a message of its own", mutant{pack: alone}, nil},
+		{"nothing wrong, each event in a separate message", mutant{pack: alone}, nil},
 		{"sends empty messages", mutant{pack: func(m *pb.FetchResponse) []*pb.FetchResponse { return []*pb.FetchResponse{{}, m} }},
 			named(scenarios, func(s *kit.Scenario) bool { return s.Call == "" && s.Want.Refused == "" })},
 		{"does not say where a retry starts", mutant{alter: onRetry(func(r *pb.Retry) { r.Start = 0 })},

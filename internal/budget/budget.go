@@ -57,7 +57,7 @@ type account struct {
 	used   int64
 	leases int
 	first  *Lease        // of those with a hold-back
-	freed  chan struct{} // closed when the caller releases something; nil: nobody waits for that
+	freed  chan struct{} // closed when the caller releases something; nil: no fetch waits for that
 }
 
 // New returns a budget of limit bytes, which must be positive.

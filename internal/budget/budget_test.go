@@ -142,7 +142,7 @@ func TestFreed(t *testing.T) {
 		t.Error("the channel is not closed although memory was released")
 	}
 	if !first.Keep(5) {
-		t.Error("Keep is refused although nobody waits")
+		t.Error("Keep is refused although no lease waits")
 	}
 	first.Close()
 	if second.Freed() != nil {
