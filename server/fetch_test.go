@@ -226,25 +226,25 @@ func TestEventsTravelTogether(t *testing.T) {
 // TestEventsThatDoNotWait checks that no event waits for a store, for records, or for a body over HTTP/2.
 func TestEventsThatDoNotWait(t *testing.T) {
 	t.Parallel()
-	const start = "admitted attempt_started"
+	const start, page = "admitted attempt_started", "/s/k/200:size=1000"
 	r := newRig(t, withArchives(t, t.TempDir()))
 	for _, row := range []struct {
-		name, listener string
+		name, listener, path string
 		change         func(*pb.FetchRequest)
 		want           []string
 	}{
-		{"HTTP/2", "https", nil, []string{start, "response_started", "body_chunk attempt_finished outcome"}},
-		{"HEAD", "http", func(in *pb.FetchRequest) { in.Method = "HEAD" }, []string{start, "response_started attempt_finished outcome"}},
-		{"a store", "http", func(in *pb.FetchRequest) { toStore(in, "bodies", "k") }, []string{start, "response_started", "attempt_finished", "outcome"}},
-		{"records", "http", func(in *pb.FetchRequest) { in.RecordPolicy = &pb.RecordPolicy{Store: "pages"} }, []string{start, "response_started", "body_chunk", "attempt_finished", "outcome"}},
-		{"records of an empty body", "http", func(in *pb.FetchRequest) {
-			in.Url, in.RecordPolicy, in.EventLevel = r.Origin.URL("http", "/s/empty/200:size=0"), &pb.RecordPolicy{Store: "pages"}, pb.EventLevel_EVENT_LEVEL_OUTCOME
+		{"HTTP/2", "https", page, nil, []string{start, "response_started", "body_chunk attempt_finished outcome"}},
+		{"HEAD", "http", page, func(in *pb.FetchRequest) { in.Method = "HEAD" }, []string{start, "response_started attempt_finished outcome"}},
+		{"a store", "http", page, func(in *pb.FetchRequest) { toStore(in, "bodies", "k") }, []string{start, "response_started", "attempt_finished", "outcome"}},
+		{"records", "http", page, func(in *pb.FetchRequest) { in.RecordPolicy = &pb.RecordPolicy{Store: "pages"} }, []string{start, "response_started", "body_chunk", "attempt_finished", "outcome"}},
+		{"records of an empty body", "http", "/s/empty/200:size=0", func(in *pb.FetchRequest) {
+			in.RecordPolicy, in.EventLevel = &pb.RecordPolicy{Store: "pages"}, pb.EventLevel_EVENT_LEVEL_OUTCOME
 		}, []string{"response_started", "outcome"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := r.in(t)
 			in := r.request("/")
-			in.Url = r.Origin.URL(row.listener, "/s/k/200:size=1000")
+			in.Url = r.Origin.URL(row.listener, row.path)
 			if row.change != nil {
 				row.change(in)
 			}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -111,9 +110,6 @@ func TestArchives(t *testing.T) {
 // TestFileMode checks the mode of files of records, while they are written and when they are whole.
 func TestFileMode(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("files have no modes on Windows")
-	}
 	for _, row := range []struct {
 		name, key string
 		single    bool // a file of fetchctl
