@@ -230,8 +230,8 @@ func TestEventsThatDoNotWait(t *testing.T) {
 	r := newRig(t, withArchives(t, t.TempDir()))
 	for _, row := range []struct {
 		name, listener, path string
-		change         func(*pb.FetchRequest)
-		want           []string
+		change               func(*pb.FetchRequest)
+		want                 []string
 	}{
 		{"HTTP/2", "https", page, nil, []string{start, "response_started", "body_chunk attempt_finished outcome"}},
 		{"HEAD", "http", page, func(in *pb.FetchRequest) { in.Method = "HEAD" }, []string{start, "response_started attempt_finished outcome"}},
