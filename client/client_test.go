@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -155,6 +157,32 @@ func TestEvents(t *testing.T) {
 	want := slices.Concat([]string{"admitted"}, attempt, attempt, []string{"outcome"})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestLocationURL checks that an error names the target of a redirect that was not followed.
+func TestLocationURL(t *testing.T) {
+	r := newRig(t)
+	const forbidden = "http://10.0.0.1:22/a"
+	for _, row := range []struct {
+		name, url, target string
+		class             pb.ErrorClass
+	}{
+		{"forbidden", r.origin.URL("http", "/s/forbidden/302:to="+url.QueryEscape(forbidden)), forbidden, pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED},
+		{"a loop", r.origin.URL("http", "/loop/l/302"), r.origin.URL("http", "/loop/l/302"), pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP},
+		{"a status after a redirect", r.origin.URL("http", "/r/gone/302/1/404"), "", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR},
+		{"no redirect", forbidden, "", pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := r.client.Get(t.Context(), row.url)
+			failed, ok := errors.AsType[*client.Error](err)
+			if !ok || failed.Class() != row.class || failed.LocationURL() != row.target {
+				t.Fatalf("%v; want %v and the target %q", err, row.class, row.target)
+			}
+			if named := strings.Contains(fmt.Sprint(err), ", redirected to "+row.target+": "); named != (row.target != "") {
+				t.Errorf("%v; the target is named: %t", err, named)
+			}
+		})
 	}
 }
 

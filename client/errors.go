@@ -48,7 +48,11 @@ func (e *Error) Error() string {
 	if code := e.StatusCode(); code != 0 {
 		text += fmt.Sprintf(", status %d", code)
 	}
-	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", f.GetUrl(), text, f.GetClassRule(), e.Outcome.GetAttemptCount(), f.GetMessage())
+	url := f.GetUrl()
+	if target := e.LocationURL(); target != "" {
+		url += ", redirected to " + target
+	}
+	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", url, text, f.GetClassRule(), e.Outcome.GetAttemptCount(), f.GetMessage())
 	if detail := f.GetDetail(); detail != "" {
 		text += "; " + detail
 	}
@@ -110,6 +114,16 @@ func (e *Error) ClassRule() string { return e.Outcome.GetError().GetClassRule() 
 
 // StatusCode returns the status of the last response, or 0 if none was read.
 func (e *Error) StatusCode() int { return int(e.Outcome.GetResponse().GetStatusCode()) }
+
+// LocationURL returns the target of a redirect that was not followed, such as one that the egress policy
+// forbids. It is empty if there was none.
+func (e *Error) LocationURL() string {
+	hops := e.Outcome.GetHops()
+	if len(hops) == 0 {
+		return ""
+	}
+	return hops[len(hops)-1].GetLocationUrl()
+}
 
 // RetryAfter returns the wait that the target asked for with Retry-After. It returns false if
 // the target sent none, or none that is valid.

@@ -74,6 +74,28 @@ func TestWrongPort(t *testing.T) {
 	}
 }
 
+// TestForbiddenRedirect checks that the target of a redirect that the egress policy forbids is named.
+func TestForbiddenRedirect(t *testing.T) {
+	t.Parallel()
+	s := fetchdtest.Start(t, fetchdtest.Options{})
+	page := s.Origin.URL("http", "/s/k/302:to=http%3A%2F%2F10.0.0.1%3A22%2Fa")
+	for _, row := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"get", "  the redirect leads to http://10.0.0.1:22/a\n", []string{"get", page}},
+		{"download", "  the redirect leads to http://10.0.0.1:22/a\n", []string{"download", "-d", t.TempDir(), page}},
+		{"download as JSON", "; the redirect leads to http://10.0.0.1:22/a\"", []string{"download", "-q", "--json", "-d", t.TempDir(), page}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if got := fetchctl(t, append(row.args, "--server", s.Addr)...); got.code != cli.ExitPermanent || !strings.Contains(got.err+got.out, row.want) {
+				t.Errorf("exit status %d, %s%s; want %d and %q", got.code, got.out, got.err, cli.ExitPermanent, row.want)
+			}
+		})
+	}
+}
+
 // TestGetDropsBytes: what follows a lower offset replaces what came after it.
 func TestGetDropsBytes(t *testing.T) {
 	t.Parallel()

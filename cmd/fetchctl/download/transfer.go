@@ -373,13 +373,17 @@ func (t *transfer) wrong(text string) error {
 // failure is a fetch that failed.
 type failure struct{ outcome *pb.FetchOutcome }
 
-// Error returns the message of the service.
+// Error returns the message of the service, and the target of a redirect that was not followed.
 func (f *failure) Error() string {
 	e := f.outcome.GetError()
-	if e.GetDetail() == "" {
-		return e.GetMessage()
+	text := e.GetMessage()
+	if e.GetDetail() != "" {
+		text += "; " + e.GetDetail()
 	}
-	return e.GetMessage() + "; " + e.GetDetail()
+	if target := show.RedirectTarget(f.outcome); target != "" {
+		text += "; the redirect leads to " + cli.Escape(target)
+	}
+	return text
 }
 
 // close ends the transfer. It keeps a part that can be continued, and prints how the file

@@ -329,7 +329,7 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 	if hops := o.GetHops(); len(hops) > 0 && e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE {
 		r.certificate(hops[len(hops)-1].GetExchange())
 	}
-	if target := RedirectTarget(o); target != "" && !r.Brief {
+	if target := RedirectTarget(o); target != "" && (!r.Brief || e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED) {
 		r.Line("  " + r.Paint.Paint(cli.Dim, "the redirect leads to "+cli.Escape(target)))
 	}
 	for _, text := range firstLines(o.GetErrorBody()) {
