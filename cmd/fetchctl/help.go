@@ -158,13 +158,13 @@ The model chooses URLs, so the service inside reaches public addresses on ports 
 
 A page is fetched only if the robots.txt of its origin allows it. Further windows of a page come from memory for 15 minutes, from at most 8 pages of the maximum size.
 
-The program ends when standard input ends. Standard output belongs to the protocol; messages go to standard error.`
+When standard input ends, the program answers the calls that it has read, and ends. Standard output belongs to the protocol; messages go to standard error.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *mcpCmd) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitService, cli.ExitInterrupted).
-		With(cli.ExitOK, "standard input has ended").
+		With(cli.ExitOK, "standard input has ended, and every call is answered").
 		With(cli.ExitFailed, "the client broke the protocol"), Examples: `
   fetchctl mcp
   fetchctl mcp --text-only

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -106,6 +108,40 @@ func TestMCPInterrupted(t *testing.T) {
 	}
 	if err := <-called; err == nil {
 		t.Error("the call succeeded")
+	}
+}
+
+// TestMCPEndOfInput pipes messages into the program. It answers the calls that it has read, and ends. A call that the
+// client has cancelled is not waited for.
+func TestMCPEndOfInput(t *testing.T) {
+	t.Parallel()
+	o := rig.Origin(t)
+	call := func(id int, page string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"fetch","arguments":{"url":%q}}}`, id, page)
+	}
+	input := strings.Join([]string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":"list","method":"tools/list"}`,
+		call(2, o.URL("http", "/s/slow/503/200:body=first")),
+		call(3, o.URL("http", "/s/silent/silent")),
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`,
+		call(4, o.URL("http", "/s/other/200:body=second")),
+	}, "\n")
+	for _, end := range []string{"", "\n"} {
+		got := runWith(t.Context(), input+end, nil, "mcp", "--server", startServer(t))
+		answers := make(map[string]string)
+		for line := range strings.Lines(got.out) {
+			var answer struct {
+				ID     any
+				Result json.RawMessage
+			}
+			must(t, json.Unmarshal([]byte(line), &answer))
+			answers[fmt.Sprint(answer.ID)] = string(answer.Result)
+		}
+		if got.code != cli.ExitOK || got.err != "" || answers["1"] == "" || answers["list"] == "" || !strings.Contains(answers["2"], "first") || !strings.Contains(answers["4"], "second") {
+			t.Errorf("exit status %d, %q; want 0 and the answers 1, list, 2 and 4:\n%s", got.code, got.err, got.out)
+		}
 	}
 }
 
