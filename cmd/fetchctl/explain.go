@@ -83,16 +83,21 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	return a.fail(ctx, c.Server, err)
 }
 
-// printRule prints the sentence of a rule.
+// printRule prints the sentence of a rule, or a departure from the source documents.
 func (c *explainCmd) printRule(a *app) error {
 	id := strings.ToUpper(c.Rule)
-	sentence := rules.Sentence(id)
-	if sentence == "" {
-		return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: give one of docs/spec.md, such as H6", c.Rule))
-	}
 	out := cli.Printer{W: a.Out}
-	out.Printf("%s  %s\n", id, sentence)
-	return out.End()
+	if sentence := rules.Sentence(id); sentence != "" {
+		out.Printf("%s  %s\n", id, sentence)
+		return out.End()
+	}
+	for _, d := range rules.Departures() {
+		if d.ID == id {
+			out.Printf("%s  A departure from %s: %s.\n  Here: %s.\n  Reason: %s.\n", id, d.Document, d.Says, d.Here, d.Cause)
+			return out.End()
+		}
+	}
+	return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: give one of docs/spec.md, such as H6", c.Rule))
 }
 
 // request returns the request that the flags describe, or reads one. Errors are usage errors,

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -114,6 +115,8 @@ func run() error {
 	switch strings.Join(os.Args[1:], " ") {
 	case "rules.js":
 		return writeRulesScript()
+	case "departures.tsv":
+		return writeDepartures()
 	case "surface":
 		text, err := surface(os.Getenv("TEST_PROGRAMS"))
 		if err == nil {
@@ -151,6 +154,23 @@ func run() error {
 	}
 	_, err = os.Stdout.WriteString(out.String())
 	return err
+}
+
+// departure matches a row of the table of docs/spec.md §14.
+var departure = regexp.MustCompile(`(?m)^\| (X\d+) \| (.+) \| (.+) \| (.+) \| (.+) \|$`)
+
+// writeDepartures writes internal/rules/departures.tsv.
+func writeDepartures() error {
+	spec, err := os.ReadFile("docs/spec.md")
+	if err != nil {
+		return err
+	}
+	for _, row := range departure.FindAllStringSubmatch(string(spec), -1) {
+		if _, err := fmt.Println(strings.ReplaceAll(strings.Join(row[1:], "\t"), "`", "")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeRulesScript writes server/console/page/rules.js.

@@ -1,5 +1,5 @@
-// Package rules has one sentence for each rule of docs/spec.md, except the departures from the
-// source documents (X1 and up). The command line, the console and docs/outcomes.md show them.
+// Package rules has one sentence for each rule of docs/spec.md, and the departures from the source
+// documents (X1 and up). The command line, the console and docs/outcomes.md show them.
 package rules
 
 // Rule is a rule of the specification in one sentence.
