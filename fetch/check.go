@@ -43,7 +43,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	if !judged[0].Open() {
 		return judged, nil
 	}
-	if c.config.Proxy != nil {
+	if c.proxyFor(u) != nil {
 		judged[0].Note = "through the proxy; its addresses are the proxy's to judge"
 		if literal {
 			judged[0].Note = "through the proxy"

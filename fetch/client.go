@@ -41,7 +41,7 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// Origins holds TLS settings for single origins. A key is "host:port" in the form
 	// of URLs, and the port is required. Nil means none. It cannot be combined with
-	// Proxy. [Client.SetOrigins] replaces it.
+	// Proxy or ProxyFor. [Client.SetOrigins] replaces it.
 	Origins map[string]OriginTLS
 	// NameServer is the DNS server to use, as HOST:PORT. Empty means the system's.
 	NameServer string
@@ -52,6 +52,10 @@ type Config struct {
 	// policy checks only the URL: its port, its name and a literal address. Nil means
 	// none. Proxy variables of the environment are ignored.
 	Proxy *url.URL
+	// ProxyFor returns the proxy for the URL of each hop, or nil if the hop needs none. It
+	// replaces Proxy. For the same proxy it must return the same pointer. Nil means that
+	// Proxy is for every request.
+	ProxyFor func(*url.URL) *url.URL
 	// Dial replaces the resolver, the egress check of addresses, and TCP. It is for
 	// in-memory connections in tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -96,12 +100,10 @@ type ConnectionStats = conns.Stats
 
 // Client runs fetches. It is safe for concurrent use.
 type Client struct {
-	config Config
-	pool   *conns.Pool
-	guard  *egress.Guard
-	// proxySecrets are the forms in which a proxy that gets a password may repeat it.
-	proxySecrets []string
-	userAgent    []string // the value that is sent
+	config    Config
+	pool      *conns.Pool
+	guard     *egress.Guard
+	userAgent []string // the value that is sent
 	// The headers of requests whose callers set none. They are shared and never changed.
 	defaultHeader, defaultHeaderUncoded http.Header
 	workers                             workers.Pool
@@ -117,6 +119,9 @@ func New(cfg Config) (*Client, error) {
 	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
+	if cfg.Proxy != nil && cfg.ProxyFor != nil {
+		return nil, errors.New("fetch: Proxy and ProxyFor are both set: give one")
+	}
 	alone, err := newHostSet(cfg.NeverReuse)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: NeverReuse: %w", err)
@@ -127,11 +132,11 @@ func New(cfg Config) (*Client, error) {
 	cfg.Shutdown = cmp.Or(cfg.Shutdown, context.Background())
 	c := &Client{config: cfg, guard: egress.New(cfg.Egress), userAgent: []string{cmp.Or(cfg.UserAgent, "fetchd")}}
 	c.config.Origins = nil // see SetOrigins
-	if cfg.Proxy != nil {
-		c.proxySecrets = secretsOf(cfg.Proxy.User)
+	if cfg.ProxyFor == nil && cfg.Proxy != nil {
+		c.config.ProxyFor = func(*url.URL) *url.URL { return cfg.Proxy }
 	}
 	c.defaultHeader, c.defaultHeaderUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
-	pool := conns.Config{Guard: c.guard, Resolver: cfg.Resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
+	pool := conns.Config{Guard: c.guard, Resolver: cfg.Resolver, Proxy: c.config.ProxyFor, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
 		OnDistrust: c.logDistrust}
 	if len(alone) > 0 {
 		pool.NeverReuse = alone.has
@@ -195,22 +200,34 @@ func checkProxy(p *url.URL) error {
 	return nil
 }
 
-// secretsOf returns the password for a proxy, plain and as it is sent (RFC 7617 §2). Nil means
-// that there is none.
-func secretsOf(user *url.Userinfo) []string {
-	password, ok := user.Password()
+// proxyFor returns the proxy for requests to a URL, or nil.
+func (c *Client) proxyFor(u *url.URL) *url.URL {
+	if c.config.ProxyFor == nil {
+		return nil
+	}
+	return c.config.ProxyFor(u)
+}
+
+// proxySecrets returns the forms in which a proxy that gets a password may repeat it: plain, and as it is sent
+// (RFC 7617 §2). Nil means that there is none.
+func (c *Client) proxySecrets(u *url.URL) []string {
+	proxy := c.proxyFor(u)
+	if proxy == nil {
+		return nil
+	}
+	password, ok := proxy.User.Password()
 	if !ok {
 		return nil
 	}
-	return []string{password, base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))}
+	return []string{password, base64.StdEncoding.EncodeToString([]byte(proxy.User.Username() + ":" + password))}
 }
 
 // SetOrigins replaces the TLS settings of single origins; see [Config].Origins. Connections
 // that were made with other settings take no new request and are closed when they are
 // idle. Equal settings keep their connections. Requests in flight are not affected.
 func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
-	if len(origins) > 0 && c.config.Proxy != nil {
-		return errors.New("fetch: Origins cannot be combined with Proxy")
+	if len(origins) > 0 && c.config.ProxyFor != nil {
+		return errors.New("fetch: Origins cannot be combined with Proxy or ProxyFor")
 	}
 	before, next := c.pool.Origins(), make(map[string]*OriginTLS, len(origins))
 	for address, settings := range origins {

@@ -91,7 +91,7 @@ func (a *attempt) callerText(phase classify.Phase, err error) string {
 	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
 		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
 	}
-	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.config.Proxy != nil && (staged || phase <= classify.PhaseConnect) {
+	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.proxyFor(a.hop.url) != nil && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it
 	}
 	return a.transportText(err)
@@ -161,7 +161,7 @@ func (a *attempt) secrets() iter.Seq[string] {
 		sent = a.sent[n-1] // with its cookies
 	}
 	return func(yield func(string) bool) {
-		for _, secret := range a.run.client.proxySecrets {
+		for _, secret := range a.run.client.proxySecrets(sent.url) {
 			if !yield(secret) {
 				return
 			}
@@ -235,7 +235,7 @@ func (a *attempt) address() string {
 // proxy, and the URL does not contain it already.
 func (a *attempt) mayShow(address string) bool {
 	host := a.hop.url.Hostname()
-	if address == "" || a.run.client.config.Proxy != nil || strings.Contains(host, ":") || urls.EndsInNumber(host) {
+	if address == "" || a.run.client.proxyFor(a.hop.url) != nil || strings.Contains(host, ":") || urls.EndsInNumber(host) {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)

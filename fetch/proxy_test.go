@@ -140,6 +140,70 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// TestProxyOfEachHop checks that each hop is asked for its proxy, and that no connection is used for a hop with
+// another one.
+func TestProxyOfEachHop(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		hosts []string // of the hops; those in .test need a proxy
+		first int64    // requests by the proxy of one.test
+		other int64    // requests by the proxy of other hosts in .test
+	}{
+		{"no hop", []string{"127.0.0.1", "127.0.0.1"}, 0, 0},
+		{"the first hop", []string{"one.test", "127.0.0.1"}, 1, 0},
+		{"the second hop", []string{"127.0.0.1", "one.test"}, 1, 0},
+		{"another one for each hop", []string{"one.test", "two.test", "one.test", "127.0.0.1"}, 1, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			var at [2]*url.URL
+			var proxies [2]*connectProxy
+			for i := range proxies {
+				proxies[i] = &connectProxy{target: w.origin.Addr("http")}
+				server := httptest.NewServer(proxies[i])
+				t.Cleanup(server.Close)
+				at[i], _ = url.Parse(server.URL)
+			}
+			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, ProxyFor: func(u *url.URL) *url.URL {
+				switch {
+				case u.Hostname() == "one.test":
+					return at[0]
+				case strings.HasSuffix(u.Hostname(), ".test"):
+					return at[1]
+				}
+				return nil
+			}})
+			must(t, err)
+			t.Cleanup(c.Close)
+			_, port, _ := net.SplitHostPort(w.origin.Addr("http"))
+			var next string
+			for i := len(row.hosts) - 1; i >= 0; i-- {
+				script := "200"
+				if next != "" {
+					script = "302:to=" + url.QueryEscape(next)
+				}
+				next = fmt.Sprintf("http://%s/s/hop%d/%s", net.JoinHostPort(row.hosts[i], port), i, script)
+			}
+			r := fetch.NewRequest(classify.Standard)
+			r.URL, _ = url.Parse(next)
+			out := c.Fetch(t.Context(), r, nil)
+			if out.Kind != classify.Success || len(out.Hops) != len(row.hosts) {
+				t.Fatalf("%s with %d hops (%+v), want success with %d", out.Kind, len(out.Hops), out.Failure, len(row.hosts))
+			}
+			for i, host := range row.hosts {
+				if direct := out.Hops[i].Exchange.RemoteAddress != ""; direct == strings.HasSuffix(host, ".test") {
+					t.Errorf("hop %d to %s has no proxy: %t", i+1, host, direct)
+				}
+			}
+			if first, other := proxies[0].carried.Load(), proxies[1].carried.Load(); first != row.first || other != row.other {
+				t.Errorf("%d and %d connections by the proxies, want %d and %d", first, other, row.first, row.other)
+			}
+		})
+	}
+}
+
 // TestProxyAnswers checks that no answer of a proxy to CONNECT is taken for that of the origin. Callers get
 // its status, and nothing that the proxy wrote.
 func TestProxyAnswers(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -124,6 +125,23 @@ func TestDownloadProxies(t *testing.T) {
 	}
 	if n := countRecords(t, dir+"/both.warc"); n != 4 {
 		t.Errorf("%d records, want 4", n)
+	}
+}
+
+// TestProxyOfRedirects follows redirects from a host without a proxy to one that only the proxy can look up.
+func TestProxyOfRedirects(t *testing.T) {
+	t.Parallel()
+	o := rig.Origin(t)
+	addr, stop := startProxy(o.Addr("http"))
+	t.Cleanup(stop)
+	env := map[string]string{"http_proxy": "http://user:hush@" + addr, "no_proxy": "direct.test"}
+	got := runWith(t.Context(), "", env, "get", "-s", "-r", "0", o.URL("http", "/s/direct/302:to="+url.QueryEscape("http://proxied.test/s/proxied/200:body=hello")))
+	if got.code != 0 || got.out != "hello" || strings.Contains(got.err, "hush") {
+		t.Errorf("exit status %d, %q, %q, want the body that the proxy reaches", got.code, got.out, got.err)
+	}
+	got = runWith(t.Context(), "", env, "get", "-r", "0", "http://proxied.test/s/back/302:to="+url.QueryEscape("http://direct.test/"))
+	if got.code != 10 || !strings.Contains(got.err, "direct.test: ") || strings.Contains(got.err, "proxyconnect") {
+		t.Errorf("exit status %d, %q, want that direct.test is looked up without the proxy", got.code, got.err)
 	}
 }
 

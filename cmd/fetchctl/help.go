@@ -32,7 +32,7 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 
 Flags of curl mean what they mean there, or the error says what to use instead; the table below has them. --json before JSON or @FILE sends that, as curl does; anywhere else it prints events. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
 
-The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Redirects of the fetch use the same proxy, whatever NO_PROXY says about their hosts. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
+The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Each redirect is asked for in the same way. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
 
 --warc appends to a WARC file what was on the connection: a request record and a response record for each exchange, with those of redirects and failed attempts. HTTP/1.1 is used. A line on standard error has the place of the last record; -v prints the place of each one, and --json has all of them in the outcome. Credentials and cookies are recorded as they were sent, except for those of -u. --record does the same in a store of the service, whose operator can redact header fields.
 

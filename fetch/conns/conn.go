@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,7 @@ type conn struct {
 type key struct {
 	scheme string
 	host   string     // with the port, as in the URL; empty for http through an HTTP proxy
+	proxy  *url.URL   // nil: none
 	origin *OriginTLS // nil: the origin has no settings
 	tapped bool       // for exchanges with a Tap
 }

@@ -115,8 +115,8 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 func (d *dialling) connect() error {
 	p, address := d.pool, d.address
 	dial := d.dialJudged
-	if p.config.Proxy != nil {
-		address = p.config.Proxy.Host
+	if d.key.proxy != nil {
+		address = d.key.proxy.Host
 		dial = (&net.Dialer{Resolver: p.config.Resolver}).DialContext
 	}
 	if p.config.Dial != nil {
@@ -130,13 +130,13 @@ func (d *dialling) connect() error {
 	})
 	raw, err := dial(ctx, "tcp", address)
 	switch {
-	case err != nil && p.config.Proxy != nil:
+	case err != nil && d.key.proxy != nil:
 		return fmt.Errorf("proxyconnect tcp: %w", err)
 	case err != nil:
 		return err
 	}
-	d.socket = newSocket(raw, p.config.Proxy != nil, &p.open)
-	if p.config.Proxy == nil {
+	d.socket = newSocket(raw, d.key.proxy != nil, &p.open)
+	if d.key.proxy == nil {
 		d.reached(d.socket.remote) // of several addresses that were tried, this one
 	}
 	return d.closeWith(d.socket)
@@ -145,7 +145,7 @@ func (d *dialling) connect() error {
 // reach makes the proxy on the other side of the socket connect to the origin. It returns the
 // connection to the origin, or to the proxy if that forwards requests.
 func (d *dialling) reach() (net.Conn, error) {
-	at, nc := d.pool.config.Proxy, net.Conn(d.socket)
+	at, nc := d.key.proxy, net.Conn(d.socket)
 	switch {
 	case at == nil:
 		return nc, nil

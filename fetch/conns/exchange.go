@@ -56,19 +56,16 @@ func (x *Exchange) Connect(t Target) error {
 // used.
 func (p *Pool) keyOf(t *Target, tapped bool) (k key, alone bool) {
 	k = key{scheme: t.URL.Scheme, host: t.URL.Host, origin: p.originOf(t.URL), tapped: tapped}
-	if k.scheme == "http" && p.plainProxied() {
+	if p.config.Proxy != nil {
+		k.proxy = p.config.Proxy(t.URL)
+	}
+	if k.proxy != nil && k.scheme == "http" && strings.HasPrefix(k.proxy.Scheme, "http") { // all http URLs share its connections
 		k.host = ""
 	}
 	if o := k.origin; o != nil && !o.allows(t.Caller) {
 		return k, true
 	}
 	return k, t.Alone || p.config.NeverReuse != nil && p.config.NeverReuse(t.URL)
-}
-
-// plainProxied reports whether requests for http URLs go to an HTTP proxy, all of them over
-// the same connections.
-func (p *Pool) plainProxied() bool {
-	return p.config.Proxy != nil && strings.HasPrefix(p.config.Proxy.Scheme, "http")
 }
 
 // originOf returns the TLS settings for a URL, or nil.

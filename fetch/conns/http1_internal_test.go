@@ -749,7 +749,8 @@ func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
 func (o *testOrigin) encrypt(on, proxied bool) {
 	switch {
 	case on && proxied:
-		o.pool.config.Proxy = &url.URL{Scheme: "https", Host: o.target.URL.Host}
+		proxy := &url.URL{Scheme: "https", Host: o.target.URL.Host}
+		o.pool.config.Proxy = func(*url.URL) *url.URL { return proxy }
 	case on:
 		o.target.URL.Scheme = "https"
 	}

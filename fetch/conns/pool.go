@@ -36,8 +36,9 @@ type Config struct {
 	Guard *egress.Guard
 	// Resolver looks up names. It is required.
 	Resolver *net.Resolver
-	// Proxy is the proxy for every request. Nil means none.
-	Proxy *url.URL
+	// Proxy returns the proxy for requests to a URL, or nil. For the same proxy it must return the
+	// same pointer. Nil means that there are no proxies.
+	Proxy func(*url.URL) *url.URL
 	// Dial replaces Guard, Resolver and TCP, for tests. Nil means none.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// RootCAs verifies the certificates of origins. Nil means the system's roots.

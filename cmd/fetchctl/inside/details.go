@@ -14,7 +14,7 @@ import (
 // details are the whole errors of the service inside, from its log. The service leaves the addresses
 // of resolvers and proxies out of its answers, because they are not for callers elsewhere.
 type details struct {
-	proxy string // its host and port; empty: none
+	proxies Proxies
 
 	mu     sync.Mutex
 	errors map[attemptKey]string
@@ -107,11 +107,12 @@ func (d *details) complete(key attemptKey, e *pb.FetchError) {
 	defer d.mu.Unlock()
 	text := d.errors[key]
 	delete(d.errors, key)
-	if text == "" || d.proxy == "" && e.GetPhase() != pb.Phase_PHASE_RESOLVE {
+	proxy, proxied := d.proxies.of(e.GetUrl())
+	if text == "" || !proxied && e.GetPhase() != pb.Phase_PHASE_RESOLVE {
 		return
 	}
-	if d.proxy != "" && e.GetPhase() == pb.Phase_PHASE_CONNECT && !strings.Contains(text, d.proxy) {
-		text = "proxy " + d.proxy + ": " + text // the text of a CONNECT that the proxy refused does not name it
+	if proxied && e.GetPhase() == pb.Phase_PHASE_CONNECT && !strings.Contains(text, proxy.url.Host) {
+		text = "proxy " + proxy.url.Host + ": " + text // the text of a CONNECT that the proxy refused does not name it
 	}
 	if strings.Contains(e.GetDetail(), text) {
 		return

@@ -3,6 +3,7 @@ package inside
 import (
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -32,6 +33,7 @@ func TestProxies(t *testing.T) {
 		{name: "without a port", flag: text("http://user:hush@p"), url: "http://a.test/", want: invalid},
 		{name: "another scheme", flag: text("ftp://user:hush@p:1"), url: "http://a.test/", want: invalid},
 		{name: "no URL", flag: text("http://user:hush@p:x"), url: "http://a.test/", want: invalid},
+		{name: "a port that is none", flag: text("http://user:hush@p:70000"), url: "http://a.test/", want: "from 1 to 65535"},
 		{name: "http_proxy", env: map[string]string{"http_proxy": "http://q:1"}, url: "http://a.test/", want: "http://q:1", from: "http_proxy"},
 		{name: "http_proxy is not for https", env: map[string]string{"http_proxy": "http://q:1"}, url: "https://a.test/"},
 		{name: "HTTP_PROXY is ignored", env: map[string]string{"HTTP_PROXY": "http://q:1"}, url: "http://a.test/"},
@@ -99,11 +101,14 @@ func TestWholeDetail(t *testing.T) {
 		{"a status alone", "p.test:1", pb.Phase_PHASE_PROCESSING, "a.test: status 503 Service Unavailable", "status 503 Service Unavailable", "a.test: status 503 Service Unavailable"},
 		{"an error that is not logged", "p.test:1", pb.Phase_PHASE_RESOLVE, "a.test: lookup: no such host", "", "a.test: lookup: no such host"},
 	} {
-		d := &details{proxy: tt.proxy, errors: make(map[attemptKey]string)}
+		d := &details{errors: make(map[attemptKey]string)}
+		if tt.proxy != "" {
+			d.proxies.byScheme = map[string]proxy{"http": {url: &url.URL{Scheme: "http", Host: tt.proxy}}}
+		}
 		slog.New(d).Info("retrying fetch", "fetch_id", "f1", "attempt", 2, "error", tt.logged)
 		other := &pb.FetchError{Detail: "other", Phase: tt.phase.Enum()}
 		d.complete(attemptKey{"f1", 0}, other)
-		e := &pb.FetchError{Detail: tt.detail, Phase: tt.phase.Enum()}
+		e := &pb.FetchError{Detail: tt.detail, Phase: tt.phase.Enum(), Url: "http://a.test/"}
 		d.complete(attemptKey{"f1", 2}, e)
 		if e.GetDetail() != tt.want || other.GetDetail() != "other" || len(d.errors) != 0 {
 			t.Errorf("%s: %q, another attempt %q, %d errors kept; want %q, unchanged, 0", tt.name, e.GetDetail(), other.GetDetail(), len(d.errors), tt.want)

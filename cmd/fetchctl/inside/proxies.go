@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpproxy"
@@ -75,6 +76,9 @@ func parseProxy(name, text string) (*url.URL, error) {
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" || u.Port() == "" {
 		return nil, cli.UsageError(name, "is not a proxy: give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {
+		return nil, cli.UsageError(name, "is not a proxy: its port is "+u.Port()+", give one from 1 to 65535")
+	}
 	return &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host}, nil
 }
 
@@ -84,6 +88,16 @@ func (p Proxies) of(text string) (proxy, bool) {
 	if err != nil { // the service will say what is wrong
 		return proxy{}, false
 	}
+	return p.ofURL(u)
+}
+
+// forHop returns the proxy for a hop, or nil.
+func (p Proxies) forHop(u *url.URL) *url.URL {
+	used, _ := p.ofURL(u)
+	return used.url
+}
+
+func (p Proxies) ofURL(u *url.URL) (proxy, bool) {
 	if p.except != nil {
 		if used, err := p.except(u); err != nil || used == nil {
 			return proxy{}, false
