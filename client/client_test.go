@@ -174,6 +174,7 @@ func TestLocationURL(t *testing.T) {
 		{"no redirect", forbidden, "", pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			r := r.in(t)
 			_, err := r.client.Get(t.Context(), row.url)
 			failed, ok := errors.AsType[*client.Error](err)
 			if !ok || failed.Class() != row.class || failed.LocationURL() != row.target {
