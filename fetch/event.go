@@ -18,10 +18,8 @@ import (
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.
 type Sink func(Event) error
 
-// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. If other
-// fetches of the caller have hold-backs in the budget of [Request].Memory, the sink receives the same
-// event again once they give way. Otherwise the fetch ends as OUT_OF_MEMORY, and the sink still
-// receives the final events.
+// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
+// fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
 var ErrOutOfMemory error = fault.OutOfMemory
 
 // ErrCancelled is the error that a [Sink] returns if it drops an event because the fetch is
@@ -68,8 +66,7 @@ type ResponseStarted struct {
 	URL string
 	// BodyOffset is the offset of the first body byte that follows.
 	BodyOffset int64
-	// HoldBack is the size in bytes of the granted buffer; see [Request].HoldBackBytes. What is
-	// not used of it may be taken back for other fetches of the caller.
+	// HoldBack is the size in bytes of the granted buffer; see [Request].HoldBackBytes.
 	HoldBack int64
 	// More reports whether the next event follows without a wait: the body has arrived.
 	More bool

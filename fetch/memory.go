@@ -17,31 +17,6 @@ const hopBytes = 4 << 10
 // of the fixed charge.
 const tlsDetailsBytes = 2 << 10
 
-// grow charges the fetch for what it cannot do without.
-func (r *run) grow(k budget.Kind, n int64) bool {
-	return r.req.Memory.Grow(k, n) || r.needs(func() bool { return r.req.Memory.Grow(k, n) })
-}
-
-// needs repeats a charge that was refused until it is granted. Between two tries it waits for other fetches of
-// the caller to give up their hold-backs, which are optional. It returns false if none has one, or if the fetch
-// ends.
-func (r *run) needs(charge func() bool) bool {
-	for {
-		freed := r.req.Memory.Freed() // before the charge, so that nothing that is released is missed
-		if charge() {
-			return true
-		}
-		if freed == nil {
-			return false
-		}
-		select {
-		case <-freed:
-		case <-r.waitContext().Done():
-			return false
-		}
-	}
-}
-
 // headBytes is an upper bound for the memory of a head and for its size as a message. A
 // value that is not UTF-8 is sent twice: as its bytes, and as text with up to three
 // bytes for each invalid one.
@@ -65,7 +40,7 @@ func (a *attempt) chargeHead(resp *http.Response) bool {
 		return false
 	}
 	n := headBytes(resp.Header)
-	if !a.run.grow(budget.Head, n) {
+	if !a.run.req.Memory.Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhaseProcessing)
 		return false
 	}
@@ -85,7 +60,7 @@ func (a *attempt) chargeHop(next *hopRequest) bool {
 	if a.run.req.TLSDetails {
 		n += tlsDetailsBytes
 	}
-	if !a.run.grow(budget.Head, n) {
+	if !a.run.req.Memory.Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhasePolicy)
 		return false
 	}
@@ -123,7 +98,7 @@ func (a *attempt) chargeWindow() (n int64, ok bool) {
 			n = min(n, known)
 		}
 	}
-	if !a.run.grow(budget.Receiving, n) {
+	if !a.run.req.Memory.Grow(budget.Receiving, n) {
 		a.outOfMemory(classify.PhaseTransfer)
 		return 0, false
 	}

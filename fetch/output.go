@@ -36,7 +36,7 @@ type output struct {
 	kept     []byte   // the body for the outcome
 	charged  int64    // bytes charged for kept
 	granted  int64    // size of the hold-back, which is charged from the start
-	unused   int64    // part of granted that is charged, unless it was taken back; close releases it
+	unused   int64    // part of granted that is still charged; close releases it
 	buffered []*chunk // full chunks that are not sent
 	last     *chunk   // the chunk that is being filled
 	n        int      // bytes in last
@@ -115,9 +115,6 @@ func (o *output) wrote(n int) error {
 		return o.flush(false)
 	}
 	if o.n == chunkBytes {
-		if !o.a.run.req.Memory.Keep(int64(len(o.buffered)+1) * chunkBytes) { // the hold-back gives way
-			return o.flush(false)
-		}
 		o.buffered = append(o.buffered, o.last)
 		o.last, o.n = nil, 0
 	}
@@ -152,7 +149,7 @@ func (o *output) keep(n int) error {
 		} else if need > keptStep {
 			room = need + need/2
 		}
-		if !o.a.run.needs(func() bool { return o.charge(room - cap(o.kept)) }) {
+		if !o.charge(room - cap(o.kept)) {
 			return fault.OutOfMemory
 		}
 		o.kept = append(make([]byte, 0, room), o.kept...)
@@ -204,7 +201,9 @@ func (o *output) send(p []byte, more bool) error {
 	o.a.committed, o.a.run.delivered, o.body.sent = true, o.body, true
 	if o.a.emit(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p, More: more}) {
 		o.offset += int64(len(p))
-		o.releaseHoldBack(len(p))
+		back := min(o.unused, int64(len(p)))
+		o.a.run.req.Memory.Shrink(budget.HoldBack, back)
+		o.unused -= back
 	}
 	cause := o.a.run.cancelCause()
 	if cause == nil {
@@ -215,17 +214,6 @@ func (o *output) send(p []byte, more bool) error {
 	}
 	class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
 	return fault.New(class, classify.PhaseTransfer, reason)
-}
-
-// releaseHoldBack releases the hold-back of n bytes that were sent. Its memory may have been taken back, or
-// have paid for their message.
-func (o *output) releaseHoldBack(n int) {
-	if o.unused == 0 {
-		return
-	}
-	o.unused = max(o.unused-int64(n), 0)
-	m := o.a.run.req.Memory
-	m.Shrink(budget.HoldBack, max(m.Held(budget.HoldBack)-o.unused, 0))
 }
 
 // finish delivers what is still buffered. It is called when the body is complete and checked.

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/server"
 )
 
 // large is a task whose body is streamed, with time limits that do not end it.
@@ -140,46 +139,6 @@ func (m *manyStream) bodyEvents(tag string) string {
 		}
 	}
 	return strings.Join(slices.Compact(events), " ")
-}
-
-// TestHoldBackGivesWay runs tasks of one caller whose hold-backs together want more memory than there is. All of
-// them succeed: a hold-back gives way to what a task cannot do without.
-func TestHoldBackGivesWay(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name     string
-		delivery func(*pb.StreamDelivery) *pb.BodyPolicy
-		script   string
-		size     int
-		memory   int64
-	}{
-		{"AUTO, all in step", auto, "200:size=SIZE,chunked,drip=100000@1s", 600_000, 32 << 20},
-		{"AUTO, some bytes at a time", auto, "200:size=SIZE,chunked,drip=20000@50ms", 450_000, 32 << 20},
-		{"AUTO, with hardly more than the tasks need", auto, "200:size=SIZE,chunked,drip=50000@1s", 400_000, 10 << 20},
-		{"AUTO, that then stall for a while", auto, "200:size=SIZE,chunked,drip=480000@8s", 600_000, 32 << 20},
-		{"STREAM, all in step", streamed, "200:size=SIZE,chunked,drip=100000@1s", 600_000, 32 << 20},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(r *rig) {
-				m := r.many(r.Context())
-				var tags []string
-				for i := range 100 {
-					tags = append(tags, key(i))
-					task := r.task(key(i), "/s/"+key(i)+"/"+strings.ReplaceAll(row.script, "SIZE", fmt.Sprint(row.size)))
-					task.Request.BodyPolicy = row.delivery(new(pb.StreamDelivery))
-					m.start(task)
-				}
-				m.finish(tags...)
-				for _, tag := range tags {
-					m.wantClass(tag, ok)
-					if got := append(m.bodies[tag], m.outcomes[tag][0].GetInlineBody()...); !bytes.Equal(got, r.Origin.Body(int64(row.size))) {
-						r.Errorf("task %s: %d bytes, want %d", tag, len(got), row.size)
-					}
-				}
-			}, func(c *server.Config) { c.MemoryBudget = row.memory })
-		})
-	}
 }
 
 // TestFetchManySlowReader checks that the time in which the caller does not read ends neither the
@@ -416,51 +375,39 @@ func TestFetchManyReadyAnswersFirst(t *testing.T) {
 }
 
 // TestFetchManyMemoryOfTheCaller checks that what a stream holds for bodies is charged to its caller: it
-// leaves no memory to the caller's other calls, except for hold-backs, and takes none from another caller.
+// leaves no memory to the caller's other calls, and takes none from another caller.
 func TestFetchManyMemoryOfTheCaller(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name   string
-		policy *pb.BodyPolicy
-		same   pb.ErrorClass // of another call of the same caller
-	}{
-		{"bodies for outcomes", &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY},
-		{"bodies that are held back", auto(nil), ok},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			known := newRoster()
-			bubble(t, func(r *rig) {
-				m := r.many(as(r.Context(), "a"))
-				for i := range 200 {
-					task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=500000,no-length", i))
-					task.Request.BodyPolicy, task.Request.TimeoutPolicy = row.policy, patient()
-					m.start(task)
-				}
-				synctest.Wait()
-				held := r.Service.Held().Total()
-				if held < 9<<20 || held > 12<<20 {
-					r.Errorf("%d bytes are held, want the 12 MiB that a caller may have, or a little less", held)
-				}
-				get := func(token, key string) pb.ErrorClass {
-					in := r.request("/s/" + key + "/200:size=1000000")
-					in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
-					out, err := r.Client.FetchUnary(as(r.Context(), token), in)
-					if err != nil {
-						wantReason(r.T, err, "MEMORY")
-						return pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY
-					}
-					return out.GetOutcome().GetError().GetErrorClass()
-				}
-				if class := get("a", "same"); class != row.same {
-					r.Errorf("another call of the caller: %s, want %s", class, row.same)
-				}
-				if class := get("b", "other"); class != ok {
-					r.Errorf("a call of another caller: %s, want success", class)
-				}
-			}, known.change, withMemory(16<<20))
-		})
-	}
+	known := newRoster()
+	bubble(t, func(r *rig) {
+		m := r.many(as(r.Context(), "a"))
+		for i := range 200 {
+			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=500000,no-length", i)) // all of it is held back
+			task.Request.BodyPolicy, task.Request.TimeoutPolicy = auto(nil), patient()
+			m.start(task)
+		}
+		synctest.Wait()
+		held := r.Service.Held().Total()
+		if held < 9<<20 || held > 12<<20 {
+			r.Errorf("%d bytes are held, want the 12 MiB that a caller may have, or a little less", held)
+		}
+		get := func(token, key string) *pb.FetchOutcome {
+			in := r.request("/s/" + key + "/200:size=1000000")
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
+			out, err := r.Client.FetchUnary(as(r.Context(), token), in)
+			if err != nil {
+				wantReason(r.T, err, "MEMORY")
+				return &pb.FetchOutcome{Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY}}
+			}
+			return out.GetOutcome()
+		}
+		if class := get("a", "same").GetError().GetErrorClass(); class != pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY {
+			r.Errorf("another call of the caller: %s, want OUT_OF_MEMORY", class)
+		}
+		if class := get("b", "other").GetError().GetErrorClass(); class != ok {
+			r.Errorf("a call of another caller: %s, want success", class)
+		}
+	}, known.change, withMemory(16<<20))
 }
 
 // TestFetchManySmallNextToLarge checks that small tasks are answered while large bodies are sent to a

@@ -3,8 +3,7 @@
 // A [Budget] has a limit and decides how much of it each caller may use. A [Lease] is
 // what one call, fetch or message has been granted. Users call [Lease.Grow] before they
 // hold more, and fail if it refuses. Nothing ever waits here, and a grant is never taken
-// back, with one exception: bytes of kind [HoldBack] that are not in use yet ([Lease.Keep])
-// give way to anything else that the same caller needs.
+// back.
 //
 // [Budget.GrowIdle] charges what is held for no caller and can be freed at any time. A grant frees
 // it first, if there is no room otherwise.
@@ -56,8 +55,6 @@ type account struct {
 	caller string
 	used   int64
 	leases int
-	first  *Lease        // of those with a hold-back
-	freed  chan struct{} // closed when the caller releases something; nil: no fetch waits for that
 }
 
 // New returns a budget of limit bytes, which must be positive.
@@ -120,7 +117,7 @@ func (b *Budget) fitsLocked(a *account, n int64) bool {
 // to, and does not hold the lock meanwhile.
 func (l *Lease) grantLocked(n int64) bool {
 	b := l.budget
-	if l.account == nil || !b.fitsLocked(l.account, n) && !l.takeHoldBackLocked(n) {
+	if l.account == nil || !b.fitsLocked(l.account, n) {
 		return false
 	}
 	for range freeTries {
@@ -140,27 +137,6 @@ func (l *Lease) grantLocked(n int64) bool {
 		}
 	}
 	return b.shortLocked(n) <= 0
-}
-
-// takeHoldBackLocked takes back what the caller's hold-backs do not use, those of other leases first,
-// until n more bytes fit. It reports whether they do.
-func (l *Lease) takeHoldBackLocked(n int64) bool {
-	for other, next := l.account.first, (*Lease)(nil); other != nil; other = next {
-		if next = other.next; other == l {
-			continue
-		}
-		if other.dropSpareLocked(); l.budget.fitsLocked(l.account, n) {
-			return true
-		}
-	}
-	l.dropSpareLocked()
-	return l.budget.fitsLocked(l.account, n)
-}
-
-func (l *Lease) dropSpareLocked() {
-	if spare := l.held[HoldBack] - l.kept; spare > 0 {
-		l.addLocked(HoldBack, -spare)
-	}
 }
 
 // freeTries is how often idle memory is freed for one grant: others may take what was freed.
@@ -234,9 +210,5 @@ func (b *Budget) addLocked(a *account, n int64) {
 	b.used += n
 	if a.used += n; a.used == 0 {
 		b.active--
-	}
-	if n < 0 && a.freed != nil {
-		close(a.freed)
-		a.freed = nil
 	}
 }

@@ -14,9 +14,6 @@ type Lease struct {
 	budget  *Budget
 	account *account // nil: closed
 	held    [kinds]int64
-
-	kept       int64  // bytes of the hold-back that are in use
-	prev, next *Lease // of the same caller with a hold-back
 }
 
 // Lease returns a new lease of the caller that holds nothing.
@@ -67,45 +64,12 @@ func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
 	}
 	l.budget.mu.Lock()
 	defer l.budget.mu.Unlock()
-	if l.account == nil || l.account.freed != nil { // another holder waits for what it cannot do without
+	if l.account == nil {
 		return 0
 	}
 	n = max(min(n, l.budget.availableLocked(l.account)/optionalShare), 0)
 	l.addLocked(k, n)
 	return n
-}
-
-// Keep records that n bytes of the hold-back are in use, so that they are not taken back. It reports
-// whether the hold-back still has as many, and none of the same caller has to give way.
-func (l *Lease) Keep(n int64) bool {
-	if l == nil {
-		return true
-	}
-	l.budget.mu.Lock()
-	defer l.budget.mu.Unlock()
-	if l.account == nil || l.account.freed != nil || n > l.held[HoldBack] {
-		return false
-	}
-	l.kept = n
-	return true
-}
-
-// Freed returns a channel that is closed when the caller releases something. It is nil if no other lease
-// of the caller has a hold-back, so that there is no point in waiting. Until then no hold-back of the caller grows.
-func (l *Lease) Freed() <-chan struct{} {
-	if l == nil {
-		return nil
-	}
-	l.budget.mu.Lock()
-	defer l.budget.mu.Unlock()
-	a := l.account
-	if a == nil || a.first == nil || a.first == l && l.next == nil {
-		return nil
-	}
-	if a.freed == nil {
-		a.freed = make(chan struct{})
-	}
-	return a.freed
 }
 
 // Shrink releases n bytes, or as many as are held.
@@ -246,31 +210,6 @@ func (l *Lease) addLocked(k Kind, n int64) {
 }
 
 func (l *Lease) kindLocked(k Kind, n int64) {
-	before := l.held[k]
 	l.held[k] += n
 	l.budget.kinds[k] += n
-	if k == HoldBack && (before > 0) != (l.held[k] > 0) {
-		l.listLocked()
-	}
-}
-
-// listLocked adds the lease to those with a hold-back, or removes it.
-func (l *Lease) listLocked() {
-	a := l.account
-	if l.held[HoldBack] > 0 {
-		if l.next = a.first; l.next != nil {
-			l.next.prev = l
-		}
-		a.first = l
-		return
-	}
-	if l.prev != nil {
-		l.prev.next = l.next
-	} else {
-		a.first = l.next
-	}
-	if l.next != nil {
-		l.next.prev = l.prev
-	}
-	l.prev, l.next, l.kept = nil, nil, 0
 }
