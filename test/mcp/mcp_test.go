@@ -36,9 +36,11 @@ func node(t *testing.T, program string, args ...string) *exec.Cmd {
 // inspect calls the program through the inspector and returns the result as the inspector prints it.
 func inspect(t *testing.T, port, method string, args ...string) (result struct {
 	Content           []struct{ Type, Text string }
-	StructuredContent struct{ Attempts int }
-	IsError           bool
-	Tools             []struct{ Name string }
+	StructuredContent struct {
+		AttemptCount int `json:"attempt_count"`
+	}
+	IsError bool
+	Tools   []struct{ Name string }
 }) {
 	t.Helper()
 	cmd := node(t, "inspector/clients/launcher/build/index.js", append([]string{"--cli", rig.Program("fetchctl"), "mcp",
@@ -69,7 +71,7 @@ func TestInspector(t *testing.T) {
 		return call
 	}
 	got := inspect(t, port, "tools/call", fetch("url="+o.URL("http", "/s/k/503/503/200:body=hello"))...)
-	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "hello" || got.StructuredContent.Attempts != 3 || len(o.Requests("k")) != 3 {
+	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "hello" || got.StructuredContent.AttemptCount != 3 || len(o.Requests("k")) != 3 {
 		t.Errorf("503, 503, 200: %+v after %d requests, want one result after 3", got, len(o.Requests("k")))
 	}
 	got = inspect(t, port, "tools/call", fetch("url="+o.URL("http", "/s/l/200:body=hello"), "start_index=1", "max_length=3", "raw=true", "timeout=5")...)
