@@ -122,7 +122,7 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 	if r.Recovery == fetch.Resume && !r.Resumable() { // with Restart its body starts again
 		all.stream.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
-	setDelivery(&all.body, r.Delivery, &all.stream, e.store)
+	all.setDelivery(r.Delivery, e.store)
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
 	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
@@ -132,22 +132,30 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 }
 
 // setDelivery sets the delivery of an effective policy.
-func setDelivery(m *pb.BodyPolicy, d fetch.Delivery, stream *pb.StreamDelivery, store *pb.StoreDelivery) {
-	switch d {
+func (all *effectiveMessages) setDelivery(d fetch.Delivery, store *pb.StoreDelivery) {
+	switch m := &all.body; d {
 	case fetch.Stream:
-		m.Delivery = &pb.BodyPolicy_Stream{Stream: stream}
+		all.streamed.Stream = &all.stream
+		m.Delivery = &all.streamed
 	case fetch.Auto:
-		m.Delivery = &pb.BodyPolicy_Auto{Auto: stream}
+		m.Delivery = &pb.BodyPolicy_Auto{Auto: &all.stream}
 	case fetch.Inline:
-		m.Delivery = &pb.BodyPolicy_Inline{Inline: new(pb.InlineDelivery)}
+		m.Delivery = inlineDelivery
 	case fetch.Digest:
-		m.Delivery = &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
+		m.Delivery = digestDelivery
 	case fetch.None:
-		m.Delivery = &pb.BodyPolicy_None{None: new(pb.NoDelivery)}
+		m.Delivery = noDelivery
 	case fetch.Store:
 		m.Delivery = &pb.BodyPolicy_Store{Store: store}
 	}
 }
+
+// Deliveries without settings. Effective policies share them, and nothing changes them.
+var (
+	inlineDelivery = &pb.BodyPolicy_Inline{Inline: new(pb.InlineDelivery)}
+	digestDelivery = &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
+	noDelivery     = &pb.BodyPolicy_None{None: new(pb.NoDelivery)}
+)
 
 // effectiveMessages holds the messages of an effective request, to make them in one allocation.
 // Fields are set in place: assigning a whole message would first build it on the stack, and a
@@ -159,6 +167,7 @@ type effectiveMessages struct {
 	timeout   pb.TimeoutPolicy
 	body      pb.BodyPolicy
 	stream    pb.StreamDelivery
+	streamed  pb.BodyPolicy_Stream
 	durations [9]durationpb.Duration // as many as effective sets
 }
 

@@ -218,6 +218,7 @@ func (d *durations) happened(v time.Duration) *durationpb.Duration {
 
 type outcomeMessages struct {
 	outcome pb.FetchOutcome
+	inline  pb.FetchOutcome_InlineBody
 	body    pb.BodySummary
 	total   [1]durationpb.Duration
 }
@@ -241,7 +242,8 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 	if stored := storedObject(o, r); stored != nil {
 		m.Body = &pb.FetchOutcome_StoredObject{StoredObject: stored}
 	} else if o.InlineBody != nil {
-		m.Body = &pb.FetchOutcome_InlineBody{InlineBody: o.InlineBody}
+		all.inline.InlineBody = o.InlineBody
+		m.Body = &all.inline
 	}
 	m.BodySummary, m.TotalDuration = &all.body, total.of(o.Total)
 	if last != nil && int(last.Attempt) == o.Attempts {
