@@ -159,7 +159,7 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 	refresh := class == AuthRequired && (o.Auth == Refreshed || o.Auth == NotAsked)
 	d.wait(p, o, refresh)
 	d.Verdict, d.Rule = d.verdict(p, o, retried || refresh, refresh)
-	d.Retryable = d.retryable() && p.Repeatable(o.Method)
+	d.Retryable = (refresh || d.passes()) && p.Repeatable(o.Method)
 	if d.Verdict != Retry {
 		d.Delay, d.DelaySource = 0, NoDelay
 		return d
@@ -219,18 +219,10 @@ func sourceRule(s DelaySource) Rule {
 	return "W1"
 }
 
-// retryable reports whether a later fetch may succeed (spec §3). It ignores
-// whether the method is safe to repeat.
-func (d *Decision) retryable() bool {
-	switch d.Verdict {
-	case Retry, AttemptsExhausted, NoTime, RetryAfterTooLong, BodyCommitted, DeadlinePassed:
-		return true
-	case Stopped:
-		return d.Class != Cancelled
-	case NotRetried:
-		return d.Class == RequestTimeout // H5
-	}
-	return false
+// passes reports whether the failure may go away by itself (spec §3, `retryable`). An internal
+// error of this server is transient, but whoever fetches again may meet the same bug.
+func (d *Decision) passes() bool {
+	return (d.FailureType == Transient || d.FailureType == RateLimit) && d.Class != Internal
 }
 
 func (o *Observation) attempt() int { return max(o.Attempt, 1) }

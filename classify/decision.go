@@ -106,7 +106,8 @@ type Observation struct {
 	Method, HopMethod string
 	// Attempt is the number of the attempt that ended, starting at 1. Zero means 1.
 	Attempt int
-	// Redirects is the number of redirects followed in this attempt so far.
+	// Redirects is the number of redirects followed in this attempt so far, and in
+	// those before it if it began with the hop that failed (I3).
 	Redirects int
 	// Status is the status of the last response. Zero means none was read.
 	Status int

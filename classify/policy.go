@@ -89,12 +89,16 @@ func (p *Policy) Repeatable(method string) bool {
 }
 
 // retries reports whether a class is retried, and returns its failure type. The
-// status is 0 if none was read.
+// status is 0 if none was read. What the request adds to the profile's retries is
+// transient. What it takes away keeps its type, because the failure is the same.
 func (p *Policy) retries(c Class, status int) (bool, FailureType) {
 	retried, failure := classes[c].retried, classes[c].failure
 	switch {
 	case c == TLSHandshake && !p.RetryTLSHandshake:
-		return false, Permanent // N5
+		retried = false
+		if p.Profile == Download {
+			failure = Permanent // N5
+		}
 	case c == RequestTimeout && p.Profile == Download:
 		retried = true // H5
 	}

@@ -295,8 +295,9 @@ func TestWhatNext(t *testing.T) {
 		{"a POST in a shutdown", transient, pb.StopReason_STOP_REASON_STOPPED, false, client.ErrNotIdempotent},
 		{"a POST, redirected, with a body that broke", transient, pb.StopReason_STOP_REASON_BODY_COMMITTED, false, client.ErrNotIdempotent},
 		{"a 408", transient, notRetryable, true, client.ErrTransient},
-		{"a 503 that the policy excludes", transient, notRetryable, false, client.ErrPermanent},
-		{"a 429 that the policy excludes", limited, notRetryable, false, client.ErrPermanent},
+		{"a 503 that the policy excludes", transient, notRetryable, true, client.ErrTransient},
+		{"a 429 that the policy excludes", limited, notRetryable, true, client.ErrRateLimited},
+		{"a POST with a 503 that the policy excludes", transient, notRetryable, false, client.ErrNotIdempotent},
 		{"a 401 on the last attempt", auth, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrNeedsAuth},
 		{"a 401", auth, notRetryable, false, client.ErrNeedsAuth},
 	} {

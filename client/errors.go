@@ -16,7 +16,7 @@ import (
 
 // What to do with a fetch that failed, for errors.Is. These are the failure types of the outcome,
 // but a transient or rate limited failure that is not retryable is [ErrNotIdempotent], or
-// [ErrPermanent] if its class is not retried. An [*Error] matches at most one of them.
+// [ErrPermanent] if the service itself has a defect. An [*Error] matches at most one of them.
 var (
 	// ErrTransient is a failure that may pass by itself: a later fetch may succeed.
 	ErrTransient = errors.New("transient")
@@ -66,7 +66,7 @@ func (e *Error) Is(target error) bool {
 	switch failureType := failureTypes[f.GetFailureType()]; {
 	case target == context.DeadlineExceeded:
 		return e.Class() == pb.ErrorClass_ERROR_CLASS_DEADLINE
-	case MayHaveTakenEffect(f, f.GetStopReason()):
+	case MayHaveTakenEffect(f):
 		return target == ErrNotIdempotent
 	case f.GetRetryable() || failureType != ErrTransient && failureType != ErrRateLimited:
 		return failureType == target
@@ -74,11 +74,10 @@ func (e *Error) Is(target error) bool {
 	return target == ErrPermanent
 }
 
-// MayHaveTakenEffect reports whether a failure means [ErrNotIdempotent]. reason is why no further attempt
-// followed, which an outcome has in its error, and Explain in its decision.
-func MayHaveTakenEffect(f *pb.FetchError, reason pb.StopReason) bool {
+// MayHaveTakenEffect reports whether a failure means [ErrNotIdempotent].
+func MayHaveTakenEffect(f *pb.FetchError) bool {
 	passing := f.GetFailureType() == pb.FailureType_FAILURE_TYPE_TRANSIENT || f.GetFailureType() == pb.FailureType_FAILURE_TYPE_RATE_LIMITED
-	return passing && !f.GetRetryable() && reason != pb.StopReason_STOP_REASON_NOT_RETRIED
+	return passing && !f.GetRetryable() && f.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INTERNAL
 }
 
 var failureTypes = map[pb.FailureType]error{

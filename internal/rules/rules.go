@@ -24,7 +24,7 @@ var All = []Rule{
 	{"N2", "The connection was refused: transient, retried."},
 	{"N3", "There was no route, or the connection or its handshake took too long: transient, retried."},
 	{"N4", "The connection broke before the response head was complete, or the response may be the answer to another request: transient, retried."},
-	{"N5", "The TLS handshake failed, but not because of the certificate or a timeout: retried in profile standard, final in download."},
+	{"N5", "The TLS handshake failed, but not because of the certificate or a timeout: transient and retried in profile standard, permanent in download."},
 	{"N6", "The certificate is not acceptable: permanent, never retried."},
 	{"N7", "The response head did not arrive in time, or the request could not be written in time: transient, retried."},
 	{"N8", "The body was truncated: transient, retried if no byte was delivered or the body can be continued."},

@@ -88,7 +88,7 @@ class ClientTest(Case):
     def test_what_to_do(self):
         """An exception says that a later fetch may succeed only if it is retryable."""
         for policy, kind, name in [
-            ({"excluded_status_codes": [503]}, fetchd.PermanentError, "permanent"),
+            ({"excluded_status_codes": [503]}, fetchd.TransientError, "transient"),
             ({"max_attempts": 1}, fetchd.TransientError, "transient"),
         ]:
             error = self.client.get(self.url(name, "503"), retry_policy=policy, timeout=60).error

@@ -96,7 +96,7 @@ func explanation(resp *pb.ExplainResponse) string {
 	if e == nil {
 		return "This is not a failure: " + show.Label(resp.GetKind()) + "."
 	}
-	lines := []string{fmt.Sprintf("%s, %s.", show.Label(e.GetErrorClass()), show.Label(e.GetFailureType())), later(e, d.GetStopReason()), "Decision: " + show.Decision(d) + "."}
+	lines := []string{fmt.Sprintf("%s, %s.", show.Label(e.GetErrorClass()), show.Label(e.GetFailureType())), later(e), "Decision: " + show.Decision(d) + "."}
 	for i, rule := range []string{e.GetClassRule(), d.GetRule()} {
 		if sentence := rules.Sentence(rule); sentence != "" && (i == 0 || rule != e.GetClassRule()) {
 			lines = append(lines, fmt.Sprintf("Rule %s: %s", rule, sentence))

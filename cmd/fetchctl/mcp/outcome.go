@@ -97,7 +97,7 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 	if target := show.RedirectTarget(o); target != "" {
 		text += fmt.Sprintf("\nThe redirect leads to %.200q.", target)
 	}
-	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttemptCount()) + later(e, e.GetStopReason())
+	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttemptCount()) + later(e)
 	if sentence := rules.Sentence(e.GetClassRule()); sentence != "" {
 		text += fmt.Sprintf("\nRule %s: %s", e.GetClassRule(), sentence)
 	}
@@ -110,8 +110,8 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 }
 
 // later says whether a later fetch may succeed.
-func later(e *pb.FetchError, reason pb.StopReason) string {
-	if client.MayHaveTakenEffect(e, reason) {
+func later(e *pb.FetchError) string {
+	if client.MayHaveTakenEffect(e) {
 		return fmt.Sprintf("The request is %v.", client.ErrNotIdempotent)
 	}
 	if !e.GetRetryable() {

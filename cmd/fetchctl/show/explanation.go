@@ -92,15 +92,15 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 	}
 	x.row("outcome", "%s, if the fetch ended here", Label(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
-		x.row("retryable", "%s", laterFetch(e, d.GetStopReason()))
+		x.row("retryable", "%s", laterFetch(e))
 	}
 }
 
-func laterFetch(e *pb.FetchError, reason pb.StopReason) string {
+func laterFetch(e *pb.FetchError) string {
 	switch {
 	case e.GetRetryable():
 		return "yes: a later fetch of the same request may succeed"
-	case client.MayHaveTakenEffect(e, reason):
+	case client.MayHaveTakenEffect(e):
 		return fmt.Sprint("no: the request is ", client.ErrNotIdempotent)
 	}
 	return "no: a later fetch of the same request is not expected to succeed"

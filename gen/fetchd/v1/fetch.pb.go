@@ -1473,7 +1473,8 @@ type RetryPolicy struct {
 	// 403, 404, 409, 410, 422 and 451. At most 128. Empty means none.
 	AdditionalStatusCodes []int32 `protobuf:"varint,9,rep,packed,name=additional_status_codes,json=additionalStatusCodes,proto3" json:"additional_status_codes,omitempty"`
 	// Statuses that are not retried although the profile retries them: 408, 429 and 500 to
-	// 599. At most 128. Empty means none. A status that is in both lists is rejected.
+	// 599. At most 128. Empty means none. A status that is in both lists is rejected. The
+	// failure stays `retryable`: a later fetch may succeed.
 	ExcludedStatusCodes []int32 `protobuf:"varint,10,rep,packed,name=excluded_status_codes,json=excludedStatusCodes,proto3" json:"excluded_status_codes,omitempty"`
 	// Allows retries of POST and PATCH. Rejected without idempotency_key, and if the operator
 	// of the server forbids such retries. Unset means false: such a request is sent once.
@@ -4886,8 +4887,8 @@ type ExplainRequest struct {
 	HopMethod string `protobuf:"bytes,6,opt,name=hop_method,json=hopMethod,proto3" json:"hop_method,omitempty"`
 	// Number of the attempt that ended, 1 or more. Zero means 1. A negative one is rejected.
 	Attempt int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Number of redirects that were followed in this attempt, 0 or more. Zero means none. A
-	// negative one is rejected.
+	// Number of redirects that were followed in this attempt, and in those before it if only the
+	// hop that failed was sent again (I3), 0 or more. Zero means none. A negative one is rejected.
 	RedirectCount int32 `protobuf:"varint,8,opt,name=redirect_count,json=redirectCount,proto3" json:"redirect_count,omitempty"`
 	// The response. Unset means that none was received.
 	Response *HttpResponse `protobuf:"bytes,9,opt,name=response,proto3" json:"response,omitempty"`

@@ -28,7 +28,7 @@ const notAgain = 'not sent again, because it may have taken effect';
 
 // notSentAgain reports whether a failure may pass, and repeating the request could repeat its effect.
 function notSentAgain(e) {
-  return e && !e.retryable && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && e.stop_reason !== 'STOP_REASON_NOT_RETRIED';
+  return e && !e.retryable && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && e.error_class !== 'ERROR_CLASS_INTERNAL';
 }
 
 // draw fills the outcome section. announce receives what its buttons did.

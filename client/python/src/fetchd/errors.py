@@ -130,7 +130,7 @@ def _failure_type(error: contract.FetchError) -> str:
     kind = contract.enum_name(error, "failure_type")
     if error.retryable or kind not in ("transient", "rate_limited"):
         return kind
-    return "permanent" if contract.enum_name(error, "stop_reason") == "not_retried" else "not_idempotent"
+    return "permanent" if contract.enum_name(error, "error_class") == "internal" else "not_idempotent"
 
 
 def failure(outcome: contract.FetchOutcome) -> FetchError:
