@@ -13,13 +13,22 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// newAttempt starts an attempt.
+// startAttempt makes an attempt the current one, and sends its requests.
+func (r *run) startAttempt() {
+	r.current = r.newAttempt()
+	r.current.follow()
+}
+
+// newAttempt returns the next attempt.
 func (r *run) newAttempt() *attempt {
 	r.setWaiting(false) // backoff has set it before the wait
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.startHop}
 	a.limit.Init(&r.clock, a.cancel)
-	a.sent = a.sentRoom[:0]
+	a.sent = append(a.sentRoom[:0], r.chain...)
+	if len(r.chain) > 0 { // the charge of the chain stays
+		a.hopsCharge, r.charges.hops = r.charges.hops, 0
+	}
 	if a.resuming = r.progressToResume(); a.resuming != nil {
 		a.hop = a.resuming.rangeRequest(r.req, a.hop)
 	}
@@ -222,9 +231,8 @@ func (a *attempt) emitRedirect(resp *http.Response) {
 	a.emit(RedirectFollowed{Attempt: a.number, Hop: followed})
 }
 
-// finish reads the body of the last response, and settles the attempt.
-func (a *attempt) finish() {
-	a.consume()
-	a.limit.Stop()
-	a.run.settle(a)
+// finishAttempt reads the body of the last response of the current attempt.
+func (r *run) finishAttempt() {
+	r.current.consume()
+	r.current.limit.Stop()
 }

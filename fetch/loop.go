@@ -3,8 +3,8 @@ package fetch
 // All of go-retryablehttp is in this file. It runs the loop of attempts and waits between them,
 // and nothing else: one request of its client is one whole attempt (decision 1). If it saw the
 // real responses, its http.Client would follow redirects by its own rules, and it would drain
-// bodies without a time limit. So it gets a placeholder request and an empty response, and its
-// hooks return what package classify has decided.
+// bodies without a time limit. So it gets a placeholder request and an empty response. Its hook
+// CheckRetry decides what follows the attempt, and Backoff returns the delay of that decision.
 
 import (
 	"context"
@@ -61,21 +61,27 @@ func (r *run) loop(e *engine) {
 // redirects and body.
 type attemptTransport struct{}
 
-// RoundTrip implements http.RoundTripper. If many fetches are in flight, the attempt runs on a
-// worker, because the goroutine of the fetch would keep the large stack through the next wait.
+// RoundTrip implements http.RoundTripper. [checkRetry] decides about the attempt that it leaves in the run.
 func (attemptTransport) RoundTrip(placeholder *http.Request) (*http.Response, error) {
-	switch r := runOf(placeholder.Context()); {
-	case r.onCaller:
-		r.runAttempt()
-	case r.followsOnCaller():
-		a := r.newAttempt()
-		a.follow()
-		r.client.workers.Call(a.finish)
-	default:
-		r.client.workers.Call(r.runAttempt)
+	r := runOf(placeholder.Context())
+	if !r.onCaller && r.followsOnCaller() {
+		r.startAttempt()
+		r.work((*run).finishAttempt)
+	} else {
+		r.work((*run).runAttempt)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: emptyHeader, Body: http.NoBody, Request: placeholder}, nil
+}
+
+// work calls f. If many fetches are in flight, it does so on a worker, because the goroutine of the fetch
+// would keep the large stack through the next wait.
+func (r *run) work(f func(*run)) {
+	if r.onCaller {
+		f(r)
+		return
+	}
+	r.client.workers.Call(func() { f(r) })
 }
 
 // followsOnCaller reports whether an attempt waits for the response head on the goroutine that
@@ -85,17 +91,18 @@ func (r *run) followsOnCaller() bool {
 	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil && r.req.Recorder == nil
 }
 
-// runAttempt makes one attempt: the requests, the body and the decision.
+// runAttempt makes one attempt: the requests and the body.
 func (r *run) runAttempt() {
-	a := r.newAttempt()
-	a.follow()
-	a.finish()
+	r.startAttempt()
+	r.finishAttempt()
 }
 
-// checkRetry is go-retryablehttp's CheckRetry. It returns the decision about the last attempt. It
-// is called once for each attempt, because no response handler is set.
+// checkRetry is go-retryablehttp's CheckRetry. It decides what follows the last attempt, and reports the
+// attempt with the decision. It is called once for each attempt, because no response handler is set.
 func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
-	return runOf(ctx).decision.Verdict == classify.Retry, nil
+	r := runOf(ctx)
+	r.work((*run).settle)
+	return r.decision.Verdict == classify.Retry, nil
 }
 
 // backoff is go-retryablehttp's Backoff. It returns the delay of the decision.

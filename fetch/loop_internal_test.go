@@ -28,7 +28,7 @@ import (
 )
 
 // TestOneLoop checks that go-retryablehttp asks for one verdict after each attempt, and for one
-// delay between two attempts.
+// delay between two attempts. Its CheckRetry makes the decision: none is made before it is called.
 func TestOneLoop(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
@@ -49,7 +49,12 @@ func TestOneLoop(t *testing.T) {
 	e := newEngine()
 	e.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		verdicts++
-		return checkRetry(ctx, resp, err)
+		r.decision = classify.Decision{}
+		again, err := checkRetry(ctx, resp, err)
+		if r.decision.Verdict == classify.NoVerdict {
+			t.Errorf("attempt %d: the decision was made before the loop asked for it", r.attempts)
+		}
+		return again, err
 	}
 	e.Backoff = func(low, high time.Duration, n int, resp *http.Response) time.Duration {
 		waits++

@@ -326,6 +326,14 @@ func TestRedirects(t *testing.T) {
 		{"a hop that is refused", "/cross/k/302/refused/200", nil, classify.Failed, classify.ConnectRefused, "N2", 3, "*"},
 		{"a hop that fails with 503 and is tried from the first URL", "/r/k/302/1/503", nil, classify.Failed, classify.HTTPServerError, "H1", 6, "/s/k/503"},
 		{"a hop that then succeeds", "/r/k/302/1/503/200", nil, classify.Success, 0, "H0", 4, "/s/k/503/200"},
+		{"a hop of a POST that is retried goes on with the count", "/r/k/303/3/503/302:to=%3Fa/302:to=%3Fb/302:to=%3Fc/200",
+			func(r *fetch.Request) { r.Method = "POST" }, classify.Failed, classify.TooManyRedirects, "R1", 7, "*"},
+		{"a hop of a POST that is retried twice goes on with the count", "/r/k/303/4/503/302:to=%3Fa/503/302:to=%3Fb/200",
+			func(r *fetch.Request) { r.Method = "POST" }, classify.Failed, classify.TooManyRedirects, "R1", 8, "*"},
+		{"a hop of a POST that is retried remembers the chain", "/s/k/303:to=%3Fa/302:to=%3Fb/503/302:to=%3Fa",
+			func(r *fetch.Request) { r.Method = "POST" }, classify.Failed, classify.RedirectLoop, "R2", 4, "*"},
+		{"a hop of a POST that is retried is no loop", "/s/k/303:to=%3Fa/503/503/200",
+			func(r *fetch.Request) { r.Method = "POST" }, classify.Success, 0, "H0", 4, "*"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -8,21 +8,22 @@ package fetch
 //	  run.loop                           loop.go            go-retryablehttp calls RoundTrip, checkRetry and backoff
 //	    attemptTransport.RoundTrip
 //	      run.runAttempt
-//	        run.newAttempt               attempt.go
-//	          run.progressToResume       resume.go          the body that an earlier attempt delivered a part of
-//	        attempt.follow               attempt.go         sends requests until a response is no redirect
-//	          attempt.send
-//	            attempt.newExchange
-//	            attempt.roundTrip
-//	              attempt.authorize      credentials.go
-//	              Exchange.Connect       conns/exchange.go  takes an idle connection or makes one
-//	              Exchange.RoundTrip                        sends the request and reads the head
-//	            attempt.failWith         fail.go            if there is no head
-//	          attempt.redirect           attempt.go
-//	            ResolveRedirect          redirect.go
-//	            attempt.nextHop          attempt.go
-//	          attempt.discard                               the response that redirects
-//	        attempt.finish
+//	        run.startAttempt             attempt.go
+//	          run.newAttempt
+//	            run.progressToResume     resume.go          the body that an earlier attempt delivered a part of
+//	          attempt.follow             attempt.go         sends requests until a response is no redirect
+//	            attempt.send
+//	              attempt.newExchange
+//	              attempt.roundTrip
+//	                attempt.authorize    credentials.go
+//	                Exchange.Connect     conns/exchange.go  takes an idle connection or makes one
+//	                Exchange.RoundTrip                      sends the request and reads the head
+//	              attempt.failWith       fail.go            if there is no head
+//	            attempt.redirect         attempt.go
+//	              ResolveRedirect        redirect.go
+//	              attempt.nextHop        attempt.go
+//	            attempt.discard                             the response that redirects
+//	        run.finishAttempt            attempt.go
 //	          attempt.consume            body.go            reads the body of the last response
 //	            attempt.deliver
 //	              attempt.bodyProgress   resume.go          a new body, or the rest of one
@@ -39,21 +40,21 @@ package fetch
 //	              Exchange.End           conns/exchange.go  gives the connection back
 //	              attempt.keepRecords    record.go          if the fetch is recorded
 //	            attempt.disown           fail.go            if the response may be the answer to another request
-//	          run.settle                 settle.go
-//	            attempt.observe
-//	            classify.Decide          classify/decide.go
-//	            run.refresh              credentials.go     if the credential was rejected
-//	            attempt.failureOf        settle.go
-//	            run.emitFinished                            passes AttemptFinished to the Sink
 //	    checkRetry                       loop.go            whether to make another attempt
-//	    backoff                                             how long to wait before it
+//	      run.settle                     settle.go
+//	        attempt.observe
+//	        classify.Decide              classify/decide.go
+//	        run.refresh                  credentials.go     if the credential was rejected
+//	        attempt.failureOf            settle.go
+//	        run.emitFinished                                passes AttemptFinished to the Sink
+//	    backoff                          loop.go            how long to wait before it
 //	  Client.conclude                    settle.go
 //	    run.outcome
 //	  run.close                          run.go
 //
-// A retry. run.settle stores what classify.Decide returned in run.decision. checkRetry and
-// backoff return it to go-retryablehttp, which waits and calls RoundTrip again. The next
-// attempt starts at run.startHop: the first hop, or the one that failed.
+// A retry. checkRetry calls run.settle, which stores what classify.Decide returned in run.decision.
+// checkRetry and backoff return it to go-retryablehttp, which waits and calls RoundTrip again. The
+// next attempt starts at run.startHop: the first hop, or the one that failed.
 //
 // A redirect. attempt.redirect returns the next request, and attempt.follow sends it. If there
 // is none because the redirect must not be followed, it records why, and the attempt ends.

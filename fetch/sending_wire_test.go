@@ -1,8 +1,15 @@
 package fetch_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
@@ -43,7 +50,7 @@ func TestCounts(t *testing.T) {
 		{"503 once", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 1 }, 1, classify.AttemptsExhausted, true},
 		{"429 then 200", "/s/k/429:retry-after=0/200", nil, 2, 0, false},
 		{"425 if the caller adds it", "/s/k/425/200", func(r *fetch.Request) { r.Policy.Additional = []int{425} }, 2, 0, false},
-		{"503 if the caller excludes it", "/s/k/503/200", func(r *fetch.Request) { r.Policy.Excluded = []int{503} }, 1, classify.NotRetried, false},
+		{"503 if the caller excludes it", "/s/k/503/200", func(r *fetch.Request) { r.Policy.Excluded = []int{503} }, 1, classify.NotRetried, true},
 		{"POST without a key", "/s/k/503/200", method("POST"), 1, classify.NotIdempotent, false},
 		{"PATCH without a key", "/s/k/reset:at=before-head/200", method("PATCH"), 1, classify.NotIdempotent, false},
 		{"POST with a key, allowed", "/s/k/503/200", keyed, 2, 0, false},
@@ -232,5 +239,42 @@ func TestExchangeTimings(t *testing.T) {
 	}
 	if h2 := w.fetch(w.request("https", "/s/k/200:size=10")).Hops[0].Exchange; h2.Protocol != "HTTP/2.0" {
 		t.Errorf("protocol %s, want HTTP/2.0", h2.Protocol)
+	}
+}
+
+// TestOnlyHTTP2 checks that a request that may be sent only once does not reach an origin that
+// speaks only HTTP/2, and that others do (X25).
+func TestOnlyHTTP2(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.EnableHTTP2, s.Config.ErrorLog = true, log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { // crypto/tls would fall back to HTTP/1.1
+		if !slices.Contains(hello.SupportedProtos, "h2") {
+			return nil, errors.New("no application protocol")
+		}
+		return nil, nil //nolint:nilnil // the configuration of the server
+	}}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	for _, row := range []struct {
+		name, method, key string
+		class             classify.Class
+	}{
+		{"GET", "GET", "", classify.NoClass},
+		{"POST", "POST", "", classify.TLSHandshake},
+		{"POST that may be repeated", "POST", "key", classify.NoClass},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := newClient(t, fetch.Config{Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots})
+			r := fetch.NewRequest(classify.Standard)
+			r.URL, r.Method, r.IdempotencyKey, r.Policy.RepeatUnsafe = mustParse(t, s.URL), row.method, row.key, row.key != ""
+			if out := c.Fetch(t.Context(), r, nil); row.class == classify.NoClass && out.Kind != classify.Success ||
+				row.class != classify.NoClass && (out.Failure == nil || out.Failure.Class != row.class || out.Exchanges != 0) {
+				t.Errorf("%s, %+v, %d exchanges, want class %s", out.Kind, out.Failure, out.Exchanges, row.class)
+			}
+		})
 	}
 }

@@ -13,8 +13,10 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// settle decides what follows the attempt, keeps its results, and reports it.
-func (r *run) settle(a *attempt) {
+// settle decides what follows the current attempt, keeps its results, reports it and releases it.
+func (r *run) settle() {
+	a := r.current
+	r.current = nil
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, &o)
 	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
@@ -37,9 +39,9 @@ func (r *run) settle(a *attempt) {
 		r.last.url = a.hop.urlText()
 	}
 	r.lastHops, r.lastBody, r.lastInlineBody, r.lastStored = a.hops, a.body, a.inlineBody, a.stored
-	r.startHop = &r.initialHop
+	r.startHop, r.chain = &r.initialHop, nil
 	if d.Start == classify.FailedHop {
-		r.startHop = a.hop
+		r.startHop, r.chain = a.hop, a.sent[:len(a.sent)-1]
 	}
 	r.logAttempt(a)
 	r.emitFinished(a)
@@ -54,7 +56,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 	now := time.Now()
 	o := classify.Observation{
 		Method: a.run.req.Method, HopMethod: a.hop.method,
-		Attempt: a.number, Redirects: len(a.hops) - 1,
+		Attempt: a.number, Redirects: len(a.run.chain) + len(a.hops) - 1,
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
 		BodyCommitted: !a.run.recoverable(),

@@ -33,10 +33,12 @@ type run struct {
 	jar      *cookiejar.Jar
 	cookies  int // stored in jar
 
-	initialHop hopRequest  // the request that the caller described
-	startHop   *hopRequest // the first request of the next attempt
-	sinkErr    error       // the error that the sink returned; it is not called again
+	initialHop hopRequest    // the request that the caller described
+	startHop   *hopRequest   // the first request of the next attempt
+	chain      []*hopRequest // the requests before startHop, as they were sent: they count for D1 and D3 (I3)
+	sinkErr    error         // the error that the sink returned; it is not called again
 
+	current   *attempt // in flight, or to be decided about; nil: between two attempts
 	attempts  int
 	exchanges int
 	onCaller  bool      // attempts run on the goroutine that called Fetch

@@ -9,6 +9,25 @@ import (
 	"fetchd/internal/rules"
 )
 
+// TestKinds checks that every rule outside the table of section 3 says which kind it is.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	spec, err := os.ReadFile("../../docs/spec.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := make(map[string]int)
+	for _, m := range regexp.MustCompile(`(?m)^- ([A-Z][0-9]+)\. (?:\*(Decision|Wire|Service)\.\* )?`).FindAllStringSubmatch(string(spec), -1) {
+		kinds[m[2]]++
+		if m[2] == "" {
+			t.Errorf("rule %s does not say whether it is a decision, or about the wire or the service", m[1])
+		}
+	}
+	if kinds["Decision"] < 10 || kinds["Wire"] < 5 || kinds["Service"] < 10 {
+		t.Errorf("found %v, want more of each", kinds)
+	}
+}
+
 // TestRules checks the sentences against docs/spec.md and the code that reports rules.
 func TestRules(t *testing.T) {
 	t.Parallel()
