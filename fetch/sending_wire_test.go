@@ -5,8 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -247,7 +246,7 @@ func TestExchangeTimings(t *testing.T) {
 func TestOnlyHTTP2(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.EnableHTTP2, s.Config.ErrorLog = true, log.New(io.Discard, "", 0)
+	s.EnableHTTP2, s.Config.ErrorLog = true, slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	s.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { // crypto/tls would fall back to HTTP/1.1
 		if !slices.Contains(hello.SupportedProtos, "h2") {
 			return nil, errors.New("no application protocol")

@@ -83,7 +83,9 @@ func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 		in.Body = body
 		addContentHeaders(in, r.Header)
 	}
-	in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+	if in.EventLevel != pb.EventLevel_EVENT_LEVEL_ATTEMPTS {
+		in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+	}
 	if in.BodyPolicy == nil {
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
@@ -132,8 +134,8 @@ func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 	if r.Method != http.MethodPost && r.ContentLength != 0 {
 		v.Add("body", "is sent with %s: call with POST", r.Method)
 	}
-	if l := in.GetEventLevel(); l > pb.EventLevel_EVENT_LEVEL_OUTCOME {
-		v.Add("event_level", "is %s, but this path sends no events: leave it out, or call /v1/fetch", l)
+	if l := in.GetEventLevel(); l != pb.EventLevel_EVENT_LEVEL_UNSPECIFIED && l != pb.EventLevel_EVENT_LEVEL_OUTCOME && l != pb.EventLevel_EVENT_LEVEL_ATTEMPTS {
+		v.Add("event_level", "is %s, but this path sends no events: use EVENT_LEVEL_ATTEMPTS for the header Fetchd-Attempts, or call /v1/fetch", l)
 	}
 	if name, stream := conversion.Delivery(in.GetBodyPolicy()); name != "" && stream == nil {
 		v.Add("body_policy."+name, "is set, but this path sends the body: leave it out, or call /v1/fetch:unary")
@@ -174,7 +176,7 @@ func hasHeader(in *pb.FetchRequest, name string) bool {
 func newRaw(in *pb.FetchRequest, out *answer) *rawAnswer {
 	policy := in.GetBodyPolicy()
 	_, stream := conversion.Delivery(policy)
-	return &rawAnswer{answer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
+	return &rawAnswer{answer: out, history: in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_ATTEMPTS, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
 		digest: stream.GetResumePoint() == nil && (!policy.GetOmitDigest() || in.GetIntegrity().GetSha256() != "")}
 }
 
@@ -187,6 +189,9 @@ type rawAnswer struct {
 	head   bool   // the fetch is a HEAD
 	digest bool   // the outcome of a success has a digest
 	latest *pb.ResponseStarted
+
+	history  bool     // the answer has the header Fetchd-Attempts
+	attempts []string // its items
 }
 
 // send writes the events of a message.
@@ -208,6 +213,8 @@ func (a *rawAnswer) sendEvent(o *wire.Outgoing, event *pb.FetchEvent) error {
 	switch e := event.GetEvent().(type) {
 	case *pb.FetchEvent_ResponseStarted:
 		a.latest = &pb.ResponseStarted{Url: e.ResponseStarted.GetUrl(), Response: bodyHead(e.ResponseStarted.GetResponse())}
+	case *pb.FetchEvent_AttemptFinished:
+		a.attempts = append(a.attempts, attemptItem(e.AttemptFinished))
 	case *pb.FetchEvent_BodyChunk:
 		if !a.started {
 			a.startBody()
@@ -217,6 +224,20 @@ func (a *rawAnswer) sendEvent(o *wire.Outgoing, event *pb.FetchEvent) error {
 		return a.finish(o, e.Outcome)
 	}
 	return nil
+}
+
+// attemptItem returns an attempt as an item of Fetchd-Attempts, which is a list (RFC 9651): the status of
+// the origin or 0, the class of the failure, the rule of the decision, and the seconds until the next attempt.
+func attemptItem(e *pb.AttemptFinished) string {
+	item := strconv.Itoa(int(e.GetResponse().GetStatusCode()))
+	if f := e.GetError(); f != nil {
+		item += ";class=" + classify.Class(f.GetErrorClass()).String()
+	}
+	item += ";rule=" + e.GetRetryDecision().GetRule()
+	if retry := e.GetRetryDecision().GetRetry(); retry != nil {
+		item += fmt.Sprintf(";delay=%.3f", retry.GetDelay().AsDuration().Seconds())
+	}
+	return item
 }
 
 // bodyHead returns the part of a response that the answer needs. The charge of the message ends
@@ -238,6 +259,9 @@ func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
 func (a *rawAnswer) startBody() {
 	header := a.rw.Header()
 	trailers := "Fetchd-Outcome, Fetchd-Attempt-Count, Fetchd-Decision-Rule"
+	if a.history {
+		trailers += ", Fetchd-Attempts"
+	}
 	if a.digest {
 		trailers += ", Fetchd-Sha256"
 	}
@@ -325,6 +349,9 @@ func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 	header.Set("Fetchd-Outcome", classify.Kind(out.GetKind()).String())
 	header.Set("Fetchd-Attempt-Count", strconv.Itoa(int(out.GetAttemptCount())))
 	header.Set("Fetchd-Decision-Rule", out.GetDecisionRule())
+	if a.history {
+		header.Set("Fetchd-Attempts", strings.Join(a.attempts, ", "))
+	}
 	if sum := out.GetBodySummary().GetSha256(); sum != "" && success {
 		header.Set("Fetchd-Sha256", sum)
 	}
