@@ -296,7 +296,7 @@ func TestKeyboard(t *testing.T) {
 			t.Errorf("the focus on %s is not visible", at)
 		}
 	}
-	for _, id := range []string{"run", "cancel", "method", "profile", "attempts-max", "add-header", "link", "as-curl", "as-grpcurl", "as-python", "save", "SUMMARY"} {
+	for _, id := range []string{"run", "cancel", "method", "profile", "attempts-max", "add-header", "link", "as-curl", "as-grpcurl", "as-python", "as-node", "save", "SUMMARY"} {
 		if !slices.Contains(reached, id) {
 			t.Errorf("Tab does not reach %s: %q", id, reached)
 		}

@@ -39,6 +39,7 @@ func TestOneHeadline(t *testing.T) {
 		{"success", p.origin.URL("http", "/s/a/503/200"), "Success: 200 after 2 attempts"},
 		{"failure", p.origin.URL("http", "/s/b/404"), "Failed: http_client_error"},
 		{"no fetch", "ftp://a.example/", "Not fetched"},
+		{"the reason for no fetch", "ftp://a.example/", "must begin with http:// or https://"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
@@ -58,11 +59,12 @@ func TestOneHeadline(t *testing.T) {
 	once(p, "Cancelled after")
 }
 
-// TestExamples checks that an example fills in the URL, keeps the other fields and sends nothing.
+// TestExamples checks that an example fills in the URL, keeps the other fields and sends nothing, and
+// that the examples of a local origin do what their names say.
 func TestExamples(t *testing.T) {
 	p := open(t)
 	p.set("attempts-max", "2")
-	examples := eval[[]string](p, `[...document.querySelectorAll('#examples button')].map((b) => b.dataset.url)`)
+	examples := eval[[]string](p, `[...document.querySelectorAll('#examples button')].filter((b) => b.checkVisibility()).map((b) => b.dataset.url)`)
 	if len(examples) < 4 {
 		t.Fatalf("examples %q, want at least 4", examples)
 	}
@@ -79,6 +81,68 @@ func TestExamples(t *testing.T) {
 	}
 	if eval[bool](p, `document.getElementById('result').checkVisibility() || performance.getEntriesByType('resource').some((e) => e.name.includes('/v1/'))`) {
 		t.Error("an example starts a fetch")
+	}
+	p.set("attempts-max", "")
+	p.set("examples-from", "local")
+	p.set("local-origin", p.origin.URL("http", "/"))
+	for _, row := range []struct{ name, headline, body string }{
+		{"page", "Success: 200 after 1 attempt", "hello"},
+		{"redirects", "Success: 200 after 1 attempt", "hello"},
+		{"503, retried", "Success: 200 after 3 attempts", "hello"},
+		{"429, waits", "Success: 200 after 2 attempts", "hello"},
+		{"JSON", "Success: 200 after 1 attempt", "{\n  \"hello\": [\n    1,\n    2\n  ]\n}"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
+			eval[bool](p, fmt.Sprintf(`([...document.querySelectorAll('#examples button')].find((b) => b.checkVisibility() && b.textContent === %q).click(), true)`, row.name))
+			p.click("run")
+			p.ended()
+			p.wantIn(".headline", row.headline)
+			p.want("pre.body", row.body)
+		})
+	}
+}
+
+// TestInSight checks that the first lines of a result are in view after the run, whatever is open.
+func TestInSight(t *testing.T) {
+	p := open(t)
+	p.expect("400 (Bad Request)")
+	for _, window := range []struct {
+		width, height int64
+		body          bool // its first line is in view, too
+	}{{1280, 800, true}, {768, 1024, true}, {390, 844, true}, {320, 568, false}} {
+		for _, row := range []struct{ name, open, url, last string }{
+			{"a body", "", p.origin.URL("http", "/s/sight/200:body=first"), "pre.body"},
+			{"a copied program is open", "as-curl", p.origin.URL("http", "/s/sight/200:body=first"), "pre.body"},
+			{"the JSON is open", "json", p.origin.URL("http", "/s/sight/200:body=first"), "pre.body"},
+			{"a failure", "", p.origin.URL("http", "/s/gone/404"), ".facts dd"},
+			{"refused", "", "ftp://a.example/", ".violations li"},
+		} {
+			t.Run(fmt.Sprintf("%d by %d, %s", window.width, window.height, row.name), func(t *testing.T) {
+				p := p.in(t)
+				p.do(chromedp.EmulateViewport(window.width, window.height))
+				p.visit("")
+				switch row.open {
+				case "json":
+					eval[bool](p, `(document.getElementById('json').closest('details').open = true)`)
+				case "as-curl":
+					p.click(row.open)
+					p.until(`document.getElementById('copy-note').textContent !== ''`)
+				}
+				eval[bool](p, `(scrollTo({ top: 0, behavior: 'instant' }), true)`)
+				p.run(row.url)
+				first := []string{".headline", ".attempt .row"}
+				if window.body {
+					first = append(first, row.last)
+				}
+				for _, selector := range first {
+					if at := eval[string](p, fmt.Sprintf(`((e) => { if (!e?.checkVisibility()) return 'in view'; const r = e.getBoundingClientRect();
+						return r.top >= 0 && r.top + Math.min(r.height, 32) <= innerHeight ? 'in view' : 'at ' + r.top })(document.querySelector(%q))`, selector)); at != "in view" {
+						t.Errorf("%s is %s, want it in view", selector, at)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -132,7 +196,7 @@ func TestFold(t *testing.T) {
 		p := p.in(t)
 		p.set("url", p.origin.URL("http", "/r/f/302/9/503/silent"))
 		p.click("run")
-		p.until(`document.querySelectorAll('.attempt').length === 2 && document.querySelectorAll('.fold').length === 2 && document.querySelector('.phase-live')?.checkVisibility()`)
+		p.until(`document.querySelectorAll('.attempt').length === 2 && [...document.querySelectorAll('.fold button')].at(-1)?.textContent === '… 5 more hops' && document.querySelector('.phase-live')?.checkVisibility()`)
 		p.press(".fold button")
 		p.click("cancel")
 		p.ended()
@@ -306,7 +370,7 @@ func TestPhone(t *testing.T) {
 		width, height int64
 		motion, how   string
 	}{
-		{390, 844, "no-preference", "smooth"}, {390, 844, "reduce", "instant"}, {320, 568, "reduce", "instant"}, {844, 390, "reduce", "instant"}, {1280, 800, "reduce", ""},
+		{390, 844, "no-preference", "smooth"}, {390, 844, "reduce", "instant"}, {320, 568, "reduce", "instant"}, {844, 390, "reduce", "instant"}, {1280, 800, "reduce", ""}, {768, 1024, "reduce", ""},
 	} {
 		t.Run(fmt.Sprintf("%d by %d, motion %s", row.width, row.height, row.motion), func(t *testing.T) {
 			p := p.in(t)

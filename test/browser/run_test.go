@@ -5,6 +5,9 @@ package browser
 import (
 	"context"
 	"errors"
+	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +86,7 @@ func TestLive(t *testing.T) {
 			}
 			p.until(`document.querySelectorAll('.attempt').length === 3 && document.querySelectorAll('.row.gap').length === 2 && document.querySelectorAll('.bar.phase-live').length === 1`)
 			p.want(".attempt .badge", "503 http_server_error", "503 http_server_error", "in flight")
-			p.want(".headline", "Running")
+			p.want(".headline h2", "Running")
 			row.end(p)
 			p.ended()
 			p.wantIn(".headline", "Cancelled after")
@@ -97,6 +100,46 @@ func TestLive(t *testing.T) {
 			p.wantIn(".headline", "Success: 200 after 1 attempt")
 		})
 	}
+}
+
+// TestWaits checks that a wait is counted down with its reason, and that screen readers hear of it
+// once.
+func TestWaits(t *testing.T) {
+	p := open(t)
+	eval[bool](p, `(window.shown = [], new MutationObserver(() => shown.push(document.getElementById('waits').textContent)).observe(document.getElementById('waits'), { childList: true }), true)`)
+	for _, row := range []struct{ name, script, want string }{
+		{"Retry-After", "429:retry-after=2/200", `^Attempt 2 in (2|1|0) s: the origin asked for 2 s \(Retry-After\)$`},
+		{"backoff", "503/200", `^Attempt 2 in (2|1|0) s: a wait of 2 s \(backoff\)$`},
+		{"a slow origin", "200:delay=2500ms", `^Attempt 1: waiting for the origin, [1-9]\d* s$`},
+		{"a slow body", "200:body=ab,drip=1@2500ms", `^Attempt 1: reading the body, [1-9]\d* s$`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
+			p.set("base-delay", "1s")
+			eval[bool](p, `(shown.length = 0, document.getElementById('log').replaceChildren(), true)`)
+			p.run(p.origin.URL("http", "/s/"+url.PathEscape(row.name)+"/"+row.script))
+			if texts := eval[[]string](p, `shown`); !slices.ContainsFunc(texts, regexp.MustCompile(row.want).MatchString) {
+				t.Errorf("the page shows %q, want %s", texts, row.want)
+			}
+			p.want("#waits", "")
+			attempts := len(p.text(".attempt"))
+			if said := p.text("#log p"); len(said) != 2+attempts {
+				t.Errorf("the live region says %q, want the start, each attempt and the outcome", said)
+			}
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		p := p.in(t)
+		p.set("url", p.origin.URL("http", "/s/cancelled/429:retry-after=20/200"))
+		p.click("run")
+		p.until(`/^Attempt 2 in 1\d s: the origin asked for 20 s/.test(document.getElementById('waits').textContent) && /^1\d s left$/.test(document.querySelector('.row.gap .row-time').textContent)`)
+		if got := eval[string](p, `((e) => [e.getAttribute('role'), e.closest('[aria-live], [role=log], [role=status]')].join())(document.getElementById('waits'))`); got != "timer," {
+			t.Errorf("the countdown has the role and the live region %s, want timer and none", got)
+		}
+		p.do(chromedp.KeyEvent(kb.Escape))
+		p.ended()
+		p.want("#waits", "")
+	})
 }
 
 // TestFailures checks that failures show the phase that did not end, and their rule.
@@ -132,7 +175,9 @@ func TestFailures(t *testing.T) {
 		defer p.set("method", "GET")
 		p.run(p.origin.URL("http", "/s/g/503"))
 		p.wantIn(".headline", "s; not sent again, because it may have taken effect")
-		p.wantIn(".facts", "no: not sent again, because it may have taken effect")
+		if got := strings.Count(eval[string](p, `document.getElementById('result').innerText`), "because it may have taken effect"); got != 1 {
+			t.Errorf("the page gives the reason %d times, want once", got)
+		}
 	})
 	t.Run("a head that does not come", func(t *testing.T) {
 		p := p.in(t)
@@ -185,7 +230,7 @@ func TestPreviousOutcome(t *testing.T) {
 		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "client_error") || strings.Contains(got, "Outcome") {
 			p.Errorf("the page still shows %q", got)
 		}
-		p.want(".headline", headline)
+		p.want(".headline h2", headline)
 	}
 	for _, row := range []struct{ name, field, value, valid string }{
 		{"a field that cannot be sent", "base-delay", "soon", "1s"},
@@ -323,7 +368,7 @@ func TestToken(t *testing.T) {
 	p.until(`document.querySelector('.headline')?.textContent.startsWith('Success')`)
 	p.click("link")
 	p.until(`!document.getElementById('link-box').hidden`)
-	for _, id := range []string{"as-curl", "as-grpcurl", "as-python"} {
+	for _, id := range []string{"as-curl", "as-grpcurl", "as-python", "as-node"} {
 		p.click(id)
 		p.until(`!document.getElementById('copy-box').hidden`)
 		if got := eval[string](p, `document.getElementById('copy-text').value + location.href + document.getElementById('json').value`); strings.Contains(got, "s3cret") {

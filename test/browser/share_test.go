@@ -3,6 +3,9 @@
 package browser
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"fetchd/cmd/fetchctl/har/hartest"
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/need"
 )
 
@@ -201,8 +209,7 @@ func TestLink(t *testing.T) {
 // odd is a value with characters that are special in shells and languages.
 const odd = "it's \"quoted\" `id` $HOME \\n \\ !! %s {a,b} \u202e é 🙂 '\\''"
 
-// TestCopyAs runs the commands in a shell with stubs for the programs, and the Python program
-// in Python.
+// TestCopyAs runs the commands in a shell with stubs for the programs.
 func TestCopyAs(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", odd)
@@ -244,50 +251,168 @@ func TestCopyAs(t *testing.T) {
 	if len(got) != 5 || got[0] != "-plaintext" || !same(got[2]) || got[3] != p.grpc || got[4] != "fetchd.v1.FetchService/Fetch" {
 		t.Errorf("grpcurl gets %q, want %s", got, want)
 	}
-	python := need.Program(t, "python3", "python3")
-	cmd := exec.CommandContext(t.Context(), python, "-c", `import ast, sys
-for node in ast.walk(ast.parse(sys.stdin.read())):
-    if isinstance(node, ast.Assign) and node.targets[0].id == "REQUEST":
-        sys.stdout.buffer.write(ast.literal_eval(node.value).encode())`)
-	cmd.Stdin = strings.NewReader(text("as-python"))
-	out, err := cmd.Output()
-	if err != nil || !same(string(out)) {
-		t.Errorf("Python reads %s (%v), want %s", out, err, want)
-	}
 }
 
-// TestCopyAsRuns runs the real programs, if they are installed. They receive the same events,
-// and the origin the same header.
+// copied returns the text of a button of Copy as.
+func (p *page) copied(id string) string {
+	p.Helper()
+	eval[bool](p, `(document.getElementById('copy-note').textContent = '', true)`)
+	p.click(id)
+	p.until(`document.getElementById('copy-note').textContent !== ''`)
+	return eval[string](p, `document.getElementById('copy-text').value`)
+}
+
+// python returns a command that runs Python with the package in client/python.
+func python(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import grpc").CombinedOutput(); err != nil {
+		need.Missing(t, "install the Debian package python3-grpcio", "%v: %s", err, out)
+	}
+	source, err := filepath.Abs("../../client/python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1", "no_proxy=127.0.0.1")
+	return cmd
+}
+
+// printRequest runs a program, and prints the request that its client would send.
+const printRequest = `import sys, fetchd
+from fetchd import _convert
+from google.protobuf import json_format
+
+class Client(fetchd.Client):
+    def request(self, method, url, **options):
+        print(json_format.MessageToJson(_convert.request(method, url, options)))
+        sys.exit()
+
+fetchd.Client = Client
+exec(sys.stdin.read(), {})
+`
+
+// TestCopyAsPython checks that the program is short, and that its request is that of the page.
+func TestCopyAsPython(t *testing.T) {
+	p := open(t)
+	const nearlyAll = `"url": "http://a.example/it's?q=%27", "method": "PUT", "headers": [{"name": "X-A", "value": "b"}], "body": "w6k=",
+		"redirect_policy": {"follow": true, "max_redirects": 3, "scope": "REDIRECT_SCOPE_SAME_HOST", "forbid_downgrade": true, "forward_credentials": true},
+		"retry_policy": {"profile": "RETRY_PROFILE_DOWNLOAD", "max_attempts": 5, "base_delay": "0.250s", "max_delay": "10s", "multiplier": 1.5, "max_jitter": "1s", "jitter_seed": "18446744073709551615",
+			"max_retry_after": "90s", "additional_status_codes": [418, 423], "excluded_status_codes": [501], "allow_non_idempotent": true, "idempotency_key": "k", "retry_tls_handshake": false},
+		"timeout_policy": {"total_timeout": "60s", "attempt_timeout": "1s", "connect_timeout": "2s", "header_timeout": "3s", "idle_timeout": "0.000000001s"},
+		"precondition": {"etags": ["\"a\""], "last_modified_time": "2026-01-02T03:04:05Z"}, "integrity": {"sha256": "ab", "size_bytes": "7"}, "labels": {"a": "b", "base_delay": "5s", "x-y": "\u202e"},
+		"auth_provider": "p", "content_policy": {"accepted_media_types": ["text/*"], "require_body": true, "require_valid_charset": true}, "cookie_mode": "COOKIE_MODE_WITHIN_FETCH",
+		"record_policy": {"store": "s", "earlier": {"record_id": "urn:uuid:1", "url": "http://a.example/", "record_time": "2026-01-02T03:04:05.123Z", "payload_digest": "sha1:A"}}`
+	const policy = `"max_size_bytes": "9007199254740993", "oversize_action": "OVERSIZE_ACTION_TRUNCATE", "keep_encoding": true, "max_error_body_bytes": 9, "omit_digest": true`
+	for _, row := range []struct{ name, request, text, fails string }{
+		{"a URL", `{"url": "http://a.example/"}`, "import fetchd\n\nwith fetchd.Client(\"" + p.grpc + "\") as client:\n    response = client.get(\"http://a.example/\")\n    print(response)\n    print(response.text)\n", ""},
+		{"all fields, and auto", `{` + nearlyAll + `, "body_policy": {` + policy + `, "auto": {"max_hold_back_bytes": "8", "recovery": "BODY_RECOVERY_RESTART", "resume_point": {"offset_bytes": "9", "validator": "\"v\""}}}}`, "", ""},
+		{"all fields, and a store", `{` + nearlyAll + `, "body_policy": {` + policy + `, "store": {"store": "s", "key": "k"}}}`, "", ""},
+		{"a digest", `{"url": "http://a.example/", "body_policy": {"digest": {}}}`, "", ""},
+		{"bytes", `{"url": "http://a.example/", "method": "PURGE", "body": "/wA=", "headers": [{"name": "A", "raw_value": "/w=="}, {"name": "a", "value": "b"}]}`, "", ""},
+		{"odd text", `{"url": "http://a.example/", "headers": [{"name": "X", "value": "\"\\\\\u202e\\n é 🙂\ud834\udd73"}], "body": "` + base64.StdEncoding.EncodeToString([]byte(odd)) + `"}`, "", ""},
+		{"a name that is code", `{"url": "http://a.example/", "a=print('code')": 1}`, "", "is not an argument"},
+		{"a method that is code", `{"url": "http://a.example/", "method": "get(print('code'))"}`, "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := p.in(t)
+			p.set("json", row.request)
+			program := p.copied("as-python")
+			if row.text != "" && program != row.text {
+				t.Errorf("the program is\n%s\nwant\n%s", program, row.text)
+			}
+			cmd := python(t, "-c", printRequest)
+			cmd.Stdin = strings.NewReader(program)
+			out, err := cmd.CombinedOutput()
+			if row.fails != "" {
+				if err == nil || !strings.Contains(string(out), row.fails) || strings.HasPrefix(string(out), "code") {
+					t.Errorf("%v, output %s, want an error with %s", err, out, row.fails)
+				}
+				return
+			}
+			got, want := new(pb.FetchRequest), new(pb.FetchRequest)
+			if e := errors.Join(err, protojson.Unmarshal(out, got), protojson.Unmarshal([]byte(row.request), want)); e != nil {
+				t.Fatalf("%v: %s\n%s", e, out, program)
+			}
+			want.Method = strings.ToUpper(want.GetMethod()) // as the package does
+			if !proto.Equal(got, want) {
+				t.Errorf("the request is\n%v, want\n%v", got, want)
+			}
+			if strings.HasPrefix(row.name, "all") {
+				for _, field := range unset(want.ProtoReflect()) {
+					t.Errorf("the test does not set %s", field)
+				}
+			}
+		})
+	}
+	t.Run("a stream is read as a whole", func(t *testing.T) {
+		p := p.in(t)
+		p.set("json", `{"url": "http://a.example/", "body_policy": {"stream": {"recovery": "BODY_RECOVERY_NONE"}}}`)
+		if program := p.copied("as-python"); !strings.Contains(program, `body_policy={"auto": {"recovery": "none"}}`) {
+			t.Errorf("the program is\n%s", program)
+		}
+	})
+}
+
+// unset returns the fields of a request that are not set, except those of deliveries.
+func unset(m protoreflect.Message) []string {
+	var names []string
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		of := f.ContainingOneof()
+		switch {
+		case of != nil && !of.IsSynthetic() && !m.Has(f), f.Name() == "event_level", m.Descriptor().Name() == "Header":
+		case m.Descriptor().ParentFile().Package() != "fetchd.v1":
+		case !m.Has(f):
+			names = append(names, string(f.FullName()))
+		case f.Message() != nil && !f.IsList() && !f.IsMap():
+			names = append(names, unset(m.Get(f).Message())...)
+		}
+	}
+	return names
+}
+
+// TestCopyAsRuns runs the real programs, if they are installed. The origin receives the same requests
+// from each.
 func TestCopyAsRuns(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", "it's $HOME")
-	for _, row := range []struct{ id, program, try, remedy, events string }{
-		{"as-curl", "curl", "curl --version", "install the Debian package curl", `"attempt_finished"`},
-		{"as-grpcurl", "grpcurl", "grpcurl --version", "run PATH=$(.ci/tools grpcurl):$PATH", `"attemptFinished"`},
-		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, "install the Debian package python3-grpcio", `"attempt_finished"`},
+	p.set("method", "PUT")
+	p.set("body", odd)
+	for _, row := range []struct {
+		id, program, try, remedy string
+		times                    int
+		want                     string
+	}{
+		{"as-curl", "curl", "curl --version", "install the Debian package curl", 2, `"attempt_finished"`},
+		{"as-grpcurl", "grpcurl", "grpcurl --version", "run PATH=$(.ci/tools grpcurl):$PATH", 2, `"attemptFinished"`},
+		{"as-python", "python", "true", "", 1, ", attempt 2, 5 bytes>\nhello"},
+		{"as-node", "node", "test -d \"$FETCHD_NODE_PACKAGE/node_modules/fetchd\"", "run .ci/run console", 1, "200 hello"},
 	} {
 		t.Run(row.program, func(t *testing.T) {
 			p := p.in(t)
 			if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", row.try).CombinedOutput(); err != nil {
 				need.Missing(t, row.remedy, "%v: %s", err, out)
 			}
-			key := strings.ReplaceAll(row.program, "/", "")
-			p.set("url", p.origin.URL("http", "/s/"+key+"/503/200"))
-			p.click(row.id)
-			p.until(`document.getElementById('copy-text').value.includes('/s/` + key + `/')`)
+			p.set("url", p.origin.URL("http", "/s/"+row.program+"/503/200:body=hello"))
 			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-s")
-			text := eval[string](p, `document.getElementById('copy-text').value`)
-			if row.id == "as-python" {
-				cmd = exec.CommandContext(t.Context(), row.program, "-")
+			switch row.program {
+			case "python":
+				cmd = python(t, "-")
+			case "node":
+				cmd = exec.CommandContext(t.Context(), "node", "--input-type=module", "-")
+				cmd.Dir = os.Getenv("FETCHD_NODE_PACKAGE")
 			}
-			cmd.Stdin = strings.NewReader(text)
-			cmd.Env = append(os.Environ(), "no_proxy=127.0.0.1")
+			cmd.Stdin = strings.NewReader(p.copied(row.id))
+			if cmd.Env == nil {
+				cmd.Env = append(os.Environ(), "no_proxy=127.0.0.1")
+			}
 			out, err := cmd.CombinedOutput()
-			if err != nil || strings.Count(string(out), row.events) != 2 {
-				t.Errorf("%v, answer %s", err, out)
+			if err != nil || strings.Count(string(out), row.want) != row.times {
+				t.Errorf("%v, answer %s, want %q %d times", err, out, row.want, row.times)
 			}
-			seen := p.origin.Requests(key)
-			if len(seen) != 2 || seen[1].Header.Get("X-Odd") != "it's $HOME" {
+			seen, sum := p.origin.Requests(row.program), sha256.Sum256([]byte(odd))
+			if len(seen) != 2 || seen[1].Method != "PUT" || seen[1].Header.Get("X-Odd") != "it's $HOME" || seen[1].BodySHA256 != hex.EncodeToString(sum[:]) {
 				t.Errorf("the origin saw %v", seen)
 			}
 		})

@@ -1,13 +1,13 @@
 // The page: wires the form, the call and the result together.
 
 import { call } from './stream.js';
-import { curl, grpcurl, python } from './copyas.js';
+import { curl, grpcurl, node, python } from './copyas.js';
 import { draw, headline } from './outcome.js';
 import { copyText, saveFile } from './files.js';
-import { Fetch, gap } from './model.js';
+import { Fetch, gap, waiting } from './model.js';
 import { Form } from './form.js';
 import { fragment, requestIn } from './link.js';
-import { gapText, result, Waterfall } from './waterfall.js';
+import { gapText, result, waitText, Waterfall } from './waterfall.js';
 import { har } from './har.js';
 import { Refused } from './call.js';
 import { el, visible } from './text.js';
@@ -17,7 +17,7 @@ const $ = (id) => document.getElementById(id);
 const form = new Form($('form'), $('json'), $('json-wrong'), $('headers'));
 const waterfall = new Waterfall($('attempts'), $('axis'), $('table-rows'));
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
-const small = matchMedia('(max-width: 640px), (max-height: 500px)'); // the form fills the window
+const firstLines = 400; // height in pixels of the headline, an attempt and the start of a body
 let service = { grpc: '', tls: false, token: false, version: '' };
 let current = null; // the fetch on display
 let control = null; // aborts the fetch in flight; null if there is none
@@ -54,9 +54,12 @@ async function run() {
   current = fetch;
   control = new AbortController();
   running(true);
-  if (small.matches) goTo($('headline'));
+  if (apart()) goTo($('headline'));
   announce('Running.');
-  const ticking = setInterval(() => waterfall.tick(fetch), calm.matches ? 500 : 60);
+  const ticking = setInterval(() => {
+    waterfall.tick(fetch);
+    showWait(fetch);
+  }, calm.matches ? 500 : 60);
   try {
     await call(sent(), $('token').value.trim(), control.signal, (event) => take(fetch, event));
   } catch (e) {
@@ -65,6 +68,22 @@ async function run() {
   clearInterval(ticking);
   control = null;
   finish(fetch);
+}
+
+// apart reports whether the first lines of the result are out of view below the form. The page then
+// goes to the result, and the result has buttons to cancel and to go back.
+function apart() {
+  const { top } = $('headline').getBoundingClientRect();
+  const away = top < 0 || top + firstLines > innerHeight;
+  $('result').classList.toggle('apart', away);
+  return away;
+}
+
+// showWait shows what the fetch waits for. Screen readers do not announce a timer; they hear of a
+// wait once, when it starts.
+function showWait(fetch) {
+  const text = waitText(waiting(fetch));
+  if ($('waits').textContent !== text) $('waits').textContent = text;
 }
 
 // goTo moves the view and the focus to an element.
@@ -87,6 +106,7 @@ function take(fetch, event) {
   fetch.take(event);
   if (event.heartbeat || body) return;
   waterfall.draw(fetch);
+  showWait(fetch);
   const finished = event.attempt_finished && fetch.attempts.find((a) => a.number === event.attempt_finished.attempt);
   if (!finished) return;
   const g = gap(finished);
@@ -121,7 +141,8 @@ function finish(fetch) {
 // say sets the headline of the result.
 function say(state, text) {
   $('headline').className = `headline ${state}`;
-  $('headline').textContent = text;
+  $('headline-text').textContent = text;
+  $('waits').textContent = '';
 }
 
 function running(now) {
@@ -155,16 +176,16 @@ async function link() {
   announce(`${copied} ${text}`);
 }
 
-async function copyAs(make, name) {
+async function copyAs(make, request, name, needs = '') {
   const base = location.href.replace(/[#?].*$/, '').replace(/\/console\/[^/]*$/, '');
-  const text = make(sent(), { ...service, base, grpc: grpcAddress() });
+  const text = make(request, { ...service, base, grpc: grpcAddress() });
   $('copy-text').value = text;
   $('copy-text').rows = Math.min(text.split('\n').length + 1, 16);
   $('copy-box').hidden = false;
   const copied = await copyText(text, $('copy-text'));
   const secret = withoutSecrets(form.request, true).left.length ? ' It contains the whole request, including credentials.' : '';
-  $('copy-note').textContent = `${name}. ${copied}${secret}`;
-  announce(`${name}. ${copied}${secret}`);
+  $('copy-note').textContent = `${name}. ${copied}${needs}${secret}`;
+  announce($('copy-note').textContent);
 }
 
 // grpcAddress returns the address of the gRPC port as the user of this page reaches it.
@@ -182,10 +203,21 @@ function save() {
   announce('The HAR file is saved, without the values of headers that may be credentials.');
 }
 
+// addressOf returns the URL of an example: on the internet, or on the local origin.
+function addressOf({ url, local }) {
+  return $('examples-from').value && local ? $('local-origin').value.trim().replace(/\/+$/, '') + local : url;
+}
+
 // example fills in the URL of an example. It never runs it.
 function example(button) {
-  form.set($('url'), button.dataset.url);
-  announce(`The URL is ${button.dataset.url}.`);
+  form.set($('url'), addressOf(button.dataset));
+  announce(`The URL is ${$('url').value}.`);
+}
+
+// examplesFrom shows the examples of the internet or of the local origin.
+function examplesFrom() {
+  for (const id of ['local-origin', 'local-hint']) $(id).hidden = !$('examples-from').value;
+  for (const button of $('examples').querySelectorAll('button')) button.hidden = !addressOf(button.dataset);
 }
 
 // fromLink loads the request in the address of the page. It never runs it.
@@ -221,12 +253,14 @@ $('cancel').addEventListener('click', cancel);
 $('stop').addEventListener('click', cancel);
 $('edit').addEventListener('click', () => goTo($('url')));
 for (const button of $('examples').querySelectorAll('button')) button.addEventListener('click', () => example(button));
+$('examples-from').addEventListener('input', examplesFrom);
 $('add-header').addEventListener('click', () => form.addHeader());
 $('link').addEventListener('click', link);
 $('save').addEventListener('click', save);
-$('as-curl').addEventListener('click', () => copyAs(curl, 'curl'));
-$('as-grpcurl').addEventListener('click', () => copyAs(grpcurl, 'grpcurl'));
-$('as-python').addEventListener('click', () => copyAs(python, 'Python'));
+$('as-curl').addEventListener('click', () => copyAs(curl, sent(), 'curl'));
+$('as-grpcurl').addEventListener('click', () => copyAs(grpcurl, sent(), 'grpcurl'));
+$('as-python').addEventListener('click', () => copyAs(python, form.request, 'Python', ' It needs the package in client/python.'));
+$('as-node').addEventListener('click', () => copyAs(node, form.request, 'Node', ' It needs the package in client/node.'));
 addEventListener('hashchange', fromLink);
 addEventListener('keydown', (e) => {
   if (e.key === 'Escape') cancel();

@@ -40,7 +40,7 @@ export function bodyOf(fetch, announce) {
     saveFile(shown.parts, 'application/octet-stream', name);
     say(`Saved as ${name}, byte by byte.`);
   }));
-  return [el('h3', {}, title, ' ', about), el('div', { class: 'body-tools' }, ...buttons, note), pre];
+  return [el('div', { class: 'body-head' }, el('h3', {}, title, ' ', about), el('div', { class: 'body-tools' }, note, ...buttons)), pre];
 }
 
 function copied(text, view, shown) {

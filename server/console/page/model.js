@@ -212,3 +212,19 @@ export function gap(attempt) {
   if (!retry || attempt.end === undefined) return null;
   return { start: attempt.end, delay: seconds(retry.delay) ?? 0, source: retry.delay_source, rule: attempt.decision.rule || '' };
 }
+
+// shortest is the length in seconds of the waits that are worth a text.
+const shortest = 1;
+
+// waiting returns what a fetch waits for: the next attempt, with the seconds left of its gap, or the
+// origin, with the seconds so far. It returns null if the wait is short.
+export function waiting(fetch) {
+  const last = fetch.attempts.at(-1);
+  if (!last || !fetch.running) return null;
+  const g = gap(last);
+  if (g) return g.delay < shortest ? null : { attempt: last.number + 1, gap: g, left: Math.max(g.start + g.delay - fetch.now(), 0) };
+  if (last.end !== undefined) return null;
+  const from = last.responseAt ?? last.start;
+  const since = fetch.now() - from;
+  return since < shortest ? null : { attempt: last.number, since, body: last.responseAt !== undefined };
+}

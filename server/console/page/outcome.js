@@ -19,12 +19,10 @@ export function headline(fetch) {
   const o = fetch.outcome;
   const [state, word] = kinds[o.kind] || ['warn', short(o.kind)];
   const what = o.error ? short(o.error.error_class) : `${o.response?.status_code ?? ''}`;
-  const next = notSentAgain(o.error) ? `; ${notAgain}` : '';
+  const next = notSentAgain(o.error) ? '; not sent again, because it may have taken effect' : '';
   const attempts = `${o.attempt_count || 0} ${o.attempt_count === 1 ? 'attempt' : 'attempts'}`;
   return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}${next}` };
 }
-
-const notAgain = 'not sent again, because it may have taken effect';
 
 // notSentAgain reports whether a failure may pass, and repeating the request could repeat its effect.
 function notSentAgain(e) {
@@ -36,17 +34,18 @@ export function draw(fetch, into, announce) {
   const parts = [];
   if (fetch.refused) parts.push(...refusal(fetch.refused));
   if (fetch.cancelled) parts.push(el('p', {}, 'You cancelled the call. The service cancels the fetch and closes its connection, so there is no outcome.'));
-  if (fetch.outcome) parts.push(facts(fetch), ...stored(fetch.outcome.stored_object), ...records(fetch.outcome.records || []), ...response(fetch), ...bodyOf(fetch, announce));
+  const body = fetch.outcome ? bodyOf(fetch, announce) : [];
+  if (fetch.outcome?.error) parts.push(facts(fetch), ...body); // why it failed, then what the origin says
+  else if (fetch.outcome) parts.push(...body, facts(fetch));
+  if (fetch.outcome) parts.push(...stored(fetch.outcome.stored_object), ...records(fetch.outcome.records || []), ...response(fetch));
   into.replaceChildren(...parts);
 }
 
+// refusal shows the violations of a request, which the message repeats, or the message.
 function refusal(refused) {
-  const parts = [el('p', {}, foreign(refused.message, 'span'))];
-  if (refused.violations?.length) {
-    parts.push(el('ul', { class: 'violations' }, ...refused.violations.map((v) =>
-      el('li', {}, el('code', {}, visible(v.field)), ' ', foreign(v.description, 'span')))));
-  }
-  return parts;
+  if (!refused.violations?.length) return [el('p', {}, foreign(refused.message, 'span'))];
+  return [el('p', {}, 'The request is not valid:'), el('ul', { class: 'violations' }, ...refused.violations.map((v) =>
+    el('li', {}, el('code', {}, visible(v.field)), ' ', foreign(v.description, 'span'))))];
 }
 
 function withMeaning(rule) {
@@ -64,7 +63,7 @@ function facts(fetch) {
     add('Class', short(e.error_class));
     if (e.class_rule && e.class_rule !== o.decision_rule) add('Rule of the class', withMeaning(e.class_rule));
     add('Failure type', short(e.failure_type));
-    add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : notSentAgain(e) ? `no: ${notAgain}` : 'no');
+    add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : 'no');
     add('Stopped because', short(e.stop_reason));
     add('Phase', short(e.phase));
     add('Reason', visible(e.reason || ''));

@@ -1,7 +1,7 @@
 // Draws the attempts as bars over time, and as a table.
 
 import { address } from './address.js';
-import { bars, gap, inFlight } from './model.js';
+import { bars, gap, inFlight, waiting } from './model.js';
 import { el, foreign, short, time, visible } from './text.js';
 import { meaning } from './rules.js';
 
@@ -16,6 +16,19 @@ const twoLines = matchMedia('(max-width: 640px)'); // as in console.css
 // gapText describes a wait: its length, its source and its rule.
 export function gapText(g) {
   return `${time(g.delay)} · ${short(g.source) || 'unknown source'} · rule ${visible(g.rule)}`;
+}
+
+// whole formats whole seconds.
+function whole(s) {
+  return s > 0 ? time(s) : '0 s';
+}
+
+// waitText describes what a fetch waits for, or returns ''.
+export function waitText(w) {
+  if (!w) return '';
+  if (!w.gap) return `Attempt ${w.attempt}: ${w.body ? 'reading the body' : 'waiting for the origin'}, ${whole(Math.floor(w.since))}`;
+  const why = w.gap.source === 'DELAY_SOURCE_RETRY_AFTER' ? `the origin asked for ${time(w.gap.delay)} (Retry-After)` : `a wait of ${time(w.gap.delay)} (${short(w.gap.source)})`;
+  return `Attempt ${w.attempt} in ${whole(Math.ceil(w.left))}: ${why}`;
 }
 
 // result describes how an attempt ended.
@@ -170,8 +183,15 @@ export class Waterfall {
     const next = fetch.attempts.find((a) => a.number > attempt.number);
     const end = next ? next.start : fetch.running ? g.start + g.delay : Math.min(fetch.now(), g.start + g.delay);
     const words = meaning(g.rule);
+    const took = el('span', { class: 'row-time' }, time(end - g.start));
+    if (!next && fetch.running) {
+      this.live = { grow() {
+        const w = waiting(fetch);
+        if (w?.gap) took.textContent = `${whole(Math.ceil(w.left))} left`;
+      } };
+    }
     const item = row(el('div', { class: 'row-label' }, el('span', { class: 'gap-word' }, 'Waits '), gapText(g),
-      words ? el('span', { class: 'visually-hidden' }, `: ${words}`) : null), [bar('gap-bar', g.start, end, words)], time(end - g.start));
+      words ? el('span', { class: 'visually-hidden' }, `: ${words}`) : null), [bar('gap-bar', g.start, end, words)], took);
     item.classList.add('gap');
     return item;
   }
