@@ -167,7 +167,7 @@ func (c *mcpCmd) Manual() cli.Manual {
 		With(cli.ExitOK, "standard input has ended, and every call is answered").
 		With(cli.ExitFailed, "the client broke the protocol"), Examples: `
   fetchctl mcp
-  fetchctl mcp --text-only
+  fetchctl mcp --structured
   fetchctl mcp --user-agent 'acme-agent/1.0 (+https://acme.example/agent)'
   fetchctl mcp --server fetchd.internal:8080 --auth-provider wiki=https://wiki.acme.example
 `}

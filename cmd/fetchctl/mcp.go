@@ -24,7 +24,7 @@ type mcpCmd struct {
 	MaxPageSize     *byteSize `group:"Pages:" placeholder:"SIZE" help:"Maximum size of a page, and of its text, from 1KiB to 64MiB. The rest is left out. Default: 4MiB."`
 	AuthProvider    []string  `sep:"none" group:"Pages:" placeholder:"NAME=ORIGIN" help:"Let the service send the credential of its provider NAME to ORIGIN, such as wiki=https://wiki.example.com. Repeatable; requires --server."`
 
-	TextOnly bool `group:"Results:" help:"Leave out the structured content. Some clients show the model nothing else if it is there."`
+	Structured bool `group:"Results:" help:"Add the outcome to each result as structured content, for programs: attempts, hops, headers and digest. Some clients show the model nothing else then."`
 
 	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" group:"Service:" placeholder:"CIDR" help:"Allow addresses that are not public, such as 10.1.0.0/16. Repeatable. Not with --server, whose operator decides."`
 	EgressAllowPort []uint16       `name:"egress-allow-port" group:"Service:" placeholder:"PORT" help:"Allow a port in addition to 80 and 443. Repeatable. Not with --server."`
@@ -58,7 +58,7 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 
 // config returns the configuration of the tools. Errors are usage errors.
 func (c *mcpCmd) config() (mcp.Config, error) {
-	config := mcp.Config{UserAgent: c.UserAgent, IgnoreRobots: c.IgnoreRobotsTxt, TextOnly: c.TextOnly}
+	config := mcp.Config{UserAgent: c.UserAgent, IgnoreRobots: c.IgnoreRobotsTxt, Structured: c.Structured}
 	if c.MaxPageSize != nil {
 		if config.MaxPageBytes = int64(*c.MaxPageSize); config.MaxPageBytes < minPageSize || config.MaxPageBytes > maxPageSize {
 			return config, cli.UsageError("--max-page-size", fmt.Sprintf("is %d: give 1KiB to 64MiB", config.MaxPageBytes))

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,18 +34,17 @@ func node(t *testing.T, program string, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), found[0], append([]string{filepath.Join(modules, "@modelcontextprotocol", program)}, args...)...)
 }
 
-// inspect calls the program through the inspector and returns the result as the inspector prints it.
-func inspect(t *testing.T, port, method string, args ...string) (result struct {
+// inspect calls the program with flags through the inspector, and returns the result as the inspector prints it.
+func inspect(t *testing.T, flags []string, method string, args ...string) (result struct {
 	Content           []struct{ Type, Text string }
-	StructuredContent struct {
+	StructuredContent *struct {
 		AttemptCount int `json:"attempt_count"`
 	}
 	IsError bool
 	Tools   []struct{ Name string }
 }) {
 	t.Helper()
-	cmd := node(t, "inspector/clients/launcher/build/index.js", append([]string{"--cli", rig.Program("fetchctl"), "mcp",
-		"--egress-allow-cidr=127.0.0.0/8", "--egress-allow-port=" + port, "--method", method}, args...)...)
+	cmd := node(t, "inspector/clients/launcher/build/index.js", slices.Concat([]string{"--cli", rig.Program("fetchctl"), "mcp"}, flags, []string{"--method", method}, args)...)
 	out, err := cmd.Output()
 	if err != nil && len(out) == 0 {
 		t.Fatalf("%v: %v", cmd.Args, err)
@@ -60,7 +60,8 @@ func TestInspector(t *testing.T) {
 	rig.Long(t, time.Minute)
 	o := rig.Origin(t)
 	_, port, _ := strings.Cut(o.Addr("http"), ":")
-	if got := inspect(t, port, "tools/list"); len(got.Tools) != 2 {
+	flags := []string{"--egress-allow-cidr=127.0.0.0/8", "--egress-allow-port=" + port}
+	if got := inspect(t, flags, "tools/list"); len(got.Tools) != 2 {
 		t.Errorf("tools %+v", got.Tools)
 	}
 	fetch := func(args ...string) []string {
@@ -70,18 +71,22 @@ func TestInspector(t *testing.T) {
 		}
 		return call
 	}
-	got := inspect(t, port, "tools/call", fetch("url="+o.URL("http", "/s/k/503/503/200:body=hello"))...)
-	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "hello" || got.StructuredContent.AttemptCount != 3 || len(o.Requests("k")) != 3 {
+	got := inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/k/503/503/200:body=hello"))...)
+	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "hello" || !strings.Contains(got.Content[1].Text, "after 3 attempts") || got.StructuredContent != nil || len(o.Requests("k")) != 3 {
 		t.Errorf("503, 503, 200: %+v after %d requests, want one result after 3", got, len(o.Requests("k")))
 	}
-	got = inspect(t, port, "tools/call", fetch("url="+o.URL("http", "/s/l/200:body=hello"), "start_index=1", "max_length=3", "raw=true", "timeout=5")...)
+	got = inspect(t, append(flags, "--structured"), "tools/call", fetch("url="+o.URL("http", "/s/n/503/200:body=hello"))...)
+	if got.IsError || len(got.Content) != 2 || got.StructuredContent == nil || got.StructuredContent.AttemptCount != 2 {
+		t.Errorf("with structured content: %+v", got)
+	}
+	got = inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/l/200:body=hello"), "start_index=1", "max_length=3", "raw=true", "timeout=5")...)
 	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "ell" {
 		t.Errorf("a window: %+v", got)
 	}
-	if got := inspect(t, port, "tools/call", fetch("url="+o.URL("http", "/s/m/404"))...); !got.IsError {
+	if got := inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/m/404"))...); !got.IsError {
 		t.Errorf("404: %+v", got)
 	}
-	if got := inspect(t, port, "tools/call", fetch("url=http://127.0.0.2:22/")...); !got.IsError || !strings.Contains(got.Content[0].Text, "target_blocked") {
+	if got := inspect(t, flags, "tools/call", fetch("url=http://127.0.0.2:22/")...); !got.IsError || !strings.Contains(got.Content[0].Text, "target_blocked") {
 		t.Errorf("a forbidden address: %+v", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // TestArguments: an error names the argument, its value and the remedy. Nothing is fetched.
 func TestArguments(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{}, nil)
+	r := start(t, Config{Structured: true}, nil)
 	for _, row := range []struct {
 		name, tool string
 		arguments  map[string]any

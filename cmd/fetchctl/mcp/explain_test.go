@@ -8,7 +8,7 @@ import (
 // TestExplain asks what follows from failures.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	r := start(t, Config{}, nil)
+	r := start(t, Config{Structured: true}, nil)
 	for _, row := range []struct {
 		name      string
 		arguments map[string]any

@@ -181,27 +181,30 @@ func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.F
 
 // pageOf returns the page that a body makes.
 func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw bool) (*page, error) {
-	contentType, truncated := show.HeadersOf(o.GetResponse()).Get("Content-Type"), o.GetBodySummary().GetTruncated()
-	about := fmt.Sprintf("%s, status %s.", glimpse(o.GetFinalUrl()), show.StatusLine(o.GetResponse().GetStatusCode()))
+	contentType, summary := show.HeadersOf(o.GetResponse()).Get("Content-Type"), o.GetBodySummary()
+	about := fmt.Sprintf("%s, status %s", glimpse(o.GetFinalUrl()), show.StatusLine(o.GetResponse().GetStatusCode()))
+	if n := o.GetAttemptCount(); n > 1 {
+		about += fmt.Sprintf(" after %d attempts", n)
+	}
 	outcome, err := outcomeJSON(o)
 	if err != nil {
 		return nil, err
 	}
 	media := mediaType(contentType, body)
+	shown := fmt.Sprintf("%.*s", mediaChars, media)
 	switch {
 	case len(body) == 0:
-		return newPage("", about+" The body is empty.", outcome), nil
+		return newPage("", about+", an empty body", "", outcome), nil
 	case !isText(media):
 		size := fmt.Sprintf("%d bytes", len(body))
-		if truncated {
+		if summary.GetTruncated() {
 			size = "more than " + size
 		}
-		return newPage("", fmt.Sprintf("%s The body is not text: it is %.*s, %s.", about, mediaChars, media, size), outcome), nil
+		return newPage("", fmt.Sprintf("%s, %s of %s, which is not text", about, size, shown), "", outcome), nil
 	}
 	text, whole := decode(body, contentType, t.MaxPageBytes)
-	media = fmt.Sprintf("%.*s", mediaChars, media)
-	how := "The text is " + media + ", as received."
-	if isHTML(media, text) && !raw {
+	caveats := ""
+	if isHTML(shown, text) && !raw {
 		release, err := acquire(ctx, t.convert)
 		if err != nil {
 			return nil, err
@@ -211,21 +214,21 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 		if err == nil {
 			var fits bool
 			text, fits = shorten(converted, t.MaxPageBytes)
-			whole, how = whole && fits, "The text is Markdown, made from "+media+"."
+			whole, shown = whole && fits, shown+" as Markdown"
 		} else {
-			how = fmt.Sprintf("The text is %s, as received: it could not be converted to Markdown, because %v.", media, err)
+			caveats += fmt.Sprintf(" The text is not Markdown: the page could not be converted, because %v.", err)
 		}
 	}
-	if o.GetBodySummary().GetPartialContent() {
-		how += " The origin sent only a part of the page: its rest is missing."
+	if summary.GetPartialContent() {
+		caveats += " The origin sent only a part of the page: its rest is missing."
 	}
-	if o.GetBodySummary().GetUnrequestedData() {
-		how += " The text may be that of another page of the same site: the origin sent more than was requested."
+	if summary.GetUnrequestedData() {
+		caveats += " The text may be that of another page of the same site: the origin sent more than was requested."
 	}
-	if truncated || !whole {
-		how += fmt.Sprintf(" The page exceeds the limit of %s: its rest is missing.", show.Size(t.MaxPageBytes))
+	if summary.GetTruncated() || !whole {
+		caveats += fmt.Sprintf(" The page exceeds the limit of %s: its rest is missing.", show.Size(t.MaxPageBytes))
 	}
-	return newPage(text, about+" "+how, outcome), nil
+	return newPage(text, about+", "+shown, caveats, outcome), nil
 }
 
 // attempts returns a function that reports the attempts of a fetch to the client as progress. It

@@ -41,39 +41,39 @@ func TestFetch(t *testing.T) {
 		arguments               map[string]any
 		text, note              string // the note ends so
 	}{
-		{"HTML", "text/html", "<h1>A</h1><p>b", nil, "# A\n\nb", "The text is Markdown, made from text/html. These are characters 0 to 6 of 6. This is the end."},
-		{"XHTML", "application/xhtml+xml", "<html><body><h1>A</h1></body></html>", nil, "# A", "made from application/xhtml+xml. These are characters 0 to 3 of 3. This is the end."},
-		{"HTML, raw", "text/html", "<h1>A</h1>", map[string]any{"raw": true}, "<h1>A</h1>", "The text is text/html, as received. These are characters 0 to 10 of 10. This is the end."},
-		{"HTML as plain text", "text/plain", "<!doctype html><html><b>a", nil, "**a**", "characters 0 to 5 of 5. This is the end."},
-		{"HTML far into a plain text", "text/plain", strings.Repeat("a", 100) + "<html><b>a", nil, strings.Repeat("a", 100) + "<html><b>a", "This is the end."},
-		{"HTML without a type", "", "<html><b>a", nil, "**a**", "This is the end."},
-		{"plain text", "text/plain; charset=utf-8", "a\n b", nil, "a\n b", "The text is text/plain, as received. These are characters 0 to 4 of 4. This is the end."},
-		{"JSON in UTF-8", "application/json", `{"a":"é"}`, nil, `{"a":"é"}`, "characters 0 to 9 of 9. This is the end."},
-		{"JSON of another name", "application/problem+json", `{}`, nil, `{}`, "as received. These are characters 0 to 2 of 2. This is the end."},
-		{"YAML", "application/yaml", `a: b`, nil, `a: b`, "This is the end."},
-		{"latin-1", "text/plain; charset=iso-8859-1", "\xe9\xe8", nil, "éè", "characters 0 to 2 of 2. This is the end."},
-		{"UTF-16", "text/plain; charset=utf-16", utf16BE("aé€😀"), nil, "aé€😀", "characters 0 to 4 of 4. This is the end."},
-		{"a charset in the page", "text/html", "<meta charset=windows-1251><p>\xcf\xf0\xe8", nil, "При", "characters 0 to 3 of 3. This is the end."},
+		{"HTML", "text/html", "<h1>A</h1><p>b", nil, "# A\n\nb", ", text/html as Markdown, characters 0 to 6 of 6."},
+		{"XHTML", "application/xhtml+xml", "<html><body><h1>A</h1></body></html>", nil, "# A", ", application/xhtml+xml as Markdown, characters 0 to 3 of 3."},
+		{"HTML, raw", "text/html", "<h1>A</h1>", map[string]any{"raw": true}, "<h1>A</h1>", ", text/html, characters 0 to 10 of 10."},
+		{"HTML as plain text", "text/plain", "<!doctype html><html><b>a", nil, "**a**", "text/plain as Markdown, characters 0 to 5 of 5."},
+		{"HTML far into a plain text", "text/plain", strings.Repeat("a", 100) + "<html><b>a", nil, strings.Repeat("a", 100) + "<html><b>a", "text/plain, characters 0 to 110 of 110."},
+		{"HTML without a type", "", "<html><b>a", nil, "**a**", "text/html as Markdown, characters 0 to 5 of 5."},
+		{"plain text", "text/plain; charset=utf-8", "a\n b", nil, "a\n b", ", text/plain, characters 0 to 4 of 4."},
+		{"JSON in UTF-8", "application/json", `{"a":"é"}`, nil, `{"a":"é"}`, "characters 0 to 9 of 9."},
+		{"JSON of another name", "application/problem+json", `{}`, nil, `{}`, ", application/problem+json, characters 0 to 2 of 2."},
+		{"YAML", "application/yaml", `a: b`, nil, `a: b`, "characters 0 to 4 of 4."},
+		{"latin-1", "text/plain; charset=iso-8859-1", "\xe9\xe8", nil, "éè", "characters 0 to 2 of 2."},
+		{"UTF-16", "text/plain; charset=utf-16", utf16BE("aé€😀"), nil, "aé€😀", "characters 0 to 4 of 4."},
+		{"a charset in the page", "text/html", "<meta charset=windows-1251><p>\xcf\xf0\xe8", nil, "При", "characters 0 to 3 of 3."},
 		{"UTF-8 that is not declared, far into the page", "text/plain", strings.Repeat("a", 2000) + "é", map[string]any{"start_index": 2000}, "é",
-			"These are characters 2000 to 2001 of 2001. This is the end. The page was fetched again for this window, and may have changed since an earlier one."},
-		{"bytes that are no UTF-8", "text/plain; charset=utf-8", "a\xffb", nil, "a\ufffdb", "This is the end."},
-		{"a byte order mark", "text/plain", "\ufeffa", nil, "a", "characters 0 to 1 of 1. This is the end."},
-		{"an image", "image/png", "\x89PNG12345", nil, "", "The body is not text: it is image/png, 9 bytes."},
-		{"an image without a type", "", "\x89PNG\r\n\x1a\n", nil, "", "The body is not text: it is image/png, 8 bytes."},
-		{"an image, raw", "image/png", "\x89PNG12345", map[string]any{"raw": true}, "", "The body is not text: it is image/png, 9 bytes."},
-		{"bytes", "application/octet-stream", "abc", nil, "", "The body is not text: it is application/octet-stream, 3 bytes."},
-		{"a type that is a text", "application/" + strings.Repeat("a", 200), "abc", nil, "", "The body is not text: it is application/" + strings.Repeat("a", 88) + ", 3 bytes."},
-		{"an empty page", "text/html", "", nil, "", "The body is empty."},
-		{"a page without text", "text/html", "<script>a</script>", nil, "", "The text is Markdown, made from text/html."},
-		{"a first window", "text/plain", "aébc", map[string]any{"max_length": 2}, "aé", "These are characters 0 to 2 of 4. More follows: call fetch with the same url and start_index 2."},
+			"characters 2000 to 2001 of 2001. The page was fetched again for this window, and may have changed since an earlier one."},
+		{"bytes that are no UTF-8", "text/plain; charset=utf-8", "a\xffb", nil, "a\ufffdb", "characters 0 to 3 of 3."},
+		{"a byte order mark", "text/plain", "\ufeffa", nil, "a", "characters 0 to 1 of 1."},
+		{"an image", "image/png", "\x89PNG12345", nil, "", ", 9 bytes of image/png, which is not text."},
+		{"an image without a type", "", "\x89PNG\r\n\x1a\n", nil, "", ", 8 bytes of image/png, which is not text."},
+		{"an image, raw", "image/png", "\x89PNG12345", map[string]any{"raw": true}, "", ", 9 bytes of image/png, which is not text."},
+		{"bytes", "application/octet-stream", "abc", nil, "", ", 3 bytes of application/octet-stream, which is not text."},
+		{"a type that is a text", "application/" + strings.Repeat("a", 200), "abc", nil, "", ", 3 bytes of application/" + strings.Repeat("a", 88) + ", which is not text."},
+		{"an empty page", "text/html", "", nil, "", ", an empty body."},
+		{"a page without text", "text/html", "<script>a</script>", nil, "", ", text/html as Markdown."},
+		{"a first window", "text/plain", "aébc", map[string]any{"max_length": 2}, "aé", "characters 0 to 2 of 4. For more, call fetch with start_index 2."},
 		{"a whole number with a point", "text/plain", "aébc", map[string]any{"max_length": 2.0}, "aé", "start_index 2."},
-		{"beyond the end", "text/plain", "abc", map[string]any{"start_index": 3}, "", "start_index is 3, and the text has 3 characters: there is no more. The page was fetched again for this window, and may have changed since an earlier one."},
-		{"the default length", "text/plain", strings.Repeat("a", 5001), nil, strings.Repeat("a", 5000), "These are characters 0 to 5000 of 5001. More follows: call fetch with the same url and start_index 5000."},
+		{"beyond the end", "text/plain", "abc", map[string]any{"start_index": 3}, "", "text/plain. start_index is 3, and the text has 3 characters: there is no more. The page was fetched again for this window, and may have changed since an earlier one."},
+		{"the default length", "text/plain", strings.Repeat("a", 5001), nil, strings.Repeat("a", 5000), "characters 0 to 5000 of 5001. For more, call fetch with start_index 5000."},
 		{"longer than the limit", "text/plain", strings.Repeat("é", 6000), map[string]any{"start_index": 5119}, "é",
-			"The page exceeds the limit of 10.0 KiB: its rest is missing. These are characters 5119 to 5120 of 5120. This is the end. The page was fetched again for this window, and may have changed since an earlier one."},
+			"characters 5119 to 5120 of 5120. The page exceeds the limit of 10.0 KiB: its rest is missing. The page was fetched again for this window, and may have changed since an earlier one."},
 		{"longer than the limit when decoded", "text/plain; charset=iso-8859-1", strings.Repeat("\xe9", 6000), map[string]any{"start_index": 5119}, "é",
-			"The page exceeds the limit of 10.0 KiB: its rest is missing. These are characters 5119 to 5120 of 5120. This is the end. The page was fetched again for this window, and may have changed since an earlier one."},
-		{"a long image", "image/png", strings.Repeat("é", 6000), nil, "", "The body is not text: it is image/png, more than 10240 bytes."},
+			"characters 5119 to 5120 of 5120. The page exceeds the limit of 10.0 KiB: its rest is missing. The page was fetched again for this window, and may have changed since an earlier one."},
+		{"a long image", "image/png", strings.Repeat("é", 6000), nil, "", ", more than 10240 bytes of image/png, which is not text."},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -92,12 +92,12 @@ func TestFetch(t *testing.T) {
 			for name, value := range row.arguments {
 				arguments[name] = value
 			}
-			got := start(t, Config{MaxPageBytes: 10 << 10}, nil).call(t, "fetch", arguments)
+			got := start(t, Config{Structured: true, MaxPageBytes: 10 << 10}, nil).call(t, "fetch", arguments)
 			note := got.texts[len(got.texts)-1]
-			if text := strings.Join(got.texts[:len(got.texts)-1], "|"); text != row.text || !strings.HasSuffix(note, " "+row.note) && !strings.HasSuffix(note, row.note) || got.IsError {
+			if text := strings.Join(got.texts[:len(got.texts)-1], "|"); text != row.text || !strings.HasSuffix(note, row.note) || got.IsError {
 				t.Errorf("%.200q, %q, error %t; want %.200q, %q", text, note, got.IsError, row.text, row.note)
 			}
-			if !strings.HasPrefix(note, o.URL+"/page, status 200 OK.") || got.data.Kind != "OUTCOME_KIND_SUCCESS" || strings.Contains(got.all, "PNG1") {
+			if !strings.HasPrefix(note, o.URL+"/page, status 200 OK, ") || got.data.Kind != "OUTCOME_KIND_SUCCESS" || strings.Contains(got.all, "PNG1") {
 				t.Errorf("%.500s", got.all)
 			}
 			if agent := o.requests("/page")[0].UserAgent(); agent != UserAgent() {
@@ -147,7 +147,7 @@ func TestWindows(t *testing.T) {
 					turn++
 				}
 			})
-			r := start(t, Config{}, nil)
+			r := start(t, Config{Structured: true}, nil)
 			arguments := map[string]any{"url": o.URL + "/page", "raw": row.raw}
 			if row.length == 0 {
 				row.length = maxLength
@@ -190,19 +190,19 @@ func TestRobots(t *testing.T) {
 		want   string // why the page is not fetched
 		asked  int    // requests for robots.txt in two calls
 	}{
-		{"allowed", 200, "User-agent: *\nDisallow: /other", Config{}, "", 1},
-		{"forbidden", 200, "User-agent: *\nDisallow: /page", Config{}, `its robots.txt forbids it to "fetchd-mcp/`, 1},
-		{"forbidden by its name", 200, "User-agent: fetchd-mcp\nDisallow: /", Config{}, `line 2, "Disallow: /"`, 1},
-		{"allowed by its name", 200, "User-agent: *\nDisallow: /\n\nUser-agent: fetchd-mcp\nAllow: /", Config{}, "", 1},
-		{"another name", 200, "User-agent: *\nDisallow: /\n\nUser-agent: fetchd-mcp\nAllow: /", Config{UserAgent: "other/1"}, `forbids it to "other/1": line 2, "Disallow: /"`, 1},
-		{"the query counts", 200, "User-agent: *\nDisallow: /*?secret", Config{}, "line 2", 1},
-		{"none", 404, "", Config{}, "", 1},
-		{"too many requests", 429, "", Config{}, "", 3},
-		{"not public", 401, "", Config{}, "its robots.txt is not public (status 401 Unauthorized)", 1},
-		{"forbidden itself", 403, "", Config{}, "its robots.txt is not public (status 403 Forbidden)", 1},
-		{"a part", 206, "User-agent: *\n", Config{}, "its robots.txt is unknown: the origin sent only a part of http://", 2},
-		{"a server that is down", 500, "", Config{}, "its robots.txt is unknown", 6},
-		{"ignored", 200, "User-agent: *\nDisallow: /", Config{IgnoreRobots: true}, "", 0},
+		{"allowed", 200, "User-agent: *\nDisallow: /other", Config{Structured: true}, "", 1},
+		{"forbidden", 200, "User-agent: *\nDisallow: /page", Config{Structured: true}, `its robots.txt forbids it to "fetchd-mcp/`, 1},
+		{"forbidden by its name", 200, "User-agent: fetchd-mcp\nDisallow: /", Config{Structured: true}, `line 2, "Disallow: /"`, 1},
+		{"allowed by its name", 200, "User-agent: *\nDisallow: /\n\nUser-agent: fetchd-mcp\nAllow: /", Config{Structured: true}, "", 1},
+		{"another name", 200, "User-agent: *\nDisallow: /\n\nUser-agent: fetchd-mcp\nAllow: /", Config{Structured: true, UserAgent: "other/1"}, `forbids it to "other/1": line 2, "Disallow: /"`, 1},
+		{"the query counts", 200, "User-agent: *\nDisallow: /*?secret", Config{Structured: true}, "line 2", 1},
+		{"none", 404, "", Config{Structured: true}, "", 1},
+		{"too many requests", 429, "", Config{Structured: true}, "", 3},
+		{"not public", 401, "", Config{Structured: true}, "its robots.txt is not public (status 401 Unauthorized)", 1},
+		{"forbidden itself", 403, "", Config{Structured: true}, "its robots.txt is not public (status 403 Forbidden)", 1},
+		{"a part", 206, "User-agent: *\n", Config{Structured: true}, "its robots.txt is unknown: the origin sent only a part of http://", 2},
+		{"a server that is down", 500, "", Config{Structured: true}, "its robots.txt is unknown", 6},
+		{"ignored", 200, "User-agent: *\nDisallow: /", Config{Structured: true, IgnoreRobots: true}, "", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +233,7 @@ func TestRobots(t *testing.T) {
 // every page. The tools send no POST, and explain says that one is not to be sent again.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
-	o, r := testrig.Origin(t), start(t, Config{IgnoreRobots: true}, nil)
+	o, r := testrig.Origin(t), start(t, Config{Structured: true, IgnoreRobots: true}, nil)
 	for _, fault := range []string{"503", "reset", "200:size=9,cut=0"} {
 		calls := 0
 		for again := true; again; calls++ {
@@ -261,7 +261,7 @@ func TestOriginFails(t *testing.T) {
 		address := netip.MustParseAddrPort(o.Addr("http"))
 		c.Fetch.Egress = fetch.Egress{AllowCIDRs: []netip.Prefix{netip.PrefixFrom(address.Addr(), 32)}, AllowPorts: []uint16{address.Port()}}
 	}})
-	open := start(t, Config{}, nil)
+	open := start(t, Config{Structured: true}, nil)
 	for _, row := range []struct {
 		name, url string
 		r         *rig
@@ -272,12 +272,12 @@ func TestOriginFails(t *testing.T) {
 			[]string{"http_client_error", "(status 404 Not Found)", "Attempts: 1. A later fetch of the same URL is not expected to succeed.", "Rule H6: ", "The response begins with:\nno such page"}},
 		{"unavailable", o.URL("http", "/s/b/503"), open, "HTTP_SERVER_ERROR", []string{"Attempts: 3. A later fetch may succeed.", "Rule H1: "}},
 		{"limited", o.URL("http", "/s/c/429:retry-after=77"), open, "RATE_LIMITED", []string{"The origin asks to wait 1m17s."}},
-		{"a bad certificate", o.URL("tls-expired", "/s/d/200"), connect(t, Config{Service: fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		{"a bad certificate", o.URL("tls-expired", "/s/d/200"), connect(t, Config{Structured: true, Service: fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 			c.Fetch.Egress, c.Fetch.RootCAs = fetch.Egress{Unrestricted: true}, o.CA()
 		}}).Client}, nil), "TLS_CERTIFICATE", []string{"The page was not fetched, because its robots.txt is unknown. https://", "expired"}},
-		{"a bad certificate, without robots.txt", o.URL("tls-expired", "/s/d/200"), start(t, Config{IgnoreRobots: true}, nil), "TLS_CERTIFICATE", []string{"could not be fetched: tls_certificate"}},
-		{"a forbidden address", o.URL("http", "/s/e/200"), connect(t, Config{Service: blocked.Client}, nil), "TARGET_BLOCKED", []string{"/s/e/200 could not be fetched: target_blocked"}},
-		{"a redirect that is not followed", o.URL("http", "/s/g/302:to=http%3A%2F%2Fmetadata.google.internal%2F") + strings.Repeat("a", 300), connect(t, Config{Service: local.Client}, nil),
+		{"a bad certificate, without robots.txt", o.URL("tls-expired", "/s/d/200"), start(t, Config{Structured: true, IgnoreRobots: true}, nil), "TLS_CERTIFICATE", []string{"could not be fetched: tls_certificate"}},
+		{"a forbidden address", o.URL("http", "/s/e/200"), connect(t, Config{Structured: true, Service: blocked.Client}, nil), "TARGET_BLOCKED", []string{"/s/e/200 could not be fetched: target_blocked"}},
+		{"a redirect that is not followed", o.URL("http", "/s/g/302:to=http%3A%2F%2Fmetadata.google.internal%2F") + strings.Repeat("a", 300), connect(t, Config{Structured: true, Service: local.Client}, nil),
 			"TARGET_BLOCKED", []string{"credentials", `The redirect leads to "http://metadata.google.internal/` + strings.Repeat("a", 168) + `".`}},
 		{"a body of bytes", o.URL("http", "/s/f/404:type=image%2Fpng,body=secret bytes"), open, "HTTP_CLIENT_ERROR", nil},
 	} {
@@ -306,7 +306,7 @@ func TestRetries(t *testing.T) {
 	var mu sync.Mutex
 	var messages []string
 	all := make(chan struct{})
-	r := start(t, Config{}, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, req *sdk.ProgressNotificationClientRequest) {
+	r := start(t, Config{Structured: true}, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, req *sdk.ProgressNotificationClientRequest) {
 		mu.Lock()
 		defer mu.Unlock()
 		if messages = append(messages, fmt.Sprintf("%v %v %s", req.Params.ProgressToken, req.Params.Progress, req.Params.Message)); len(messages) == 3 {
@@ -348,7 +348,7 @@ func TestLongChain(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("end"))
 	})
-	a := start(t, Config{}, nil).call(t, "fetch", map[string]any{"url": o.URL})
+	a := start(t, Config{Structured: true}, nil).call(t, "fetch", map[string]any{"url": o.URL})
 	if a.IsError || a.texts[0] != "end" || len(a.all) > 20_000 {
 		t.Errorf("error %t, %d bytes in all, text %.100q; want the page and at most 20,000 bytes", a.IsError, len(a.all), a.texts)
 	}
@@ -377,7 +377,7 @@ func TestCredentials(t *testing.T) {
 	service := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 		c.Fetch.Egress, c.AuthProviders = fetch.Egress{Unrestricted: true}, map[string]server.AuthProvider{"api": {Provider: provider}}
 	}})
-	r := connect(t, Config{Service: service.Client, AuthProviders: map[string]string{o.URL: "api"}}, nil)
+	r := connect(t, Config{Structured: true, Service: service.Client, AuthProviders: map[string]string{o.URL: "api"}}, nil)
 	for path, shown := range map[string]string{"/page": `"shown"`, "/redirect": `"shown"`, "/missing": "404 Not Found"} {
 		got := r.call(t, "fetch", map[string]any{"url": o.URL + path})
 		if strings.Contains(got.all, secret) || !strings.Contains(strings.ReplaceAll(got.all, `\"`, `"`), shown) {
@@ -396,16 +396,17 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestTextOnly leaves out the structured content.
+// TestTextOnly: structured content is for those who ask for it.
 func TestTextOnly(t *testing.T) {
 	t.Parallel()
 	o := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("text")) })
-	r := start(t, Config{TextOnly: true}, nil)
-	if got := r.call(t, "fetch", map[string]any{"url": o.URL}); got.StructuredContent != nil || got.texts[0] != "text" {
-		t.Errorf("%+v", got)
-	}
-	if got := r.call(t, "explain", map[string]any{"status": 503}); got.StructuredContent != nil || len(got.texts) != 1 {
-		t.Errorf("%+v", got)
+	for _, on := range []bool{false, true} {
+		r := start(t, Config{Structured: on, IgnoreRobots: true}, nil)
+		for tool, arguments := range map[string]map[string]any{"fetch": {"url": o.URL}, "explain": {"status": 503}} {
+			if got := r.call(t, tool, arguments); (got.StructuredContent != nil) != on || got.texts[0] == "" {
+				t.Errorf("structured %t: %+v", on, got)
+			}
+		}
 	}
 }
 
@@ -422,7 +423,7 @@ func TestCancel(t *testing.T) {
 		<-r.Context().Done()
 		close(left)
 	})
-	r := start(t, Config{}, nil)
+	r := start(t, Config{Structured: true}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-arrived
@@ -449,7 +450,7 @@ func TestSlots(t *testing.T) {
 		arrived <- struct{}{}
 		<-r.Context().Done()
 	})
-	r := start(t, Config{IgnoreRobots: true}, nil)
+	r := start(t, Config{Structured: true, IgnoreRobots: true}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -486,7 +487,7 @@ func TestTimeout(t *testing.T) {
 		}
 		<-r.Context().Done()
 	})
-	got := start(t, Config{}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page", "timeout": 0.3})
+	got := start(t, Config{Structured: true}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page", "timeout": 0.3})
 	if !got.IsError || got.data.Error.Class != "ERROR_CLASS_DEADLINE" && got.data.Error.Class != "ERROR_CLASS_RESPONSE_TIMEOUT" {
 		t.Errorf("%s", got.all)
 	}
@@ -497,7 +498,7 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	o := testrig.Origin(t)
 	const size = 1 << 20
-	got := start(t, Config{}, nil).call(t, "fetch", map[string]any{"raw": true, "max_length": maxLength,
+	got := start(t, Config{Structured: true}, nil).call(t, "fetch", map[string]any{"raw": true, "max_length": maxLength,
 		"url": o.URL("http", fmt.Sprintf("/s/r/200:size=%d,type=text%%2Fplain;charset=iso-8859-1,cut=900000/200:size=%d,type=text%%2Fplain;charset=iso-8859-1", size, size))})
 	if got.IsError || got.data.AttemptCount != 2 || got.data.Window.Length != size {
 		t.Errorf("attempts %d, window %+v", got.data.AttemptCount, got.data.Window)
@@ -523,7 +524,7 @@ func TestPart(t *testing.T) {
 			w.WriteHeader(row.status)
 			_, _ = w.Write([]byte("text"))
 		})
-		got := start(t, Config{IgnoreRobots: true}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page"})
+		got := start(t, Config{Structured: true, IgnoreRobots: true}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page"})
 		if got.IsError || strings.Contains(got.all, "only a part of the page") != row.want {
 			t.Errorf("%s: %s; want it to say so: %t", row.name, got.all, row.want)
 		}
@@ -541,7 +542,7 @@ func TestAnsweredTwice(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("text"))
 	})
-	m := start(t, Config{IgnoreRobots: true}, nil)
+	m := start(t, Config{Structured: true, IgnoreRobots: true}, nil)
 	for _, row := range []struct {
 		path string
 		want bool

@@ -23,7 +23,7 @@ func FuzzWindows(f *testing.F) {
 		if !utf8.ValidString(text) || int64(len(text)) > limit {
 			t.Fatalf("decode(%q, %q, %d) = %q, %t", body, contentType, limit, text, whole)
 		}
-		p := newPage(text, "about", []byte(`{"kind":"x"}`))
+		p := newPage(text, "about", "", []byte(`{"kind":"x"}`))
 		var joined strings.Builder
 		for start, turns := 0, 0; start < p.chars && turns < 1000; turns++ {
 			result := p.result(start, length, kept)

@@ -12,17 +12,20 @@ import (
 // page is the text of a page and the outcome of its fetch. It is not changed.
 type page struct {
 	text    string
-	chars   int // code points in text
-	about   string
+	chars   int             // code points in text
+	about   string          // begins the line about the page
+	caveats string          // sentences
 	outcome json.RawMessage // an object
 }
 
-func newPage(text, about string, outcome json.RawMessage) *page {
-	return &page{text, utf8.RuneCountInString(text), about, outcome}
+func newPage(text, about, caveats string, outcome json.RawMessage) *page {
+	return &page{text, utf8.RuneCountInString(text), about, caveats, outcome}
 }
 
 // bytes returns the memory of a page.
-func (p *page) bytes() int64 { return int64(len(p.text) + len(p.about) + len(p.outcome)) }
+func (p *page) bytes() int64 {
+	return int64(len(p.text) + len(p.about) + len(p.caveats) + len(p.outcome))
+}
 
 // cut returns the characters from start to end, without end.
 func (p *page) cut(start, end int) string {
@@ -76,25 +79,28 @@ var windowSchema = object{
 	"required": []string{"source", "start_index", "end_index", "length"},
 }
 
-// result returns the result with the characters from start, at most length of them.
+// result returns the characters from start, at most length of them, and a line about the page.
 func (p *page) result(start, length int, from source) *sdk.CallToolResult {
 	first := min(start, p.chars)
 	w := window{Source: from, Start: first, End: min(first+length, p.chars), Length: p.chars}
-	notes := []string{p.about}
+	about := p.about
 	switch {
 	case p.chars == 0:
+		about += "."
 	case start >= p.chars:
-		notes = append(notes, fmt.Sprintf("start_index is %d, and the text has %d characters: there is no more.", start, p.chars))
-	case w.End < p.chars:
-		w.Next = &w.End
-		notes = append(notes, fmt.Sprintf("These are characters %d to %d of %d. More follows: call fetch with the same url and start_index %d.", w.Start, w.End, p.chars, w.End))
+		about += fmt.Sprintf(". start_index is %d, and the text has %d characters: there is no more.", start, p.chars)
 	default:
-		notes = append(notes, fmt.Sprintf("These are characters %d to %d of %d. This is the end.", w.Start, w.End, p.chars))
+		about += fmt.Sprintf(", characters %d to %d of %d.", w.Start, w.End, p.chars)
 	}
+	if w.End < p.chars {
+		w.Next = &w.End
+		about += fmt.Sprintf(" For more, call fetch with start_index %d.", w.End)
+	}
+	about += p.caveats
 	if from == fetchedAgain {
-		notes = append(notes, "The page was fetched again for this window, and may have changed since an earlier one.")
+		about += " The page was fetched again for this window, and may have changed since an earlier one."
 	}
-	return &sdk.CallToolResult{Content: texts(p.cut(w.Start, w.End), strings.Join(notes, " ")), StructuredContent: p.structured(w)}
+	return &sdk.CallToolResult{Content: texts(p.cut(w.Start, w.End), about), StructuredContent: p.structured(w)}
 }
 
 // structured returns the outcome with the window.

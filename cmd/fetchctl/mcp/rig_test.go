@@ -48,8 +48,8 @@ func connect(t *testing.T, c Config, o *sdk.ClientOptions) *rig {
 	listed, err := session.ListTools(t.Context(), nil)
 	must(t, err)
 	for _, tool := range listed.Tools {
-		if c.TextOnly != (tool.OutputSchema == nil) {
-			t.Errorf("tool %s: output schema %v, with TextOnly %t", tool.Name, tool.OutputSchema, c.TextOnly)
+		if c.Structured != (tool.OutputSchema != nil) {
+			t.Errorf("tool %s: output schema %v, with Structured %t", tool.Name, tool.OutputSchema, c.Structured)
 		}
 		compiler := jsonschema.NewCompiler()
 		compiler.AssertFormat()

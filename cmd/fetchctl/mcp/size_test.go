@@ -1,0 +1,78 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// articlePage returns a page as sites make them: an article of about 6,000 characters, with the menus of its
+// site around it.
+func articlePage() string {
+	menu := func(name string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `<li><a class="menu-link" href="/%s/topic-%d?from=menu">%s: topic number %d</a></li>`, name, i, name, i)
+		}
+		return "<ul>" + b.String() + "</ul>"
+	}
+	var text strings.Builder
+	for i := range 12 {
+		if i%4 == 0 {
+			fmt.Fprintf(&text, "<h2>Part %d</h2>", i/4+1)
+		}
+		fmt.Fprintf(&text, `<p>Paragraph %d has a <a href="/glossary#term-%d">link</a>. %s</p>`, i, i, strings.Repeat("It says what a reader came for, in a few words. ", 9))
+	}
+	return `<!doctype html><html lang="en"><head><title>How a river is measured | Example News</title><script>track()</script></head><body>` +
+		`<header><a href="/">Example News</a><nav>` + menu("sections", 40) + `</nav></header>` +
+		`<main><article><h1>How a river is measured</h1>` + text.String() + `</article><aside><h2>Related</h2>` + menu("related", 12) + `</aside></main>` +
+		`<footer><nav>` + menu("about", 30) + `</nav><p>All rights reserved.</p></footer></body></html>`
+}
+
+// TestAnswerSize: an answer is the text that was asked for, and one line. -v prints the table of docs/agents.md.
+func TestAnswerSize(t *testing.T) {
+	t.Parallel()
+	pages := map[string]string{
+		"/two":     "ok",
+		"/article": articlePage(),
+		"/long":    "<title>A long page</title>" + strings.Repeat("<p>A long page has many lines, and each one says something.</p>", 2000),
+	}
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		page, ok := pages[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		if strings.HasPrefix(page, "<") {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		}
+		w.Header().Set("Etag", `"5f3c-61a7"`)
+		w.Header().Set("Cache-Control", "max-age=600")
+		_, _ = w.Write([]byte(page))
+	})
+	text, structured := start(t, Config{}, nil), start(t, Config{Structured: true}, nil)
+	for _, row := range []struct {
+		name      string
+		arguments map[string]any
+	}{
+		{"a page of two characters", map[string]any{"url": o.URL + "/two"}},
+		{"an article of 6,000 characters", map[string]any{"url": o.URL + "/article", "max_length": 50_000}},
+		{"the first 5,000 characters of 120,000", map[string]any{"url": o.URL + "/long"}},
+		{"the next 5,000", map[string]any{"url": o.URL + "/long", "start_index": 5000}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, all := text.call(t, "fetch", row.arguments), structured.call(t, "fetch", row.arguments)
+			size := func(a answer) int {
+				wire, err := json.Marshal(a.CallToolResult)
+				must(t, err)
+				return len(wire)
+			}
+			t.Logf("| %s | %d (%d) | %d (%d) |", row.name, size(got), size(got)/4, size(all), size(all)/4)
+			if line := got.texts[1]; len(got.texts) != 2 || len(line) > 250 || strings.Contains(line, "\n") || got.StructuredContent != nil {
+				t.Errorf("the answer has %d texts and the line %q; want one line of at most 250 bytes", len(got.texts), line)
+			}
+		})
+	}
+}
