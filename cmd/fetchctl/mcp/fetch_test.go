@@ -391,9 +391,57 @@ func TestCredentials(t *testing.T) {
 	if got := r.call(t, "fetch", map[string]any{"url": other.URL + "/page"}); got.IsError || other.requests("/page")[0].Header.Get("Authorization") != "" {
 		t.Errorf("another origin got a credential, or failed: %s", got.all)
 	}
-	if sent := o.requests("/robots.txt")[0].Header.Get("Authorization"); sent != "" {
-		t.Errorf("robots.txt was fetched with a credential")
+}
+
+// TestRobotsWithCredential checks that robots.txt is fetched with the credential of its origin, which no other
+// origin gets.
+func TestRobotsWithCredential(t *testing.T) {
+	t.Parallel()
+	rules := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/away" {
+			http.Redirect(w, r, "/robots.txt", http.StatusFound)
+			return
+		}
+		_, _ = w.Write([]byte("User-agent: *\nDisallow: /secret"))
+	})
+	for _, row := range []struct{ name, target string }{
+		{"no redirect", ""},
+		{"a redirect within the origin", "/rules"},
+		{"a redirect to another origin of the provider", rules.URL + "/robots.txt"},
+		{"redirects to another origin and on", rules.URL + "/away"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Header.Get("Authorization") != "Bearer token":
+					http.Error(w, "who are you?", http.StatusUnauthorized)
+				case r.URL.Path == "/robots.txt" && row.target != "":
+					http.Redirect(w, r, row.target, http.StatusFound)
+				default:
+					_, _ = w.Write([]byte("User-agent: *\nDisallow: /secret"))
+				}
+			})
+			provider, err := auth.New(auth.Config{Static: "token", Origins: []string{o.URL, rules.URL}})
+			must(t, err)
+			service := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+				c.Fetch.Egress, c.AuthProviders = fetch.Egress{Unrestricted: true}, map[string]server.AuthProvider{"api": {Provider: provider}}
+			}})
+			r := connect(t, Config{Service: service.Client, AuthProviders: map[string]string{o.URL: "api"}}, nil)
+			for path, want := range map[string]string{"/page": "Disallow: /secret", "/secret": "its robots.txt forbids it"} {
+				if got := r.call(t, "fetch", map[string]any{"url": o.URL + path}); !strings.Contains(got.all, want) {
+					t.Errorf("%s: %s, want %q", path, got.texts, want)
+				}
+			}
+		})
 	}
+	t.Cleanup(func() { // after the rows
+		for _, request := range append(rules.requests("/robots.txt"), rules.requests("/away")...) {
+			if sent := request.Header.Get("Authorization"); sent != "" {
+				t.Errorf("the other origin got %q", sent)
+			}
+		}
+	})
 }
 
 // TestTextOnly: structured content is for those who ask for it.

@@ -66,15 +66,12 @@ func Origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
 // fetchRobots fetches the robots.txt of an origin. It returns a result if there is no answer.
 func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Time) (robotsAnswer, *sdk.CallToolResult, error) {
-	req := t.request(origin+"/robots.txt", robots.MaxBytes+1, deadline)
-	req.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(robots.MaxRedirects))}
-	resp, err := t.Service.FetchUnary(ctx, req)
+	o, exchanges, err := t.askRobots(ctx, origin, deadline)
 	if err != nil {
 		failure, err := refused(ctx, err)
 		return robotsAnswer{}, failure, err
 	}
-	o := resp.GetOutcome()
-	if o.GetExchangeCount() == 0 && o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
+	if exchanges == 0 && o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
 		// The policy forbids the page too, and its own outcome says so.
 		return robotsAnswer{policy: robots.Policy{Unavailable: true}}, nil, nil
 	}
@@ -91,4 +88,33 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 	}
 	t.robots.put(origin, a, a.bytes())
 	return a, nil, nil
+}
+
+// askRobots fetches the robots.txt of an origin, with the origin's credential, and returns the outcome and the
+// number of exchanges. A redirect to another origin is followed without the credential, also if the provider
+// covers that origin too.
+func (t *tools) askRobots(ctx context.Context, origin string, deadline time.Time) (o *pb.FetchOutcome, exchanges int32, err error) {
+	target, left, provider := origin+"/robots.txt", robots.MaxRedirects, t.AuthProviders[origin]
+	for {
+		req := t.request(target, robots.MaxBytes+1, deadline)
+		req.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(left))} //nolint:gosec // 0 to 5
+		if req.AuthProvider = provider; provider != "" {
+			req.RedirectPolicy.Scope = pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN
+		}
+		resp, err := t.Service.FetchUnary(ctx, req)
+		if err != nil {
+			return nil, 0, err
+		}
+		o = resp.GetOutcome()
+		exchanges += o.GetExchangeCount()
+		left -= len(o.GetHops()) // the redirects that were followed, and this one
+		target = ""
+		for _, hop := range o.GetHops() {
+			target = hop.GetLocationUrl()
+		}
+		if provider == "" || o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || left < 0 || target == "" {
+			return o, exchanges, nil
+		}
+		provider = ""
+	}
 }
