@@ -26,7 +26,9 @@ const (
 	// deadlineSpare is added to the time limit of a fetch for the call, so that the outcome still
 	// arrives.
 	deadlineSpare = 2 * time.Second
-	mediaChars    = 100 // of a media type in the note: the origin chooses it
+	// The origin chooses them: limits for the line about a page.
+	mediaChars = 100
+	titleChars = 200
 )
 
 func fetchTool() *sdk.Tool {
@@ -42,6 +44,7 @@ Connections that break and servers that are busy are retried before an error is 
 				"max_length":  object{"type": "integer", "default": defaultLength, "minimum": 1, "maximum": maxLength, "description": "Maximum number of characters to return."},
 				"start_index": object{"type": "integer", "default": 0, "minimum": 0, "description": "Index of the first character to return, such as the one that the last result names."},
 				"raw":         object{"type": "boolean", "default": false, "description": "Return the source of an HTML page, not Markdown."},
+				"whole":       object{"type": "boolean", "default": false, "description": "Return all of an HTML page. Without it, menus, headers and footers of the site are left out, where the page says which they are."},
 				"timeout":     object{"type": "number", "default": defaultTimeout, "exclusiveMinimum": 0, "maximum": maxTimeout, "description": "Time limit in seconds, with all retries."},
 			},
 			"required":             []string{"url"},
@@ -56,7 +59,7 @@ Connections that break and servers that are busy are retried before an error is 
 type fetchArguments struct {
 	url           string
 	length, start int
-	raw           bool
+	raw, whole    bool
 	timeout       time.Duration
 }
 
@@ -65,6 +68,7 @@ func readFetch(a *arguments) (f fetchArguments, fault string) {
 	f.length = a.integer("max_length", defaultLength, 1, maxLength)
 	f.start = a.integer("start_index", 0, 0, maxStart)
 	f.raw = a.boolean("raw")
+	f.whole = a.boolean("whole")
 	seconds, remedy := float64(defaultTimeout), fmt.Sprintf("give a number of seconds above 0, at most %d", maxTimeout)
 	if a.value("timeout", &seconds, remedy) && (seconds <= 0 || seconds > maxTimeout) {
 		a.reject("timeout", remedy)
@@ -89,7 +93,7 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if fault != "" {
 		return failuref("%s", fault), nil
 	}
-	key, from := fmt.Sprintf("%t %s", args.raw, args.url), fetched
+	key, from := fmt.Sprintf("%t %t %s", args.raw, args.whole, args.url), fetched
 	if args.start > 0 {
 		if p, ok := t.pages.get(key); ok {
 			return p.result(args.start, args.length, kept), nil
@@ -137,7 +141,7 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 		failure, err := refused(ctx, err)
 		return nil, failure, err
 	}
-	p, err := t.pageOf(ctx, body, outcome, args.raw)
+	p, err := t.pageOf(ctx, body, outcome, args)
 	return p, nil, err
 }
 
@@ -180,9 +184,9 @@ func (t *tools) read(ctx context.Context, req *pb.FetchRequest, event func(*pb.F
 }
 
 // pageOf returns the page that a body makes.
-func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw bool) (*page, error) {
-	contentType, summary := show.HeadersOf(o.GetResponse()).Get("Content-Type"), o.GetBodySummary()
-	about := fmt.Sprintf("%s, status %s", glimpse(o.GetFinalUrl()), show.StatusLine(o.GetResponse().GetStatusCode()))
+func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, args fetchArguments) (*page, error) {
+	contentType, url, summary := show.HeadersOf(o.GetResponse()).Get("Content-Type"), o.GetFinalUrl(), o.GetBodySummary()
+	about := fmt.Sprintf("%s, status %s", glimpse(url), show.StatusLine(o.GetResponse().GetStatusCode()))
 	if n := o.GetAttemptCount(); n > 1 {
 		about += fmt.Sprintf(" after %d attempts", n)
 	}
@@ -204,17 +208,23 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, raw
 	}
 	text, whole := decode(body, contentType, t.MaxPageBytes)
 	caveats := ""
-	if isHTML(shown, text) && !raw {
+	if isHTML(shown, text) && !args.raw {
 		release, err := acquire(ctx, t.convert)
 		if err != nil {
 			return nil, err
 		}
-		converted, err := markdown.From(text, o.GetFinalUrl())
+		converted, err := markdown.From(text, url, args.whole)
 		release()
 		if err == nil {
 			var fits bool
-			text, fits = shorten(converted, t.MaxPageBytes)
+			text, fits = shorten(converted.Text, t.MaxPageBytes)
 			whole, shown = whole && fits, shown+" as Markdown"
+			if converted.Main {
+				shown += " without menus"
+			}
+			if converted.Title != "" {
+				about += fmt.Sprintf(", title %.*q", titleChars, converted.Title)
+			}
 		} else {
 			caveats += fmt.Sprintf(" The text is not Markdown: the page could not be converted, because %v.", err)
 		}

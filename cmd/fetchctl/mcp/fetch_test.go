@@ -42,6 +42,10 @@ func TestFetch(t *testing.T) {
 		text, note              string // the note ends so
 	}{
 		{"HTML", "text/html", "<h1>A</h1><p>b", nil, "# A\n\nb", ", text/html as Markdown, characters 0 to 6 of 6."},
+		{"a title", "text/html", "<title>A\n \"b\"</title><p>c", nil, "c", `, title "A \"b\"", text/html as Markdown, characters 0 to 1 of 1.`},
+		{"a long title", "text/html", "<title>" + strings.Repeat("é", 300) + "</title><p>c", nil, "c", `, title "` + strings.Repeat("é", 200) + `", text/html as Markdown, characters 0 to 1 of 1.`},
+		{"menus", "text/html", "<nav>a</nav><main>b</main>", nil, "b", ", text/html as Markdown without menus, characters 0 to 1 of 1."},
+		{"the whole page", "text/html", "<nav>a</nav><main>b</main>", map[string]any{"whole": true}, "a\n\nb", ", text/html as Markdown, characters 0 to 4 of 4."},
 		{"XHTML", "application/xhtml+xml", "<html><body><h1>A</h1></body></html>", nil, "# A", ", application/xhtml+xml as Markdown, characters 0 to 3 of 3."},
 		{"HTML, raw", "text/html", "<h1>A</h1>", map[string]any{"raw": true}, "<h1>A</h1>", ", text/html, characters 0 to 10 of 10."},
 		{"HTML as plain text", "text/plain", "<!doctype html><html><b>a", nil, "**a**", "text/plain as Markdown, characters 0 to 5 of 5."},
@@ -116,14 +120,14 @@ func TestWindows(t *testing.T) {
 	for i := 0; page.Len() < size; i++ {
 		fmt.Fprintf(&page, line, i, strings.Repeat("x", i%97))
 	}
-	converted, err := markdown.From(page.String(), "http://a.example/")
+	converted, err := markdown.From(page.String(), "http://a.example/", false)
 	must(t, err)
 	for _, row := range []struct {
 		name, contentType, want string
 		length                  int
 		raw                     bool
 	}{
-		{"HTML", "text/html; charset=utf-8", converted, 100_000, false},
+		{"HTML", "text/html; charset=utf-8", converted.Text, 100_000, false},
 		{"raw HTML", "text/html; charset=utf-8", page.String(), 99_999, true},
 		{"ASCII", "text/plain", strings.ToValidUTF8(strings.Map(func(r rune) rune { return r & 0x7f }, page.String()), ""), 100_001, false},
 		{"one window", "text/plain", page.String(), 0, false},
@@ -351,6 +355,20 @@ func TestLongChain(t *testing.T) {
 	a := start(t, Config{Structured: true}, nil).call(t, "fetch", map[string]any{"url": o.URL})
 	if a.IsError || a.texts[0] != "end" || len(a.all) > 20_000 {
 		t.Errorf("error %t, %d bytes in all, text %.100q; want the page and at most 20,000 bytes", a.IsError, len(a.all), a.texts)
+	}
+}
+
+// TestLongURL: the links of a page with a long URL are resolved against all of it.
+func TestLongURL(t *testing.T) {
+	t.Parallel()
+	o := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte("<a href=b>c</a>"))
+	})
+	base := o.URL + "/" + strings.Repeat("a", 600) + "/"
+	got := start(t, Config{IgnoreRobots: true}, nil).call(t, "fetch", map[string]any{"url": base})
+	if want := "[c](" + base + "b)"; got.texts[0] != want {
+		t.Errorf("%q, want %q", got.texts[0], want)
 	}
 }
 

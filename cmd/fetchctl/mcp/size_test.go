@@ -52,27 +52,39 @@ func TestAnswerSize(t *testing.T) {
 		w.Header().Set("Cache-Control", "max-age=600")
 		_, _ = w.Write([]byte(page))
 	})
-	text, structured := start(t, Config{}, nil), start(t, Config{Structured: true}, nil)
+	few, all := start(t, Config{}, nil), start(t, Config{Structured: true}, nil)
+	size := func(result any) int {
+		wire, err := json.Marshal(result)
+		must(t, err)
+		return len(wire)
+	}
+	line := func(t *testing.T, name string, a, b int) {
+		t.Logf("| %s | %d (%d) | %d (%d) |", name, a, a/4, b, b/4)
+	}
 	for _, row := range []struct {
 		name      string
 		arguments map[string]any
 	}{
 		{"a page of two characters", map[string]any{"url": o.URL + "/two"}},
-		{"an article of 6,000 characters", map[string]any{"url": o.URL + "/article", "max_length": 50_000}},
+		{"an article of 6,000 characters with menus", map[string]any{"url": o.URL + "/article", "max_length": 50_000}},
 		{"the first 5,000 characters of 120,000", map[string]any{"url": o.URL + "/long"}},
 		{"the next 5,000", map[string]any{"url": o.URL + "/long", "start_index": 5000}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got, all := text.call(t, "fetch", row.arguments), structured.call(t, "fetch", row.arguments)
-			size := func(a answer) int {
-				wire, err := json.Marshal(a.CallToolResult)
-				must(t, err)
-				return len(wire)
-			}
-			t.Logf("| %s | %d (%d) | %d (%d) |", row.name, size(got), size(got)/4, size(all), size(all)/4)
-			if line := got.texts[1]; len(got.texts) != 2 || len(line) > 250 || strings.Contains(line, "\n") || got.StructuredContent != nil {
-				t.Errorf("the answer has %d texts and the line %q; want one line of at most 250 bytes", len(got.texts), line)
+			got := few.call(t, "fetch", row.arguments)
+			row.arguments["whole"] = true
+			line(t, row.name, size(got.CallToolResult), size(all.call(t, "fetch", row.arguments).CallToolResult))
+			if about := got.texts[1]; len(got.texts) != 2 || len(about) > 250 || strings.Contains(about, "\n") || got.StructuredContent != nil {
+				t.Errorf("the answer has %d texts and the line %q; want one line of at most 250 bytes", len(got.texts), about)
 			}
 		})
+	}
+	listed, err := few.ListTools(t.Context(), nil)
+	must(t, err)
+	withSchemas, err := all.ListTools(t.Context(), nil)
+	must(t, err)
+	line(t, "the list of tools", size(listed), size(withSchemas))
+	if n := size(listed); n > 4000 {
+		t.Errorf("the list of tools has %d bytes, want at most 4,000", n)
 	}
 }

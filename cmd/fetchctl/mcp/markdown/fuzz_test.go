@@ -13,15 +13,16 @@ func FuzzFrom(f *testing.F) {
 	f.Add("<h1>a</h1><p>b <a href='/c?d'>e</a> <b><i>f</b></i>", "https://a.example/")
 	f.Add("<table><tr><td rowspan=2 colspan=-1>a<td>b|<tr><th>c</table>", "")
 	f.Add("<ol start=99><li><pre>a\n```\nb</pre><li><blockquote>c<br>d", ":")
+	f.Add("<title>a</title><nav>b</nav><main role=article>c<aside>d</aside></main><header>e<article>f", "http://a/")
 	f.Add("<svg><a><table><td><p></a><math><mi><svg>", "http://[")
 	f.Add("<a href='data:,'><img src=data:x><code>`a``</code>&#0;&amp;\\*_[]()<!-- -->", "http://a/")
 	f.Fuzz(func(t *testing.T, html, base string) {
-		text, err := markdown.From(html, base)
+		page, err := markdown.From(html, base, false)
 		switch {
 		case err != nil && !errors.Is(err, markdown.ErrComplex):
 			t.Errorf("From(%q, %q): %v", html, base, err)
-		case utf8.ValidString(html) && utf8.ValidString(base) && !utf8.ValidString(text):
-			t.Errorf("From(%q, %q) = %q, which is not UTF-8", html, base, text)
+		case utf8.ValidString(html) && utf8.ValidString(base) && !utf8.ValidString(page.Title+page.Text):
+			t.Errorf("From(%q, %q) = %q, which is not UTF-8", html, base, page.Title+page.Text)
 		}
 	})
 }

@@ -36,31 +36,54 @@ const (
 // ErrComplex means that a page has more elements than are converted.
 var ErrComplex = errors.New("it has too many elements")
 
-// From converts HTML. base is the URL of the page, for relative links. The error is [ErrComplex],
-// unless the converter fails.
-func From(source, base string) (text string, err error) {
+// Page is a page that was converted.
+type Page struct {
+	Title string // without line ends; empty if there is none
+	Text  string
+	Main  bool // the text is the main content, and the rest was left out
+}
+
+// From converts HTML. base is the URL of the page, for relative links. Unless whole is true, menus and other
+// parts around the main content are left out. The error is [ErrComplex], unless the converter fails.
+func From(source, base string, whole bool) (page Page, err error) {
 	defer func() { // a defect of the converter ends this conversion only
 		if fault := recover(); fault != nil {
-			text, err = "", fmt.Errorf("the converter failed: %v", fault)
+			page, err = Page{}, fmt.Errorf("the converter failed: %v", fault)
 		}
 	}()
 	if countNodes(source) > maxNodes {
-		return "", ErrComplex
+		return Page{}, ErrComplex
 	}
 	doc, err := html.Parse(strings.NewReader(source))
 	if err != nil {
-		return "", ErrComplex // elements are nested too deeply
+		return Page{}, ErrComplex // elements are nested too deeply
 	}
+	page.Title = title(doc)
 	p := &pruner{}
 	p.base, _ = url.Parse(base)
 	p.prune(doc, 0)
 	if p.prefixes > maxPrefixes {
-		return "", ErrComplex
+		return Page{}, ErrComplex
 	}
+	page.Main = !whole && keepMain(doc)
 	markdown, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
 	)).ConvertNode(doc)
-	return string(markdown), err
+	page.Text = string(markdown)
+	if page.Main && page.Text == "" && err == nil {
+		return From(source, base, true) // the page is one menu
+	}
+	return page, err
+}
+
+// title returns the title of a page in one line.
+func title(doc *html.Node) string {
+	for n := range doc.Descendants() {
+		if n.DataAtom == atom.Title && n.Namespace == "" && n.FirstChild != nil {
+			return strings.Join(strings.Fields(n.FirstChild.Data), " ")
+		}
+	}
+	return ""
 }
 
 // formatting are the elements that the HTML standard opens again in the next block if they were
@@ -121,7 +144,7 @@ const maxClones = 24
 
 // unseen are the elements that a reader does not see.
 var unseen = map[atom.Atom]bool{atom.Head: true, atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Iframe: true,
-	atom.Svg: true, atom.Input: true, atom.Textarea: true, atom.Object: true, atom.Link: true, atom.Meta: true}
+	atom.Svg: true, atom.Input: true, atom.Select: true, atom.Textarea: true, atom.Object: true, atom.Link: true, atom.Meta: true}
 
 // isUnseen reports whether a reader does not see an element. Texts that only a program reads are
 // where instructions for a language model are hidden. Rules of style sheets are not known.

@@ -26,7 +26,7 @@ func TestFrom(t *testing.T) {
 		{"a link within the page", `<a href="#e">f</a>`, "[f](#e)"},
 		{"an image", `<img alt=x src=/y.png>`, "![x](https://a.example/y.png)"},
 		{"an image in its URL", `<p>a<img alt=x src="data:image/png;base64,AAAA">`, "a"},
-		{"what is not seen", "<head><title>t</title></head><script>a</script><style>b</style><!-- c --><template>d</template><noscript>e</noscript><svg><text>f</text></svg>g", "g"},
+		{"what is not seen", "<head><title>t</title></head><script>a</script><style>b</style><!-- c --><template>d</template><noscript>e</noscript><svg><text>f</text></svg><select><option>h</select>g", "g"},
 		{"what an attribute hides", `<p hidden>a</p><p hidden="until-found">b</p><div style="color:red; DISPLAY : none !important"><p>c</div><p style="visibility:hidden">d</p><p style="display:block">e</p>`, "b\n\ne"},
 		{"a body that a script shows", `<body style="display:none" hidden><p>a`, "a"},
 		{"texts around a comment", "<p>a<!-- b -->c", "ac"},
@@ -34,8 +34,72 @@ func TestFrom(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "https://a.example/b/index.html"); got != row.want || err != nil {
-				t.Errorf("markdown.From(%q) = %q, %v; want %q", row.html, got, err, row.want)
+			if got, err := markdown.From(row.html, "https://a.example/b/index.html", false); got.Text != row.want || got.Main || err != nil {
+				t.Errorf("markdown.From(%q) = %+v, %v; want %q", row.html, got, err, row.want)
+			}
+		})
+	}
+}
+
+// TestMain leaves out what is around the main content.
+func TestMain(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, html, want string }{
+		{"one main element", "<p>a</p><div><p>b</p><main>c</main><p>d</div><p>e", "c"},
+		{"one element with the role", `<p>a</p><div role="main">c</div>`, "c"},
+		{"the role in capitals", `<p>a</p><div role=" MAIN ">c</div>`, "c"},
+		{"a main element that is hidden, and another one", "<p>a</p><main hidden>b</main><main>c</main>", "c"},
+		{"a menu, a header and a footer around an article", "<header>a</header><nav>b</nav><article><h1>c</h1></article><aside>d</aside><footer>e</footer>", "# c"},
+		{"the same with roles", `<div role=banner>a</div><div role=navigation>b</div><div role=article>c</div><div role=complementary>d</div><div role=contentinfo>e</div><div role=search>f</div>`, "c"},
+		{"a menu in an article", "<article>a<nav>b</nav>c</article>", "a c"},
+		{"a header and an aside in an article", "<nav>x</nav><article><header>a</header><aside>b</aside></article>", "a\n\nb"},
+		{"a header and an aside in the main content", "<nav>x</nav><main><header>a</header><aside>b</aside></main>", "a\n\nb"},
+		{"a header of a section", "<nav>x</nav><section><header>a</header><article>b</article></section>", "a\n\nb"},
+		{"a header around everything", "<header><nav>x</nav><article>a</article></header>", "a"},
+		{"a menu without an article", "<header>a</header><nav>b</nav><p>c</p><footer>d</footer>", "a\n\nc\n\nd"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := markdown.From(row.html, "", false)
+			if got.Text != row.want || !got.Main || err != nil {
+				t.Errorf("markdown.From(%q) = %+v, %v; want %q", row.html, got, err, row.want)
+			}
+			if all, err := markdown.From(row.html, "", true); all.Main || len(all.Text) <= len(got.Text) || err != nil {
+				t.Errorf("the whole of %q is %+v, %v", row.html, all, err)
+			}
+		})
+	}
+	for _, row := range []struct{ name, html, want string }{
+		{"a header without an article", "<header>a</header><aside>b</aside>", "a\n\nb"},
+		{"two main elements", "<main>a</main><main>b</main>", "a\n\nb"},
+		{"nothing but a menu", "<nav>a</nav>", "a"},
+		{"a main element that a script fills", "<p>a</p><main> </main>", "a"},
+		{"spaces around the main element", " <main>a</main> ", "a"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if got, err := markdown.From(row.html, "", false); got.Text != row.want || got.Main || err != nil {
+				t.Errorf("markdown.From(%q) = %+v, %v; want %q and nothing left out", row.html, got, err, row.want)
+			}
+		})
+	}
+}
+
+// TestTitle reads the title of a page.
+func TestTitle(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, html, want string }{
+		{"a title", "<title>a &amp; b</title>c", "a & b"},
+		{"lines and spaces", "<title>\n a\n\t b </title>", "a b"},
+		{"elements in a title", "<title><b>a</b></title>", "<b>a</b>"},
+		{"the title of a picture", "<svg><title>a</title></svg><p>b", ""},
+		{"an empty title", "<title></title>a", ""},
+		{"no title", "a", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if got, err := markdown.From(row.html, "", false); got.Title != row.want || err != nil {
+				t.Errorf("markdown.From(%q) has the title %q, %v; want %q", row.html, got.Title, err, row.want)
 			}
 		})
 	}
@@ -87,15 +151,17 @@ func TestHostile(t *testing.T) {
 		{"bold in bold", fill("", "<b>xxxxxxxxxxxxxxxxxxxxxxxxxxxx<i>yyyyyyyyyyy</i></b>"), false},
 		{"headings", fill("", "<h1>xxxxxxxxxxxxxxxxxxxxxxxxxxx</h1>"), false},
 		{"entities", fill("<p>", "&amp;&notit;"), false},
+		{"headers in headers", fill(strings.Repeat("<header>", 400), "<p>xxxxxxxxxxxxxxxxxxxxxxxxxxxx") + "<article>x", false},
+		{"menus", fill("<main>", "<nav>xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx</nav>"), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			text, err := markdown.From(row.html, "https://a.example/")
+			page, err := markdown.From(row.html, "https://a.example/", false)
 			runtime.ReadMemStats(&after)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
-			t.Logf("%v, %d MiB allocated, %d bytes of text", time.Since(start), allocated, len(text))
+			t.Logf("%v, %d MiB allocated, %d bytes of text", time.Since(start), allocated, len(page.Text))
 			if errors.Is(err, markdown.ErrComplex) != row.complex || !row.complex && err != nil {
 				t.Errorf("error %v, want one: %t", err, row.complex)
 			}
