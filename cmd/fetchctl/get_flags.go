@@ -119,7 +119,7 @@ type refusedFlags struct {
 	ConfigFile   refused `name:"config" short:"K" hidden:"" refuse:"give the flags on the command line"`
 }
 
-// refused is the value of a flag that get does not have.
+// refused is the value of a flag that a command does not have.
 type refused struct{}
 
 // Decode implements kong.MapperValue. It returns the error of the flag.

@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,10 +45,10 @@ func startMCP(ctx context.Context, t *testing.T, args ...string) *mcpSession {
 	return s
 }
 
-// fetch calls the tool and returns its first text.
-func (s *mcpSession) fetch(t *testing.T, page string) (text string, failed bool) {
+// call calls "fetch" and returns its first text.
+func (s *mcpSession) call(t *testing.T, arguments map[string]any) (text string, failed bool) {
 	t.Helper()
-	result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: map[string]any{"url": page}})
+	result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: arguments})
 	must(t, err)
 	content, ok := result.Content[0].(*sdk.TextContent)
 	if !ok {
@@ -74,7 +78,7 @@ func TestMCP(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := startMCP(t.Context(), t, row.args...)
-			text, failed := s.fetch(t, page)
+			text, failed := s.call(t, map[string]any{"url": page})
 			if !strings.Contains(text, row.want) || failed == (row.want == "hello") {
 				t.Errorf("%q, failed %t; want %q", text, failed, row.want)
 			}
@@ -142,6 +146,71 @@ func TestMCPEndOfInput(t *testing.T) {
 		if got.code != cli.ExitOK || got.err != "" || answers["1"] == "" || answers["list"] == "" || !strings.Contains(answers["2"], "first") || !strings.Contains(answers["4"], "second") {
 			t.Errorf("exit status %d, %q; want 0 and the answers 1, list, 2 and 4:\n%s", got.code, got.err, got.out)
 		}
+	}
+}
+
+// TestMCPReference does what the table in docs/agents.md says about the arguments, flags and prompt of the reference
+// server. Each row of the table is run.
+func TestMCPReference(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/agents.md")
+	must(t, err)
+	_, table, _ := strings.Cut(string(page), "| mcp-server-fetch | here |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	o := rig.Origin(t)
+	html := o.URL("http", "/s/k/200:type=text%2Fhtml,body=%3Cp%3Ehello")
+	closed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "User-agent: *\nDisallow: /\n")
+	}))
+	t.Cleanup(closed.Close)
+	flags := []string{"--server", startServer(t)}
+	// call returns the first text of a result.
+	call := func(flags []string, arguments map[string]any) func(*testing.T) string {
+		return func(t *testing.T) string {
+			text, _ := startMCP(t.Context(), t, flags...).call(t, arguments)
+			return text
+		}
+	}
+	rows := map[string]struct {
+		run  func(*testing.T) string
+		want string
+	}{
+		"`url`":         {call(flags, map[string]any{"url": html}), "hello"},
+		"`max_length`":  {call(flags, map[string]any{"url": html, "max_length": 3}), "hel"},
+		"`start_index`": {call(flags, map[string]any{"url": html, "start_index": 3}), "lo"},
+		"`raw`":         {call(flags, map[string]any{"url": html, "raw": true}), "<p>hello"},
+		"a number or boolean as text, `\"5000\"`": {call(flags, map[string]any{"url": html, "max_length": "5000"}), `max_length is "5000": give a whole number from 1 to 999999.`},
+		"an argument that is not known":           {call(flags, map[string]any{"url": html, "headers": "a: b"}), `"headers" is not an argument: use url, max_length, start_index, raw, whole, timeout.`},
+		"`--user-agent`": {func(t *testing.T) string {
+			call(append(slices.Clip(flags), "--user-agent=acme/1"), map[string]any{"url": o.URL("http", "/s/agent/200")})(t)
+			return o.Requests("agent")[0].Header.Get("User-Agent")
+		}, "acme/1"},
+		"`--ignore-robots-txt`": {call(append(slices.Clip(flags), "--ignore-robots-txt"), map[string]any{"url": closed.URL}), "User-agent: *"},
+		"`--proxy-url`": {func(t *testing.T) string {
+			return runWith(t.Context(), "", nil, "mcp", "--proxy-url=http://a.example:1").err
+		}, "fetchctl: --proxy-url: is not supported: a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"},
+		"the prompt `fetch`": {func(t *testing.T) string {
+			_, err := startMCP(t.Context(), t, flags...).GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "fetch", Arguments: map[string]string{"url": html}})
+			return fmt.Sprint(err)
+		}, `calling "prompts/get": unknown prompt "fetch"`},
+	}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		name := strings.TrimSpace(cells[1])
+		row, ok := rows[name]
+		delete(rows, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !ok {
+				t.Fatal("the row is not run")
+			}
+			if got := row.run(t); !strings.HasPrefix(got, row.want) {
+				t.Errorf("%q, want %q", got, row.want)
+			}
+		})
+	}
+	for name := range rows {
+		t.Errorf("docs/agents.md has no row %q", name)
 	}
 }
 
