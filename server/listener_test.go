@@ -122,6 +122,33 @@ func TestUnauthenticatedConnectionsOverHTTP(t *testing.T) {
 	}
 }
 
+// TestHTTPOnTheGRPCPort checks that a request of HTTP/1 gets an answer that names the HTTP port, also if the gRPC
+// port uses TLS.
+func TestHTTPOnTheGRPCPort(t *testing.T) {
+	t.Parallel()
+	secure := func(c *server.Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS13} }
+	for name, change := range map[string]func(*server.Config){"plaintext": func(*server.Config) {}, "TLS": secure} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, change)
+			web := r.dial(r.DialHTTP)
+			if _, err := io.WriteString(web, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || !answers(web) { // over TLS, with 400
+				t.Fatalf("the HTTP API is not served: %v", err)
+			}
+			conn := r.dial(r.DialGRPC)
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // a failed read means the same
+			if _, err := io.WriteString(conn, "POST /v1/fetch HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(conn)
+			_, port, _ := net.SplitHostPort(strings.SplitN(r.URL, "://", 2)[1])
+			if want := "\r\n\r\nThis is the gRPC port of fetchd. The HTTP API is on port " + port + ".\n"; err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || !strings.HasSuffix(string(answer), want) {
+				t.Errorf("%q, %v; want 400 and %q", answer, err, want)
+			}
+		})
+	}
+}
+
 // TestUnauthenticatedBytes checks that an unauthenticated connection can send only a limited
 // number of bytes, whatever they are, and that a caller's connection is not limited.
 func TestUnauthenticatedBytes(t *testing.T) {

@@ -104,11 +104,20 @@ func New(cfg Config) (*Server, error) {
 // Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
 	bounded := door.Listen(l, s.grpcConns)
+	bounded.AnswerHTTP(s.otherPort)
 	s.listening.Store(bounded)
 	if err := s.grpc.Serve(wire.Listener{Listener: bounded}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
+}
+
+// otherPort is the answer to HTTP/1 on the gRPC port.
+func (s *Server) otherPort() string {
+	if web := s.listeningWeb.Load(); web != nil {
+		return "This is the gRPC port of fetchd. The HTTP API is on port " + door.Port(web.Addr()) + "."
+	}
+	return "This is the gRPC port of fetchd. --http-addr sets the port of the HTTP API." // off, or not served yet
 }
 
 // ServeWeb serves the HTTP API on l until [Server.Shutdown], and closes l. It returns nil after a

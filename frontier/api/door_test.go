@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -87,4 +89,16 @@ func TestCallsOfAStranger(t *testing.T) {
 		}
 	}
 	t.Error("1,000 calls are answered, want 64 and one a second")
+}
+
+// TestHTTPOnTheGRPCPort checks that a request of HTTP/1 gets an answer that names the HTTP port.
+func TestHTTPOnTheGRPCPort(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.get("/healthz") // the HTTP API is served now
+	_, port, _ := strings.Cut(r.web, ":")
+	r.web = r.grpc
+	if code, text := r.get("/v1/stats"); code != http.StatusBadRequest || text != "This is the gRPC port of frontier serve. The HTTP API is on port "+port+".\n" {
+		t.Errorf("%d, %q; want 400 and the port %s", code, text, port)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,6 +70,7 @@ type Server struct {
 	logger   *slog.Logger
 	grpc     *grpc.Server
 	web      *http.Server
+	webPort  atomic.Pointer[string]
 	health   *health.Server
 	metrics  *Metrics
 	rejected *rejections.Log
@@ -148,15 +150,27 @@ func (s *Server) reap(ctx context.Context) {
 func (s *Server) Serve(l net.Listener) error {
 	limits := s.config.connectionLimits()
 	limits.StrangerBytes = door.StrangerBytes
-	if err := s.grpc.Serve(door.Listen(l, limits)); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+	bounded := door.Listen(l, limits)
+	bounded.AnswerHTTP(s.otherPort)
+	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
 }
 
+// otherPort is the answer to HTTP/1 on the gRPC port.
+func (s *Server) otherPort() string {
+	if port := s.webPort.Load(); port != nil {
+		return "This is the gRPC port of frontier serve. The HTTP API is on port " + *port + "."
+	}
+	return "This is the gRPC port of frontier serve. --http-addr sets the port of the HTTP API." // off, or not served yet
+}
+
 // ServeWeb serves the HTTP API on l until [Server.Shutdown], and closes l. It returns nil after a
 // shutdown.
 func (s *Server) ServeWeb(l net.Listener) error {
+	port := door.Port(l.Addr())
+	s.webPort.Store(&port)
 	serve := s.web.Serve
 	if s.web.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.web.ServeTLS(s.config.Handshakes.Listener(l), "", "") }

@@ -24,8 +24,8 @@ type Conn struct {
 	address  *address
 	remote   remote
 	opened   time.Time
-	first    [1]byte      // that it has sent
-	ahead    bool         // first is not read yet
+	first    [3]byte      // what it has sent first
+	ahead    int          // bytes of first that the program has not read yet
 	read     int64        // bytes while it is a stranger; used only by the reading goroutine
 	made     atomic.Int64 // calls while it is a stranger
 
@@ -108,7 +108,10 @@ func (c *Conn) awaitFirst() {
 		_ = c.Close() // nothing was served on it
 		return
 	}
-	c.ahead, c.read = true, 1
+	c.ahead, c.read = n, int64(n)
+	if c.refuse() {
+		return
+	}
 	c.heard()
 	select {
 	case c.listener.spoke <- c:
@@ -126,9 +129,10 @@ func (c *Conn) heard() {
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.ahead && len(p) > 0 {
-		c.ahead = false
-		return copy(p, c.first[:]), nil
+	if c.ahead > 0 && len(p) > 0 {
+		n := copy(p, c.first[:c.ahead])
+		c.ahead = copy(c.first[:], c.first[n:c.ahead])
+		return n, nil
 	}
 	c.endTurn()
 	n, err := c.Conn.Read(p)

@@ -63,6 +63,7 @@ type Listener struct {
 	start  sync.Once          // starts run
 	spoke  chan *Conn         // receives connections when they have sent something
 	failed chan error         // receives errors of the inner Accept
+	answer func() string      // see AnswerHTTP
 
 	mu        sync.Mutex
 	conns     map[*Conn]struct{} // all that are open
