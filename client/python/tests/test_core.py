@@ -514,7 +514,7 @@ class ConvertTest(unittest.TestCase):
             ("a store and a delivery", {"store": "a", "body_policy": {"none": {}}}, TypeError, "store and body_policy.none are given, want one of them"),
             ("text for a delivery", {"body_policy": {"digest": "yes"}}, TypeError, "body_policy.digest is 'yes' (str), want a dict"),
             ("body", {"body": b"a"}, TypeError, "body is not an argument: use content, data or json"),
-            ("a dict as content", {"content": {}}, TypeError, "content is a value (dict), want str or bytes"),
+            ("a dict as content", {"content": {}}, TypeError, "content is a value (dict), want str, bytes or a file"),
         ]:
             with self.subTest(name), self.assertRaises(kind) as raised:
                 self.request("GET", **options)

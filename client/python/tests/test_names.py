@@ -2,6 +2,8 @@
 those of their documentation: docs/api.rst of psf/requests and docs/api.md of encode/httpx."""
 
 import base64
+import inspect
+import io
 import json
 import pathlib
 import unittest
@@ -39,12 +41,17 @@ class Works:
     def params(self):
         self.client.get(self.case.url("params", "200"), timeout=60, params={"a": [1, 2], "b": "x y", "c": None})
         self.case.assertEqual(self.case.seen("params")[0]["query"], "a=1&a=2&b=x+y")
+        for i, params in enumerate(["a=1&b=x%20y&c", b"a=1&b=x+y&c=", [("a", 1), ("b", "x y"), ("c", "")]]):
+            self.client.get(self.case.url(f"params{i}", "200"), timeout=60, params=params)
+            self.case.assertEqual(self.case.seen(f"params{i}")[0]["query"], "a=1&b=x+y&c=")
 
     def bodies(self):
         for options, kind, size in [
             ({"data": {"a": "1", "b": None}}, "application/x-www-form-urlencoded", 3),
             ({"data": "raw"}, None, 3),
             ({"content": b"raw!"}, None, 4),
+            ({"content": io.BytesIO(b"raw!")}, None, 4),
+            ({"data": io.StringIO("r\u00e4w")}, None, 4),
             ({"json": {"a": 1}}, "application/json", 7),
         ]:
             got, headers = self.echo(method="POST", **options)
@@ -83,6 +90,8 @@ class Works:
             self.case.assertEqual([headers[name] for name in ("x-a", "x-b", "cookie")], ["1", "3", "c=1; d=2"])
             self.case.assertTrue(headers["authorization"].startswith("Basic "))
             self.case.assertEqual(self.case.seen("base")[0]["query"], "a=1&b=3")
+            self.echo(self.case.url("query", "200:echo"), client, params="b=4&c=")
+            self.case.assertEqual(self.case.seen("query")[0]["query"], "a=1&b=4&c=")
             client.headers.update({"X-A": "4"})
             self.case.assertEqual(self.echo(url, client, headers={"X-B": None})[1].get("x-a"), "4")
             self.case.assertNotIn("x-b", self.echo(url, client, headers={"X-B": None})[1])
@@ -149,7 +158,7 @@ WORKS = [
     ("get post put patch delete options head request", "The same. A HEAD follows redirects. There are no other methods.", Works.methods),
     ("stream", "As in httpx: `with client.stream(\"GET\", url) as response`.", Works.stream),
     ("params", "The same. A value that is None is left out.", Works.params),
-    ("data json content", "The same. A body has at most 1 MiB.", Works.bodies),
+    ("data json content", "The same, also of a file. A body has at most 1 MiB.", Works.bodies),
     ("headers", "The same. A value that is None leaves out a header of the client.", Works.headers),
     ("cookies", "The same. Those of a response are not kept for the next fetch; `cookie_mode=\"within_fetch\"` keeps them for its redirects.", Works.cookies),
     ("auth", "A pair of user name and password. Other schemes need the adapter.", Works.auth),
@@ -189,6 +198,7 @@ REFUSED = [
     ("Arguments", {name: text for name, text in _foreign.ARGUMENTS.items() if name not in ("url", "method", "body")}),
     ("Attributes of a client", {name: text for name, text in _foreign.CLIENT.items() if name not in _foreign.ARGUMENTS}),
     ("Attributes of a response", _foreign.RESPONSE),
+    ("Attributes of the headers of a response", _foreign.HEADERS),
     ("Names of the module", _foreign.MODULE),
 ]
 
@@ -200,6 +210,8 @@ def section():
     for title, table in REFUSED:
         lines += ["", f"{title} that are refused, with this text:", "", "| name | text |", "|---|---|"]
         lines += [f"| {names_of(names)} | {text} |" for names, text in refused(table)]
+    lines += ["", "Names that are missing, because a value is a str or a dict:", "", "| name | here |", "|---|---|"]
+    lines += [f"| {names_of(names)} | {text} |" for names, text in refused(_foreign.VALUES)]
     return "\n".join(lines) + "\n"
 
 
@@ -253,11 +265,18 @@ class NamesTest(Case):
                         getattr(got, name)
                     self.assertRegex(str(raised.exception), "has no '%s': " % name)
                     self.assertTrue(str(raised.exception).endswith(": " + text))
+        for name, text in _foreign.HEADERS.items():
+            with self.subTest(name), self.assertRaises(AttributeError) as raised:
+                getattr(response.headers, name)
+            self.assertEqual(str(raised.exception), f"Headers has no {name!r}: {text}")
         client = getattr(self.client, "_client", self.client)
+        for path in _foreign.VALUES:
+            owner, value, name = path.split(".")
+            with self.subTest(path):
+                self.assertFalse(hasattr(getattr({"Client": client, "Response": response}[owner], value), name))
         for name, text in _foreign.CLIENT.items():
-            if hasattr(type(client), name):
-                continue  # aclose
-            for use in (lambda: getattr(client, name), lambda: setattr(client, name, None)):
+            get = [] if hasattr(type(client), name) else [lambda: getattr(client, name)]  # aclose, and stream
+            for use in (*get, lambda: setattr(client, name, None)):
                 with self.subTest(name), self.assertRaises(AttributeError) as raised:
                     use()
                 self.assertEqual(str(raised.exception), f"{type(client).__name__} has no {name!r}: {text}")
@@ -276,29 +295,42 @@ class TableTest(unittest.TestCase):
         self.assertFalse(hasattr(fetchd, "other"))
 
     def test_readme(self):
-        """README.md has all rows, as this file makes them: run it to print them."""
-        text = README.read_text()
-        self.assertEqual([line for line in section().splitlines() if line not in text.splitlines()], [])
+        """README.md has these tables, as this file makes them: run it to print them."""
+        _, _, text = README.read_text().partition("\nMost names mean the same:\n\n")
+        self.assertEqual(text.split("\n## ")[0].splitlines(), section().splitlines())
+
+    def test_every_name_works(self):
+        """The check of a row uses each of its names."""
+        for names, _, check in WORKS:
+            for name in names.split():
+                self.assertIn(name.rpartition(".")[2], inspect.getsource(check))
 
     def test_no_name_is_missing(self):
         """The 60 most used names of requests and httpx are in the tables, and more."""
         known = {name.rpartition(".")[2] for names, *_ in WORKS for name in names.split()}
-        known.update(*(table for _, table in REFUSED))
+        known.update(*(table for _, table in REFUSED), (name.rpartition(".")[2] for name in _foreign.VALUES))
         for name in NAMES:
             self.assertIn(name, known)
         self.assertGreaterEqual(len(NAMES), 60)
 
 
-# Of the documentation, without what needs a transport or a request object.
+# Those of the documentation, without what a program has if it makes a transport, a handler of cookies or a
+# request itself.
 NAMES = """
-get post put patch delete head options request stream Session close aclose send build_request prepare_request mount adapters
+get post put patch delete head options request stream Session close aclose send build_request prepare_request mount adapters get_adapter
 params data json content files headers cookies auth timeout allow_redirects follow_redirects verify cert proxies proxy hooks event_hooks
-max_redirects base_url transport limits retries trust_env mounts http2 extensions default_encoding
+max_redirects base_url transport limits retries trust_env mounts http1 http2 extensions default_encoding
 status_code reason reason_phrase http_version url text encoding apparent_encoding raise_for_status ok is_success is_error is_redirect
-is_permanent_redirect history next next_request elapsed links raw read iter_bytes iter_content iter_text iter_lines iter_raw aread aiter_bytes
-aiter_text aiter_lines
-RequestException HTTPError ConnectionError Timeout ConnectTimeout ReadTimeout TooManyRedirects JSONDecodeError codes
-RequestError HTTPStatusError TransportError TimeoutException ConnectError ReadError NetworkError InvalidURL Limits
+is_informational is_client_error is_server_error is_permanent_redirect has_redirect_location history next next_request elapsed links raw read
+iter_bytes iter_content iter_text iter_lines iter_raw aread aiter_bytes aiter_text aiter_lines aiter_raw get_list multi_items get_dict set
+host path
+exceptions RequestException HTTPError ConnectionError Timeout ConnectTimeout ReadTimeout WriteTimeout PoolTimeout TooManyRedirects SSLError ProxyError
+ChunkedEncodingError ContentDecodingError MissingSchema InvalidSchema InvalidURL URLRequired RetryError JSONDecodeError CookieConflictError
+RequestError HTTPStatusError TransportError TimeoutException NetworkError ConnectError ReadError WriteError CloseError ProtocolError
+LocalProtocolError RemoteProtocolError UnsupportedProtocol DecodingError CookieConflict StreamError StreamConsumed StreamClosed ResponseNotRead
+RequestNotRead
+codes Limits URL QueryParams Cookies Proxy BasicAuth DigestAuth HTTPBasicAuth HTTPDigestAuth HTTPProxyAuth AuthBase HTTPAdapter HTTPTransport
+AsyncHTTPTransport RequestsCookieJar PreparedRequest auth utils
 """.split()
 
 

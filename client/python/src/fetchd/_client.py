@@ -7,7 +7,7 @@ import pathlib
 import re
 import warnings
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -41,7 +41,7 @@ class Defaults(Policies, total=False):
     #: Request headers. None as a value leaves out a header of the client.
     headers: Union[Mapping[str, Optional[str]], Iterable[Tuple[str, Optional[str]]]]
     #: Parameters that are appended to the query of the URL, without those that are None.
-    params: Pairs
+    params: Union[str, bytes, Pairs]
     #: Cookies to send, as the header Cookie.
     cookies: Union[Mapping[str, str], Iterable[Tuple[str, str]]]
     #: User name and password, as the header Authorization with the scheme Basic.
@@ -54,9 +54,9 @@ class Options(Defaults, total=False):
     """The keyword arguments of a fetch: these, and the policies."""
 
     #: The request body; at most one of the three. It has at most 1 MiB.
-    content: Union[str, bytes]
+    content: Union[str, bytes, IO[bytes], IO[str]]
     #: The same. A dict or pairs are sent as a form.
-    data: Union[str, bytes, Pairs]
+    data: Union[str, bytes, IO[bytes], IO[str], Pairs]
     #: The same, as JSON.
     json: Any
     #: Lets the service write the body to this store; response.stored says where it is.
@@ -103,7 +103,7 @@ class Session:
         #: Headers of each fetch.
         self.headers: Dict[str, Any] = dict(rest.pop("headers", ()))
         #: Parameters of each fetch.
-        self.params: Dict[str, Any] = dict(rest.pop("params", ()))
+        self.params: Dict[str, Any] = dict(_convert.param_pairs(rest.pop("params", ())))
         #: Cookies of each fetch. Those of a response are not added.
         self.cookies: Dict[str, str] = dict(rest.pop("cookies", ()))
         #: User name and password of each fetch.

@@ -198,6 +198,7 @@ def _set_time(timestamp: Any, value: Any, path: str) -> None:
 
 MAX_TIMEOUT = 1_000_000_000  # gRPC and the clock of Python take no ten times more
 _BODIES = ("content", "data", "json")
+_FILE_BYTES = 2 << 20  # of a file; a request may have half of it
 _OF_A_FETCH = (*_BODIES, "store", "key", "on_event")  # and not of a client
 _OWN = ("headers", "params", "cookies", "auth", "timeout", *_OF_A_FETCH)  # arguments that are no field of FetchRequest
 
@@ -257,9 +258,9 @@ def merged(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[s
     both = {**defaults, **{name: value for name, value in options.items() if value is not None}}
     both["headers"] = _joined(_with_credentials(defaults), _with_credentials(options), str.lower)
     both.pop("auth", None)
-    for name in "params", "cookies":
+    for name, pairs in ("params", param_pairs), ("cookies", lambda value: _pairs(value, "cookies")):
         if defaults.get(name) and options.get(name) is not None:
-            both[name] = _joined(_pairs(defaults[name], name), _pairs(options[name], name), lambda key: key)
+            both[name] = _joined(pairs(defaults[name]), pairs(options[name]), lambda key: key)
     return both
 
 
@@ -305,8 +306,17 @@ def _set_store(policy: Any, store: Mapping[str, Any]) -> None:
     fill(policy.store, store)
 
 
+def param_pairs(params: Any) -> List[Tuple[Any, Any]]:
+    """Returns the pairs of params, which may be a query."""
+    if not isinstance(params, (str, bytes)):
+        return _pairs(params, "params")
+    import urllib.parse
+
+    return urllib.parse.parse_qsl(params if isinstance(params, str) else params.decode(), keep_blank_values=True)
+
+
 def _with_params(url: str, params: Any) -> str:
-    query = _form(params, "params")
+    query = _form(param_pairs(params), "params")
     address, mark, fragment = url.partition("#")
     if not query:
         return url
@@ -327,6 +337,8 @@ def _set_body(message: Any, options: Mapping[str, Any]) -> None:
     if len(given) > 1:
         raise TypeError(f"{' and '.join(given)} are given, want one of them")
     name, value, kind = given[0], options[given[0]], ""
+    if name != "json" and hasattr(value, "read"):
+        value = value.read(_FILE_BYTES)
     if name == "json":
         body, kind = json_module.dumps(value, separators=(",", ":"), allow_nan=False).encode(), "application/json"
     elif isinstance(value, str):
@@ -336,7 +348,7 @@ def _set_body(message: Any, options: Mapping[str, Any]) -> None:
     elif name == "data" and isinstance(value, (Mapping, list, tuple)):
         body, kind = _form(value, name).encode(), "application/x-www-form-urlencoded"
     else:
-        raise _wrong(name, value, "str or bytes" if name == "content" else "str, bytes, a dict or pairs")
+        raise _wrong(name, value, "str, bytes or a file" if name == "content" else "str, bytes, a file, a dict or pairs")
     message.body = body
     if kind and not any(h.name.lower() == "content-type" for h in message.headers):
         message.headers.add(name="Content-Type", value=kind)

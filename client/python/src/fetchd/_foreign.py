@@ -7,6 +7,7 @@ from typing import Dict
 
 _OPERATOR = "the operator of fetchd sets it"
 _ADAPTER = "use requests or httpx with the adapter of this package"
+_OF_CALL = ("body", "method", "url")  # misplaced arguments of a fetch
 
 #: Arguments of a fetch and of a client.
 ARGUMENTS: Dict[str, str] = {
@@ -38,11 +39,12 @@ ARGUMENTS: Dict[str, str] = {
 #: Values with which these arguments mean what fetchd does. None is one for all of them.
 SAME: Dict[str, bool] = {"allow_redirects": True, "follow_redirects": True, "stream": False, "verify": True}
 
-#: Attributes of a client.
+#: Attributes of a client. Those that are methods here cannot be set.
 CLIENT: Dict[str, str] = {
-    **{name: ARGUMENTS[name] for name in ("verify", "cert", "proxies", "hooks", "event_hooks", "max_redirects", "trust_env", "extensions")},
+    **{name: text for name, text in ARGUMENTS.items() if name not in _OF_CALL},
     "adapters": ARGUMENTS["transport"],
     "mount": ARGUMENTS["mounts"],
+    "get_adapter": ARGUMENTS["mounts"],
     "send": "use client.request(method, url)",
     "build_request": "use client.request(method, url)",
     "prepare_request": "use client.request(method, url)",
@@ -54,6 +56,15 @@ CLIENT: Dict[str, str] = {
 RESPONSE: Dict[str, str] = {
     "request": "it is not kept; url is the URL of the response, and history has the redirects before it",
     "raw": "use client.stream(), whose response has read() and is a file",
+    "status": "use status_code",
+    "body": "use content",
+    "data": "use content",
+    "stream": "use iter_bytes()",
+    "extensions": "use outcome",
+    "is_informational": "leave it out: it would be False, because another response follows",
+    "has_redirect_location": "use is_redirect",
+    "is_stream_consumed": "use outcome, which is None while a body is streamed",
+    "aiter_raw": 'use iter_bytes(); body_policy={"keep_encoding": True} leaves the body compressed',
     "iter_raw": 'use iter_bytes(); body_policy={"keep_encoding": True} leaves the body compressed',
     "next": "use headers['location']",
     "next_request": "use headers['location']",
@@ -76,11 +87,42 @@ RESPONSE: Dict[str, str] = {
     "aiter_lines": "use iter_lines(): the body is in memory",
 }
 
+#: Attributes of the headers of a response.
+HEADERS: Dict[str, str] = {
+    **dict.fromkeys(("get_list", "getlist"), "use get_all(name)"),
+    **dict.fromkeys(("multi_items", "raw"), "use pairs()"),
+    "copy": "use dict(headers)",
+    "encoding": "leave it out: values that are not UTF-8 are read as Latin-1",
+}
+
+#: Attributes of values that are a str or a dict here. Python has the text of their error.
+VALUES: Dict[str, str] = {
+    "Response.url.host": "`url` is a str: use `urllib.parse.urlsplit(url).hostname`",
+    "Response.url.path": "`url` is a str: use `urllib.parse.urlsplit(url).path`",
+    "Response.cookies.get_dict": "`cookies` is a dict",
+    "Client.cookies.get_dict": "`cookies` is a dict",
+    "Client.cookies.set": "`cookies` is a dict: use `cookies[name] = value`",
+    "Client.cookies.jar": "`cookies` is a dict: cookies of responses are not added",
+}
+
 _CLASS = "catch fetchd.FetchError, and look at error_class"
 
 #: Names of the modules.
 MODULE: Dict[str, str] = {
     **{name: "create a client, and call its method of that name: fetchd.Client(target)" for name in ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")},
+    "exceptions": "use fetchd.FetchError and its subclasses, and fetchd.ServiceError",
+    **dict.fromkeys(("auth", "HTTPBasicAuth", "BasicAuth"), 'use auth=("user", "password")'),
+    **dict.fromkeys(("AuthBase", "Auth", "HTTPDigestAuth", "DigestAuth", "NetRCAuth"), _ADAPTER),
+    **dict.fromkeys(("HTTPProxyAuth", "Proxy"), ARGUMENTS["proxies"]),
+    **dict.fromkeys(("adapters", "HTTPAdapter"), ARGUMENTS["mounts"]),
+    **dict.fromkeys(("HTTPTransport", "AsyncHTTPTransport", "BaseTransport", "MockTransport"), ARGUMENTS["transport"]),
+    "Retry": ARGUMENTS["retries"],
+    **dict.fromkeys(("cookies", "Cookies", "RequestsCookieJar", "QueryParams"), "use a dict"),
+    **dict.fromkeys(("structures", "CaseInsensitiveDict"), "use a dict; response.headers ignores case"),
+    **dict.fromkeys(("utils", "URL"), "use a str, and urllib.parse"),
+    "PreparedRequest": "use client.request(method, url)",
+    "status_codes": "use http.HTTPStatus",
+    "packages": "leave it out: certificates are verified by fetchd",
     "Session": "use fetchd.Client(target)",
     "session": "use fetchd.Client(target)",
     "codes": "use http.HTTPStatus",
@@ -94,13 +136,25 @@ MODULE: Dict[str, str] = {
     "ConnectError": _CLASS + ', such as "connect_refused"; fetchd.ServiceError is about fetchd itself',
     "TransportError": _CLASS + ', such as "connection_reset"; fetchd.ServiceError is about fetchd itself',
     "NetworkError": _CLASS + ', such as "connection_reset"; fetchd.ServiceError is about fetchd itself',
+    "ProxyError": _CLASS + ', such as "connect_failure"',
+    **dict.fromkeys(("WriteError", "CloseError"), _CLASS + ', such as "connection_reset"'),
+    **dict.fromkeys(("ProtocolError", "RemoteProtocolError", "LocalProtocolError"), _CLASS + ', such as "protocol"'),
+    **dict.fromkeys(("DecodingError", "ContentDecodingError"), _CLASS + ', such as "undecodable"'),
+    "ChunkedEncodingError": _CLASS + ', such as "body_interrupted"',
+    "WriteTimeout": _CLASS + ', such as "write_timeout"',
+    "PoolTimeout": "catch fetchd.OverloadedError",
+    "RetryError": "catch fetchd.FetchError, whose stop_reason says why no attempt followed",
     "ReadError": _CLASS + ', such as "connection_reset" or "body_interrupted"',
     "SSLError": _CLASS + ', such as "tls_certificate"',
     "TimeoutException": _CLASS + ', such as "response_timeout" or "deadline"; fetchd.DeadlineError is about fetchd itself',
     "ConnectTimeout": _CLASS + ', such as "connect_timeout"',
     "ReadTimeout": _CLASS + ', such as "response_timeout" or "body_timeout"',
     "TooManyRedirects": _CLASS + ', such as "too_many_redirects" or "redirect_loop"',
-    "InvalidURL": "catch fetchd.InvalidRequestError",
+    **dict.fromkeys(
+        ("InvalidURL", "InvalidHeader", "MissingSchema", "InvalidSchema", "UnsupportedProtocol", "URLRequired"), "catch fetchd.InvalidRequestError"
+    ),
+    **dict.fromkeys(("StreamError", "StreamConsumed", "StreamClosed"), "catch ValueError: a closed response is not read"),
+    **dict.fromkeys(("ResponseNotRead", "RequestNotRead", "CookieConflict", "CookieConflictError"), "leave it out: it is not raised"),
     "JSONDecodeError": "catch ValueError, or json.JSONDecodeError",
 }
 

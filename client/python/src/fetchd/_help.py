@@ -45,12 +45,12 @@ _TEXTS = {
         stream() for a larger one.""",
     "arguments": """
         headers: dict, or pairs of names and values. None leaves out a header of the client.
-        params: dict, or pairs. They are appended to the query of the URL, without those that are None.
+        params: dict, pairs or str. They are appended to the query of the URL, without those that are None.
         cookies: dict. They are sent as the header Cookie.
         auth: (user name, password). It is sent as the header Authorization, with the scheme Basic.
         timeout: seconds | timedelta. For the whole fetch, its body included. Default: the limits
             of the service.
-        content: str | bytes. The request body, at most 1 MiB.
+        content: str | bytes | file. The request body, at most 1 MiB.
         data: the same, or a dict or pairs, which are sent as a form.
         json: any value that is sent as JSON.
         store: str. The service writes the body to this store; response.stored says where it is.

@@ -61,6 +61,11 @@ class Headers(Mapping[str, str]):
         """Returns all lines in order."""
         return list(self._fields)
 
+    if not TYPE_CHECKING:  # mypy knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_foreign.text(type(self).__name__, name, _foreign.HEADERS))
+
     def __repr__(self) -> str:
         return f"Headers({self._fields!r})"
 
