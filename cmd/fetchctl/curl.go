@@ -24,16 +24,19 @@ type curlRow struct{ curl, get string }
 var curlTable = []curlRow{
 	{"-A, --user-agent", "the same"},
 	{"-b, --cookie", "the same, without files: name=value"},
+	{"--basic", "the default"},
 	{"-C, --continue-at", "no: fetchctl download continues files"},
 	{"-c, --cookie-jar", "no: --cookies keeps them within the fetch"},
 	{"--cacert", "the same"},
 	{"--compressed", "the default: bodies are decoded"},
 	{"--connect-timeout", "the same"},
+	{"--create-dirs", "no: make the folder first"},
 	{"-D, --dump-header", "no: -i, -I or -v"},
 	{"-d, --data", "the same; @FILE keeps its line ends"},
 	{"--data-binary", "the same"},
 	{"--data-raw", "the same"},
 	{"--data-urlencode", "the same"},
+	{"--digest", "no: Basic alone"},
 	{"-E, --cert", "no: client certificates are set up at a fetchd"},
 	{"-e, --referer", "the same, without ;auto"},
 	{"-F, --form", "the same, within 1 MiB"},
@@ -51,30 +54,46 @@ var curlTable = []curlRow{
 	{"--json", "the same, before JSON or @FILE; else see above"},
 	{"-K, --config", "no"},
 	{"-k, --insecure", "no: trust the origin's authority with --cacert"},
+	{"--key", "no: it names an object of --store"},
 	{"-L, --location", "the default; --no-follow does not follow"},
 	{"--limit-rate", "no: fetchctl download --limit-rate"},
 	{"-m, --max-time", "the same; the retries are within it"},
+	{"--max-filesize", "the same"},
 	{"--max-redirs", "the same, 0 to 20"},
 	{"-N, --no-buffer", "the default"},
 	{"-n, --netrc", "no: -u USER asks for the password"},
+	{"--no-progress-meter", "no: -sS"},
+	{"--noproxy", "no: NO_PROXY, or -x ''"},
 	{"-O, --remote-name", "the same; no file is replaced"},
 	{"-o, --output", "the same; a file is there when it is complete"},
+	{"--oauth2-bearer", "no: -H 'Authorization: Bearer TOKEN'"},
+	{"--output-dir", "no: -o, or fetchctl download -d"},
+	{"--proto", "the same, with =https"},
+	{"-q, --disable", "-q is --quiet; no file has flags"},
+	{"-R, --remote-time", "no"},
 	{"--resolve", "no: names are looked up as by other programs"},
 	{"--retry", "the same, 0 to 10; two retries are the default"},
 	{"--retry-all-errors", "no: fetchctl explain says what is retried"},
+	{"--retry-connrefused", "the default"},
 	{"--retry-delay", "the same"},
 	{"--retry-max-time", "no: --timeout limits the whole fetch"},
 	{"-r, --range", "--range; -r is the number of retries"},
 	{"-S, --show-error", "the same"},
 	{"-s, --silent", "the same, or -q"},
 	{"-T, --upload-file", "the same, within 1 MiB"},
+	{"--tlsv1.2", "the default"},
+	{"--trace", "draws the fetch; curl's is -v or --har"},
+	{"-U, --proxy-user", "no: -x http://USER:PASSWORD@HOST:PORT"},
 	{"-u, --user", "the same: Basic"},
 	{"--url", "the same; many URLs: fetchctl download"},
+	{"--url-query", "no: -G with --data-urlencode"},
 	{"-V, --version", "the same"},
 	{"-v, --verbose", "the same, and what was decided"},
 	{"-w, --write-out", "the same, with most variables for HTTP"},
 	{"-X, --request", "the same"},
 	{"-x, --proxy", "-x, with the port; or http_proxy and the like"},
+	{"-y, -Y, --speed-limit", "no: a body that stops arriving fails"},
+	{"-z, --time-cond", "no: -H 'If-Modified-Since: DATE'"},
 	{"-Z, --parallel", "no: fetchctl download fetches many URLs"},
 	{"-#, --progress-bar", "the default on a terminal"},
 	{"-4, --ipv4 and -6, --ipv6", "no: addresses of both families are tried"},
@@ -98,6 +117,10 @@ func (c *getCmd) checkCurl() error {
 		return cli.UsageError("URL", "is missing: give an absolute http or https URL")
 	case c.URL != "" && c.Target != "":
 		return cli.UsageError("--url", "is the URL, and so is the argument: leave out one of them")
+	case c.Proto != "" && c.Proto != "=https":
+		return cli.UsageError("--proto", fmt.Sprintf("is %.20q: give =https, or leave it out for http and https", c.Proto))
+	case c.Proto != "" && !strings.HasPrefix(strings.ToLower(cmp.Or(c.URL, c.Target)), "https:"):
+		return cli.UsageError("--proto", "is =https, and the URL is not: give an https URL")
 	case c.JSON.events && (c.Quiet || c.Silent):
 		return cli.UsageError("--json", "prints every event, and --quiet prints none: leave out one of them")
 	case c.Head && c.Request != "" && c.Request != http.MethodHead:
@@ -117,6 +140,7 @@ func (c *getCmd) curl(ctx context.Context, stdin io.Reader) error {
 	}
 	c.URL, c.Quiet = cmp.Or(c.URL, c.Target), c.Quiet || c.Silent
 	c.MaxRetries, c.MaxRedirects = cmp.Or(c.MaxRetries, c.Retry), cmp.Or(c.MaxRedirects, c.MaxRedirs)
+	c.MaxSize = cmp.Or(c.MaxSize, c.MaxFilesize)
 	c.Timeout = cmp.Or(c.Timeout, (*time.Duration)(c.MaxTime))
 	if c.Head {
 		c.Request, c.Include = http.MethodHead, true

@@ -12,24 +12,70 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"fetchd/internal/cli"
 	"fetchd/test/rig"
 	"fetchd/warc"
 )
 
-// TestCurlTable checks that the script runs every row of the table in the help.
+// TestCurlTable checks that the script runs every row of the table in the help, with each of its flags.
 func TestCurlTable(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("testdata/script/curl.txtar")
 	must(t, err)
 	for _, row := range curlTable {
-		if _, after, ok := bytes.Cut(script, []byte("\n# "+row.curl+"\n")); !ok || !bytes.HasPrefix(after, []byte("e")) && !bytes.HasPrefix(after, []byte("same")) {
+		_, after, ok := strings.Cut(string(script), "\n# "+row.curl+"\n")
+		if !ok {
 			t.Errorf("the script does not run the row %q", row.curl)
+			continue
 		}
+		paragraph, _, _ := strings.Cut(after, "\n# ")
+		for _, flag := range strings.FieldsFunc(row.curl, func(r rune) bool { return r == ',' || r == ' ' }) {
+			// Letters may share a dash, and have a value.
+			pattern := "[ ']" + regexp.QuoteMeta(flag) + "[ '=\n]"
+			if len(flag) == 2 {
+				pattern = "[ ']-[a-zA-Z]*" + flag[1:] + "[^ ]*[ '\n]"
+			}
+			if flag != "and" && !regexp.MustCompile(`(?m)^(same|exec|exits|\[linux\]).*`+pattern).MatchString(paragraph) {
+				t.Errorf("the script does not run %s of the row %q", flag, row.curl)
+			}
+		}
+	}
+}
+
+// TestRefusedFlags checks that each flag of curl that get does not have says what to use instead.
+func TestRefusedFlags(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(new(grammar), kong.Vars{"version": ""})
+	must(t, err)
+	n := 0
+	for _, command := range parser.Model.Children {
+		for _, flag := range command.Flags {
+			remedy := flag.Tag.Get("refuse")
+			if remedy == "" {
+				continue
+			}
+			n++
+			flags := []string{"--" + flag.Name}
+			if flag.Short != 0 {
+				flags = append(flags, "-"+string(flag.Short))
+			}
+			for _, name := range flags {
+				got := fetchctl(t, command.Name, name, "value", "http://127.0.0.1:1/")
+				if want := "fetchctl: --" + flag.Name + ": is not supported: " + remedy + "\n"; got.code != cli.ExitUsage || got.err != want {
+					t.Errorf("%s: exit status %d, %q, want %q", name, got.code, got.err, want)
+				}
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("%d flags are refused, want 40 or more", n)
 	}
 }
 

@@ -33,7 +33,7 @@ type getCmd struct {
 	MaxRedirects *int32 `xor:"redirects" group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
 	NoFollow     bool   `group:"Redirects:" xor:"follow" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
 
-	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
+	MaxSize *byteSize `xor:"size" group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
 	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
 
 	Store      string `group:"Store:" placeholder:"NAME" help:"Let the service write the body to this store. Standard output stays empty."`
@@ -81,6 +81,9 @@ type curlFlags struct {
 	RetryDelay     *seconds `group:"Curl:" placeholder:"SECONDS" help:"Wait so long before every retry, unless Retry-After asks for more."`
 	MaxRedirs      *int32   `xor:"redirects" group:"Curl:" placeholder:"N" help:"The same as --max-redirects."`
 
+	MaxFilesize *byteSize `xor:"size" group:"Curl:" placeholder:"SIZE" help:"The same as --max-size."`
+	Proto       string    `group:"Curl:" placeholder:"=https" help:"Accept https alone, for redirects too."`
+
 	RemoteName bool    `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
 	WriteOut   *string `short:"w" group:"Curl:" placeholder:"FORMAT|@FILE" help:"Write this to standard output when the fetch has ended, with variables such as %{http_code} and %header{etag}."`
 	Silent     bool    `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`
@@ -90,9 +93,12 @@ type curlFlags struct {
 	Fail       bool `short:"f" group:"Curl:" help:"Fail if the status says so, which is the default."`
 	Compressed bool `group:"Curl:" help:"Decode compressed bodies, which is the default."`
 	HTTP2      bool `name:"http2" group:"Curl:" help:"Use HTTP/2 if the origin offers it over TLS, which is the default."`
+	TLSv12     bool `name:"tlsv1.2" group:"Curl:" help:"Use TLS 1.2 or newer, which is the default."`
+	Basic      bool `group:"Curl:" help:"Use the Basic scheme for -u, which is the default."`
 	Globoff    bool `short:"g" group:"Curl:" help:"Do not expand brackets in the URL, which is the default."`
 
 	RemoteHeaderName bool `short:"J" group:"Curl:" help:"With -O, use the name that the origin gives, which is the default."`
+	RetryConnrefused bool `group:"Curl:" help:"Retry a refused connection, which is the default."`
 	NoBuffer         bool `short:"N" group:"Curl:" help:"Write the body as it arrives, which is the default."`
 	ProgressBar      bool `short:"#" group:"Curl:" help:"Show progress on a terminal, which is the default."`
 
@@ -117,6 +123,39 @@ type refusedFlags struct {
 	Netrc        refused `short:"n" hidden:"" refuse:"give -u USER, and the password is asked for"`
 	Parallel     refused `short:"Z" hidden:"" refuse:"\"fetchctl download\" fetches many URLs, four at once"`
 	ConfigFile   refused `name:"config" short:"K" hidden:"" refuse:"give the flags on the command line"`
+
+	Disable         refused `hidden:"" refuse:"leave it out: flags come from the command line alone"`
+	CreateDirs      refused `hidden:"" refuse:"make the folder first, with mkdir -p"`
+	OutputDir       refused `hidden:"" refuse:"give the path with -o FILE, or use \"fetchctl download -d DIR\""`
+	RemoteNameAll   refused `hidden:"" refuse:"\"fetchctl download\" fetches many URLs into files"`
+	RemoteTime      refused `short:"R" hidden:"" refuse:"set the time with touch -d, from %header{last-modified} of -w"`
+	TimeCond        refused `short:"z" hidden:"" refuse:"give -H 'If-Modified-Since: DATE'"`
+	EtagCompare     refused `hidden:"" refuse:"give -H 'If-None-Match: ETAG'"`
+	EtagSave        refused `hidden:"" refuse:"-w '%header{etag}' writes it"`
+	URLQuery        refused `name:"url-query" hidden:"" refuse:"add it to the URL, or with -G and --data-urlencode"`
+	FormString      refused `hidden:"" refuse:"-F NAME=VALUE sends it, unless VALUE begins with @ or <"`
+	OAuth2Bearer    refused `name:"oauth2-bearer" hidden:"" refuse:"give -H 'Authorization: Bearer TOKEN'"`
+	Digest          refused `hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
+	AnyAuth         refused `name:"anyauth" hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
+	NTLM            refused `name:"ntlm" hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
+	Negotiate       refused `hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
+	ProxyUser       refused `short:"U" hidden:"" refuse:"give -x http://USER:PASSWORD@HOST:PORT"`
+	NoProxy         refused `name:"noproxy" hidden:"" refuse:"set NO_PROXY in the environment, or give -x '' for no proxy at all"`
+	Socks5          refused `name:"socks5" hidden:"" refuse:"give -x socks5://HOST:PORT"`
+	Socks5Hostname  refused `name:"socks5-hostname" hidden:"" refuse:"give -x socks5://HOST:PORT, which looks names up"`
+	SpeedLimit      refused `short:"Y" hidden:"" refuse:"a body that stops arriving ends the attempt, and --timeout limits the whole fetch"`
+	SpeedTime       refused `short:"y" hidden:"" refuse:"a body that stops arriving ends the attempt, and --timeout limits the whole fetch"`
+	NoProgressMeter refused `hidden:"" refuse:"-sS prints only why a fetch failed"`
+	Stderr          refused `hidden:"" refuse:"redirect it, with 2>FILE"`
+	TraceASCII      refused `name:"trace-ascii" hidden:"" refuse:"-v prints the headers, and --har FILE writes every request"`
+	TLSv13          refused `name:"tlsv1.3" hidden:"" refuse:"TLS 1.3 is used if the origin has it, else TLS 1.2"`
+	HTTP10          refused `name:"http1.0" short:"0" hidden:"" refuse:"HTTP/1.1 and HTTP/2 are used"`
+	HTTP3           refused `name:"http3" hidden:"" refuse:"HTTP/1.1 and HTTP/2 are used"`
+	ConnectTo       refused `hidden:"" refuse:"the names are those of this machine: add a line to its hosts file, or use -x PROXY"`
+	UnixSocket      refused `hidden:"" refuse:"only TCP is used: give -x PROXY, or another URL"`
+	Interface       refused `hidden:"" refuse:"the system chooses the address: see ip route"`
+	LocationTrusted refused `hidden:"" refuse:"credentials are not forwarded to other origins: fetch the URL of the redirect with -u"`
+	Next            refused `short:":" hidden:"" refuse:"run fetchctl once for each request"`
 }
 
 // refused is the value of a flag that a command does not have.

@@ -18,7 +18,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -53,6 +55,9 @@ type grammar struct {
 func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
 	a := &app{cli.Program{Name: "fetchctl", Description: description, Manual: cli.Manual{Examples: overviewExamples},
 		Streams: std, Env: env, Clean: cli.Escape}}
+	if len(args) > 0 && strings.Contains(args[0], "://") {
+		return a.Exit(ctx, &cli.Error{Code: cli.ExitUsage, Err: errors.New("a URL is given, and no command"), Hint: `Run "fetchctl get URL".`})
+	}
 	parsed, err := a.Parse(new(grammar), args)
 	if err != nil {
 		return a.Exit(ctx, err)

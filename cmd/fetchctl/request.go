@@ -40,6 +40,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 		RecordPolicy:   c.recordPolicy(),
 		TimeoutPolicy:  &pb.TimeoutPolicy{ConnectTimeout: c.ConnectTimeout.proto()},
 	}
+	req.RedirectPolicy.ForbidDowngrade = c.Proto != ""
 	if c.Timeout != nil {
 		req.TimeoutPolicy.TotalTimeout = durationpb.New(*c.Timeout)
 	}
