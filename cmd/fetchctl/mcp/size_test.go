@@ -53,14 +53,6 @@ func TestAnswerSize(t *testing.T) {
 		_, _ = w.Write([]byte(page))
 	})
 	few, all := start(t, Config{}, nil), start(t, Config{Structured: true}, nil)
-	size := func(result any) int {
-		wire, err := json.Marshal(result)
-		must(t, err)
-		return len(wire)
-	}
-	line := func(t *testing.T, name string, a, b int) {
-		t.Logf("| %s | %d (%d) | %d (%d) |", name, a, a/4, b, b/4)
-	}
 	for _, row := range []struct {
 		name      string
 		arguments map[string]any
@@ -73,7 +65,7 @@ func TestAnswerSize(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			got := few.call(t, "fetch", row.arguments)
 			row.arguments["whole"] = true
-			line(t, row.name, size(got.CallToolResult), size(all.call(t, "fetch", row.arguments).CallToolResult))
+			logSizes(t, row.name, got.CallToolResult, all.call(t, "fetch", row.arguments).CallToolResult)
 			if about := got.texts[1]; len(got.texts) != 2 || len(about) > 250 || strings.Contains(about, "\n") || got.StructuredContent != nil {
 				t.Errorf("the answer has %d texts and the line %q; want one line of at most 250 bytes", len(got.texts), about)
 			}
@@ -83,8 +75,18 @@ func TestAnswerSize(t *testing.T) {
 	must(t, err)
 	withSchemas, err := all.ListTools(t.Context(), nil)
 	must(t, err)
-	line(t, "the list of tools", size(listed), size(withSchemas))
-	if n := size(listed); n > 4000 {
+	if n := logSizes(t, "the list of tools", listed, withSchemas); n > 4000 {
 		t.Errorf("the list of tools has %d bytes, want at most 4,000", n)
 	}
+}
+
+// logSizes logs a row with the bytes and tokens of two results, and returns the bytes of the first.
+func logSizes(t *testing.T, name string, few, all any) int {
+	t.Helper()
+	a, err := json.Marshal(few)
+	must(t, err)
+	b, err := json.Marshal(all)
+	must(t, err)
+	t.Logf("| %s | %d (%d) | %d (%d) |", name, len(a), len(a)/4, len(b), len(b)/4)
+	return len(a)
 }
