@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -146,6 +147,54 @@ func TestMCPEndOfInput(t *testing.T) {
 		if got.code != cli.ExitOK || got.err != "" || answers["1"] == "" || answers["list"] == "" || !strings.Contains(answers["2"], "first") || !strings.Contains(answers["4"], "second") {
 			t.Errorf("exit status %d, %q; want 0 and the answers 1, list, 2 and 4:\n%s", got.code, got.err, got.out)
 		}
+	}
+}
+
+// TestMCPProtocol: the version of the protocol decides what a client may send.
+func TestMCPProtocol(t *testing.T) {
+	t.Parallel()
+	const (
+		initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}` + "\n"
+		batch      = `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" + `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"tools/list"}]`
+		listen     = `{"jsonrpc":"2.0","id":4,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	)
+	for _, row := range []struct {
+		name, version, then string
+		code                int
+		out, err            string
+	}{
+		{"a batch before 2025-06-18", "2025-03-26", batch, cli.ExitOK, `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,`, ""},
+		{"a batch since 2025-06-18", "2025-06-18", batch, cli.ExitFailed, "", "batching is not supported"},
+		{"a subscription", "2025-11-25", listen, cli.ExitOK, `{"jsonrpc":"2.0","id":4,"result":`, ""},
+		{"half a message", "2025-06-18", `{"jsonrpc"`, cli.ExitFailed, "", "the session broke: unexpected EOF"},
+		{"a long message", "2025-06-18", `"` + strings.Repeat("a", sdk.DefaultMaxLineLength), cli.ExitFailed, "", "the session broke: a message exceeds 16777216 bytes"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			in, toServer := io.Pipe()
+			fromServer, out := io.Pipe()
+			ended := make(chan result, 1)
+			go func() {
+				var stderr strings.Builder
+				code := run(t.Context(), []string{"mcp"}, func(string) string { return "" }, cli.Streams{In: in, Out: out, Err: &stderr})
+				_, _ = out.Close(), in.Close()
+				ended <- result{code, "", stderr.String()}
+			}()
+			_, err := fmt.Fprintf(toServer, initialize, row.version)
+			must(t, err)
+			answers := bufio.NewReader(fromServer)
+			first, err := answers.ReadString('\n')
+			must(t, err)
+			go func() {
+				_, _ = io.WriteString(toServer, row.then) // the program may end first
+				_ = toServer.Close()
+			}()
+			rest, err := io.ReadAll(answers)
+			must(t, err)
+			if got := <-ended; got.code != row.code || !strings.Contains(got.err, row.err) || !strings.Contains(first, row.version) || !strings.Contains(string(rest), row.out) {
+				t.Errorf("exit status %d, %q, answers %q and %q; want %d, %q and %q", got.code, got.err, first, rest, row.code, row.err, row.out)
+			}
+		})
 	}
 }
 

@@ -17,14 +17,21 @@ import (
 // Serve runs a session with a client that writes to in and reads from out. It returns when the client has
 // left and its calls are answered, or when ctx ends.
 func Serve(ctx context.Context, s *sdk.Server, in io.Reader, out io.Writer) error {
+	over, end := context.WithCancel(ctx)
+	defer end()
+	c := &calls{open: make(map[any]bool), end: end}
 	input, feed := io.Pipe()
 	go func() {
-		_, err := io.Copy(feed, in)
+		err := c.copy(feed, in)
+		if errors.Is(err, io.EOF) {
+			c.last()
+			<-over.Done()
+		}
 		_ = feed.CloseWithError(err) // it has no error
 	}()
 	// The end of the input cancels the calls in flight. Session.Close would wait for them.
 	defer context.AfterFunc(ctx, func() { _ = feed.Close() })()
-	session, err := s.Connect(ctx, &transport{ctx, sdk.IOTransport{Reader: input, Writer: openWriter{out}}}, nil)
+	session, err := s.Connect(ctx, &sdk.IOTransport{Reader: input, Writer: answers{out, c}}, nil)
 	if err != nil {
 		return err
 	}
@@ -34,107 +41,106 @@ func Serve(ctx context.Context, s *sdk.Server, in io.Reader, out io.Writer) erro
 	return context.Cause(ctx)
 }
 
-// openWriter is a writer that stays open.
-type openWriter struct{ io.Writer }
+// calls are the calls of a client without an answer. The SDK cancels them when the input ends, so it learns of the
+// end when there are none. The messages are read here and not in a connection around the SDK's: only its own
+// connection learns the version of the protocol, and refuses what the version does not have.
+type calls struct {
+	end func() // no call needs an answer, or no answer can be written
 
-// Close implements io.Closer.
-func (openWriter) Close() error { return nil }
-
-// transport is a transport whose connection reports the end of the input when all calls are answered, or when
-// ctx has ended. The SDK cancels the calls in flight then.
-type transport struct {
-	ctx context.Context
-	io  sdk.IOTransport
+	mu    sync.Mutex
+	open  map[any]bool // by id
+	ended bool         // there are no more
 }
 
-// Connect implements sdk.Transport.
-func (t *transport) Connect(ctx context.Context) (sdk.Connection, error) {
-	inner, err := t.io.Connect(ctx)
-	if err != nil {
-		return nil, err
+// copy copies messages, and records the calls first.
+func (c *calls) copy(to io.Writer, from io.Reader) error {
+	limited := &io.LimitedReader{R: from}
+	for decoder := json.NewDecoder(limited); ; {
+		limited.N = sdk.DefaultMaxLineLength
+		var message json.RawMessage
+		if err := decoder.Decode(&message); err != nil {
+			if limited.N == 0 {
+				return fmt.Errorf("a message exceeds %d bytes", sdk.DefaultMaxLineLength)
+			}
+			return err
+		}
+		c.received(message)
+		if _, err := to.Write(append(message, '\n')); err != nil {
+			return err
+		}
 	}
-	c := &connection{Connection: inner, calls: make(map[any]bool)}
-	c.ended, c.end = context.WithCancel(t.ctx)
-	return c, nil
 }
 
-// connection is a connection of [transport].
-type connection struct {
-	sdk.Connection
-	ended context.Context // when no more answers can be written
-	end   context.CancelFunc
-
-	mu       sync.Mutex
-	calls    map[any]bool // by id: those without an answer
-	answered chan struct{}
-}
-
-// Read implements sdk.Connection.
-func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
-	m, err := c.Connection.Read(ctx)
-	if request, ok := m.(*jsonrpc.Request); ok {
-		c.received(request)
-	}
-	if errors.Is(err, io.EOF) {
-		c.awaitAnswers(ctx)
-	}
-	return m, err
-}
-
-// received records a call. One that the client cancels gets no answer.
-func (c *connection) received(m *jsonrpc.Request) {
+// received records the calls of a message.
+func (c *calls) received(message json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.IsCall() {
-		c.calls[m.ID.Raw()] = true
-		return
-	}
-	var cancelled struct {
-		ID any `json:"requestId"`
-	}
-	if m.Method == "notifications/cancelled" && json.Unmarshal(m.Params, &cancelled) == nil {
-		if id, err := jsonrpc.MakeID(cancelled.ID); err == nil {
-			delete(c.calls, id.Raw())
+	for _, m := range messages(message) {
+		if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+			c.open[r.ID.Raw()] = true
 		}
 	}
 }
 
-// awaitAnswers waits until all calls are answered, or until no answer can be written.
-func (c *connection) awaitAnswers(ctx context.Context) {
+// sent removes the calls that a message answers.
+func (c *calls) sent(message json.RawMessage) {
 	c.mu.Lock()
-	c.answered = make(chan struct{})
-	if len(c.calls) == 0 {
-		close(c.answered)
+	defer c.mu.Unlock()
+	for _, m := range messages(message) {
+		if r, ok := m.(*jsonrpc.Response); ok {
+			delete(c.open, r.ID.Raw())
+		}
 	}
-	c.mu.Unlock()
-	select {
-	case <-c.answered:
-	case <-c.ended.Done():
-	case <-ctx.Done():
-	}
+	c.checkLocked()
 }
 
-// Write implements sdk.Connection.
-func (c *connection) Write(ctx context.Context, m jsonrpc.Message) error {
-	err := c.Connection.Write(ctx, m)
-	if err != nil {
+// last records that all calls were received.
+func (c *calls) last() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.checkLocked()
+}
+
+func (c *calls) checkLocked() {
+	if c.ended && len(c.open) == 0 {
 		c.end()
 	}
-	if response, ok := m.(*jsonrpc.Response); ok {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		id := response.ID.Raw()
-		open := c.calls[id]
-		delete(c.calls, id)
-		if open && len(c.calls) == 0 && c.answered != nil {
-			close(c.answered)
-		}
-	}
-	return err
 }
 
-// Close implements sdk.Connection.
-func (c *connection) Close() error {
-	c.end()
-	return c.Connection.Close()
+// messages returns the messages of a batch, or the one message. It leaves out what is not a message, which the SDK
+// reports.
+func messages(text json.RawMessage) (all []jsonrpc.Message) {
+	var batch []json.RawMessage
+	if json.Unmarshal(text, &batch) != nil {
+		batch = []json.RawMessage{text}
+	}
+	for _, one := range batch {
+		if m, err := jsonrpc.DecodeMessage(one); err == nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// answers is the output of a session.
+type answers struct {
+	out   io.Writer
+	calls *calls
+}
+
+// Write implements io.Writer. The SDK writes each message, or batch of them, with one call.
+func (a answers) Write(message []byte) (int, error) {
+	n, err := a.out.Write(message)
+	if err != nil {
+		a.calls.end()
+	}
+	a.calls.sent(message)
+	return n, err
+}
+
+// Close implements io.Closer. The output stays open.
+func (a answers) Close() error {
+	a.calls.end()
+	return nil
 }
