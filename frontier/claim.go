@@ -129,7 +129,7 @@ func (c *claims) claim() (int, error) {
 	defer cancel()
 	asked := time.Now()
 	taken, err := c.store.Claim(ctx, store.ClaimParams{Limit: n, Lease: c.config.Lease, Worker: c.config.Name})
-	c.metrics.storeCall("claim", time.Since(asked), err)
+	c.measured(ctx, "claim", asked, err)
 	if err != nil || len(taken) == 0 {
 		return 0, err
 	}

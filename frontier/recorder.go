@@ -156,7 +156,7 @@ func (r *recorder) try(ctx context.Context, batch []*pending) error {
 	}
 	started := time.Now()
 	each, err := r.store.RecordFetch(ctx, fetches)
-	r.metrics.storeCall("record", time.Since(started), err)
+	r.measured(ctx, "record", started, err)
 	if err != nil {
 		return err
 	}

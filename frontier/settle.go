@@ -85,7 +85,8 @@ func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 		return
 	}
 	if err := w.config.Recorded(r); err != nil {
-		w.reportError(ctx, "report an outcome", err)
+		w.countError("report an outcome")
+		w.logger.ErrorContext(ctx, "cannot report an outcome", slog.Any("error", err))
 		w.drain(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fetchd/frontier/outage"
 	"fetchd/frontier/store"
 )
 
@@ -66,6 +67,7 @@ type reporter struct {
 	logger  *slog.Logger
 	metrics *Metrics
 	stats   stats
+	outage  outage.Outage // of the store
 }
 
 // Stats returns the counts so far. It is safe for concurrent use.
@@ -115,16 +117,24 @@ func (r *reporter) leaseLost() {
 
 // called measures a call of the store, and reports its error unless the end of ctx may have caused it.
 func (r *reporter) called(ctx context.Context, name, doing string, started time.Time, err error) {
-	r.metrics.storeCall(name, time.Since(started), err)
+	r.measured(ctx, name, started, err)
 	if err != nil && ctx.Err() == nil {
 		r.reportError(ctx, doing, err)
 	}
 }
 
-// reportError counts and logs an error.
+// measured measures a call of the store. A success may end an outage.
+func (r *reporter) measured(ctx context.Context, name string, started time.Time, err error) {
+	r.metrics.storeCall(name, time.Since(started), err)
+	if err == nil {
+		r.outage.Worked(ctx, r.logger)
+	}
+}
+
+// reportError counts an error of the store. The log has the first one of an outage.
 func (r *reporter) reportError(ctx context.Context, doing string, err error) {
 	r.countError(doing)
-	r.logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
+	r.logger.Log(ctx, r.outage.Failed(), "cannot "+doing, slog.Any("error", err))
 }
 
 func (r *reporter) countError(doing string) {

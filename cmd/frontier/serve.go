@@ -175,7 +175,7 @@ func (c *serveCmd) serve(ctx context.Context, s *store.Store, at []daemon.Port, 
 	}
 	logger.Info("serving", attrs...)
 	certificates.Set(tlswatch.Of(id.Certificates))
-	stopCounting := c.count(ctx, s, registry, logger)
+	stopCounting := c.count(ctx, s, registry, server.CannotCount)
 	err = c.follow(ctx, server, &known, certificates, failed, logger)
 	stopCounting()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTime)
@@ -191,7 +191,7 @@ func (c *serveCmd) serve(ctx context.Context, s *store.Store, at []daemon.Port, 
 }
 
 // count sets the metrics of the frontier until the returned function is called. Without an HTTP port they cannot be read.
-func (c *serveCmd) count(ctx context.Context, s *store.Store, registry *prometheus.Registry, logger *slog.Logger) (stop func()) {
+func (c *serveCmd) count(ctx context.Context, s *store.Store, registry *prometheus.Registry, fail func(error)) (stop func()) {
 	if c.HTTPAddr == "" {
 		return func() {}
 	}
@@ -199,7 +199,7 @@ func (c *serveCmd) count(ctx context.Context, s *store.Store, registry *promethe
 	metrics, ended := frontier.NewQueueMetrics(registry), make(chan struct{})
 	go func() {
 		defer close(ended)
-		metrics.Count(ctx, s, func(err error) { logger.Error("cannot count the URLs", slog.Any("error", err)) })
+		metrics.Count(ctx, s, fail)
 	}()
 	return func() {
 		cancel()

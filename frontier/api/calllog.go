@@ -78,7 +78,9 @@ func (s *Server) ended(ctx context.Context, c *endedCall, address string, st *st
 
 func levelOf(code codes.Code) slog.Level {
 	switch code {
-	case codes.OK, codes.Canceled, codes.Unauthenticated: // unauthenticated clients must not fill the log
+	case codes.OK, codes.Canceled,
+		codes.Unauthenticated, // unauthenticated clients must not fill the log
+		codes.Unavailable:     // an outage of the database has a line
 		return slog.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return slog.LevelError
@@ -90,7 +92,7 @@ func levelOf(code codes.Code) slog.Level {
 func isRejection(code codes.Code) bool {
 	switch code {
 	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.ResourceExhausted,
-		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.Unavailable:
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	}
 	return false

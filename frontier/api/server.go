@@ -131,12 +131,10 @@ func (s *Server) reap(ctx context.Context) {
 	tick := time.NewTicker(reapEvery)
 	defer tick.Stop()
 	for {
-		_, err := s.config.Store.Reap(ctx)
-		if err == nil {
-			_, err = s.config.Store.Recrawl(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			s.logger.Error("cannot take back expired leases", slog.Any("error", err))
+		if err := s.reapOnce(ctx); err == nil {
+			s.service.outage.Worked(ctx, s.logger)
+		} else if ctx.Err() == nil {
+			s.service.failed(ctx, "take back expired leases", err)
 		}
 		select {
 		case <-tick.C:
@@ -144,6 +142,22 @@ func (s *Server) reap(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (s *Server) reapOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	_, err := s.config.Store.Reap(ctx)
+	if err == nil {
+		_, err = s.config.Store.Recrawl(ctx)
+	}
+	return err
+}
+
+// CannotCount logs that the URLs of the store could not be counted. An outage of the store has one line for
+// this and everything else that fails.
+func (s *Server) CannotCount(err error) {
+	s.service.failed(context.Background(), "count the URLs", err)
 }
 
 // Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"fetchd/frontier/outage"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
 	"fetchd/internal/badrequest"
@@ -40,6 +41,7 @@ type service struct {
 	store     Store
 	userAgent string
 	logger    *slog.Logger
+	outage    outage.Outage   // of the store
 	stopping  context.Context // done when the server stops
 	// polls has a token for each kind of claim that waits: with and without sitemaps. Only its holder
 	// looks for URLs, so a thousand waiting claims cost the database as much as two.
@@ -62,8 +64,13 @@ func (s *service) statusOf(ctx context.Context, err error) error {
 	case errors.Is(err, store.ErrUnknownURL):
 		return status.Error(codes.NotFound, "the frontier does not have this URL: put it")
 	}
-	s.logger.ErrorContext(ctx, "cannot use the database", slog.Any("error", err))
+	s.failed(ctx, "use the database", err)
 	return status.Error(codes.Unavailable, "the database does not work: retry later; the log of the service has the reason")
+}
+
+// failed logs an error of the store, at DEBUG unless it is the first one of an outage.
+func (s *service) failed(ctx context.Context, doing string, err error) {
+	s.logger.Log(ctx, s.outage.Failed(), "cannot "+doing, slog.Any("error", err))
 }
 
 const (
@@ -159,7 +166,7 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 				err = s.store.Postpone(storing, released, sitemapPause)
 			}
 			if err != nil {
-				s.logger.WarnContext(ctx, "cannot release sitemaps: they are free when their leases end", slog.Any("error", err))
+				s.failed(ctx, "release sitemaps: they are free when their leases end", err)
 			}
 		}
 		if len(claims) > 0 {

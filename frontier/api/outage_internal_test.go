@@ -1,0 +1,84 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/outage"
+)
+
+// awayStore is a store whose database may be away.
+type awayStore struct {
+	Store
+	away atomic.Bool
+}
+
+func (s *awayStore) err() error {
+	if s.away.Load() {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (s *awayStore) Reap(context.Context) (int64, error)    { return 0, s.err() }
+func (s *awayStore) Recrawl(context.Context) (int64, error) { return 0, s.err() }
+func (s *awayStore) Pause(context.Context, string) error    { return s.err() }
+
+// TestOutage checks that a database that is away for a minute has two lines in the log, and that each call gets
+// its error.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := new(awayStore)
+		server, err := New(Config{Store: s, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := func() int {
+			rec := httptest.NewRecorder()
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/v1/pause", strings.NewReader("{}"))
+			req.Header.Set("Content-Type", "application/json")
+			server.web.Handler.ServeHTTP(rec, req)
+			<-time.After(time.Second)
+			return rec.Code
+		}
+		wants := func(n, code int) {
+			t.Helper()
+			for range n {
+				if got := call(); got != code {
+					t.Fatalf("a call got %d, want %d", got, code)
+				}
+			}
+		}
+		wants(1, http.StatusOK)
+		s.away.Store(true)
+		wants(60, http.StatusServiceUnavailable)
+		server.CannotCount(s.err())
+		s.away.Store(false)
+		wants(int((outage.Calm+reapEvery)/time.Second), http.StatusOK)
+		if err := server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		var lines []string
+		for line := range strings.Lines(log.String()) {
+			_, line, _ = strings.Cut(line, " ") // the time
+			line, _, _ = strings.Cut(line, " duration_seconds")
+			lines = append(lines, strings.TrimSpace(line))
+		}
+		want := `level=ERROR msg="cannot use the database" error="connection refused"
+level=INFO msg="the database works again" errors=73`
+		if got := strings.Join(lines, "\n"); got != want {
+			t.Errorf("the log is\n%s\nwant\n%s", got, want)
+		}
+	})
+}
