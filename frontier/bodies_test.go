@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -217,6 +219,34 @@ func TestBodyNotStored(t *testing.T) {
 	}
 	if w.backoff.wait() > 0 {
 		t.Error("claims are still delayed although a body was stored")
+	}
+}
+
+// TestBodyChanged checks that a URL whose body has changed on its way is retried later, and that its error has
+// both digests.
+func TestBodyChanged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	u := r.site.URL("a", "/p/1")
+	var want string
+	s := &shelf{refuse: func(digest string) error {
+		if want != "" {
+			return nil
+		}
+		err := &DigestError{Got: strings.Repeat("0", 64), Want: digest}
+		want = fmt.Sprint("integrity: ", err)
+		return err
+	}}
+	r.config.Bodies, r.config.Policy.RetryDelay = s, time.Millisecond
+	r.add(u)
+	w := r.worker()
+	must(t, w.Run(t.Context()))
+	got := r.recorded()
+	if len(got) != 2 || got[0].Status != string(store.Failed) || got[0].LastError != want || got[0].BodySHA256 != "" || got[1].Status != string(store.Fetched) {
+		t.Errorf("%+v, want %q, then the body", got, want)
+	}
+	if w.Stats().Errors != 0 || w.backoff.wait() > 0 || s.open != 0 {
+		t.Errorf("%+v, claims wait for %v, %d bodies are open; want neither errors nor waits", w.Stats(), w.backoff.wait(), s.open)
 	}
 }
 

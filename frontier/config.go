@@ -3,8 +3,10 @@ package frontier
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -118,10 +120,27 @@ type Body interface {
 	// Write must not wait for long: it stalls other fetches.
 	client.BodyWriter
 	// Commit appends last and stores the body completely or not at all. sha256 is the SHA-256 of
-	// the whole body in 64 hexadecimal digits.
+	// the whole body in 64 hexadecimal digits. If the body has another one, the error matches
+	// *[DigestError].
 	Commit(sha256 string, last []byte) error
 	// Drop removes what was written and not committed. It is always called, last.
 	Drop()
+}
+
+// DigestError reports that a body has changed between the service and the place of bodies.
+type DigestError struct{ Got, Want string }
+
+// Error implements error.
+func (e *DigestError) Error() string {
+	return fmt.Sprintf("the body has the SHA-256 %s, but the service has fetched one with %s", e.Got, e.Want)
+}
+
+// CheckDigest returns a *[DigestError] unless got is the digest want.
+func CheckDigest(got hash.Hash, want string) error {
+	if text := hex.EncodeToString(got.Sum(nil)); text != want {
+		return &DigestError{text, want}
+	}
+	return nil
 }
 
 // Discovery makes a worker add what pages link to.

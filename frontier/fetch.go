@@ -186,18 +186,23 @@ func (v *visit) dropBody() {
 	}
 }
 
-// keep stores the body, of which last is not written yet. If that fails, the URL is fetched again
-// later.
-func (v *visit) keep(digest string, last []byte) bool {
+// keep stores the body of an outcome. It returns the visit's ending if that failed: the URL is fetched
+// again later.
+func (v *visit) keep(outcome *pb.FetchOutcome) *ending {
+	digest := outcome.GetBodySummary().GetSha256()
 	if digest == "" { // a 204
-		return true
+		return nil
 	}
-	if err := v.wait(func() error { return v.body.Commit(digest, last) }); err != nil {
+	err := v.wait(func() error { return v.body.Commit(digest, outcome.GetInlineBody()) })
+	if wrong, ok := errors.AsType[*DigestError](err); ok {
+		return new(v.w.config.Policy.judge(v.claim, corrupted(outcome, wrong), v.totals))
+	}
+	if err != nil {
 		v.notKept(err)
-		return false
+		return &ending{how: giveBackDelayed}
 	}
 	v.w.backoff.succeeded()
-	return true
+	return nil
 }
 
 // validators returns those of the URL's last success, if url is at the same origin.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
 )
 
 // broken is a store whose calls fail for some time. It runs in a bubble.
@@ -246,8 +247,8 @@ func TestVisitAfterDrain(t *testing.T) {
 	v.ctx, v.cancel = context.WithCancelCause(t.Context())
 	v.cancel(nil)
 	v.newBody()
-	if !v.keep("digest", nil) || bodies.kept != 1 {
-		t.Errorf("the body was not kept, after %d calls", bodies.kept)
+	if e := v.keep(&pb.FetchOutcome{BodySummary: &pb.BodySummary{Sha256: "digest"}}); e != nil || bodies.kept != 1 {
+		t.Errorf("the body was not kept, after %d calls: %+v", bodies.kept, e)
 	}
 	if e := v.leaveHost(); e == nil || e.how != giveBackDelayed {
 		t.Errorf("leaveHost = %+v, want %v", e, giveBackDelayed)

@@ -43,11 +43,11 @@ func (v *visit) run() ending {
 // received stores the body of a success, and adds what it links to.
 func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
 	if v.body != nil {
-		digest := outcome.GetBodySummary().GetSha256()
-		if !v.keep(digest, outcome.GetInlineBody()) {
-			return ending{how: giveBackDelayed}
+		if e := v.keep(outcome); e != nil {
+			e.fetch.Content = result.fetch.Content
+			return *e
 		}
-		result.fetch.BodyDigest = digest
+		result.fetch.BodyDigest = outcome.GetBodySummary().GetSha256()
 	}
 	if v.spool != nil {
 		if e := v.discover(outcome, &result); e != nil {

@@ -43,6 +43,16 @@ func whole(outcome *pb.FetchOutcome) *pb.FetchOutcome {
 	default:
 		return outcome
 	}
+	return unusable(outcome, e)
+}
+
+// corrupted returns the failure of an outcome whose body has changed on its way to the place of bodies.
+func corrupted(outcome *pb.FetchOutcome, err *DigestError) *pb.FetchOutcome {
+	return unusable(outcome, &pb.FetchError{FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT, Retryable: true,
+		ErrorClass: pb.ErrorClass_ERROR_CLASS_INTEGRITY, Reason: "body_changed", Message: fmt.Sprint(err)})
+}
+
+func unusable(outcome *pb.FetchOutcome, e *pb.FetchError) *pb.FetchOutcome {
 	outcome.Kind, outcome.Body, outcome.Error = pb.OutcomeKind_OUTCOME_KIND_FAILED, nil, e
 	return outcome
 }

@@ -4,8 +4,10 @@ package bodies
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 
@@ -50,6 +52,7 @@ type direct struct {
 	store  *Store
 	ctx    context.Context //nolint:containedctx // it bounds the upload
 	upload *stores.Upload  // nil before the first Write
+	sum    hash.Hash       // of what was written
 }
 
 // Write implements io.Writer.
@@ -59,9 +62,11 @@ func (d *direct) Write(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		d.upload = u
+		d.upload, d.sum = u, sha256.New()
 	}
-	return d.upload.Write(p)
+	n, err := d.upload.Write(p)
+	d.sum.Write(p[:n])
+	return n, err
 }
 
 // Truncate implements [client.BodyWriter].
@@ -74,11 +79,14 @@ func (d *direct) Truncate(size int64) error {
 }
 
 // Commit implements [frontier.Body].
-func (d *direct) Commit(sha256 string, last []byte) error {
+func (d *direct) Commit(digest string, last []byte) error {
 	if _, err := d.Write(last); err != nil {
 		return err
 	}
-	_, err := d.upload.Commit(sha256)
+	if err := frontier.CheckDigest(d.sum, digest); err != nil {
+		return err
+	}
+	_, err := d.upload.Commit(digest)
 	return err
 }
 
@@ -123,27 +131,32 @@ func (s *spooled) Truncate(size int64) error {
 }
 
 // Commit implements [frontier.Body].
-func (s *spooled) Commit(sha256 string, last []byte) error {
+func (s *spooled) Commit(digest string, last []byte) error {
 	select {
 	case s.store.slots <- struct{}{}:
 		defer func() { <-s.store.slots }()
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	}
-	u, err := s.store.place.Begin(s.ctx, stores.Object{SHA256: sha256, Size: s.size + int64(len(last)), ContentType: "application/octet-stream"})
+	u, err := s.store.place.Begin(s.ctx, stores.Object{SHA256: digest, Size: s.size + int64(len(last)), ContentType: "application/octet-stream"})
 	if err != nil {
 		return err
 	}
 	defer u.Abort()
+	sum := sha256.New()
+	to := io.MultiWriter(u, sum)
 	if s.file != nil {
-		if _, err := io.Copy(u, io.NewSectionReader(s.file, 0, s.size)); err != nil {
+		if _, err := io.Copy(to, io.NewSectionReader(s.file, 0, s.size)); err != nil {
 			return fmt.Errorf("upload the body: %w", err)
 		}
 	}
-	if _, err := u.Write(last); err != nil {
+	if _, err := to.Write(last); err != nil {
 		return err
 	}
-	_, err = u.Commit(sha256)
+	if err := frontier.CheckDigest(sum, digest); err != nil {
+		return err
+	}
+	_, err = u.Commit(digest)
 	return err
 }
 

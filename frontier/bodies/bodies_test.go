@@ -191,6 +191,27 @@ func TestCommitRefuses(t *testing.T) {
 	}
 }
 
+// TestDigests checks that a body that is not what its digest says is not stored, whether it came in pieces or at
+// once.
+func TestDigests(t *testing.T) {
+	for name, open := range kinds(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s, body, other := open(dir), strings.Repeat("x", 200_000), strings.Repeat("x", 199_999)+"y"
+			for _, last := range []int{0, 1, len(body)} {
+				err := keep(s, digest(other), body, last)
+				if e, ok := errors.AsType[*frontier.DigestError](err); !ok || e.Got != digest(body) || e.Want != digest(other) {
+					t.Errorf("with %d bytes at once: %v, want both digests", last, err)
+				}
+			}
+			if got := files(t, dir); len(got) > 0 {
+				t.Errorf("files %q, want none", slices.Sorted(maps.Keys(got)))
+			}
+		})
+	}
+}
+
 // TestSpoolFull checks that the error of a temporary directory is returned.
 func TestSpoolFull(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "no"))
