@@ -1,5 +1,5 @@
 // Package manifests checks the files in deploy/ with the types of the programs that read them:
-// Kubernetes, Compose, Envoy, Prometheus and Grafana. A file fails if it has an unknown field,
+// Kubernetes, Helm, Compose, Envoy, Prometheus and Grafana. A file fails if it has an unknown field,
 // a reference to something that does not exist, or the name of a flag or metric that fetchd
 // and the frontier do not have.
 //
