@@ -11,8 +11,8 @@
 // The rows need Linux, root and a writable memory controller (cgroup v1 or v2),
 // and run only where FETCHD_LONG is 1. They reach loopback only. .ci/run limits
 // runs each row once, within 256 MiB; .ci/run limits-all runs every row within
-// 256 MiB, 512 MiB and 1 GiB under both settings, and prints a table. To run one
-// row:
+// 256 MiB, 512 MiB and 1 GiB under both settings, and prints a table. .ci/run limits-v2
+// runs the rows of the gate with cgroup v2, whatever this machine has. To run one row:
 //
 //	FETCHD_LONG=1 FETCHD_LIMITS=all go test -v ./test/limits -run 'TestLimits/512MiB/shipped/unread-small$'
 package limits
