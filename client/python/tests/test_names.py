@@ -35,8 +35,10 @@ class Works:
         self.case.assertEqual((head.status_code, head.headers["content-length"], head.content), (200, "3", b""))
 
     def stream(self):
-        with self.client.stream("GET", self.case.url("stream", "200:size=3000000"), timeout=60) as response:
-            self.case.assertEqual(sum(map(len, response.iter_bytes())), 3000000)
+        with self.client.stream("GET", self.case.url("stream", "200:size=20000000"), timeout=60) as response:
+            self.case.assertEqual(sum(map(len, response.iter_bytes())), 20000000)
+        with self.client.stream("GET", self.case.url("limited", "200:size=11"), timeout=60, body_policy={"max_size_bytes": 10}) as response:
+            self.case.assertEqual(response.error.error_class, "body_too_large")
 
     def params(self):
         self.client.get(self.case.url("params", "200"), timeout=60, params={"a": [1, 2], "b": "x y", "c": None})

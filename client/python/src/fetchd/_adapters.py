@@ -10,7 +10,6 @@ from .errors import FetchdError, FetchError, InvalidRequestError, NotIdempotentE
 from .policies import BodyPolicy, Policies, TimeoutPolicy
 
 MAX_BODY = 1 << 20  # of a request
-_WHOLE = 1 << 40  # a streamed body has no limit, except that of the service
 
 # Headers of the connection, which fetchd makes itself. It decodes bodies, unless a request has
 # Accept-Encoding.
@@ -91,9 +90,8 @@ def forwarded(headers: Iterable[Tuple[Any, Any]], host: str) -> List[Tuple[str, 
     return kept
 
 
-def options(policies: Policies, connect: Optional[float], read: Optional[float], whole: bool) -> Options:
-    """Returns the arguments of a fetch. whole reports whether the body is streamed, so that it
-    may have any size."""
+def options(policies: Policies, connect: Optional[float], read: Optional[float]) -> Options:
+    """Returns the arguments of a fetch."""
     merged = cast(Options, dict(policies))
     limits: TimeoutPolicy = {}
     if connect is not None:
@@ -102,8 +100,6 @@ def options(policies: Policies, connect: Optional[float], read: Optional[float],
         limits["header_timeout"] = limits["idle_timeout"] = read
     merged["timeout_policy"] = cast(TimeoutPolicy, {**policies.get("timeout_policy", {}), **limits})
     body: BodyPolicy = {"max_error_body_bytes": 65536}
-    if whole:
-        body["max_size_bytes"] = _WHOLE
     merged["body_policy"] = cast(BodyPolicy, {**body, **policies.get("body_policy", {})})
     return merged
 

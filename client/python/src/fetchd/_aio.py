@@ -288,7 +288,7 @@ class AsyncClient(_client.Session):
 
     def stream(self, method: str, url: str, **options: Unpack[Options]) -> AsyncContextManager[AsyncStreamResponse]:
         """Fetches a URL whose body you read piece by piece: `async with client.stream("GET", url)
-        as response`.
+        as response`. The body may have any size.
 
         The response is there when the first bytes of the body have arrived, or the fetch has ended.
         A ServiceError is raised if there is no outcome.

@@ -356,7 +356,7 @@ class Client(_client.Session):
 
     def stream(self, method: str, url: str, **options: Unpack[Options]) -> StreamResponse:
         """Fetches a URL whose body you read piece by piece: `with client.stream("GET", url) as
-        response`, or close the response.
+        response`, or close the response. The body may have any size.
 
         It returns when the first bytes of the body have arrived, or the fetch has ended. A
         ServiceError is raised if there is no outcome.

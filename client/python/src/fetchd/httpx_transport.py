@@ -54,7 +54,7 @@ def _options(request: httpx.Request, content: bytes, policies: Policies) -> Opti
     if len(content) > _adapters.MAX_BODY:
         raise _adapters.too_large(len(content))
     limits = request.extensions.get("timeout", {})
-    options = _adapters.options(policies, limits.get("connect"), limits.get("read"), True)
+    options = _adapters.options(policies, limits.get("connect"), limits.get("read"))
     options["headers"] = _adapters.forwarded(request.headers.raw, request.url.netloc.decode("ascii"))
     # httpx follows redirects itself, if it is told to, with one fetch for each.
     options["redirect_policy"] = cast("RedirectPolicy", {"follow": False, **policies.get("redirect_policy", {})})

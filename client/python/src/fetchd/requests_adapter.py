@@ -114,7 +114,7 @@ class FetchdAdapter(BaseAdapter):
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         url, method = _adapters.without_userinfo(request.url or ""), request.method or "GET"
         try:
-            options = _adapters.options(self._policies, connect, read, stream)
+            options = _adapters.options(self._policies, connect, read)
             options["headers"] = _adapters.forwarded(request.headers.items(), urlsplit(url).netloc)
             options["redirect_policy"] = cast("RedirectPolicy", {**self._policies.get("redirect_policy", {}), "follow": follow})
             body = _body(request.body)
