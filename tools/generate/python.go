@@ -54,8 +54,6 @@ func pythonFiles(set *descriptorpb.FileDescriptorSet, files linker.Files) error 
 // pythonRequests returns a module with a TypedDict for each message of a request, and a
 // Literal for each of their enums.
 func pythonRequests(files linker.Files) []byte {
-	// The callers of the package pass these as arguments.
-	skipped := []protoreflect.FullName{"url", "method", "headers", "body"}
 	var messages []protoreflect.MessageDescriptor
 	var enums []protoreflect.EnumDescriptor
 	var visit func(protoreflect.MessageDescriptor)
@@ -82,8 +80,8 @@ func pythonRequests(files linker.Files) []byte {
 		}
 	}
 	var b bytes.Buffer
-	b.WriteString(`"""The policies of a request, as types. .ci/generate writes this file from fetch.proto, whose
-comments say what each field does. Durations are in seconds, or timedeltas."""
+	b.WriteString(`"""The policies of a request, as types. .ci/generate writes this file from fetch.proto. Durations are in
+seconds, or timedeltas."""
 
 from __future__ import annotations
 
@@ -102,15 +100,9 @@ Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
 		if name == "FetchRequest" {
 			name = "Policies"
 		}
-		fmt.Fprintf(&b, "\n\nclass %s(TypedDict, total=False):\n    \"\"\"%s\"\"\"\n", name, firstSentence(message))
-		if message.Fields().Len() > 0 {
-			b.WriteByte('\n')
-		}
-		for i := range message.Fields().Len() {
-			field := message.Fields().Get(i)
-			if name == "Policies" && slices.Contains(skipped, protoreflect.FullName(field.Name())) {
-				continue
-			}
+		fields := inputFields(message)
+		fmt.Fprintf(&b, "\n\nclass %s(TypedDict, total=False):\n%s", name, pythonDocstring(message, fields))
+		for _, field := range fields {
 			if oneof := field.ContainingOneof(); oneof != nil && !oneof.IsSynthetic() && oneof.Fields().Get(0) == field {
 				b.WriteString("    # At most one of " + fieldNames(oneof.Fields()) + ".\n")
 			}
@@ -118,6 +110,31 @@ Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
 		}
 	}
 	return b.Bytes()
+}
+
+// inputFields returns the fields of a request, without those that the callers of the package pass as arguments.
+func inputFields(message protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
+	arguments := []protoreflect.Name{"url", "method", "headers", "body"}
+	var fields []protoreflect.FieldDescriptor
+	for i := range message.Fields().Len() {
+		if field := message.Fields().Get(i); message.Name() != "FetchRequest" || !slices.Contains(arguments, field.Name()) {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
+// pythonDocstring returns the docstring of a request, with the comments of its fields.
+func pythonDocstring(message protoreflect.MessageDescriptor, fields []protoreflect.FieldDescriptor) string {
+	text := `    """` + firstSentence(message)
+	if len(fields) == 0 {
+		return text + "\"\"\"\n"
+	}
+	text += "\n\n"
+	for _, field := range fields {
+		text += wrapped(fmt.Sprintf("%s: %s", field.Name(), commentOf(field)))
+	}
+	return text + "    \"\"\"\n\n"
 }
 
 func fieldNames(fields protoreflect.FieldDescriptors) string {
@@ -290,7 +307,25 @@ SERVICE: str
 
 // firstSentence returns the first sentence of the comment of a message on one line.
 func firstSentence(message protoreflect.MessageDescriptor) string {
-	comment := message.ParentFile().SourceLocations().ByDescriptor(message).LeadingComments
-	first, _, _ := strings.Cut(strings.Join(strings.Fields(comment), " "), ". ")
+	first, _, _ := strings.Cut(commentOf(message), ". ")
 	return strings.TrimSuffix(first, ".") + "."
+}
+
+// commentOf returns the comment of a declaration on one line.
+func commentOf(d protoreflect.Descriptor) string {
+	return strings.Join(strings.Fields(d.ParentFile().SourceLocations().ByDescriptor(d).LeadingComments), " ")
+}
+
+// wrapped returns a paragraph of a docstring.
+func wrapped(text string) string {
+	var b strings.Builder
+	line := "   "
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > 100 {
+			b.WriteString(line + "\n")
+			line = "       "
+		}
+		line += " " + word
+	}
+	return b.String() + line + "\n"
 }

@@ -135,13 +135,28 @@ class HelpTest(unittest.TestCase):
                     signature = text.splitlines()[2]
                     for wrong in "Unpack", "'Re", "ForwardRef", "fetchd._", "None.":
                         self.assertNotIn(wrong, signature)
-                    for wrong in "; see", ": see", "{arguments}", "{outcome}":
+                    if name == "events":
+                        self.assertIn("attempt_finished (attempt, response, ", text)
+                    for wrong in "; see", ": see", "{arguments}", "{outcome}", "{events}":
                         self.assertNotIn(wrong, text)
                     if "Options" in signature:
                         for argument in "headers: dict", "timeout: seconds | timedelta", "max_attempts: int", "scope: 'any' | 'same_host' | 'same_origin'", "on_event: ":
                             self.assertIn(argument, text)
             self.assertIn("get(self, url: str, **options: fetchd.Options) -> fetchd.Response", pydoc.render_doc(kind.get, renderer=pydoc.plaintext))
             self.assertIn("error_classes: list of 'dns_not_found' | ", pydoc.render_doc(kind.explain, renderer=pydoc.plaintext))
+
+    def test_help_of_policies(self):
+        """The help of a policy says of each field what it is and what it does."""
+        policies = [kind for kind in map(fetchd.__dict__.get, fetchd.__all__) if kind is not fetchd.Request and hasattr(kind, "__total__")]
+        self.assertIn(fetchd.RetryPolicy, policies)
+        for kind in policies:
+            names = kind.__annotations__ if kind not in (fetchd.Defaults, fetchd.Options) else ()
+            for name in names:
+                with self.subTest(f"{kind.__name__}.{name}"):
+                    self.assertRegex(kind.__doc__, rf"\n    {name}: [^.]+\. ")
+        self.assertIn("max_attempts: int. Maximum number of attempts", pydoc.render_doc(fetchd.RetryPolicy, renderer=pydoc.plaintext))
+        self.assertIn("timeout: seconds | timedelta", pydoc.render_doc(fetchd.Options, renderer=pydoc.plaintext))
+        self.assertIn("violations: list of Violation", pydoc.render_doc(fetchd.ServiceError, renderer=pydoc.plaintext))
 
 
 class TypesTest(unittest.TestCase):

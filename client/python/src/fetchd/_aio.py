@@ -311,6 +311,8 @@ class AsyncClient(_client.Session):
 
         Closing the iterator cancels the fetch. event_level="all" yields every event.
 
+        {events}
+
         {arguments}"""
         return self._events(_client.stream_request(method, url, options, self, events=True))
 

@@ -8,7 +8,7 @@ import textwrap
 import typing
 from typing import Any, Dict, Literal, Mapping
 
-from . import _client, policies
+from . import _client, contract, policies
 
 _TEXTS = {
     "client": """
@@ -90,6 +90,12 @@ def _fields(message: type) -> str:
     return "\n".join(textwrap.fill(line, 100, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
+def _with_types(message: type) -> None:
+    """Adds the types of fields to the docstring of a policy."""
+    for name, kind in typing.get_type_hints(message).items():
+        message.__doc__ = (message.__doc__ or "").replace(f"\n    {name}: ", f"\n    {name}: {_shown(kind)}. ", 1)
+
+
 def complete(namespace: Dict[str, Any], cls: type) -> None:
     """Completes the methods of a client: their docstrings, and annotations that are types."""
     names = {**vars(policies), **vars(_client), **namespace, "Unpack": _Unpack}
@@ -105,5 +111,16 @@ def complete(namespace: Dict[str, Any], cls: type) -> None:
 
 
 _TEXTS = {name: inspect.cleandoc(text) for name, text in _TEXTS.items()}
-_TEXTS["arguments"] += "\n" + _fields(policies.Policies) + "\n\nAt most one of stream, auto, inline, digest, none and store is set."
+_TEXTS["arguments"] += "\n" + _fields(policies.Policies) + "\n\nA body_policy has at most one of stream, auto, inline, digest, none and store."
+_TEXTS["arguments"] += "\nhelp(fetchd.RetryPolicy) says what its fields do; so does the help of each other policy."
+_EVENTS = [
+    f"{event.name} ({', '.join(field.name for field in event.message_type.fields)})"
+    for event in contract.FetchEvent.DESCRIPTOR.oneofs_by_name["event"].fields
+    if event.name != "heartbeat"
+]
+_TEXTS["events"] = textwrap.fill(f"event.WhichOneof('event') is one of {', '.join(_EVENTS)}.", 100, break_on_hyphens=False)
 _TEXTS["explain"] += "\n" + textwrap.indent(_fields(policies.ExplainRequest), "    ")
+_client.Options.__doc__ = f"{_client.Options.__doc__}\n\n{_TEXTS['arguments']}"
+for _kind in vars(policies).values():
+    if hasattr(_kind, "__total__"):
+        _with_types(_kind)

@@ -340,16 +340,17 @@ T = TypeVar("T")
 
 
 class Result(Generic[T]):
-    """How one fetch of fetch_many ended."""
+    """How one fetch of fetch_many ended.
+
+    request: the request as you passed it.
+    response: Response, or None if there is no outcome.
+    error: FetchError, ServiceError, a TypeError or ValueError of the request, or None."""
 
     __slots__ = ("request", "response", "error")
 
     def __init__(self, request: T, response: Optional[Response], error: Optional[Exception]):
-        #: The request as you passed it.
         self.request = request
-        #: The response, or None if there is no outcome.
         self.response = response
-        #: A FetchError, a ServiceError, or a TypeError or ValueError of the request; or None.
         self.error = error
 
     @property

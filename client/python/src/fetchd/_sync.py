@@ -377,6 +377,8 @@ class Client(_client.Session):
 
         Leaving the loop cancels the fetch. event_level="all" yields every event.
 
+        {events}
+
         {arguments}"""
         return self._events(_client.stream_request(method, url, options, self, events=True))
 

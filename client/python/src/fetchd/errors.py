@@ -167,18 +167,20 @@ class Violation(NamedTuple):
 
 class ServiceError(FetchdError):
     """fetchd did not run the fetch, or its outcome did not arrive. There is a subclass for each
-    code that needs its own handling."""
+    code that needs its own handling.
+
+    code: str. The gRPC status, such as "INVALID_ARGUMENT".
+    message: str. What happened, and what to do about it.
+    violations: list of Violation. The fields of the request that are wrong.
+    reason: str. A finer cause in lower_snake_case, such as "memory", or "".
+    sent: bool. Whether the origin may have seen requests. If not, it is safe to fetch again."""
 
     def __init__(self, code: str, message: str, violations: Optional[List[Violation]] = None, reason: str = "", sent: bool = False):
         super().__init__(code, message)
-        #: The gRPC status, such as "INVALID_ARGUMENT".
         self.code = code
         self.message = message
-        #: The fields of the request that are wrong.
         self.violations = violations or []
-        #: A finer cause in lower_snake_case, such as "memory", or "".
         self.reason = reason
-        #: Whether the origin may have seen requests. If not, it is safe to fetch again.
         self.sent = sent
 
     def __str__(self) -> str:
