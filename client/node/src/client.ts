@@ -63,7 +63,11 @@ export class Client {
 
   /**
    * fetch is used like the standard fetch. It resolves when the response starts, also if its status is that of a
-   * failure, and rejects with a FetchError if there is no response. The service retries; do not put a loop around it.
+   * failure. It rejects with a FetchError if there is no response, with a ServiceError if the service cannot be used or
+   * refuses the request, and with a TypeError for an option that does not exist. The service retries, so no loop is needed.
+   *
+   *     const response = await client.fetch("https://example.com/", { deadline: 30, fetchd: { retry_policy: { max_attempts: 5 } } });
+   *     console.log(response.status, await response.text());
    */
   fetch(input: string | URL | Request, init?: FetchInit): Promise<ClientResponse> {
     return new Promise((resolve, reject) => {
