@@ -155,6 +155,10 @@ func (a *attempt) lengthKnown() bool {
 // of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
 func (a *attempt) failBody(r *bodyReader, err error) {
 	r.summarise()
+	if errors.Is(err, fault.OutOfMemory) {
+		a.outOfMemory(classify.PhaseTransfer)
+		return
+	}
 	if known, ok := errors.AsType[*fault.Error](err); ok {
 		if _, ofRecords := errors.AsType[StoreError](err); ofRecords { // output.storeError has noted that of a body
 			a.noteError(known.Class, classify.PhaseTransfer, err, nil)
@@ -222,7 +226,7 @@ func (r *bodyReader) read(total int64) error {
 		return errPart
 	}
 	var err error
-	if r.dec, err = coding.NewDecoder(&r.raw, name, r.a.run.req.Memory); err != nil {
+	if r.dec, err = coding.NewDecoder(&r.raw, name, memory{r.a}); err != nil {
 		return err
 	}
 	if err := r.copy(); err != nil {

@@ -55,7 +55,7 @@ func (a *attempt) keepCookies(resp *http.Response) bool {
 		if len(c.Name)+len(c.Value) > maxCookieSize || a.run.cookies >= maxCookies {
 			continue
 		}
-		if !a.run.req.Memory.Grow(budget.Head, int64(len(c.Name)+len(c.Value)+len(c.Path)+len(c.Domain))+cookieBytes) {
+		if !(memory{a}).Grow(budget.Head, int64(len(c.Name)+len(c.Value)+len(c.Path)+len(c.Domain))+cookieBytes) {
 			a.outOfMemory(classify.PhaseProcessing)
 			return false
 		}

@@ -18,8 +18,9 @@ import (
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.
 type Sink func(Event) error
 
-// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
-// fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
+// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. While other fetches of
+// the caller have hold-backs in the budget of [Request].Memory, the fetch waits, and the sink receives the
+// same event again. Otherwise the fetch ends as OUT_OF_MEMORY, and the sink still receives the final events.
 var ErrOutOfMemory error = fault.OutOfMemory
 
 // ErrCancelled is the error that a [Sink] returns if it drops an event because the fetch is

@@ -72,7 +72,12 @@ func (a *attempt) exchangeCause() error {
 	return cause
 }
 
+// outOfMemory records that a charge was refused, or why the fetch ended while it waited for that.
 func (a *attempt) outOfMemory(phase classify.Phase) {
+	if cause := a.exchangeCause(); cause != nil {
+		a.failWith(phase, cause)
+		return
+	}
 	a.fail(fault.OutOfMemory.Class, phase, fault.OutOfMemory.Reason)
 }
 

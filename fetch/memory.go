@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"fetchd/classify"
@@ -16,6 +17,27 @@ const hopBytes = 4 << 10
 // tlsDetailsBytes is the memory of [conns.TLSDetails], also as a message. That of the first hop is part
 // of the fixed charge.
 const tlsDetailsBytes = 2 << 10
+
+// memory charges the fetch of an attempt for what it cannot do without. It waits while other fetches of the caller
+// have hold-backs that leave nothing. They can always end: a hold-back pays for the messages with its bytes.
+type memory struct{ a *attempt }
+
+// Grow implements [coding.Memory].
+func (m memory) Grow(k budget.Kind, n int64) bool {
+	charge := m.a.run.req.Memory
+	return charge.Grow(k, n) || m.await(func() bool { return charge.Grow(k, n) })
+}
+
+// Shrink implements [coding.Memory].
+func (m memory) Shrink(k budget.Kind, n int64) { m.a.run.req.Memory.Shrink(k, n) }
+
+// await repeats a charge that was refused. The attempt's time limit is paused meanwhile.
+func (m memory) await(charge func() bool) bool {
+	began := time.Now()
+	left := m.a.limit.Pause(began)
+	defer m.a.resume(began, left)
+	return m.a.run.req.Memory.Await(m.a.run.waitContext, charge)
+}
 
 // headBytes is an upper bound for the memory of a head and for its size as a message. A
 // value that is not UTF-8 is sent twice: as its bytes, and as text with up to three
@@ -40,7 +62,7 @@ func (a *attempt) chargeHead(resp *http.Response) bool {
 		return false
 	}
 	n := headBytes(resp.Header)
-	if !a.run.req.Memory.Grow(budget.Head, n) {
+	if !(memory{a}).Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhaseProcessing)
 		return false
 	}
@@ -60,7 +82,7 @@ func (a *attempt) chargeHop(next *hopRequest) bool {
 	if a.run.req.TLSDetails {
 		n += tlsDetailsBytes
 	}
-	if !a.run.req.Memory.Grow(budget.Head, n) {
+	if !(memory{a}).Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhasePolicy)
 		return false
 	}
@@ -98,7 +120,7 @@ func (a *attempt) chargeWindow() (n int64, ok bool) {
 			n = min(n, known)
 		}
 	}
-	if !a.run.req.Memory.Grow(budget.Receiving, n) {
+	if !(memory{a}).Grow(budget.Receiving, n) {
 		a.outOfMemory(classify.PhaseTransfer)
 		return 0, false
 	}

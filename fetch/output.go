@@ -35,8 +35,8 @@ type output struct {
 	inline   bool     // the whole body is kept for the outcome
 	kept     []byte   // the body for the outcome
 	charged  int64    // bytes charged for kept
-	granted  int64    // size of the hold-back, which is charged from the start
-	unused   int64    // part of granted that is still charged; close releases it
+	granted  int64    // size of the hold-back
+	held     int64    // bytes charged for it from the start, as long as they are needed
 	buffered []*chunk // full chunks that are not sent
 	last     *chunk   // the chunk that is being filled
 	n        int      // bytes in last
@@ -57,8 +57,10 @@ func newOutput(a *attempt, delivered *progress) output {
 		if delivered == a.resuming {
 			return o
 		}
-		o.granted = a.run.req.Memory.GrowUpTo(budget.HoldBack, holdBackWanted(a))
-		o.unused = o.granted
+		if o.granted = holdBackWanted(a); o.granted > freeHoldBack {
+			o.held = a.run.req.Memory.GrowUpTo(budget.HoldBack, o.granted)
+			o.granted = max(o.held, freeHoldBack)
+		}
 	case Inline:
 		o.inline = true
 	}
@@ -74,6 +76,9 @@ func bodyless(method string, status int) bool {
 // length is known. Nearly every interruption of such a body comes after the hold-back,
 // which would only delay its first byte.
 const holdBackShare = 8
+
+// freeHoldBack is the size of the hold-back that is not charged: it fits into the chunk that each fetch has.
+const freeHoldBack = chunkBytes - 1
 
 // holdBackWanted returns the size of the hold-back to ask for. It is at most the size of
 // the body, if that is known.
@@ -129,10 +134,14 @@ const keptAhead = 4
 // if the length is unknown.
 const keptStep = 64 << 10
 
-// charge charges n more bytes of kept, once for themselves and once for each later copy. It
-// reports whether they were granted.
+// keptBytes returns the charge for n bytes of kept: once for themselves and once for each later copy.
+func (o *output) keptBytes(n int) int64 {
+	return int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(n)
+}
+
+// charge charges n more bytes of kept. It reports whether they were granted.
 func (o *output) charge(n int) bool {
-	more := int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(n)
+	more := o.keptBytes(n)
 	if !o.a.run.req.Memory.Grow(budget.Body, more) {
 		return false
 	}
@@ -149,7 +158,7 @@ func (o *output) keep(n int) error {
 		} else if need > keptStep {
 			room = need + need/2
 		}
-		if !o.charge(room - cap(o.kept)) {
+		if more := room - cap(o.kept); !o.charge(more) && !(memory{o.a}).await(func() bool { return o.charge(more) }) {
 			return fault.OutOfMemory
 		}
 		o.kept = append(make([]byte, 0, room), o.kept...)
@@ -164,6 +173,7 @@ func (o *output) keep(n int) error {
 func (o *output) flush(more bool) error {
 	o.a.announce(o)
 	for i, c := range o.buffered {
+		o.shrinkHoldBack(int64(len(o.buffered)-i) * chunkBytes)
 		if err := o.send(c[:], more && o.n == 0 && i == len(o.buffered)-1); err != nil {
 			o.buffered = nil // not reused: after an error the sink may still read c
 			return err
@@ -172,6 +182,7 @@ func (o *output) flush(more bool) error {
 		chunks.Put(c)
 	}
 	o.buffered = nil
+	o.shrinkHoldBack(0) // the last chunk is in the memory of each fetch
 	if o.n == 0 {
 		return nil
 	}
@@ -182,6 +193,16 @@ func (o *output) flush(more bool) error {
 		return err
 	}
 	return nil
+}
+
+// shrinkHoldBack releases what is charged for the hold-back beyond n bytes. The sink may have used a part of it to
+// pay for a message.
+func (o *output) shrinkHoldBack(n int64) {
+	if o.held > n {
+		m := o.a.run.req.Memory
+		m.Shrink(budget.HoldBack, max(m.Held(budget.HoldBack)-n, 0))
+		o.held = n
+	}
 }
 
 // announce emits ResponseStarted before the first chunk, at the other levels.
@@ -195,15 +216,11 @@ func (a *attempt) emitStarted(offset, holdBack int64, more bool) {
 	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, URL: a.head.url, BodyOffset: offset, HoldBack: holdBack, More: more})
 }
 
-// send passes bytes to the sink, and releases as much of the hold-back's charge. It returns an error
-// if the fetch has ended, in particular because the sink failed.
+// send passes bytes to the sink. It returns an error if the fetch has ended, in particular because the sink failed.
 func (o *output) send(p []byte, more bool) error {
 	o.a.committed, o.a.run.delivered, o.body.sent = true, o.body, true
 	if o.a.emit(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p, More: more}) {
 		o.offset += int64(len(p))
-		back := min(o.unused, int64(len(p)))
-		o.a.run.req.Memory.Shrink(budget.HoldBack, back)
-		o.unused -= back
 	}
 	cause := o.a.run.cancelCause()
 	if cause == nil {
@@ -229,9 +246,11 @@ func (o *output) finish() error {
 // then streamed.
 func (o *output) keepBuffered() bool {
 	size := len(o.buffered)*chunkBytes + o.n
-	if o.a.run.delivered != nil || size > MaxInlineBytes || !o.charge(size) {
+	m, need := o.a.run.req.Memory, o.keptBytes(size)
+	if o.a.run.delivered != nil || size > MaxInlineBytes || !m.PayUpTo(m, budget.HoldBack, budget.Body, need) {
 		return false
 	}
+	o.charged, o.held = need, max(o.held-need, 0)
 	o.kept = make([]byte, 0, size)
 	for _, c := range o.buffered {
 		o.kept = append(o.kept, c[:]...)
@@ -253,9 +272,9 @@ func (o *output) take() []byte {
 }
 
 func (o *output) close() {
-	o.a.run.req.Memory.Shrink(budget.HoldBack, o.unused)
+	o.shrinkHoldBack(0)
 	o.a.run.req.Memory.Shrink(budget.Body, o.charged)
-	o.unused, o.charged = 0, 0
+	o.charged = 0
 	for _, c := range o.buffered {
 		chunks.Put(c)
 	}

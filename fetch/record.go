@@ -195,7 +195,7 @@ func (a *attempt) keepRecords(records []Record, err error) bool {
 		a.fail(classify.StoreFailure, classify.NoPhase, reason)
 		return false
 	}
-	if !a.run.req.Memory.Grow(budget.Head, int64(len(records))*recordBytes) {
+	if !(memory{a}).Grow(budget.Head, int64(len(records))*recordBytes) {
 		a.outOfMemory(classify.NoPhase)
 		return false
 	}

@@ -251,6 +251,12 @@ func (r *run) emit(e Event) (taken bool) {
 		return false
 	}
 	err := r.sink(e)
+	if errors.Is(err, ErrOutOfMemory) {
+		r.req.Memory.Await(r.waitContext, func() bool {
+			err = r.sink(e)
+			return !errors.Is(err, ErrOutOfMemory)
+		})
+	}
 	switch {
 	case errors.Is(err, ErrOutOfMemory):
 		r.cancel(fault.OutOfMemory)

@@ -334,6 +334,78 @@ func TestFetchManyHoldBack(t *testing.T) {
 	}, withMemory(32<<20))
 }
 
+// TestHoldBackGivesWay runs tasks of one caller whose hold-backs together want more memory than there is. All of
+// them succeed: a hold-back leaves what others cannot do without, or they wait for it.
+func TestHoldBackGivesWay(t *testing.T) {
+	t.Parallel()
+	const tag = ",etag=%22v1%22,range"
+	type delivery = func(*pb.StreamDelivery) *pb.BodyPolicy
+	inline := func(*pb.StreamDelivery) *pb.BodyPolicy {
+		return &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
+	}
+	type body struct {
+		delivery delivery
+		size     int
+		how      string   // of each attempt
+		attempts []string // what is special about each
+	}
+	once := []string{""}
+	for _, row := range []struct {
+		name   string
+		memory int64
+		tasks  int
+		bodies []body // of the tasks, in turn
+	}{
+		{"AUTO, all in step", 32 << 20, 100, []body{{auto, 600_000, ",drip=100000@1s", once}}},
+		{"AUTO, with hardly more than the tasks need", 10 << 20, 100, []body{{auto, 400_000, ",drip=50000@1s", once}}},
+		{"AUTO, as many as a stream may have", 32 << 20, 250, []body{{auto, 200_000, ",drip=100000@1s", once}}},
+		{"STREAM, all in step", 32 << 20, 100, []body{{streamed, 600_000, ",drip=100000@1s", once}}},
+		{"mixed sizes, some of which break once", 32 << 20, 100, []body{
+			{auto, 1000, "", once},
+			{auto, 40_000, ",drip=10000@1s", []string{",cut=30000", ""}},
+			{auto, 300_000, ",drip=50000@1s" + tag, []string{",cut=250000", ""}},
+			{streamed, 600_000, ",drip=100000@1s" + tag, []string{",cut=450000", ""}},
+			{auto, 1_500_000, "", once},
+			{inline, 100_000, ",drip=10000@100ms", []string{",cut=50000", ""}},
+		}},
+		{"a body that breaks early is retried, however little memory there is", 9 << 20, 100, []body{
+			{auto, 100_000, ",drip=10000@1s", []string{",cut=31000", ",cut=20000", ""}},
+			{streamed, 100_000, ",drip=10000@1s", []string{",cut=31000", ",cut=20000", ""}},
+		}},
+		{"bodies for outcomes wait for hold-backs in use", 32 << 20, 100,
+			append(slices.Repeat([]body{{auto, 500_000, ",drip=100000@1s", once}}, 3), body{inline, 200_000, ",delay=3s", once})},
+		{"decoders wait for hold-backs in use", 32 << 20, 100,
+			append(slices.Repeat([]body{{auto, 500_000, ",drip=100000@1s", once}}, 49), body{streamed, 2_000_000, ",delay=3s,coding=zstd", once})},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(r *rig) {
+				m := r.many(r.Context())
+				var tags []string
+				for i := range row.tasks {
+					b := row.bodies[i%len(row.bodies)]
+					path := "/s/" + key(i)
+					for _, attempt := range b.attempts {
+						path += fmt.Sprintf("/200:size=%d,chunked%s%s", b.size, b.how, attempt)
+					}
+					task := r.task(key(i), path)
+					task.Request.BodyPolicy, task.Request.TimeoutPolicy = b.delivery(new(pb.StreamDelivery)), patient()
+					m.start(task)
+					tags = append(tags, key(i))
+				}
+				m.finish(tags...)
+				for i, tag := range tags {
+					m.wantClass(tag, ok)
+					size := int64(row.bodies[i%len(row.bodies)].size)
+					if got := append(m.bodies[tag], m.outcomes[tag][0].GetInlineBody()...); !bytes.Equal(got, r.Origin.Body(size)) {
+						r.Errorf("task %s: %d bytes, want %d", tag, len(got), size)
+					}
+				}
+			}, withMemory(row.memory))
+		})
+	}
+}
+
 // TestFetchManyReadyAnswersFirst checks that all answers that are ready are sent between two chunks of
 // large tasks. The caller reads nothing until they are.
 func TestFetchManyReadyAnswersFirst(t *testing.T) {

@@ -75,6 +75,7 @@ func TestPackerChunks(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		memory int64 // the budget
+		held   int64 // the hold-back of the task
 		data   int   // bytes of the chunk
 		over   bool  // its task has ended
 		ending bool  // the server ends all tasks
@@ -82,12 +83,13 @@ func TestPackerChunks(t *testing.T) {
 		sent   []string
 		result error
 	}{
-		{"a chunk that fits into the message", 1 << 20, 31 << 10, false, false, nil, []string{small + " chunk"}, nil},
-		{"a chunk that does not", 1 << 20, wire.LongAnswer, false, false, nil, []string{small, "chunk"}, nil},
-		{"no memory", 1 << 10, 1000, false, false, nil, []string{small}, fetch.ErrOutOfMemory},
-		{"of a task that has ended", 1 << 20, 1000, true, false, nil, []string{small}, fetch.ErrCancelled},
-		{"at the end of a drain", 1 << 20, 1000, false, true, nil, []string{small}, fetch.ErrCancelled},
-		{"a send that fails", 1 << 20, 1000, false, false, failed, []string{small + " chunk"}, failed},
+		{"a chunk that fits into the message", 1 << 20, 0, 31 << 10, false, false, nil, []string{small + " chunk"}, nil},
+		{"a chunk that does not", 1 << 20, 0, wire.LongAnswer, false, false, nil, []string{small, "chunk"}, nil},
+		{"no memory", 1 << 10, 0, 1000, false, false, nil, []string{small}, fetch.ErrOutOfMemory},
+		{"no memory besides the hold-back", 45_000, 31 << 10, 31 << 10, false, false, nil, []string{small + " chunk"}, nil},
+		{"of a task that has ended", 1 << 20, 0, 1000, true, false, nil, []string{small}, fetch.ErrCancelled},
+		{"at the end of a drain", 1 << 20, 0, 1000, false, true, nil, []string{small}, fetch.ErrCancelled},
+		{"a send that fails", 1 << 20, 0, 1000, false, false, failed, []string{small + " chunk"}, failed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -115,6 +117,9 @@ func TestPackerChunks(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				c := &taskChunk{ctx: ctx, ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil), sent: make(chan error, 1)}
+				if !c.ticket.Memory.Grow(budget.HoldBack, row.held) {
+					t.Fatal("the hold-back was refused")
+				}
 				c.task.Tag, c.task.Event = "chunk", &c.event
 				c.event.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
 				if row.over {

@@ -62,10 +62,16 @@ type Decoder struct {
 // errCoding is the error of a body with a coding that is not supported.
 var errCoding = fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding")
 
+// Memory is what a decoder is charged to, such as a [budget.Lease].
+type Memory interface {
+	Grow(k budget.Kind, n int64) bool
+	Shrink(k budget.Kind, n int64)
+}
+
 // NewDecoder returns a reader of the decoded body. It charges memory for the decoder
 // until Close. Without a coding it returns raw. An empty body is valid
 // in every coding.
-func NewDecoder(raw *Counter, coding string, memory *budget.Lease) (Decoder, error) {
+func NewDecoder(raw *Counter, coding string, memory Memory) (Decoder, error) {
 	none := Decoder{Reader: raw, raw: raw}
 	coding = strings.ToLower(strings.TrimSpace(coding))
 	if coding == "" || coding == "identity" {
@@ -96,7 +102,7 @@ func NewDecoder(raw *Counter, coding string, memory *budget.Lease) (Decoder, err
 	return Decoder{Reader: r, close: func() { closer(); release() }, raw: raw}, nil
 }
 
-func newReader(r *bufio.Reader, coding string, w window, memory *budget.Lease) (io.Reader, func(), error) {
+func newReader(r *bufio.Reader, coding string, w window, memory Memory) (io.Reader, func(), error) {
 	switch coding {
 	case "gzip", "x-gzip": // RFC 9110 §8.4.1.3
 		z, err := gzip.NewReader(r)

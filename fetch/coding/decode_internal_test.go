@@ -19,7 +19,11 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/fault"
+	"fetchd/internal/budget"
 )
+
+// unlimited grants everything.
+var unlimited *budget.Lease
 
 // encoded returns the body as the encoder w writes it.
 func encoded(t testing.TB, w io.WriteCloser, into *bytes.Buffer, body []byte) []byte {
@@ -77,7 +81,7 @@ var codings = []codingForm{
 // decode reads raw to its end in a coding, as a body is read.
 func decode(raw io.Reader, coding string) ([]byte, *Counter, error) {
 	c := &Counter{Reader: raw}
-	d, err := NewDecoder(c, coding, nil)
+	d, err := NewDecoder(c, coding, unlimited)
 	if err != nil {
 		return nil, c, err
 	}
@@ -250,7 +254,7 @@ func FuzzDecode(f *testing.F) {
 	buf := make([]byte, 31<<10)
 	f.Fuzz(func(t *testing.T, number uint8, sent []byte) {
 		raw := &Counter{Reader: bytes.NewReader(sent)}
-		d, err := NewDecoder(raw, names[int(number)%len(names)], nil)
+		d, err := NewDecoder(raw, names[int(number)%len(names)], unlimited)
 		if err != nil {
 			return
 		}

@@ -96,12 +96,12 @@ func brotliWindow(r *bufio.Reader) (window, error) {
 // codes of 2.7 MiB without announcing them, so they are charged once they exist.
 type brotliReader struct {
 	*brotli.Reader
-	memory *budget.Lease
+	memory Memory
 	codes  [3]reflect.Value // slices of 4-byte elements
 	held   int64
 }
 
-func newBrotliReader(r io.Reader, memory *budget.Lease) *brotliReader {
+func newBrotliReader(r io.Reader, memory Memory) *brotliReader {
 	b := &brotliReader{Reader: brotli.NewReader(r), memory: memory}
 	state := reflect.ValueOf(b.Reader).Elem()
 	for i, group := range []string{"literal_hgroup", "insert_copy_hgroup", "distance_hgroup"} {

@@ -2,8 +2,7 @@
 //
 // A [Budget] has a limit and decides how much of it each caller may use. A [Lease] is
 // what one call, fetch or message has been granted. Users call [Lease.Grow] before they
-// hold more, and fail if it refuses. Nothing ever waits here, and a grant is never taken
-// back.
+// hold more, and fail if it refuses. A grant is never taken back. Nothing waits here except for [Lease.Await].
 //
 // [Budget.GrowIdle] charges what is held for no caller and can be freed at any time. A grant frees
 // it first, if there is no room otherwise.
@@ -55,6 +54,10 @@ type account struct {
 	caller string
 	used   int64
 	leases int
+
+	fetches int64         // bytes of kind Fetch
+	holders int           // leases that hold back and are not in [Lease.Await]
+	freed   chan struct{} // closed when the caller releases something; nil: nothing waits for that
 }
 
 // New returns a budget of limit bytes, which must be positive.
@@ -210,5 +213,16 @@ func (b *Budget) addLocked(a *account, n int64) {
 	b.used += n
 	if a.used += n; a.used == 0 {
 		b.active--
+	}
+	if n < 0 {
+		a.wakeLocked()
+	}
+}
+
+// wakeLocked lets those that wait for the caller try again.
+func (a *account) wakeLocked() {
+	if a.freed != nil {
+		close(a.freed)
+		a.freed = nil
 	}
 }

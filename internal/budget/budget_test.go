@@ -1,12 +1,16 @@
 package budget_test
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"fetchd/internal/budget"
 )
@@ -69,6 +73,131 @@ func TestGrowUpTo(t *testing.T) {
 	}
 	if got := a.GrowUpTo(budget.HoldBack, 10); got != 0 {
 		t.Errorf("GrowUpTo(10) = %d of a budget that this caller has used up, want 0", got)
+	}
+}
+
+// TestReserve checks that nothing optional is granted from the memory in which fetches in flight send chunks.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1600)
+	fetches, a := b.Lease("a"), b.Lease("a")
+	for _, row := range []struct{ fetches, grant int64 }{{0, 75}, {400, 25}, {200, 0}} {
+		if !fetches.Grow(budget.Fetch, row.fetches) {
+			t.Fatalf("%d more bytes for fetches were refused", row.fetches)
+		}
+		if got := a.GrowUpTo(budget.HoldBack, 1000); got != row.grant {
+			t.Errorf("GrowUpTo = %d after %d more bytes for fetches, want %d", got, row.fetches, row.grant)
+		}
+		a.Shrink(budget.HoldBack, row.grant)
+	}
+	if fetches.Close(); a.GrowUpTo(budget.HoldBack, 1000) != 75 {
+		t.Error("fetches that are over have a reserve")
+	}
+}
+
+// TestPayUpTo checks who pays for a message: what is held back, and then the budget.
+func TestPayUpTo(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name           string
+		need           int64
+		grant          bool
+		heldBack, body int64 // afterwards
+	}{
+		{"the hold-back is enough", 50, true, 25, 50},
+		{"the rest is charged", 100, true, 0, 100},
+		{"there is no memory for the rest", 176, false, 75, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(1600)
+			from, to, stranger := b.Lease("a"), b.Lease("a"), b.Lease("b")
+			from.GrowUpTo(budget.HoldBack, 75)
+			if to.Grow(budget.Answer, 1025); from.PayUpTo(stranger, budget.HoldBack, budget.Body, 1) {
+				t.Error("a lease has paid for another caller")
+			}
+			if got := from.PayUpTo(to, budget.HoldBack, budget.Body, row.need); got != row.grant {
+				t.Errorf("PayUpTo(%d) = %t, want %t", row.need, got, row.grant)
+			}
+			if got := b.Usage(); got[budget.HoldBack] != row.heldBack || got[budget.Body] != row.body || to.Held(budget.Body) != row.body {
+				t.Errorf("%d bytes are held back and %d paid, want %d and %d", got[budget.HoldBack], got[budget.Body], row.heldBack, row.body)
+			}
+			from.Close()
+			to.Close()
+			if got := b.Usage().Total(); got != 0 {
+				t.Errorf("%d bytes are held at the end", got)
+			}
+		})
+	}
+}
+
+// TestAwait checks when a charge that is refused waits for a hold-back, and how the wait ends.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		holder  string                            // the caller that has a hold-back; empty: none
+		happens func(holder, other *budget.Lease) // while the charge waits; nil: it must not wait
+		grant   bool
+	}{
+		{"nothing is held back", "", nil, false},
+		{"another caller holds back", "b", nil, false},
+		{"the hold-back is released", "a", func(holder, _ *budget.Lease) { holder.Shrink(budget.HoldBack, 75) }, true},
+		{"the holder ends", "a", func(holder, _ *budget.Lease) { holder.Close() }, true},
+		{"something else is released", "a", func(_, other *budget.Lease) { other.Close() }, true},
+		{"the hold-back becomes a message, which is sent", "a", func(holder, _ *budget.Lease) {
+			holder.Become(budget.Answer, 75)
+			synctest.Wait()
+			holder.Close()
+		}, true},
+		{"the hold-back becomes something that lasts", "a", func(holder, other *budget.Lease) {
+			holder.PayUpTo(other, budget.HoldBack, budget.Body, 75)
+			holder.Shrink(budget.HoldBack, 75)
+		}, false},
+		{"the holder waits as well, and fails", "a", func(holder, _ *budget.Lease) {
+			defer holder.Close()
+			if holder.Await(nil, func() bool { return holder.Grow(budget.Body, 100) }) {
+				panic("the last one that waits was granted something")
+			}
+		}, true},
+		{"the context ends", "a", func(_, _ *budget.Lease) {}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				b := budget.New(1600)
+				needs, other := b.Lease("a"), b.Lease("a")
+				other.Grow(budget.Body, 1125)
+				holder, kind := b.Lease(cmp.Or(row.holder, "a")), budget.HoldBack
+				if row.holder == "" {
+					kind = budget.Body
+				}
+				holder.Grow(kind, 75)
+				began := time.Now()
+				done := make(chan bool)
+				go func() {
+					done <- needs.Await(func() context.Context { return ctx }, func() bool { return needs.Grow(budget.Body, 75) })
+				}()
+				synctest.Wait()
+				select {
+				case got := <-done:
+					if row.happens != nil || got {
+						t.Errorf("Await = %t at once", got)
+					}
+					return
+				default:
+				}
+				if row.happens == nil {
+					t.Fatal("Await waits for nothing")
+				}
+				row.happens(holder, other)
+				if got := <-done; got != row.grant {
+					t.Errorf("Await = %t after %v, want %t", got, time.Since(began), row.grant)
+				}
+			})
+		})
 	}
 }
 
@@ -182,7 +311,7 @@ func TestResize(t *testing.T) {
 func TestNoBudget(t *testing.T) {
 	t.Parallel()
 	var l *budget.Lease
-	if !l.Grow(budget.Body, 1<<60) || l.GrowUpTo(budget.HoldBack, 7) != 7 || !l.Become(budget.Answer, 1) || !l.Pay(nil, 0, 0, 1) || l.Held(budget.Body) != 0 {
+	if !l.Grow(budget.Body, 1<<60) || l.GrowUpTo(budget.HoldBack, 7) != 7 || !l.Become(budget.Answer, 1) || !l.Pay(nil, 0, 0, 1) || !l.PayUpTo(nil, 0, 0, 1) || l.Await(nil, nil) || l.Held(budget.Body) != 0 {
 		t.Error("a nil lease refused something, or counted it")
 	}
 	l.Shrink(budget.Body, 1)
@@ -201,7 +330,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 500 {
 				l := b.Lease(fmt.Sprint(i % 5))
 				for range 8 {
-					switch n := random.Int64N(1 << 18); random.IntN(4) {
+					switch n := random.Int64N(1 << 18); random.IntN(6) {
 					case 0:
 						l.Grow(budget.Body, n)
 					case 1:
@@ -210,6 +339,10 @@ func TestConcurrentUse(t *testing.T) {
 						l.Shrink(budget.Body, n)
 					case 3:
 						l.Become(budget.Answer, n)
+					case 4:
+						l.Shrink(budget.HoldBack, n)
+					case 5:
+						l.Await(t.Context, func() bool { return l.Grow(budget.Body, n) })
 					}
 					if got := b.Usage().Total(); got < 0 || got > b.Limit() {
 						t.Errorf("%d bytes are held, want 0 to %d", got, b.Limit())

@@ -1,6 +1,9 @@
 package budget
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // ErrRefused is returned by users of a lease that needed a charge which was refused.
 var ErrRefused = errors.New("the memory budget is exhausted")
@@ -14,6 +17,8 @@ type Lease struct {
 	budget  *Budget
 	account *account // nil: closed
 	held    [kinds]int64
+	holds   bool // has a hold-back, or had one that became something else
+	waits   bool // in Await
 }
 
 // Lease returns a new lease of the caller that holds nothing.
@@ -57,7 +62,8 @@ func (l *Lease) Grow(k Kind, n int64) bool {
 }
 
 // GrowUpTo charges up to n more bytes for something that also works with less. It returns
-// how many were granted: at most a sixteenth of what is left.
+// how many were granted: at most a sixteenth of what is left. As many bytes as the caller's fetches in flight
+// are charged do not count, so that each of them can still send a chunk.
 func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
 	if l == nil {
 		return n
@@ -67,7 +73,7 @@ func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
 	if l.account == nil {
 		return 0
 	}
-	n = max(min(n, l.budget.availableLocked(l.account)/optionalShare), 0)
+	n = max(min(n, (l.budget.availableLocked(l.account)-l.account.fetches)/optionalShare), 0)
 	l.addLocked(k, n)
 	return n
 }
@@ -81,6 +87,7 @@ func (l *Lease) Shrink(k Kind, n int64) {
 	defer l.budget.mu.Unlock()
 	if l.account != nil {
 		l.addLocked(k, -min(n, l.held[k]))
+		l.endHoldLocked()
 	}
 }
 
@@ -150,6 +157,75 @@ func (l *Lease) Pay(to *Lease, from, k Kind, n int64) bool {
 	return true
 }
 
+// PayUpTo moves up to n bytes from kind from of l to kind k of another lease of the same caller, and charges the
+// rest of n to that. It reports whether this was granted.
+func (l *Lease) PayUpTo(to *Lease, from, k Kind, n int64) bool {
+	if l == nil {
+		return true
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil || to.account != l.account || n > l.held[from] && !to.grantLocked(n-l.held[from]) {
+		return false
+	}
+	paid := min(l.held[from], n)
+	l.kindLocked(from, -paid)
+	to.kindLocked(k, paid)
+	to.addLocked(k, n-paid)
+	return true
+}
+
+// Await repeats a charge that was refused until it is granted. Between two tries it waits for the caller to
+// release something. It returns false if there is nothing to wait for: no other lease of the caller holds back,
+// or all that do wait as well. A lease holds back from the grant until [Lease.Shrink] has released all of it, or until it is
+// closed, even if it has paid for something else with that. Await also returns false when the context ends. It asks for
+// the context only if it has to wait.
+func (l *Lease) Await(ctx func() context.Context, charge func() bool) bool {
+	if l == nil {
+		return false
+	}
+	defer l.setWaits(false)
+	for {
+		freed := l.setWaits(true) // before the charge, so that nothing that is released is missed
+		if charge() {
+			return true
+		}
+		if freed == nil {
+			return false
+		}
+		select {
+		case <-freed:
+		case <-ctx().Done():
+			return false
+		}
+	}
+}
+
+// setWaits starts or ends a wait. If there is something to wait for, it returns a channel that is closed when
+// the caller releases something.
+func (l *Lease) setWaits(waits bool) <-chan struct{} {
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	a := l.account
+	if a == nil {
+		return nil
+	}
+	if l.waits != waits && l.holds {
+		if waits {
+			a.holders--
+		} else {
+			a.holders++
+		}
+	}
+	if l.waits = waits; !waits || a.holders == 0 {
+		return nil
+	}
+	if a.freed == nil {
+		a.freed = make(chan struct{})
+	}
+	return a.freed
+}
+
 // Another returns a new lease of the same caller that holds nothing. It must be closed too.
 func (l *Lease) Another() *Lease {
 	if l == nil {
@@ -198,6 +274,7 @@ func (l *Lease) Close() {
 			l.addLocked(Kind(k), -n)
 		}
 	}
+	l.endHoldLocked()
 	l.account = nil
 	if a.leases--; a.leases == 0 {
 		delete(b.callers, a.caller)
@@ -212,4 +289,23 @@ func (l *Lease) addLocked(k Kind, n int64) {
 func (l *Lease) kindLocked(k Kind, n int64) {
 	l.held[k] += n
 	l.budget.kinds[k] += n
+	switch {
+	case k == Fetch:
+		l.account.fetches += n
+	case k == HoldBack && n > 0 && !l.holds:
+		if l.holds = true; !l.waits {
+			l.account.holders++
+		}
+	}
+}
+
+// endHoldLocked records that the lease holds nothing back, if that is so.
+func (l *Lease) endHoldLocked() {
+	if !l.holds || l.held[HoldBack] > 0 {
+		return
+	}
+	if l.holds = false; !l.waits {
+		l.account.holders--
+	}
+	l.account.wakeLocked()
 }

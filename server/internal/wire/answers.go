@@ -198,7 +198,7 @@ func (o *Outgoing) Pay(ctx context.Context, t *admission.Ticket, event *pb.Fetch
 }
 
 // payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
-// hops, and is then charged to the fetch's initial memory.
+// hops, and is then charged to the fetch's initial memory. A chunk takes the place of what was held back.
 func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies int64) error {
 	l, granted := t.Memory.AnotherWith(budget.Answer, copies*AnswerBytes(SizeOf(event)))
 	if !granted {
@@ -207,6 +207,8 @@ func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies in
 			n := copies * AnswerBytes(SizeOf(event))
 			granted = l.Grow(budget.Answer, n) ||
 				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
+		} else if event.GetBodyChunk() != nil {
+			granted = t.Memory.PayUpTo(l, budget.HoldBack, budget.Answer, copies*AnswerBytes(SizeOf(event)))
 		}
 	}
 	if !granted {
