@@ -125,6 +125,15 @@ class EndTest(Case):
                 self.assertNotEqual(self.seen(name)[0]["end"], "answered")
 
 
+class MissingTest(unittest.TestCase):
+    def test_packages(self):
+        """Without grpcio, whose module has another name, the error says what to install."""
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import fetchd"
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", code, pathlib.Path(fetchd.__file__).parents[1]], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\nImportError: No module named '(google|grpc)': fetchd needs grpcio and protobuf; pip install grpcio protobuf, or ")
+
+
 class HelpTest(unittest.TestCase):
     def test_help(self):
         """The help of a method answers without another page, and shows types as types."""

@@ -13,6 +13,12 @@ the request or fetchd.
 
 import typing
 
+try:
+    import google.protobuf as _protobuf
+    import grpc as _grpc
+except ImportError as _missing:
+    raise ImportError(f"{_missing}: fetchd needs grpcio and protobuf; pip install grpcio protobuf, or apt-get install python3-grpcio python3-protobuf") from None
+
 from . import _foreign, contract
 from ._aio import AsyncClient, AsyncStreamResponse
 from ._client import Defaults, Options, Request
