@@ -273,7 +273,7 @@ func TestMCPUsage(t *testing.T) {
 		want        string
 	}{
 		{"no input", "", nil, cli.ExitOK, ""},
-		{"input of another protocol", "GET / HTTP/1.1\n", nil, cli.ExitFailed, "the session broke"},
+		{"input of another protocol", "GET / HTTP/1.1\n", nil, cli.ExitFailed, "a client starts this command, as docs/agents.md says"},
 		{"a small page", "", []string{"--max-page-size=1000"}, cli.ExitUsage, "--max-page-size: is 1000: give 1KiB to 64MiB"},
 		{"a large page", "", []string{"--max-page-size=65MiB"}, cli.ExitUsage, "give 1KiB to 64MiB"},
 		{"a user agent with a line end", "", []string{"--user-agent=a\nb"}, cli.ExitUsage, `--user-agent: is "a\nb": give printable ASCII`},

@@ -36,7 +36,8 @@ func Serve(ctx context.Context, s *sdk.Server, in io.Reader, out io.Writer) erro
 		return err
 	}
 	if err := session.Wait(); err != nil {
-		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the session broke: %w", err)}
+		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the session broke: %w", err),
+			Hint: "Standard input must have messages of the Model Context Protocol: a client starts this command, as docs/agents.md says."}
 	}
 	return context.Cause(ctx)
 }
