@@ -37,7 +37,9 @@ func TestConsole(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"off", off, "/console/", "", 404, "there is no"},
+		{"off", off, "/console/", "", 404, "GET /console/ if fetchd is started with --console"},
+		{"off, at the root", off, "/", "", 404, "GET /console/ if fetchd is started with --console"},
+		{"on, another path", on, "/v1/console", "", 404, ", GET /console/\""},
 		{"on", on, "/console/", "", 200, "<title>fetchd console</title>"},
 		{"the root leads there", on, "/", "", 200, "<title>fetchd console</title>"},
 		{"the settings of the page", on, "/console/service.json", "", 200, `{"grpc":"` + on.grpc + `","tls":false,"token":true,"version":"` + version.String() + `"}`},

@@ -57,6 +57,9 @@ func (r *Routes) AddDescriptor(filename string, descriptor []byte) {
 	})))
 }
 
+// Mention adds to the paths that the answer for an unknown path lists.
+func (r *Routes) Mention(path string) { r.known = append(r.known, path) }
+
 // Rest answers requests for all other paths.
 func (r *Routes) Rest() {
 	known := strings.Join(r.known, ", ")

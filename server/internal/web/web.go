@@ -77,6 +77,8 @@ func New(cfg *Config) *http.Server {
 	if cfg.Console != nil {
 		routes.Add("GET", "/{$}", w.guard.Page(cfg.Console))
 		routes.Add("GET", "/console/", w.guard.Page(cfg.Console))
+	} else {
+		routes.Mention("GET /console/ if fetchd is started with --console")
 	}
 	routes.Rest()
 	return &http.Server{
