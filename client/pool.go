@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -126,9 +127,10 @@ func (c *call) take(m *pb.FetchEvent) error {
 		return nil
 	}
 	if c.fault = c.parts.add(m); c.fault != nil {
-		c.parts.buffer = nil
+		c.parts.pieces = nil
 	} else if o := m.GetOutcome(); o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && c.parts.begun {
-		o.Body = &pb.FetchOutcome_InlineBody{InlineBody: c.parts.buffer}
+		o.Body = &pb.FetchOutcome_InlineBody{InlineBody: bytes.Join(c.parts.pieces, nil)}
+		c.parts.pieces = nil
 	}
 	return c.fault
 }
@@ -136,9 +138,7 @@ func (c *call) take(m *pb.FetchEvent) error {
 // newAssembly returns the body of a task that is streamed.
 func (t *Task) newAssembly() *assembly {
 	a := &assembly{to: t.Body, limit: defaultBodyBytes}
-	if a.to == nil {
-		a.to = a
-	} else {
+	if a.to != nil {
 		a.limit = math.MaxInt64
 	}
 	if p := t.Request.GetBodyPolicy(); p != nil && p.MaxSizeBytes != nil {

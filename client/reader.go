@@ -148,13 +148,13 @@ const defaultBodyBytes = 16 << 20
 // that they cannot keep. The fetch was cancelled. [Client.Do] reads bodies of any size.
 var ErrBodyTooLong = errors.New("the body is longer than the client keeps")
 
-// assembly is the body of a task that is streamed. It is a [BodyWriter] that keeps the body.
+// assembly is the body of a task that is streamed.
 type assembly struct {
 	position
-	to     BodyWriter
-	limit  int64  // maximum number of bytes from start on
-	start  int64  // offset of the first byte: more than 0 after a resume point
-	buffer []byte // the body, if to is the assembly itself
+	to     BodyWriter // nil: the assembly keeps the body
+	limit  int64      // maximum number of bytes from start on
+	start  int64      // offset of the first byte: more than 0 after a resume point
+	pieces [][]byte   // the body, unless to has it; joined at the end, so that each byte is copied once
 }
 
 // add adds an event. It fails if the body has more than limit bytes, or if to fails.
@@ -168,7 +168,9 @@ func (a *assembly) add(m *pb.FetchEvent) error {
 	switch {
 	case begun && at < end:
 		a.start = min(a.start, at)
-		if err := a.to.Truncate(at); err != nil {
+		if a.to == nil {
+			a.truncate(at - a.start)
+		} else if err := a.to.Truncate(at); err != nil {
 			return err
 		}
 	case !begun:
@@ -180,18 +182,37 @@ func (a *assembly) add(m *pb.FetchEvent) error {
 	if len(data) == 0 {
 		return nil
 	}
+	if a.to == nil {
+		a.keep(data)
+		return nil
+	}
 	_, err := a.to.Write(data)
 	return err
 }
 
-// Write implements io.Writer.
-func (a *assembly) Write(p []byte) (int, error) {
-	a.buffer = append(a.buffer, p...)
-	return len(p), nil
+// pieceBytes is the size of a piece that collects small chunks. A chunk of at least half of it is a piece itself.
+const pieceBytes = 16 << 10
+
+// keep adds a chunk to the pieces.
+func (a *assembly) keep(data []byte) {
+	if last := len(a.pieces) - 1; last >= 0 && len(data) <= cap(a.pieces[last])-len(a.pieces[last]) {
+		a.pieces[last] = append(a.pieces[last], data...)
+		return
+	}
+	if len(data) < pieceBytes/2 {
+		data = append(make([]byte, 0, pieceBytes), data...)
+	}
+	a.pieces = append(a.pieces, data)
 }
 
-// Truncate implements [BodyWriter].
-func (a *assembly) Truncate(size int64) error {
-	a.buffer = a.buffer[:size-a.start]
-	return nil
+// truncate shortens the pieces to size bytes.
+func (a *assembly) truncate(size int64) {
+	for i, piece := range a.pieces {
+		if int64(len(piece)) >= size {
+			a.pieces[i] = piece[:size]
+			a.pieces = a.pieces[:i+1]
+			return
+		}
+		size -= int64(len(piece))
+	}
 }
