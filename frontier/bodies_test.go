@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,10 @@ type shelf struct {
 	bad  []string
 	open int // bodies that were not dropped
 	full int // writes that fail
+
+	narrow  int     // bodies that have no room
+	reserve func()  // is called by each wait for room; may be nil
+	waited  []int64 // for so many bytes
 
 	empty   bool   // an empty body is right
 	written func() // is called for each piece; may be nil
@@ -51,11 +56,27 @@ func (b *shelved) Write(p []byte) (int, error) {
 	if b.shelf.written != nil {
 		b.shelf.written()
 	}
+	if b.shelf.narrow > 0 && b.Len() > 0 {
+		b.shelf.narrow--
+		return 0, &NoRoomError{int64(b.Len())}
+	}
 	if b.shelf.full > 0 && b.Len() > 0 {
 		b.shelf.full--
 		return 0, errors.New("the disk is full")
 	}
 	return b.Buffer.Write(p)
+}
+
+func (b *shelved) Reserve(ctx context.Context, bytes int64) error {
+	b.shelf.mu.Lock()
+	b.shelf.waited = append(b.shelf.waited, bytes)
+	b.shelf.mu.Unlock()
+	if b.shelf.reserve == nil {
+		return nil
+	}
+	b.shelf.reserve()
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func (b *shelved) Truncate(size int64) error { b.Buffer.Truncate(int(size)); return nil }
@@ -219,6 +240,62 @@ func TestBodyNotStored(t *testing.T) {
 	}
 	if w.backoff.wait() > 0 {
 		t.Error("claims are still delayed although a body was stored")
+	}
+}
+
+// TestBodyWithoutRoom checks that a body without room is fetched again when there is room, with the delay of its
+// host, and that this counts neither as a failure of the URL nor of the place.
+func TestBodyWithoutRoom(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	for _, row := range []struct {
+		name     string
+		path     func(r *rig) string
+		max      int64
+		narrow   int
+		waited   []int64
+		requests int
+	}{
+		{"once", func(*rig) string { return "/s/k/200:size=3000000" }, 0, 1, []int64{minRoom}, 2},
+		{"more than once", func(*rig) string { return "/s/k/200:size=3000000" }, 0, 3, []int64{minRoom, minRoom, minRoom}, 4},
+		{"a smaller maximum", func(*rig) string { return "/s/k/200:size=3000000" }, 4_000_000, 1, []int64{4_000_000}, 2},
+		{"behind a redirect to another host", func(r *rig) string { return redirectTo(302, r.site.URL("b", "/s/k/200:size=3000000")) }, 0, 1, []int64{minRoom}, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, delay, site.Config{})
+			s := &shelf{narrow: row.narrow}
+			r.config.Bodies, r.config.MaxBodyBytes = s, row.max
+			r.add(r.site.URL("a", row.path(r)))
+			stats := r.crawl()
+			got, visits := r.recorded(), r.site.Visits()
+			if len(got) != 1 || got[0].Status != string(store.Fetched) || got[0].RetryCount != 0 || stats.Errors != 0 {
+				t.Errorf("%+v and %+v, want it fetched without errors", got, stats)
+			}
+			if early := site.Early(visits, delay, nil); len(visits) != row.requests || len(early) > 0 {
+				t.Errorf("%d requests, want %d; too early: %v", len(visits), row.requests, early)
+			}
+			if !slices.Equal(s.waited, row.waited) || len(s.kept) != 1 || len(s.bad) > 0 || s.open != 0 {
+				t.Errorf("waited for %v, want %v; kept %v, %q are not what their digests say, %d were not dropped", s.waited, row.waited, s.kept, s.bad, s.open)
+			}
+		})
+	}
+}
+
+// TestEndWithoutRoom checks that a worker which stops does not wait for room, and gives the URL back.
+func TestEndWithoutRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	s := &shelf{narrow: 1, reserve: stop}
+	r.config.Bodies = s
+	u := r.site.URL("a", "/s/k/200:size=3000000")
+	r.add(u)
+	if err := r.worker().Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v, want %v", err, context.Canceled)
+	}
+	if got := r.row(u); got.Status != store.Pending || got.CrashCount != 0 || got.FailureCount != 0 || len(r.recorded()) != 0 || s.open != 0 {
+		t.Errorf("%+v and %d records, %d bodies open; want it pending", got, len(r.recorded()), s.open)
 	}
 }
 

@@ -117,14 +117,26 @@ type Bodies interface {
 
 // Body is a body that is being stored. Its methods are not called concurrently.
 type Body interface {
-	// Write must not wait for long: it stalls other fetches.
+	// Write must not wait for long: it stalls other fetches. If there is no room for the body, its
+	// error matches *[NoRoomError].
 	client.BodyWriter
+	// Reserve waits until there is room for a body of that many bytes. It is called before the first
+	// Write, if an earlier body of the URL had no room.
+	Reserve(ctx context.Context, bytes int64) error
 	// Commit appends last and stores the body completely or not at all. sha256 is the SHA-256 of
 	// the whole body in 64 hexadecimal digits. If the body has another one, the error matches
 	// *[DigestError].
 	Commit(sha256 string, last []byte) error
 	// Drop removes what was written and not committed. It is always called, last.
 	Drop()
+}
+
+// NoRoomError reports that there is no room for a body now, after so many bytes.
+type NoRoomError struct{ Bytes int64 }
+
+// Error implements error.
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("there is no room for more than %d bytes of the body now", e.Bytes)
 }
 
 // DigestError reports that a body has changed between the service and the place of bodies.

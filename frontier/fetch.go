@@ -3,6 +3,7 @@ package frontier
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"fetchd/client"
@@ -37,6 +38,11 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 	for {
 		asked[url] = true
 		outcome, e := v.part(url, left, kind, earlier)
+		if e == nil && v.noRoom > 0 {
+			if e = v.awaitRoom(url, kind); e == nil {
+				continue
+			}
+		}
 		if e != nil {
 			return nil, e
 		}
@@ -93,7 +99,36 @@ func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) 
 	return v.reserve(patience, host)
 }
 
-// part runs one fetch of a chain.
+// minRoom is how much room at least a body waits for that had none: the default maximum of bodies.
+const minRoom = defaultMaxBody
+
+// awaitRoom waits until there is room for the body of url, and then until its host is open. While it
+// waits, it holds no host.
+func (v *visit) awaitRoom(url string, kind chainKind) *ending {
+	v.dropBody()
+	v.release()
+	if e := v.leaveHost(); e != nil {
+		return e
+	}
+	v.w.logger.InfoContext(v.ctx, "a body waits for room", slog.String("url", url), slog.Int64("bytes", v.noRoom))
+	waiting, cancel := context.WithCancel(v.ctx)
+	defer cancel()
+	defer context.AfterFunc(v.w.draining, cancel)()
+	v.reserved = v.w.config.Bodies.New(v.w.storing)
+	if err := v.wait(func() error { return v.reserved.Reserve(waiting, v.noRoom) }); err != nil {
+		if e := v.stopped(); e != nil {
+			return e
+		}
+		return v.back()
+	}
+	granted, e := v.takeHost(url, kind)
+	if e == nil && !granted {
+		return v.back()
+	}
+	return e
+}
+
+// part runs one fetch of a chain. If its body had no room, it sets noRoom.
 func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
 	if e := v.checkLease(); e != nil {
 		return nil, e
@@ -135,6 +170,11 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	if cause := context.Cause(v.ctx); errors.Is(cause, errLeaseLost) {
 		return nil, &ending{how: forget}
 	}
+	v.noRoom = 0
+	if full, ok := errors.AsType[*NoRoomError](err); ok {
+		v.noRoom = min(max(2*full.Bytes, minRoom), task.Request.GetBodyPolicy().GetMaxSizeBytes())
+		return nil, nil
+	}
 	if _, failed := errors.AsType[*client.Error](err); err != nil && !failed { // the body could not be written
 		v.notKept(err)
 		return nil, &ending{how: giveBackDelayed}
@@ -153,11 +193,16 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 // newBody drops the body of the part before, which was a redirect, and prepares the next one. It
 // returns nil if the body is not needed.
 func (v *visit) newBody() client.BodyWriter {
+	reserved := v.reserved
+	v.reserved = nil
 	v.dropBody()
 	var to writers
 	if v.w.config.Bodies != nil {
-		// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
-		v.body = v.w.config.Bodies.New(v.w.storing)
+		v.body = reserved
+		if v.body == nil {
+			// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
+			v.body = v.w.config.Bodies.New(v.w.storing)
+		}
 		to = append(to, v.body)
 	}
 	switch {
@@ -183,6 +228,10 @@ func (v *visit) dropBody() {
 	if v.body != nil {
 		v.body.Drop()
 		v.body = nil
+	}
+	if v.reserved != nil {
+		v.reserved.Drop()
+		v.reserved = nil
 	}
 }
 

@@ -28,6 +28,7 @@ func TestRefused(t *testing.T) {
 		{"no attempt", []string{"--max-attempts", "0"}, "--max-attempts: 0 is not from 1 to 11"},
 		{"too many attempts", []string{"--max-attempts", "12"}, "--max-attempts: 12 is not from 1 to 11"},
 		{"no body", []string{"--max-body-bytes", "0"}, "--max-body-bytes: 0 is not from 1 to 1099511627776"},
+		{"no temporary files", []string{"--max-spool-bytes", "0"}, "--max-spool-bytes: 0 is not from 1 to 9223372036854775807"},
 		{"too large a body", []string{"--max-body-bytes", "1099511627777"}, "--max-body-bytes: 1099511627777 is not from 1 to 1099511627776"},
 		{"too many redirects", []string{"--max-redirects", "21"}, "--max-redirects: 21 is not from 0 to 20"},
 		{"fewer redirects", []string{"--max-redirects=-1"}, "--max-redirects: -1 is not from 0 to 20"},

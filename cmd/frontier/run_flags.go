@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"mime"
 	"net"
 	"net/netip"
@@ -81,6 +82,7 @@ type results struct {
 	Bodies   string   `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
 	WARC     string   `name:"warc" placeholder:"PLACE" group:"Results:" help:"Record the crawl, with its robots.txt files, in WARC files in a directory, or in the store of --stores-file with this name. With --server, in the store of that fetchd with this name."`
 	Stores   string   `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
+	MaxSpool int64    `name:"max-spool-bytes" default:"8589934592" group:"Results:" help:"Maximum sum of long bodies that wait for a bucket in temporary files. A body that does not fit is fetched again when there is room. Default: 8 GiB."`
 	Keep     []string `name:"keep-header" placeholder:"NAME" sep:"none" group:"Results:" help:"Record this response header with each outcome. Repeatable."`
 	Outcomes string   `placeholder:"FILE" group:"Results:" help:"Append each outcome to FILE as a line of JSON; - is standard output."`
 	Metrics  string   `name:"metrics-addr" placeholder:"HOST:PORT" group:"Results:" help:"Serve Prometheus metrics at this address, under /metrics."`
@@ -142,7 +144,7 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 	}
 	return &worker.Config{Config: config, MetricsAddr: c.Metrics, Console: console, Quiet: c.Quiet,
 		Services: worker.Services{Servers: c.Server, Dial: c.Flags, Egress: fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort}},
-		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
+		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, SpoolBytes: c.MaxSpool, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
 }
 
 // storeConfig returns how a worker opens the frontier.
@@ -212,6 +214,7 @@ func (c *workerFlags) checkNumbers() error {
 		{"--db-connections", int64(c.Connections), 1, 1000},
 		{"--max-attempts", int64(c.Attempts), 1, maxAttempts},
 		{"--max-body-bytes", c.MaxBody, 1, maxBody},
+		{"--max-spool-bytes", c.MaxSpool, 1, math.MaxInt64},
 		{"--max-redirects", int64(valueOr(c.Redirects, 0)), 0, maxRedirects},
 		{"--max-url-retries", int64(c.Retries), 0, 1_000_000},
 	} {

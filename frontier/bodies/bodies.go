@@ -22,13 +22,15 @@ const maxUploads = 32
 type Store struct {
 	place *stores.Store
 	slots chan struct{} // for uploads to a bucket; nil for a directory
+	room  room          // for bodies that wait for a bucket
 }
 
 var _ frontier.Bodies = (*Store)(nil)
 
-// New returns a store of bodies in a place, which the caller closes.
-func New(place *stores.Store) *Store {
-	s := &Store{place: place}
+// New returns a store of bodies in a place, which the caller closes. Bodies that wait for a bucket use up to
+// spoolBytes in temporary files, or one of them alone uses more.
+func New(place *stores.Store, spoolBytes int64) *Store {
+	s := &Store{place: place, room: room{limit: spoolBytes}}
 	if place.Check("", "") != nil { // it must know the digest before the upload begins
 		s.slots = make(chan struct{}, maxUploads)
 	}
@@ -69,6 +71,9 @@ func (d *direct) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Reserve implements [frontier.Body]. A body that is written where it stays needs no room.
+func (*direct) Reserve(context.Context, int64) error { return nil }
+
 // Truncate implements [client.BodyWriter].
 func (d *direct) Truncate(size int64) error {
 	if size != 0 {
@@ -104,11 +109,18 @@ type spooled struct {
 	ctx   context.Context //nolint:containedctx // it bounds the upload
 	file  *os.File        // nil before the first Write
 	size  int64           // of the file
+	held  int64           // bytes of room
 	named bool            // the file has a name
 }
 
 // Write implements io.Writer.
 func (s *spooled) Write(p []byte) (int, error) {
+	if more := min(s.size+int64(len(p)), s.store.room.limit) - s.held; more > 0 { // one that has all room may have more
+		if !s.store.room.grow(s.held, more) {
+			return 0, &frontier.NoRoomError{Bytes: s.size}
+		}
+		s.held += more
+	}
 	if s.file == nil {
 		f, err := os.CreateTemp("", "frontier-body-")
 		if err != nil {
@@ -121,12 +133,22 @@ func (s *spooled) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Truncate implements [client.BodyWriter].
+// Reserve implements [frontier.Body]. A body that is longer than the limit waits until it is alone.
+func (s *spooled) Reserve(ctx context.Context, bytes int64) error {
+	bytes = min(bytes, s.store.room.limit)
+	if err := s.store.room.reserve(ctx, bytes); err != nil {
+		return err
+	}
+	s.held += bytes
+	return nil
+}
+
+// Truncate implements [client.BodyWriter]. The body keeps its room.
 func (s *spooled) Truncate(size int64) error {
 	if size != 0 {
 		return errNotStart
 	}
-	s.Drop()
+	s.remove()
 	return nil
 }
 
@@ -162,6 +184,13 @@ func (s *spooled) Commit(digest string, last []byte) error {
 
 // Drop implements [frontier.Body].
 func (s *spooled) Drop() {
+	s.remove()
+	s.store.room.release(s.held)
+	s.held = 0
+}
+
+// remove removes the file.
+func (s *spooled) remove() {
 	if s.file != nil {
 		_ = s.file.Close()
 		if s.named {

@@ -34,7 +34,7 @@ func open(t *testing.T, dir string) *Store {
 			t.Errorf("Close = %v", err)
 		}
 	})
-	return New(place)
+	return New(place, 1<<30)
 }
 
 // keep stores a body, all but the last bytes of it in pieces.

@@ -82,7 +82,7 @@ func newBucket(t *testing.T) (*bucket, *Store) {
 			t.Errorf("Close = %v", err)
 		}
 	})
-	return b, New(place)
+	return b, New(place, 1<<30)
 }
 
 // TestBucket checks that bodies of any length have their digest as name in a bucket, whether they

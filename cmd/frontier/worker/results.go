@@ -35,6 +35,7 @@ type Results struct {
 	Bodies     string    // a directory, or the name of a store
 	WARC       string    // a directory, or the name of a store
 	StoresFile string    // with the stores
+	SpoolBytes int64     // of temporary files of bodies that wait for a bucket
 	Outcomes   string    // a file, or - for Stdout
 	Stdout     io.Writer // standard output
 }
@@ -107,7 +108,7 @@ func (r *Results) openBodies(ctx context.Context, set *stores.Set, maxBody int64
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	b := bodies.New(place)
+	b := bodies.New(place, r.SpoolBytes)
 	body := b.New(ctx)
 	defer body.Drop()
 	empty := sha256.Sum256(nil)
