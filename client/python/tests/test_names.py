@@ -103,6 +103,11 @@ class Works:
             with client.stream("GET", url) as response:
                 self.case.assertIn(b'"X-A"', response.read())
 
+    def clients(self):
+        for kind in fetchd.Client, fetchd.AsyncClient:
+            with self.case.assertRaisesRegex(TypeError, "'target'"):
+                kind()
+
     def close(self):
         client = self.case.kind(self.case.service.target)
         self.case.assertEqual(client.get(self.case.url("close", "200"), timeout=60).status_code, 200)
@@ -170,6 +175,7 @@ WORKS = [
         "The same, as arguments of `Client` and as attributes. Policies are arguments of it too.",
         Works.client_defaults,
     ),
+    ("Client AsyncClient", "The same, with the address of fetchd first: `fetchd.Client(\"127.0.0.1:8080\")`.", Works.clients),
     ("close aclose", "The same. `aclose` is of `AsyncClient`.", Works.close),
     (
         "status_code reason_phrase reason http_version url Response.headers content read text elapsed links is_success is_error is_redirect",
@@ -319,7 +325,7 @@ class TableTest(unittest.TestCase):
 # Those of the documentation, without what a program has if it makes a transport, a handler of cookies or a
 # request itself.
 NAMES = """
-get post put patch delete head options request stream Session close aclose send build_request prepare_request mount adapters get_adapter
+get post put patch delete head options request stream Session Client AsyncClient close aclose send build_request prepare_request mount adapters get_adapter
 params data json content files headers cookies auth timeout allow_redirects follow_redirects verify cert proxies proxy hooks event_hooks
 max_redirects base_url transport limits retries trust_env mounts http1 http2 extensions default_encoding
 status_code reason reason_phrase http_version url text encoding apparent_encoding raise_for_status ok is_success is_error is_redirect
