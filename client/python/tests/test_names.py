@@ -15,6 +15,21 @@ from rig import AT_ONCE, Blocking, Case
 README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
 
 
+class Pieces(io.RawIOBase):
+    """A file that returns a byte at a time."""
+
+    def __init__(self, content):
+        self.content = list(content)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        piece, self.content = self.content[:1], self.content[1:]
+        buffer[: len(piece)] = bytes(piece)
+        return len(piece)
+
+
 class Works:
     """The checks of the names that work, by the row of README.md."""
 
@@ -46,6 +61,9 @@ class Works:
         for i, params in enumerate(["a=1&b=x%20y&c", b"a=1&b=x+y&c=", [("a", 1), ("b", "x y"), ("c", "")]]):
             self.client.get(self.case.url(f"params{i}", "200"), timeout=60, params=params)
             self.case.assertEqual(self.case.seen(f"params{i}")[0]["query"], "a=1&b=x+y&c=")
+        for i, params in enumerate(["a=%E9", b"a=\xe9"]):
+            self.client.get(self.case.url(f"latin{i}", "200"), timeout=60, params=params)
+            self.case.assertEqual(self.case.seen(f"latin{i}")[0]["query"], "a=%E9")
 
     def bodies(self):
         for options, kind, size in [
@@ -54,6 +72,7 @@ class Works:
             ({"content": b"raw!"}, None, 4),
             ({"content": io.BytesIO(b"raw!")}, None, 4),
             ({"data": io.StringIO("r\u00e4w")}, None, 4),
+            ({"content": Pieces(b"raw!")}, None, 4),
             ({"json": {"a": 1}}, "application/json", 7),
         ]:
             got, headers = self.echo(method="POST", **options)

@@ -199,6 +199,7 @@ def _set_time(timestamp: Any, value: Any, path: str) -> None:
 MAX_TIMEOUT = 1_000_000_000  # gRPC and the clock of Python take no ten times more
 _BODIES = ("content", "data", "json")
 _FILE_BYTES = 2 << 20  # of a file; a request may have half of it
+_KEPT = "surrogateescape"  # bytes of a query that are not UTF-8 stay as they are
 _OF_A_FETCH = (*_BODIES, "store", "key", "on_event")  # and not of a client
 _OWN = ("headers", "params", "cookies", "auth", "timeout", *_OF_A_FETCH)  # arguments that are no field of FetchRequest
 
@@ -312,22 +313,33 @@ def param_pairs(params: Any) -> List[Tuple[Any, Any]]:
         return _pairs(params, "params")
     import urllib.parse
 
-    return urllib.parse.parse_qsl(params if isinstance(params, str) else params.decode(), keep_blank_values=True)
+    text = params if isinstance(params, str) else params.decode(errors=_KEPT)
+    return urllib.parse.parse_qsl(text, keep_blank_values=True, errors=_KEPT)
 
 
 def _with_params(url: str, params: Any) -> str:
-    query = _form(param_pairs(params), "params")
+    query = _form(param_pairs(params), "params", _KEPT)
     address, mark, fragment = url.partition("#")
     if not query:
         return url
     return address + ("&" if "?" in address else "?") + query + mark + fragment
 
 
-def _form(value: Any, path: str) -> str:
+def _form(value: Any, path: str, errors: str = "strict") -> str:
     """Encodes names and values, without those whose value is None."""
     import urllib.parse
 
-    return urllib.parse.urlencode([pair for pair in _pairs(value, path) if pair[1] is not None], doseq=True)
+    return urllib.parse.urlencode([pair for pair in _pairs(value, path) if pair[1] is not None], doseq=True, errors=errors)
+
+
+def _read(file: Any) -> Any:
+    """Returns the content of a file, or the start of one that is too large. A raw file and a response of
+    urllib3 may return less than they are asked for before they end."""
+    content = piece = file.read(_FILE_BYTES)
+    while piece and len(content) < _FILE_BYTES:
+        piece = file.read(_FILE_BYTES - len(content))
+        content += piece
+    return content
 
 
 def _set_body(message: Any, options: Mapping[str, Any]) -> None:
@@ -338,7 +350,7 @@ def _set_body(message: Any, options: Mapping[str, Any]) -> None:
         raise TypeError(f"{' and '.join(given)} are given, want one of them")
     name, value, kind = given[0], options[given[0]], ""
     if name != "json" and hasattr(value, "read"):
-        value = value.read(_FILE_BYTES)
+        value = _read(value)
     if name == "json":
         body, kind = json_module.dumps(value, separators=(",", ":"), allow_nan=False).encode(), "application/json"
     elif isinstance(value, str):
