@@ -132,7 +132,7 @@ func pythonDocstring(message protoreflect.MessageDescriptor, fields []protorefle
 	}
 	text += "\n\n"
 	for _, field := range fields {
-		text += wrapped(fmt.Sprintf("%s: %s", field.Name(), commentOf(field)))
+		text += wrapped(fmt.Sprintf("%s: %s", field.Name(), strings.ReplaceAll(commentOf(field), `\`, `\\`)))
 	}
 	return text + "    \"\"\"\n\n"
 }

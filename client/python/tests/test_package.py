@@ -163,6 +163,7 @@ class HelpTest(unittest.TestCase):
             for name in names:
                 with self.subTest(f"{kind.__name__}.{name}"):
                     self.assertRegex(kind.__doc__, rf"\n    {name}: [^.]+\. ")
+        self.assertIn(r'such as "\"abc\"" or "W/\"abc\""', fetchd.Precondition.__doc__)
         self.assertIn("max_attempts: int. Maximum number of attempts", pydoc.render_doc(fetchd.RetryPolicy, renderer=pydoc.plaintext))
         self.assertIn("timeout: seconds | timedelta", pydoc.render_doc(fetchd.Options, renderer=pydoc.plaintext))
         self.assertIn("violations: list of Violation", pydoc.render_doc(fetchd.ServiceError, renderer=pydoc.plaintext))

@@ -107,6 +107,7 @@ class RetryPolicy(TypedDict, total=False):
         except 400, 401, 403, 404, 409, 410, 422 and 451. At most 128. Empty means none.
     excluded_status_codes: Statuses that are not retried although the profile retries them: 408, 429
         and 500 to 599. At most 128. Empty means none. A status that is in both lists is rejected.
+        The failure stays `retryable`: a later fetch may succeed.
     allow_non_idempotent: Allows retries of POST and PATCH. Rejected without idempotency_key, and if
         the operator of the server forbids such retries. Unset means false: such a request is sent
         once.
@@ -263,8 +264,8 @@ class BodyPolicy(TypedDict, total=False):
 class Precondition(TypedDict, total=False):
     """Precondition makes the request conditional.
 
-    etags: Values of If-None-Match, including the quotes, such as "\"abc\"" or "W/\"abc\"". At most
-        16, each of at most 1,024 bytes. Empty means that the header is not sent.
+    etags: Values of If-None-Match, including the quotes, such as "\\"abc\\"" or "W/\\"abc\\"". At
+        most 16, each of at most 1,024 bytes. Empty means that the header is not sent.
     last_modified_time: Last-Modified of the version that the caller has, in whole seconds. It is
         sent as If-Modified-Since. Unset means that the header is not sent.
     """
@@ -405,8 +406,9 @@ class ExplainRequest(TypedDict, total=False):
     hop_method: Method of the observed hop, as in FetchRequest.method. Empty means the method of the
         fetch.
     attempt: Number of the attempt that ended, 1 or more. Zero means 1. A negative one is rejected.
-    redirect_count: Number of redirects that were followed in this attempt, 0 or more. Zero means
-        none. A negative one is rejected.
+    redirect_count: Number of redirects that were followed in this attempt, and in those before it
+        if only the hop that failed was sent again (I3), 0 or more. Zero means none. A negative one
+        is rejected.
     response: The response. Unset means that none was received.
     error_classes: Failures that the response does not show, any number in any order, such as a body
         that broke off, a refused connection or a redirect loop. Empty means none. Either response
