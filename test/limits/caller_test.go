@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -168,10 +169,17 @@ type bystander struct {
 }
 
 const (
-	bystanderAddress  = "127.0.0.2"
-	bystanderEvery    = 100 * time.Millisecond
-	bystanderPatience = 10 * time.Second
+	bystanderAddress = "127.0.0.2"
+	bystanderEvery   = 100 * time.Millisecond
 )
+
+// bystanderPatience bounds the time for an answer. FETCHD_PATIENCE replaces it for an emulated processor.
+var bystanderPatience = func() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("FETCHD_PATIENCE")); err == nil {
+		return d
+	}
+	return 10 * time.Second
+}()
 
 func startBystander(ctx context.Context, s *service, config, url string) (*bystander, error) {
 	conn, err := dialFrom(bystanderAddress, s.grpcAddr, grpc.WithDefaultServiceConfig(config))
