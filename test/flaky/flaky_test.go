@@ -98,3 +98,11 @@ func TestLines(t *testing.T) {
 		t.Errorf("lines = %d, want 2", got)
 	}
 }
+
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	environ := []string{"PATH=/bin", "HTTP_PROXY=http://proxy.example:1", "https_proxy=http://proxy.example:1", "ALL_PROXY=socks5://proxy.example:1", "HOME=/"}
+	if got, want := direct(environ), []string{"PATH=/bin", "HOME=/"}; !slices.Equal(got, want) || environ[1] == "HOME=/" {
+		t.Errorf("the environment is %q, want %q", got, want)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,7 +79,7 @@ func (s *shop) once(ctx context.Context, c *client, mix []*job) (*result, error)
 		return nil, err
 	}
 	defer func() { _ = o.Close() }() // always nil
-	environ, pid := s.environ, 0
+	environ, pid := direct(s.environ), 0
 	if c.fetchd {
 		service, address, err := s.startFetchd(ctx, o)
 		if err != nil {
@@ -105,6 +106,14 @@ func (s *shop) once(ctx context.Context, c *client, mix []*job) (*result, error)
 	r.CPU, r.StartCPU, r.ServiceCPU = full.cpu, empty.cpu, serviceCPU(pid)-before
 	r.Seconds, r.Ended = full.seconds, full.ended
 	return r, nil
+}
+
+// direct returns the environment without its proxies, which some clients would use to reach the origin on loopback.
+func direct(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
+		name, _, _ := strings.Cut(strings.ToLower(variable), "=")
+		return name == "http_proxy" || name == "https_proxy" || name == "all_proxy"
+	})
 }
 
 // serviceCPU returns the CPU seconds of a process: 0 without a process, or where they cannot be read.
