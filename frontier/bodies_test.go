@@ -272,7 +272,11 @@ func TestBodyWithoutRoom(t *testing.T) {
 			if len(got) != 1 || got[0].Status != string(store.Fetched) || got[0].RetryCount != 0 || stats.Errors != 0 {
 				t.Errorf("%+v and %+v, want it fetched without errors", got, stats)
 			}
-			if early := site.Early(visits, delay, nil); len(visits) != row.requests || len(early) > 0 {
+			for i := range visits { // the origin notices the end of a cancelled request late
+				visits[i].End = visits[i].Start
+			}
+			early := site.Early(visits, delay, nil)
+			if len(visits) != row.requests || len(early) > 0 {
 				t.Errorf("%d requests, want %d; too early: %v", len(visits), row.requests, early)
 			}
 			if !slices.Equal(s.waited, row.waited) || len(s.kept) != 1 || len(s.bad) > 0 || s.open != 0 {
