@@ -275,6 +275,17 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+// TestInternal: a defect of the service is permanent, but to be out of files is not.
+func TestInternal(t *testing.T) {
+	for reason, want := range map[string]error{"": client.ErrPermanent, "wrong_connection": client.ErrPermanent, "too_many_open_files": client.ErrNotIdempotent} {
+		err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_INTERNAL,
+			FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT, Reason: reason}}}
+		if !errors.Is(err, want) {
+			t.Errorf("the reason %q is not %v", reason, want)
+		}
+	}
+}
+
 // TestWhatNext: what a program does follows retryable first.
 func TestWhatNext(t *testing.T) {
 	const (

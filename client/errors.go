@@ -77,7 +77,8 @@ func (e *Error) Is(target error) bool {
 // MayHaveTakenEffect reports whether a failure means [ErrNotIdempotent].
 func MayHaveTakenEffect(f *pb.FetchError) bool {
 	passing := f.GetFailureType() == pb.FailureType_FAILURE_TYPE_TRANSIENT || f.GetFailureType() == pb.FailureType_FAILURE_TYPE_RATE_LIMITED
-	return passing && !f.GetRetryable() && f.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INTERNAL
+	defect := f.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_INTERNAL && f.GetReason() != "too_many_open_files"
+	return passing && !f.GetRetryable() && !defect
 }
 
 var failureTypes = map[pb.FailureType]error{

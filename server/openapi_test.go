@@ -78,6 +78,9 @@ func TestOpenAPIPaths(t *testing.T) {
 	must(t, json.Unmarshal([]byte(r.text(r.get("/nothing"))), &st))
 	_, list, _ := strings.Cut(st.Message, ": see ")
 	for route := range strings.SplitSeq(list, ", ") {
+		if strings.Contains(route, " if ") { // a path that this service does not have
+			continue
+		}
 		methods, path, _ := strings.Cut(route, " ")
 		for method := range strings.SplitSeq(methods, "|") {
 			served = append(served, method+" "+path)

@@ -45,7 +45,7 @@ The packages and fetchctl do both steps for you:
 | yes | rate_limited | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did | RateLimitedError | ErrRateLimited | 12 |
 | yes or no | needs_auth | give other credentials. If a POST was redirected, it may have taken effect | NeedsAuthError | ErrNeedsAuth | 13 |
 | no | permanent | do not fetch again | PermanentError | ErrPermanent | 11 |
-| no | transient, with class internal | the same: the server has a defect | PermanentError | ErrPermanent | 11 |
+| no | transient, with class internal, but for the reason too_many_open_files | the same: the server has a defect | PermanentError | ErrPermanent | 11 |
 | no | any other transient or rate_limited | a POST or PATCH was not sent again, because it may have taken effect. Find out whether it did | NotIdempotentError | ErrNotIdempotent | 14 |
 
 In Node, ` + "`failureType`" + ` of a FetchError is ` + "`not_idempotent`" + ` in the last row and ` + "`permanent`" + ` in the row before.

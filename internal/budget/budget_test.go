@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -368,4 +369,38 @@ func BenchmarkLease(b *testing.B) {
 		l.Become(budget.Answer, 2<<10)
 		l.Close()
 	}
+}
+
+// TestAwaitMany checks that those that wait do not all try again at each of many releases.
+func TestAwaitMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waiters, releases = 200, 100
+		b := budget.New(1 << 20)
+		holder := b.Lease("a")
+		holder.Grow(budget.HoldBack, 1)
+		holder.Grow(budget.Body, releases)
+		var tries atomic.Int64
+		var all sync.WaitGroup
+		for range waiters {
+			l := b.Lease("a")
+			all.Go(func() {
+				defer l.Close()
+				l.Await(t.Context, func() bool {
+					tries.Add(1)
+					return holder.Held(budget.Body) == 0
+				})
+			})
+		}
+		synctest.Wait()
+		for range releases {
+			holder.Shrink(budget.Body, 1)
+			synctest.Wait() // those that were woken have tried
+		}
+		all.Wait()
+		if n := tries.Load(); n > 4*waiters {
+			t.Errorf("%d tries of %d waiters at %d releases, want at most four each", n, waiters, releases)
+		}
+		holder.Close()
+	})
 }

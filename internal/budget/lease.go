@@ -210,11 +210,14 @@ func (l *Lease) setWaits(waits bool) <-chan struct{} {
 	if a == nil {
 		return nil
 	}
-	if l.waits != waits && l.holds {
-		if waits {
-			a.holders--
-		} else {
-			a.holders++
+	if l.waits != waits {
+		by := 1
+		if !waits {
+			by = -1
+		}
+		a.waiting += by
+		if l.holds {
+			a.holders -= by
 		}
 	}
 	if l.waits = waits; !waits || a.holders == 0 {
@@ -275,6 +278,9 @@ func (l *Lease) Close() {
 		}
 	}
 	l.endHoldLocked()
+	if l.waits {
+		a.waiting--
+	}
 	l.account = nil
 	if a.leases--; a.leases == 0 {
 		delete(b.callers, a.caller)
@@ -307,5 +313,5 @@ func (l *Lease) endHoldLocked() {
 	if l.holds = false; !l.waits {
 		l.account.holders--
 	}
-	l.account.wakeLocked()
+	l.budget.wakeLocked(l.account)
 }

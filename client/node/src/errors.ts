@@ -39,7 +39,7 @@ export class FetchError extends TypeError {
     this.stopReason = e?.stop_reason ?? "unspecified";
     this.failureType = e?.failure_type ?? "unspecified";
     if (!this.retryable && (this.failureType === "transient" || this.failureType === "rate_limited")) {
-      this.failureType = this.errorClass === "internal" ? "permanent" : "not_idempotent";
+      this.failureType = this.errorClass === "internal" && this.reason !== "too_many_open_files" ? "permanent" : "not_idempotent";
     }
     this.classRule = e?.class_rule ?? "";
     Object.defineProperty(this, "outcome", { value: outcome, enumerable: false }); // it is long, and util.inspect would print it

@@ -130,7 +130,8 @@ def _failure_type(error: contract.FetchError) -> str:
     kind = contract.enum_name(error, "failure_type")
     if error.retryable or kind not in ("transient", "rate_limited"):
         return kind
-    return "permanent" if contract.enum_name(error, "error_class") == "internal" else "not_idempotent"
+    defect = contract.enum_name(error, "error_class") == "internal" and error.reason != "too_many_open_files"
+    return "permanent" if defect else "not_idempotent"
 
 
 def failure(outcome: contract.FetchOutcome) -> FetchError:
