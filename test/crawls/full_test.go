@@ -22,7 +22,7 @@ func TestDiskFull(t *testing.T) {
 	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
 	c.put(60, 1200, 300)
 	const open = 16
-	w := c.worker("--open", "16", "--bodies", filepath.Join(dir, "bodies"))
+	w := c.worker("--log-level", "debug", "--open", "16", "--bodies", filepath.Join(dir, "bodies"))
 	c.requests(600)
 	filler := filepath.Join(dir, "filler")
 	c.fill(filler)

@@ -83,7 +83,7 @@ func (p *process) suspend() {
 func seconds(log string) map[string]bool {
 	found := make(map[string]bool)
 	for line := range strings.Lines(log) {
-		if at, rest, ok := strings.Cut(line, "."); ok && strings.Contains(rest, "level=ERROR") {
+		if at, rest, ok := strings.Cut(line, "."); ok && (strings.Contains(rest, "level=ERROR") || strings.Contains(rest, "level=DEBUG") && strings.Contains(rest, " error=")) {
 			found[at] = true
 		}
 	}
