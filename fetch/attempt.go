@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -123,7 +124,7 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 // roundTrip checks the URL, adds cookies and the credential, connects, sends the request and
 // reads the response head.
 func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
-	if err := a.run.client.guard.CheckURL(a.hop.url); err != nil {
+	if err := a.checkURL(a.hop.url, a.redirects() > 0); err != nil {
 		return nil, err
 	}
 	hop := a.withCookies(a.hop)
@@ -137,6 +138,17 @@ func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	}
 	return x.RoundTrip(&req)
 }
+
+// checkURL applies the egress policies of the client and of the fetch to the URL of a hop (P1).
+func (a *attempt) checkURL(u *url.URL, redirected bool) error {
+	if err := a.run.client.guard.CheckURL(u, redirected); err != nil || a.run.req.Egress == nil {
+		return err
+	}
+	return a.run.req.Egress.CheckURL(u, redirected)
+}
+
+// redirects returns how many redirects the chain has followed (D1, I3).
+func (a *attempt) redirects() int { return len(a.run.chain) + len(a.hops) - 1 }
 
 // request builds what is sent for a hop.
 func (a *attempt) request(hop *hopRequest) http.Request {
@@ -158,6 +170,7 @@ func (a *attempt) target(req *http.Request) conns.Target {
 	return conns.Target{
 		URL:    req.URL,
 		Caller: a.run.req.Caller,
+		Egress: a.run.req.Egress,
 		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
 			conns.BindsConnection(req.Header["Authorization"]...),
 		Recent: a.number >= a.run.req.Policy.MaxAttempts,
@@ -191,7 +204,8 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 // it (R2). It returns the next request, or nil after it has recorded why there is none.
 func (a *attempt) nextHop(step *Step) *hopRequest {
 	if step.URL != nil {
-		if err := a.run.client.guard.CheckURL(step.URL); err != nil {
+		if err := a.checkURL(step.URL, true); err != nil {
+			a.noteDenial(err)
 			a.fail(classify.TargetBlocked, classify.PhasePolicy, fault.ReasonOf(err))
 			return nil
 		}

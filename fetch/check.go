@@ -37,7 +37,7 @@ func (j *Judgement) Open() bool { return j.Reason == "" }
 // nothing to the target. With a proxy it does not look up the name either, because the
 // proxy chooses the address. The error is that of the lookup.
 func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, error) {
-	judged := []Judgement{judgement(u.Host, c.guard.CheckURL(u))}
+	judged := []Judgement{judgement(u.Host, c.guard.CheckURL(u, false))}
 	_, err := netip.ParseAddr(u.Hostname())
 	literal := err == nil
 	if !judged[0].Open() {

@@ -157,6 +157,9 @@ type Failure struct {
 	// empty.
 	Detail string
 	Phase  classify.Phase
+	// Policy is the policy of [Request].Egress that forbids the target, and PolicyRule the rule of it.
+	// Both are empty with another failure, and if the policy of the client forbids the target.
+	Policy, PolicyRule string
 	// URL is the URL of the hop that failed.
 	URL string
 	// Retryable reports whether a later fetch of the same request may succeed.

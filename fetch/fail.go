@@ -28,6 +28,9 @@ func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string
 // failWith records an error that ended the exchange in the given phase.
 func (a *attempt) failWith(phase classify.Phase, err error) {
 	class, reason, cause := a.classOf(phase, err)
+	if class == classify.TargetBlocked {
+		a.noteDenial(err)
+	}
 	a.noteError(class, phase, err, cause)
 	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
 		phase = staged.Phase
@@ -35,6 +38,13 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 		phase = cmp.Or(own.Phase, phase) // an address that is blocked while dialing is in the phase of the policy
 	}
 	a.fail(class, phase, reason)
+}
+
+// noteDenial records which policy of the fetch forbids a target.
+func (a *attempt) noteDenial(err error) {
+	if own, ok := errors.AsType[*fault.Error](err); ok {
+		a.denial = denial{own.Policy, own.Rule}
+	}
 }
 
 // classOf returns the class and the reason of an error, and the cause if the exchange was

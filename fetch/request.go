@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -84,12 +85,25 @@ const (
 	Ends                     // AttemptFinished, and the events of OutcomeOnly.
 )
 
+// Narrower narrows the egress policy of a [Client] for a fetch. An error forbids the target (spec P1); an
+// *[fault.Error] can name the policy and its rule. Its methods are called concurrently.
+type Narrower interface {
+	// CheckURL is asked about the URL of each hop, before its name is looked up. redirected reports whether
+	// a redirect led to it.
+	CheckURL(u *url.URL, redirected bool) error
+	// CheckAddr is asked about each address before it is dialled, and about that of a connection before
+	// the fetch uses it. It is not asked if a proxy connects.
+	CheckAddr(target netip.AddrPort) error
+}
+
 // Request describes a fetch. Start with [NewRequest], which sets the defaults of a
 // profile, and change single fields. [Client.Fetch] only reads it.
 type Request struct {
 	// ID and Labels identify the fetch in logs. They are not sent to the origin.
 	ID     string
 	Labels map[string]string
+	// Egress narrows the egress policy of the client for this fetch. Nil narrows nothing.
+	Egress Narrower
 	// Caller is the caller's name, or else its address; see [OriginTLS].Callers. It is logged, and not
 	// sent.
 	Caller string

@@ -56,7 +56,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 	now := time.Now()
 	o := classify.Observation{
 		Method: a.run.req.Method, HopMethod: a.hop.method,
-		Attempt: a.number, Redirects: len(a.run.chain) + len(a.hops) - 1,
+		Attempt: a.number, Redirects: a.redirects(),
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
 		BodyCommitted: !a.run.recoverable(),
@@ -92,7 +92,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
 		URL: a.hop.urlText(), Retryable: d.Retryable,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
-		Phase: a.phase, Reason: a.reason, callerError: a.run.callerError(d.Class)}
+		Phase: a.phase, Reason: a.reason, Policy: a.denial.policy, PolicyRule: a.denial.rule, callerError: a.run.callerError(d.Class)}
 	if d.Class == classify.Internal && a.reason == fault.NoDescriptor { // a later fetch may find one (P6)
 		f.Retryable = a.run.req.Policy.Repeatable(a.run.req.Method)
 	}

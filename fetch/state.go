@@ -109,6 +109,7 @@ type attempt struct {
 	faults   classify.Faults   // the classes of all failures
 	phase    classify.Phase    // of the first failure, as are reason and note
 	reason   string
+	denial   denial
 	note     errorNote
 
 	credential      string // sent with the last hop, in credentialField
@@ -128,6 +129,9 @@ type attempt struct {
 
 	headCharge, hopsCharge int64 // bytes charged for the last response head and for the hops after the first
 }
+
+// denial is the policy of the fetch that forbids a target, and its rule. The policy is empty if none does.
+type denial struct{ policy, rule string }
 
 // errorNote is the text of an error. The error itself may keep certificates or a line from the
 // origin in memory.

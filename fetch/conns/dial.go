@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"sync/atomic"
 	"syscall"
@@ -92,7 +93,7 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 	}
 	// Of a burst of fetches the first to get a head shares its connection. The others
 	// need none of their own, which would use far more memory than a stream.
-	if instead := d.pool.take(d.key, d.target.Recent); instead != nil {
+	if instead := d.pool.take(d.key, d.target); instead != nil {
 		d.certificateAsked = false // by the connection that is given up
 		_ = d.socket.Close()
 		return instead, true, nil
@@ -182,6 +183,11 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 		Control: func(network, address string, raw syscall.RawConn) error {
 			if err := d.pool.config.Guard.Control(network, address, raw); err != nil {
 				return err
+			}
+			if target, err := netip.ParseAddrPort(address); d.target.Egress != nil && err == nil {
+				if err := d.target.Egress.CheckAddr(target); err != nil {
+					return err
+				}
 			}
 			permitted.Store(true)
 			if tried.Add(1) > maxAddresses {

@@ -34,7 +34,7 @@ func (x *Exchange) Connect(t Target) error {
 	k, alone := x.pool.keyOf(&t, x.settings.Tap != nil)
 	var err error
 	if !alone {
-		x.conn = x.pool.take(k, t.Recent)
+		x.conn = x.pool.take(k, &t)
 	}
 	reused := x.conn != nil
 	if !reused {

@@ -151,10 +151,10 @@ func (p *Pool) Stats() Stats {
 }
 
 // take returns a connection with a slot reserved for one request, or nil if none is free.
-func (p *Pool) take(k key, recent bool) *conn {
+func (p *Pool) take(k key, t *Target) *conn {
 	for range maxLooks {
 		p.mu.Lock()
-		c, wasIdle := p.pickLocked(k, time.Now(), recent)
+		c, wasIdle := p.pickLocked(k, time.Now(), t)
 		p.mu.Unlock()
 		if c == nil {
 			return nil
@@ -207,7 +207,8 @@ func (p *Pool) distrust(c *conn) {
 
 // pickLocked reserves a slot on a connection that may be alive, and reports whether it was
 // idle. Over HTTP/1 it takes the connection that was used last.
-func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle bool) {
+func (p *Pool) pickLocked(k key, now time.Time, t *Target) (c *conn, wasIdle bool) {
+	recent := t.Recent
 	h := p.hosts[k]
 	if h == nil {
 		return nil, false
@@ -215,6 +216,9 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 	for i := len(h.shared) - 1; i >= 0; i-- {
 		c := h.shared[i]
 		if c.retired || c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
+			continue
+		}
+		if !t.permits(c) {
 			continue
 		}
 		if c.h2.Available() == 0 || c.h2.Reserve() != nil {
@@ -229,13 +233,19 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 		return nil, false
 	}
 	for i := len(h.idle) - 1; i >= 0; i-- {
-		if c := h.idle[i]; !c.isOld(now, recent) { // one that was used before it may have a longer limit
+		if c := h.idle[i]; !c.isOld(now, recent) && t.permits(c) { // one that was used before it may have a longer limit
 			p.unlistLocked(h, c)
 			c.users = 1
 			return c, true
 		}
 	}
 	return nil, false
+}
+
+// permits reports whether the policy of a request permits the address of a connection, which a request with
+// another policy may have made. With a proxy the address is the proxy's to judge.
+func (t *Target) permits(c *conn) bool {
+	return t.Egress == nil || !c.socket.peer.IsValid() || t.Egress.CheckAddr(c.socket.peer) == nil
 }
 
 // share lets other requests use an HTTP/2 connection, over which a head has come. If the head

@@ -3,6 +3,7 @@ package conns
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,8 +35,9 @@ type socket struct {
 	raw    syscall.RawConn // nil: not of the operating system
 	fd     int             // of raw; it is not used when the socket may be closed
 	kernel *kernel
-	open   *atomic.Int64 // counts the open sockets
-	remote string        // address of the peer; empty if it is a proxy
+	open   *atomic.Int64  // counts the open sockets
+	remote string         // address of the peer; empty if it is a proxy
+	peer   netip.AddrPort // the same; not valid if it is a proxy or not known
 	// failed is the error that ended reading. net/http reports some of them without a
 	// type, for example within a response head.
 	failed atomic.Pointer[error]
@@ -55,6 +57,7 @@ func newSocket(raw net.Conn, toProxy bool, open *atomic.Int64) *socket {
 	}
 	if addr := raw.RemoteAddr(); addr != nil && !toProxy {
 		s.remote = addr.String()
+		s.peer, _ = netip.ParseAddrPort(s.remote)
 	}
 	open.Add(1)
 	return s

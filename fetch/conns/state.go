@@ -8,6 +8,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"sync"
@@ -51,6 +52,9 @@ type Target struct {
 	Caller string
 	// Alone sends the request over HTTP/1.1, on a new connection that no other request uses.
 	Alone bool
+	// Egress narrows the guard of the pool for this request: each address is checked before it is dialled,
+	// and that of a connection before the request may use it. Nil narrows nothing.
+	Egress interface{ CheckAddr(netip.AddrPort) error }
 	// Recent allows only a new connection, or one that was used within the last 0.8 s.
 	Recent bool
 }

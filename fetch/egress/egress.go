@@ -31,8 +31,20 @@ type Policy struct {
 	// AllowPorts allows ports in addition to 80 and 443.
 	AllowPorts []uint16
 	// DenyHosts blocks names, given in lower case and ASCII: "example.com" blocks that
-	// name, "*.example.com" the names below it.
+	// name, "*.example.com" the names below it, "domain:example.com" both.
 	DenyHosts []string
+	// AllowHosts, unless it is empty, blocks all other names, and literal addresses that
+	// AllowCIDRs does not contain. Its forms are those of DenyHosts.
+	AllowHosts []string
+	// LeaveHosts allows a redirect to lead to names that AllowHosts does not contain.
+	LeaveHosts bool
+	// Ports replaces the ports 80 and 443. Empty means these two.
+	Ports []uint16
+	// Schemes are the schemes that are allowed. Empty means http and https.
+	Schemes []string
+	// Name is in the errors of a policy that narrows another one. Empty means that of the
+	// service.
+	Name string
 	// Own lists this service's own listeners, which are always blocked. An unspecified
 	// address means that port on every address of this machine.
 	Own []netip.AddrPort
@@ -48,25 +60,30 @@ func (p *Policy) Check() error {
 			return errors.New("fetch: Egress has a prefix that is invalid or IPv4-mapped: " + prefix.String())
 		}
 	}
-	for _, h := range p.DenyHosts {
-		if !urls.IsHostName(trimWildcard(h)) {
-			return errors.New("fetch: Egress.DenyHosts has " + strconv.Quote(h) + ": give a name in lower case, or *.name")
-		}
+	if h, ok := invalid(p.DenyHosts); ok {
+		return errors.New("fetch: Egress.DenyHosts has " + strconv.Quote(h) + ": " + nameForms)
+	}
+	if h, ok := invalid(p.AllowHosts); ok {
+		return errors.New("fetch: Egress.AllowHosts has " + strconv.Quote(h) + ": " + nameForms)
 	}
 	return nil
 }
 
 // Guard decides by a Policy which targets are allowed. It is safe for concurrent use.
 type Guard struct {
-	open      bool // every address, name and port is allowed if it is not denied
-	inside    bool // names that have a meaning only inside a network are allowed
-	ports     []uint16
-	addresses *ssrf.Guardian
-	deny      []netip.Prefix
-	denyHosts []string
-	own       []netip.AddrPort
-	machine   []netip.Addr // this machine's addresses
-	allowed   []netip.Prefix
+	name       string
+	open       bool // every address, name and port is allowed if it is not denied
+	inside     bool // names that have a meaning only inside a network are allowed
+	ports      []uint16
+	schemes    []string
+	addresses  *ssrf.Guardian
+	deny       []netip.Prefix
+	denyHosts  names
+	allowHosts names
+	leaveHosts bool
+	own        []netip.AddrPort
+	machine    []netip.Addr // this machine's addresses
+	allowed    []netip.Prefix
 }
 
 // azureWire is Azure's wire server. Its address is public, but only machines inside Azure
@@ -83,14 +100,18 @@ func New(p Policy) *Guard {
 			v6 = append(v6, prefix.Masked())
 		}
 	}
+	ports := p.Ports
+	if len(ports) == 0 {
+		ports = []uint16{80, 443}
+	}
 	return &Guard{
-		open:   p.Unrestricted,
+		name: p.Name, open: p.Unrestricted,
 		inside: len(p.AllowCIDRs) > 0,
-		ports:  append([]uint16{80, 443}, p.AllowPorts...),
+		ports:  slices.Concat(ports, p.AllowPorts), schemes: p.Schemes,
 		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 			ssrf.WithDeniedV4Prefixes(azureWire)),
-		deny: p.DenyCIDRs, denyHosts: p.DenyHosts, own: p.Own,
+		deny: p.DenyCIDRs, denyHosts: namesOf(p.DenyHosts), allowHosts: namesOf(p.AllowHosts), leaveHosts: p.LeaveHosts, own: p.Own,
 		machine: machineAddrs(), allowed: p.AllowCIDRs,
 	}
 }
@@ -111,20 +132,34 @@ func machineAddrs() []netip.Addr {
 // plain removes the zone and the IPv4 mapping, because a netip.Prefix contains neither.
 func plain(a netip.Addr) netip.Addr { return a.WithZone("").Unmap() }
 
-func blocked(reason string) error {
-	return fault.New(classify.TargetBlocked, classify.PhasePolicy, reason)
+// blocked returns the error of a target that is blocked. rule is the entry of the policy that decides; empty
+// means that the target is in none.
+func (g *Guard) blocked(reason, rule string) error {
+	err := fault.New(classify.TargetBlocked, classify.PhasePolicy, reason)
+	if g.name != "" {
+		err.Policy, err.Rule = g.name, rule
+	}
+	return err
 }
 
-// CheckURL checks the port and the host of a URL. It does not look up names.
-func (g *Guard) CheckURL(u *url.URL) error {
+// CheckURL checks the scheme, the port and the host of a URL. It does not look up names. redirected reports
+// whether the URL is the target of a redirect.
+func (g *Guard) CheckURL(u *url.URL, redirected bool) error {
+	if len(g.schemes) > 0 && !slices.Contains(g.schemes, u.Scheme) {
+		return g.blocked("scheme_not_allowed", "")
+	}
 	port, err := strconv.ParseUint(urls.Port(u), 10, 16)
 	if err != nil || !g.open && !slices.Contains(g.ports, uint16(port)) {
-		return blocked("port_not_allowed")
+		return g.blocked("port_not_allowed", "")
 	}
+	outside := g.allowHosts.some() && !(redirected && g.leaveHosts)
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
+		if outside && !contains(g.allowed, reached(plain(addr))) {
+			return g.blocked("name_not_allowed", "")
+		}
 		return g.CheckAddr(netip.AddrPortFrom(addr, uint16(port)))
 	}
-	return g.checkName(u.Hostname())
+	return g.checkName(u.Hostname(), outside)
 }
 
 // CheckAddr checks an address and its port. If it is a NAT64 address, the IPv4 address in it
@@ -146,17 +181,23 @@ func (g *Guard) checkOne(named netip.Addr, port uint16) error {
 	addr := reached(named)
 	switch {
 	case g.isOwn(addr, port):
-		return blocked("own_listener")
+		return g.blocked("own_listener", "")
 	case contains(g.deny, addr), contains(g.deny, named):
-		return blocked("address_denied")
+		return g.blocked("address_denied", g.denying(addr, named))
 	case g.open:
 		return nil
 	case isISATAP(addr) && !contains(g.allowed, addr),
 		slices.Contains(g.machine, addr) && !contains(g.allowed, addr),
 		g.addresses.SafeAddr(addr) != nil:
-		return blocked("address_not_allowed")
+		return g.blocked("address_not_allowed", "")
 	}
 	return nil
+}
+
+// denying returns the prefix that blocks one of two addresses.
+func (g *Guard) denying(addr, named netip.Addr) string {
+	i := slices.IndexFunc(g.deny, func(p netip.Prefix) bool { return p.Contains(addr) || p.Contains(named) })
+	return g.deny[i].String()
 }
 
 // reached returns the address at which a connection to addr arrives. The kernel takes an
@@ -213,7 +254,7 @@ func isISATAP(addr netip.Addr) bool {
 func (g *Guard) Control(_, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return blocked("address_not_allowed")
+		return g.blocked("address_not_allowed", "")
 	}
 	return g.CheckAddr(target)
 }

@@ -120,7 +120,7 @@ func TestAddresses(t *testing.T) {
 				}
 				host := form.WithZone("").String()
 				u := mustURL(t, "http://"+net.JoinHostPort(host, "80")+"/")
-				if err := g.CheckURL(u); isBlocked(err) == row.public || (err == nil) != row.public {
+				if err := g.CheckURL(u, false); isBlocked(err) == row.public || (err == nil) != row.public {
 					t.Errorf("CheckURL(%s) = %v, want it allowed: %t", u, err, row.public)
 				}
 			}
@@ -174,7 +174,7 @@ func TestAllowCIDRs(t *testing.T) {
 					t.Errorf("%s, %s: want it allowed: %t", a.name, mapped, want)
 				}
 			}
-			if err := g.CheckURL(mustURL(t, "http://8.8.8.8:8080/")); !isBlocked(err) {
+			if err := g.CheckURL(mustURL(t, "http://8.8.8.8:8080/"), false); !isBlocked(err) {
 				t.Errorf("port 8080: %v, want it blocked", err)
 			}
 		})
@@ -207,7 +207,7 @@ func TestPorts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			err := New(Policy{AllowPorts: row.allow}).CheckURL(mustURL(t, row.url))
+			err := New(Policy{AllowPorts: row.allow}).CheckURL(mustURL(t, row.url), false)
 			if (err == nil) != row.open || err != nil && !isBlocked(err) {
 				t.Errorf("CheckURL(%s) with %v allowed: %v, want it allowed: %t", row.url, row.allow, err, row.open)
 			}
@@ -222,7 +222,7 @@ func TestUnrestricted(t *testing.T) {
 	for _, row := range addresses {
 		addr := netip.MustParseAddr(row.addr)
 		u := mustURL(t, "http://"+netip.AddrPortFrom(addr, 22).String()+"/")
-		if err := errors.Join(g.CheckAddr(netip.AddrPortFrom(addr, 80)), g.CheckURL(u), g.Control("tcp", u.Host, nil)); err != nil {
+		if err := errors.Join(g.CheckAddr(netip.AddrPortFrom(addr, 80)), g.CheckURL(u, false), g.Control("tcp", u.Host, nil)); err != nil {
 			t.Errorf("%s, %s: %v, want it allowed", row.name, u, err)
 		}
 	}
@@ -382,7 +382,7 @@ func TestNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := fault.ReasonOf(New(row.policy).CheckURL(u)); got != row.reason {
+			if got := fault.ReasonOf(New(row.policy).CheckURL(u, false)); got != row.reason {
 				t.Errorf("%s: %q, want %q", row.host, got, row.reason)
 			}
 		})

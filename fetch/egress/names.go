@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"fetchd/fetch/urls"
 )
 
 // insideSuffixes are the ends of names that have a meaning only inside a network. They are
@@ -23,18 +25,24 @@ var metadataNames = []string{"metadata", "metadata.google.internal", "metadata.g
 
 // checkName checks a host name in lower case and ASCII. A name can resolve to any address,
 // so the address is checked too when it is dialed. checkName keeps lookups of internal names
-// away from the resolver.
-func (g *Guard) checkName(host string) error {
+// away from the resolver. outside reports whether names that are not in AllowHosts are blocked.
+func (g *Guard) checkName(host string, outside bool) error {
 	name := strings.TrimSuffix(host, ".")
+	if entry, ok := g.denyHosts.match(name); ok {
+		return g.blocked("name_denied", entry)
+	}
+	if outside {
+		if _, ok := g.allowHosts.match(name); !ok {
+			return g.blocked("name_not_allowed", "")
+		}
+	}
 	switch {
-	case g.isDenied(name):
-		return blocked("name_denied")
 	case g.open:
 		return nil
 	case slices.Contains(metadataNames, name):
-		return blocked("metadata_name")
+		return g.blocked("metadata_name", "")
 	case !g.inside && isInside(name):
-		return blocked("name_not_allowed")
+		return g.blocked("name_not_allowed", "")
 	}
 	return nil
 }
@@ -46,23 +54,70 @@ func isInside(name string) bool {
 		slices.ContainsFunc(insideSuffixes, func(suffix string) bool { return under(name, suffix) })
 }
 
-// isDenied reports whether the operator has blocked the name.
-func (g *Guard) isDenied(name string) bool {
-	return slices.ContainsFunc(g.denyHosts, func(denied string) bool {
-		if suffix := trimWildcard(denied); suffix != denied {
-			return under(name, suffix)
-		}
-		return name == denied
-	})
-}
-
 // under reports whether a name ends in a suffix, at a dot.
 func under(name, suffix string) bool {
 	head, ok := strings.CutSuffix(name, suffix)
 	return ok && strings.HasSuffix(head, ".")
 }
 
-func trimWildcard(name string) string { return strings.TrimPrefix(name, "*.") }
+// nameForms says what an entry of DenyHosts and AllowHosts may be.
+const nameForms = "give a name in lower case, *.name for the names below it, or domain:name for both"
+
+// domainPrefix begins an entry for a name and all names below it.
+const domainPrefix = "domain:"
+
+// names is a set of names and of names below others. The values are the entries. A lookup costs a step for
+// each label, however many entries there are.
+type names struct{ exact, below map[string]string }
+
+func namesOf(entries []string) names {
+	n := names{make(map[string]string), make(map[string]string)}
+	for _, entry := range entries {
+		name, both := strings.CutPrefix(entry, domainPrefix)
+		name, below := strings.CutPrefix(name, "*.")
+		if below || both {
+			n.below[name] = entry
+		}
+		if !below || both {
+			n.exact[name] = entry
+		}
+	}
+	return n
+}
+
+// invalid returns an entry that is not usable, if there is one.
+func invalid(entries []string) (entry string, ok bool) {
+	for _, entry := range entries {
+		name, both := strings.CutPrefix(entry, domainPrefix)
+		if !both {
+			name = strings.TrimPrefix(name, "*.")
+		}
+		if !urls.IsHostName(name) {
+			return entry, true
+		}
+	}
+	return "", false
+}
+
+// some reports whether there are entries.
+func (n *names) some() bool { return len(n.exact)+len(n.below) > 0 }
+
+// match returns the entry that matches a name.
+func (n *names) match(name string) (entry string, ok bool) {
+	if entry, ok := n.exact[name]; ok || len(n.below) == 0 {
+		return entry, ok
+	}
+	for {
+		_, rest, more := strings.Cut(name, ".")
+		if !more {
+			return "", false
+		}
+		if entry, ok := n.below[rest]; ok {
+			return entry, true
+		}
+		name = rest
+	}
+}
 
 // hostsFile looks names up in the system's hosts file alone.
 var hostsFile = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {

@@ -16,6 +16,8 @@ type Error struct {
 	Class  classify.Class
 	Phase  classify.Phase // NoPhase: the caller knows it
 	Reason string         // the finer cause in lower_snake_case; empty: none
+	Policy string         // the policy that forbids the target; empty: the egress policy of the service, or another class
+	Rule   string         // the rule of Policy, such as "deny-names: *.ads.example"
 }
 
 // OutOfMemory is the error of a fetch for which the memory budget has nothing left.
