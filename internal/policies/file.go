@@ -1,0 +1,403 @@
+package policies
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"fetchd/fetch/egress"
+)
+
+// file is the form of --policies-file.
+type file struct {
+	Policies map[string]policyText `yaml:"policies"`
+	Callers  []callerText          `yaml:"callers"`
+	Default  text                  `yaml:"default"`
+}
+
+type policyText struct {
+	Mode    text        `yaml:"mode"`
+	Tell    bool        `yaml:"tell"`
+	Egress  egressText  `yaml:"egress"`
+	Request requestText `yaml:"request"`
+	Share   shareText   `yaml:"share"`
+}
+
+type egressText struct {
+	AllowNames     []text `yaml:"allow-names"`
+	DenyNames      []text `yaml:"deny-names"`
+	AllowAddresses []text `yaml:"allow-addresses"`
+	DenyAddresses  []text `yaml:"deny-addresses"`
+	Ports          []text `yaml:"ports"`
+	Schemes        []text `yaml:"schemes"`
+	Redirects      text   `yaml:"redirects"`
+}
+
+type requestText struct {
+	Methods              []text `yaml:"methods"`
+	Providers            []text `yaml:"auth-providers"`
+	Stores               []text `yaml:"stores"`
+	Records              []text `yaml:"record-stores"`
+	Labels               []text `yaml:"required-labels"`
+	MaxTotalTimeout      text   `yaml:"max-total-timeout"`
+	MaxSizeBytes         text   `yaml:"max-size-bytes"`
+	MaxAttempts          text   `yaml:"max-attempts"`
+	MaxRedirects         text   `yaml:"max-redirects"`
+	NonIdempotentRetries text   `yaml:"non-idempotent-retries"`
+}
+
+type shareText struct {
+	MaxFetches text `yaml:"max-fetches"`
+}
+
+type callerText struct {
+	Caller  text `yaml:"caller"`
+	Address text `yaml:"address"`
+	Policy  text `yaml:"policy"`
+}
+
+// text is a value with its line. The line is 0 if the value is absent.
+type text struct {
+	value string
+	line  int
+}
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: give one value", n.Line)}}
+	}
+	t.value, t.line = n.Value, n.Line
+	return nil
+}
+
+// maxFileBytes limits the file.
+const maxFileBytes = 16 << 20
+
+// Read reads a file of policies. The error names every fault with its line.
+func Read(path string) (*Set, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s, faults := Parse(raw)
+	if len(faults) == 0 {
+		return s, nil
+	}
+	errs := make([]error, 0, len(faults))
+	for _, f := range faults {
+		errs = append(errs, fmt.Errorf("%s:%w", path, f))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// Fault is what is wrong with a line of a file.
+type Fault struct {
+	Line int
+	Text string
+}
+
+// Error returns the line and what is wrong.
+func (f Fault) Error() string { return fmt.Sprintf("%d: %s", f.Line, f.Text) }
+
+// Parse reads the text of a file. The set is nil if there are faults, which are in the order of the lines.
+func Parse(raw []byte) (*Set, []Fault) {
+	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int)}
+	if len(raw) > maxFileBytes {
+		p.fault(1, "has %d bytes: give at most %d", len(raw), maxFileBytes)
+		return nil, p.faults
+	}
+	var f file
+	if !p.decode(raw, &f) {
+		return nil, p.faults
+	}
+	made := make(map[string]*Policy)
+	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
+		one := f.Policies[name]
+		made[name] = p.policy(name, &one)
+		p.set.policies = append(p.set.policies, made[name])
+	}
+	p.callers(f.Callers, made)
+	p.set.fallback = p.named(f.Default, "default", 1, made)
+	for _, name := range slices.Sorted(maps.Keys(made)) {
+		if len(p.faults) == 0 && !p.used[name] {
+			p.fault(p.lines[name], "policy %q: no caller has it: add it to callers, or remove it", name)
+		}
+	}
+	if len(p.faults) > 0 {
+		slices.SortStableFunc(p.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+		return nil, p.faults
+	}
+	return p.set, nil
+}
+
+// parser collects the faults of a file.
+type parser struct {
+	set    *Set
+	lines  map[string]int // of the names of policies
+	used   map[string]bool
+	faults []Fault
+}
+
+func (p *parser) fault(line int, format string, args ...any) {
+	p.faults = append(p.faults, Fault{line, fmt.Sprintf(format, args...)})
+}
+
+// atLine is how the decoder says where.
+var atLine = regexp.MustCompile(`^line (\d+): (.*)$`)
+
+// unknownKey is how the decoder names a key that it does not know.
+var unknownKey = regexp.MustCompile(`^field (\S+) not found in type .*$`)
+
+func (p *parser) decode(raw []byte, f *file) bool {
+	p.used = make(map[string]bool)
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	decoder.KnownFields(true)
+	err := decoder.Decode(f)
+	if errors.Is(err, io.EOF) {
+		p.fault(1, "is empty: give policies, callers and default")
+		return false
+	}
+	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
+		for _, text := range wrong.Errors {
+			line := 1
+			if m := atLine.FindStringSubmatch(text); m != nil {
+				line, _ = strconv.Atoi(m[1])
+				text = m[2]
+			}
+			p.fault(line, "%s", unknownKey.ReplaceAllString(text, `unknown key "$1": see docs/policies.md for the keys`))
+		}
+		return false
+	}
+	if err != nil {
+		p.fault(1, "is not YAML: %v", err)
+		return false
+	}
+	var root yaml.Node
+	if yaml.Unmarshal(raw, &root) == nil && len(root.Content) > 0 {
+		for i := 0; i+1 < len(root.Content[0].Content); i += 2 {
+			if key, value := root.Content[0].Content[i], root.Content[0].Content[i+1]; key.Value == "policies" {
+				for j := 0; j+1 < len(value.Content); j += 2 {
+					p.lines[value.Content[j].Value] = value.Content[j].Line
+				}
+			}
+		}
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		p.fault(1, "has a second document: put all into one")
+		return false
+	}
+	return true
+}
+
+// policyName is what a policy may be called. It is in metrics and logs.
+var policyName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+
+func (p *parser) policy(name string, t *policyText) *Policy {
+	if !policyName.MatchString(name) {
+		p.fault(p.lines[name], "policy %.80q: give a name of at most 64 lower-case letters, digits, dots, dashes and underscores", name)
+	}
+	out := &Policy{Name: name, Tell: t.Tell}
+	out.Report = p.choice(t.Mode, "mode", "enforce", "report") == "report"
+	if t.Tell && !out.Report {
+		p.fault(p.lines[name], "policy %q: tell is true, but the mode is enforce: a fetch that is blocked says so anyway", name)
+	}
+	out.guard = p.egress(name, &t.Egress)
+	p.request(&t.Request, &out.Request)
+	out.Share.MaxFetches = int(p.number(t.Share.MaxFetches, "max-fetches", 1, 1<<31-1))
+	return out
+}
+
+// choice returns the value, or the first of the possible ones if it is absent.
+func (p *parser) choice(t text, key string, possible ...string) string {
+	if t.line == 0 {
+		return possible[0]
+	}
+	if !slices.Contains(possible, t.value) {
+		p.fault(t.line, "%s: is %.60q: give %s", key, t.value, strings.Join(possible, " or "))
+	}
+	return t.value
+}
+
+func (p *parser) number(t text, key string, low, high int64) int64 {
+	if t.line == 0 {
+		return 0
+	}
+	n, err := strconv.ParseInt(t.value, 10, 64)
+	if err != nil || n < low || n > high {
+		p.fault(t.line, "%s: is %.60q: give a number from %d to %d", key, t.value, low, high)
+	}
+	return n
+}
+
+func (p *parser) egress(name string, t *egressText) *egress.Guard {
+	rules := egress.Policy{Name: name}
+	rules.LeaveHosts = p.choice(t.Redirects, "redirects", "allowed-names", "anywhere") == "anywhere"
+	if t.Redirects.line > 0 && len(t.AllowNames) == 0 {
+		p.fault(t.Redirects.line, "redirects: has no effect without allow-names: give allow-names, or leave it out")
+	}
+	rules.AllowHosts, rules.DenyHosts = p.names(t.AllowNames, "allow-names"), p.names(t.DenyNames, "deny-names")
+	if t.AllowNames != nil && len(t.AllowNames) == 0 {
+		p.fault(p.lines[name], "policy %q: allow-names is empty, which would permit every name: leave it out, or give names", name)
+	}
+	rules.AllowCIDRs, rules.DenyCIDRs = p.prefixes(t.AllowAddresses, "allow-addresses"), p.prefixes(t.DenyAddresses, "deny-addresses")
+	for _, port := range t.Ports {
+		rules.Ports = append(rules.Ports, uint16(p.number(port, "ports", 1, 1<<16-1)))
+	}
+	for _, scheme := range t.Schemes {
+		rules.Schemes = append(rules.Schemes, p.choice(scheme, "schemes", "http", "https"))
+	}
+	return egress.New(rules)
+}
+
+// names reads names of hosts. A name below another one of the list can never decide.
+func (p *parser) names(list []text, key string) []string {
+	all := make([]string, 0, len(list))
+	for _, t := range list {
+		rules := egress.Policy{DenyHosts: []string{t.value}}
+		if rules.Check() != nil {
+			p.fault(t.line, "%s: is %.80q: give a name in lower case, *.NAME for the names below it, or domain:NAME for both", key, t.value)
+			continue
+		}
+		if slices.Contains(all, t.value) {
+			p.fault(t.line, "%s: %q is there twice: remove one", key, t.value)
+		}
+		all = append(all, t.value)
+	}
+	return all
+}
+
+func (p *parser) prefixes(list []text, key string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, t := range list {
+		prefix, ok := parsePrefix(t.value)
+		if !ok {
+			p.fault(t.line, "%s: is %.60q: give an address, or a range such as 10.1.0.0/16", key, t.value)
+			continue
+		}
+		all = append(all, prefix)
+	}
+	return all
+}
+
+// parsePrefix reads an address or a range.
+func parsePrefix(s string) (netip.Prefix, bool) {
+	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" && !addr.Is4In6() {
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	prefix, err := netip.ParsePrefix(s)
+	return prefix.Masked(), err == nil && !prefix.Addr().Is4In6()
+}
+
+func (p *parser) request(t *requestText, out *Request) {
+	out.Methods = p.words(t.Methods, "methods", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+	out.Providers, out.Stores, out.Records, out.Labels = p.words(t.Providers, "auth-providers"), p.words(t.Stores, "stores"), p.words(t.Records, "record-stores"), p.words(t.Labels, "required-labels")
+	if d := t.MaxTotalTimeout; d.line > 0 {
+		limit, err := time.ParseDuration(d.value)
+		if err != nil || limit <= 0 {
+			p.fault(d.line, "max-total-timeout: is %.60q: give a duration such as 30s", d.value)
+		}
+		out.MaxTotalTimeout = limit
+	}
+	out.MaxSizeBytes = p.number(t.MaxSizeBytes, "max-size-bytes", 1, 1<<50)
+	out.MaxAttempts = int(p.number(t.MaxAttempts, "max-attempts", 1, 11))
+	if t.MaxRedirects.line > 0 {
+		out.MaxRedirects = new(int(p.number(t.MaxRedirects, "max-redirects", 0, 20)))
+	}
+	out.ForbidNonIdempotent = p.choice(t.NonIdempotentRetries, "non-idempotent-retries", "allow", "forbid") == "forbid"
+}
+
+// words reads a list. It is nil if the list is absent. No possible values means any.
+func (p *parser) words(list []text, key string, possible ...string) []string {
+	if list == nil {
+		return nil
+	}
+	all := make([]string, 0, len(list))
+	for _, t := range list {
+		if len(possible) > 0 {
+			t.value = p.choice(t, key, possible...)
+		} else if t.value == "" {
+			p.fault(t.line, "%s: has an empty name: remove it", key)
+		}
+		all = append(all, t.value)
+	}
+	return all
+}
+
+func (p *parser) callers(list []callerText, made map[string]*Policy) {
+	for i, t := range list {
+		e := &entry{number: i, policy: p.named(t.Policy, "policy", max(t.Caller.line, t.Address.line, 1), made)}
+		switch {
+		case (t.Caller.line > 0) == (t.Address.line > 0):
+			p.fault(max(t.Caller.line, t.Policy.line, 1), "entry %d of callers: give either caller or address", i+1)
+		case t.Address.line > 0:
+			p.address(t.Address, e)
+		default:
+			p.caller(t.Caller, e)
+		}
+	}
+}
+
+func (p *parser) address(t text, e *entry) {
+	prefix, ok := parsePrefix(t.value)
+	if !ok {
+		p.fault(t.line, "address: is %.60q: give an address, or a range such as 10.1.0.0/16", t.value)
+		return
+	}
+	for _, before := range p.set.addresses {
+		if before.address.Bits() <= prefix.Bits() && before.address.Contains(prefix.Addr()) {
+			p.fault(t.line, "address: %s can never match, because %s comes before it: move it up, or remove it", prefix, before.address)
+		}
+	}
+	e.address = prefix
+	p.set.addresses = append(p.set.addresses, e)
+}
+
+func (p *parser) caller(t text, e *entry) {
+	before, after, pattern := strings.Cut(t.value, "*")
+	if t.value == "" || strings.Contains(after, "*") {
+		p.fault(t.line, "caller: is %.80q: give a name as the log shows it, or a pattern with one *", t.value)
+		return
+	}
+	for _, earlier := range p.set.patterns {
+		if strings.HasPrefix(before, earlier.prefix) && (!pattern && strings.HasSuffix(t.value, earlier.suffix) && len(t.value) >= len(earlier.prefix)+len(earlier.suffix) ||
+			pattern && strings.HasSuffix(after, earlier.suffix)) {
+			p.fault(t.line, "caller: %q can never match, because %q comes before it: move it up, or remove it", t.value, earlier.prefix+"*"+earlier.suffix)
+		}
+	}
+	if pattern {
+		e.prefix, e.suffix = before, after
+		p.set.patterns = append(p.set.patterns, e)
+		return
+	}
+	if p.set.byName[t.value] != nil {
+		p.fault(t.line, "caller: %q can never match, because it is there before: remove it", t.value)
+	}
+	p.set.byName[t.value] = e
+}
+
+// named returns the policy with a name. line is where its name is missing.
+func (p *parser) named(t text, key string, line int, made map[string]*Policy) *Policy {
+	switch found := made[t.value]; {
+	case t.line == 0:
+		p.fault(line, "%s: is missing: give the name of a policy", key)
+	case found == nil:
+		p.fault(t.line, "%s: is %.80q, which is not among policies", key, t.value)
+	default:
+		p.used[t.value] = true
+		return found
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package policies_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
+	"fetchd/internal/policies"
+)
+
+const example = `
+policies:
+  partners:
+    egress:
+      allow-names: [api.partner.example, "*.cdn.example", "domain:shop.example"]
+      deny-names: [old.shop.example]
+      allow-addresses: [10.1.0.0/16]
+      deny-addresses: [10.1.2.0/24]
+      ports: [443, 8443]
+      schemes: [https]
+  crawler:
+    mode: report
+    tell: true
+    egress:
+      deny-names: ["domain:ads.example"]
+    request:
+      methods: [GET, HEAD]
+      max-total-timeout: 30s
+  open: {}
+  leaving:
+    egress:
+      allow-names: [start.example]
+      redirects: anywhere
+callers:
+  - {caller: shop, policy: partners}
+  - {caller: "crawl-*-eu", policy: crawler}
+  - {caller: "crawl-*", policy: leaving}
+  - {address: 10.9.0.0/16, policy: crawler}
+default: open
+`
+
+func parse(t *testing.T, text string) *policies.Set {
+	t.Helper()
+	s, faults := policies.Parse([]byte(text))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return s
+}
+
+// TestOf checks which policy a caller has.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	s := parse(t, example)
+	for _, row := range []struct{ name, caller, address, want string }{
+		{"by its name", "shop", "10.9.0.1", "partners"},
+		{"by a pattern", "crawl-1-eu", "", "crawler"},
+		{"by the next pattern", "crawl-1-us", "", "leaving"},
+		{"by a pattern without anything at the star", "crawl-", "", "leaving"},
+		{"not by a pattern whose ends overlap", "crawl-eu", "", "leaving"},
+		{"by nothing", "shops", "", "open"},
+		{"by its address", "", "10.9.255.1", "crawler"},
+		{"by an IPv4-mapped address", "", "::ffff:10.9.0.1", "crawler"},
+		{"by no address", "", "10.8.0.1", "open"},
+		{"by its name, not by its address", "other", "10.9.0.1", "open"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			address, _ := netip.ParseAddr(row.address)
+			if got := s.Of(row.caller, address); got.Name != row.want {
+				t.Errorf("%s, want %s", got.Name, row.want)
+			}
+		})
+	}
+	if got := (*policies.Set)(nil).Of("a", netip.Addr{}); got != nil {
+		t.Errorf("without a file the policy is %v", got)
+	}
+}
+
+// TestTargets checks which targets a policy forbids, and by which rule.
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	s := parse(t, example)
+	for _, row := range []struct {
+		caller, url string
+		redirected  bool
+		reason      string // empty: permitted
+		rule        string
+	}{
+		{"shop", "https://api.partner.example/", false, "", ""},
+		{"shop", "https://api.partner.example./", false, "", ""},
+		{"shop", "https://api.partner.example:8443/", false, "", ""},
+		{"shop", "https://api.partner.example:80/", false, "port_not_allowed", ""},
+		{"shop", "http://api.partner.example:443/", false, "scheme_not_allowed", ""},
+		{"shop", "https://partner.example/", false, "name_not_allowed", ""},
+		{"shop", "https://x.api.partner.example/", false, "name_not_allowed", ""},
+		{"shop", "https://xapi.partner.example/", false, "name_not_allowed", ""},
+		{"shop", "https://a.b.cdn.example/", false, "", ""},
+		{"shop", "https://cdn.example/", false, "name_not_allowed", ""},
+		{"shop", "https://shop.example/", false, "", ""},
+		{"shop", "https://www.shop.example/", false, "", ""},
+		{"shop", "https://old.shop.example/", false, "name_denied", "old.shop.example"},
+		{"shop", "https://evil-shop.example/", false, "name_not_allowed", ""},
+		{"shop", "https://shop.example.evil.example/", true, "name_not_allowed", ""},
+		{"shop", "https://10.1.0.1/", false, "", ""},
+		{"shop", "https://10.1.2.3/", false, "address_denied", "10.1.2.0/24"},
+		{"shop", "https://[::ffff:10.1.2.3]/", false, "address_denied", "10.1.2.0/24"},
+		{"shop", "https://8.8.8.8/", false, "name_not_allowed", ""},
+		{"crawl-1", "https://start.example/", false, "", ""},
+		{"crawl-1", "https://other.example/", false, "name_not_allowed", ""},
+		{"crawl-1", "https://other.example/", true, "", ""},
+		{"crawl-1", "https://10.1.0.1/", true, "address_not_allowed", ""},
+		{"crawl-1", "https://db.internal/", true, "name_not_allowed", ""},
+		{"other", "https://10.1.0.1/", false, "address_not_allowed", ""},
+		{"other", "http://anything.example:8080/", false, "port_not_allowed", ""},
+		{"other", "http://anything.example/", false, "", ""},
+		{"crawl-1-eu", "https://x.ads.example/", false, "", ""}, // reported only
+	} {
+		t.Run(fmt.Sprintf("%s %s %t", row.caller, row.url, row.redirected), func(t *testing.T) {
+			t.Parallel()
+			u, err := urls.Parse(row.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := s.Of(row.caller, netip.Addr{})
+			j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) {})
+			found := j.CheckURL(u, row.redirected)
+			var own fault.Error
+			if found != nil {
+				own = *found.(*fault.Error) //nolint:errorlint,forcetypeassert // it is not wrapped
+			}
+			if own.Reason != row.reason || own.Rule != row.rule || own.Reason != "" && own.Policy != p.Name {
+				t.Errorf("%q by %q of policy %q, want %q by %q of %q", own.Reason, own.Rule, own.Policy, row.reason, row.rule, p.Name)
+			}
+		})
+	}
+}
+
+// TestReport checks that the mode report blocks nothing, and reports each rule and host once.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	s := parse(t, example)
+	p := s.Of("crawl-1-eu", netip.Addr{})
+	var told []policies.Denial
+	j := policies.NewJudge(p, func() *policies.Policy { return p }, func(d policies.Denial) { told = append(told, d) })
+	for _, text := range []string{"https://x.ads.example/", "https://x.ads.example/2", "https://y.ads.example/", "https://good.example/"} {
+		u, err := urls.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.CheckURL(u, false); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := j.CheckAddr(netip.MustParseAddrPort("10.0.0.1:443")); err != nil {
+		t.Error(err)
+	}
+	want := []policies.Denial{
+		{Policy: "crawler", Reason: "name_denied", Rule: "domain:ads.example", Host: "x.ads.example", Reported: true},
+		{Policy: "crawler", Reason: "name_denied", Rule: "domain:ads.example", Host: "y.ads.example", Reported: true},
+		{Policy: "crawler", Reason: "address_not_allowed", Host: "good.example", Reported: true},
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("told (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(want, j.Reported()); diff != "" {
+		t.Errorf("reported (-want +got)\n%s", diff)
+	}
+}
+
+// TestReload checks that a fetch in flight is judged by its old policy and by the new one.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	const allow = "policies: {a: {egress: {allow-names: [%s]}}}\ndefault: a"
+	old, both := parse(t, fmt.Sprintf(allow, "one.example, two.example")), parse(t, fmt.Sprintf(allow, "two.example, three.example"))
+	now := old
+	j := policies.NewJudge(old.Of("", netip.Addr{}), func() *policies.Policy { return now.Of("", netip.Addr{}) }, func(policies.Denial) {})
+	check := func(host string) bool {
+		u, err := urls.Parse("http://" + host + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.CheckURL(u, false) == nil
+	}
+	if !check("one.example") || check("three.example") {
+		t.Error("before the reload the old policy does not decide")
+	}
+	now = both
+	if check("one.example") || !check("two.example") || check("three.example") {
+		t.Error("after the reload a name is permitted that one of the policies forbids")
+	}
+	now = nil
+	if !check("one.example") {
+		t.Error("without a policy the old one does not decide alone")
+	}
+}
+
+// TestFaults checks that each fault is reported with its line.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	const policy = "policies:\n  a:\n    %s\ndefault: a\n"
+	for _, row := range []struct{ name, text, want string }{
+		{"nothing", "", "1: is empty"},
+		{"no YAML", "policies: [", "1: is not YAML"},
+		{"a second document", "policies: {a: {}}\ndefault: a\n---\n", "1: has a second document"},
+		{"an unknown key", fmt.Sprintf(policy, "egres: {}"), `3: unknown key "egres"`},
+		{"an unknown key below", fmt.Sprintf(policy, "egress: {port: [1]}"), `3: unknown key "port"`},
+		{"a list for a value", fmt.Sprintf(policy, "mode: [report]"), "3: give one value"},
+		{"a mode", fmt.Sprintf(policy, "mode: reports"), `3: mode: is "reports": give enforce or report`},
+		{"tell in enforce", fmt.Sprintf(policy, "tell: true"), `2: policy "a": tell is true`},
+		{"a name", fmt.Sprintf(policy, "egress: {allow-names: [Example.com]}"), `3: allow-names: is "Example.com"`},
+		{"a name with a scheme", fmt.Sprintf(policy, "egress: {deny-names: ['http://a.example']}"), `3: deny-names: is "http://a.example"`},
+		{"a star in the middle", fmt.Sprintf(policy, "egress: {deny-names: ['a.*.example']}"), `3: deny-names: is "a.*.example"`},
+		{"a name twice", fmt.Sprintf(policy, "egress: {deny-names: [a.example, a.example]}"), `3: deny-names: "a.example" is there twice`},
+		{"no names", fmt.Sprintf(policy, "egress: {allow-names: []}"), `2: policy "a": allow-names is empty`},
+		{"an address", fmt.Sprintf(policy, "egress: {allow-addresses: [10.0.0]}"), `3: allow-addresses: is "10.0.0"`},
+		{"a mapped address", fmt.Sprintf(policy, "egress: {deny-addresses: ['::ffff:10.0.0.0/104']}"), `3: deny-addresses: is "::ffff:10.0.0.0/104"`},
+		{"a port", fmt.Sprintf(policy, "egress: {ports: [65536]}"), `3: ports: is "65536"`},
+		{"a scheme", fmt.Sprintf(policy, "egress: {schemes: [ftp]}"), `3: schemes: is "ftp"`},
+		{"redirects without names", fmt.Sprintf(policy, "egress: {redirects: anywhere}"), "3: redirects: has no effect"},
+		{"a method", fmt.Sprintf(policy, "request: {methods: [get]}"), `3: methods: is "get"`},
+		{"a duration", fmt.Sprintf(policy, "request: {max-total-timeout: 30}"), `3: max-total-timeout: is "30"`},
+		{"a number", fmt.Sprintf(policy, "request: {max-attempts: 12}"), `3: max-attempts: is "12"`},
+		{"no default", "policies: {a: {}}\n", "1: default: is missing"},
+		{"an unknown default", "policies: {a: {}}\ndefault: b\n", `2: default: is "b"`},
+		{"a policy for nobody", "policies:\n  a: {}\n  b: {}\ndefault: a\n", `3: policy "b": no caller has it`},
+		{"a bad name of a policy", "policies:\n  A: {}\ndefault: A\n", `2: policy "A"`},
+		{"a caller and an address", "policies: {a: {}}\ncallers:\n- {caller: x, address: 10.0.0.1, policy: a}\ndefault: a\n", "3: entry 1 of callers"},
+		{"neither", "policies: {a: {}}\ncallers:\n- {policy: a}\ndefault: a\n", "3: entry 1 of callers"},
+		{"two stars", "policies: {a: {}}\ncallers:\n- {caller: 'a*b*', policy: a}\ndefault: a\n", `3: caller: is "a*b*"`},
+		{"a caller twice", "policies: {a: {}}\ncallers:\n- {caller: x, policy: a}\n- {caller: x, policy: a}\ndefault: a\n", `4: caller: "x" can never match`},
+		{"a caller after its pattern", "policies: {a: {}}\ncallers:\n- {caller: 'x*', policy: a}\n- {caller: xy, policy: a}\ndefault: a\n", `4: caller: "xy" can never match, because "x*"`},
+		{"a pattern after a wider one", "policies: {a: {}}\ncallers:\n- {caller: 'x*', policy: a}\n- {caller: 'xy*z', policy: a}\ndefault: a\n", `4: caller: "xy*z" can never match`},
+		{"a range after a wider one", "policies: {a: {}}\ncallers:\n- {address: 10.0.0.0/8, policy: a}\n- {address: 10.1.0.0/16, policy: a}\ndefault: a\n", "4: address: 10.1.0.0/16 can never match"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s, faults := policies.Parse([]byte(row.text))
+			if s != nil || len(faults) == 0 || !strings.HasPrefix(fmt.Sprint(faults[0]), row.want) {
+				t.Errorf("faults %q, want the first to begin with %q", fmt.Sprint(faults), row.want)
+			}
+		})
+	}
+}
+
+// BenchmarkDecision is a decision about a URL and an address, with 1,000 policies and 10,000 callers.
+func BenchmarkDecision(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("policies:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "  p%d: {egress: {allow-names: [\"domain:p%d.example\", api.example], deny-names: [\"*.ads%d.example\"]}}\n", i, i, i)
+	}
+	text.WriteString("callers:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - {caller: team-%d, policy: p%d}\n", i, i%1000)
+	}
+	text.WriteString("default: p0\n")
+	s, faults := policies.Parse([]byte(text.String()))
+	if len(faults) > 0 {
+		b.Fatal(faults)
+	}
+	u, err := urls.Parse("https://www.shop.p7.example/")
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := s.Of("team-7", netip.Addr{})
+	j := policies.NewJudge(now, func() *policies.Policy { return s.Of("team-7", netip.Addr{}) }, func(policies.Denial) {})
+	address := netip.MustParseAddrPort("93.184.216.34:443")
+	b.ReportAllocs()
+	for b.Loop() {
+		if j.CheckURL(u, false) != nil || j.CheckAddr(address) != nil {
+			b.Fatal("forbidden")
+		}
+	}
+}
+
+// FuzzParse checks that no file makes the parser panic.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(example))
+	f.Add([]byte("policies: {a: {egress: {allow-names: [a]}}}\ndefault: a"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		s, faults := policies.Parse(raw)
+		if (s == nil) != (len(faults) > 0) {
+			t.Errorf("set %v with faults %v", s, faults)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package policies
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fetchd/fetch/egress"
+)
+
+// Policy is what some callers may do. The zero value of each field of Request and Share forbids nothing.
+type Policy struct {
+	// Name identifies the policy in errors, logs and metrics.
+	Name string
+	// Report says that nothing is blocked: what would be is counted, logged and reported only.
+	Report bool
+	// Tell lists in each outcome what the policy would have blocked. It needs Report.
+	Tell    bool
+	Request Request
+	Share   Share
+
+	guard *egress.Guard
+}
+
+// Request limits what a request may ask for. A nil list permits everything; an empty one nothing.
+type Request struct {
+	Methods []string
+	// Providers, Stores and Records are the names that auth_provider, body_policy.store and
+	// record_policy may have.
+	Providers, Stores, Records []string
+	// Labels are the labels that a request must have.
+	Labels []string
+	// MaxTotalTimeout, MaxSizeBytes and MaxAttempts limit the fields of these names. A request that
+	// sets a higher value is denied, and a default is lowered. Zero means no limit.
+	MaxTotalTimeout time.Duration
+	MaxSizeBytes    int64
+	MaxAttempts     int
+	// MaxRedirects is the same for max_redirects. Nil means no limit.
+	MaxRedirects *int
+	// ForbidNonIdempotent denies allow_non_idempotent.
+	ForbidNonIdempotent bool
+}
+
+// Share limits each caller of the policy.
+type Share struct {
+	// MaxFetches limits the fetches in flight. Zero means no limit.
+	MaxFetches int
+}
+
+// Set is a file of policies. The zero value has none, and a nil *Set neither. It is safe for concurrent use.
+type Set struct {
+	policies  []*Policy // in the order of their names
+	byName    map[string]*entry
+	patterns  []*entry
+	addresses []*entry
+	fallback  *Policy
+	raw       []byte
+}
+
+// entry gives some callers a policy.
+type entry struct {
+	number         int // the first entry that matches decides
+	prefix, suffix string
+	address        netip.Prefix
+	policy         *Policy
+}
+
+// Policies returns all policies in the order of their names.
+func (s *Set) Policies() []*Policy {
+	if s == nil {
+		return nil
+	}
+	return s.policies
+}
+
+// Of returns the policy of a caller: by its name, or by its address if it has no name. It is nil if there
+// are no policies.
+func (s *Set) Of(name string, address netip.Addr) *Policy {
+	switch {
+	case s == nil:
+		return nil
+	case name == "":
+		address = address.WithZone("").Unmap()
+		for _, e := range s.addresses {
+			if e.address.Contains(address) {
+				return e.policy
+			}
+		}
+		return s.fallback
+	}
+	found := s.byName[name]
+	for _, e := range s.patterns {
+		if found != nil && found.number < e.number {
+			break
+		}
+		if len(name) >= len(e.prefix)+len(e.suffix) && strings.HasPrefix(name, e.prefix) && strings.HasSuffix(name, e.suffix) {
+			return e.policy
+		}
+	}
+	if found == nil {
+		return s.fallback
+	}
+	return found.policy
+}
+
+// Same reports whether two sets were read from the same bytes.
+func (s *Set) Same(other *Set) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return slices.Equal(s.raw, other.raw)
+}
