@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"code.dny.dev/ssrf"
@@ -153,13 +154,22 @@ func (g *Guard) CheckURL(u *url.URL, redirected bool) error {
 		return g.blocked("port_not_allowed", "")
 	}
 	outside := g.allowHosts.some() && !(redirected && g.leaveHosts)
-	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
+	if addr, ok := literal(u.Hostname()); ok {
 		if outside && !contains(g.allowed, reached(plain(addr))) {
 			return g.blocked("name_not_allowed", "")
 		}
 		return g.CheckAddr(netip.AddrPortFrom(addr, uint16(port)))
 	}
 	return g.checkName(u.Hostname(), outside)
+}
+
+// literal parses a host that is an address. It allocates nothing for a name, which ends in a letter.
+func literal(host string) (netip.Addr, bool) {
+	if last := len(host) - 1; last < 0 || !strings.Contains(host, ":") && (host[last] < '0' || host[last] > '9') {
+		return netip.Addr{}, false
+	}
+	addr, err := netip.ParseAddr(host)
+	return addr, err == nil
 }
 
 // CheckAddr checks an address and its port. If it is a NAT64 address, the IPv4 address in it
