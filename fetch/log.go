@@ -92,6 +92,9 @@ func (r *run) logEnd(out *Outcome) {
 			slog.String("failure_type", f.FailureType.String()), slog.String("reason", f.Reason),
 			slog.String("stop_reason", out.StopReason.String()), slog.Bool("retryable", f.Retryable))
 		attrs = r.failedHop.attrs(attrs)
+		if f.Policy != "" {
+			attrs = append(attrs, slog.String("policy", f.Policy), slog.String("policy_rule", f.PolicyRule))
+		}
 	}
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))

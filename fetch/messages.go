@@ -110,6 +110,26 @@ func classMessage(c classify.Class, reason string) string {
 	return messages[c]
 }
 
+// policyMessage returns which rule of the policy of a fetch forbids the target.
+func policyMessage(reason string, d denial) string {
+	text := fmt.Sprintf("the policy %q of this caller forbids the target: %s", d.policy, policyReasons[reason])
+	if d.rule != "" {
+		text += " (" + d.rule + ")"
+	}
+	return text
+}
+
+// policyReasons name the keys of a policy by reason.
+var policyReasons = map[string]string{
+	"name_denied":         "its name is in deny-names",
+	"name_not_allowed":    "its name is not in allow-names, or has a meaning only inside a network that allow-addresses does not open",
+	"metadata_name":       "it is the name of a service that provides credentials",
+	"address_denied":      "its address is in deny-addresses",
+	"address_not_allowed": "its address is not public, and not in allow-addresses",
+	"port_not_allowed":    "its port is not in ports, which are 80 and 443 by default",
+	"scheme_not_allowed":  "its scheme is not in schemes",
+}
+
 // remedies are explanations by reason.
 var remedies = map[string]string{
 	"no_credential":                 "the auth provider has none, the operator must check the provider",

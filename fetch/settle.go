@@ -106,6 +106,9 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		f.Reason, f.Retryable = refreshedJustNow, a.run.req.Policy.Repeatable(a.run.req.Method)
 	}
 	f.Message, f.Detail = a.run.message(d, f.Reason), a.detail(d)
+	if f.Policy != "" {
+		f.Message = policyMessage(f.Reason, a.denial)
+	}
 	return f
 }
 

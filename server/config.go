@@ -13,6 +13,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
+	"fetchd/internal/policies"
 	"fetchd/internal/tlswatch"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
@@ -57,6 +58,8 @@ type Config struct {
 	// Stores are the stores for bodies that requests may name (spec B8). Nil means none.
 	// [Server.SetStores] replaces them. The server does not close them.
 	Stores *stores.Set
+	// Policies narrow what single callers may do. Nil narrows nothing. [Server.SetPolicies] replaces them.
+	Policies *policies.Set
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
 	// Handshakes counts the TLS handshakes that fail. Nil counts none.

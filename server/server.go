@@ -30,6 +30,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
+	"fetchd/internal/policies"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
 	"fetchd/internal/tlswatch"
@@ -86,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 	s.service.limits.Store(requests)
 	s.service.providers.Store(&cfg.AuthProviders)
 	s.service.stores.Store(cmp.Or(cfg.Stores, new(stores.Set)))
+	s.service.policies.Store(cfg.Policies)
 	s.web = web.New(&web.Config{Shared: common, Fetch: s.service.fetch, FetchUnary: s.service.fetchUnary, Metrics: cfg.Observe.Handler(),
 		Console: cfg.Console, Hosts: cfg.Hosts, TLS: cfg.TLS, Handshakes: cfg.Handshakes, Descriptor: descriptor})
 	g := newGate(common, cfg.Observe.Refused)
@@ -148,6 +150,9 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 
 // SetStores replaces [Config].Stores. Fetches in flight keep their store.
 func (s *Server) SetStores(known *stores.Set) { s.service.stores.Store(known) }
+
+// SetPolicies replaces [Config].Policies. A fetch in flight is judged by both from its next hop or attempt on.
+func (s *Server) SetPolicies(set *policies.Set) { s.service.policies.Store(set) }
 
 // SetLimits changes the limits of fetches that start from now on. An error names the invalid
 // limit, and then no limit is changed.

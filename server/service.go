@@ -21,6 +21,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
+	"fetchd/internal/policies"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
@@ -38,6 +39,7 @@ type service struct {
 	heartbeat time.Duration
 	providers atomic.Pointer[map[string]AuthProvider]
 	stores    atomic.Pointer[stores.Set]
+	policies  atomic.Pointer[policies.Set]
 	observe   *observe.Observer
 	workers   workers.Pool    // for tasks of FetchMany
 	ending    context.Context // done when the time of the drain is nearly over
@@ -46,12 +48,15 @@ type service struct {
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // mode is that of the method.
 func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
-	known := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}
-	p, err := conversion.Convert(in, prefix, mode, s.limits.Load(), &known)
+	known, policy := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}, s.policyOf(ctx)
+	p, err := conversion.Convert(in, prefix, mode, limitsFor(s.limits.Load(), policy), &known)
 	if err != nil {
 		return nil, err
 	}
 	if err := mayUse(ctx, &known, in); err != nil {
+		return nil, err
+	}
+	if err := s.applyPolicy(ctx, policy, in, &p, prefix); err != nil {
 		return nil, err
 	}
 	if p.Request.Hops, err = hopsTo(ctx); err != nil {

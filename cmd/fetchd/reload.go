@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"fetchd/internal/policies"
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 	"fetchd/server"
@@ -29,6 +30,7 @@ type live struct {
 	egress   []tlswatch.Certificate // authorities, since the start
 	origins  *origins
 	stores   *stores.Set
+	policies *policies.Set
 	retired  []*retired
 	longest  time.Duration // of --max-total-timeout, since the start
 	has      capacity      // at the start
@@ -99,6 +101,10 @@ func (l *live) reload() {
 	if err == nil {
 		found, err = next.readOrigins(l.origins)
 	}
+	var rules *policies.Set
+	if err == nil {
+		rules, err = next.readPolicies()
+	}
 	now := next.capacity(l.has.files, l.has.budget)
 	var bodies *stores.Set
 	if err == nil {
@@ -116,6 +122,7 @@ func (l *live) reload() {
 	changed = append(changed, id.Changed(l.known.Load())...)
 	changed = append(changed, l.setOrigins(found)...)
 	changed = append(changed, l.setStores(bodies)...)
+	changed = append(changed, l.setPolicies(rules)...)
 	next.setLevel(l.level)
 	l.settings, l.broken, l.longest = next, "", max(l.longest, next.MaxTotalTimeout)
 	if len(waiting) > 0 {
@@ -182,6 +189,28 @@ func (l *live) setOrigins(now *origins) []string {
 	return []string{"origins-file"}
 }
 
+// readPolicies reads --policies-file.
+func (s *settings) readPolicies() (*policies.Set, error) {
+	if s.PoliciesFile == "" {
+		return nil, nil //nolint:nilnil // no policies
+	}
+	found, err := policies.Read(s.PoliciesFile)
+	if err != nil {
+		return nil, fmt.Errorf("--policies-file: %w", err)
+	}
+	return found, nil
+}
+
+// setPolicies applies what --policies-file configures. It returns the setting if it changed.
+func (l *live) setPolicies(now *policies.Set) []string {
+	if now.Same(l.policies) {
+		return nil
+	}
+	l.server.SetPolicies(now)
+	l.policies = now
+	return []string{"policies-file"}
+}
+
 // readStores reads --stores-file. Stores that are as they were before stay open.
 func (s *settings) readStores(before *stores.Set) (*stores.Set, error) {
 	if s.StoresFile == "" {
@@ -242,6 +271,10 @@ func (l *live) lookAtFiles() {
 	if err == nil {
 		found, err = l.settings.readOrigins(l.origins)
 	}
+	var rules *policies.Set
+	if err == nil {
+		rules, err = l.settings.readPolicies()
+	}
 	var bodies *stores.Set
 	if err == nil {
 		bodies, err = l.settings.readStores(l.stores)
@@ -256,6 +289,7 @@ func (l *live) lookAtFiles() {
 	l.broken = ""
 	changed := old.With(certificates).Changed(old)
 	changed = append(changed, l.setOrigins(found)...)
+	changed = append(changed, l.setPolicies(rules)...)
 	if changed = append(changed, l.setStores(bodies)...); len(changed) > 0 {
 		l.force(old.With(certificates), changed)
 	}

@@ -22,6 +22,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
+	"fetchd/internal/policies"
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
@@ -94,6 +95,7 @@ type ready struct {
 	egress   []tlswatch.Certificate // authorities of engine
 	origins  *origins
 	stores   *stores.Set
+	policies *policies.Set
 	ports    []daemon.Port
 	identity *secure.Identity
 }
@@ -130,11 +132,15 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules, err := s.readPolicies()
+	if err != nil {
+		return nil, err
+	}
 	bodies, err := s.readStores(stores.Empty(logger)) // the last thing that can fail, because it opens them
 	if err != nil {
 		return nil, err
 	}
-	return &ready{engine, egress, found, bodies, at, id}, nil
+	return &ready{engine, egress, found, bodies, rules, at, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -150,7 +156,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	if err != nil {
 		return err
 	}
-	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout,
+	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, origins: r.origins, stores: r.stores, policies: r.policies, longest: s.MaxTotalTimeout,
 		certificates: tlswatch.NewWatch(logger)}
 	defer l.certificates.Stop()
 	l.known.Store(r.identity)
@@ -163,7 +169,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	}
 	r.engine.Egress.Own = own(r.ports)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity, &has),
-		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Handshakes: handshakes, Logger: logger, Observe: l.observer,
+		AuthProviders: r.origins.providers, Stores: r.stores, Policies: r.policies, Authenticate: authenticate(&l.known), TLS: l.known.TLS(), Handshakes: handshakes, Logger: logger, Observe: l.observer,
 		Console: s.console(r.ports), Hosts: s.ConsoleHost, MemoryBudget: has.budget,
 		MaxConnections: has.connections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {

@@ -61,7 +61,11 @@ func Single(f *errdetails.BadRequest_FieldViolation) error {
 func Indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 // Err returns INVALID_ARGUMENT with a google.rpc.BadRequest, or nil.
-func (v *Violations) Err() error {
+func (v *Violations) Err() error { return v.As(codes.InvalidArgument, "invalid request") }
+
+// As returns an error of a code with a text, a google.rpc.BadRequest and other details, or nil if there are no
+// violations.
+func (v *Violations) As(code codes.Code, text string, details ...protoadapt.MessageV1) error {
 	if len(v.fields) == 0 {
 		return nil
 	}
@@ -72,8 +76,8 @@ func (v *Violations) Err() error {
 	if v.more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", v.more))
 	}
-	st := status.New(codes.InvalidArgument, "invalid request: "+strings.Join(texts, "; "))
-	return WithDetails(st, &errdetails.BadRequest{FieldViolations: v.fields})
+	st := status.New(code, text+": "+strings.Join(texts, "; "))
+	return WithDetails(st, append(details, &errdetails.BadRequest{FieldViolations: v.fields})...)
 }
 
 // WithDetails returns a status with details as an error. Details that cannot be encoded are left

@@ -58,6 +58,7 @@ type Metrics struct {
 	refused  map[string]prometheus.Counter
 	other    prometheus.Counter // rejected for another reason
 	callers  *callers
+	denied   *prometheus.CounterVec
 
 	bodyBytes, encodedBytes prometheus.Counter
 }
@@ -153,6 +154,18 @@ func (m *Metrics) makeRefused(series promauto.Factory) {
 		m.refused[reason] = refused.WithLabelValues(label)
 	}
 	m.other = refused.WithLabelValues(otherReason)
+	m.denied = series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_policy_denials_total",
+		Help: "What the policies of callers forbid, by policy and kind of rule. In mode report nothing was blocked."}, []string{"policy", "reason", "mode"})
+}
+
+// Denied counts a decision of a policy of callers. The names of policies and reasons are few: those of a file
+// and of this program. reported says that nothing was blocked.
+func (m *Metrics) Denied(policy, reason string, reported bool) {
+	mode := "enforce"
+	if reported {
+		mode = "report"
+	}
+	m.denied.WithLabelValues(policy, reason, mode).Inc()
 }
 
 // Attempted implements [fetch.Observer].

@@ -105,6 +105,13 @@ func (o *Observer) Start(ctx context.Context, since time.Time) (_ context.Contex
 	return o.traces.start(ctx, since)
 }
 
+// Denied counts a decision of a policy of callers; see [Metrics.Denied].
+func (o *Observer) Denied(policy, reason string, reported bool) {
+	if o != nil {
+		o.metrics.Denied(policy, reason, reported)
+	}
+}
+
 // Refused counts a rejected call. reason is the ErrorInfo reason that the caller
 // receives, such as TOO_MANY_FETCHES.
 func (o *Observer) Refused(caller, reason string) {

@@ -4454,7 +4454,13 @@ type FetchError struct {
 	// It may quote the target. It is one line of at most 512 bytes, in which unprintable
 	// characters are escaped. It is empty if there is nothing to add, and always empty in
 	// Explain. It differs between implementations and versions.
-	Detail        string `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`
+	Detail string `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Policy of the operator that forbids the target, if it is one for callers. Empty with another
+	// failure, and if the egress policy of the service forbids the target.
+	Policy string `protobuf:"bytes,12,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Entry of that policy that decides, such as "*.ads.example". Empty if the target is in none of
+	// its lists.
+	PolicyRule    string `protobuf:"bytes,13,opt,name=policy_rule,json=policyRule,proto3" json:"policy_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4562,6 +4568,20 @@ func (x *FetchError) GetClassRule() string {
 func (x *FetchError) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *FetchError) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *FetchError) GetPolicyRule() string {
+	if x != nil {
+		return x.PolicyRule
 	}
 	return ""
 }
@@ -5508,7 +5528,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
 	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\x12'\n" +
 	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\x12)\n" +
-	"\x10unrequested_data\x18\a \x01(\bR\x0funrequestedData\"\xd8\x03\n" +
+	"\x10unrequested_data\x18\a \x01(\bR\x0funrequestedData\"\x91\x04\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +
@@ -5526,7 +5546,10 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
 	"class_rule\x18\n" +
 	" \x01(\tR\tclassRule\x12\x16\n" +
-	"\x06detail\x18\v \x01(\tR\x06detailB\b\n" +
+	"\x06detail\x18\v \x01(\tR\x06detail\x12\x16\n" +
+	"\x06policy\x18\f \x01(\tR\x06policy\x12\x1f\n" +
+	"\vpolicy_rule\x18\r \x01(\tR\n" +
+	"policyRuleB\b\n" +
 	"\x06_phaseB\x0e\n" +
 	"\f_stop_reason\"\xec\x01\n" +
 	"\x12FetchUnaryResponse\x121\n" +

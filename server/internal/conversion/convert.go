@@ -53,6 +53,17 @@ type Prepared struct {
 	total  time.Duration
 }
 
+// Lower lowers the maximum of attempts and of redirects. Zero attempts, and nil, lower nothing.
+func (p *Prepared) Lower(attempts int, redirects *int) {
+	policy := &p.Request.Policy
+	if attempts > 0 {
+		policy.MaxAttempts = min(policy.MaxAttempts, attempts)
+	}
+	if redirects != nil {
+		policy.MaxRedirects = min(policy.MaxRedirects, *redirects)
+	}
+}
+
 // Admitted returns the first event of a fetch. end is the time limit of the call; zero means no
 // limit.
 func (p *Prepared) Admitted(start, end time.Time) *pb.FetchEvent {

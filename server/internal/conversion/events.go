@@ -145,7 +145,7 @@ func failure(f *fetch.Failure) *pb.FetchError {
 	}
 	m := &pb.FetchError{
 		ErrorClass: pb.ErrorClass(f.Class), FailureType: pb.FailureType(f.FailureType), ClassRule: string(f.Rule),
-		Reason: f.Reason, Message: f.Message, Detail: f.Detail, Retryable: f.Retryable, Url: text(f.URL),
+		Reason: f.Reason, Message: f.Message, Detail: f.Detail, Policy: f.Policy, PolicyRule: f.PolicyRule, Retryable: f.Retryable, Url: text(f.URL),
 	}
 	if f.Phase != classify.NoPhase {
 		m.Phase = pb.Phase(f.Phase).Enum()

@@ -381,6 +381,8 @@ class FetchError(Message):
     url: str
     class_rule: str
     detail: str
+    policy: str
+    policy_rule: str
 
 class FetchUnaryResponse(Message):
     @property

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
+	"fetchd/internal/policies"
+	"fetchd/server/internal/admission"
+	"fetchd/server/internal/conversion"
+)
+
+// policyOf returns the policy that the caller of a call has now, or nil if there are no policies.
+func (s *service) policyOf(ctx context.Context) *policies.Policy {
+	set := s.policies.Load()
+	if set == nil {
+		return nil
+	}
+	var address netip.Addr
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		if at, err := netip.ParseAddrPort(p.Addr.String()); err == nil {
+			address = at.Addr()
+		}
+	}
+	return set.Of(admission.Name(ctx), address)
+}
+
+// applyPolicy checks a request against the policy of its caller, and makes the policy judge the targets of its
+// fetch. The error is PERMISSION_DENIED with every field that the policy forbids.
+func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared, prefix string) error {
+	if policy == nil {
+		return nil
+	}
+	caller := admission.Caller(ctx)
+	told := func(d policies.Denial) {
+		s.observe.Denied(d.Policy, d.Reason, d.Reported)
+		if d.Reported {
+			s.Logger.LogAttrs(ctx, slog.LevelInfo, "policy would deny", slog.String("caller", caller), slog.String("policy", d.Policy),
+				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host))
+		}
+	}
+	v := badrequest.Violations{Prefix: prefix}
+	for _, d := range denials(policy, in, p) {
+		told(policies.Denial{Policy: policy.Name, Reason: d.reason, Host: p.Request.URL.Hostname(), Reported: policy.Report})
+		v.Add(d.field, "%s: the policy %s", d.is, d.permits)
+	}
+	err := v.As(codes.PermissionDenied, fmt.Sprintf("the policy %q of this caller forbids the request", policy.Name),
+		&errdetails.ErrorInfo{Reason: "POLICY", Domain: admission.ErrorDomain, Metadata: map[string]string{"policy": policy.Name}})
+	if err != nil && !policy.Report {
+		return err
+	}
+	p.Request.Egress = policies.NewJudge(policy, func() *policies.Policy { return s.policyOf(ctx) }, told)
+	if !policy.Report {
+		p.Lower(policy.Request.MaxAttempts, policy.Request.MaxRedirects)
+	}
+	return nil
+}
+
+// limitsFor returns the limits of requests under a policy. They lower the defaults; a request that sets more is
+// denied.
+func limitsFor(l *conversion.Limits, policy *policies.Policy) *conversion.Limits {
+	if policy == nil || policy.Report {
+		return l
+	}
+	narrowed := *l
+	if most := policy.Request.MaxTotalTimeout; most > 0 {
+		narrowed.MaxTotalTimeout = min(l.MaxTotalTimeout, most)
+	}
+	if most := policy.Request.MaxSizeBytes; most > 0 {
+		narrowed.MaxBodyBytes = min(l.MaxBodyBytes, most)
+	}
+	return &narrowed
+}
+
+// denied is a field of a request that a policy forbids.
+type denied struct{ field, reason, is, permits string }
+
+// denials returns the fields of a valid request that a policy forbids.
+func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared) (found []denied) {
+	rules := &policy.Request
+	one := func(field, reason, value string, permitted []string) {
+		if permitted != nil && value != "" && !slices.Contains(permitted, value) {
+			found = append(found, denied{field, reason, fmt.Sprintf("is %q", value), "permits " + orNone(permitted)})
+		}
+	}
+	most := func(field, reason string, set, over bool, value, limit any) {
+		if set && over {
+			found = append(found, denied{field, reason, fmt.Sprintf("is %v", value), fmt.Sprintf("permits at most %v", limit)})
+		}
+	}
+	one("method", "method", p.Request.Method, rules.Methods)
+	one("auth_provider", "auth_provider", in.GetAuthProvider(), rules.Providers)
+	one("body_policy.store.store", "store", in.GetBodyPolicy().GetStore().GetStore(), rules.Stores)
+	one("record_policy.store", "record_store", in.GetRecordPolicy().GetStore(), rules.Records)
+	for _, label := range rules.Labels {
+		if _, ok := in.GetLabels()[label]; !ok {
+			found = append(found, denied{"labels", "label", fmt.Sprintf("lacks %q", label), "requires it"})
+		}
+	}
+	total, size := in.GetTimeoutPolicy().GetTotalTimeout(), in.GetBodyPolicy()
+	most("timeout_policy.total_timeout", "total_timeout", total != nil && rules.MaxTotalTimeout > 0, total.AsDuration() > rules.MaxTotalTimeout, total.AsDuration(), rules.MaxTotalTimeout)
+	most("body_policy.max_size_bytes", "max_size_bytes", size != nil && size.MaxSizeBytes != nil && rules.MaxSizeBytes > 0, size.GetMaxSizeBytes() > rules.MaxSizeBytes, size.GetMaxSizeBytes(), rules.MaxSizeBytes)
+	retry, redirect := in.GetRetryPolicy(), in.GetRedirectPolicy()
+	most("retry_policy.max_attempts", "max_attempts", retry != nil && retry.MaxAttempts != nil && rules.MaxAttempts > 0, int(retry.GetMaxAttempts()) > rules.MaxAttempts, retry.GetMaxAttempts(), rules.MaxAttempts)
+	if rules.MaxRedirects != nil {
+		most("redirect_policy.max_redirects", "max_redirects", redirect != nil && redirect.MaxRedirects != nil, int(redirect.GetMaxRedirects()) > *rules.MaxRedirects, redirect.GetMaxRedirects(), *rules.MaxRedirects)
+	}
+	if rules.ForbidNonIdempotent && retry.GetAllowNonIdempotent() {
+		found = append(found, denied{"retry_policy.allow_non_idempotent", "non_idempotent_retries", "is true", "forbids it"})
+	}
+	return found
+}
+
+// orNone returns a list for people.
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
