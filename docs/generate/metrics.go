@@ -39,6 +39,7 @@ func metricLines() ([]string, error) {
 		Stores:   one[observe.StoreStats],
 		Archives: one[observe.ArchiveStats],
 	})
+	observer.Denied("", "", false)
 	scraped := new(page)
 	observer.Handler().ServeHTTP(scraped, new(http.Request))
 	for _, m := range typeLine.FindAllStringSubmatch(scraped.String(), -1) {

@@ -1,0 +1,182 @@
+package server_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/policies"
+)
+
+// policySet returns a set of policies in which PORTS are those of the origin.
+func policySet(t *testing.T, r *rig, text string) *policies.Set {
+	t.Helper()
+	var ports []string
+	for _, listener := range []string{"http", "http-other"} {
+		u, err := url.Parse(r.Origin.URL(listener, "/"))
+		must(t, err)
+		ports = append(ports, u.Port())
+	}
+	set, faults := policies.Parse([]byte(strings.ReplaceAll(text, "PORTS", "ports: ["+strings.Join(ports, ", ")+"]")))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return set
+}
+
+// TestPolicyTargets checks that each caller reaches what its policy permits, and nothing else: also over a
+// connection that another caller has opened, and by a redirect.
+func TestPolicyTargets(t *testing.T) {
+	t.Parallel()
+	const text = `
+policies:
+  inside: {egress: {allow-addresses: [127.0.0.1], PORTS}}
+  beside: {egress: {allow-addresses: [127.0.0.2], PORTS}}
+  named: {egress: {allow-names: [localhost], allow-addresses: [127.0.0.0/8], PORTS}}
+  trial: {mode: report}
+  public: {}
+callers:
+- {caller: alice, policy: inside}
+- {caller: bob, policy: beside}
+- {caller: carol, policy: named}
+- {caller: dora, policy: trial}
+default: public
+`
+	for _, row := range []struct {
+		name, token, host, path string
+		reason, policy          string // empty: a success
+	}{
+		{"what the policy opens", "a", "127.0.0.1", "/s/k/200", "", ""},
+		{"what the settings open and the policy does not", "e", "127.0.0.1", "/s/k/200", "port_not_allowed", "public"},
+		{"another address", "b", "127.0.0.1", "/s/k/200", "address_not_allowed", "beside"},
+		{"a name with another address", "b", "localhost", "/s/k/200", "address_not_allowed", "beside"},
+		{"a name that is in the list", "c", "localhost", "/s/k/200", "", ""},
+		{"a redirect to what is not in the list", "c", "localhost", "/cross/k/302/http-other@other.localhost/200", "name_not_allowed", "named"},
+		{"mode report", "d", "127.0.0.1", "/s/k/200", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			callers := &roster{names: map[string]string{"a": "alice", "b": "bob", "c": "carol", "d": "dora", "e": "eve"}}
+			r := newRig(t, callers.change)
+			r.Service.SetPolicies(policySet(t, r, text))
+			in := r.request(row.path)
+			in.Url = strings.Replace(in.GetUrl(), "127.0.0.1", row.host, 1)
+			warm := r.request("/s/warm/200")
+			warm.Url = strings.Replace(warm.GetUrl(), "127.0.0.1", row.host, 1)
+			if o, err := r.Client.FetchUnary(as(t.Context(), "a"), warm); err != nil || o.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+				t.Fatalf("alice: %v, %v", o.GetOutcome(), err)
+			}
+			resp, err := r.Client.FetchUnary(as(t.Context(), row.token), in)
+			must(t, err)
+			failed := resp.GetOutcome().GetError()
+			if failed.GetReason() != row.reason || failed.GetPolicy() != row.policy || row.reason != "" && failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
+				t.Errorf("%v, want reason %q of policy %q", resp.GetOutcome(), row.reason, row.policy)
+			}
+			if row.reason != "" && !strings.Contains(failed.GetMessage(), `"`+row.policy+`"`) {
+				t.Errorf("the message %q does not name the policy", failed.GetMessage())
+			}
+			if sent := len(r.Origin.Requests("k")); (sent == 0) == (row.reason == "") && !strings.Contains(row.path, "/302/") {
+				t.Errorf("the origin saw %d requests", sent)
+			}
+			if row.token == "d" {
+				if lines := r.logs.lines(t, "policy would deny"); len(lines) == 0 || lines[0]["policy"] != "trial" || lines[0]["caller"] != "dora" || lines[0]["host"] != "127.0.0.1" {
+					t.Errorf("lines %v, want what the policy trial would deny to dora", lines)
+				}
+			}
+		})
+	}
+}
+
+// TestPolicyRequests checks what a policy forbids a request to ask for.
+func TestPolicyRequests(t *testing.T) {
+	t.Parallel()
+	const text = `
+policies:
+  small:
+    egress: {allow-addresses: [127.0.0.0/8], PORTS}
+    request:
+      methods: [GET, HEAD]
+      max-total-timeout: 5s
+      max-size-bytes: 1000
+      max-attempts: 2
+      max-redirects: 1
+      non-idempotent-retries: forbid
+      required-labels: [team]
+      auth-providers: []
+      stores: []
+      record-stores: []
+default: small
+`
+	for _, row := range []struct {
+		name   string
+		change func(*pb.FetchRequest)
+		field  string // empty: permitted
+	}{
+		{"what is permitted", func(*pb.FetchRequest) {}, ""},
+		{"a method", func(in *pb.FetchRequest) { in.Method = "DELETE" }, "method"},
+		{"no label", func(in *pb.FetchRequest) { in.Labels = nil }, "labels"},
+		{"the longest time", func(in *pb.FetchRequest) {
+			in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(5 * time.Second)}
+		}, ""},
+		{"a longer time", func(in *pb.FetchRequest) {
+			in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(5*time.Second + 1)}
+		}, "timeout_policy.total_timeout"},
+		{"the greatest size", func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1000))} }, ""},
+		{"a greater size", func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1001))} }, "body_policy.max_size_bytes"},
+		{"more attempts", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(3))} }, "retry_policy.max_attempts"},
+		{"more redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(2))} }, "redirect_policy.max_redirects"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.Service.SetPolicies(policySet(t, r, text))
+			in := r.request("/s/k/200")
+			in.Labels = map[string]string{"team": "a"}
+			row.change(in)
+			resp, err := r.Client.FetchUnary(t.Context(), in)
+			if row.field == "" {
+				must(t, err)
+				got := resp.GetEffectiveRequest()
+				if got.GetTimeoutPolicy().GetTotalTimeout().AsDuration() != 5*time.Second || got.GetBodyPolicy().GetMaxSizeBytes() != 1000 ||
+					got.GetRetryPolicy().GetMaxAttempts() != 2 || got.GetRedirectPolicy().GetMaxRedirects() != 1 || len(resp.GetClampedFields()) > 0 {
+					t.Errorf("effective %v, clamped %q, want the maxima of the policy as defaults", got, resp.GetClampedFields())
+				}
+				return
+			}
+			var field, policy string
+			for _, detail := range status.Convert(err).Details() {
+				switch d := detail.(type) {
+				case *errdetails.BadRequest:
+					field = d.GetFieldViolations()[0].GetField()
+				case *errdetails.ErrorInfo:
+					policy = d.GetReason() + " " + d.GetMetadata()["policy"]
+				}
+			}
+			if status.Code(err) != codes.PermissionDenied || field != row.field || policy != "POLICY small" {
+				t.Errorf("%v with field %q and %q, want PERMISSION_DENIED for %s", err, field, policy, row.field)
+			}
+			if n := len(r.Origin.Requests("k")); n > 0 {
+				t.Errorf("the origin saw %d requests", n)
+			}
+		})
+	}
+}
+
+// TestPolicyOfTask checks that a task that its policy forbids fails alone.
+func TestPolicyOfTask(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Service.SetPolicies(policySet(t, r, "policies: {p: {egress: {allow-addresses: [127.0.0.0/8], PORTS}, request: {methods: [GET]}}}\ndefault: p\n"))
+	post := r.request("/s/k/200")
+	post.Method = "POST"
+	if failed := methods["FetchMany"](r, post).GetError(); failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || !strings.Contains(failed.GetMessage(), `policy "p"`) {
+		t.Errorf("%v, want INVALID_REQUEST that names the policy", failed)
+	}
+}
