@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -124,7 +123,7 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 // roundTrip checks the URL, adds cookies and the credential, connects, sends the request and
 // reads the response head.
 func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
-	if err := a.checkURL(a.hop.url, a.redirects() > 0); err != nil {
+	if err := a.run.client.checkURL(a.hop.url, a.redirects() > 0, a.run.req.Egress); err != nil {
 		return nil, err
 	}
 	hop := a.withCookies(a.hop)
@@ -137,14 +136,6 @@ func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 		return nil, err
 	}
 	return x.RoundTrip(&req)
-}
-
-// checkURL applies the egress policies of the client and of the fetch to the URL of a hop (P1).
-func (a *attempt) checkURL(u *url.URL, redirected bool) error {
-	if err := a.run.client.guard.CheckURL(u, redirected); err != nil || a.run.req.Egress == nil {
-		return err
-	}
-	return a.run.req.Egress.CheckURL(u, redirected)
 }
 
 // redirects returns how many redirects the chain has followed (D1, I3).
@@ -204,7 +195,7 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 // it (R2). It returns the next request, or nil after it has recorded why there is none.
 func (a *attempt) nextHop(step *Step) *hopRequest {
 	if step.URL != nil {
-		if err := a.checkURL(step.URL, true); err != nil {
+		if err := a.run.client.checkURL(step.URL, true, a.run.req.Egress); err != nil {
 			a.noteDenial(err)
 			a.fail(classify.TargetBlocked, classify.PhasePolicy, fault.ReasonOf(err))
 			return nil

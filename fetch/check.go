@@ -34,10 +34,10 @@ func (j *Judgement) Open() bool { return j.Reason == "" }
 // CheckTarget returns the egress policy's decisions about u. The first is about the URL
 // itself. If that is allowed and the host is a name, one follows for each address of
 // the name; a fetch dials only the allowed ones. CheckTarget looks up the name and sends
-// nothing to the target. With a proxy it does not look up the name either, because the
+// nothing to the target. narrow is that of a fetch; nil narrows nothing. With a proxy it does not look up the name either, because the
 // proxy chooses the address. The error is that of the lookup.
-func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, error) {
-	judged := []Judgement{judgement(u.Host, c.guard.CheckURL(u, false))}
+func (c *Client) CheckTarget(ctx context.Context, u *url.URL, narrow Narrower) ([]Judgement, error) {
+	judged := []Judgement{judgement(u.Host, c.checkURL(u, false, narrow))}
 	_, err := netip.ParseAddr(u.Hostname())
 	literal := err == nil
 	if !judged[0].Open() {
@@ -65,7 +65,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	port, _ := strconv.ParseUint(urls.Port(u), 10, 16) // CheckURL has parsed it
 	for _, a := range addrs {
 		target := netip.AddrPortFrom(a.WithZone("").Unmap(), uint16(port))
-		judged = append(judged, judgement(target.String(), c.guard.CheckAddr(target)))
+		judged = append(judged, judgement(target.String(), c.checkAddr(target, narrow)))
 	}
 	return judged, nil
 }
@@ -75,5 +75,24 @@ func judgement(target string, err error) Judgement {
 	if err == nil {
 		return Judgement{Target: target}
 	}
-	return Judgement{Target: target, Reason: reason, Remedy: classMessage(classify.TargetBlocked, reason)}
+	remedy := classMessage(classify.TargetBlocked, reason)
+	if own, ok := errors.AsType[*fault.Error](err); ok && own.Policy != "" {
+		remedy = policyMessage(reason, denial{own.Policy, own.Rule})
+	}
+	return Judgement{Target: target, Reason: reason, Remedy: remedy}
+}
+
+// checkURL applies the egress policies of the client and of a fetch to a URL (P1).
+func (c *Client) checkURL(u *url.URL, redirected bool, narrow Narrower) error {
+	if err := c.guard.CheckURL(u, redirected); err != nil || narrow == nil {
+		return err
+	}
+	return narrow.CheckURL(u, redirected)
+}
+
+func (c *Client) checkAddr(target netip.AddrPort, narrow Narrower) error {
+	if err := c.guard.CheckAddr(target); err != nil || narrow == nil {
+		return err
+	}
+	return narrow.CheckAddr(target)
 }

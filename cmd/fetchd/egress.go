@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
+	"fetchd/internal/policies"
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
@@ -72,12 +75,19 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 		_, _ = fmt.Fprintf(stdout, "invalid: the URL %v\n", err)
 		return cli.PrintedError(cli.ExitUsage, "invalid")
 	}
-	judged, err := judge(ctx, s, u)
+	policy, err := s.checkedPolicy()
+	if err != nil {
+		return unusable(err)
+	}
+	judged, err := judge(ctx, s, u, policy)
 	if err != nil {
 		if len(judged) > 0 {
 			_, _ = fmt.Fprintf(stdout, "unknown: %s: the name is not forbidden, but its addresses could not be looked up\n", judged[0].Target)
 		}
 		return err
+	}
+	if policy != nil {
+		_, _ = fmt.Fprintf(stdout, "policy: %s has %q, mode %s\n", s.EgressCheckCaller, policy.Name, policy.Mode())
 	}
 	err = cli.PrintedError(cli.ExitFailed, "forbidden")
 	for i, j := range judged {
@@ -98,7 +108,7 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 }
 
 // judge checks a URL with the client that would fetch it.
-func judge(ctx context.Context, s *settings, u *url.URL) ([]fetch.Judgement, error) {
+func judge(ctx context.Context, s *settings, u *url.URL, policy *policies.Policy) ([]fetch.Judgement, error) {
 	const limit = 10 * time.Second
 	cfg, _, err := s.fetchConfig()
 	if err != nil {
@@ -116,5 +126,40 @@ func judge(ctx context.Context, s *settings, u *url.URL) ([]fetch.Judgement, err
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return c.CheckTarget(ctx, u)
+	var narrow fetch.Narrower
+	if policy != nil {
+		enforced := policy.Enforced()
+		narrow = policies.NewJudge(enforced, func() *policies.Policy { return enforced }, func(policies.Denial) {})
+	}
+	return c.CheckTarget(ctx, u, narrow)
+}
+
+// checkedPolicy returns the policy of --egress-check-caller, or nil if there is none to ask.
+func (s *settings) checkedPolicy() (*policies.Policy, error) {
+	set, err := s.readPolicies()
+	if err != nil || s.EgressCheckCaller == "" {
+		return nil, err
+	}
+	if set == nil {
+		return nil, errors.New("--egress-check-caller needs --policies-file: name the file of the service")
+	}
+	if address, err := netip.ParseAddr(s.EgressCheckCaller); err == nil {
+		return set.Of("", address), nil
+	}
+	return set.Of(s.EgressCheckCaller, netip.Addr{}), nil
+}
+
+// checkPolicies prints what is wrong with a file of policies, or what it says.
+func (s *settings) checkPolicies(stdout io.Writer) error {
+	set, err := policies.Read(s.PoliciesCheck.File)
+	if err != nil {
+		_, _ = fmt.Fprintln(stdout, err)
+		return cli.PrintedError(cli.ExitUsage, "faults")
+	}
+	for _, p := range set.Policies() {
+		if _, err := fmt.Fprintf(stdout, "%s (%s): %s\n", p.Name, p.Mode(), strings.Join(set.Callers(p), ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -31,6 +31,8 @@ const examples = `
   fetchd token crawler
   fetchd clean --stores-file stores.yaml --older-than 1h
   fetchd --egress-check http://169.254.169.254/
+  fetchd --egress-check https://api.example/ --egress-check-caller team-a --policies-file policies.yaml
+  fetchd policies-check policies.yaml
 `
 
 // flags are the settings, from the command line, the environment or the file. A field tagged
@@ -64,6 +66,8 @@ type flags struct {
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
 	EgressNoReuse  []string       `name:"egress-no-reuse" help:"Send every request to a host over a new HTTP/1.1 connection that no other request uses, so that no response can be the answer to another request. * means all hosts. Costs time and connections. Repeatable." placeholder:"HOST[:PORT]"`
 	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
+
+	EgressCheckCaller string `name:"egress-check-caller" help:"With --egress-check: the name of a caller, or its address, whose policy in --policies-file is asked too." placeholder:"NAME" env:"-"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Maximum max_size_bytes of a request. Larger values are reduced to it." default:"1099511627776"`
@@ -99,5 +103,8 @@ type commandLine struct {
 	Clean struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
+	PoliciesCheck struct {
+		File string `arg:"" help:"The file."`
+	} `cmd:"" name:"policies-check" help:"Check a file for --policies-file. It prints every fault with its line, or which callers each policy has. Exit code: 0 no fault, 2 faults."`
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

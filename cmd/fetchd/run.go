@@ -62,6 +62,8 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		return p.makeToken(s.Token.Name)
 	case s.command == "clean":
 		return s.clean(ctx, p.stdout)
+	case s.command == "policies-check <file>":
+		return s.checkPolicies(p.stdout)
 	case s.EgressCheck != "":
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)

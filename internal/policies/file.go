@@ -338,7 +338,7 @@ func (p *parser) words(list []text, key string, possible ...string) []string {
 
 func (p *parser) callers(list []callerText, made map[string]*Policy) {
 	for i, t := range list {
-		e := &entry{number: i, policy: p.named(t.Policy, "policy", max(t.Caller.line, t.Address.line, 1), made)}
+		e := &entry{number: i, text: t.Caller.value + t.Address.value, policy: p.named(t.Policy, "policy", max(t.Caller.line, t.Address.line, 1), made)}
 		switch {
 		case (t.Caller.line > 0) == (t.Address.line > 0):
 			p.fault(max(t.Caller.line, t.Policy.line, 1), "entry %d of callers: give either caller or address", i+1)

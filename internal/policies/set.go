@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -60,7 +61,8 @@ type Set struct {
 
 // entry gives some callers a policy.
 type entry struct {
-	number         int // the first entry that matches decides
+	number         int    // the first entry that matches decides
+	text           string // as it is in the file
 	prefix, suffix string
 	address        netip.Prefix
 	policy         *Policy
@@ -102,6 +104,40 @@ func (s *Set) Of(name string, address netip.Addr) *Policy {
 		return s.fallback
 	}
 	return found.policy
+}
+
+// Mode returns "enforce" or "report".
+func (p *Policy) Mode() string {
+	if p.Report {
+		return "report"
+	}
+	return "enforce"
+}
+
+// Enforced returns the policy in mode enforce.
+func (p *Policy) Enforced() *Policy {
+	enforced := *p
+	enforced.Report = false
+	return &enforced
+}
+
+// Callers returns the callers that have a policy, in the order of the file.
+func (s *Set) Callers(p *Policy) []string {
+	var found []*entry
+	for _, e := range slices.Concat(slices.Collect(maps.Values(s.byName)), s.patterns, s.addresses) {
+		if e.policy == p {
+			found = append(found, e)
+		}
+	}
+	slices.SortFunc(found, func(a, b *entry) int { return a.number - b.number })
+	var all []string
+	for _, e := range found {
+		all = append(all, e.text)
+	}
+	if s.fallback == p {
+		all = append(all, "all others")
+	}
+	return all
 }
 
 // Same reports whether two sets were read from the same bytes.
