@@ -48,9 +48,12 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host))
 		}
 	}
+	judge := policies.NewJudge(policy, func() *policies.Policy { return s.policyOf(ctx) }, told)
 	v := badrequest.Violations{Prefix: prefix}
 	for _, d := range denials(policy, in, p) {
-		told(policies.Denial{Policy: policy.Name, Reason: d.reason, Host: p.Request.URL.Hostname(), Reported: policy.Report})
+		denial := policies.Denial{Policy: policy.Name, Reason: d.reason, Host: p.Request.URL.Hostname(), Reported: policy.Report}
+		told(denial)
+		judge.Report(denial)
 		v.Add(d.field, "%s: the policy %s", d.is, d.permits)
 	}
 	err := v.As(codes.PermissionDenied, fmt.Sprintf("the policy %q of this caller forbids the request", policy.Name),
@@ -58,7 +61,7 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	if err != nil && !policy.Report {
 		return err
 	}
-	p.Request.Egress = policies.NewJudge(policy, func() *policies.Policy { return s.policyOf(ctx) }, told)
+	p.Request.Egress = judge
 	if !policy.Report {
 		p.Lower(policy.Request.MaxAttempts, policy.Request.MaxRedirects)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,7 +41,7 @@ policies:
   inside: {egress: {allow-addresses: [127.0.0.1], PORTS}}
   beside: {egress: {allow-addresses: [127.0.0.2], PORTS}}
   named: {egress: {allow-names: [localhost], allow-addresses: [127.0.0.0/8], PORTS}}
-  trial: {mode: report}
+  trial: {mode: report, tell: true, request: {methods: [HEAD]}}
   public: {}
 callers:
 - {caller: alice, policy: inside}
@@ -86,6 +87,13 @@ default: public
 				t.Errorf("the origin saw %d requests", sent)
 			}
 			if row.token == "d" {
+				var told []string
+				for _, p := range resp.GetOutcome().GetPolicyReports() {
+					told = append(told, p.GetPolicy()+" "+p.GetReason()+" "+p.GetHost())
+				}
+				if diff := cmp.Diff([]string{"trial method 127.0.0.1", "trial port_not_allowed 127.0.0.1", "trial address_not_allowed 127.0.0.1"}, told); diff != "" {
+					t.Errorf("policy_reports (-want +got)\n%s", diff)
+				}
 				if lines := r.logs.lines(t, "policy would deny"); len(lines) == 0 || lines[0]["policy"] != "trial" || lines[0]["caller"] != "dora" || lines[0]["host"] != "127.0.0.1" {
 					t.Errorf("lines %v, want what the policy trial would deny to dora", lines)
 				}

@@ -32,7 +32,6 @@ type policyText struct {
 	Tell    bool        `yaml:"tell"`
 	Egress  egressText  `yaml:"egress"`
 	Request requestText `yaml:"request"`
-	Share   shareText   `yaml:"share"`
 }
 
 type egressText struct {
@@ -56,10 +55,6 @@ type requestText struct {
 	MaxAttempts          text   `yaml:"max-attempts"`
 	MaxRedirects         text   `yaml:"max-redirects"`
 	NonIdempotentRetries text   `yaml:"non-idempotent-retries"`
-}
-
-type shareText struct {
-	MaxFetches text `yaml:"max-fetches"`
 }
 
 type callerText struct {
@@ -216,7 +211,6 @@ func (p *parser) policy(name string, t *policyText) *Policy {
 	}
 	out.guard = p.egress(name, &t.Egress)
 	p.request(&t.Request, &out.Request)
-	out.Share.MaxFetches = int(p.number(t.Share.MaxFetches, "max-fetches", 1, 1<<31-1))
 	return out
 }
 

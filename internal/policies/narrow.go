@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 
 	"fetchd/fetch/fault"
@@ -23,7 +25,7 @@ type Denial struct {
 }
 
 // maxDenials limits what a fetch remembers of what was not blocked.
-const maxDenials = 64
+const maxDenials = 16
 
 // Judge judges the targets of one fetch by the policy that its caller had when the call began, and by the one
 // that it has now: what either forbids is forbidden. It is a [fetch.Narrower] and safe for concurrent use.
@@ -36,8 +38,11 @@ type Judge struct {
 	denials []Denial // that were only reported
 }
 
+// Report adds a denial of the request itself that blocked nothing.
+func (j *Judge) Report(d Denial) { j.denials = append(j.denials, d) }
+
 // NewJudge returns the judge of a fetch. began is the policy of its caller, and now returns the present one. told is
-// called for each denial, once for each rule and host.
+// called for each denial, once for each rule and host unless there are very many.
 func NewJudge(began *Policy, now func() *Policy, told func(Denial)) *Judge {
 	return &Judge{began: began, now: now, told: told}
 }
@@ -67,8 +72,11 @@ func (p *Policy) check(t target) error {
 	return p.guard.CheckAddr(t.address)
 }
 
-// Reported returns what the policy would have blocked.
+// Reported returns what the policy would have blocked, if callers are told.
 func (j *Judge) Reported() []Denial {
+	if !j.began.Tell {
+		return nil
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.denials
@@ -96,11 +104,9 @@ func (j *Judge) one(p *Policy, t target) error {
 	}
 	j.mu.Lock()
 	d.Host = j.host
-	known := len(j.denials) >= maxDenials
-	for _, before := range j.denials {
-		known = known || before == d
-	}
-	if !known && p.Report {
+	known := slices.Contains(j.denials, d)
+	if !known && p.Report && len(j.denials) < maxDenials {
+		d.Host = strings.Clone(d.Host) // it would keep the whole URL
 		j.denials = append(j.denials, d)
 	}
 	j.mu.Unlock()

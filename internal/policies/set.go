@@ -10,7 +10,7 @@ import (
 	"fetchd/fetch/egress"
 )
 
-// Policy is what some callers may do. The zero value of each field of Request and Share forbids nothing.
+// Policy is what some callers may do. The zero value of Request forbids nothing.
 type Policy struct {
 	// Name identifies the policy in errors, logs and metrics.
 	Name string
@@ -19,7 +19,6 @@ type Policy struct {
 	// Tell lists in each outcome what the policy would have blocked. It needs Report.
 	Tell    bool
 	Request Request
-	Share   Share
 
 	guard *egress.Guard
 }
@@ -41,12 +40,6 @@ type Request struct {
 	MaxRedirects *int
 	// ForbidNonIdempotent denies allow_non_idempotent.
 	ForbidNonIdempotent bool
-}
-
-// Share limits each caller of the policy.
-type Share struct {
-	// MaxFetches limits the fetches in flight. Zero means no limit.
-	MaxFetches int
 }
 
 // Set is a file of policies. The zero value has none, and a nil *Set neither. It is safe for concurrent use.

@@ -3907,7 +3907,10 @@ type FetchOutcome struct {
 	DecisionRule string `protobuf:"bytes,15,opt,name=decision_rule,json=decisionRule,proto3" json:"decision_rule,omitempty"`
 	// Where the records of all attempts are, in the order of the exchanges: the request, then
 	// what was received. Empty if nothing is recorded.
-	Records       []*WarcRecord `protobuf:"bytes,17,rep,name=records,proto3" json:"records,omitempty"`
+	Records []*WarcRecord `protobuf:"bytes,17,rep,name=records,proto3" json:"records,omitempty"`
+	// What the policy of the caller would have forbidden, in the order of its decisions, at most 16.
+	// Empty unless the mode of that policy is report, and its operator tells callers.
+	PolicyReports []*PolicyReport `protobuf:"bytes,18,rep,name=policy_reports,json=policyReports,proto3" json:"policy_reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4072,6 +4075,13 @@ func (x *FetchOutcome) GetRecords() []*WarcRecord {
 	return nil
 }
 
+func (x *FetchOutcome) GetPolicyReports() []*PolicyReport {
+	if x != nil {
+		return x.PolicyReports
+	}
+	return nil
+}
+
 type isFetchOutcome_Body interface {
 	isFetchOutcome_Body()
 }
@@ -4091,6 +4101,80 @@ type FetchOutcome_StoredObject struct {
 func (*FetchOutcome_InlineBody) isFetchOutcome_Body() {}
 
 func (*FetchOutcome_StoredObject) isFetchOutcome_Body() {}
+
+// PolicyReport is a decision of a policy that blocked nothing.
+type PolicyReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the policy. Always set.
+	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Kind of the rule in lower_snake_case, as in FetchError.reason, or the field of the request.
+	// Always set.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Entry of the policy that decides. Empty if there is none, as in FetchError.policy_rule.
+	PolicyRule string `protobuf:"bytes,3,opt,name=policy_rule,json=policyRule,proto3" json:"policy_rule,omitempty"`
+	// Host of the URL that was judged. Always set.
+	Host          string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyReport) Reset() {
+	*x = PolicyReport{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyReport) ProtoMessage() {}
+
+func (x *PolicyReport) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyReport.ProtoReflect.Descriptor instead.
+func (*PolicyReport) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *PolicyReport) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PolicyReport) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PolicyReport) GetPolicyRule() string {
+	if x != nil {
+		return x.PolicyRule
+	}
+	return ""
+}
+
+func (x *PolicyReport) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
 
 // WarcRecord says where a record is. It is written before the outcome is sent.
 type WarcRecord struct {
@@ -4121,7 +4205,7 @@ type WarcRecord struct {
 
 func (x *WarcRecord) Reset() {
 	*x = WarcRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4217,7 @@ func (x *WarcRecord) String() string {
 func (*WarcRecord) ProtoMessage() {}
 
 func (x *WarcRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4230,7 @@ func (x *WarcRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
 func (*WarcRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WarcRecord) GetType() WarcType {
@@ -4234,7 +4318,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4330,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4343,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -4338,7 +4422,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4434,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4447,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -4467,7 +4551,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4563,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4576,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -4605,7 +4689,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4617,7 +4701,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4630,7 +4714,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FetchUnaryResponse) GetOutcome() *FetchOutcome {
@@ -4677,7 +4761,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4689,7 +4773,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4702,7 +4786,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -4734,7 +4818,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4830,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4843,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Task) GetTag() string {
@@ -4791,7 +4875,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4803,7 +4887,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4816,7 +4900,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FetchManyResponse) GetEvents() []*TaskEvent {
@@ -4846,7 +4930,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +4942,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +4955,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TaskEvent) GetTag() string {
@@ -4933,7 +5017,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4945,7 +5029,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4958,7 +5042,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -5089,7 +5173,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5185,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5198,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -5199,7 +5283,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5211,7 +5295,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5224,7 +5308,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -5477,7 +5561,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
 	"\fdelay_source\x18\x03 \x01(\x0e2\x16.fetchd.v1.DelaySourceR\vdelaySource\x12+\n" +
 	"\x05start\x18\x04 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\xf5\x05\n" +
+	"\tHeartbeat\"\xb5\x06\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
@@ -5498,8 +5582,15 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
 	"error_body\x18\x0e \x01(\fR\terrorBody\x12#\n" +
 	"\rdecision_rule\x18\x0f \x01(\tR\fdecisionRule\x12/\n" +
-	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecordsB\x06\n" +
-	"\x04body\"\xbc\x02\n" +
+	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecords\x12>\n" +
+	"\x0epolicy_reports\x18\x12 \x03(\v2\x17.fetchd.v1.PolicyReportR\rpolicyReportsB\x06\n" +
+	"\x04body\"s\n" +
+	"\fPolicyReport\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
+	"\vpolicy_rule\x18\x03 \x01(\tR\n" +
+	"policyRule\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\"\xbc\x02\n" +
 	"\n" +
 	"WarcRecord\x12'\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x13.fetchd.v1.WarcTypeR\x04type\x12\x1b\n" +
@@ -5752,7 +5843,7 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 }
 
 var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -5802,21 +5893,22 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(*Retry)(nil),                 // 45: fetchd.v1.Retry
 	(*Heartbeat)(nil),             // 46: fetchd.v1.Heartbeat
 	(*FetchOutcome)(nil),          // 47: fetchd.v1.FetchOutcome
-	(*WarcRecord)(nil),            // 48: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 49: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 50: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 51: fetchd.v1.FetchError
-	(*FetchUnaryResponse)(nil),    // 52: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 53: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 54: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 55: fetchd.v1.FetchManyResponse
-	(*TaskEvent)(nil),             // 56: fetchd.v1.TaskEvent
-	(*ExplainRequest)(nil),        // 57: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 58: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 59: fetchd.v1.RedirectStep
-	nil,                           // 60: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*PolicyReport)(nil),          // 48: fetchd.v1.PolicyReport
+	(*WarcRecord)(nil),            // 49: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 50: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 51: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 52: fetchd.v1.FetchError
+	(*FetchUnaryResponse)(nil),    // 53: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 54: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 55: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 56: fetchd.v1.FetchManyResponse
+	(*TaskEvent)(nil),             // 57: fetchd.v1.TaskEvent
+	(*ExplainRequest)(nil),        // 58: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 59: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 60: fetchd.v1.RedirectStep
+	nil,                           // 61: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	16,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
@@ -5827,21 +5919,21 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	30,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
 	31,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
 	11,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	60,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	61,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
 	19,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
 	5,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
 	28,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
 	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	61,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	61,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	61,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	61,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	61,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	61,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	61,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	61,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	61,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	62,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	62,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	62,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	62,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	62,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	62,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	62,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	62,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	62,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
 	22,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
 	22,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
 	24,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
@@ -5852,10 +5944,10 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	10,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
 	23,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
 	29,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	62,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	62,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
+	63,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	63,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
 	33,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
-	61,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
+	62,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
 	34,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
 	35,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
 	36,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
@@ -5865,79 +5957,80 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	46,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
 	47,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
 	15,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	62,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	62,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	63,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	63,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
 	37,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
 	38,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	61,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	62,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
 	16,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	61,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	61,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	61,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	61,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	61,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	61,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	62,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	62,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	62,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	62,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	62,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	62,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
 	39,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
-	62,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	63,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
 	41,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
 	16,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
 	41,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	51,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	52,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
 	38,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
 	44,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
 	37,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
 	45,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
 	13,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
-	61,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
+	62,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
 	4,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
 	3,   // 71: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
 	6,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
 	41,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	51,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	52,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
 	37,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	49,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	50,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	61,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	48,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	8,   // 80: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	62,  // 81: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	14,  // 82: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	7,   // 83: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	12,  // 84: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	61,  // 85: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	13,  // 86: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
-	47,  // 87: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	43,  // 88: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	15,  // 89: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	54,  // 90: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	15,  // 91: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	56,  // 92: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
-	33,  // 93: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
-	18,  // 94: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	17,  // 95: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	41,  // 96: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	14,  // 97: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
-	62,  // 98: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
-	61,  // 99: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
-	2,   // 100: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	6,   // 101: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	51,  // 102: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	59,  // 103: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	44,  // 104: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
-	18,  // 105: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
-	15,  // 106: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	15,  // 107: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
-	53,  // 108: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	57,  // 109: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	32,  // 110: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	52,  // 111: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	55,  // 112: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	58,  // 113: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	110, // [110:114] is the sub-list for method output_type
-	106, // [106:110] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	50,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	51,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	62,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	49,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	48,  // 80: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
+	8,   // 81: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	63,  // 82: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	14,  // 83: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	7,   // 84: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	12,  // 85: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	62,  // 86: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	13,  // 87: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
+	47,  // 88: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	43,  // 89: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	15,  // 90: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	55,  // 91: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	15,  // 92: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	57,  // 93: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
+	33,  // 94: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
+	18,  // 95: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	17,  // 96: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	41,  // 97: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	14,  // 98: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
+	63,  // 99: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
+	62,  // 100: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
+	2,   // 101: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	6,   // 102: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	52,  // 103: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	60,  // 104: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	44,  // 105: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
+	18,  // 106: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
+	15,  // 107: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	15,  // 108: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
+	54,  // 109: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	58,  // 110: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	32,  // 111: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	53,  // 112: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	56,  // 113: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	59,  // 114: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	111, // [111:115] is the sub-list for method output_type
+	107, // [107:111] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -5976,8 +6069,8 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*FetchOutcome_InlineBody)(nil),
 		(*FetchOutcome_StoredObject)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[36].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[43].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[37].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[44].OneofWrappers = []any{
 		(*ExplainResponse_Redirect)(nil),
 		(*ExplainResponse_RetryDecision)(nil),
 	}
@@ -5987,7 +6080,7 @@ func file_fetchd_v1_fetch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

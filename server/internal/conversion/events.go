@@ -13,6 +13,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/policies"
 )
 
 // headerLines returns the lines of a header, sorted by name. A value that is not UTF-8 is given in
@@ -238,7 +239,7 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 			UnrequestedData: o.Body.UnrequestedData},
 	}
 	m, total := &all.outcome, durations(all.total[:])
-	m.Records = records(o.Records)
+	m.Records, m.PolicyReports = records(o.Records), policyReports(r)
 	if stored := storedObject(o, r); stored != nil {
 		m.Body = &pb.FetchOutcome_StoredObject{StoredObject: stored}
 	} else if o.InlineBody != nil {
@@ -260,6 +261,18 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 		m.Error.StopReason = pb.StopReason(o.StopReason).Enum()
 	}
 	return m
+}
+
+// policyReports converts what the policy of the caller would have forbidden.
+func policyReports(r *fetch.Request) (all []*pb.PolicyReport) {
+	judge, ok := r.Egress.(*policies.Judge)
+	if !ok {
+		return nil
+	}
+	for _, d := range judge.Reported() {
+		all = append(all, &pb.PolicyReport{Policy: d.Policy, Reason: d.Reason, PolicyRule: d.Rule, Host: text(d.Host)})
+	}
+	return all
 }
 
 // OutcomeEvent returns the last event of a fetch.

@@ -338,6 +338,13 @@ class FetchOutcome(Message):
     error_body: bytes
     decision_rule: str
     records: Repeated[WarcRecord]
+    policy_reports: Repeated[PolicyReport]
+
+class PolicyReport(Message):
+    policy: str
+    reason: str
+    policy_rule: str
+    host: str
 
 class WarcRecord(Message):
     type: int
