@@ -86,9 +86,6 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 		}
 		return err
 	}
-	if policy != nil {
-		_, _ = fmt.Fprintf(stdout, "policy: %s has %q, mode %s\n", s.EgressCheckCaller, policy.Name, policy.Mode())
-	}
 	err = cli.PrintedError(cli.ExitFailed, "forbidden")
 	for i, j := range judged {
 		if !j.Open() {
@@ -103,6 +100,9 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 			_, _ = fmt.Fprintf(stdout, "allowed: %s%s\n", j.Target, note)
 			err = nil
 		}
+	}
+	if policy != nil {
+		_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.EgressCheckCaller, policy.Name, policy.Mode())
 	}
 	return err
 }

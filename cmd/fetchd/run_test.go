@@ -107,6 +107,10 @@ func taken(t *testing.T) string {
 
 // TestEgressCheck says what would happen, by the exit codes that scripts use.
 func TestEgressCheck(t *testing.T) {
+	rules := newFolder(t).write("policies.yaml", []byte("policies: {a: {egress: {allow-names: [www.example.com], deny-names: ['*.ads.example']}}, b: {}}\ncallers: [{caller: team, policy: a}, {address: 10.0.0.0/8, policy: a}]\ndefault: b\n"))
+	of := func(caller, u string) []string {
+		return []string{"--policies-file", rules, "--egress-check-caller", caller, "--egress-check", u}
+	}
 	for _, row := range []struct {
 		name   string
 		args   []string
@@ -135,6 +139,10 @@ func TestEgressCheck(t *testing.T) {
 		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, cli.ExitFailed, "name_denied"},
 		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "--egress-check", "http://www.example.com/"}, cli.ExitFailed,
 			"unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
+		{"a policy", of("team", "http://8.8.8.8/"), cli.ExitFailed, "forbidden (P1): 8.8.8.8: name_not_allowed: the policy \"a\" of this caller forbids"},
+		{"a policy by address", of("10.1.1.1", "http://x.ads.example/"), cli.ExitFailed, "its name is in deny-names (*.ads.example)"},
+		{"the policy of all others", of("other", "http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
+		{"a caller without policies", []string{"--egress-check-caller", "team", "--egress-check", "http://8.8.8.8/"}, cli.ExitUsage, ""},
 		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, cli.ExitUsage, "invalid"},
 		{"a number", []string{"--egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},
 	} {

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"fetchd/fetch/auth"
+	"fetchd/internal/policies"
 	"fetchd/internal/secure"
 	"fetchd/stores"
 )
@@ -32,12 +33,13 @@ func schemas(t *testing.T) map[string]map[string]any {
 	})
 	token["required"] = []string{"name", "sha256"}
 	all := map[string]map[string]any{
-		"fetchd":  settingsSchema(t),
-		"origins": schemaOf(reflect.TypeFor[originsFile]()),
-		"stores":  schemaOf(reflect.TypeFor[stores.File]()),
-		"tokens":  {"type": "array", "minItems": 1, "items": token},
+		"fetchd":   settingsSchema(t),
+		"origins":  schemaOf(reflect.TypeFor[originsFile]()),
+		"stores":   schemaOf(reflect.TypeFor[stores.File]()),
+		"policies": schemaOf(reflect.TypeFor[policies.File]()),
+		"tokens":   {"type": "array", "minItems": 1, "items": token},
 	}
-	for name, flag := range map[string]string{"fetchd": "--config", "origins": "--origins-file", "stores": "--stores-file", "tokens": "--token-file"} {
+	for name, flag := range map[string]string{"fetchd": "--config", "origins": "--origins-file", "stores": "--stores-file", "policies": "--policies-file", "tokens": "--token-file"} {
 		all[name]["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 		all[name]["title"] = "fetchd " + flag
 	}
@@ -70,15 +72,16 @@ func object(properties map[string]any) map[string]any {
 
 // scalars are the schemas of types that YAML writes as one value.
 var scalars = map[reflect.Type]map[string]any{
-	reflect.TypeFor[string]():        {"type": "string"},
-	reflect.TypeFor[auth.Secret]():   {"type": "string"},
-	reflect.TypeFor[bool]():          {"type": "boolean"},
-	reflect.TypeFor[int]():           {"type": "integer"},
-	reflect.TypeFor[int64]():         {"type": "integer"},
-	reflect.TypeFor[uint16]():        {"type": "integer", "minimum": 0, "maximum": 65535},
-	reflect.TypeFor[float64]():       {"type": "number"},
-	reflect.TypeFor[time.Duration](): {"type": "string", "pattern": `^-?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$`, "examples": []string{"15m"}},
-	reflect.TypeFor[netip.Prefix]():  {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]+$", "examples": []string{"10.1.0.0/16"}},
+	reflect.TypeFor[string]():               {"type": "string"},
+	reflect.TypeFor[auth.Secret]():          {"type": "string"},
+	reflect.TypeOf(policies.File{}.Default): {"type": []string{"string", "integer"}},
+	reflect.TypeFor[bool]():                 {"type": "boolean"},
+	reflect.TypeFor[int]():                  {"type": "integer"},
+	reflect.TypeFor[int64]():                {"type": "integer"},
+	reflect.TypeFor[uint16]():               {"type": "integer", "minimum": 0, "maximum": 65535},
+	reflect.TypeFor[float64]():              {"type": "number"},
+	reflect.TypeFor[time.Duration]():        {"type": "string", "pattern": `^-?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$`, "examples": []string{"15m"}},
+	reflect.TypeFor[netip.Prefix]():         {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]+$", "examples": []string{"10.1.0.0/16"}},
 }
 
 // schemaOf returns the schema of the YAML that is decoded into a type. It panics if it does not know
@@ -154,9 +157,10 @@ func TestSchemasAgree(t *testing.T) {
 			_, err := parse([]string{"config", "--config", path}, new(bytes.Buffer), new(bytes.Buffer))
 			return err
 		},
-		"origins": func(path string) error { _, err := readOrigins(path, new(origins)); return err },
-		"stores":  func(path string) error { _, err := stores.ReadFile(path, new(stores.Set)); return err },
-		"tokens":  func(path string) error { _, err := secure.ReadTokens(path); return err },
+		"origins":  func(path string) error { _, err := readOrigins(path, new(origins)); return err },
+		"stores":   func(path string) error { _, err := stores.ReadFile(path, new(stores.Set)); return err },
+		"tokens":   func(path string) error { _, err := secure.ReadTokens(path); return err },
+		"policies": func(path string) error { _, err := policies.Read(path); return err },
 	}
 	for _, row := range []struct {
 		name, file, text string
@@ -178,6 +182,9 @@ func TestSchemasAgree(t *testing.T) {
 		{"a store", "stores", "stores: {a: {url: 'file://" + dir + "/a', callers: [c], max-object-bytes: 5}}\n", true},
 		{"a key that a store does not have", "stores", "stores: {a: {uri: 'file://" + dir + "/a'}}\n", false},
 		{"a size that is text", "stores", "stores: {a: {url: 'file://" + dir + "/a', max-object-bytes: large}}\n", false},
+		{"a policy", "policies", "policies: {a: {egress: {deny-names: [b.example], ports: [443]}}}\ncallers: [{caller: x, policy: a}]\ndefault: a\n", true},
+		{"a key that a policy does not have", "policies", "policies: {a: {egres: {}}}\ndefault: a\n", false},
+		{"a name where a list is wanted", "policies", "policies: {a: {egress: {deny-names: b.example}}}\ndefault: a\n", false},
 		{"tokens", "tokens", "- {name: a, sha256: " + sum + ", max-fetches: 3}\n", true},
 		{"a token without a name", "tokens", "- {sha256: " + sum + "}\n", false},
 		{"a digest that is too short", "tokens", "- {name: a, sha256: ab}\n", false},
@@ -207,6 +214,7 @@ func TestShippedFiles(t *testing.T) {
 		{"fetchd", "deploy/package/fetchd.yaml", ""},
 		{"origins", "docs/operating.md", "profiles:"},
 		{"stores", "docs/stores.md", "stores:"},
+		{"policies", "docs/policies.md", "policies:"},
 	} {
 		raw, err := os.ReadFile(filepath.Join("../..", row.path))
 		must(t, err)

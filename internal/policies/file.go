@@ -20,8 +20,8 @@ import (
 	"fetchd/fetch/egress"
 )
 
-// file is the form of --policies-file.
-type file struct {
+// File is the form of --policies-file.
+type File struct {
 	Policies map[string]policyText `yaml:"policies"`
 	Callers  []callerText          `yaml:"callers"`
 	Default  text                  `yaml:"default"`
@@ -114,7 +114,7 @@ func Parse(raw []byte) (*Set, []Fault) {
 		p.fault(1, "has %d bytes: give at most %d", len(raw), maxFileBytes)
 		return nil, p.faults
 	}
-	var f file
+	var f File
 	if !p.decode(raw, &f) {
 		return nil, p.faults
 	}
@@ -156,7 +156,7 @@ var atLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 // unknownKey is how the decoder names a key that it does not know.
 var unknownKey = regexp.MustCompile(`^field (\S+) not found in type .*$`)
 
-func (p *parser) decode(raw []byte, f *file) bool {
+func (p *parser) decode(raw []byte, f *File) bool {
 	p.used = make(map[string]bool)
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
 	decoder.KnownFields(true)

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+)
+
+// TestPoliciesReload adds, breaks and removes policies while the service runs.
+func TestPoliciesReload(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	const none, open = "policies: {p: {}}\ndefault: p\n", "policies: {p: {egress: {allow-addresses: [127.0.0.1], ports: [9]}}}\ndefault: p\n"
+	s := start(t, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "9", "--policies-file", f.write("policies.yaml", []byte(none)))
+	c := s.dial(nil)
+	for _, row := range []struct {
+		name, text, log string
+		look            bool // the service looks by itself, without a signal
+		class           pb.ErrorClass
+	}{
+		{"what the settings open", open, `"reloaded","changed":["policies-file"]`, false, pb.ErrorClass_ERROR_CLASS_CONNECT_REFUSED},
+		{"nothing", open, `"reloaded","changed":[]`, false, pb.ErrorClass_ERROR_CLASS_CONNECT_REFUSED},
+		{"a broken file", "policies: {p: {egres: {}}}\n", `policies.yaml:1: unknown key \"egres\"`, false, pb.ErrorClass_ERROR_CLASS_CONNECT_REFUSED},
+		{"a change that is found", none, `"reloaded","changed":["policies-file"]`, true, pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := s.in(t)
+			f.in(t).write("policies.yaml", []byte(row.text))
+			if row.look {
+				s.look <- time.Time{}
+			} else {
+				s.hangup <- nil
+			}
+			if line := s.await("reloaded"); !strings.Contains(line, row.log) {
+				t.Errorf("log line %s, want %s in it", line, row.log)
+			}
+			one := int32(1)
+			out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: "http://127.0.0.1:9/", RetryPolicy: &pb.RetryPolicy{MaxAttempts: &one}})
+			if got := out.GetOutcome().GetError().GetErrorClass(); err != nil || got != row.class {
+				t.Errorf("%v (%v), want %s", got, err, row.class)
+			}
+		})
+	}
+}
+
+// TestPoliciesCheck prints what a file says, or what is wrong with it.
+func TestPoliciesCheck(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	good := f.write("good.yaml", []byte("policies: {a: {mode: report}, b: {}}\ncallers: [{caller: 'x-*', policy: a}, {address: 10.1.0.0/16, policy: b}]\ndefault: b\n"))
+	bad := f.write("bad.yaml", []byte("policies: {a: {mode: watch}}\ndefault: c\n"))
+	for _, row := range []struct {
+		name, file, stdout string
+		code               int
+	}{
+		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK},
+		{"bad", bad, bad + ":1: mode: is \"watch\": give enforce or report\n" + bad + ":2: default: is \"c\", which is not among policies\n", cli.ExitUsage},
+		{"none", f.path("none.yaml"), "no such file", cli.ExitUsage},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if code, stdout, stderr := command(t, "policies-check", row.file); code != row.code || !strings.Contains(stdout, row.stdout) {
+				t.Errorf("code %d, stdout %q, stderr %q, want %d, %q", code, stdout, stderr, row.code, row.stdout)
+			}
+		})
+	}
+}
