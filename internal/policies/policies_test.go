@@ -1,6 +1,7 @@
 package policies_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -129,10 +130,9 @@ func TestTargets(t *testing.T) {
 			}
 			p := s.Of(row.caller, netip.Addr{})
 			j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) {})
-			found := j.CheckURL(u, row.redirected)
-			var own fault.Error
-			if found != nil {
-				own = *found.(*fault.Error) //nolint:errorlint,forcetypeassert // it is not wrapped
+			own, ok := errors.AsType[*fault.Error](j.CheckURL(u, row.redirected))
+			if !ok {
+				own = new(fault.Error)
 			}
 			if own.Reason != row.reason || own.Rule != row.rule || own.Reason != "" && own.Policy != p.Name {
 				t.Errorf("%q by %q of policy %q, want %q by %q of %q", own.Reason, own.Rule, own.Policy, row.reason, row.rule, p.Name)
