@@ -84,6 +84,7 @@ func (r *run) logEnd(out *Outcome) {
 	if r.req.Caller != "" {
 		attrs = append(attrs, slog.String("caller", r.req.Caller))
 	}
+	policy := r.req.CallerPolicy
 	if out.Response != nil {
 		attrs = append(attrs, slog.Int("status", out.Response.StatusCode))
 	}
@@ -93,8 +94,12 @@ func (r *run) logEnd(out *Outcome) {
 			slog.String("stop_reason", out.StopReason.String()), slog.Bool("retryable", f.Retryable))
 		attrs = r.failedHop.attrs(attrs)
 		if f.Policy != "" {
-			attrs = append(attrs, slog.String("policy", f.Policy), slog.String("policy_rule", f.PolicyRule))
+			policy = f.Policy
+			attrs = append(attrs, slog.String("policy_rule", f.PolicyRule))
 		}
+	}
+	if policy != "" {
+		attrs = append(attrs, slog.String("policy", policy))
 	}
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))

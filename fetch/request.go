@@ -102,6 +102,8 @@ type Request struct {
 	// ID and Labels identify the fetch in logs. They are not sent to the origin.
 	ID     string
 	Labels map[string]string
+	// CallerPolicy is the name of the policy behind Egress. It is logged. Empty means none.
+	CallerPolicy string
 	// Egress narrows the egress policy of the client for this fetch. Nil narrows nothing.
 	Egress Narrower
 	// Caller is the caller's name, or else its address; see [OriginTLS].Callers. It is logged, and not

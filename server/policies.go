@@ -61,7 +61,7 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	if err != nil && !policy.Report {
 		return err
 	}
-	p.Request.Egress = judge
+	p.Request.Egress, p.Request.CallerPolicy = judge, policy.Name
 	if !policy.Report {
 		p.Lower(policy.Request.MaxAttempts, policy.Request.MaxRedirects)
 	}

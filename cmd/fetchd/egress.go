@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"fetchd/fetch"
@@ -132,34 +130,4 @@ func judge(ctx context.Context, s *settings, u *url.URL, policy *policies.Policy
 		narrow = policies.NewJudge(enforced, func() *policies.Policy { return enforced }, func(policies.Denial) {})
 	}
 	return c.CheckTarget(ctx, u, narrow)
-}
-
-// checkedPolicy returns the policy of --egress-check-caller, or nil if there is none to ask.
-func (s *settings) checkedPolicy() (*policies.Policy, error) {
-	set, err := s.readPolicies()
-	if err != nil || s.EgressCheckCaller == "" {
-		return nil, err
-	}
-	if set == nil {
-		return nil, errors.New("--egress-check-caller needs --policies-file: name the file of the service")
-	}
-	if address, err := netip.ParseAddr(s.EgressCheckCaller); err == nil {
-		return set.Of("", address), nil
-	}
-	return set.Of(s.EgressCheckCaller, netip.Addr{}), nil
-}
-
-// checkPolicies prints what is wrong with a file of policies, or what it says.
-func (s *settings) checkPolicies(stdout io.Writer) error {
-	set, err := policies.Read(s.PoliciesCheck.File)
-	if err != nil {
-		_, _ = fmt.Fprintln(stdout, err)
-		return cli.PrintedError(cli.ExitUsage, "faults")
-	}
-	for _, p := range set.Policies() {
-		if _, err := fmt.Fprintf(stdout, "%s (%s): %s\n", p.Name, p.Mode(), strings.Join(set.Callers(p), ", ")); err != nil {
-			return err
-		}
-	}
-	return nil
 }

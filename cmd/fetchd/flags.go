@@ -32,7 +32,8 @@ const examples = `
   fetchd clean --stores-file stores.yaml --older-than 1h
   fetchd --egress-check http://169.254.169.254/
   fetchd --egress-check https://api.example/ --egress-check-caller team-a --policies-file policies.yaml
-  fetchd policies-check policies.yaml
+  fetchd policies check policies.yaml
+  fetchd policies report --log fetchd.log
 `
 
 // flags are the settings, from the command line, the environment or the file. A field tagged
@@ -103,8 +104,16 @@ type commandLine struct {
 	Clean struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
-	PoliciesCheck struct {
-		File string `arg:"" help:"The file."`
-	} `cmd:"" name:"policies-check" help:"Check a file for --policies-file. It prints every fault with its line, or which callers each policy has. Exit code: 0 no fault, 2 faults."`
+	Policies struct {
+		Check struct {
+			File string `arg:"" help:"The file."`
+		} `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. Exit code: 0 no fault, 2 faults."`
+		Report struct {
+			Log string `required:"" help:"Log of the service in JSON. -: standard input." placeholder:"FILE"`
+		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`
+		Usage struct {
+			Log string `required:"" help:"Log of the service in JSON. -: standard input." placeholder:"FILE"`
+		} `cmd:"" help:"Sum up fetches, attempts and bytes by day, caller and policy."`
+	} `cmd:"" help:"Tools for --policies-file."`
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

@@ -62,8 +62,41 @@ func TestPoliciesCheck(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if code, stdout, stderr := command(t, "policies-check", row.file); code != row.code || !strings.Contains(stdout, row.stdout) {
+			if code, stdout, stderr := command(t, "policies", "check", row.file); code != row.code || !strings.Contains(stdout, row.stdout) {
 				t.Errorf("code %d, stdout %q, stderr %q, want %d, %q", code, stdout, stderr, row.code, row.stdout)
+			}
+		})
+	}
+}
+
+// TestPoliciesLog sums up a log.
+func TestPoliciesLog(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	log := f.write("log", []byte(`{"time":"2026-11-26T23:59:59Z","msg":"policy would deny","caller":"a","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
+{"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
+{"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_denied","policy_rule":"*.ads.example","host":"y.ads.example"}
+not JSON
+{"time":"2026-11-26T23:59:59Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":2,"body_bytes":100}
+{"time":"2026-11-27T00:00:01Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":1,"body_bytes":50}
+{"time":"2026-11-27T00:00:02Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":1,"body_bytes":7}
+`))
+	for _, row := range []struct {
+		name, command, file, stdout string
+		code                        int
+	}{
+		{"report", "report", log, "POLICY  HOST           REASON            RULE           TIMES  CALLERS  TO PERMIT IT\n" +
+			"p       x.example      name_not_allowed                 2      2        allow-names: [x.example]\n" +
+			"p       y.ads.example  name_denied       *.ads.example  1      1        remove *.ads.example from deny-names\n", cli.ExitOK},
+		{"usage", "usage", log, "DAY         CALLER  POLICY  FETCHES  ATTEMPTS  BYTES\n" +
+			"2026-11-26  a       p       1        2         100\n2026-11-27  a       p       2        2         57\n", cli.ExitOK},
+		{"no log", "usage", f.write("text", []byte("hello\n")), "", cli.ExitUsage},
+		{"no file", "report", f.path("none"), "", cli.ExitUsage},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if code, stdout, stderr := command(t, "policies", row.command, "--log", row.file); code != row.code || row.code == cli.ExitOK && stdout != row.stdout {
+				t.Errorf("code %d, stdout\n%s, stderr %q, want %d,\n%s", code, stdout, stderr, row.code, row.stdout)
 			}
 		})
 	}

@@ -189,18 +189,6 @@ func (l *live) setOrigins(now *origins) []string {
 	return []string{"origins-file"}
 }
 
-// readPolicies reads --policies-file.
-func (s *settings) readPolicies() (*policies.Set, error) {
-	if s.PoliciesFile == "" {
-		return nil, nil //nolint:nilnil // no policies
-	}
-	found, err := policies.Read(s.PoliciesFile)
-	if err != nil {
-		return nil, fmt.Errorf("--policies-file: %w", err)
-	}
-	return found, nil
-}
-
 // setPolicies applies what --policies-file configures. It returns the setting if it changed.
 func (l *live) setPolicies(now *policies.Set) []string {
 	if now.Same(l.policies) {

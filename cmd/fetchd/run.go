@@ -62,8 +62,12 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		return p.makeToken(s.Token.Name)
 	case s.command == "clean":
 		return s.clean(ctx, p.stdout)
-	case s.command == "policies-check <file>":
+	case s.command == "policies check <file>":
 		return s.checkPolicies(p.stdout)
+	case s.command == "policies report":
+		return p.readLog(s.Policies.Report.Log, reportPolicies)
+	case s.command == "policies usage":
+		return p.readLog(s.Policies.Usage.Log, reportUsage)
 	case s.EgressCheck != "":
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"fetchd/internal/cli"
+	"fetchd/internal/policies"
+)
+
+// readPolicies reads --policies-file.
+func (s *settings) readPolicies() (*policies.Set, error) {
+	if s.PoliciesFile == "" {
+		return nil, nil //nolint:nilnil // no policies
+	}
+	found, err := policies.Read(s.PoliciesFile)
+	if err != nil {
+		return nil, fmt.Errorf("--policies-file: %w", err)
+	}
+	return found, nil
+}
+
+// checkedPolicy returns the policy of --egress-check-caller, or nil if there is none to ask.
+func (s *settings) checkedPolicy() (*policies.Policy, error) {
+	set, err := s.readPolicies()
+	if err != nil || s.EgressCheckCaller == "" {
+		return nil, err
+	}
+	if set == nil {
+		return nil, errors.New("--egress-check-caller needs --policies-file: name the file of the service")
+	}
+	if address, err := netip.ParseAddr(s.EgressCheckCaller); err == nil {
+		return set.Of("", address), nil
+	}
+	return set.Of(s.EgressCheckCaller, netip.Addr{}), nil
+}
+
+// checkPolicies prints what is wrong with a file of policies, or what it says.
+func (s *settings) checkPolicies(stdout io.Writer) error {
+	set, err := policies.Read(s.Policies.Check.File)
+	if err != nil {
+		_, _ = fmt.Fprintln(stdout, err)
+		return cli.PrintedError(cli.ExitUsage, "faults")
+	}
+	for _, p := range set.Policies() {
+		if _, err := fmt.Fprintf(stdout, "%s (%s): %s\n", p.Name, p.Mode(), strings.Join(set.Callers(p), ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logLine has the keys of the service's log that the tools read.
+type logLine struct {
+	Time, Msg, Caller, Policy, Reason, Host string
+	Rule                                    string `json:"policy_rule"`
+	Attempts                                int64  `json:"attempt_count"`
+	Bytes                                   int64  `json:"body_bytes"`
+}
+
+// maxLogLine limits a line of a log. The service writes shorter ones.
+const maxLogLine = 1 << 20
+
+// readLog reads a log in JSON and prints what report makes of it. Lines of other programs are left out, but a file
+// without any line of the service is an error.
+func (p *program) readLog(name string, report func(lines func(yield func(*logLine) bool), out io.Writer) error) error {
+	var in io.Reader = os.Stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return unusable(err)
+		}
+		defer file.Close()
+		in = file
+	}
+	scanner, known := bufio.NewScanner(in), 0
+	scanner.Buffer(nil, maxLogLine)
+	err := report(func(yield func(*logLine) bool) {
+		for scanner.Scan() {
+			var line logLine
+			if json.Unmarshal(scanner.Bytes(), &line) != nil || line.Msg == "" {
+				continue
+			}
+			if known++; !yield(&line) {
+				return
+			}
+		}
+	}, p.stdout)
+	switch {
+	case err != nil:
+		return err
+	case scanner.Err() != nil:
+		return unusable(fmt.Errorf("%s: %w", name, scanner.Err()))
+	case known == 0:
+		return unusable(fmt.Errorf("%s: has no line of the service in JSON: run it with --log-format json", name))
+	}
+	return nil
+}
+
+// reportPolicies sums up the lines "policy would deny".
+func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error {
+	type denial struct{ policy, host, reason, rule string }
+	counts, callers := make(map[denial]int), make(map[denial]map[string]bool)
+	for line := range lines {
+		if line.Msg != "policy would deny" {
+			continue
+		}
+		d := denial{line.Policy, line.Host, line.Reason, line.Rule}
+		if counts[d]++; callers[d] == nil {
+			callers[d] = make(map[string]bool)
+		}
+		callers[d][line.Caller] = true
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "POLICY\tHOST\tREASON\tRULE\tTIMES\tCALLERS\tTO PERMIT IT")
+	for _, d := range slices.SortedFunc(maps.Keys(counts), func(a, b denial) int {
+		return cmp.Or(cmp.Compare(a.policy, b.policy), counts[b]-counts[a], cmp.Compare(a.host, b.host), cmp.Compare(a.reason, b.reason), cmp.Compare(a.rule, b.rule))
+	}) {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.policy, d.host, d.reason, d.rule, counts[d], len(callers[d]), permitting(d.reason, d.host, d.rule))
+	}
+	return t.Flush()
+}
+
+// permitting returns the change of a policy that would permit what it denied.
+func permitting(reason, host, rule string) string {
+	switch reason {
+	case "name_not_allowed":
+		return "allow-names: [" + host + "]"
+	case "name_denied":
+		return "remove " + rule + " from deny-names"
+	case "address_denied":
+		return "remove " + rule + " from deny-addresses"
+	case "address_not_allowed":
+		return "add the address to allow-addresses"
+	case "port_not_allowed":
+		return "add the port to ports"
+	case "scheme_not_allowed":
+		return "add the scheme to schemes"
+	}
+	return "change " + reason + " in request"
+}
+
+// reportUsage sums up the lines "fetch finished".
+func reportUsage(lines func(yield func(*logLine) bool), out io.Writer) error {
+	type user struct{ day, caller, policy string }
+	type sum struct{ fetches, attempts, bytes int64 }
+	sums := make(map[user]sum)
+	for line := range lines {
+		if line.Msg != "fetch finished" {
+			continue
+		}
+		day, _, _ := strings.Cut(line.Time, "T")
+		u := user{day, line.Caller, line.Policy}
+		s := sums[u]
+		sums[u] = sum{s.fetches + 1, s.attempts + line.Attempts, s.bytes + line.Bytes}
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "DAY\tCALLER\tPOLICY\tFETCHES\tATTEMPTS\tBYTES")
+	for _, u := range slices.SortedFunc(maps.Keys(sums), func(a, b user) int {
+		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(a.caller, b.caller), cmp.Compare(a.policy, b.policy))
+	}) {
+		s := sums[u]
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\n", u.day, u.caller, u.policy, s.fetches, s.attempts, s.bytes)
+	}
+	return t.Flush()
+}
