@@ -86,6 +86,10 @@ default: public
 			if sent := len(r.Origin.Requests("k")); (sent == 0) == (row.reason == "") && !strings.Contains(row.path, "/302/") {
 				t.Errorf("the origin saw %d requests", sent)
 			}
+			finished := r.logs.lines(t, "fetch finished")
+			if last := finished[len(finished)-1]; row.policy != "" && last["policy"] != row.policy || last["policy"] == nil {
+				t.Errorf("the line %v has not the policy %q", last, row.policy)
+			}
 			if row.token == "d" {
 				var told []string
 				for _, p := range resp.GetOutcome().GetPolicyReports() {

@@ -80,7 +80,7 @@ func (p *program) readLog(name string, report func(lines func(yield func(*logLin
 		if err != nil {
 			return unusable(err)
 		}
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		in = file
 	}
 	scanner, known := bufio.NewScanner(in), 0
