@@ -18,12 +18,12 @@ import (
 	"fetchd/internal/policies"
 )
 
-// readPolicies reads --policies-file.
-func (s *settings) readPolicies() (*policies.Set, error) {
+// readPolicies reads --policies-file. Policies that are as they were before are not parsed again.
+func (s *settings) readPolicies(before *policies.Set) (*policies.Set, error) {
 	if s.PoliciesFile == "" {
 		return nil, nil //nolint:nilnil // no policies
 	}
-	found, err := policies.Read(s.PoliciesFile)
+	found, err := policies.Read(s.PoliciesFile, before)
 	if err != nil {
 		return nil, fmt.Errorf("--policies-file: %w", err)
 	}
@@ -32,7 +32,7 @@ func (s *settings) readPolicies() (*policies.Set, error) {
 
 // checkedPolicy returns the policy of --egress-check-caller, or nil if there is none to ask.
 func (s *settings) checkedPolicy() (*policies.Policy, error) {
-	set, err := s.readPolicies()
+	set, err := s.readPolicies(nil)
 	if err != nil || s.EgressCheckCaller == "" {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *settings) checkedPolicy() (*policies.Policy, error) {
 
 // checkPolicies prints what is wrong with a file of policies, or what it says.
 func (s *settings) checkPolicies(stdout io.Writer) error {
-	set, err := policies.Read(s.Policies.Check.File)
+	set, err := policies.Read(s.Policies.Check.File, nil)
 	if err != nil {
 		_, _ = fmt.Fprintln(stdout, err)
 		return cli.PrintedError(cli.ExitUsage, "faults")

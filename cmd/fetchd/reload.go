@@ -103,7 +103,7 @@ func (l *live) reload() {
 	}
 	var rules *policies.Set
 	if err == nil {
-		rules, err = next.readPolicies()
+		rules, err = next.readPolicies(l.policies)
 	}
 	now := next.capacity(l.has.files, l.has.budget)
 	var bodies *stores.Set
@@ -261,7 +261,7 @@ func (l *live) lookAtFiles() {
 	}
 	var rules *policies.Set
 	if err == nil {
-		rules, err = l.settings.readPolicies()
+		rules, err = l.settings.readPolicies(l.policies)
 	}
 	var bodies *stores.Set
 	if err == nil {

@@ -138,7 +138,7 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := s.readPolicies()
+	rules, err := s.readPolicies(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -160,7 +160,7 @@ func TestSchemasAgree(t *testing.T) {
 		"origins":  func(path string) error { _, err := readOrigins(path, new(origins)); return err },
 		"stores":   func(path string) error { _, err := stores.ReadFile(path, new(stores.Set)); return err },
 		"tokens":   func(path string) error { _, err := secure.ReadTokens(path); return err },
-		"policies": func(path string) error { _, err := policies.Read(path); return err },
+		"policies": func(path string) error { _, err := policies.Read(path, nil); return err },
 	}
 	for _, row := range []struct {
 		name, file, text string

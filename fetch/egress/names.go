@@ -73,7 +73,7 @@ type names struct{ exact, below map[string]string }
 func namesOf(entries []string) names {
 	n := names{make(map[string]string), make(map[string]string)}
 	for _, entry := range entries {
-		name, both := strings.CutPrefix(entry, domainPrefix)
+		name, both := strings.CutPrefix(strings.TrimSuffix(entry, "."), domainPrefix) // checkName removes the dot too
 		name, below := strings.CutPrefix(name, "*.")
 		if below || both {
 			n.below[name] = entry

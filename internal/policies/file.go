@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +17,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"fetchd/fetch/egress"
+	"fetchd/fetch/urls"
+	"fetchd/internal/secure"
 )
 
 // File is the form of --policies-file.
@@ -78,14 +79,15 @@ func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// maxFileBytes limits the file.
-const maxFileBytes = 16 << 20
-
-// Read reads a file of policies. The error names every fault with its line.
-func Read(path string) (*Set, error) {
-	raw, err := os.ReadFile(path)
+// Read reads a file of policies. It returns before, which may be nil, if the file has not changed. The error
+// names every fault with its line.
+func Read(path string, before *Set) (*Set, error) {
+	raw, err := secure.ReadFile(path)
 	if err != nil {
 		return nil, err
+	}
+	if before != nil && bytes.Equal(raw, before.raw) {
+		return before, nil
 	}
 	s, faults := Parse(raw)
 	if len(faults) == 0 {
@@ -109,11 +111,7 @@ func (f Fault) Error() string { return fmt.Sprintf("%d: %s", f.Line, f.Text) }
 
 // Parse reads the text of a file. The set is nil if there are faults, which are in the order of the lines.
 func Parse(raw []byte) (*Set, []Fault) {
-	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int)}
-	if len(raw) > maxFileBytes {
-		p.fault(1, "has %d bytes: give at most %d", len(raw), maxFileBytes)
-		return nil, p.faults
-	}
+	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int), ranges: make(map[netip.Prefix]bool)}
 	var f File
 	if !p.decode(raw, &f) {
 		return nil, p.faults
@@ -132,7 +130,7 @@ func Parse(raw []byte) (*Set, []Fault) {
 		}
 	}
 	if len(p.faults) > 0 {
-		slices.SortStableFunc(p.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+		slices.SortFunc(p.faults, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Text, b.Text)) })
 		return nil, p.faults
 	}
 	return p.set, nil
@@ -143,6 +141,7 @@ type parser struct {
 	set    *Set
 	lines  map[string]int // of the names of policies
 	used   map[string]bool
+	ranges map[netip.Prefix]bool // of callers
 	faults []Fault
 }
 
@@ -153,8 +152,14 @@ func (p *parser) fault(line int, format string, args ...any) {
 // atLine is how the decoder says where.
 var atLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 
-// unknownKey is how the decoder names a key that it does not know.
-var unknownKey = regexp.MustCompile(`^field (\S+) not found in type .*$`)
+// notYAML is how the decoder says where the text is not YAML.
+var notYAML = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+
+// unknownKey is how the decoder names a key that it does not know, and otherForm a value of another kind.
+var (
+	unknownKey = regexp.MustCompile(`^field (\S+) not found in type .*$`)
+	otherForm  = regexp.MustCompile("^cannot unmarshal !!(\\S+)( `.*`)? into .*$")
+)
 
 func (p *parser) decode(raw []byte, f *File) bool {
 	p.used = make(map[string]bool)
@@ -172,16 +177,25 @@ func (p *parser) decode(raw []byte, f *File) bool {
 				line, _ = strconv.Atoi(m[1])
 				text = m[2]
 			}
-			p.fault(line, "%s", unknownKey.ReplaceAllString(text, `unknown key "$1": see docs/policies.md for the keys`))
+			text = unknownKey.ReplaceAllString(text, `unknown key "$1": see docs/policies.md for the keys`)
+			p.fault(line, "%s", otherForm.ReplaceAllString(text, `has a value of another form, $1$2: see docs/policies.md for the forms`))
 		}
 		return false
 	}
 	if err != nil {
-		p.fault(1, "is not YAML: %v", err)
+		line, text := 1, fmt.Sprint(err)
+		if m := notYAML.FindStringSubmatch(text); m != nil {
+			line, _ = strconv.Atoi(m[1])
+			text = m[2]
+		}
+		p.fault(line, "is not YAML: %s", text)
 		return false
 	}
 	var root yaml.Node
 	if yaml.Unmarshal(raw, &root) == nil && len(root.Content) > 0 {
+		if p.missing(&root); len(p.faults) > 0 {
+			return false
+		}
 		for i := 0; i+1 < len(root.Content[0].Content); i += 2 {
 			if key, value := root.Content[0].Content[i], root.Content[0].Content[i+1]; key.Value == "policies" {
 				for j := 0; j+1 < len(value.Content); j += 2 {
@@ -195,6 +209,21 @@ func (p *parser) decode(raw []byte, f *File) bool {
 		return false
 	}
 	return true
+}
+
+// missing reports values that are missing. The decoder would take a key without a value for one that is absent, so a
+// list of which every entry is commented out would permit everything.
+func (p *parser) missing(n *yaml.Node) {
+	for i, value := range n.Content {
+		switch {
+		case value.Tag != "!!null":
+			p.missing(value)
+		case n.Kind == yaml.MappingNode && i%2 == 1:
+			p.fault(n.Content[i-1].Line, "%.60s: has no value: give one, or remove the key", n.Content[i-1].Value)
+		default:
+			p.fault(value.Line, "has an entry without a value: remove it")
+		}
+	}
 }
 
 // policyName is what a policy may be called. It is in metrics and logs.
@@ -243,8 +272,10 @@ func (p *parser) egress(name string, t *egressText) *egress.Guard {
 		p.fault(t.Redirects.line, "redirects: has no effect without allow-names: give allow-names, or leave it out")
 	}
 	rules.AllowHosts, rules.DenyHosts = p.names(t.AllowNames, "allow-names"), p.names(t.DenyNames, "deny-names")
-	if t.AllowNames != nil && len(t.AllowNames) == 0 {
-		p.fault(p.lines[name], "policy %q: allow-names is empty, which would permit every name: leave it out, or give names", name)
+	for key, list := range map[string][]text{"allow-names": t.AllowNames, "ports": t.Ports, "schemes": t.Schemes} {
+		if list != nil && len(list) == 0 {
+			p.fault(p.lines[name], "policy %q: %s is empty, which would mean the same as without it: give values, or leave it out", name, key)
+		}
 	}
 	rules.AllowCIDRs, rules.DenyCIDRs = p.prefixes(t.AllowAddresses, "allow-addresses"), p.prefixes(t.DenyAddresses, "deny-addresses")
 	for _, port := range t.Ports {
@@ -256,18 +287,22 @@ func (p *parser) egress(name string, t *egressText) *egress.Guard {
 	return egress.New(rules)
 }
 
-// names reads names of hosts. A name below another one of the list can never decide.
+// names reads names of hosts.
 func (p *parser) names(list []text, key string) []string {
-	all := make([]string, 0, len(list))
+	all, seen := make([]string, 0, len(list)), make(map[string]bool, len(list))
 	for _, t := range list {
 		rules := egress.Policy{DenyHosts: []string{t.value}}
-		if rules.Check() != nil {
-			p.fault(t.line, "%s: is %.80q: give a name in lower case, *.NAME for the names below it, or domain:NAME for both", key, t.value)
+		switch _, err := netip.ParseAddr(t.value); {
+		case err == nil, t.value != "" && urls.EndsInNumber(t.value):
+			p.fault(t.line, "%s: %.80q is an address, which no name matches: put it into %s", key, t.value, strings.Replace(key, "names", "addresses", 1))
 			continue
-		}
-		if slices.Contains(all, t.value) {
+		case rules.Check() != nil:
+			p.fault(t.line, "%s: is %.80q: give a name in lower case and ASCII (xn--), *.NAME for the names below it, or domain:NAME for both", key, t.value)
+			continue
+		case seen[t.value]:
 			p.fault(t.line, "%s: %q is there twice: remove one", key, t.value)
 		}
+		seen[t.value] = true
 		all = append(all, t.value)
 	}
 	return all
@@ -350,11 +385,13 @@ func (p *parser) address(t text, e *entry) {
 		p.fault(t.line, "address: is %.60q: give an address, or a range such as 10.1.0.0/16", t.value)
 		return
 	}
-	for _, before := range p.set.addresses {
-		if before.address.Bits() <= prefix.Bits() && before.address.Contains(prefix.Addr()) {
-			p.fault(t.line, "address: %s can never match, because %s comes before it: move it up, or remove it", prefix, before.address)
+	for bits := range prefix.Bits() + 1 {
+		if before, _ := prefix.Addr().Prefix(bits); p.ranges[before] {
+			p.fault(t.line, "address: %s can never match, because %s comes before it: move it up, or remove it", prefix, before)
+			break
 		}
 	}
+	p.ranges[prefix] = true
 	e.address = prefix
 	p.set.addresses = append(p.set.addresses, e)
 }
@@ -369,6 +406,7 @@ func (p *parser) caller(t text, e *entry) {
 		if strings.HasPrefix(before, earlier.prefix) && (!pattern && strings.HasSuffix(t.value, earlier.suffix) && len(t.value) >= len(earlier.prefix)+len(earlier.suffix) ||
 			pattern && strings.HasSuffix(after, earlier.suffix)) {
 			p.fault(t.line, "caller: %q can never match, because %q comes before it: move it up, or remove it", t.value, earlier.prefix+"*"+earlier.suffix)
+			break
 		}
 	}
 	if pattern {

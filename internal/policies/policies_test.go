@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ policies:
   partners:
     egress:
       allow-names: [api.partner.example, "*.cdn.example", "domain:shop.example"]
-      deny-names: [old.shop.example]
+      deny-names: [old.shop.example, rooted.shop.example.]
       allow-addresses: [10.1.0.0/16]
       deny-addresses: [10.1.2.0/24]
       ports: [443, 8443]
@@ -106,6 +108,7 @@ func TestTargets(t *testing.T) {
 		{"shop", "https://shop.example/", false, "", ""},
 		{"shop", "https://www.shop.example/", false, "", ""},
 		{"shop", "https://old.shop.example/", false, "name_denied", "old.shop.example"},
+		{"shop", "https://rooted.shop.example/", false, "name_denied", "rooted.shop.example."},
 		{"shop", "https://evil-shop.example/", false, "name_not_allowed", ""},
 		{"shop", "https://shop.example.evil.example/", true, "name_not_allowed", ""},
 		{"shop", "https://10.1.0.1/", false, "", ""},
@@ -207,6 +210,17 @@ func TestFaults(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"nothing", "", "1: is empty"},
 		{"no YAML", "policies: [", "1: is not YAML"},
+		{"no YAML in a later line", "policies:\n  a: {}\n\tb: {}\n", "3: is not YAML: found character"},
+		{"a list of policies", "policies:\n- a\n", "2: has a value of another form, seq: see docs"},
+		{"a name where a list is wanted", fmt.Sprintf(policy, "egress: {deny-names: b.example}"), "3: has a value of another form, str `b.example`"},
+		{"a list with all entries commented out", fmt.Sprintf(policy, "egress:\n      allow-names:\n      # - a.example\n"), "4: allow-names: has no value"},
+		{"no stores", fmt.Sprintf(policy, "request: {stores: }"), "3: stores: has no value"},
+		{"a policy without a value", "policies:\n  a:\ndefault: a\n", "2: a: has no value"},
+		{"an entry without a value", "policies: {a: {}}\ncallers:\n- ~\ndefault: a\n", "3: has an entry without a value"},
+		{"no ports", fmt.Sprintf(policy, "egress: {ports: []}"), `2: policy "a": ports is empty`},
+		{"no schemes", fmt.Sprintf(policy, "egress: {schemes: []}"), `2: policy "a": schemes is empty`},
+		{"an address among names", fmt.Sprintf(policy, "egress: {deny-names: [10.0.0.1]}"), `3: deny-names: "10.0.0.1" is an address, which no name matches: put it into deny-addresses`},
+		{"an IPv6 address among names", fmt.Sprintf(policy, "egress: {allow-names: ['2001:db8::1']}"), `3: allow-names: "2001:db8::1" is an address`},
 		{"a second document", "policies: {a: {}}\ndefault: a\n---\n", "1: has a second document"},
 		{"an unknown key", fmt.Sprintf(policy, "egres: {}"), `3: unknown key "egres"`},
 		{"an unknown key below", fmt.Sprintf(policy, "egress: {port: [1]}"), `3: unknown key "port"`},
@@ -245,6 +259,40 @@ func TestFaults(t *testing.T) {
 				t.Errorf("faults %q, want the first to begin with %q", fmt.Sprint(faults), row.want)
 			}
 		})
+	}
+}
+
+// TestFaultsOnce checks that an entry which can never match has one fault, however many entries come before it.
+func TestFaultsOnce(t *testing.T) {
+	t.Parallel()
+	for _, entry := range []string{"address: 10.0.0.1", "caller: 'x-*'"} {
+		text := "policies: {a: {}}\ncallers:\n" + strings.Repeat("- {"+entry+", policy: a}\n", 100) + "default: a\n"
+		if _, faults := policies.Parse([]byte(text)); len(faults) != 99 {
+			t.Errorf("%s: %d faults for 99 entries that can never match", entry, len(faults))
+		}
+	}
+}
+
+// TestReadAgain checks that a file which has not changed is not parsed again.
+func TestReadAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	read := func(text string, before *policies.Set) *policies.Set {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := policies.Read(path, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := read(example, nil)
+	if read(example, first) != first {
+		t.Error("the same file has another set")
+	}
+	if read(example+"# changed\n", first) == first {
+		t.Error("a file that has changed has the same set")
 	}
 }
 
