@@ -231,7 +231,7 @@ func (a *attempt) address() string {
 	return cmp.Or(a.note.address, a.hops[len(a.hops)-1].Exchange.RemoteAddress)
 }
 
-// mayShow reports whether the caller may see an address: the egress policy allows it, there is no
+// mayShow reports whether the caller may see an address: the egress policies allow it, there is no
 // proxy, and the URL does not contain it already.
 func (a *attempt) mayShow(address string) bool {
 	host := a.hop.url.Hostname()
@@ -239,7 +239,8 @@ func (a *attempt) mayShow(address string) bool {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)
-	return err == nil && a.run.client.guard.CheckAddr(target) == nil
+	narrow := a.run.req.Egress
+	return err == nil && a.run.client.guard.CheckAddr(target) == nil && (narrow == nil || narrow.Permits(target))
 }
 
 // appendStatus appends a status with its standard name. The origin's text is not used.

@@ -3,11 +3,11 @@ package fetch
 import (
 	"context"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/internal/budget"
 )
 
@@ -91,9 +91,9 @@ type Narrower interface {
 	// CheckURL is asked about the URL of each hop, before its name is looked up. redirected reports whether
 	// a redirect led to it.
 	CheckURL(u *url.URL, redirected bool) error
-	// CheckAddr is asked about each address before it is dialled, and about that of a connection before
-	// the fetch uses it. It is not asked if a proxy connects.
-	CheckAddr(target netip.AddrPort) error
+	// Narrower has CheckAddr, which is asked about each address before it is dialled, and about that of a
+	// connection before the fetch uses it. It is not asked if a proxy connects.
+	conns.Narrower
 }
 
 // Request describes a fetch. Start with [NewRequest], which sets the defaults of a

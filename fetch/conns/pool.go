@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
@@ -165,6 +166,13 @@ func (p *Pool) take(k key, t *Target) *conn {
 		} else if c.h2.Err() != nil {
 			state = gone
 		}
+		if state == quiet && t.checkPeer(c) != nil { // forbidden since it was picked
+			if c.h2 != nil {
+				c.h2.Release()
+			}
+			p.release(c, time.Time{})
+			return nil
+		}
 		if state == quiet {
 			p.reused.Add(1)
 			return c
@@ -209,6 +217,7 @@ func (p *Pool) distrust(c *conn) {
 // idle. Over HTTP/1 it takes the connection that was used last.
 func (p *Pool) pickLocked(k key, now time.Time, t *Target) (c *conn, wasIdle bool) {
 	recent := t.Recent
+	var denied []netip.AddrPort // a host may have thousands of connections, but few addresses
 	h := p.hosts[k]
 	if h == nil {
 		return nil, false
@@ -218,7 +227,7 @@ func (p *Pool) pickLocked(k key, now time.Time, t *Target) (c *conn, wasIdle boo
 		if c.retired || c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
 			continue
 		}
-		if !t.permits(c) {
+		if !t.permits(c, &denied) {
 			continue
 		}
 		if c.h2.Available() == 0 || c.h2.Reserve() != nil {
@@ -233,7 +242,7 @@ func (p *Pool) pickLocked(k key, now time.Time, t *Target) (c *conn, wasIdle boo
 		return nil, false
 	}
 	for i := len(h.idle) - 1; i >= 0; i-- {
-		if c := h.idle[i]; !c.isOld(now, recent) && t.permits(c) { // one that was used before it may have a longer limit
+		if c := h.idle[i]; !c.isOld(now, recent) && t.permits(c, &denied) { // one that was used before it may have a longer limit
 			p.unlistLocked(h, c)
 			c.users = 1
 			return c, true
@@ -243,9 +252,29 @@ func (p *Pool) pickLocked(k key, now time.Time, t *Target) (c *conn, wasIdle boo
 }
 
 // permits reports whether the policy of a request permits the address of a connection, which a request with
-// another policy may have made. With a proxy the address is the proxy's to judge.
-func (t *Target) permits(c *conn) bool {
-	return t.Egress == nil || !c.socket.peer.IsValid() || t.Egress.CheckAddr(c.socket.peer) == nil
+// another policy may have made. With a proxy the address is the proxy's to judge. denied are the addresses that
+// it has not permitted.
+func (t *Target) permits(c *conn, denied *[]netip.AddrPort) bool {
+	peer := c.socket.peer
+	switch {
+	case t.Egress == nil || !peer.IsValid():
+		return true
+	case slices.Contains(*denied, peer):
+		return false
+	case t.Egress.Permits(peer):
+		return true
+	}
+	*denied = append(*denied, peer)
+	return false
+}
+
+// checkPeer returns an error if the policy of a request forbids the address of a connection that permits has
+// permitted. The policy may record what it would forbid.
+func (t *Target) checkPeer(c *conn) error {
+	if t.Egress == nil || !c.socket.peer.IsValid() {
+		return nil
+	}
+	return t.Egress.CheckAddr(c.socket.peer)
 }
 
 // share lets other requests use an HTTP/2 connection, over which a head has come. If the head

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -91,11 +92,23 @@ func tellNumber(w http.ResponseWriter, r *http.Request) {
 // newBench starts an origin in memory, for a synctest bubble.
 func newBench(t *testing.T, origins map[string]*conns.OriginTLS) *bench {
 	t.Helper()
+	return newBenchDialling(t, origins, nil)
+}
+
+// newBenchDialling is newBench with a function that wraps each connection.
+func newBenchDialling(t *testing.T, origins map[string]*conns.OriginTLS, wrap func(net.Conn) net.Conn) *bench {
+	t.Helper()
 	var accepted atomic.Int64
 	l := bufconn.Listen(64 << 10)
 	srv := &http.Server{Handler: http.HandlerFunc(tellNumber), ConnContext: numbered(&accepted)}
 	go func() { _ = srv.Serve(l) }()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := l.DialContext(ctx)
+		if err == nil && wrap != nil {
+			c = wrap(c)
+		}
+		return c, err
+	}
 	p := conns.New(conns.Config{
 		Guard:   egress.New(egress.Policy{Unrestricted: true}),
 		MaxIdle: 1024,
@@ -528,5 +541,80 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// peerConn is a connection to an address.
+type peerConn struct {
+	net.Conn
+	peer netip.AddrPort
+}
+
+func (c peerConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.peer) }
+
+// narrow permits all addresses but one, and counts the checks of each.
+type narrow struct {
+	denied  netip.AddrPort
+	checked map[netip.AddrPort]int
+	asked   int
+}
+
+func (n *narrow) CheckAddr(target netip.AddrPort) error {
+	n.checked[target]++
+	if target == n.denied {
+		return errors.New("denied")
+	}
+	return nil
+}
+
+func (n *narrow) Permits(target netip.AddrPort) bool {
+	n.asked++
+	return target != n.denied
+}
+
+// TestNarrowedPool checks that a request skips connections to addresses that it may not reach. It asks once for
+// each address, and checks only the connection that it takes, because a check is recorded.
+func TestNarrowedPool(t *testing.T) {
+	t.Parallel()
+	denied, permitted := netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddrPort("192.0.2.2:80")
+	for _, row := range []struct {
+		name    string
+		last    netip.AddrPort // of the connection that would be taken without a policy
+		asked   int
+		checked map[netip.AddrPort]int
+		reused  bool
+	}{
+		{"a permitted connection under forbidden ones", denied, 2, map[netip.AddrPort]int{permitted: 1}, true},
+		{"a permitted connection first", permitted, 1, map[netip.AddrPort]int{permitted: 1}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				peers := []netip.AddrPort{permitted, denied, denied, denied, row.last}
+				var dialled atomic.Int64
+				b := newBenchDialling(t, nil, func(c net.Conn) net.Conn { return peerConn{c, peers[dialled.Add(1)-1]} })
+				var open []*conns.Exchange
+				for range peers {
+					x, resp, err := b.send(t.Context(), b.target)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					open = append(open, x)
+				}
+				for _, x := range open {
+					x.End()
+				}
+				n := &narrow{denied: denied, checked: make(map[netip.AddrPort]int)}
+				target := b.target
+				target.Egress = n
+				if _, report := b.answer(target); report.Reused != row.reused || report.RemoteAddress != permitted.String() {
+					t.Errorf("reused %t, address %s", report.Reused, report.RemoteAddress)
+				}
+				if n.asked != row.asked || !maps.Equal(n.checked, row.checked) {
+					t.Errorf("asked %d times, checked %v, want %d and %v", n.asked, n.checked, row.asked, row.checked)
+				}
+			})
+		})
 	}
 }

@@ -54,9 +54,17 @@ type Target struct {
 	Alone bool
 	// Egress narrows the guard of the pool for this request: each address is checked before it is dialled,
 	// and that of a connection before the request may use it. Nil narrows nothing.
-	Egress interface{ CheckAddr(netip.AddrPort) error }
+	Egress Narrower
 	// Recent allows only a new connection, or one that was used within the last 0.8 s.
 	Recent bool
+}
+
+// Narrower narrows the guard of a pool. It is safe for concurrent use.
+type Narrower interface {
+	// CheckAddr returns an error for an address that is forbidden.
+	CheckAddr(target netip.AddrPort) error
+	// Permits reports whether CheckAddr would return nil. It records nothing, and is called with the pool locked.
+	Permits(target netip.AddrPort) bool
 }
 
 // Report describes how a request was sent and its response received. A duration is zero if

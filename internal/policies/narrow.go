@@ -24,7 +24,7 @@ type Denial struct {
 	Reported bool
 }
 
-// maxDenials limits what a fetch remembers of what was not blocked.
+// maxDenials limits what a fetch remembers of what was forbidden.
 const maxDenials = 16
 
 // Judge judges the targets of one fetch by the policy that its caller had when the call began, and by the one
@@ -35,7 +35,7 @@ type Judge struct {
 	told    func(Denial)
 	mu      sync.Mutex
 	host    string
-	denials []Denial // that were only reported
+	denials []Denial // that were told
 }
 
 // Report adds a denial of the request itself that blocked nothing.
@@ -58,6 +58,16 @@ func (j *Judge) CheckURL(u *url.URL, redirected bool) error {
 // CheckAddr implements fetch.Narrower.
 func (j *Judge) CheckAddr(address netip.AddrPort) error { return j.both(target{address: address}) }
 
+// Permits implements fetch.Narrower.
+func (j *Judge) Permits(address netip.AddrPort) bool {
+	now := j.now()
+	return j.began.permits(address) && (now == j.began || now.permits(address))
+}
+
+func (p *Policy) permits(address netip.AddrPort) bool {
+	return p == nil || p.Report || p.guard.CheckAddr(address) == nil
+}
+
 // target is what is judged: a URL, or an address if there is no URL.
 type target struct {
 	url        *url.URL
@@ -72,14 +82,14 @@ func (p *Policy) check(t target) error {
 	return p.guard.CheckAddr(t.address)
 }
 
-// Reported returns what the policy would have blocked, if callers are told.
+// Reported returns what the policy would have blocked, if callers are told. It is called when the fetch is over.
 func (j *Judge) Reported() []Denial {
 	if !j.began.Tell {
 		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.denials
+	return slices.DeleteFunc(slices.Clone(j.denials), func(d Denial) bool { return !d.Reported })
 }
 
 func (j *Judge) both(t target) error {
@@ -105,7 +115,7 @@ func (j *Judge) one(p *Policy, t target) error {
 	j.mu.Lock()
 	d.Host = j.host
 	known := slices.Contains(j.denials, d)
-	if !known && p.Report && len(j.denials) < maxDenials {
+	if !known && len(j.denials) < maxDenials {
 		d.Host = strings.Clone(d.Host) // it would keep the whole URL
 		j.denials = append(j.denials, d)
 	}

@@ -176,6 +176,25 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestTold checks that a decision is told once in each mode, and that Permits tells nothing.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"enforce", "report"} {
+		p := parse(t, "policies: {a: {mode: "+mode+"}}\ndefault: a").Of("", netip.Addr{})
+		told := 0
+		j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) { told++ })
+		at := netip.MustParseAddrPort("10.0.0.1:443")
+		if permitted := j.Permits(at); permitted != (mode == "report") || told != 0 {
+			t.Errorf("%s: permits %t, told %d times", mode, permitted, told)
+		}
+		for range 3 {
+			if err := j.CheckAddr(at); (err == nil) != (mode == "report") || told != 1 {
+				t.Errorf("%s: %v, told %d times", mode, err, told)
+			}
+		}
+	}
+}
+
 // TestReload checks that a fetch in flight is judged by its old policy and by the new one.
 func TestReload(t *testing.T) {
 	t.Parallel()
