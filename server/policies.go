@@ -87,6 +87,10 @@ func limitsFor(l *conversion.Limits, policy *policies.Policy) *conversion.Limits
 // denied is a field of a request that a policy forbids.
 type denied struct{ field, reason, is, permits string }
 
+// noLimit is the least max_size_bytes that means no limit but that of the service: the client libraries set this
+// value, the largest integer that JavaScript has, or the largest of 64 bits.
+const noLimit = 1<<53 - 1
+
 // denials returns the fields of a valid request that a policy forbids.
 func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared) (found []denied) {
 	rules := &policy.Request
@@ -111,7 +115,8 @@ func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepare
 	}
 	total, size := in.GetTimeoutPolicy().GetTotalTimeout(), in.GetBodyPolicy()
 	most("timeout_policy.total_timeout", "total_timeout", total != nil && rules.MaxTotalTimeout > 0, total.AsDuration() > rules.MaxTotalTimeout, total.AsDuration(), rules.MaxTotalTimeout)
-	most("body_policy.max_size_bytes", "max_size_bytes", size != nil && size.MaxSizeBytes != nil && rules.MaxSizeBytes > 0, size.GetMaxSizeBytes() > rules.MaxSizeBytes, size.GetMaxSizeBytes(), rules.MaxSizeBytes)
+	asked := size != nil && size.MaxSizeBytes != nil && size.GetMaxSizeBytes() < noLimit
+	most("body_policy.max_size_bytes", "max_size_bytes", asked && rules.MaxSizeBytes > 0, size.GetMaxSizeBytes() > rules.MaxSizeBytes, size.GetMaxSizeBytes(), rules.MaxSizeBytes)
 	retry, redirect := in.GetRetryPolicy(), in.GetRedirectPolicy()
 	most("retry_policy.max_attempts", "max_attempts", retry != nil && retry.MaxAttempts != nil && rules.MaxAttempts > 0, int(retry.GetMaxAttempts()) > rules.MaxAttempts, retry.GetMaxAttempts(), rules.MaxAttempts)
 	if rules.MaxRedirects != nil {

@@ -20,7 +20,7 @@ import (
 func policySet(t *testing.T, r *rig, text string) *policies.Set {
 	t.Helper()
 	var ports []string
-	for _, listener := range []string{"http", "http-other"} {
+	for _, listener := range []string{"http", "http-other", "https"} {
 		u, err := url.Parse(r.Origin.URL(listener, "/"))
 		must(t, err)
 		ports = append(ports, u.Port())
@@ -52,15 +52,18 @@ default: public
 `
 	for _, row := range []struct {
 		name, token, host, path string
+		listener                string // empty: http
 		reason, policy          string // empty: a success
 	}{
-		{"what the policy opens", "a", "127.0.0.1", "/s/k/200", "", ""},
-		{"what the settings open and the policy does not", "e", "127.0.0.1", "/s/k/200", "port_not_allowed", "public"},
-		{"another address", "b", "127.0.0.1", "/s/k/200", "address_not_allowed", "beside"},
-		{"a name with another address", "b", "localhost", "/s/k/200", "address_not_allowed", "beside"},
-		{"a name that is in the list", "c", "localhost", "/s/k/200", "", ""},
-		{"a redirect to what is not in the list", "c", "localhost", "/cross/k/302/http-other@other.localhost/200", "name_not_allowed", "named"},
-		{"mode report", "d", "127.0.0.1", "/s/k/200", "", ""},
+		{"what the policy opens", "a", "127.0.0.1", "/s/k/200", "", "", ""},
+		{"what the settings open and the policy does not", "e", "127.0.0.1", "/s/k/200", "", "port_not_allowed", "public"},
+		{"another address", "b", "127.0.0.1", "/s/k/200", "", "address_not_allowed", "beside"},
+		{"a name with another address", "b", "localhost", "/s/k/200", "", "address_not_allowed", "beside"},
+		{"a name with another address over HTTP/2", "b", "localhost", "/s/k/200", "https", "address_not_allowed", "beside"},
+		{"a name that is in the list", "c", "localhost", "/s/k/200", "", "", ""},
+		{"a name that is in the list over HTTP/2", "c", "localhost", "/s/k/200", "https", "", ""},
+		{"a redirect to what is not in the list", "c", "localhost", "/cross/k/302/http-other@other.localhost/200", "", "name_not_allowed", "named"},
+		{"mode report", "d", "127.0.0.1", "/s/k/200", "", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -68,9 +71,15 @@ default: public
 			r := newRig(t, callers.change)
 			r.Service.SetPolicies(policySet(t, r, text))
 			in := r.request(row.path)
-			in.Url = strings.Replace(in.GetUrl(), "127.0.0.1", row.host, 1)
 			warm := r.request("/s/warm/200")
-			warm.Url = strings.Replace(warm.GetUrl(), "127.0.0.1", row.host, 1)
+			for _, one := range []*pb.FetchRequest{in, warm} {
+				if row.listener != "" {
+					u, err := url.Parse(one.GetUrl())
+					must(t, err)
+					one.Url = r.Origin.URL(row.listener, u.Path)
+				}
+				one.Url = strings.Replace(one.GetUrl(), "127.0.0.1", row.host, 1)
+			}
 			if o, err := r.Client.FetchUnary(as(t.Context(), "a"), warm); err != nil || o.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 				t.Fatalf("alice: %v, %v", o.GetOutcome(), err)
 			}
@@ -142,12 +151,20 @@ default: small
 		}, "timeout_policy.total_timeout"},
 		{"the greatest size", func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1000))} }, ""},
 		{"a greater size", func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1001))} }, "body_policy.max_size_bytes"},
+		{"any size", func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1<<53 - 1))} }, ""},
 		{"more attempts", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(3))} }, "retry_policy.max_attempts"},
 		{"more redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(2))} }, "redirect_policy.max_redirects"},
+		{"a retry of POST", func(in *pb.FetchRequest) {
+			in.RetryPolicy = &pb.RetryPolicy{AllowNonIdempotent: true, IdempotencyKey: "k"}
+		}, "retry_policy.allow_non_idempotent"},
+		{"a store", func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: "bodies", Key: "k"}}}
+		}, "body_policy.store.store"},
+		{"a record store", func(in *pb.FetchRequest) { recorded(in, "pages") }, "record_policy.store"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newRig(t, withArchives(t, t.TempDir()))
 			r.Service.SetPolicies(policySet(t, r, text))
 			in := r.request("/s/k/200")
 			in.Labels = map[string]string{"team": "a"}
@@ -157,7 +174,7 @@ default: small
 				must(t, err)
 				got := resp.GetEffectiveRequest()
 				if got.GetTimeoutPolicy().GetTotalTimeout().AsDuration() != 5*time.Second || got.GetBodyPolicy().GetMaxSizeBytes() != 1000 ||
-					got.GetRetryPolicy().GetMaxAttempts() != 2 || got.GetRedirectPolicy().GetMaxRedirects() != 1 || len(resp.GetClampedFields()) > 0 {
+					got.GetRetryPolicy().GetMaxAttempts() != 2 || got.GetRedirectPolicy().GetMaxRedirects() != 1 || (len(resp.GetClampedFields()) > 0) != (row.name == "any size") {
 					t.Errorf("effective %v, clamped %q, want the maxima of the policy as defaults", got, resp.GetClampedFields())
 				}
 				return
