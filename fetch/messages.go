@@ -68,6 +68,8 @@ func (r *Request) limit(field string, value any, by Setter, flag string) string 
 	switch by {
 	case ByCaller:
 		return text + "set by the request"
+	case ByPolicy:
+		return text + "the maximum of the policy of this caller"
 	case ByServer:
 		return text + "the server's maximum, set by its operator with " + flag
 	default:

@@ -231,6 +231,7 @@ const (
 	ByServer                // The operator: the request exceeds the server's maximum.
 	ByService               // The service: the request exceeds a fixed limit.
 	ByStore                 // The operator: the store takes no larger objects.
+	ByPolicy                // The operator: the policy of the caller permits no more.
 	ByCall                  // The deadline of the gRPC or HTTP call, which is earlier.
 )
 

@@ -63,7 +63,7 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	}
 	p.Request.Egress, p.Request.CallerPolicy = judge, policy.Name
 	if !policy.Report {
-		p.Lower(policy.Request.MaxAttempts, policy.Request.MaxRedirects)
+		p.Lower(&policy.Request)
 	}
 	return nil
 }

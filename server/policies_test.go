@@ -52,33 +52,29 @@ default: public
 `
 	for _, row := range []struct {
 		name, token, host, path string
-		listener                string // empty: http
+		listener                string
 		reason, policy          string // empty: a success
 	}{
-		{"what the policy opens", "a", "127.0.0.1", "/s/k/200", "", "", ""},
-		{"what the settings open and the policy does not", "e", "127.0.0.1", "/s/k/200", "", "port_not_allowed", "public"},
-		{"another address", "b", "127.0.0.1", "/s/k/200", "", "address_not_allowed", "beside"},
-		{"a name with another address", "b", "localhost", "/s/k/200", "", "address_not_allowed", "beside"},
+		{"what the policy opens", "a", "127.0.0.1", "/s/k/200", "http", "", ""},
+		{"what the settings open and the policy does not", "e", "127.0.0.1", "/s/k/200", "http", "port_not_allowed", "public"},
+		{"another address", "b", "127.0.0.1", "/s/k/200", "http", "address_not_allowed", "beside"},
+		{"a name with another address", "b", "localhost", "/s/k/200", "http", "address_not_allowed", "beside"},
 		{"a name with another address over HTTP/2", "b", "localhost", "/s/k/200", "https", "address_not_allowed", "beside"},
-		{"a name that is in the list", "c", "localhost", "/s/k/200", "", "", ""},
+		{"a name that is in the list", "c", "localhost", "/s/k/200", "http", "", ""},
 		{"a name that is in the list over HTTP/2", "c", "localhost", "/s/k/200", "https", "", ""},
-		{"a redirect to what is not in the list", "c", "localhost", "/cross/k/302/http-other@other.localhost/200", "", "name_not_allowed", "named"},
-		{"mode report", "d", "127.0.0.1", "/s/k/200", "", "", ""},
+		{"a redirect to what is not in the list", "c", "localhost", "/cross/k/302/http-other@other.localhost/200", "http", "name_not_allowed", "named"},
+		{"mode report", "d", "127.0.0.1", "/s/k/200", "http", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			callers := &roster{names: map[string]string{"a": "alice", "b": "bob", "c": "carol", "d": "dora", "e": "eve"}}
 			r := newRig(t, callers.change)
 			r.Service.SetPolicies(policySet(t, r, text))
-			in := r.request(row.path)
-			warm := r.request("/s/warm/200")
+			in, warm := r.request(row.path), r.request("/s/warm/200")
 			for _, one := range []*pb.FetchRequest{in, warm} {
-				if row.listener != "" {
-					u, err := url.Parse(one.GetUrl())
-					must(t, err)
-					one.Url = r.Origin.URL(row.listener, u.Path)
-				}
-				one.Url = strings.Replace(one.GetUrl(), "127.0.0.1", row.host, 1)
+				u, err := url.Parse(one.GetUrl())
+				must(t, err)
+				one.Url = strings.Replace(r.Origin.URL(row.listener, u.RequestURI()), "127.0.0.1", row.host, 1)
 			}
 			if o, err := r.Client.FetchUnary(as(t.Context(), "a"), warm); err != nil || o.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 				t.Fatalf("alice: %v, %v", o.GetOutcome(), err)
@@ -193,6 +189,31 @@ default: small
 			}
 			if n := len(r.Origin.Requests("k")); n > 0 {
 				t.Errorf("the origin saw %d requests", n)
+			}
+		})
+	}
+}
+
+// TestPolicyMessages checks that a failure at a limit of a policy says so.
+func TestPolicyMessages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Service.SetPolicies(policySet(t, r, `policies: {p: {egress: {allow-addresses: [127.0.0.0/8], PORTS}, request: {max-attempts: 1, max-redirects: 0, max-size-bytes: 10, max-total-timeout: 2s}}}
+default: p
+`))
+	for _, row := range []struct{ name, path, want string }{
+		{"the size", "/s/size/200:size=11", "max_size_bytes 10"},
+		{"the attempts", "/s/attempts/503", "max_attempts 1"},
+		{"the redirects", "/s/redirects/302:to=%2Fs%2Fredirects%2F200/200", "max_redirects 0"},
+		{"the time", "/s/time/200:size=10,drip=1@500ms", "total_timeout 2s"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := r.in(t)
+			resp, err := r.Client.FetchUnary(t.Context(), r.request(row.path))
+			must(t, err)
+			if got := resp.GetOutcome().GetError().GetMessage(); !strings.Contains(got, row.want+", the maximum of the policy of this caller") {
+				t.Errorf("message %q, want %s of the policy", got, row.want)
 			}
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/internal/policies"
 )
 
 // Convert validates and converts a request. mode is that of the method. Field
@@ -53,14 +54,24 @@ type Prepared struct {
 	total  time.Duration
 }
 
-// Lower lowers the maximum of attempts and of redirects. Zero attempts, and nil, lower nothing.
-func (p *Prepared) Lower(attempts int, redirects *int) {
-	policy := &p.Request.Policy
-	if attempts > 0 {
-		policy.MaxAttempts = min(policy.MaxAttempts, attempts)
+// Lower lowers the maximum of attempts and of redirects to those of a policy, and records which limits are those of
+// the policy. Convert has lowered the time and the size, by its limits.
+func (p *Prepared) Lower(to *policies.Request) {
+	policy, by := &p.Request.Policy, &p.Request.SetBy
+	if to.MaxAttempts > 0 && policy.MaxAttempts > to.MaxAttempts {
+		policy.MaxAttempts, by.MaxAttempts = to.MaxAttempts, fetch.ByPolicy
 	}
-	if redirects != nil {
-		policy.MaxRedirects = min(policy.MaxRedirects, *redirects)
+	if to.MaxRedirects != nil && policy.MaxRedirects > *to.MaxRedirects {
+		policy.MaxRedirects, by.MaxRedirects = *to.MaxRedirects, fetch.ByPolicy
+	}
+	if by.TotalTimeout == fetch.ByServer && p.Request.TotalTimeout == to.MaxTotalTimeout {
+		by.TotalTimeout = fetch.ByPolicy
+	}
+	if by.AttemptTimeout == fetch.ByServer && p.Request.AttemptTimeout == to.MaxTotalTimeout {
+		by.AttemptTimeout = fetch.ByPolicy
+	}
+	if by.MaxBodyBytes == fetch.ByServer && p.Request.MaxBodyBytes == to.MaxSizeBytes {
+		by.MaxBodyBytes = fetch.ByPolicy
 	}
 }
 
