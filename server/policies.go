@@ -34,8 +34,7 @@ func (s *service) policyOf(ctx context.Context) *policies.Policy {
 	return set.Of(admission.Name(ctx), address)
 }
 
-// applyPolicy checks a request against the policy of its caller, and makes the policy judge the targets of its
-// fetch. The error is PERMISSION_DENIED with every field that the policy forbids.
+// applyPolicy checks a request against the policy of its caller, and sets the judge of the targets of its fetch. The error is PERMISSION_DENIED with every field that the policy forbids.
 func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared, prefix string) error {
 	if policy == nil {
 		return nil

@@ -42,7 +42,7 @@ type Request struct {
 	ForbidNonIdempotent bool
 }
 
-// Set is a file of policies. The zero value has none, and a nil *Set neither. It is safe for concurrent use.
+// Set is a file of policies. The zero value and a nil *Set have none. It is safe for concurrent use.
 type Set struct {
 	policies  []*Policy // in the order of their names
 	byName    map[string]*entry
