@@ -135,6 +135,9 @@ func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error 
 func permitting(reason, host, rule string) string {
 	switch reason {
 	case "name_not_allowed":
+		if _, err := netip.ParseAddr(host); err == nil { // a name is needed in allow-names
+			return "allow-addresses: [" + host + "]"
+		}
 		return "allow-names: [" + host + "]"
 	case "name_denied":
 		return "remove " + rule + " from deny-names"
