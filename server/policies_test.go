@@ -96,18 +96,24 @@ default: public
 				t.Errorf("the line %v has not the policy %q", last, row.policy)
 			}
 			if row.token == "d" {
-				var told []string
-				for _, p := range resp.GetOutcome().GetPolicyReports() {
-					told = append(told, p.GetPolicy()+" "+p.GetReason()+" "+p.GetHost())
-				}
-				if diff := cmp.Diff([]string{"trial method 127.0.0.1", "trial port_not_allowed 127.0.0.1", "trial address_not_allowed 127.0.0.1"}, told); diff != "" {
-					t.Errorf("policy_reports (-want +got)\n%s", diff)
-				}
-				if lines := r.logs.lines(t, "policy would deny"); len(lines) == 0 || lines[0]["policy"] != "trial" || lines[0]["caller"] != "dora" || lines[0]["host"] != "127.0.0.1" {
-					t.Errorf("lines %v, want what the policy trial would deny to dora", lines)
-				}
+				wantReport(r, resp.GetOutcome())
 			}
 		})
+	}
+}
+
+// wantReport checks what the mode report said about a fetch.
+func wantReport(r *rig, o *pb.FetchOutcome) {
+	r.Helper()
+	var told []string
+	for _, p := range o.GetPolicyReports() {
+		told = append(told, p.GetPolicy()+" "+p.GetReason()+" "+p.GetHost())
+	}
+	if diff := cmp.Diff([]string{"trial method 127.0.0.1", "trial port_not_allowed 127.0.0.1", "trial address_not_allowed 127.0.0.1"}, told); diff != "" {
+		r.Errorf("policy_reports (-want +got)\n%s", diff)
+	}
+	if lines := r.logs.lines(r.T, "policy would deny"); len(lines) == 0 || lines[0]["policy"] != "trial" || lines[0]["caller"] != "dora" || lines[0]["host"] != "127.0.0.1" {
+		r.Errorf("lines %v, want what the policy trial would deny to dora", lines)
 	}
 }
 
