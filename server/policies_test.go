@@ -41,7 +41,7 @@ policies:
   inside: {egress: {allow-addresses: [127.0.0.1], PORTS}}
   beside: {egress: {allow-addresses: [127.0.0.2], PORTS}}
   named: {egress: {allow-names: [localhost], allow-addresses: [127.0.0.0/8], PORTS}}
-  trial: {mode: report, tell: true, request: {methods: [HEAD]}}
+  trial: {mode: report, report-to-caller: true, request: {methods: [HEAD]}}
   public: {}
 callers:
 - {caller: alice, policy: inside}

@@ -29,10 +29,10 @@ type File struct {
 }
 
 type policyText struct {
-	Mode    text        `yaml:"mode"`
-	Tell    bool        `yaml:"tell"`
-	Egress  egressText  `yaml:"egress"`
-	Request requestText `yaml:"request"`
+	Mode     text        `yaml:"mode"`
+	ToCaller bool        `yaml:"report-to-caller"`
+	Egress   egressText  `yaml:"egress"`
+	Request  requestText `yaml:"request"`
 }
 
 type egressText struct {
@@ -233,10 +233,10 @@ func (p *parser) policy(name string, t *policyText) *Policy {
 	if !policyName.MatchString(name) {
 		p.fault(p.lines[name], "policy %.80q: give a name of at most 64 lower-case letters, digits, dots, dashes and underscores", name)
 	}
-	out := &Policy{Name: name, Tell: t.Tell}
+	out := &Policy{Name: name, ToCaller: t.ToCaller}
 	out.Report = p.choice(t.Mode, "mode", "enforce", "report") == "report"
-	if t.Tell && !out.Report {
-		p.fault(p.lines[name], "policy %q: tell is true, but the mode is enforce: a fetch that is blocked says so anyway", name)
+	if t.ToCaller && !out.Report {
+		p.fault(p.lines[name], "policy %q: report-to-caller is true, but the mode is enforce: a fetch that is blocked says so anyway", name)
 	}
 	out.guard = p.egress(name, &t.Egress)
 	p.request(&t.Request, &out.Request)
@@ -327,7 +327,7 @@ func parsePrefix(s string) (netip.Prefix, bool) {
 		return netip.PrefixFrom(addr, addr.BitLen()), true
 	}
 	prefix, err := netip.ParsePrefix(s)
-	return prefix.Masked(), err == nil && !prefix.Addr().Is4In6()
+	return prefix, err == nil && !prefix.Addr().Is4In6() && prefix == prefix.Masked() // 10.1.2.3/8 may be meant as something smaller
 }
 
 func (p *parser) request(t *requestText, out *Request) {

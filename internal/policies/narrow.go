@@ -84,7 +84,7 @@ func (p *Policy) check(t target) error {
 
 // Reported returns what the policy would have blocked, if callers are told. It is called when the fetch is over.
 func (j *Judge) Reported() []Denial {
-	if !j.began.Tell {
+	if !j.began.ToCaller {
 		return nil
 	}
 	j.mu.Lock()

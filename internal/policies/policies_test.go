@@ -28,7 +28,7 @@ policies:
       schemes: [https]
   crawler:
     mode: report
-    tell: true
+    report-to-caller: true
     egress:
       deny-names: ["domain:ads.example"]
     request:
@@ -245,13 +245,14 @@ func TestFaults(t *testing.T) {
 		{"an unknown key below", fmt.Sprintf(policy, "egress: {port: [1]}"), `3: unknown key "port"`},
 		{"a list for a value", fmt.Sprintf(policy, "mode: [report]"), "3: give one value"},
 		{"a mode", fmt.Sprintf(policy, "mode: reports"), `3: mode: is "reports": give enforce or report`},
-		{"tell in enforce", fmt.Sprintf(policy, "tell: true"), `2: policy "a": tell is true`},
+		{"a report to the caller in enforce", fmt.Sprintf(policy, "report-to-caller: true"), `2: policy "a": report-to-caller is true`},
 		{"a name", fmt.Sprintf(policy, "egress: {allow-names: [Example.com]}"), `3: allow-names: is "Example.com"`},
 		{"a name with a scheme", fmt.Sprintf(policy, "egress: {deny-names: ['http://a.example']}"), `3: deny-names: is "http://a.example"`},
 		{"a star in the middle", fmt.Sprintf(policy, "egress: {deny-names: ['a.*.example']}"), `3: deny-names: is "a.*.example"`},
 		{"a name twice", fmt.Sprintf(policy, "egress: {deny-names: [a.example, a.example]}"), `3: deny-names: "a.example" is there twice`},
 		{"no names", fmt.Sprintf(policy, "egress: {allow-names: []}"), `2: policy "a": allow-names is empty`},
 		{"an address", fmt.Sprintf(policy, "egress: {allow-addresses: [10.0.0]}"), `3: allow-addresses: is "10.0.0"`},
+		{"a range with an address in it", fmt.Sprintf(policy, "egress: {allow-addresses: [10.1.2.3/8]}"), `3: allow-addresses: is "10.1.2.3/8"`},
 		{"a mapped address", fmt.Sprintf(policy, "egress: {deny-addresses: ['::ffff:10.0.0.0/104']}"), `3: deny-addresses: is "::ffff:10.0.0.0/104"`},
 		{"a port", fmt.Sprintf(policy, "egress: {ports: [65536]}"), `3: ports: is "65536"`},
 		{"a scheme", fmt.Sprintf(policy, "egress: {schemes: [ftp]}"), `3: schemes: is "ftp"`},

@@ -16,9 +16,9 @@ type Policy struct {
 	Name string
 	// Report says that nothing is blocked: what would be is counted, logged and reported only.
 	Report bool
-	// Tell lists in each outcome what the policy would have blocked. It needs Report.
-	Tell    bool
-	Request Request
+	// ToCaller lists in each outcome what the policy would have blocked. It needs Report.
+	ToCaller bool
+	Request  Request
 
 	guard *egress.Guard
 }
