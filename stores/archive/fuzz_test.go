@@ -94,6 +94,9 @@ func checkWhole(t *testing.T, received []byte, e archive.Exchange, r found) {
 	if err != nil || !e.Whole || r.Type != warc.Response || resp.StatusCode/100 == 1 || warc.Get(r.Extra, "Fetchd-Redacted") != "" {
 		return
 	}
+	if resp.ProtoMajor != 1 || resp.StatusCode < 100 {
+		return // net/http reads it, but the fetch ends as N10, and the record is truncated
+	}
 	chunked := len(resp.TransferEncoding) > 0
 	bodyless := resp.StatusCode == 204 || resp.StatusCode == 304
 	if chunked != e.Chunked || bodyless != e.Bodyless || !chunked && !bodyless && resp.ContentLength != e.Length {
