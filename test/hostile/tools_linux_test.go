@@ -52,7 +52,7 @@ func checkTool(t *testing.T, s *sdk.ClientSession, u string, w want) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	class := "ERROR_CLASS_" + strings.ToUpper(w.class.String())
+	class := w.class.String()
 	if result.IsError != (w.class != none) || w.class != none && w.class != classify.InvalidRequest && !strings.Contains(string(text), class) {
 		t.Errorf("%s: error %t, want class %s:\n%s", u, result.IsError, class, text)
 	}

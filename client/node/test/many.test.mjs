@@ -76,7 +76,7 @@ test("a request that is not valid is a result, and the others go on", async () =
     { url, retry_policy: { max_attempts: "many" } },
     { url, body: "x".repeat(3 << 20), method: "POST" },
     { url, body: 5 },
-    { url, headers: { "x-a": 5 } },
+    { url, headers: { "x-a": {} } },
     { url, labels: { ["n".repeat(300)]: "v" } },
   ];
   const results = await collect([url, ...bad, { url }, new URL(url)]);
