@@ -200,7 +200,7 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 var method = regexp.MustCompile(`(?m)^  rpc (\w+)\(`)
 
 // storeCall finds where a call of the store is timed.
-var storeCall = regexp.MustCompile(`\.(?:storeCall\(|called\(ctx, )"(\w+)"`)
+var storeCall = regexp.MustCompile(`\.(?:storeCall\(|(?:called|measured)\(ctx, )"(\w+)"`)
 
 // frontierVocabulary returns the metrics that the frontier of this tree registers.
 func frontierVocabulary(t *testing.T) vocabulary {
