@@ -176,8 +176,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestTold checks that a decision is told once in each mode, and that Permits tells nothing.
-func TestTold(t *testing.T) {
+// TestReportedOnce checks that each decision is reported once in each mode, and that Permits reports none.
+func TestReportedOnce(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"enforce", "report"} {
 		p := parse(t, "policies: {a: {mode: "+mode+"}}\ndefault: a").Of("", netip.Addr{})

@@ -72,7 +72,7 @@ func lines(text string) (n int) {
 	return n
 }
 
-// once runs a client once with an origin of its own.
+// once runs a client once, with a new origin.
 func (s *shop) once(ctx context.Context, c *client, mix []*job) (*result, error) {
 	o, err := origin.Start(origin.Config{})
 	if err != nil {

@@ -188,7 +188,7 @@ func TestChartValues(t *testing.T) {
 		{"the grace period follows drain-time", "settings: {drain-time: 2m}", func(c *cluster) any { return *c.template().Spec.TerminationGracePeriodSeconds }, int64(135)},
 		{"no autoscaler", "autoscaling: {enabled: false}\nsettings: {max-fetches: 0}", func(c *cluster) any { return *c.deployments[0].Spec.Replicas }, int32(3)},
 		{"no network policies", "networkPolicy: {enabled: false}\nfrontier: {enabled: true}\nfrontierApi: {enabled: true}", func(c *cluster) any { return len(c.policies) }, 0},
-		{"nobody may call", "networkPolicy: {callers: []}", func(c *cluster) any { return len(c.policies[0].Spec.Ingress) }, 1},
+		{"no one may call", "networkPolicy: {callers: []}", func(c *cluster) any { return len(c.policies[0].Spec.Ingress) }, 1},
 		{"another rule of egress", "networkPolicy: {egress: [{to: [{ipBlock: {cidr: 10.1.0.0/16}}], ports: [{port: 8080}]}]}", func(c *cluster) any {
 			return c.policies[0].Spec.Egress[2].To[0].IPBlock.CIDR
 		}, "10.1.0.0/16"},
