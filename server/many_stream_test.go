@@ -453,18 +453,19 @@ func TestFetchManyMemoryOfTheCaller(t *testing.T) {
 	known := newRoster()
 	bubble(t, func(r *rig) {
 		m := r.many(as(r.Context(), "a"))
-		for i := range 200 {
+		for i := range 220 {
 			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=500000,no-length", i)) // all of it is held back
 			task.Request.BodyPolicy, task.Request.TimeoutPolicy = auto(nil), patient()
 			m.start(task)
 		}
 		synctest.Wait()
 		held := r.Service.Held().Total()
-		if held < 9<<20 || held > 12<<20 {
+		if held < 10<<20 || held > 12<<20 {
 			r.Errorf("%d bytes are held, want the 12 MiB that a caller may have, or a little less", held)
 		}
-		get := func(token, key string) *pb.FetchOutcome {
-			in := r.request("/s/" + key + "/200:size=1000000")
+		get := func(token string) *pb.FetchOutcome {
+			in := r.request(fmt.Sprintf("/s/%s/200:size=1000000", token))
+			in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: seconds(5)} // it may wait for what tasks hold back
 			in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Inline{}}
 			out, err := r.Client.FetchUnary(as(r.Context(), token), in)
 			if err != nil {
@@ -473,10 +474,12 @@ func TestFetchManyMemoryOfTheCaller(t *testing.T) {
 			}
 			return out.GetOutcome()
 		}
-		if class := get("a", "same").GetError().GetErrorClass(); class != pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY {
-			r.Errorf("another call of the caller: %s, want OUT_OF_MEMORY", class)
+		switch class := get("a").GetError().GetErrorClass(); class {
+		case pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.ErrorClass_ERROR_CLASS_DEADLINE:
+		default:
+			r.Errorf("another call of the caller: %s, want OUT_OF_MEMORY or DEADLINE", class)
 		}
-		if class := get("b", "other").GetError().GetErrorClass(); class != ok {
+		if class := get("b").GetError().GetErrorClass(); class != ok {
 			r.Errorf("a call of another caller: %s, want success", class)
 		}
 	}, known.change, withMemory(16<<20))
