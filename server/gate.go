@@ -110,7 +110,7 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 			var t *admission.Ticket
-			if t, err = g.streams.Enter(ctx, admission.Charge{Kind: budget.Receiving, Bytes: wire.ReservedBytes}); err == nil { // for the one request that it may hold at a time
+			if t, err = g.streams.Enter(ctx, nil, admission.Charge{Kind: budget.Receiving, Bytes: wire.ReservedBytes}); err == nil { // for the one request that it may hold at a time
 				defer t.Release()
 				if c := wire.CallOf(ctx); c != nil {
 					c.Reserved = t.Memory

@@ -15,6 +15,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/internal/policies"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
@@ -179,9 +180,9 @@ func (m *many) takeSlot() bool {
 // stream to end. Flow control then makes the caller wait, and the request is in the memory that the
 // stream has reserved. The ticket is nil if there is no other task to wait for, or if the server
 // drains. An error ends the call.
-func (m *many) charge(task *pb.Task) (*admission.Ticket, error) {
+func (m *many) charge(task *pb.Task, policy *policies.Policy) (*admission.Ticket, error) {
 	a, caller := m.service.Fetches, admission.Caller(m.stream.Context())
-	t := a.NewTicket(caller, m.release)
+	t := a.NewTicket(caller, m.service.shareOf(policy), m.release)
 	for {
 		m.mu.Lock()
 		held := m.held
@@ -234,7 +235,8 @@ func (m *many) begin(task *pb.Task) error {
 	if err := m.checkTag(task.GetTag()); err != nil {
 		return err
 	}
-	ticket, err := m.charge(task)
+	policy := m.service.policyOf(m.stream.Context())
+	ticket, err := m.charge(task, policy)
 	if err != nil {
 		return err
 	}
@@ -247,7 +249,7 @@ func (m *many) begin(task *pb.Task) error {
 		}
 		return admission.StatusRevoked
 	}
-	t := &openTask{many: m, tag: task.GetTag(), in: task.GetRequest(), ticket: ticket}
+	t := &openTask{many: m, tag: task.GetTag(), in: task.GetRequest(), policy: policy, ticket: ticket}
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
 	if ticket != nil {

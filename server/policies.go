@@ -67,6 +67,23 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	return nil
 }
 
+// shareOf returns what a policy leaves to its caller, or nil if it has no share.
+func (s *service) shareOf(policy *policies.Policy) *admission.Share {
+	if policy == nil || policy.Share == (policies.Share{}) {
+		return nil
+	}
+	share := policy.Share
+	return &admission.Share{Policy: policy.Name, Report: policy.Report, Fetches: share.FetchesInFlight, PerSecond: share.FetchesPerSecond, Burst: share.Burst,
+		Memory: s.Budget.Limit() / 100 * int64(share.MemoryPercent)}
+}
+
+// reportQuota reports the quota that would have refused an admitted fetch.
+func reportQuota(p *conversion.Prepared, t *admission.Ticket) {
+	if judge, ok := p.Request.Egress.(*policies.Judge); ok && t.Over() != "" {
+		judge.Exceeds(p.Request.URL.Hostname(), t.Over())
+	}
+}
+
 // limitsFor returns the limits of requests under a policy. They lower the defaults; a request that sets more is
 // denied.
 func limitsFor(l *conversion.Limits, policy *policies.Policy) *conversion.Limits {

@@ -46,9 +46,9 @@ type service struct {
 }
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
-// mode is that of the method.
-func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
-	known, policy := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}, s.policyOf(ctx)
+// mode is that of the method, and policy that of the caller.
+func (s *service) prepare(ctx context.Context, policy *policies.Policy, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
+	known := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}
 	p, err := conversion.Convert(in, prefix, mode, limitsFor(s.limits.Load(), policy), &known)
 	if err != nil {
 		return nil, err
@@ -118,15 +118,17 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 
 // admit prepares a request and admits its fetch, whose memory is charged to the ticket. It empties in.
 func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversion.Mode) (*conversion.Prepared, *admission.Ticket, error) {
-	p, err := s.prepare(ctx, in, "", mode)
+	policy := s.policyOf(ctx)
+	p, err := s.prepare(ctx, policy, in, "", mode)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := s.Fetches.Enter(ctx, charges(in)...)
+	t, err := s.Fetches.Enter(ctx, s.shareOf(policy), charges(in)...)
 	if err != nil {
 		return nil, nil, err
 	}
 	p.Request.Memory = t.Memory
+	reportQuota(p, t)
 	in.Reset() // gRPC and the interceptors keep it until the call ends, and 10,000 calls may wait
 	return p, t, nil
 }

@@ -12,6 +12,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/policies"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
@@ -27,6 +28,7 @@ type openTask struct {
 	ticket *admission.Ticket // nil if there is no memory for the task, or if its answer owns the ticket
 	place  *admission.Place  // nil without a ticket
 	in     *pb.FetchRequest  // nil once it is converted
+	policy *policies.Policy  // of its caller when it began
 
 	start    time.Time
 	sequence int64
@@ -95,7 +97,7 @@ func (t *openTask) placeholder() *fetch.Request {
 // fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
-	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", conversion.ManyMode)
+	p, err := s.prepare(t.many.stream.Context(), t.policy, t.in, "request.", conversion.ManyMode)
 	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {
@@ -109,6 +111,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 		return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, class, "")
 	}
 	p.Request.Memory = t.ticket.Memory
+	reportQuota(p, t.ticket)
 	if p.Request.Events != fetch.OutcomeOnly {
 		t.convert.Attempts = true
 		end, _ := t.ctx.Deadline()

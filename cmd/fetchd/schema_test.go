@@ -74,7 +74,7 @@ func object(properties map[string]any) map[string]any {
 var scalars = map[reflect.Type]map[string]any{
 	reflect.TypeFor[string]():               {"type": "string"},
 	reflect.TypeFor[auth.Secret]():          {"type": "string"},
-	reflect.TypeOf(policies.File{}.Default): {"type": []string{"string", "integer"}},
+	reflect.TypeOf(policies.File{}.Default): {"type": []string{"string", "number"}},
 	reflect.TypeFor[bool]():                 {"type": "boolean"},
 	reflect.TypeFor[int]():                  {"type": "integer"},
 	reflect.TypeFor[int64]():                {"type": "integer"},

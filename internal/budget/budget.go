@@ -56,6 +56,7 @@ type Budget struct {
 type account struct {
 	caller string
 	used   int64
+	most   int64 // see [Lease.LimitCaller]
 	leases int
 
 	fetches int64         // bytes of kind Fetch
@@ -121,9 +122,18 @@ func (b *Budget) Usage() Usage {
 // callers that hold little, so that a few large callers leave it to new ones.
 func (b *Budget) fitsLocked(a *account, n int64) bool {
 	used, own := b.used+n, a.used+n
-	return used <= b.limit && own <= b.limit/4*3 &&
+	return used <= b.limit && own <= b.mostLocked(a) &&
 		(used <= b.limit/2 || own <= b.shareLocked(a)) &&
 		(used <= b.limit/8*7 || own <= b.limit/littlePart)
+}
+
+// mostLocked returns how many bytes the caller may hold at most.
+func (b *Budget) mostLocked(a *account) int64 {
+	most := b.limit / 4 * 3
+	if a.most > 0 {
+		most = min(most, a.most)
+	}
+	return most
 }
 
 // grantLocked reports whether the lease may hold n more bytes. It frees idle memory for them if it has
@@ -208,7 +218,7 @@ func (b *Budget) shareLocked(a *account) int64 {
 
 // availableLocked returns the largest n that fits.
 func (b *Budget) availableLocked(a *account) int64 {
-	most := min(b.limit-b.used-b.kinds[Idle], b.limit/4*3-a.used)
+	most := min(b.limit-b.used-b.kinds[Idle], b.mostLocked(a)-a.used)
 	most = min(most, max(b.limit/2-b.used, b.shareLocked(a)-a.used))
 	return max(min(most, max(b.limit/8*7-b.used, b.limit/littlePart-a.used)), 0)
 }

@@ -47,6 +47,26 @@ func (l *Lease) Caller() string {
 	return l.account.caller
 }
 
+// LimitCaller limits what the caller of the lease may hold to n bytes, until it is called again or the caller's last
+// lease is closed. Zero means no limit but three quarters of the budget. What it holds already stays granted.
+func (l *Lease) LimitCaller(n int64) {
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account != nil {
+		l.account.most = n
+	}
+}
+
+// OfCaller returns how many bytes the caller of the lease holds.
+func (l *Lease) OfCaller() int64 {
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil {
+		return 0
+	}
+	return l.account.used
+}
+
 // Grow charges n more bytes, all or none, and reports whether they were granted.
 func (l *Lease) Grow(k Kind, n int64) bool {
 	if l == nil || n <= 0 {

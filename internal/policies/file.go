@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -33,6 +34,14 @@ type policyText struct {
 	ToCaller bool        `yaml:"report-to-caller"`
 	Egress   egressText  `yaml:"egress"`
 	Request  requestText `yaml:"request"`
+	Share    shareText   `yaml:"share"`
+}
+
+type shareText struct {
+	FetchesInFlight  text `yaml:"fetches-in-flight"`
+	Memory           text `yaml:"memory"`
+	FetchesPerSecond text `yaml:"fetches-per-second"`
+	Burst            text `yaml:"burst"`
 }
 
 type egressText struct {
@@ -240,6 +249,7 @@ func (p *parser) policy(name string, t *policyText) *Policy {
 	}
 	out.guard = p.egress(name, &t.Egress)
 	p.request(&t.Request, &out.Request)
+	out.Share = p.share(&t.Share)
 	return out
 }
 
@@ -346,6 +356,36 @@ func (p *parser) request(t *requestText, out *Request) {
 		out.MaxRedirects = new(int(p.number(t.MaxRedirects, "max-redirects", 0, 20)))
 	}
 	out.ForbidNonIdempotent = p.choice(t.NonIdempotentRetries, "non-idempotent-retries", "allow", "forbid") == "forbid"
+}
+
+// maxPerSecond is the largest fetches-per-second. More than that no replica does.
+const maxPerSecond = 1_000_000
+
+func (p *parser) share(t *shareText) (out Share) {
+	out.FetchesInFlight = int(p.number(t.FetchesInFlight, "fetches-in-flight", 1, maxPerSecond))
+	if t.Memory.line > 0 {
+		percent, ok := strings.CutSuffix(t.Memory.value, "%")
+		n, err := strconv.Atoi(percent)
+		if !ok || err != nil || n < 1 || n > 75 {
+			p.fault(t.Memory.line, "memory: is %.60q: give a part of the memory budget from 1%% to 75%%", t.Memory.value)
+		}
+		out.MemoryPercent = n
+	}
+	if t.FetchesPerSecond.line > 0 {
+		rate, err := strconv.ParseFloat(t.FetchesPerSecond.value, 64)
+		if err != nil || !(rate >= 0.001 && rate <= maxPerSecond) { // not NaN either
+			p.fault(t.FetchesPerSecond.line, "fetches-per-second: is %.60q: give a number from 0.001 to %d", t.FetchesPerSecond.value, maxPerSecond)
+			return out
+		}
+		out.FetchesPerSecond, out.Burst = rate, int(math.Ceil(rate))
+	}
+	if t.Burst.line > 0 {
+		if out.FetchesPerSecond == 0 {
+			p.fault(t.Burst.line, "burst: has no effect without fetches-per-second: give that, or leave it out")
+		}
+		out.Burst = int(p.number(t.Burst, "burst", 1, maxPerSecond))
+	}
+	return out
 }
 
 // words reads a list. It is nil if the list is absent. No possible values means any.

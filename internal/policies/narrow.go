@@ -41,6 +41,16 @@ type Judge struct {
 // Report adds a denial of the request itself that blocked nothing.
 func (j *Judge) Report(d Denial) { j.denials = append(j.denials, d) }
 
+// QuotaReason returns the reason of a denial for want of a quota, by the key of the file.
+func QuotaReason(quota string) string { return strings.ReplaceAll(quota, "-", "_") }
+
+// Exceeds tells and reports that the caller is over a quota of a policy in mode report.
+func (j *Judge) Exceeds(host, quota string) {
+	d := Denial{Policy: j.began.Name, Reason: QuotaReason(quota), Host: host, Reported: true}
+	j.told(d)
+	j.Report(d)
+}
+
 // NewJudge returns the judge of a fetch. began is the policy of its caller, and now returns the present one. told is
 // called for each denial, once for each rule and host unless there are very many.
 func NewJudge(began *Policy, now func() *Policy, told func(Denial)) *Judge {

@@ -19,6 +19,7 @@ type Policy struct {
 	// ToCaller lists in each outcome what the policy would have blocked. It needs Report.
 	ToCaller bool
 	Request  Request
+	Share    Share
 
 	guard *egress.Guard
 }
@@ -40,6 +41,15 @@ type Request struct {
 	MaxRedirects *int
 	// ForbidNonIdempotent denies allow_non_idempotent.
 	ForbidNonIdempotent bool
+}
+
+// Share limits what each caller may use at once. Zero means no limit.
+type Share struct {
+	FetchesInFlight int
+	MemoryPercent   int // of the memory budget
+	// FetchesPerSecond is how many fetches may start in a second, and Burst how many at once after a pause.
+	FetchesPerSecond float64
+	Burst            int
 }
 
 // Set is a file of policies. The zero value and a nil *Set have none. It is safe for concurrent use.

@@ -2,8 +2,10 @@ package webapi
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -54,6 +56,17 @@ func WriteLastLine(rw http.ResponseWriter, st *status.Status) {
 	_, _ = fmt.Fprintf(rw, "{\"error\":%s}\n", text)                                 // the caller may be gone
 }
 
+// retryAfter returns the seconds after which a refused call should be repeated: what its google.rpc.RetryInfo says,
+// and at least 1.
+func retryAfter(st *status.Status) int {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return max(int(math.Ceil(info.GetRetryDelay().AsDuration().Seconds())), 1)
+		}
+	}
+	return 1
+}
+
 // SendStatus sends a google.rpc.Status as the answer, with an HTTP status.
 func SendStatus(rw http.ResponseWriter, code int, st *status.Status) {
 	header := rw.Header()
@@ -61,7 +74,7 @@ func SendStatus(rw http.ResponseWriter, code int, st *status.Status) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	switch st.Code() {
 	case codes.ResourceExhausted, codes.Unavailable:
-		header.Set("Retry-After", "1")
+		header.Set("Retry-After", strconv.Itoa(retryAfter(st)))
 	case codes.Unauthenticated:
 		header.Set("WWW-Authenticate", "Bearer")
 	}

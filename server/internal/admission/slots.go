@@ -29,8 +29,9 @@ import (
 type Slots struct {
 	Budget  *budget.Budget
 	Refused Refusals
-	reason  string // the reason of its refusals
-	things  string // the name of what it counts, for messages
+	Denied  func(policy, quota string) // called for each call over a quota; it must not wait. Nil: none
+	reason  string                     // the reason of its refusals
+	things  string                     // the name of what it counts, for messages
 
 	mu       sync.Mutex
 	limits   *Limits
@@ -42,7 +43,9 @@ type Slots struct {
 	arrivals uint64             // number of waiters so far
 	admitted uint64             // number of fetches admitted so far
 	last     string             // the caller that was admitted last
-	wake     *time.Timer        // ends the claims that keep tasks waiting; nil: not running
+	buckets  buckets
+	wake     *time.Timer // looks at tasks again that wait for the end of a claim, or for a token; nil: not running
+	wakeAt   time.Time
 }
 
 // Limits limits the fetches in flight.
@@ -112,17 +115,20 @@ func (a *Slots) Set(limits *Limits) {
 	a.admitLocked()
 }
 
-// Enter admits a fetch, and charges it that many bytes of each kind. The error is
+// Enter admits a fetch of a caller with a share, and charges it that many bytes of each kind. The error is
 // RESOURCE_EXHAUSTED. It must be returned before the first message of a stream, because
 // standard gRPC clients retry only then.
-func (a *Slots) Enter(ctx context.Context, charges ...Charge) (*Ticket, error) {
-	t := &Ticket{Slots: a, caller: Caller(ctx)}
+func (a *Slots) Enter(ctx context.Context, s *Share, charges ...Charge) (*Ticket, error) {
+	t := a.NewTicket(Caller(ctx), s, nil)
 	if err := a.count(ctx, t); err != nil {
+		t.Memory.Close()
 		return nil, err
 	}
-	t.Memory = a.Budget.Lease(t.caller)
 	if !t.Grow(charges) {
-		t.Release()
+		over := t.overMemory(charges)
+		if t.Release(); over {
+			return nil, a.overQuota(ctx, s, QuotaMemory, 0)
+		}
 		return nil, a.NoMemory(ctx, "fetches")
 	}
 	return t, nil
@@ -145,14 +151,17 @@ func (a *Slots) count(ctx context.Context, t *Ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.limits.Fetches - a.inFlight
+	quota, wait := a.overLocked(t.caller, t.share, false)
 	switch {
+	case quota != "" && !t.share.Report:
+		return a.overQuota(ctx, t.share, quota, wait)
 	case free > 0 && !a.mayLocked(t.caller):
 		return a.Refused.Refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
 	case free <= 0 || free <= a.aheadLocked(a.waiting[t.caller]):
 		a.claimLocked(t.caller)
 		return a.Refused.Refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
 	}
-	a.countLocked(t.caller)
+	a.countLocked(t)
 	return nil
 }
 
@@ -209,9 +218,15 @@ func (a *Slots) aheadLocked(w *waiter) int {
 	}
 	ahead := 0
 	for caller, other := range a.waiting {
-		if other != w && a.beforeLocked(other, w) && a.mayLocked(caller) {
-			ahead++
+		if other == w || !a.beforeLocked(other, w) || !a.mayLocked(caller) {
+			continue
 		}
+		if other.tasks.Len() > 0 {
+			if quota, _ := a.taskOverLocked(caller, other); quota != "" { // it takes no slot now
+				continue
+			}
+		}
+		ahead++
 	}
 	return min(ahead, max(a.limits.Fetches/reservedPart, 1))
 }
@@ -232,9 +247,11 @@ func (a *Slots) Queue(t *Ticket) *Place {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
-		a.countLocked(t.caller)
-		close(p.Admitted)
-		return p
+		if quota, _ := a.overLocked(t.caller, t.share, true); quota == "" || t.share.Report {
+			a.countLocked(t)
+			close(p.Admitted)
+			return p
+		}
 	}
 	w := a.waiting[t.caller]
 	switch {
@@ -280,38 +297,63 @@ func (p *Place) Leave() {
 func (a *Slots) admitLocked() {
 	for len(a.waiting) > a.claims && a.inFlight < a.limits.Fetches {
 		var next *waiter
-		var nextCaller string
+		token := maxWait // until the first token that a task waits for
 		for caller, w := range a.waiting {
-			if w.tasks.Len() > 0 && a.mayLocked(caller) && (next == nil || a.beforeLocked(w, next)) {
-				next, nextCaller = w, caller
+			if w.tasks.Len() == 0 || !a.mayLocked(caller) || next != nil && !a.beforeLocked(w, next) {
+				continue
+			}
+			quota, wait := a.taskOverLocked(caller, w)
+			if quota == "" {
+				next = w
+			} else if wait > 0 {
+				token = min(token, wait)
 			}
 		}
-		if next == nil {
+		switch {
+		case next == nil && token < maxWait:
+			a.wakeLocked(token)
+			return
+		case next == nil:
+			return
+		case a.limits.Fetches-a.inFlight <= a.aheadLocked(next): // only claims are ahead
+			a.wakeLocked(a.untilClaimLocked())
 			return
 		}
-		if a.limits.Fetches-a.inFlight <= a.aheadLocked(next) { // only claims are ahead
-			a.wakeLocked()
-			return
-		}
-		p, _ := next.tasks.Remove(next.tasks.Front()).(*Place)
+		p := next.first()
+		next.tasks.Remove(p.at)
 		p.at = nil
-		a.countLocked(nextCaller)
+		a.countLocked(p.ticket)
 		close(p.Admitted)
 	}
 }
 
-// wakeLocked admits tasks later, when a claim has ended that they wait for.
-func (a *Slots) wakeLocked() {
-	if a.wake != nil {
-		return
-	}
+// first returns the task of a waiter that arrived first.
+func (w *waiter) first() *Place {
+	p, _ := w.tasks.Front().Value.(*Place)
+	return p
+}
+
+// untilClaimLocked returns the time until the first claim ends.
+func (a *Slots) untilClaimLocked() time.Duration {
 	now, first := time.Now(), claimTime
 	for _, w := range a.waiting {
 		if w.tasks.Len() == 0 {
 			first = min(first, w.until.Sub(now))
 		}
 	}
-	a.wake = time.AfterFunc(first, func() {
+	return first
+}
+
+// wakeLocked looks at the waiting tasks again after a time, or earlier.
+func (a *Slots) wakeLocked(after time.Duration) {
+	at := time.Now().Add(after)
+	if a.wake != nil {
+		if !at.Before(a.wakeAt) || !a.wake.Stop() { // or it is about to look
+			return
+		}
+	}
+	a.wakeAt = at
+	a.wake = time.AfterFunc(after, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.wake = nil
@@ -344,8 +386,19 @@ func reservedSlots(limit, own int) int {
 	}
 }
 
-// countLocked records that a fetch is admitted. That ends a claim of its caller.
-func (a *Slots) countLocked(caller string) {
+// countLocked records that a fetch is admitted. That ends a claim of its caller. A fetch that a policy
+// in mode report would have refused takes no token.
+func (a *Slots) countLocked(t *Ticket) {
+	caller := t.caller
+	quota := ""
+	if t.share != nil && t.share.Report {
+		if quota, _ = a.overLocked(caller, t.share, false); quota != "" {
+			t.over = quota
+		}
+	}
+	if quota == "" {
+		a.buckets.take(caller, t.share)
+	}
 	a.inFlight++
 	a.callers[caller]++
 	a.admitted++
@@ -390,15 +443,23 @@ func (a *Slots) Load() (inFlight, limit int) {
 type Ticket struct {
 	Slots    *Slots
 	caller   string
+	share    *Share
+	over     string // see [Ticket.Over]
 	Memory   *budget.Lease
 	released func() // called once at the end; may be nil
 	done     bool   // guarded by Slots.mu
 }
 
-// NewTicket returns the ticket of a task, which has memory but no slot yet. released is called when it
-// is released; it may be nil.
-func (a *Slots) NewTicket(caller string, released func()) *Ticket {
-	return &Ticket{Slots: a, caller: caller, Memory: a.Budget.Lease(caller), released: released}
+// NewTicket returns the ticket of a task of a caller with a share, which has memory but no slot yet. released is called
+// when it is released; it may be nil.
+func (a *Slots) NewTicket(caller string, s *Share, released func()) *Ticket {
+	t := &Ticket{Slots: a, caller: caller, share: s, Memory: a.Budget.Lease(caller), released: released}
+	if s != nil && !s.Report {
+		t.Memory.LimitCaller(s.Memory)
+	} else {
+		t.Memory.LimitCaller(0)
+	}
+	return t
 }
 
 // Release releases the slot and the memory. It may be called again.
@@ -430,8 +491,27 @@ func (t *Ticket) finish() bool {
 	return true
 }
 
+// Over returns the quota that would have refused an admitted fetch, if the policy of its caller only reports; "" if
+// there is none.
+func (t *Ticket) Over() string { return t.over }
+
+// overMemory reports whether the caller's own quota is what refuses charges.
+func (t *Ticket) overMemory(charges []Charge) bool {
+	if t.share == nil || t.share.Memory == 0 {
+		return false
+	}
+	n := t.Memory.OfCaller()
+	for _, c := range charges {
+		n += c.Bytes
+	}
+	return n > t.share.Memory
+}
+
 // Grow charges all of charges, or none of them.
 func (t *Ticket) Grow(charges []Charge) bool {
+	if t.share != nil && t.share.Report && t.overMemory(charges) {
+		t.over = QuotaMemory
+	}
 	for i, c := range charges {
 		if !t.Memory.Grow(c.Kind, c.Bytes) {
 			for _, granted := range charges[:i] {
@@ -455,17 +535,23 @@ type Refusals func(caller, reason string)
 // Refuse returns RESOURCE_EXHAUSTED with the reason and with the time after which to retry. It sets
 // the metadata that gRPC's own retries use (gRFC A6).
 func (count Refusals) Refuse(ctx context.Context, reason, text string) error {
-	wait, err := count.Refusal(Caller(ctx), reason, text)
+	return count.refuse(ctx, minPushback+rand.N(minPushback), text, &errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain})
+}
+
+func (count Refusals) refuse(ctx context.Context, wait time.Duration, text string, info *errdetails.ErrorInfo) error {
+	err := count.refusal(Caller(ctx), wait, text, info)
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
 	return err
 }
 
-// Refusal returns RESOURCE_EXHAUSTED, and how long the caller should wait. The time is random, so that
+// Refusal returns RESOURCE_EXHAUSTED with the time that the caller should wait. It is random, so that
 // callers that were refused together do not return together.
-func (count Refusals) Refusal(caller, reason, text string) (time.Duration, error) {
-	count(caller, reason)
-	wait := minPushback + rand.N(minPushback)
-	return wait, badrequest.WithDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
-		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)},
-		&errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain})
+func (count Refusals) Refusal(caller, reason, text string) error {
+	return count.refusal(caller, minPushback+rand.N(minPushback), text, &errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain})
+}
+
+func (count Refusals) refusal(caller string, wait time.Duration, text string, info *errdetails.ErrorInfo) error {
+	count(caller, info.GetReason())
+	return badrequest.WithDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}, info)
 }

@@ -86,7 +86,7 @@ func TestLastSlots(t *testing.T) {
 				a.callers[caller] = n
 				a.inFlight += n
 			}
-			_, err := a.Enter(&callerContext{Context: t.Context(), name: "a"})
+			_, err := a.Enter(&callerContext{Context: t.Context(), name: "a"}, nil)
 			if (err == nil) != row.admit {
 				t.Errorf("enter = %v, want it admitted: %t", err, row.admit)
 			}
@@ -184,7 +184,7 @@ func (l *load) start(kind string) {
 }
 
 func (l *load) call() {
-	ticket, err := l.admission.Enter(&callerContext{Context: l, name: l.caller})
+	ticket, err := l.admission.Enter(&callerContext{Context: l, name: l.caller}, nil)
 	if err != nil {
 		l.wait(l.again)
 		return
@@ -228,7 +228,7 @@ func TestTurns(t *testing.T) {
 		a := New(budget.New(1<<40), &Limits{Fetches: 1, PerCaller: math.MaxInt}, "", "", func(string, string) {})
 		call := func(caller string, admit bool) *Ticket {
 			t.Helper()
-			got, err := a.Enter(&callerContext{Context: t.Context(), name: caller})
+			got, err := a.Enter(&callerContext{Context: t.Context(), name: caller}, nil)
 			if (err == nil) != admit {
 				t.Fatalf("a call of %s: %v, want it admitted: %t", caller, err, admit)
 			}
@@ -283,14 +283,14 @@ func TestClaims(t *testing.T) {
 		a := New(budget.New(1<<40), &Limits{Fetches: 16, PerCaller: 16}, "", "", func(string, string) {})
 		var held []*Ticket
 		for i := range 16 {
-			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)})
+			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			held = append(held, got)
 		}
 		for i := range 10 * maxClaims {
-			if _, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("stranger ", i)}); err == nil {
+			if _, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("stranger ", i)}, nil); err == nil {
 				t.Fatal("a 17th fetch was admitted")
 			}
 		}
@@ -301,7 +301,7 @@ func TestClaims(t *testing.T) {
 			h.Release()
 		}
 		for i, admit := range []bool{true, false} { // two of the three free slots are kept
-			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("new ", i)})
+			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("new ", i)}, nil)
 			if (err == nil) != admit {
 				t.Errorf("new caller %d: %v, want it admitted: %t", i, err, admit)
 			}
@@ -310,7 +310,7 @@ func TestClaims(t *testing.T) {
 			}
 		}
 		time.Sleep(claimTime) //nolint:forbidigo // in a bubble
-		if _, err := a.Enter(&callerContext{Context: t.Context(), name: "late"}); err != nil || a.claims != 0 {
+		if _, err := a.Enter(&callerContext{Context: t.Context(), name: "late"}, nil); err != nil || a.claims != 0 {
 			t.Errorf("after the claims have ended: %v, %d claims", err, a.claims)
 		}
 	})
@@ -324,7 +324,7 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 	quiet := &callerContext{Context: b.Context(), name: "quiet"}
 	for b.Loop() {
-		t, err := a.Enter(quiet)
+		t, err := a.Enter(quiet, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

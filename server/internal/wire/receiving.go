@@ -243,7 +243,7 @@ func (r *Receiving) evictLocked(caller string) bool {
 
 // endLocked ends a call with the error that there was no memory for its request.
 func (r *Receiving) endLocked(c *Call) {
-	_, err := r.refused.Refusal(c.caller, admission.ReasonMemory, "the request took long to arrive, and the memory for such requests is used up")
+	err := r.refused.Refusal(c.caller, admission.ReasonMemory, "the request took long to arrive, and the memory for such requests is used up")
 	if c.stream != nil {
 		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
 	}
