@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"container/heap"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -98,17 +99,16 @@ func (b *buckets) untilToken(caller string, s *Share, need float64, now time.Tim
 const maxWait = time.Hour
 
 // take takes a token of a fetch that is admitted.
-func (b *buckets) take(caller string, s *Share) {
-	if s != nil && s.PerSecond > 0 {
-		now := time.Now()
+func (b *buckets) take(caller string, s *Share, now time.Time) {
+	if s.PerSecond > 0 {
 		b.get(caller, s, now).ReserveN(now, 1)
 	}
 }
 
-// overLocked returns the quota over which a caller would be with one more fetch, and how long it should wait; "" if there
-// is none. A task needs a token. A call needs only that no other call has taken a token ahead, if
+// overLocked returns the quota over which a caller would be with one more call, and how long it should wait; "" if there
+// is none. A call needs a token, or only that no other call has taken one ahead, if
 // tasks of its caller wait: they take every token as soon as there is one, and a call cannot wait.
-func (a *Slots) overLocked(caller string, s *Share, task bool) (quota string, wait time.Duration) {
+func (a *Slots) overLocked(caller string, s *Share, now time.Time) (quota string, wait time.Duration) {
 	if s == nil {
 		return "", 0
 	}
@@ -116,22 +116,116 @@ func (a *Slots) overLocked(caller string, s *Share, task bool) (quota string, wa
 		return QuotaFetches, 0
 	}
 	need := 1.0
-	if w := a.waiting[caller]; !task && w != nil && w.tasks.Len() > 0 {
+	if a.paced.of[caller] != nil {
 		need = 0
 	}
-	if wait = a.buckets.untilToken(caller, s, need, time.Now()); wait > 0 {
+	if wait = a.buckets.untilToken(caller, s, need, now); wait > 0 {
 		return QuotaRate, wait
 	}
 	return "", 0
 }
 
-// taskOverLocked is overLocked for the first task of a waiter. It is "" if the policy only reports.
-func (a *Slots) taskOverLocked(caller string, w *waiter) (quota string, wait time.Duration) {
-	s := w.first().ticket.share
-	if s == nil || s.Report {
-		return "", 0
+// hasAllLocked reports whether a waiter with tasks has as many fetches in flight as its share permits.
+func (a *Slots) hasAllLocked(w *waiter) bool {
+	if w.tasks.Len() == 0 {
+		return false
 	}
-	return a.overLocked(caller, s, true)
+	s := w.first().ticket.share
+	return s != nil && !s.Report && s.Fetches > 0 && a.callers[w.caller] >= s.Fetches
+}
+
+// paced are the callers with tasks that wait for a token: a heap by the time of the token. They do not wait
+// for a slot, so that no fetch that ends has to look at a thousand of them.
+type paced struct {
+	of    map[string]*waiter
+	order []*waiter
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (p *paced) Len() int           { return len(p.order) }
+func (p *paced) Less(i, j int) bool { return p.order[i].token.Before(p.order[j].token) }
+func (p *paced) Swap(i, j int) {
+	p.order[i], p.order[j] = p.order[j], p.order[i]
+	p.order[i].at, p.order[j].at = i, j
+}
+
+func (p *paced) Push(x any) {
+	w, _ := x.(*waiter)
+	w.at = len(p.order)
+	p.order = append(p.order, w)
+}
+
+func (p *paced) Pop() any {
+	last := len(p.order) - 1
+	w := p.order[last]
+	p.order[last] = nil
+	p.order = p.order[:last]
+	return w
+}
+
+// remove removes a waiter if it is there.
+func (p *paced) remove(w *waiter) {
+	if p.of[w.caller] == w {
+		delete(p.of, w.caller)
+		heap.Remove(p, w.at)
+	}
+}
+
+// waiterLocked returns the waiter of a caller, or nil if it does not wait.
+func (a *Slots) waiterLocked(caller string) *waiter {
+	if w := a.paced.of[caller]; w != nil {
+		return w
+	}
+	return a.waiting[caller]
+}
+
+// paceLocked lets a waiter wait for a token if its first task needs one.
+func (a *Slots) paceLocked(w *waiter) bool {
+	s, now := w.first().ticket.share, time.Now()
+	if s == nil || s.Report {
+		return false
+	}
+	wait := a.buckets.untilToken(w.caller, s, 1, now)
+	if wait == 0 {
+		return false
+	}
+	w.token = now.Add(wait)
+	if a.paced.of == nil {
+		a.paced.of = make(map[string]*waiter)
+	}
+	delete(a.waiting, w.caller)
+	a.paced.of[w.caller] = w
+	heap.Push(&a.paced, w)
+	a.wakeLocked(wait)
+	return true
+}
+
+// endPaceLocked lets the callers whose time has come wait for a slot.
+func (a *Slots) endPaceLocked() {
+	if len(a.paced.order) == 0 {
+		return
+	}
+	for now := time.Now(); len(a.paced.order) > 0; {
+		w := a.paced.order[0]
+		if wait := w.token.Sub(now); wait > 0 {
+			a.wakeLocked(wait)
+			return
+		}
+		a.paced.remove(w)
+		a.waiting[w.caller] = w
+	}
+}
+
+// takeLocked takes a token for a fetch that is admitted. One that a policy in mode report would have refused takes none.
+func (a *Slots) takeLocked(t *Ticket) {
+	now := time.Now()
+	if t.share.Report {
+		if quota, _ := a.overLocked(t.caller, t.share, now); quota != "" {
+			t.over = quota
+			return
+		}
+	}
+	a.buckets.take(t.caller, t.share, now)
 }
 
 // overQuota returns the error of a call over a quota.

@@ -158,6 +158,9 @@ func TestRateOfTasks(t *testing.T) {
 				if took := time.Since(began); took < 5*time.Second || took > 5100*time.Millisecond {
 					t.Errorf("10 tasks and a call took %s at two a second, want 5 s", took)
 				}
+				if len(a.waiting)+len(a.paced.of)+len(a.paced.order) > 0 {
+					t.Errorf("%d, %d and %d wait at the end", len(a.waiting), len(a.paced.of), len(a.paced.order))
+				}
 				for i, n := range order {
 					if i != n {
 						t.Fatalf("the order is %v", order)
@@ -280,6 +283,45 @@ func TestBuckets(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // in a bubble
 		if err := enter("one more"); err != nil {
 			t.Errorf("with the new rate of its policy: %v", err)
+		}
+	})
+}
+
+// TestPacedLeave checks that a task which waits for a token can leave, and that the order of the others stays.
+func TestPacedLeave(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := shares(100)
+		places := make(map[string][]*Place)
+		for i := range 20 {
+			caller := fmt.Sprint(i)
+			s := &Share{Policy: "p", PerSecond: 1 / float64(1+(i*7)%20), Burst: 1} // the next token in 1 to 20 s
+			for range 3 {
+				places[caller] = append(places[caller], a.Queue(a.NewTicket(caller, s, nil)))
+			}
+		}
+		leave := func(p *Place) {
+			p.Leave()
+			p.ticket.Release()
+		}
+		for i := range 20 {
+			all := places[fmt.Sprint(i)]
+			if leave(all[0]); i%2 == 0 {
+				leave(all[2])
+				leave(all[1])
+			}
+		}
+		if n := len(a.paced.order); n != 10 || len(a.paced.of) != n {
+			t.Fatalf("%d callers wait for a token, want 10", n)
+		}
+		for second := range 20 {
+			time.Sleep(time.Second + time.Millisecond) //nolint:forbidigo // in a bubble
+			synctest.Wait()
+			for i := 1; i < 20; i += 2 {
+				if got, want := places[fmt.Sprint(i)][1].IsAdmitted(), (i*7)%20 <= second; got != want {
+					t.Errorf("after %d s: caller %d is admitted: %t", second+1, i, got)
+				}
+			}
 		}
 	})
 }

@@ -37,7 +37,8 @@ type Slots struct {
 	limits   *Limits
 	inFlight int
 	callers  map[string]int
-	waiting  map[string]*waiter // by caller
+	waiting  map[string]*waiter // for a slot, by caller
+	paced    paced              // callers that wait for a token instead
 	claims   int                // waiters without tasks
 	dropped  time.Time          // when claims were last looked at
 	arrivals uint64             // number of waiters so far
@@ -69,8 +70,11 @@ func (l *Limits) of(caller string) int {
 // Waiters take turns. The first is the one whose last fetch was admitted longest ago. A new
 // waiter comes before the caller that was admitted last, and after all others.
 type waiter struct {
+	caller string
 	tasks  list.List // of *place, in order of arrival
 	until  time.Time // end of the claim; zero: none
+	token  time.Time // when it has one, while it waits for a token
+	at     int       // its index in paced
 	turn   uint64    // of two waiters, the lower one is first
 	number uint64    // decides between equal turns
 }
@@ -151,7 +155,7 @@ func (a *Slots) count(ctx context.Context, t *Ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.limits.Fetches - a.inFlight
-	quota, wait := a.overLocked(t.caller, t.share, false)
+	quota, wait := a.overLocked(t.caller, t.share, time.Now())
 	switch {
 	case quota != "" && !t.share.Report:
 		return a.overQuota(ctx, t.share, quota, wait)
@@ -167,7 +171,7 @@ func (a *Slots) count(ctx context.Context, t *Ticket) error {
 
 // claimLocked records that a call was refused, if its caller has no slot.
 func (a *Slots) claimLocked(caller string) {
-	if a.callers[caller] > 0 {
+	if a.callers[caller] > 0 || a.paced.of[caller] != nil {
 		return
 	}
 	w, now := a.waiting[caller], time.Now()
@@ -199,7 +203,7 @@ func (a *Slots) dropClaimsLocked(now time.Time) {
 
 func (a *Slots) addLocked(caller string) *waiter {
 	a.arrivals++
-	w := &waiter{number: a.arrivals, turn: a.admitted}
+	w := &waiter{caller: caller, number: a.arrivals, turn: a.admitted}
 	if caller != a.last && a.admitted > 0 {
 		w.turn--
 	}
@@ -218,15 +222,9 @@ func (a *Slots) aheadLocked(w *waiter) int {
 	}
 	ahead := 0
 	for caller, other := range a.waiting {
-		if other == w || !a.beforeLocked(other, w) || !a.mayLocked(caller) {
-			continue
+		if other != w && a.beforeLocked(other, w) && a.mayLocked(caller) && !a.hasAllLocked(other) {
+			ahead++
 		}
-		if other.tasks.Len() > 0 {
-			if quota, _ := a.taskOverLocked(caller, other); quota != "" { // it takes no slot now
-				continue
-			}
-		}
-		ahead++
 	}
 	return min(ahead, max(a.limits.Fetches/reservedPart, 1))
 }
@@ -246,14 +244,12 @@ func (a *Slots) Queue(t *Ticket) *Place {
 	p := &Place{ticket: t, Admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
-		if quota, _ := a.overLocked(t.caller, t.share, true); quota == "" || t.share.Report {
-			a.countLocked(t)
-			close(p.Admitted)
-			return p
-		}
+	if t.share == nil && len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
+		a.countLocked(t)
+		close(p.Admitted)
+		return p
 	}
-	w := a.waiting[t.caller]
+	w := a.waiterLocked(t.caller)
 	switch {
 	case w == nil:
 		w = a.addLocked(t.caller)
@@ -282,9 +278,10 @@ func (p *Place) Leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.at != nil {
-		w := a.waiting[p.ticket.caller]
+		w := a.waiterLocked(p.ticket.caller)
 		if w.tasks.Remove(p.at); w.tasks.Len() == 0 {
-			delete(a.waiting, p.ticket.caller)
+			delete(a.waiting, w.caller)
+			a.paced.remove(w)
 		}
 		p.at = nil
 		a.inFlight++ // the ticket will release it
@@ -295,27 +292,20 @@ func (p *Place) Leave() {
 // admitLocked admits waiting tasks while there are free slots. It scans callers and not places, of
 // which one caller may have thousands.
 func (a *Slots) admitLocked() {
-	for len(a.waiting) > a.claims && a.inFlight < a.limits.Fetches {
+	for a.endPaceLocked(); len(a.waiting) > a.claims && a.inFlight < a.limits.Fetches; {
 		var next *waiter
-		token := maxWait // until the first token that a task waits for
 		for caller, w := range a.waiting {
-			if w.tasks.Len() == 0 || !a.mayLocked(caller) || next != nil && !a.beforeLocked(w, next) {
-				continue
-			}
-			quota, wait := a.taskOverLocked(caller, w)
-			if quota == "" {
+			if w.tasks.Len() > 0 && a.mayLocked(caller) && !a.hasAllLocked(w) && (next == nil || a.beforeLocked(w, next)) {
 				next = w
-			} else if wait > 0 {
-				token = min(token, wait)
 			}
 		}
-		switch {
-		case next == nil && token < maxWait:
-			a.wakeLocked(token)
+		if next == nil {
 			return
-		case next == nil:
-			return
-		case a.limits.Fetches-a.inFlight <= a.aheadLocked(next): // only claims are ahead
+		}
+		if a.paceLocked(next) {
+			continue
+		}
+		if a.limits.Fetches-a.inFlight <= a.aheadLocked(next) { // only claims are ahead
 			a.wakeLocked(a.untilClaimLocked())
 			return
 		}
@@ -386,24 +376,17 @@ func reservedSlots(limit, own int) int {
 	}
 }
 
-// countLocked records that a fetch is admitted. That ends a claim of its caller. A fetch that a policy
-// in mode report would have refused takes no token.
+// countLocked records that a fetch is admitted. That ends a claim of its caller.
 func (a *Slots) countLocked(t *Ticket) {
 	caller := t.caller
-	quota := ""
-	if t.share != nil && t.share.Report {
-		if quota, _ = a.overLocked(caller, t.share, false); quota != "" {
-			t.over = quota
-		}
-	}
-	if quota == "" {
-		a.buckets.take(caller, t.share)
+	if t.share != nil {
+		a.takeLocked(t)
 	}
 	a.inFlight++
 	a.callers[caller]++
 	a.admitted++
 	a.last = caller
-	w := a.waiting[caller]
+	w := a.waiterLocked(caller)
 	switch {
 	case w == nil:
 	case w.tasks.Len() > 0:
