@@ -24,6 +24,13 @@ func callOf(t *testing.T, name string) context.Context {
 	return &callerContext{Context: t.Context(), name: name}
 }
 
+// waitsFor returns how many callers wait for a slot, and how many for a token.
+func (a *Slots) waitsFor() (slot, token int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.waiting), max(len(a.paced.of), len(a.paced.order))
+}
+
 // wantQuota checks that an error names a quota, and returns how long to wait.
 func wantQuota(t *testing.T, err error, quota string) time.Duration {
 	t.Helper()
@@ -158,8 +165,8 @@ func TestRateOfTasks(t *testing.T) {
 				if took := time.Since(began); took < 5*time.Second || took > 5100*time.Millisecond {
 					t.Errorf("10 tasks and a call took %s at two a second, want 5 s", took)
 				}
-				if len(a.waiting)+len(a.paced.of)+len(a.paced.order) > 0 {
-					t.Errorf("%d, %d and %d wait at the end", len(a.waiting), len(a.paced.of), len(a.paced.order))
+				if slot, token := a.waitsFor(); slot+token > 0 {
+					t.Errorf("%d callers wait for a slot and %d for a token at the end", slot, token)
 				}
 				for i, n := range order {
 					if i != n {
@@ -311,8 +318,8 @@ func TestPacedLeave(t *testing.T) {
 				leave(all[1])
 			}
 		}
-		if n := len(a.paced.order); n != 10 || len(a.paced.of) != n {
-			t.Fatalf("%d callers wait for a token, want 10", n)
+		if slot, token := a.waitsFor(); slot != 0 || token != 10 {
+			t.Fatalf("%d callers wait for a slot and %d for a token, want 0 and 10", slot, token)
 		}
 		for second := range 20 {
 			time.Sleep(time.Second + time.Millisecond) //nolint:forbidigo // in a bubble
