@@ -102,6 +102,9 @@ func (a *attempt) transportText(err error) string {
 		return a.withoutSecrets(fmt.Sprint(verification))
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		if dns.IsNotFound && a.run.req.HideForbidden {
+			return "" // as for a name of which every address is forbidden
+		}
 		return "lookup: " + lookupText(dns)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {

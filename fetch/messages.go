@@ -33,6 +33,10 @@ type TimeoutError = timers.Error
 func (r *run) message(d *classify.Decision, reason string) string {
 	text, req := classMessage(d.Class, reason), r.req
 	switch d.Class {
+	case classify.DNSNotFound:
+		if req.HideForbidden {
+			text += ", or has no address that this caller may reach"
+		}
 	case classify.ConnectionReset:
 		if reason == "unrequested_data" {
 			text = "the origin sent more than was requested, so the response may be the answer to an earlier request"

@@ -60,7 +60,7 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	if err != nil && !policy.Report {
 		return err
 	}
-	p.Request.Egress, p.Request.CallerPolicy = judge, policy.Name
+	p.Request.Egress, p.Request.HideForbidden, p.Request.CallerPolicy = judge, true, policy.Name
 	if !policy.Report {
 		p.Lower(&policy.Request)
 	}

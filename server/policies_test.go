@@ -1,19 +1,26 @@
 package server_test
 
 import (
+	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/dns/dnsmessage"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
+	"fetchd/server"
 )
 
 // policySet returns a set of policies in which PORTS are those of the origin.
@@ -58,8 +65,8 @@ default: public
 		{"what the policy opens", "a", "127.0.0.1", "/s/k/200", "http", "", ""},
 		{"what the settings open and the policy does not", "e", "127.0.0.1", "/s/k/200", "http", "port_not_allowed", "public"},
 		{"another address", "b", "127.0.0.1", "/s/k/200", "http", "address_not_allowed", "beside"},
-		{"a name with another address", "b", "localhost", "/s/k/200", "http", "address_not_allowed", "beside"},
-		{"a name with another address over HTTP/2", "b", "localhost", "/s/k/200", "https", "address_not_allowed", "beside"},
+		{"a name with another address", "b", "localhost", "/s/k/200", "http", hidden, "beside"},
+		{"a name with another address over HTTP/2", "b", "localhost", "/s/k/200", "https", hidden, "beside"},
 		{"a name that is in the list", "c", "localhost", "/s/k/200", "http", "", ""},
 		{"a name that is in the list over HTTP/2", "c", "localhost", "/s/k/200", "https", "", ""},
 		{"a redirect to what is not in the list", "c", "localhost", "/cross/k/302/http-other@other.localhost/200", "http", "name_not_allowed", "named"},
@@ -81,13 +88,7 @@ default: public
 			}
 			resp, err := r.Client.FetchUnary(as(t.Context(), row.token), in)
 			must(t, err)
-			failed := resp.GetOutcome().GetError()
-			if failed.GetReason() != row.reason || failed.GetPolicy() != row.policy || row.reason != "" && failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
-				t.Errorf("%v, want reason %q of policy %q", resp.GetOutcome(), row.reason, row.policy)
-			}
-			if row.reason != "" && !strings.Contains(failed.GetMessage(), `"`+row.policy+`"`) {
-				t.Errorf("the message %q does not name the policy", failed.GetMessage())
-			}
+			wantBlocked(r, resp.GetOutcome().GetError(), row.reason, row.policy)
 			if sent := len(r.Origin.Requests("k")); (sent == 0) == (row.reason == "") && !strings.Contains(row.path, "/302/") {
 				t.Errorf("the origin saw %d requests", sent)
 			}
@@ -99,6 +100,27 @@ default: public
 				wantReport(r, resp.GetOutcome())
 			}
 		})
+	}
+}
+
+// hidden is the reason, in a table, of a target that is forbidden without saying so.
+const hidden = "(hidden)"
+
+// wantBlocked checks for which reason a policy forbids a target. An empty one means that it does not.
+func wantBlocked(r *rig, failed *pb.FetchError, reason, policy string) {
+	r.Helper()
+	class := pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED
+	switch reason {
+	case "":
+		class = pb.ErrorClass_ERROR_CLASS_UNSPECIFIED
+	case hidden:
+		class, reason, policy = pb.ErrorClass_ERROR_CLASS_DNS_NOT_FOUND, "", ""
+	}
+	if failed.GetErrorClass() != class || failed.GetReason() != reason || failed.GetPolicy() != policy {
+		r.Errorf("%v, want %s with reason %q of policy %q", failed, class, reason, policy)
+	}
+	if policy != "" && !strings.Contains(failed.GetMessage(), `"`+policy+`"`) {
+		r.Errorf("the message %q does not name the policy", failed.GetMessage())
 	}
 }
 
@@ -235,4 +257,78 @@ func TestPolicyOfTask(t *testing.T) {
 	if failed := methods["FetchMany"](r, post).GetError(); failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || !strings.Contains(failed.GetMessage(), `policy "p"`) {
 		t.Errorf("%v, want INVALID_REQUEST that names the policy", failed)
 	}
+}
+
+// TestPolicyHidesNames checks, in each method, that a caller sees the same of a name that exists inside a network and
+// of names that do not exist. The log says which is which.
+func TestPolicyHidesNames(t *testing.T) {
+	t.Parallel()
+	for name, call := range methods {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(c *server.Config) { c.Fetch.Resolver = resolverOf(t, "db7.corp.example.") })
+			r.Service.SetPolicies(policySet(t, r, "policies: {crawler: {egress: {PORTS}}}\ndefault: crawler\n"))
+			see := func(host string) *pb.FetchOutcome {
+				in := r.request("/s/k/200")
+				in.Url = strings.Replace(in.GetUrl(), "127.0.0.1", host, 1)
+				o := call(r, in)
+				o.TotalDuration, o.FetchId = nil, ""
+				for _, hop := range o.GetHops() {
+					hop.StartOffset, hop.Exchange.ResolveDuration = nil, nil
+				}
+				text := strings.ReplaceAll(r.json(o), host, "HOST")
+				must(t, protojson.Unmarshal([]byte(text), o))
+				return o
+			}
+			absent := see("db8.corp.example")
+			if absent.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_DNS_NOT_FOUND || absent.GetAttemptCount() != 3 {
+				t.Errorf("%v, want DNS_NOT_FOUND after 3 attempts", absent)
+			}
+			for _, host := range []string{"db7.corp.example", "gone.example"} {
+				if diff := cmp.Diff(absent, see(host), protocmp.Transform()); diff != "" {
+					t.Errorf("%s differs from a name that does not exist (-want +got)\n%s", host, diff)
+				}
+			}
+			if lines := r.logs.lines(t, "fetch finished"); !strings.Contains(fmt.Sprint(lines[1]["error"]), "address_not_allowed by the policy crawler") || strings.Contains(fmt.Sprint(lines[0]["error"]), "policy") {
+				t.Errorf("lines %v, want that the policy crawler forbids the address of the second fetch alone", lines)
+			}
+			r.Service.SetPolicies(policySet(t, r, "policies: {inside: {egress: {PORTS, allow-addresses: [127.0.0.1]}}}\ndefault: inside\n"))
+			if o := see("db7.corp.example"); o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+				t.Errorf("%v, want a success where the policy opens the address", o)
+			}
+		})
+	}
+}
+
+// resolverOf returns a resolver that knows one name, which has the address 127.0.0.1.
+func resolverOf(t *testing.T, known string) *net.Resolver {
+	t.Helper()
+	var listen net.ListenConfig
+	conn, err := listen.ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() { // until the test ends
+		buf := make([]byte, 1<<10)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			m.Response, m.Additionals = true, nil
+			switch q := m.Questions[0]; {
+			case q.Name.String() != known:
+				m.RCode = dnsmessage.RCodeNameError
+			case q.Type == dnsmessage.TypeA:
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+			}
+			if answer, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(answer, from)
+			}
+		}
+	}()
+	return fetch.Resolver(conn.LocalAddr().String())
 }

@@ -197,12 +197,24 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 		},
 	}
 	conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(egress.Rooted(host), port))
-	if errors.Is(err, errBlocked) && permitted.Load() {
+	switch {
+	case !errors.Is(err, errBlocked):
+	case permitted.Load():
 		// The dialer reports only the first of several errors. The target is not blocked
 		// if a permitted address was tried as well.
 		err = fmt.Errorf("%w: %w", fault.New(classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"), err)
+	case d.target.HideForbidden && net.ParseIP(host) == nil:
+		d.forgetDial()
+		err = fmt.Errorf("%w: %w", fault.New(classify.DNSNotFound, classify.PhaseResolve, ""), err)
 	}
 	return conn, err
+}
+
+// forgetDial makes the report that of an exchange which has dialled nothing.
+func (x *Exchange) forgetDial() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.report.Connect = 0
 }
 
 var errBlocked = fault.New(classify.TargetBlocked, classify.PhasePolicy, "")

@@ -31,12 +31,19 @@ func New(class classify.Class, phase classify.Phase, reason string) *Error {
 	return &Error{Class: class, Phase: phase, Reason: reason}
 }
 
-// Error returns the class and the reason.
+// Error returns the class, the reason, and the policy that forbids the target.
 func (e *Error) Error() string {
-	if e.Reason == "" {
-		return e.Class.String()
+	text := e.Class.String()
+	if e.Reason != "" {
+		text += ": " + e.Reason
 	}
-	return e.Class.String() + ": " + e.Reason
+	if e.Policy != "" {
+		text += " by the policy " + e.Policy
+	}
+	if e.Rule != "" {
+		text += ", " + e.Rule
+	}
+	return text
 }
 
 // ErrorClass implements [classify.Classified].
