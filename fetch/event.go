@@ -191,6 +191,8 @@ type Outcome struct {
 	// Attempts is the number of attempts. Exchanges is the number of hops, in all
 	// attempts, whose request was sent.
 	Attempts, Exchanges int
+	// Redirects is the greatest number of redirects that a chain of requests followed (D1).
+	Redirects int
 	// Hops lists the hops of the last attempt.
 	Hops []Hop
 	// InlineBody is the body if the delivery is [Inline], or [Auto] and the body is small.

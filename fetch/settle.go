@@ -30,7 +30,7 @@ func (r *run) settle() {
 		o.Faults, o.TimeLeft = a.faults, r.timeLeft()
 		d = classify.Decide(&r.req.Policy, &o)
 	}
-	r.decision, r.failure = d, a.failureOf(&d)
+	r.decision, r.failure, r.redirects = d, a.failureOf(&d), max(r.redirects, a.redirects())
 	r.failedHop = a.hopError()
 	r.keepCharges(a)
 	if a.response != nil {
@@ -175,7 +175,7 @@ func (r *run) outcome() *Outcome {
 	out := &Outcome{
 		Kind: r.decision.Kind, FinalURL: r.last.url,
 		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastErrorBody,
-		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
+		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges, Redirects: r.redirects,
 		Hops: r.lastHops, Body: r.lastBody, Records: r.records, Total: time.Since(r.start),
 	}
 	if out.FinalURL == "" {

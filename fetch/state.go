@@ -41,6 +41,7 @@ type run struct {
 	current   *attempt // in flight, or to be decided about; nil: between two attempts
 	attempts  int
 	exchanges int
+	redirects int       // the most of an attempt
 	onCaller  bool      // attempts run on the goroutine that called Fetch
 	refreshed bool      // the credential was refreshed, which is done once
 	upload    Upload    // with delivery Store; nil: none

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,9 +13,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/internal/budget"
 	"fetchd/internal/policies"
+	"fetchd/internal/rejections"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 )
@@ -39,20 +43,17 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	if policy == nil {
 		return nil
 	}
-	caller := admission.Caller(ctx)
-	told := func(d policies.Denial) {
+	caller, req := admission.Caller(ctx), p.Request
+	judge := policies.NewJudge(policy, func() *policies.Policy { return s.policyOf(ctx) }, func(d policies.Denial) {
 		s.observe.Denied(d.Policy, d.Reason, d.Reported)
 		if d.Reported {
-			s.Logger.LogAttrs(ctx, slog.LevelInfo, "policy would deny", slog.String("caller", caller), slog.String("policy", d.Policy),
-				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host))
+			s.denials.Add(deniedTo{caller, d}, struct{}{})
 		}
-	}
-	judge := policies.NewJudge(policy, func() *policies.Policy { return s.policyOf(ctx) }, told)
+	})
+	judge.Grow = func(bytes int64) bool { return req.Memory.Grow(budget.Request, bytes) } // req gets its memory later
 	v := badrequest.Violations{Prefix: prefix}
 	for _, d := range denials(policy, in, p) {
-		denial := policies.Denial{Policy: policy.Name, Reason: d.reason, Host: p.Request.URL.Hostname(), Reported: policy.Report}
-		told(denial)
-		judge.Report(denial)
+		judge.Deny(d.reason, req.URL.Hostname())
 		v.Add(d.field, "%s: the policy %s", d.is, d.permits)
 	}
 	err := v.As(codes.PermissionDenied, fmt.Sprintf("the policy %q of this caller forbids the request", policy.Name),
@@ -80,8 +81,39 @@ func (s *service) shareOf(policy *policies.Policy) *admission.Share {
 // reportQuota reports the quota that would have refused an admitted fetch.
 func reportQuota(p *conversion.Prepared, t *admission.Ticket) {
 	if judge, ok := p.Request.Egress.(*policies.Judge); ok && t.Over() != "" {
-		judge.Exceeds(p.Request.URL.Hostname(), t.Over())
+		judge.Deny(policies.QuotaReason(t.Over()), p.Request.URL.Hostname())
 	}
+}
+
+// run runs a fetch, and reports what it has used beyond the limits of a policy that only reports.
+func (s *service) run(ctx context.Context, req *fetch.Request, sink fetch.Sink) *fetch.Outcome {
+	out := s.client.Fetch(ctx, req, sink)
+	if judge, ok := req.Egress.(*policies.Judge); ok {
+		judge.End(policies.Used{Time: out.Total, Bytes: max(out.Body.Size, out.Body.EncodedSize), Attempts: out.Attempts, Redirects: out.Redirects}, req.URL.Hostname())
+	}
+	return out
+}
+
+// deniedTo is a line of the log: what a policy that only reports would deny to a caller.
+type deniedTo struct {
+	caller string
+	policies.Denial
+}
+
+// newDenials returns the lines "policy would deny". If there are too many, those of further hosts and callers share one
+// for each policy and reason.
+func newDenials(logger *slog.Logger) *rejections.Sums[deniedTo, struct{}] {
+	return rejections.NewSums(
+		func(d deniedTo) deniedTo {
+			return deniedTo{rejections.Other, policies.Denial{Policy: d.Policy, Reason: d.Reason, Reported: true}}
+		},
+		func(a, b deniedTo) int {
+			return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.caller, b.caller))
+		},
+		func(d deniedTo, count int, _ struct{}) {
+			logger.LogAttrs(context.Background(), slog.LevelInfo, "policy would deny", slog.String("caller", d.caller), slog.String("policy", d.Policy),
+				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host), slog.Int("count", count))
+		})
 }
 
 // limitsFor returns the limits of requests under a policy. They lower the defaults; a request that sets more is

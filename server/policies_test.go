@@ -134,6 +134,7 @@ func wantReport(r *rig, o *pb.FetchOutcome) {
 	if diff := cmp.Diff([]string{"trial method 127.0.0.1", "trial port_not_allowed 127.0.0.1", "trial address_not_allowed 127.0.0.1"}, told); diff != "" {
 		r.Errorf("policy_reports (-want +got)\n%s", diff)
 	}
+	r.shutDown()
 	if lines := r.logs.lines(r.T, "policy would deny"); len(lines) == 0 || lines[0]["policy"] != "trial" || lines[0]["caller"] != "dora" || lines[0]["host"] != "127.0.0.1" {
 		r.Errorf("lines %v, want what the policy trial would deny to dora", lines)
 	}
@@ -245,6 +246,73 @@ default: p
 			}
 		})
 	}
+}
+
+// TestPolicyReportsLimits checks, in each method, that the mode report lowers no limit, and reports the fetches that a
+// lower one would end.
+func TestPolicyReportsLimits(t *testing.T) {
+	t.Parallel()
+	const text = `policies: {p: {mode: report, report-to-caller: true, egress: {allow-addresses: [127.0.0.0/8], PORTS}, request: {max-attempts: 1, max-redirects: 1, max-size-bytes: 10}}}
+default: p
+`
+	for name, call := range methods {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.Service.SetPolicies(policySet(t, r, text))
+			for _, row := range []struct {
+				path string
+				want []string
+			}{
+				{"/s/within/302:to=%2Fs%2Fwithin%2F200/200:size=10", nil},
+				{"/s/size/200:size=11", []string{"max_size_bytes"}},
+				{"/s/attempts/503/200", []string{"max_attempts"}},
+				{"/s/a/302:to=%2Fs%2Fb%2F302:to=%252Fs%252Fc%252F200", []string{"max_redirects"}},
+			} {
+				o := call(r, r.request(row.path))
+				var reasons []string
+				for _, p := range o.GetPolicyReports() {
+					reasons = append(reasons, p.GetReason())
+				}
+				if diff := cmp.Diff(row.want, reasons); diff != "" || o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+					t.Errorf("%s: %v, policy_reports (-want +got)\n%s", row.path, o, diff)
+				}
+			}
+			r.shutDown()
+			if lines := r.logs.lines(t, "policy would deny"); len(lines) != 3 {
+				t.Errorf("lines %v, want one for each reason", lines)
+			}
+		})
+	}
+}
+
+// TestPolicyReportLines checks that a caller cannot fill the log with what a policy would deny, and that no denial is lost.
+func TestPolicyReportLines(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		set, faults := policies.Parse([]byte("policies: {p: {mode: report, egress: {allow-names: [a.example]}}}\ndefault: p\n"))
+		if len(faults) > 0 {
+			r.Fatal(faults)
+		}
+		r.Service.SetPolicies(set)
+		const fetches = 300
+		for i := range fetches {
+			in := r.request("/s/k/200")
+			in.Url = strings.Replace(in.GetUrl(), "127.0.0.1", fmt.Sprintf("h%d.example", i), 1)
+			_, err := r.Client.FetchUnary(r.Context(), in)
+			must(r, err)
+		}
+		r.shutDown()
+		lines, count := r.logs.lines(r.T, "policy would deny"), 0.0
+		for _, line := range lines {
+			if n, ok := line["count"].(float64); ok && line["reason"] == "name_not_allowed" {
+				count += n
+			}
+		}
+		if len(lines) >= fetches || count != fetches {
+			r.Errorf("%d lines with %g denials, want all %d in fewer lines", len(lines), count, fetches)
+		}
+	})
 }
 
 // TestPolicyOfTask checks that a task that its policy forbids fails alone.

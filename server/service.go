@@ -22,6 +22,7 @@ import (
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
 	"fetchd/internal/policies"
+	"fetchd/internal/rejections"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
@@ -40,6 +41,7 @@ type service struct {
 	providers atomic.Pointer[map[string]AuthProvider]
 	stores    atomic.Pointer[stores.Set]
 	policies  atomic.Pointer[policies.Set]
+	denials   *rejections.Sums[deniedTo, struct{}] // of policies that only report
 	observe   *observe.Observer
 	workers   workers.Pool    // for tasks of FetchMany
 	ending    context.Context // done when the time of the drain is nearly over
@@ -177,7 +179,7 @@ func (s *service) runUntil(ctx context.Context, end time.Time, r *fetch.Request,
 			r.TotalTimeout, r.SetBy.TotalTimeout = left, fetch.ByCall
 		}
 	}
-	return s.client.Fetch(ctx, r, sink)
+	return s.run(ctx, r, sink)
 }
 
 // reserved returns the time by which a fetch must end, so that its outcome reaches the caller

@@ -81,7 +81,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	}()
 	ctx, req, out := t.begin()
 	if out == nil {
-		out = t.many.service.client.Fetch(ctx, req, t.sink)
+		out = t.many.service.run(ctx, req, t.sink)
 	}
 	return out, req
 }

@@ -64,8 +64,9 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 type logLine struct {
 	Time, Msg, Caller, Policy, Reason, Host string
 	Rule                                    string `json:"policy_rule"`
-	Attempts                                int64  `json:"attempt_count"`
-	Bytes                                   int64  `json:"body_bytes"`
+	Count                                   int
+	Attempts                                int64 `json:"attempt_count"`
+	Bytes                                   int64 `json:"body_bytes"`
 }
 
 // maxLogLine limits a line of a log. The service writes shorter ones.
@@ -116,7 +117,7 @@ func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error 
 			continue
 		}
 		d := denial{line.Policy, line.Host, line.Reason, line.Rule}
-		if counts[d]++; callers[d] == nil {
+		if counts[d] += max(line.Count, 1); callers[d] == nil {
 			callers[d] = make(map[string]bool)
 		}
 		callers[d][line.Caller] = true
@@ -126,7 +127,7 @@ func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error 
 	for _, d := range slices.SortedFunc(maps.Keys(counts), func(a, b denial) int {
 		return cmp.Or(cmp.Compare(a.policy, b.policy), counts[b]-counts[a], cmp.Compare(a.host, b.host), cmp.Compare(a.reason, b.reason), cmp.Compare(a.rule, b.rule))
 	}) {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.policy, d.host, d.reason, d.rule, counts[d], len(callers[d]), permitting(d.reason, d.host, d.rule))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.policy, cmp.Or(d.host, "(others)"), d.reason, d.rule, counts[d], len(callers[d]), permitting(d.reason, d.host, d.rule))
 	}
 	return t.Flush()
 }

@@ -75,7 +75,7 @@ func TestPoliciesLog(t *testing.T) {
 	f := newFolder(t)
 	log := f.write("log", []byte(`{"time":"2026-11-26T23:59:59Z","msg":"policy would deny","caller":"a","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
 {"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
-{"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_denied","policy_rule":"*.ads.example","host":"y.ads.example"}
+{"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_denied","policy_rule":"*.ads.example","host":"y.ads.example","count":7}
 {"time":"2026-11-27T00:00:02Z","msg":"policy would deny","caller":"b","policy":"q","reason":"name_not_allowed","policy_rule":"","host":"192.0.2.1"}
 not JSON
 {"time":"2026-11-26T23:59:59Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":2,"body_bytes":100}
@@ -87,8 +87,8 @@ not JSON
 		code                        int
 	}{
 		{"report", "report", log, "POLICY  HOST           REASON            RULE           TIMES  CALLERS  TO PERMIT IT\n" +
+			"p       y.ads.example  name_denied       *.ads.example  7      1        remove *.ads.example from deny-names\n" +
 			"p       x.example      name_not_allowed                 2      2        allow-names: [x.example]\n" +
-			"p       y.ads.example  name_denied       *.ads.example  1      1        remove *.ads.example from deny-names\n" +
 			"q       192.0.2.1      name_not_allowed                 1      1        allow-addresses: [192.0.2.1]\n", cli.ExitOK},
 		{"usage", "usage", log, "DAY         CALLER  POLICY  FETCHES  ATTEMPTS  BYTES\n" +
 			"2026-11-26  a       p       1        2         100\n2026-11-27  a       p       2        2         57\n", cli.ExitOK},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"fetchd/fetch/fault"
 )
@@ -27,9 +28,15 @@ type Denial struct {
 // maxDenials limits what a fetch remembers of what was forbidden.
 const maxDenials = 16
 
+// denialBytes is the memory of a denial without its host.
+const denialBytes = 96
+
 // Judge judges the targets of one fetch by the policy that its caller had when the call began, and by the one
 // that it has now: what either forbids is forbidden. It is a [fetch.Narrower] and safe for concurrent use.
 type Judge struct {
+	// Grow is asked before memory is used for a denial. Without it the denial is told each time. Nil means no limit.
+	Grow func(bytes int64) bool
+
 	began   *Policy
 	now     func() *Policy
 	told    func(Denial)
@@ -38,18 +45,42 @@ type Judge struct {
 	denials []Denial // that were told
 }
 
-// Report adds a denial of the request itself that blocked nothing.
-func (j *Judge) Report(d Denial) { j.denials = append(j.denials, d) }
+// Deny records a denial of the request itself: that of a reason, which is a field. host is that of its URL.
+func (j *Judge) Deny(reason, host string) {
+	j.record(Denial{Policy: j.began.Name, Reason: reason, Host: host, Reported: j.began.Report})
+}
+
+// Used is what a fetch has used of what a policy limits.
+type Used struct {
+	Time                time.Duration
+	Bytes               int64
+	Attempts, Redirects int
+}
+
+// End records what a fetch has used beyond the limits of a policy that only reports. Under one that is enforced these
+// are the limits of the fetch. host is that of its URL.
+func (j *Judge) End(used Used, host string) {
+	limits := &j.began.Request
+	if !j.began.Report {
+		return
+	}
+	for _, l := range []struct {
+		reason string
+		over   bool
+	}{
+		{"total_timeout", limits.MaxTotalTimeout > 0 && used.Time > limits.MaxTotalTimeout},
+		{"max_size_bytes", limits.MaxSizeBytes > 0 && used.Bytes > limits.MaxSizeBytes},
+		{"max_attempts", limits.MaxAttempts > 0 && used.Attempts > limits.MaxAttempts},
+		{"max_redirects", limits.MaxRedirects != nil && used.Redirects > *limits.MaxRedirects},
+	} {
+		if l.over {
+			j.Deny(l.reason, host)
+		}
+	}
+}
 
 // QuotaReason returns the reason of a denial for want of a quota, by the key of the file.
 func QuotaReason(quota string) string { return strings.ReplaceAll(quota, "-", "_") }
-
-// Exceeds tells and reports that the caller is over a quota of a policy in mode report.
-func (j *Judge) Exceeds(host, quota string) {
-	d := Denial{Policy: j.began.Name, Reason: QuotaReason(quota), Host: host, Reported: true}
-	j.told(d)
-	j.Report(d)
-}
 
 // NewJudge returns the judge of a fetch. began is the policy of its caller, and now returns the present one. told is
 // called for each denial, once for each rule and host unless there are very many.
@@ -124,17 +155,39 @@ func (j *Judge) one(p *Policy, t target) error {
 	}
 	j.mu.Lock()
 	d.Host = j.host
+	j.mu.Unlock()
+	j.record(d)
+	if p.Report {
+		return nil
+	}
+	return err
+}
+
+// record tells a denial unless it was told before.
+func (j *Judge) record(d Denial) {
+	j.mu.Lock()
 	known := slices.Contains(j.denials, d)
-	if !known && len(j.denials) < maxDenials {
-		d.Host = strings.Clone(d.Host) // it would keep the whole URL
-		j.denials = append(j.denials, d)
+	if !known {
+		d = j.rememberLocked(d)
 	}
 	j.mu.Unlock()
 	if !known {
 		j.told(d)
 	}
-	if p.Report {
-		return nil
+}
+
+// rememberLocked adds a denial, if there is memory for it, and returns it. Its host is no longer a part of the URL, which
+// would be kept with it. Denials of one host share its text.
+func (j *Judge) rememberLocked(d Denial) Denial {
+	bytes := int64(denialBytes)
+	if same := slices.IndexFunc(j.denials, func(known Denial) bool { return known.Host == d.Host }); same >= 0 {
+		d.Host = j.denials[same].Host
+	} else {
+		d.Host = strings.Clone(d.Host)
+		bytes += int64(len(d.Host))
 	}
-	return err
+	if len(j.denials) < maxDenials && (j.Grow == nil || j.Grow(bytes)) {
+		j.denials = append(j.denials, d)
+	}
+	return d
 }

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -192,6 +194,79 @@ func TestReportedOnce(t *testing.T) {
 				t.Errorf("%s: %v, told %d times", mode, err, told)
 			}
 		}
+	}
+}
+
+// TestEnd checks that the mode report reports what a fetch has used beyond each limit, and nothing else.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	const limits = "policies: {a: {mode: %s, request: {max-total-timeout: 2s, max-size-bytes: 10, max-attempts: 2, max-redirects: 1}}}\ndefault: a"
+	for _, row := range []struct {
+		name, mode string
+		used       policies.Used
+		want       []string
+	}{
+		{"nothing beyond", "report", policies.Used{Time: 2 * time.Second, Bytes: 10, Attempts: 2, Redirects: 1}, nil},
+		{"the time", "report", policies.Used{Time: 2*time.Second + 1}, []string{"total_timeout"}},
+		{"the size", "report", policies.Used{Bytes: 11}, []string{"max_size_bytes"}},
+		{"attempts and redirects", "report", policies.Used{Attempts: 3, Redirects: 2}, []string{"max_attempts", "max_redirects"}},
+		{"what the request was denied for already", "report", policies.Used{Attempts: 3, Time: time.Minute}, []string{"max_attempts", "total_timeout"}},
+		{"enforce", "enforce", policies.Used{Time: time.Hour, Bytes: 1 << 30, Attempts: 11, Redirects: 20}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			p := parse(t, fmt.Sprintf(limits, row.mode)).Of("", netip.Addr{})
+			var told []string
+			j := policies.NewJudge(p, func() *policies.Policy { return p }, func(d policies.Denial) {
+				told = append(told, d.Reason)
+				if d.Host != "x.example" || d.Policy != "a" || !d.Reported {
+					t.Errorf("%+v", d)
+				}
+			})
+			if strings.HasPrefix(row.name, "what the request") {
+				j.Deny("max_attempts", "x.example")
+			}
+			j.End(row.used, "x.example")
+			if diff := cmp.Diff(row.want, told); diff != "" {
+				t.Errorf("told (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDenialsMemory checks that the memory for denials is asked for, and that without it none is lost.
+func TestDenialsMemory(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name        string
+		free        int64
+		hosts       []string
+		told, asked int64
+	}{
+		{"one host twice", 1 << 20, []string{"a.example", "a.example"}, 1, 96 + 9},
+		{"two hosts", 1 << 20, []string{"a.example", "b.example"}, 2, 2 * (96 + 9)},
+		{"no memory", 0, []string{"a.example", "a.example"}, 2, 2 * (96 + 9)},
+		{"very many", 1 << 20, slices.Repeat([]string{strings.Repeat("a", 63)}, 1000), 1000, 16 * (96 + 63)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			p := parse(t, "policies: {a: {mode: report}}\ndefault: a").Of("", netip.Addr{})
+			var told, asked int64
+			j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) { told++ })
+			j.Grow = func(bytes int64) bool {
+				asked += bytes
+				return asked <= row.free
+			}
+			for i, host := range row.hosts {
+				if len(row.hosts) > 100 {
+					host = fmt.Sprintf("%03d", i) + host[3:]
+				}
+				j.Deny("method", host)
+			}
+			if told != row.told || asked != row.asked {
+				t.Errorf("told %d times, asked for %d bytes, want %d and %d", told, asked, row.told, row.asked)
+			}
+		})
 	}
 }
 
