@@ -131,7 +131,7 @@ var policyReasons = map[string]string{
 	"name_not_allowed":    "its name is not in allow-names, or has a meaning only inside a network that allow-addresses does not open",
 	"metadata_name":       "it is the name of a service that provides credentials",
 	"address_denied":      "its address is in deny-addresses",
-	"address_not_allowed": "its address is not public, and not in allow-addresses",
+	"address_not_allowed": "its address is not in allow-addresses, and not public or public-addresses is forbid",
 	"port_not_allowed":    "its port is not in ports, which are 80 and 443 by default",
 	"scheme_not_allowed":  "its scheme is not in schemes",
 }

@@ -37,6 +37,8 @@ type Policy struct {
 	// AllowHosts, unless it is empty, blocks all other names, and literal addresses that
 	// AllowCIDRs does not contain. Its forms are those of DenyHosts.
 	AllowHosts []string
+	// OnlyCIDRs blocks every address that AllowCIDRs does not contain, also a public one.
+	OnlyCIDRs bool
 	// LeaveHosts allows a redirect to lead to names that AllowHosts does not contain.
 	LeaveHosts bool
 	// Ports replaces the ports 80 and 443. Empty means these two.
@@ -82,6 +84,7 @@ type Guard struct {
 	denyHosts  names
 	allowHosts names
 	leaveHosts bool
+	only       bool // public addresses are blocked
 	own        []netip.AddrPort
 	machine    []netip.Addr // this machine's addresses
 	allowed    []netip.Prefix
@@ -112,7 +115,7 @@ func New(p Policy) *Guard {
 		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 			ssrf.WithDeniedV4Prefixes(azureWire)),
-		deny: p.DenyCIDRs, denyHosts: namesOf(p.DenyHosts), allowHosts: namesOf(p.AllowHosts), leaveHosts: p.LeaveHosts, own: p.Own,
+		deny: p.DenyCIDRs, denyHosts: namesOf(p.DenyHosts), allowHosts: namesOf(p.AllowHosts), leaveHosts: p.LeaveHosts, only: p.OnlyCIDRs, own: p.Own,
 		machine: machineAddrs(), allowed: p.AllowCIDRs,
 	}
 }
@@ -196,7 +199,8 @@ func (g *Guard) checkOne(named netip.Addr, port uint16) error {
 		return g.blocked("address_denied", g.denying(addr, named))
 	case g.open:
 		return nil
-	case isISATAP(addr) && !contains(g.allowed, addr),
+	case g.only && !contains(g.allowed, addr),
+		isISATAP(addr) && !contains(g.allowed, addr),
 		slices.Contains(g.machine, addr) && !contains(g.allowed, addr),
 		g.addresses.SafeAddr(addr) != nil:
 		return g.blocked("address_not_allowed", "")

@@ -49,6 +49,7 @@ type egressText struct {
 	DenyNames      []text `yaml:"deny-names"`
 	AllowAddresses []text `yaml:"allow-addresses"`
 	DenyAddresses  []text `yaml:"deny-addresses"`
+	Public         text   `yaml:"public-addresses"`
 	Ports          []text `yaml:"ports"`
 	Schemes        []text `yaml:"schemes"`
 	Redirects      text   `yaml:"redirects"`
@@ -288,6 +289,10 @@ func (p *parser) egress(name string, t *egressText) *egress.Guard {
 		}
 	}
 	rules.AllowCIDRs, rules.DenyCIDRs = p.prefixes(t.AllowAddresses, "allow-addresses"), p.prefixes(t.DenyAddresses, "deny-addresses")
+	rules.OnlyCIDRs = p.choice(t.Public, "public-addresses", "allow", "forbid") == "forbid"
+	if rules.OnlyCIDRs && len(t.AllowAddresses) == 0 {
+		p.fault(t.Public.line, "public-addresses: is forbid, which permits nothing without allow-addresses: give allow-addresses")
+	}
 	for _, port := range t.Ports {
 		rules.Ports = append(rules.Ports, uint16(p.number(port, "ports", 1, 1<<16-1)))
 	}

@@ -37,6 +37,10 @@ policies:
       methods: [GET, HEAD]
       max-total-timeout: 30s
   open: {}
+  servers:
+    egress:
+      allow-addresses: [10.1.0.0/16, 8.8.8.8, 64:ff9b::a01:1]
+      public-addresses: forbid
   leaving:
     egress:
       allow-names: [start.example]
@@ -45,6 +49,7 @@ callers:
   - {caller: shop, policy: partners}
   - {caller: "crawl-*-eu", policy: crawler}
   - {caller: "crawl-*", policy: leaving}
+  - {caller: servers, policy: servers}
   - {address: 10.9.0.0/16, policy: crawler}
 default: open
 `
@@ -117,6 +122,17 @@ func TestTargets(t *testing.T) {
 		{"shop", "https://10.1.2.3/", false, "address_denied", "10.1.2.0/24"},
 		{"shop", "https://[::ffff:10.1.2.3]/", false, "address_denied", "10.1.2.0/24"},
 		{"shop", "https://8.8.8.8/", false, "name_not_allowed", ""},
+		{"servers", "https://10.1.0.1/", false, "", ""},
+		{"servers", "https://[::ffff:10.1.0.1]/", false, "", ""},
+		{"servers", "https://[64:ff9b::a01:1]/", false, "", ""}, // 10.1.0.1
+		{"servers", "https://[64:ff9b::a01:2]/", false, "address_not_allowed", ""},
+		{"servers", "https://[64:ff9b::0808:0808]/", false, "address_not_allowed", ""},
+		{"servers", "https://8.8.8.8/", false, "", ""},
+		{"servers", "https://8.8.4.4/", false, "address_not_allowed", ""},
+		{"servers", "https://[::ffff:8.8.4.4]/", false, "address_not_allowed", ""},
+		{"servers", "https://[2001:4860:4860::8888]/", false, "address_not_allowed", ""},
+		{"servers", "https://10.2.0.1/", true, "address_not_allowed", ""},
+		{"servers", "https://db.internal/", false, "", ""}, // its addresses decide
 		{"crawl-1", "https://start.example/", false, "", ""},
 		{"crawl-1", "https://other.example/", false, "name_not_allowed", ""},
 		{"crawl-1", "https://other.example/", true, "", ""},
@@ -143,6 +159,22 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%q by %q of policy %q, want %q by %q of %q", own.Reason, own.Rule, own.Policy, row.reason, row.rule, p.Name)
 			}
 		})
+	}
+}
+
+// TestOnlyAddresses checks the addresses of a name under a policy that forbids public ones.
+func TestOnlyAddresses(t *testing.T) {
+	t.Parallel()
+	p := parse(t, example).Of("servers", netip.Addr{})
+	j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) {})
+	for address, permitted := range map[string]bool{
+		"10.1.255.1": true, "10.2.0.1": false, "8.8.8.8": true, "::ffff:8.8.8.8": true, "8.8.4.4": false, "::ffff:8.8.4.4": false,
+		"64:ff9b::a01:1": true, "64:ff9b::a01:2": false, "64:ff9b::808:808": false, "2606:4700::1": false, "127.0.0.1": false, "0.0.0.0": false,
+	} {
+		at := netip.AddrPortFrom(netip.MustParseAddr(address), 443)
+		if err := j.CheckAddr(at); (err == nil) != permitted || j.Permits(at) != permitted {
+			t.Errorf("%s: %v, permits %t, want it permitted: %t", address, err, j.Permits(at), permitted)
+		}
 	}
 }
 
@@ -331,6 +363,8 @@ func TestFaults(t *testing.T) {
 		{"a mapped address", fmt.Sprintf(policy, "egress: {deny-addresses: ['::ffff:10.0.0.0/104']}"), `3: deny-addresses: is "::ffff:10.0.0.0/104"`},
 		{"a port", fmt.Sprintf(policy, "egress: {ports: [65536]}"), `3: ports: is "65536"`},
 		{"a scheme", fmt.Sprintf(policy, "egress: {schemes: [ftp]}"), `3: schemes: is "ftp"`},
+		{"only addresses, and none", fmt.Sprintf(policy, "egress: {public-addresses: forbid}"), "3: public-addresses: is forbid, which permits nothing"},
+		{"public addresses", fmt.Sprintf(policy, "egress: {public-addresses: no}"), `3: public-addresses: is "no": give allow or forbid`},
 		{"redirects without names", fmt.Sprintf(policy, "egress: {redirects: anywhere}"), "3: redirects: has no effect"},
 		{"a method", fmt.Sprintf(policy, "request: {methods: [get]}"), `3: methods: is "get"`},
 		{"a duration", fmt.Sprintf(policy, "request: {max-total-timeout: 30}"), `3: max-total-timeout: is "30"`},
