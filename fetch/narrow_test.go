@@ -60,7 +60,7 @@ func TestHiddenNames(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(&logs, nil)),
 		Resolver: newNames(map[string][][]string{
 			"empty.test": {{}}, "private.test": {{"10.0.0.1"}}, "narrow.test": {{"127.0.0.3"}},
-			"several.test": {{"127.0.0.3", "10.0.0.1", "fd00::1"}}, "six.test": {{"::1"}}, "mixed.test": {{"127.0.0.2", "127.0.0.3"}},
+			"several.test": {{"127.0.0.3", "10.0.0.1", "fd00::1"}}, "six.test": {{"::1"}}, "public.test": {{"8.8.8.8"}}, "both.test": {{"8.8.8.8", "10.0.0.1"}}, "mixed.test": {{"127.0.0.2", "127.0.0.3"}},
 		}).resolver(t),
 		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{9}},
 	})
@@ -98,6 +98,8 @@ func TestHiddenNames(t *testing.T) {
 		{"an address that the policy of the fetch forbids", "narrow.test", true, classify.DNSNotFound, true},
 		{"several addresses", "several.test", true, classify.DNSNotFound, true},
 		{"an IPv6 address", "six.test", true, classify.DNSNotFound, true},
+		{"a public address and another one", "both.test", true, classify.DNSNotFound, true},
+		{"a public address", "public.test", true, classify.TargetBlocked, false},
 		{"another one that is permitted", "mixed.test", true, classify.ConnectRefused, false},
 		{"no name", "127.0.0.3", true, classify.TargetBlocked, false},
 		{"nothing is hidden", "narrow.test", false, classify.TargetBlocked, false},

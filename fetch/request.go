@@ -106,8 +106,8 @@ type Request struct {
 	CallerPolicy string
 	// Egress narrows the egress policy of the client for this fetch. Nil narrows nothing.
 	Egress Narrower
-	// HideForbidden makes a name of which every address is forbidden fail as one that does not exist, with
-	// DNS_NOT_FOUND (N1) instead of TARGET_BLOCKED. So the caller cannot learn which names exist inside a network. The
+	// HideForbidden makes a name fail as one that does not exist, with DNS_NOT_FOUND (N1) instead of
+	// TARGET_BLOCKED, if every address of it is forbidden, and not all of them are public. So the caller cannot learn which names exist inside a network. The
 	// log has the cause.
 	HideForbidden bool
 	// Caller is the caller's name, or else its address; see [OriginTLS].Callers. It is logged, and not

@@ -174,20 +174,23 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 	if err != nil {
 		return nil, err
 	}
-	var permitted atomic.Bool // the dialer tries IPv4 and IPv6 at once
+	var permitted, inside atomic.Bool // the dialer tries IPv4 and IPv6 at once
 	var tried atomic.Int32
 	dialer := net.Dialer{
 		Resolver:  d.pool.config.Resolver,
 		KeepAlive: 30 * time.Second,          // the library's default for services behind NAT
 		Timeout:   d.settings.ConnectTimeout, // divided among the addresses, so that a dead one leaves time for the next
 		Control: func(network, address string, raw syscall.RawConn) error {
-			if err := d.pool.config.Guard.Control(network, address, raw); err != nil {
-				return err
+			err := d.pool.config.Guard.Control(network, address, raw)
+			target, _ := netip.ParseAddrPort(address) // Control forbids what is none
+			if err == nil && d.target.Egress != nil {
+				err = d.target.Egress.CheckAddr(target)
 			}
-			if target, err := netip.ParseAddrPort(address); d.target.Egress != nil && err == nil {
-				if err := d.target.Egress.CheckAddr(target); err != nil {
-					return err
+			if err != nil {
+				if !egress.IsPublic(target.Addr()) {
+					inside.Store(true)
 				}
+				return err
 			}
 			permitted.Store(true)
 			if tried.Add(1) > maxAddresses {
@@ -203,7 +206,7 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 		// The dialer reports only the first of several errors. The target is not blocked
 		// if a permitted address was tried as well.
 		err = fmt.Errorf("%w: %w", fault.New(classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"), err)
-	case d.target.HideForbidden && net.ParseIP(host) == nil:
+	case d.target.HideForbidden && inside.Load() && net.ParseIP(host) == nil:
 		d.forgetDial()
 		err = fmt.Errorf("%w: %w", fault.New(classify.DNSNotFound, classify.PhaseResolve, ""), err)
 	}

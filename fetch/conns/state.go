@@ -55,7 +55,8 @@ type Target struct {
 	// Egress narrows the guard of the pool for this request: each address is checked before it is dialled,
 	// and that of a connection before the request may use it. Nil narrows nothing.
 	Egress Narrower
-	// HideForbidden makes a name of which every address is forbidden fail as one that does not exist.
+	// HideForbidden makes a name fail as one that does not exist, if every address of it is forbidden, and not all
+	// of them are public.
 	HideForbidden bool
 	// Recent allows only a new connection, or one that was used within the last 0.8 s.
 	Recent bool

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"code.dny.dev/ssrf"
@@ -262,6 +263,12 @@ func isISATAP(addr netip.Addr) bool {
 	b := addr.As16()
 	return b[8]&^0x03 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
+
+// public is the guard of the zero policy.
+var public = sync.OnceValue(func() *Guard { return New(Policy{}) })
+
+// IsPublic reports whether the zero [Policy] allows an address.
+func IsPublic(addr netip.Addr) bool { return public().CheckAddr(netip.AddrPortFrom(addr, 443)) == nil }
 
 // Control is a net.Dialer.Control. It checks the address of each socket after the lookup and
 // before the connection, so that no name and no answer of a resolver bypasses it.
