@@ -60,7 +60,7 @@ func (c *claims) loop(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		c.unpark()
-		if d := max(c.backoff.wait(), c.recording.wait()); d > 0 {
+		if d := max(c.backoff.wait(), c.recording.wait(), c.denied.wait()); d > 0 {
 			sleep(ctx, d)
 			continue
 		}

@@ -147,6 +147,9 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	if kind == sitemapChain {
 		sitemapPolicies(task.Request)
 	}
+	if v.anySize {
+		anySize(task.Request)
+	}
 	v.unused = false
 	v.mu.Lock()
 	v.overdue = time.Time{}
@@ -179,6 +182,11 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		v.notKept(err)
 		return nil, &ending{how: giveBackDelayed}
 	}
+	if again, e := v.checkDenied(outcome, kind); again {
+		return v.part(url, redirects, kind, earlier)
+	} else if e != nil {
+		return nil, e
+	}
 	outcome = whole(outcome)
 	if err := v.w.config.recordError(outcome); err != nil {
 		v.w.cannotStore(v.ctx, &v.w.recording, "write WARC records", err)
@@ -188,6 +196,26 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		v.w.recording.succeeded()
 	}
 	return outcome, nil
+}
+
+// checkDenied returns the visit's ending if a policy of the service forbids a setting of this worker, which is no fault
+// of the URL. again is true if the part is to be sent once more, without a maximum size.
+func (v *visit) checkDenied(outcome *pb.FetchOutcome, kind chainKind) (again bool, e *ending) {
+	anySize := v.anySize
+	v.anySize = false
+	switch f := outcome.GetError(); {
+	case f.GetPolicy() == "" || f.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST:
+		if kind == pageChain {
+			v.w.denied.succeeded()
+		}
+		return false, nil
+	case kind != pageChain && f.GetReason() == deniedSize && !anySize:
+		v.anySize = true
+		return true, nil
+	default:
+		v.w.cannotStore(v.ctx, &v.w.denied, "fetch", deniedError(f))
+		return false, &ending{how: giveBackDelayed}
+	}
 }
 
 // newBody drops the body of the part before, which was a redirect, and prepares the next one. It

@@ -158,3 +158,31 @@ func (c *Config) recordError(o *pb.FetchOutcome) error {
 	}
 	return nil
 }
+
+// deniedSize is the reason of a policy of the service that permits no maximum as large as that of the request.
+const deniedSize = "max_size_bytes"
+
+// deniedFlags are the settings that a policy of the service forbids, by the reason of its denial.
+var deniedFlags = map[string]string{
+	deniedSize:      "give a lower --max-body-bytes",
+	"total_timeout": "give a shorter --total-timeout",
+	"max_attempts":  "give a lower --max-attempts",
+	"max_redirects": "give a lower --max-redirects, or --queue-redirects",
+	"record_store":  "give another --warc",
+}
+
+// deniedError returns the error of a fetch that a policy of the service forbids because of a setting of this worker.
+func deniedError(f *pb.FetchError) error {
+	remedy := "permit it in the policy"
+	if flag, ok := deniedFlags[f.GetReason()]; ok {
+		remedy = flag + ", or " + remedy
+	}
+	return fmt.Errorf("%s: %s", f.GetMessage(), remedy)
+}
+
+// anySize changes a request to one for a body of any size, which the service lowers to its maximum and to that of the
+// policy. A longer body fails, because a part of a robots.txt or of a sitemap is not enough.
+func anySize(r *pb.FetchRequest) {
+	r.BodyPolicy.MaxSizeBytes = proto.Int64(1<<53 - 1)
+	r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED
+}

@@ -30,6 +30,7 @@ type visit struct {
 	noRoom      int64     // bytes of room that the body of the last part needs; zero if it had enough
 	reserved    Body      // the body of the next part, which has room; nil if it needs none
 	spool       *spool    // of the last part; nil if it is not read for links
+	anySize     bool      // the next part has no maximum size, because a policy of the service forbids its own
 	leftOut     bool      // a budget has left out links
 
 	mu       sync.Mutex

@@ -58,7 +58,8 @@ type Worker struct {
 	recorder  *recorder
 	backoff   backoff // of bodies
 	recording backoff
-	queues    queues // of hosts that redirects lead to
+	denied    backoff // of fetches that a policy of the service forbids because of a setting
+	queues    queues  // of hosts that redirects lead to
 	// robotsTurns are of origins whose robots.txt is being fetched.
 	robotsTurns queues
 	search      search

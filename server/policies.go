@@ -12,6 +12,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
@@ -52,12 +53,14 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	})
 	judge.Grow = func(bytes int64) bool { return req.Memory.Grow(budget.Request, bytes) } // req gets its memory later
 	v := badrequest.Violations{Prefix: prefix}
+	first := ""
 	for _, d := range denials(policy, in, p) {
+		first = cmp.Or(first, d.reason)
 		judge.Deny(d.reason, req.URL.Hostname())
 		v.Add(d.field, "%s: the policy %s", d.is, d.permits)
 	}
 	err := v.As(codes.PermissionDenied, fmt.Sprintf("the policy %q of this caller forbids the request", policy.Name),
-		&errdetails.ErrorInfo{Reason: "POLICY", Domain: admission.ErrorDomain, Metadata: map[string]string{"policy": policy.Name}})
+		&errdetails.ErrorInfo{Reason: reasonPolicy, Domain: admission.ErrorDomain, Metadata: map[string]string{"policy": policy.Name, "reason": first}})
 	if err != nil && !policy.Report {
 		return err
 	}
@@ -114,6 +117,20 @@ func newDenials(logger *slog.Logger) *rejections.Sums[deniedTo, struct{}] {
 			logger.LogAttrs(context.Background(), slog.LevelInfo, "policy would deny", slog.String("caller", d.caller), slog.String("policy", d.Policy),
 				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host), slog.Int("count", count))
 		})
+}
+
+// reasonPolicy is the reason of an ErrorInfo: the policy of the caller forbids the request.
+const reasonPolicy = "POLICY"
+
+// deniedBy returns the policy that an error of applyPolicy is about, and the kind of the first field that it forbids.
+// Both are empty for other errors.
+func deniedBy(err error) (policy, reason string) {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetReason() == reasonPolicy {
+			return info.GetMetadata()["policy"], info.GetMetadata()["reason"]
+		}
+	}
+	return "", ""
 }
 
 // limitsFor returns the limits of requests under a policy. They lower the defaults; a request that sets more is

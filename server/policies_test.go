@@ -322,8 +322,17 @@ func TestPolicyOfTask(t *testing.T) {
 	r.Service.SetPolicies(policySet(t, r, "policies: {p: {egress: {allow-addresses: [127.0.0.0/8], PORTS}, request: {methods: [GET]}}}\ndefault: p\n"))
 	post := r.request("/s/k/200")
 	post.Method = "POST"
-	if failed := methods["FetchMany"](r, post).GetError(); failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || !strings.Contains(failed.GetMessage(), `policy "p"`) {
-		t.Errorf("%v, want INVALID_REQUEST that names the policy", failed)
+	if failed := methods["FetchMany"](r, post).GetError(); failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || !strings.Contains(failed.GetMessage(), `policy "p"`) ||
+		failed.GetPolicy() != "p" || failed.GetReason() != "method" {
+		t.Errorf("%v, want INVALID_REQUEST that names the policy and the reason method", failed)
+	}
+	if lines := r.logs.lines(t, "fetch finished"); len(lines) != 1 || lines[0]["policy"] != "p" {
+		t.Errorf("%v, want a line with the policy", lines)
+	}
+	wrong := r.request("/s/k/200")
+	wrong.Method = "GE T"
+	if failed := methods["FetchMany"](r, wrong).GetError(); failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || failed.GetPolicy() != "" || failed.GetReason() != "" {
+		t.Errorf("%v, want INVALID_REQUEST without a policy", failed)
 	}
 }
 

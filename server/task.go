@@ -101,8 +101,11 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {
-		req := t.placeholder()
-		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
+		req, reason := t.placeholder(), ""
+		req.CallerPolicy, reason = deniedBy(err)
+		out := s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
+		out.Failure.Policy, out.Failure.Reason = req.CallerPolicy, reason
+		return t.ctx, req, out
 	}
 	if quiet {
 		p.Events, p.Request.Events = fetch.OutcomeOnly, fetch.OutcomeOnly

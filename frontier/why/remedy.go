@@ -43,7 +43,7 @@ var Hints = map[string]string{
 	"undecodable":             "the body is not valid in its content coding, or in its charset if --require-valid-charset is given: nothing to do unless the site changes",
 	"body_too_large":          "the body is longer than --max-body-bytes: raise it, or use --truncate-bodies",
 	"integrity":               siteBroken,
-	"target_blocked":          "fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, or in the settings of the fetchd behind --server",
+	"target_blocked":          "fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, or in the settings of the fetchd behind --server; if last_error names a policy, permit it there",
 	"invalid_request":         `fetchd rejects the URL, or a flag of "frontier run": last_error names the field`,
 	"deadline":                "the fetch took longer than --total-timeout: raise it",
 	"cancelled":               serviceEnded,

@@ -4539,8 +4539,9 @@ type FetchError struct {
 	// characters are escaped. It is empty if there is nothing to add, and always empty in
 	// Explain. It differs between implementations and versions.
 	Detail string `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`
-	// Policy of the operator that forbids the target, if it is one for callers. Empty with another
-	// failure, and if the egress policy of the service forbids the target.
+	// Policy of the operator that forbids the target, or a field of the task, if it is one for
+	// callers. Empty with another failure, and if the egress policy of the service forbids the
+	// target.
 	Policy string `protobuf:"bytes,12,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Entry of that policy that decides, such as "*.ads.example". Empty if the target is in none of
 	// its lists.
