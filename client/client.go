@@ -49,6 +49,9 @@ func (c *Client) Get(ctx context.Context, url string, options ...Option) (*Respo
 // and NOT_MODIFIED are not errors. A fetch that failed returns an [*Error], from Do or from a
 // read of the body. See the package documentation for other errors.
 //
+// If a quota of the caller is used up, Do waits as long as the service asks for, and returns the
+// status RESOURCE_EXHAUSTED only if ctx has a deadline before that.
+//
 // Do sends the request as it is, and does not keep it. The end of ctx also ends reads of the
 // body.
 func (c *Client) Do(ctx context.Context, request *pb.FetchRequest, options ...Option) (*Response, error) {

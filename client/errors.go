@@ -112,6 +112,13 @@ func (e *Error) Reason() string { return e.Outcome.GetError().GetReason() }
 // ClassRule returns the number of the rule that classified the failure, such as "H2".
 func (e *Error) ClassRule() string { return e.Outcome.GetError().GetClassRule() }
 
+// Policy returns the policy of the service that forbids the target, or a field of a task, and the entry of it that
+// decides, such as "*.ads.example". Both are empty for other failures, and the entry may be empty.
+func (e *Error) Policy() (name, rule string) {
+	f := e.Outcome.GetError()
+	return f.GetPolicy(), f.GetPolicyRule()
+}
+
 // StatusCode returns the status of the last response, or 0 if none was read.
 func (e *Error) StatusCode() int { return int(e.Outcome.GetResponse().GetStatusCode()) }
 

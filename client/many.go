@@ -50,8 +50,9 @@ type Result struct {
 // fetch again, up to twice, if the service returned it with SHUTDOWN before any request was
 // made.
 //
-// If the service refuses the stream, or no further stream can be opened, the last pair is a
-// nil result and the gRPC status. The remaining requests were not sent.
+// If the service refuses the stream and asks for a wait, as it does while it is full, Many waits
+// and opens another one. If it refuses the stream for good, or no further stream can be opened,
+// the last pair is a nil result and the gRPC status. The remaining requests were not sent.
 //
 // Many reads requests on a separate goroutine, the next one when there is capacity for it, and
 // does not change them; the caller must not change them either. Leaving the loop cancels all
@@ -101,14 +102,23 @@ type many struct {
 
 // keep opens a stream when there are fetches to send and no stream to send them on.
 func (m *many) keep(ctx context.Context, c *Client) {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(m.pool.closing, stop)()
 	for m.pool.awaitWork() {
 		answered, err := m.pool.run(ctx, c)
 		m.check(answered, err)
+		if wait, _ := refusal(err); wait > 0 && !answered {
+			pause(waiting, wait)
+		}
 	}
 }
 
 // check ends the loop after an error that another stream would not fix.
 func (m *many) check(answered bool, err error) {
+	if wait, _ := refusal(err); wait > 0 && !answered {
+		return
+	}
 	if err != nil && (!answered || status.Code(err) != codes.Unavailable) {
 		m.stop(err)
 		m.pool.fail(err)

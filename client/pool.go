@@ -172,8 +172,8 @@ func NewPool() *Pool {
 
 // Open keeps n streams open to c until the pool is closed, and returns at once. Each stream is
 // opened after c has answered a ping. A stream that ends is replaced after 100 ms, and after
-// up to 5 s if that fails repeatedly; lost is called before each wait with the error, unless
-// it is nil. The end of ctx breaks the streams.
+// up to 5 s if that fails repeatedly, or after as long as c asks for; lost is called before each
+// wait with the error, unless it is nil. The end of ctx breaks the streams.
 func (p *Pool) Open(ctx context.Context, c *Client, n int, lost func(err error, retryIn time.Duration)) {
 	for range n {
 		p.running.Go(func() { p.keep(ctx, c, lost) })
@@ -194,13 +194,11 @@ func (p *Pool) keep(ctx context.Context, c *Client, lost func(error, time.Durati
 		if err == nil || time.Since(opened) > lastReopen {
 			wait = firstReopen
 		}
+		asked, _ := refusal(err)
 		if err != nil && lost != nil {
-			lost(err, wait)
+			lost(err, max(wait, asked))
 		}
-		select {
-		case <-time.After(wait):
-		case <-p.closing.Done():
-		}
+		pause(p.closing, max(wait, asked))
 		wait = min(2*wait, lastReopen)
 	}
 }

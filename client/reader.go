@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -49,11 +50,13 @@ func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2
 
 // reader reads the events of one Fetch and checks them.
 type reader struct {
-	ctx      context.Context
-	cancel   context.CancelFunc
-	stream   grpc.ServerStreamingClient[pb.FetchResponse]
-	events   []*pb.FetchEvent // received, and not returned yet
-	once     string           // the method, if the request must not be sent twice
+	ctx    context.Context
+	cancel context.CancelFunc
+	stream grpc.ServerStreamingClient[pb.FetchResponse]
+	events []*pb.FetchEvent // received, and not returned yet
+	once   string           // the method, if the request must not be sent twice
+	// reopen sends the request again. It is nil once the service has answered.
+	reopen   func() (grpc.ServerStreamingClient[pb.FetchResponse], error)
 	answered bool
 	position
 }
@@ -65,7 +68,8 @@ func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, e
 		cancel()
 		return reader{}, statusError(ctx, err)
 	}
-	return reader{ctx: ctx, cancel: cancel, stream: stream, once: onceOf(request)}, nil
+	reopen := func() (grpc.ServerStreamingClient[pb.FetchResponse], error) { return c.rpc.Fetch(ctx, request) }
+	return reader{ctx: ctx, cancel: cancel, stream: stream, reopen: reopen, once: onceOf(request)}, nil
 }
 
 // next returns the next event. Nothing follows an outcome or an error. If the call fails after
@@ -76,12 +80,19 @@ func (r *reader) next() (*pb.FetchEvent, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil, lost(r.once, fmt.Errorf("%w: the call ended without an outcome", ErrContract))
-		case err != nil && !r.answered && isRefusal(err):
+		case err != nil && !r.answered && waitForQuota(r.ctx, err):
+			if r.stream, err = r.reopen(); err != nil {
+				return nil, statusError(r.ctx, err)
+			}
+			continue
+		case err != nil && !r.answered && isRefusal(err) && r.ctx.Err() == nil:
 			return nil, err
+		case err != nil && !r.answered && isRefusal(err): // while it waited
+			return nil, statusError(r.ctx, status.FromContextError(r.ctx.Err()).Err())
 		case err != nil:
 			return nil, lost(r.once, statusError(r.ctx, err))
 		}
-		r.events, r.answered = m.GetEvents(), true
+		r.events, r.answered, r.reopen = m.GetEvents(), true, nil
 	}
 	m := r.events[0]
 	r.events = r.events[1:]

@@ -235,11 +235,20 @@ func (s *stream) cancelLocked(c *call) {
 	notify(s.wake)
 }
 
-// end moves calls that were not sent to other streams. Calls that were sent are lost.
+// end moves calls that were not sent to other streams. Calls that were sent are lost, unless the service has refused the
+// stream and asked for a wait.
 func (s *stream) end(err error) {
 	p := s.pool
 	p.mu.Lock()
 	var over []*call
+	if wait, _ := refusal(err); wait > 0 && !s.answered {
+		for _, c := range s.calls {
+			if c.sent {
+				c.sent, c.sends = false, c.sends-1
+				s.queue = append(s.queue, c)
+			}
+		}
+	}
 	for _, c := range s.queue {
 		if delete(s.calls, c.wire.Tag); p.err == nil {
 			p.waitLocked(c)

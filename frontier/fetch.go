@@ -152,7 +152,7 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	}
 	v.unused = false
 	v.mu.Lock()
-	v.overdue = time.Time{}
+	v.overdue, v.queued = time.Time{}, time.Now().Add(maxQueued)
 	v.mu.Unlock()
 	var wait time.Duration
 	task.OnEvent = func(m *pb.FetchEvent) {
@@ -163,6 +163,9 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		}
 	}
 	outcome, err := v.w.pool.Do(v.ctx, task)
+	v.mu.Lock()
+	v.queued = time.Time{}
+	v.mu.Unlock()
 	if outcome != nil || errors.Is(err, client.ErrLost) {
 		v.started = true
 	}

@@ -71,24 +71,27 @@ func TestExtend(t *testing.T) {
 		left     time.Duration
 		progress bool
 		overdue  time.Duration
+		queued   time.Duration
 		before   func(*testing.T, *claims, *visit)
 		extended bool
 		ends     error
 		errors   int64
 	}{
-		{"progress, and little left", time.Minute, true, time.Hour, nothing, true, nil, 0},
-		{"no progress", time.Minute, false, time.Hour, nothing, false, nil, 0},
-		{"much left", 4 * time.Minute, true, time.Hour, nothing, false, nil, 0},
-		{"overdue", time.Minute, true, -1, nothing, false, nil, 0},
-		{"over", 0, true, time.Hour, nothing, false, errLeaseLost, 0},
-		{"another's", time.Minute, true, time.Hour, lose, false, errLeaseLost, 0},
-		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *claims, _ *visit) { w.store = brokenStore{w.store} }, false, nil, 1},
+		{"progress, and little left", time.Minute, true, time.Hour, 0, nothing, true, nil, 0},
+		{"no progress", time.Minute, false, time.Hour, 0, nothing, false, nil, 0},
+		{"much left", 4 * time.Minute, true, time.Hour, 0, nothing, false, nil, 0},
+		{"overdue", time.Minute, true, -1, 0, nothing, false, nil, 0},
+		{"over", 0, true, time.Hour, 0, nothing, false, errLeaseLost, 0},
+		{"another's", time.Minute, true, time.Hour, 0, lose, false, errLeaseLost, 0},
+		{"a broken store", time.Minute, true, time.Hour, 0, func(_ *testing.T, w *claims, _ *visit) { w.store = brokenStore{w.store} }, false, nil, 1},
+		{"in the queue of the service", time.Minute, false, -1, time.Minute, nothing, true, nil, 0},
+		{"too long in the queue of the service", time.Minute, false, -1, -1, nothing, false, nil, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w, v := claimed(t)
 			now := time.Now()
-			v.until, v.progress, v.overdue = now.Add(row.left), row.progress, now.Add(row.overdue)
+			v.until, v.progress, v.overdue, v.queued = now.Add(row.left), row.progress, now.Add(row.overdue), now.Add(row.queued)
 			row.before(t, w, v)
 			w.extend(t.Context())
 			if got := v.until.After(now.Add(row.left)); got != row.extended || (got && v.progress) {
@@ -227,14 +230,14 @@ func TestServiceLies(t *testing.T) {
 		most      time.Duration
 		completed int64
 	}{
-		{"never answers", func(s manyStream, _ string) error { return silent(s) }, 1, 7 * time.Minute, 1},
+		{"never answers", func(s manyStream, _ string) error { return silent(s) }, 1, 16 * time.Minute, 1},
 		{"beats for ever", beats, 1, 7 * time.Minute, 1},
 		{"has it queued for long", func(s manyStream, tag string) error {
-			sleep(s.Context(), 250*time.Second)
+			sleep(s.Context(), 590*time.Second) // as for a quota of the caller
 			err := s.Send(heartbeat(tag))
 			sleep(s.Context(), 65*time.Second)
 			return errors.Join(err, s.Send(told(tag, page(u))), silent(s))
-		}, 0, 7 * time.Minute, 1},
+		}, 0, 12 * time.Minute, 1},
 		{"tells of URLs that are none", func(s manyStream, tag string) error {
 			o := page("::none::")
 			o.Hops = []*pb.Hop{nil, {Url: "%"}, {Url: "http://[::"}}

@@ -58,7 +58,7 @@ func (c *claims) extend(ctx context.Context) {
 		switch {
 		case left <= 0:
 			v.cancel(errLeaseLost)
-		case left < c.config.Lease*2/3 && (v.waiting || v.progress && now.Before(v.overdue)):
+		case left < c.config.Lease*2/3 && (v.waiting || now.Before(v.queued) || v.progress && now.Before(v.overdue)):
 			due[v.claim.Lease] = v
 			leases = append(leases, v.claim.Lease)
 		}

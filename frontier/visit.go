@@ -38,7 +38,12 @@ type visit struct {
 	progress bool      // the fetch has reported something since the last extension
 	waiting  bool      // for a host, or for the place of bodies
 	overdue  time.Time // when the fetch should have ended; zero before its first report
+	queued   time.Time // until when the fetch may wait for its start; zero once it has started
 }
+
+// maxQueued limits how long a service may keep a fetch waiting, for its turn or for a quota of the caller, without
+// another worker fetching the URL.
+const maxQueued = 10 * time.Minute
 
 // wait runs f, which may take longer than the lease lasts.
 func (v *visit) wait(f func() error) error {
@@ -95,7 +100,7 @@ func (v *visit) checkLease() *ending {
 // noteProgress records that the fetch has reported something.
 func (v *visit) noteProgress() {
 	v.mu.Lock()
-	v.progress = true
+	v.progress, v.queued = true, time.Time{}
 	if v.overdue.IsZero() {
 		v.overdue = time.Now().Add(v.w.config.TotalTimeout + leaseReserve)
 	}
