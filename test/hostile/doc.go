@@ -6,6 +6,9 @@
 // open connections only to the one allowed address. The kernel counts the connections. The tools for
 // language models fetch them too.
 //
+// TestPolicies does the same for policies of callers. There the addresses answer, so that the pool
+// has connections that one caller may use and another may not.
+//
 // The tests are part of go test ./... and take some seconds. They need Linux and root, in a
 // container with CAP_SYS_ADMIN and CAP_NET_ADMIN; elsewhere they are skipped.
 package hostile

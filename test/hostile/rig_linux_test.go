@@ -196,7 +196,7 @@ func answer(w http.ResponseWriter, q *http.Request) {
 // type. The last list repeats.
 type host struct {
 	turns [][]string
-	cname string
+	cname string // one or more, each of the one before
 	rcode dnsmessage.RCode
 }
 
@@ -254,12 +254,13 @@ func (n *nameserver) answer(query []byte) ([]byte, bool) {
 	h, addrs := n.lookup(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")), q.Type)
 	m.RCode = h.rcode
 	owner := q.Name
-	if h.cname != "" {
-		owner = dnsmessage.MustNewName(h.cname)
+	for cname := range strings.FieldsSeq(h.cname) {
+		next := dnsmessage.MustNewName(cname)
 		m.Answers = append(m.Answers, dnsmessage.Resource{
-			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: dnsmessage.TypeCNAME, Class: q.Class},
-			Body:   &dnsmessage.CNAMEResource{CNAME: owner},
+			Header: dnsmessage.ResourceHeader{Name: owner, Type: dnsmessage.TypeCNAME, Class: q.Class},
+			Body:   &dnsmessage.CNAMEResource{CNAME: next},
 		})
+		owner = next
 	}
 	for _, addr := range addrs {
 		r := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: owner, Type: q.Type, Class: q.Class}}

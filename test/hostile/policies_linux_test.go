@@ -1,0 +1,648 @@
+package hostile
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/policies"
+	"fetchd/server"
+	"fetchd/server/fetchdtest"
+	"fetchd/test/need"
+)
+
+// TestPolicies runs two callers at once on one service, for each of five policies: one with that policy, and one
+// that may reach everything that the settings permit. No connection and no request of the first may arrive where
+// its policy forbids it, also when the other has left connections to all targets in the pool.
+func TestPolicies(t *testing.T) {
+	if os.Getenv(insideVariable) == "" {
+		runInside(t)
+		return
+	}
+	s, err := newSites(t)
+	if err != nil {
+		need.Missing(t, "run it as root", "this network namespace cannot own every address: %v", err)
+	}
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+		for _, policy := range []string{"partners", "crawler", "inside", "secure", "trial"} {
+			for _, route := range routes {
+				t.Run(protocol+", "+policy+", "+route.name, func(t *testing.T) {
+					s.http2.Store(protocol == "HTTP/2")
+					s.testPolicy(t, policy, route)
+				})
+			}
+		}
+	}
+}
+
+// wide is the policy and the name of the caller that may reach everything.
+const wide = "wide"
+
+const policiesText = `
+policies:
+  partners: {ROUTE egress: {allow-names: [api.partner.test, "*.shop.test"]}}
+  crawler: {ROUTE egress: {deny-names: ["domain:ads.test", "*.tracker.test"], deny-addresses: [8.8.4.0/24, "2a00:ad::/32"], allow-addresses: ["64:ff9b::/96"]}}
+  inside: {ROUTE egress: {allow-addresses: [10.20.0.0/16, "64:ff9b::/96"], ports: [443, 8443]}}
+  secure: {ROUTE egress: {allow-names: [start.test, "domain:next.test"], schemes: [https], redirects: allowed-names}}
+  trial: {mode: report, report-to-caller: true, ROUTE egress: {allow-names: [api.partner.test, "*.shop.test"]}}
+  wide: {egress: {allow-addresses: [0.0.0.0/0, "::/0"], ports: [22, 80, 443, 8080, 8443]}}
+callers:
+- {caller: partners, policy: partners}
+- {caller: crawler, policy: crawler}
+- {caller: inside, policy: inside}
+- {caller: secure, policy: secure}
+- {caller: trial, policy: trial}
+default: wide
+`
+
+// routes are the ways to the targets. text is what a policy says about its route.
+var routes = []struct{ name, text string }{{"direct", ""}}
+
+// settingsEgress is what the settings permit. Nothing that they forbid is open to any policy.
+var settingsEgress = fetch.Egress{
+	AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("64:ff9b::/96")},
+	AllowPorts: []uint16{22, 8080, 8443},
+}
+
+// site is a target of TestPolicies.
+type site struct {
+	name, url string // without a path
+	dns       host
+	at        string // the address at which a connection arrives; empty: the only one of dns
+	may       string // the policies that permit it, in mode enforce; noPolicy: the settings forbid it
+}
+
+const noPolicy = "forbidden by the settings"
+
+// sites are in the order in which they are fetched. Each has an address for itself, except where its name says so.
+var sites = []site{
+	{"a partner", "https://api.partner.test", is("93.184.0.1"), "", "partners crawler inside"},
+	{"a partner without TLS", "http://api.partner.test", is("93.184.0.1"), "", "partners crawler"},
+	{"a partner in capitals and with a dot", "https://API.Partner.test.", is("93.184.0.1"), "", "partners crawler inside"},
+	{"a partner by its address", "https://93.184.0.1", host{}, "93.184.0.1", "crawler inside"},
+	{"a name with the certificate and the address of a partner", "https://beside.test", is("93.184.0.1"), "", "crawler inside"},
+	{"a partner on another port of TLS", "https://api.partner.test:8443", is("93.184.0.1"), "", "inside"},
+	{"a partner on another port", "http://api.partner.test:8080", is("93.184.0.1"), "", ""},
+	{"a partner on the port of SSH", "http://api.partner.test:22", is("93.184.0.1"), "", ""},
+	{"below a partner", "https://below.api.partner.test", is("93.184.0.2"), "", "crawler inside"},
+	{"above a partner", "https://partner.test", is("93.184.0.3"), "", "crawler inside"},
+	{"a name that starts like a partner", "https://api.partner.test.evil.test", is("93.184.0.4"), "", "crawler inside"},
+	{"a shop", "https://www.shop.test", is("93.184.0.5"), "", "partners crawler inside"},
+	{"a shop, two labels", "https://a.b.shop.test", is("93.184.0.6"), "", "partners crawler inside"},
+	{"above the shops", "https://shop.test", is("93.184.0.7"), "", "crawler inside"},
+	{"a name that ends like a shop", "https://wwwshop.test", is("93.184.0.8"), "", "crawler inside"},
+	{"a shop, IPv6", "https://six.shop.test", is("2606:4700::5"), "", "partners crawler inside"},
+	{"another public address, IPv6", "https://[2606:4700::6]", host{}, "2606:4700::6", "crawler inside"},
+
+	{"the start", "https://start.test", is("93.184.1.1"), "", "secure crawler inside"},
+	{"the start without TLS", "http://start.test", is("93.184.1.1"), "", "crawler"},
+	{"what is next", "https://next.test", is("93.184.1.2"), "", "secure crawler inside"},
+	{"below what is next", "https://www.next.test", is("93.184.1.3"), "", "secure crawler inside"},
+	{"the start on another port", "https://start.test:8443", is("93.184.1.1"), "", "inside"},
+
+	{"an ad network", "https://ads.test", is("8.8.4.1"), "", "inside"},
+	{"below an ad network", "http://pixel.ads.test", is("93.184.2.1"), "", ""},
+	{"below an ad network, with TLS", "https://pixel.ads.test", is("93.184.2.1"), "", "inside"},
+	{"a tracker", "https://x.tracker.test.", is("93.184.2.2"), "", "inside"},
+	{"above the trackers", "https://tracker.test", is("93.184.2.3"), "", "crawler inside"},
+	{"a name that ends like an ad network", "https://notads.test", is("93.184.2.4"), "", "crawler inside"},
+	{"an ad network by its address", "https://8.8.4.2", host{}, "8.8.4.2", "inside"},
+	{"an ad network by its mapped address", "https://[::ffff:8.8.4.3]", host{}, "8.8.4.3", "inside"},
+	{"an ad network by its address, IPv6", "https://[2a00:ad::1]", host{}, "2a00:ad::1", "inside"},
+	{"a name at the address of an ad network", "https://cdn.test", is("8.8.4.4"), "", "inside"},
+	{"a name at its mapped address", "https://cdn4in6.test", is("::ffff:8.8.4.5"), "", "inside"},
+	{"a shop at the address of an ad network", "https://ad.shop.test", is("8.8.4.6"), "", "partners inside"},
+	{"a name with an address of an ad network and another", "https://mixed.test", is("8.8.4.1", "93.184.2.5"), "93.184.2.5", "crawler inside"},
+
+	{"the inside network", "https://10.20.0.1", host{}, "10.20.0.1", "inside"},
+	{"the inside network without TLS", "http://10.20.0.1", host{}, "10.20.0.1", ""},
+	{"the inside network on another port", "https://10.20.0.2:8443", host{}, "10.20.0.2", "inside"},
+	{"a single label", "https://intranet", is("10.20.0.3"), "", "inside"},
+	{"an internal name", "https://wiki.corp", is("10.20.0.4"), "", "inside"},
+	{"a shop inside", "https://inner.shop.test", is("10.20.0.5"), "", "inside"},
+	{"the network of another team", "https://10.30.0.1", host{}, "10.30.0.1", ""},
+	{"a shop in the network of another team", "https://db.shop.test", is("10.30.0.2"), "", ""},
+	{"a name in the network of another team", "https://db.corp", is("10.30.0.3"), "", ""},
+	{"the start in the network of another team", "https://db.next.test", is("10.30.0.4"), "", ""},
+
+	{"NAT64 of an ad network", "https://[64:ff9b::8.8.4.7]", host{}, "64:ff9b::8.8.4.7", "inside"},
+	{"NAT64 of an ad network, by a name", "https://nat-ad.test", is("64:ff9b::8.8.4.8"), "", "inside"},
+	{"NAT64 of a public address", "https://[64:ff9b::93.184.3.1]", host{}, "64:ff9b::93.184.3.1", "crawler inside"},
+	{"NAT64 of the inside network", "https://[64:ff9b::10.20.0.6]", host{}, "64:ff9b::10.20.0.6", "inside"},
+	{"NAT64 of the inside network, by the name of a shop", "https://nat.shop.test", is("64:ff9b::10.20.0.7"), "", "inside"},
+	{"NAT64 of the network of another team", "https://[64:ff9b::10.30.0.5]", host{}, "64:ff9b::10.30.0.5", ""},
+	{"NAT64 of the network of another team, by the name of a shop", "https://nat-db.shop.test", is("64:ff9b::10.30.0.6"), "", ""},
+	{"NAT64 of the metadata service", "https://[64:ff9b::169.254.169.254]", host{}, "64:ff9b::169.254.169.254", noPolicy},
+
+	{"a shop whose CNAME leads to another team", "https://cname-db.shop.test", host{cname: "edge.test. db.inner.test.", turns: [][]string{{"10.30.0.7"}}}, "", ""},
+	{"a shop whose CNAME leads inside", "https://cname-inner.shop.test", host{cname: "wiki.corp.", turns: [][]string{{"10.20.0.8"}}}, "", "inside"},
+	{"a name whose CNAME leads to an ad network", "https://cname-ad.test", host{cname: "edge.test. pixel.ads.test.", turns: [][]string{{"8.8.4.9"}}}, "", "inside"},
+	{"a name whose CNAME is denied and whose address is not", "https://cname-tracker.test", host{cname: "x.tracker.test.", turns: [][]string{{"93.184.4.1"}}}, "", "crawler inside"},
+	{"a shop whose CNAME leads to the metadata service", "https://cname-meta.shop.test", host{cname: "metadata.google.internal.", turns: [][]string{{"169.254.169.254"}}}, "", noPolicy},
+
+	{"the metadata service", "http://169.254.169.254", host{}, "169.254.169.254", noPolicy},
+	{"localhost", "https://localhost", is("127.0.0.1"), "", noPolicy},
+	{"a private network of nobody", "https://10.40.0.1", host{}, "10.40.0.1", noPolicy},
+	{"a shop in a private network of nobody", "https://nobody.shop.test", is("10.40.0.2"), "", noPolicy},
+	{"a 6to4 address of an ad network", "https://[2002:808:401::1]", host{}, "2002:808:401::1", noPolicy},
+}
+
+// permits reports whether the callers of a policy reach the site.
+func (s *site) permits(policy string) bool {
+	return s.may != noPolicy && (policy == wide || policy == "trial" || slices.Contains(strings.Fields(s.may), policy))
+}
+
+func (s *site) parse(t *testing.T) *url.URL {
+	t.Helper()
+	return mustParse(t, s.url+"/")
+}
+
+// address is where connections to the site arrive.
+func (s *site) address(t *testing.T) string {
+	t.Helper()
+	at := s.at
+	if at == "" {
+		at = s.dns.turns[0][0]
+	}
+	return hostOf(at, port(s.parse(t)))
+}
+
+// host is the name and the port of a site.
+func (s *site) host(t *testing.T) string {
+	t.Helper()
+	u := s.parse(t)
+	return hostOf(u.Hostname(), port(u))
+}
+
+// hostOf returns one spelling of a host.
+func hostOf(name, port string) string {
+	if addr, err := netip.ParseAddr(name); err == nil {
+		name = addr.Unmap().String()
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(name, ".")), port)
+}
+
+func port(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}
+
+// sitePorts are the ports that answer on every address, and whether they need TLS.
+var sitePorts = map[int]bool{22: false, 80: false, 443: true, 8080: false, 8443: true}
+
+// network answers on every address. It records each connection with the callers whose requests it carried.
+type network struct {
+	*rig
+	http2 atomic.Bool // over TLS
+	roots *x509.CertPool
+
+	mu     sync.Mutex
+	more   sync.Cond
+	visits []*visit
+	asked  []string // what is wrong with requests
+	may    map[string]map[string]bool
+}
+
+// visit is a connection that was accepted.
+type visit struct {
+	at      string
+	callers map[string]bool
+}
+
+func newSites(t *testing.T) (*network, error) {
+	t.Helper()
+	if err := ownEverything(); err != nil {
+		return nil, err
+	}
+	n := &network{rig: new(rig)}
+	n.more.L = &n.mu
+	if err := n.serveNames(t); err != nil {
+		return nil, err
+	}
+	n.may = make(map[string]map[string]bool)
+	for _, policy := range []string{"partners", "crawler", "inside", "secure", "trial", wide} {
+		n.may[policy] = make(map[string]bool)
+		for _, s := range sites {
+			if s.permits(policy) {
+				n.may[policy][s.host(t)], n.may[policy][s.address(t)] = true, true
+			}
+		}
+		n.may[policy][moved+":443"], n.may[policy][movedTo] = true, true
+	}
+	n.may[wide][movedFrom], n.may["trial"][movedFrom] = true, true
+	for _, s := range sites {
+		if s.dns.turns != nil {
+			n.dns.set(strings.TrimSuffix(s.parse(t).Hostname(), "."), s.dns)
+		}
+	}
+	return n, n.listen(t)
+}
+
+// listen starts the listeners.
+func (n *network) listen(t *testing.T) error {
+	t.Helper()
+	config, err := n.certificate(t)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: n, TLSConfig: config, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if secure, ok := c.(*tls.Conn); ok {
+				c = secure.NetConn()
+			}
+			v, _ := c.(*visited)
+			return context.WithValue(ctx, visitKey{}, v)
+		},
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = server.Close()
+		running.Wait()
+	})
+	var listen net.ListenConfig
+	for port, secure := range sitePorts {
+		for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
+			l, err := listen.Listen(t.Context(), network, net.JoinHostPort(any, strconv.Itoa(port)))
+			if err != nil {
+				return err
+			}
+			serve := server.Serve
+			if secure {
+				serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+			}
+			running.Go(func() { _ = serve(listener{l, n}) })
+		}
+	}
+	return nil
+}
+
+// certificate returns the TLS settings of all sites. They share one certificate, so a client that coalesces
+// connections would do so.
+func (n *network) certificate(t *testing.T) (*tls.Config, error) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{moved}}
+	for _, s := range sites {
+		name := strings.TrimSuffix(s.parse(t).Hostname(), ".")
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+			continue
+		}
+		template.DNSNames = append(template.DNSNames, name)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	n.roots = x509.NewCertPool()
+	n.roots.AddCert(leaf)
+	certificates := []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+	return &tls.Config{Certificates: certificates, NextProtos: []string{"h2", "http/1.1"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		protocols := []string{"http/1.1"}
+		if n.http2.Load() {
+			protocols = []string{"h2"}
+		}
+		return &tls.Config{Certificates: certificates, NextProtos: protocols}, nil
+	}}, nil
+}
+
+type visitKey struct{}
+
+// visited is a connection with its record.
+type visited struct {
+	net.Conn
+	*visit
+}
+
+// listener records the connections of a net.Listener.
+type listener struct {
+	net.Listener
+	network *network
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	v := &visit{conn.LocalAddr().String(), make(map[string]bool)}
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	l.network.visits = append(l.network.visits, v)
+	l.network.more.Broadcast()
+	return &visited{conn, v}, nil
+}
+
+// ServeHTTP answers every request. The first element of the path is the caller. A query redirects.
+func (n *network) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	v, _ := q.Context().Value(visitKey{}).(*visited)
+	_, arrived, _ := net.SplitHostPort(v.at)
+	name := q.Host
+	if u, err := url.Parse("//" + q.Host); err == nil {
+		name = u.Hostname()
+	}
+	caller, _, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/"), "/")
+	n.mu.Lock()
+	v.callers[caller] = true
+	if asked := hostOf(name, arrived); !n.may[caller][asked] || !n.may[caller][v.at] {
+		n.asked = append(n.asked, fmt.Sprintf("a request of %q for %s at %s", caller, asked, v.at))
+	}
+	if secure := q.TLS != nil; secure && (q.ProtoMajor == 2) != n.http2.Load() {
+		n.asked = append(n.asked, "a request over "+q.Proto)
+	}
+	n.mu.Unlock()
+	if to := q.URL.Query().Get("to"); to != "" {
+		w.Header().Set("Location", to)
+		w.WriteHeader(http.StatusFound)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	_, _ = w.Write([]byte("a site\n"))
+}
+
+// sentinels are addresses that only await dials.
+var sentinels = []string{"198.18.255.254", "fd00:ec2::ffff"}
+
+// await waits until every connection that the kernel made has been accepted, and returns them.
+func (n *network) await(t *testing.T) []*visit {
+	t.Helper()
+	for port := range sitePorts {
+		for _, ip := range sentinels {
+			if err := dial(t.Context(), net.JoinHostPort(ip, strconv.Itoa(port))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sentinel := func(v *visit) bool {
+		at, _, _ := net.SplitHostPort(v.at)
+		return slices.Contains(sentinels, at)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for {
+		found := 0
+		for _, v := range n.visits {
+			if sentinel(v) {
+				found++
+			}
+		}
+		if found == len(sitePorts)*len(sentinels) {
+			all := slices.DeleteFunc(n.visits, sentinel)
+			n.visits = nil
+			return all
+		}
+		n.more.Wait()
+	}
+}
+
+// callers are two callers of one service.
+type callers struct {
+	*testing.T
+	*network
+	*fetchdtest.Server
+	policy string
+	serial *atomic.Int64 // of fetches
+}
+
+// testPolicy fetches all sites as a caller with a policy, next to a caller that may reach them all.
+func (n *network) testPolicy(t *testing.T, policy string, route struct{ name, text string }) {
+	set, faults := policies.Parse([]byte(strings.ReplaceAll(policiesText, "ROUTE", route.text)))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	began := opened(t)
+	var service *fetchdtest.Server
+	var dialled atomic.Int64 // connections to the service
+	service = fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true,
+		Configure: func(cfg *server.Config) {
+			cfg.Policies = set
+			cfg.Authenticate = func(shown server.Credentials) (string, error) { return shown.Token, nil }
+			cfg.Fetch = fetch.Config{Egress: settingsEgress, Resolver: fetch.Resolver(nameServer), RootCAs: n.roots}
+		},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			dialled.Add(1)
+			return service.DialGRPC(ctx)
+		})},
+	})
+	service.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dialled.Add(1)
+		return service.DialHTTP(ctx)
+	}}}
+	t.Cleanup(service.HTTPClient.CloseIdleConnections)
+	c := &callers{T: t, network: n, Server: service, policy: policy, serial: new(atomic.Int64)}
+	for _, phase := range []struct {
+		name string
+		wide bool // the other caller fetches at the same time
+		from string
+	}{
+		{"the pool is cold", true, ""},
+		{"the pool is warm", false, ""},
+		{"redirects", false, c.start(t)},
+	} {
+		t.Run(phase.name, func(t *testing.T) {
+			c := c.in(t)
+			c.run(phase.wide, phase.from)
+		})
+	}
+	t.Run("a name that has moved", func(t *testing.T) {
+		c := c.in(t)
+		c.testMoved()
+	})
+	visits := n.await(t)
+	if sent := opened(t) - began - len(sitePorts)*len(sentinels) - int(dialled.Load()); sent != len(visits) {
+		t.Errorf("the kernel opened %d connections, and %d were accepted", sent, len(visits))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, v := range visits {
+		if !n.may[wide][v.at] || !n.may[policy][v.at] && (len(v.callers) != 1 || !v.callers[wide]) {
+			t.Errorf("a connection to %s with the requests of %v, forbidden to %s", v.at, v.callers, policy)
+		}
+	}
+	for _, wrong := range n.asked {
+		t.Error(wrong)
+	}
+	n.asked = nil
+}
+
+// in returns c for a subtest.
+func (c *callers) in(t *testing.T) *callers {
+	one := *c
+	one.T = t
+	return &one
+}
+
+// start returns a site that the policy permits and that redirects.
+func (c *callers) start(t *testing.T) string {
+	t.Helper()
+	i := slices.IndexFunc(sites, func(s site) bool { return s.permits(c.policy) && strings.HasPrefix(s.url, "https:") })
+	return sites[i].url
+}
+
+// run fetches all sites through each API. from redirects to them; empty: they are fetched directly.
+func (c *callers) run(other bool, from string) {
+	c.Helper()
+	var running sync.WaitGroup
+	if other {
+		running.Go(func() { c.walk(wide, 0, "", c.unary) })
+	}
+	for i, api := range []func(context.Context, string) end{c.unary, c.many, c.raw} {
+		running.Go(func() { c.walk(c.policy, i*len(sites)/3, from, api) })
+	}
+	running.Wait()
+}
+
+// walk fetches the sites one after the other, from one of them on.
+func (c *callers) walk(caller string, first int, from string, api func(context.Context, string) end) {
+	for i := range sites {
+		s := &sites[(first+i)%len(sites)]
+		target := fmt.Sprintf("%s/%s/%d", s.url, caller, c.serial.Add(1))
+		if from != "" {
+			target = from + "/" + caller + "/start?to=" + url.QueryEscape(target)
+		}
+		got := api(metadata.AppendToOutgoingContext(c.Context(), "authorization", "Bearer "+caller), target)
+		switch {
+		case got.err != nil:
+			c.Errorf("%s: %s: %v", caller, s.name, got.err)
+		case got.success != s.permits(caller) || !got.success && got.rule != "P1":
+			c.Errorf("%s: %s: success %t with rule %s, want %t: %v", caller, s.name, got.success, got.rule, s.permits(caller), got.outcome)
+		case got.outcome != nil && caller == "trial" && got.success && (len(got.outcome.GetPolicyReports()) > 0) == s.permits("partners"):
+			c.Errorf("%s: reports %v, want some unless the policy permits it", s.name, got.outcome.GetPolicyReports())
+		}
+	}
+}
+
+// end is how a fetch ended. outcome is nil if the API does not return it.
+type end struct {
+	success bool
+	rule    string
+	outcome *pb.FetchOutcome
+	err     error
+}
+
+func endOf(o *pb.FetchOutcome, err error) end {
+	return end{o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS, o.GetDecisionRule(), o, err}
+}
+
+func (c *callers) request(url string) *pb.FetchRequest {
+	return &pb.FetchRequest{Url: url, RetryPolicy: &pb.RetryPolicy{MaxAttempts: new(int32(1)), BaseDelay: durationpb.New(0)}}
+}
+
+func (c *callers) unary(ctx context.Context, url string) end {
+	resp, err := c.Client.FetchUnary(ctx, c.request(url))
+	return endOf(resp.GetOutcome(), err)
+}
+
+func (c *callers) many(ctx context.Context, url string) end {
+	stream, err := c.Client.FetchMany(ctx)
+	if err != nil {
+		return end{err: err}
+	}
+	task := &pb.Task{Tag: "t", Request: c.request(url)}
+	if err := errors.Join(stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{task}}), stream.CloseSend()); err != nil {
+		return end{err: err}
+	}
+	var o *pb.FetchOutcome
+	for {
+		in, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return endOf(o, nil)
+		}
+		if err != nil {
+			return end{err: err}
+		}
+		for _, e := range in.GetEvents() {
+			if last := e.GetEvent().GetOutcome(); last != nil {
+				o = last
+			}
+		}
+	}
+}
+
+func (c *callers) raw(ctx context.Context, target string) end {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/v1/raw?url="+url.QueryEscape(target), nil)
+	if err != nil {
+		return end{err: err}
+	}
+	shown, _ := metadata.FromOutgoingContext(ctx)
+	req.Header.Set("Authorization", shown.Get("authorization")[0])
+	req.Header.Set("Fetchd-Request", `{"retry_policy":{"max_attempts":1}}`)
+	resp, err := c.HTTPClient.Do(req)
+	if err != nil {
+		return end{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	field := func(name string) string { return resp.Header.Get(name) + resp.Trailer.Get(name) }
+	if field("Fetchd-Outcome") == "" && err == nil {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return end{field("Fetchd-Outcome") == "success", field("Fetchd-Decision-Rule"), nil, err}
+}
+
+// moved is a name whose address changes from one that only the wide caller may reach.
+const moved, movedFrom, movedTo = "moved.shop.test", "10.30.0.100:443", "93.184.5.1:443"
+
+// testMoved checks that a connection that another caller opened to a forbidden address serves no request for the
+// same name, also when the name has a permitted address by now.
+func (c *callers) testMoved() {
+	permitted := c.policy != "secure" // by its name
+	for _, step := range []struct {
+		name, caller, address string
+		success               bool
+	}{
+		{"the other caller opens a connection", wide, movedFrom, true},
+		{"the address is forbidden", c.policy, movedFrom, c.policy == "trial"},
+		{"the address is permitted", c.policy, movedTo, permitted},
+		{"the other caller", wide, movedFrom, true},
+		{"the address is permitted, and forbidden now", c.policy, movedFrom, permitted},
+	} {
+		at, _, _ := net.SplitHostPort(step.address)
+		c.dns.set(moved, is(at))
+		got := c.unary(metadata.AppendToOutgoingContext(c.Context(), "authorization", "Bearer "+step.caller), "https://"+moved+"/"+step.caller+"/")
+		if got.err != nil || got.success != step.success {
+			c.Errorf("%s: %v, %v, want success %t", step.name, got.outcome, got.err, step.success)
+		}
+	}
+}
