@@ -162,6 +162,7 @@ func (a *attempt) target(req *http.Request) conns.Target {
 		URL:    req.URL,
 		Caller: a.run.req.Caller,
 		Egress: a.run.req.Egress, HideForbidden: a.run.req.HideForbidden,
+		Route: a.run.req.Route,
 		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
 			conns.BindsConnection(req.Header["Authorization"]...),
 		Recent: a.number >= a.run.req.Policy.MaxAttempts,

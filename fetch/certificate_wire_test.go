@@ -40,6 +40,7 @@ type certified struct {
 	// A request for /wait is announced on waiting and answered after a value on resume.
 	waiting, resume chan struct{}
 	closed          chan string // the addresses of connections that have ended
+	address, proxy  string      // where the origin listens, and what proxy.test is
 }
 
 func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
@@ -67,6 +68,7 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 	s.EnableHTTP2, s.TLS = http2, &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)
+	o.address = s.Listener.Addr().String()
 	plain := httptest.NewServer(s.Config.Handler)
 	t.Cleanup(plain.Close)
 	pair, roots := selfSigned(t)
@@ -75,9 +77,12 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 		Egress:  fetch.Egress{Unrestricted: true},
 		Origins: map[string]fetch.OriginTLS{"example.com:443": o.settings},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			to := s.Listener.Addr().String()
-			if strings.HasSuffix(address, ":80") {
+			to := o.address
+			switch {
+			case strings.HasSuffix(address, ":80"):
 				to = plain.Listener.Addr().String()
+			case strings.HasPrefix(address, "proxy.test:"):
+				to = o.proxy
 			}
 			var d net.Dialer
 			return d.DialContext(ctx, network, to)

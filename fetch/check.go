@@ -34,16 +34,16 @@ func (j *Judgement) Open() bool { return j.Reason == "" }
 // CheckTarget returns the egress policy's decisions about u. The first is about the URL
 // itself. If that is allowed and the host is a name, one follows for each address of
 // the name; a fetch dials only the allowed ones. CheckTarget looks up the name and sends
-// nothing to the target. narrow is that of a fetch; nil narrows nothing. With a proxy it does not look up the name either, because the
-// proxy chooses the address. The error is that of the lookup.
-func (c *Client) CheckTarget(ctx context.Context, u *url.URL, narrow Narrower) ([]Judgement, error) {
+// nothing to the target. narrow and route are those of a fetch, or nil. With a proxy it does not look up the name
+// either, because the proxy chooses the address. The error is that of the lookup.
+func (c *Client) CheckTarget(ctx context.Context, u *url.URL, narrow Narrower, route *Route) ([]Judgement, error) {
 	judged := []Judgement{judgement(u.Host, c.checkURL(u, false, narrow))}
 	_, err := netip.ParseAddr(u.Hostname())
 	literal := err == nil
 	if !judged[0].Open() {
 		return judged, nil
 	}
-	if c.proxyFor(u) != nil {
+	if c.proxyFor(u, route) != nil {
 		judged[0].Note = "through the proxy; its addresses are the proxy's to judge"
 		if literal {
 			judged[0].Note = "through the proxy"
@@ -53,7 +53,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL, narrow Narrower) (
 	if literal {
 		return judged, nil
 	}
-	addrs, err := c.config.Resolver.LookupNetIP(ctx, "ip", egress.Rooted(u.Hostname()))
+	addrs, err := c.pool.Lookup(ctx, egress.Rooted(u.Hostname()), route)
 	if err != nil {
 		if failed, ok := errors.AsType[*net.DNSError](err); ok {
 			own := *failed // lookups of the same name at once share it

@@ -95,6 +95,11 @@ const DefaultMaxIdle = conns.DefaultMaxIdle
 // OriginTLS holds the TLS settings of one origin.
 type OriginTLS = conns.OriginTLS
 
+// Route is a way to origins that a fetch uses instead of that of its client. Its Proxy replaces that of [Config],
+// also if it is nil. Addresses that it connects to itself are checked like all others. [CheckProxy] says which
+// proxies there are.
+type Route = conns.Route
+
 // ConnectionStats are the numbers of a client's connections.
 type ConnectionStats = conns.Stats
 
@@ -116,7 +121,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxTotalTimeout < 0 || cfg.MaxIdle < 0 {
 		return nil, errors.New("fetch: MaxTotalTimeout and MaxIdle must not be negative")
 	}
-	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
+	if err := errors.Join(cfg.Egress.Check(), CheckProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
 	if cfg.Proxy != nil && cfg.ProxyFor != nil {
@@ -186,8 +191,8 @@ func (c *Client) headerOf(r *Request) http.Header {
 // without Accept.
 var anyType = []string{"*/*"}
 
-// checkProxy returns what is wrong with a proxy. The error does not contain its userinfo.
-func checkProxy(p *url.URL) error {
+// CheckProxy returns what is wrong with a proxy. Nil is correct. The error does not contain its userinfo.
+func CheckProxy(p *url.URL) error {
 	if p == nil {
 		return nil
 	}
@@ -200,18 +205,24 @@ func checkProxy(p *url.URL) error {
 	return nil
 }
 
-// proxyFor returns the proxy for requests to a URL, or nil.
-func (c *Client) proxyFor(u *url.URL) *url.URL {
-	if c.config.ProxyFor == nil {
+// proxyFor returns the proxy for requests to a URL by a route, or nil.
+func (c *Client) proxyFor(u *url.URL, route *Route) *url.URL {
+	switch {
+	case route != nil:
+		return route.Proxy
+	case c.config.ProxyFor == nil:
 		return nil
 	}
 	return c.config.ProxyFor(u)
 }
 
+// RetireRoutes makes connections of routes take no further request. They are closed when they are idle.
+func (c *Client) RetireRoutes(routes ...*Route) { c.pool.Retire(routes...) }
+
 // proxySecrets returns the forms in which a proxy that gets a password may repeat it: plain, and as it is sent
 // (RFC 7617 §2). Nil means that there is none.
-func (c *Client) proxySecrets(u *url.URL) []string {
-	proxy := c.proxyFor(u)
+func (c *Client) proxySecrets(u *url.URL, route *Route) []string {
+	proxy := c.proxyFor(u, route)
 	if proxy == nil {
 		return nil
 	}

@@ -41,12 +41,12 @@ func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cau
 		return
 	}
 	a.note = errorNote{class: class, address: a.dialledAddress(phase, err)}
-	shown, logged := err, a.run.client.errorText(err)
+	shown, logged := err, a.run.client.errorText(err, a.run.req.Route)
 	if cause != nil {
 		shown = cause
 		logged = fmt.Sprint(cause)
 		if _, ours := errors.AsType[classify.Classified](err); !ours && !errors.Is(err, context.Canceled) {
-			logged += ": " + a.run.client.errorText(err)
+			logged += ": " + a.run.client.errorText(err, a.run.req.Route)
 		}
 	}
 	a.note.logText = fault.Printable(a.withoutSecrets(logged), maxLoggedBytes)
@@ -59,10 +59,13 @@ func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cau
 
 // errorText returns the text of an error for the log. Go's text names the system's name server
 // instead of the one that was asked.
-func (c *Client) errorText(err error) string {
-	text := fmt.Sprint(err)
-	if dns, ok := errors.AsType[*net.DNSError](err); ok && c.config.NameServer != "" && dns.Server != "" {
-		text = strings.ReplaceAll(text, " on "+dns.Server+":", " on "+c.config.NameServer+":")
+func (c *Client) errorText(err error, route *Route) string {
+	text, server := fmt.Sprint(err), c.config.NameServer
+	if route != nil {
+		server = cmp.Or(route.NameServer, server)
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && server != "" && dns.Server != "" {
+		text = strings.ReplaceAll(text, " on "+dns.Server+":", " on "+server+":")
 	}
 	return text
 }
@@ -91,7 +94,7 @@ func (a *attempt) callerText(phase classify.Phase, err error) string {
 	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
 		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
 	}
-	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.proxyFor(a.hop.url) != nil && (staged || phase <= classify.PhaseConnect) {
+	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it
 	}
 	return a.transportText(err)
@@ -164,7 +167,7 @@ func (a *attempt) secrets() iter.Seq[string] {
 		sent = a.sent[n-1] // with its cookies
 	}
 	return func(yield func(string) bool) {
-		for _, secret := range a.run.client.proxySecrets(sent.url) {
+		for _, secret := range a.run.client.proxySecrets(sent.url, a.run.req.Route) {
 			if !yield(secret) {
 				return
 			}
@@ -238,7 +241,7 @@ func (a *attempt) address() string {
 // proxy, and the URL does not contain it already.
 func (a *attempt) mayShow(address string) bool {
 	host := a.hop.url.Hostname()
-	if address == "" || a.run.client.proxyFor(a.hop.url) != nil || strings.Contains(host, ":") || urls.EndsInNumber(host) {
+	if address == "" || a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil || strings.Contains(host, ":") || urls.EndsInNumber(host) {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)

@@ -75,7 +75,7 @@ func (r *run) logEnd(out *Outcome) {
 	if !r.logEnabled(slog.LevelInfo) {
 		return
 	}
-	var room [21]slog.Attr // on the stack; the record copies them
+	var room [22]slog.Attr // on the stack; the record copies them
 	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", r.redactedURL()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("decision_rule", string(out.Rule)),
@@ -100,6 +100,9 @@ func (r *run) logEnd(out *Outcome) {
 	}
 	if policy != "" {
 		attrs = append(attrs, slog.String("policy", policy))
+	}
+	if route := r.req.Route; route != nil {
+		attrs = append(attrs, slog.String("route", route.Name))
 	}
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))

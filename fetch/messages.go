@@ -134,6 +134,7 @@ var policyReasons = map[string]string{
 	"address_not_allowed": "its address is not in allow-addresses, and not public or public-addresses is forbid",
 	"port_not_allowed":    "its port is not in ports, which are 80 and 443 by default",
 	"scheme_not_allowed":  "its scheme is not in schemes",
+	"route_not_allowed":   "it no longer permits the egress route of the fetch",
 }
 
 // remedies are explanations by reason.

@@ -159,7 +159,7 @@ func TestRootedLookups(t *testing.T) {
 			r := NewRequest(classify.Standard)
 			r.URL, r.Policy.MaxAttempts = mustURL(t, "http://"+net.JoinHostPort(row.host, "80")+"/"), 1
 			c.Fetch(tracing(t, &dialled), r, nil)
-			_, err := c.CheckTarget(tracing(t, &checked), mustURL(t, "http://"+net.JoinHostPort(row.host, "80")+"/"), nil)
+			_, err := c.CheckTarget(tracing(t, &checked), mustURL(t, "http://"+net.JoinHostPort(row.host, "80")+"/"), nil, nil)
 			if dialled != row.asked || checked != row.asked {
 				t.Errorf("%s: dialled %q, checked %q, want %q", row.host, dialled, checked, row.asked)
 			}

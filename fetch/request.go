@@ -107,9 +107,11 @@ type Request struct {
 	// Egress narrows the egress policy of the client for this fetch. Nil narrows nothing.
 	Egress Narrower
 	// HideForbidden makes a name fail as one that does not exist, with DNS_NOT_FOUND (N1) instead of
-	// TARGET_BLOCKED, if every address of it is forbidden, and not all of them are public. So the caller cannot learn which names exist inside a network. The
-	// log has the cause.
+	// TARGET_BLOCKED, if every address of it is forbidden, and not all of them are public. So the caller cannot
+	// learn which names exist inside a network. The log has the cause.
 	HideForbidden bool
+	// Route is the way to the origins of all hops and attempts; see [Route]. Nil means that of the client.
+	Route *Route
 	// Caller is the caller's name, or else its address; see [OriginTLS].Callers. It is logged, and not
 	// sent.
 	Caller string

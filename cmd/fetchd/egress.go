@@ -129,5 +129,5 @@ func judge(ctx context.Context, s *settings, u *url.URL, policy *policies.Policy
 		enforced := policy.Enforced()
 		narrow = policies.NewJudge(enforced, func() *policies.Policy { return enforced }, func(policies.Denial) {})
 	}
-	return c.CheckTarget(ctx, u, narrow)
+	return c.CheckTarget(ctx, u, narrow, nil)
 }

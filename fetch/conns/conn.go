@@ -60,6 +60,7 @@ type key struct {
 	proxy  *url.URL   // nil: none
 	origin *OriginTLS // nil: the origin has no settings
 	tapped bool       // for exchanges with a Tap
+	route  *Route     // nil: that of the settings
 }
 
 // isOld reports whether an idle connection has been idle too long. It is recent as long as its

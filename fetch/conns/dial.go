@@ -44,6 +44,10 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused 
 	if alone || k.tapped {
 		d.config = p.tlsHTTP1
 	}
+	if t.Route != nil {
+		d.config = d.config.Clone()
+		d.config.ClientSessionCache = t.Route.sessionCache()
+	}
 	c, reused, err = d.dial()
 	if ended := x.closeWith(nil); ended != nil && err == nil { // the socket may be closed
 		if reused {
@@ -118,7 +122,7 @@ func (d *dialling) connect() error {
 	dial := d.dialJudged
 	if d.key.proxy != nil {
 		address = d.key.proxy.Host
-		dial = (&net.Dialer{Resolver: p.config.Resolver}).DialContext
+		dial = p.dialer(d.target.Route).DialContext
 	}
 	if p.config.Dial != nil {
 		dial = p.config.Dial
@@ -129,7 +133,7 @@ func (d *dialling) connect() error {
 		ConnectStart: func(_, address string) { d.connecting(address) },
 		ConnectDone:  func(string, string, error) { d.leave(&d.connectStart, &d.report.Connect) },
 	})
-	raw, err := dial(ctx, "tcp", address)
+	raw, err := dial(ctx, d.target.Route.network(), address)
 	switch {
 	case err != nil && d.key.proxy != nil:
 		return fmt.Errorf("proxyconnect tcp: %w", err)
@@ -176,28 +180,26 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 	}
 	var permitted, inside atomic.Bool // the dialer tries IPv4 and IPv6 at once
 	var tried atomic.Int32
-	dialer := net.Dialer{
-		Resolver:  d.pool.config.Resolver,
-		KeepAlive: 30 * time.Second,          // the library's default for services behind NAT
-		Timeout:   d.settings.ConnectTimeout, // divided among the addresses, so that a dead one leaves time for the next
-		Control: func(network, address string, raw syscall.RawConn) error {
-			err := d.pool.config.Guard.Control(network, address, raw)
-			target, _ := netip.ParseAddrPort(address) // Control forbids what is none
-			if err == nil && d.target.Egress != nil {
-				err = d.target.Egress.CheckAddr(target)
+	dialer := d.pool.dialer(d.target.Route)
+	dialer.KeepAlive = 30 * time.Second        // the library's default for services behind NAT
+	dialer.Timeout = d.settings.ConnectTimeout // divided among the addresses, so that a dead one leaves time for the next
+	dialer.Control = func(network, address string, raw syscall.RawConn) error {
+		err := d.pool.config.Guard.Control(network, address, raw)
+		target, _ := netip.ParseAddrPort(address) // Control forbids what is none
+		if err == nil && d.target.Egress != nil {
+			err = d.target.Egress.CheckAddr(target)
+		}
+		if err != nil {
+			if !egress.IsPublic(target.Addr()) {
+				inside.Store(true)
 			}
-			if err != nil {
-				if !egress.IsPublic(target.Addr()) {
-					inside.Store(true)
-				}
-				return err
-			}
-			permitted.Store(true)
-			if tried.Add(1) > maxAddresses {
-				return fault.New(classify.ConnectFailure, classify.PhaseConnect, "too_many_addresses")
-			}
-			return nil
-		},
+			return err
+		}
+		permitted.Store(true)
+		if tried.Add(1) > maxAddresses {
+			return fault.New(classify.ConnectFailure, classify.PhaseConnect, "too_many_addresses")
+		}
+		return d.target.Route.bind(network, address, raw)
 	}
 	conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(egress.Rooted(host), port))
 	switch {

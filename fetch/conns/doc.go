@@ -18,8 +18,9 @@
 // A connection takes no further request after
 //   - a request on it timed out and nothing was received since,
 //   - the origin broke the protocol on it ([Exchange.Retire]),
-//   - the origin bound the connection to an identity (spec A5), or
-//   - the settings of the origin changed ([Pool.SetOrigins]).
+//   - the origin bound the connection to an identity (spec A5),
+//   - the settings of the origin changed ([Pool.SetOrigins]), or
+//   - its route is in use no more ([Pool.Retire]).
 //
 // It is closed when its last request has ended.
 package conns

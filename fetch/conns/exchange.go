@@ -55,8 +55,11 @@ func (x *Exchange) Connect(t Target) error {
 // keyOf returns the key of the connections for a target, and whether none of them may be
 // used.
 func (p *Pool) keyOf(t *Target, tapped bool) (k key, alone bool) {
-	k = key{scheme: t.URL.Scheme, host: t.URL.Host, origin: p.originOf(t.URL), tapped: tapped}
-	if p.config.Proxy != nil {
+	k = key{scheme: t.URL.Scheme, host: t.URL.Host, origin: p.originOf(t.URL), tapped: tapped, route: t.Route}
+	switch {
+	case t.Route != nil:
+		k.proxy = t.Route.Proxy
+	case p.config.Proxy != nil:
 		k.proxy = p.config.Proxy(t.URL)
 	}
 	if k.proxy != nil && k.scheme == "http" && strings.HasPrefix(k.proxy.Scheme, "http") { // all http URLs share its connections

@@ -117,6 +117,11 @@ func New(cfg Config) *Pool {
 // that are not in the new map, by pointer, take no further request.
 func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
 	p.origins.Store(&origins)
+	p.retireOld()
+}
+
+// retireOld makes the connections take no further request that are not current any more.
+func (p *Pool) retireOld() {
 	p.mu.Lock()
 	for _, h := range p.hosts {
 		for _, c := range slices.Concat(h.shared, h.full) {
@@ -130,9 +135,9 @@ func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
 // Origins returns the settings that are in force. The map must not be changed.
 func (p *Pool) Origins() map[string]*OriginTLS { return *p.origins.Load() }
 
-// isCurrent reports whether a connection was made with the origin's present settings.
+// isCurrent reports whether a connection was made with the origin's present settings, by a route that is in use.
 func (p *Pool) isCurrent(c *conn) bool {
-	return c.key.scheme == "http" || (*p.origins.Load())[c.address] == c.key.origin
+	return !c.key.route.isRetired() && (c.key.scheme == "http" || (*p.origins.Load())[c.address] == c.key.origin)
 }
 
 // Close closes the idle connections. The others are closed when their requests have ended.
@@ -283,7 +288,7 @@ func (p *Pool) share(c *conn, large bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.large = c.large || large
-	if c.shared || c.alone || c.retired || p.closed {
+	if c.shared || c.alone || c.retired || p.closed || !p.isCurrent(c) {
 		return
 	}
 	c.shared = true

@@ -58,6 +58,8 @@ type Target struct {
 	// HideForbidden makes a name fail as one that does not exist, if every address of it is forbidden, and not all
 	// of them are public.
 	HideForbidden bool
+	// Route is the way to the origin. Nil means that of the [Config] of the pool.
+	Route *Route
 	// Recent allows only a new connection, or one that was used within the last 0.8 s.
 	Recent bool
 }

@@ -31,6 +31,12 @@ func New(class classify.Class, phase classify.Phase, reason string) *Error {
 	return &Error{Class: class, Phase: phase, Reason: reason}
 }
 
+// RouteNotAllowed returns the error of a fetch that goes on by an egress route which a policy does not permit. An empty
+// route is that of the settings.
+func RouteNotAllowed(policy, route string) *Error {
+	return &Error{Class: classify.TargetBlocked, Phase: classify.PhasePolicy, Reason: "route_not_allowed", Policy: policy, Rule: route}
+}
+
 // Error returns the class, the reason, and the policy that forbids the target.
 func (e *Error) Error() string {
 	text := e.Class.String()

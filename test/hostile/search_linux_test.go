@@ -71,7 +71,7 @@ func TestSearchList(t *testing.T) {
 			if asked := r.dns.forget(); !slices.Equal(asked, row.asked) {
 				t.Errorf("a fetch resolved %q, want %q", asked, row.asked)
 			}
-			_, err := r.client.CheckTarget(t.Context(), u, nil)
+			_, err := r.client.CheckTarget(t.Context(), u, nil, nil)
 			if missing := row.want.class == classify.DNSNotFound; (err != nil) != missing {
 				t.Errorf("CheckTarget: %v, want an error: %t", err, missing)
 			}
