@@ -24,6 +24,7 @@ import (
 
 // File is the form of --policies-file.
 type File struct {
+	Routes   map[string]routeText  `yaml:"routes"`
 	Policies map[string]policyText `yaml:"policies"`
 	Callers  []callerText          `yaml:"callers"`
 	Default  text                  `yaml:"default"`
@@ -53,6 +54,8 @@ type egressText struct {
 	Ports          []text `yaml:"ports"`
 	Schemes        []text `yaml:"schemes"`
 	Redirects      text   `yaml:"redirects"`
+	Route          text   `yaml:"route"`
+	Routes         []text `yaml:"routes"`
 }
 
 type requestText struct {
@@ -89,18 +92,22 @@ func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Read reads a file of policies. It returns before, which may be nil, if the file has not changed. The error
-// names every fault with its line.
+// Read reads a file of policies and the credentials of its routes. It returns before, which may be nil, if they
+// have not changed. The error names every fault with its line.
 func Read(path string, before *Set) (*Set, error) {
 	raw, err := secure.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if before != nil && bytes.Equal(raw, before.raw) {
+	if before != nil && len(before.routes) == 0 && bytes.Equal(raw, before.raw) {
 		return before, nil
 	}
-	s, faults := Parse(raw)
-	if len(faults) == 0 {
+	s, faults := parse(raw, before)
+	switch {
+	case len(faults) > 0:
+	case s.Same(before):
+		return before, nil
+	default:
 		return s, nil
 	}
 	errs := make([]error, 0, len(faults))
@@ -120,12 +127,16 @@ type Fault struct {
 func (f Fault) Error() string { return fmt.Sprintf("%d: %s", f.Line, f.Text) }
 
 // Parse reads the text of a file. The set is nil if there are faults, which are in the order of the lines.
-func Parse(raw []byte) (*Set, []Fault) {
-	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int), ranges: make(map[netip.Prefix]bool)}
+func Parse(raw []byte) (*Set, []Fault) { return parse(raw, nil) }
+
+// parse keeps the routes of before that have not changed.
+func parse(raw []byte, before *Set) (*Set, []Fault) {
+	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int), routeLines: make(map[string]int), ranges: make(map[netip.Prefix]bool)}
 	var f File
 	if !p.decode(raw, &f) {
 		return nil, p.faults
 	}
+	p.routes(f.Routes, before)
 	made := make(map[string]*Policy)
 	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
 		one := f.Policies[name]
@@ -137,6 +148,11 @@ func Parse(raw []byte) (*Set, []Fault) {
 	for _, name := range slices.Sorted(maps.Keys(made)) {
 		if len(p.faults) == 0 && !p.used[name] {
 			p.fault(p.lines[name], "policy %q: no caller has it: add it to callers, or remove it", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.set.routes)) {
+		if len(p.faults) == 0 && !p.usedRoutes[name] {
+			p.fault(p.routeLines[name], "route %q: no policy permits it: add it to egress of a policy, or remove it", name)
 		}
 	}
 	if len(p.faults) > 0 {
@@ -153,6 +169,9 @@ type parser struct {
 	used   map[string]bool
 	ranges map[netip.Prefix]bool // of callers
 	faults []Fault
+
+	routeLines map[string]int // of the names of routes
+	usedRoutes map[string]bool
 }
 
 func (p *parser) fault(line int, format string, args ...any) {
@@ -207,10 +226,10 @@ func (p *parser) decode(raw []byte, f *File) bool {
 			return false
 		}
 		for i := 0; i+1 < len(root.Content[0].Content); i += 2 {
-			if key, value := root.Content[0].Content[i], root.Content[0].Content[i+1]; key.Value == "policies" {
-				for j := 0; j+1 < len(value.Content); j += 2 {
-					p.lines[value.Content[j].Value] = value.Content[j].Line
-				}
+			key, value := root.Content[0].Content[i], root.Content[0].Content[i+1]
+			lines := map[string]map[string]int{"policies": p.lines, "routes": p.routeLines}[key.Value]
+			for j := 0; j+1 < len(value.Content) && lines != nil; j += 2 {
+				lines[value.Content[j].Value] = value.Content[j].Line
 			}
 		}
 	}
@@ -249,6 +268,7 @@ func (p *parser) policy(name string, t *policyText) *Policy {
 		p.fault(p.lines[name], "policy %q: report-to-caller is true, but the mode is enforce: a fetch that is blocked says so anyway", name)
 	}
 	out.guard = p.egress(name, &t.Egress)
+	p.routesOf(&t.Egress, out)
 	p.request(&t.Request, &out.Request)
 	out.Share = p.share(&t.Share)
 	return out
@@ -283,7 +303,7 @@ func (p *parser) egress(name string, t *egressText) *egress.Guard {
 		p.fault(t.Redirects.line, "redirects: has no effect without allow-names: give allow-names, or leave it out")
 	}
 	rules.AllowHosts, rules.DenyHosts = p.names(t.AllowNames, "allow-names"), p.names(t.DenyNames, "deny-names")
-	for key, list := range map[string][]text{"allow-names": t.AllowNames, "ports": t.Ports, "schemes": t.Schemes} {
+	for key, list := range map[string][]text{"allow-names": t.AllowNames, "ports": t.Ports, "schemes": t.Schemes, "routes": t.Routes} {
 		if list != nil && len(list) == 0 {
 			p.fault(p.lines[name], "policy %q: %s is empty, which would mean the same as without it: give values, or leave it out", name, key)
 		}

@@ -36,6 +36,8 @@ const denialBytes = 96
 type Judge struct {
 	// Grow is asked before memory is used for a denial. Without it the denial is told each time. Nil means no limit.
 	Grow func(bytes int64) bool
+	// Route is the name of the egress route of the fetch. Empty means that of the settings.
+	Route string
 
 	began   *Policy
 	now     func() *Policy
@@ -45,10 +47,16 @@ type Judge struct {
 	denials []Denial // that were told
 }
 
-// Deny records a denial of the request itself: that of a reason, which is a field. host is that of its URL.
-func (j *Judge) Deny(reason, host string) {
-	j.record(Denial{Policy: j.began.Name, Reason: reason, Host: host, Reported: j.began.Report})
+// Deny records a denial of the request itself: that of a reason, which is a field. host is that of its URL. It reports
+// whether the request is denied, which mode report does only for a route: it is open to those policies only that name it.
+func (j *Judge) Deny(reason, host string) bool {
+	d := Denial{Policy: j.began.Name, Reason: reason, Host: host, Reported: j.began.Report && reason != EgressRoute}
+	j.record(d)
+	return !d.Reported
 }
+
+// EgressRoute is the field with the name of a route, and the reason of a denial for its sake.
+const EgressRoute = "egress_route"
 
 // Used is what a fetch has used of what a policy limits.
 type Used struct {
@@ -142,14 +150,21 @@ func (j *Judge) both(t target) error {
 }
 
 func (j *Judge) one(p *Policy, t target) error {
-	if p == nil {
+	if p == nil && j.Route == "" {
 		return nil
 	}
-	err := p.check(t)
+	if p == nil { // there are no policies any more, and so no routes
+		p = &Policy{Name: j.began.Name, guard: j.began.guard}
+	}
+	err, reported := p.check(t), p.Report
+	if t.url != nil && !p.leaves(j.Route) {
+		err = fault.RouteNotAllowed(p.Name, j.Route)
+		reported = reported && j.Route == "" // see Deny
+	}
 	if err == nil {
 		return nil
 	}
-	d := Denial{Policy: p.Name, Reported: p.Report}
+	d := Denial{Policy: p.Name, Reported: reported}
 	if own, ok := errors.AsType[*fault.Error](err); ok {
 		d.Reason, d.Rule = own.Reason, own.Rule
 	}
@@ -157,7 +172,7 @@ func (j *Judge) one(p *Policy, t target) error {
 	d.Host = j.host
 	j.mu.Unlock()
 	j.record(d)
-	if p.Report {
+	if reported {
 		return nil
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/fetch"
 	"fetchd/fetch/egress"
 )
 
@@ -21,7 +22,9 @@ type Policy struct {
 	Request  Request
 	Share    Share
 
-	guard *egress.Guard
+	guard  *egress.Guard
+	route  *fetch.Route // of requests that name none; nil: that of the settings
+	routes map[string]*fetch.Route
 }
 
 // Request limits what a request may ask for. A nil list permits everything; an empty one nothing.
@@ -59,6 +62,7 @@ type Set struct {
 	patterns  []*entry
 	addresses []*entry
 	fallback  *Policy
+	routes    map[string]*fetch.Route
 	raw       []byte
 }
 
@@ -143,10 +147,10 @@ func (s *Set) Callers(p *Policy) []string {
 	return all
 }
 
-// Same reports whether two sets were read from the same bytes.
+// Same reports whether two sets were read from the same bytes, and lead the same ways.
 func (s *Set) Same(other *Set) bool {
 	if s == nil || other == nil {
 		return s == other
 	}
-	return slices.Equal(s.raw, other.raw)
+	return slices.Equal(s.raw, other.raw) && maps.Equal(s.routes, other.routes)
 }
