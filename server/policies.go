@@ -42,6 +42,10 @@ func (s *service) policyOf(ctx context.Context) *policies.Policy {
 // applyPolicy checks a request against the policy of its caller, and sets the judge of the targets of its fetch. The error is PERMISSION_DENIED with every field that the policy forbids.
 func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared, prefix string) error {
 	if policy == nil {
+		if v := (badrequest.Violations{Prefix: prefix}); in.GetEgressRoute() != "" {
+			v.Add(policies.EgressRoute, "is %.60q: this service has no policies, and so no routes: leave it out", in.GetEgressRoute())
+			return v.As(codes.PermissionDenied, "the request names an egress route")
+		}
 		return nil
 	}
 	caller, req := admission.Caller(ctx), p.Request
@@ -55,16 +59,21 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	v := badrequest.Violations{Prefix: prefix}
 	first := ""
 	for _, d := range denials(policy, in, p) {
-		first = cmp.Or(first, d.reason)
-		judge.Deny(d.reason, req.URL.Hostname())
-		v.Add(d.field, "%s: the policy %s", d.is, d.permits)
+		if judge.Deny(d.reason, req.URL.Hostname()) {
+			first = cmp.Or(first, d.reason)
+			v.Add(d.field, "%s: the policy %s", d.is, d.permits)
+		}
 	}
 	err := v.As(codes.PermissionDenied, fmt.Sprintf("the policy %q of this caller forbids the request", policy.Name),
 		&errdetails.ErrorInfo{Reason: reasonPolicy, Domain: admission.ErrorDomain, Metadata: map[string]string{"policy": policy.Name, "reason": first}})
-	if err != nil && !policy.Report {
+	if err != nil {
 		return err
 	}
-	p.Request.Egress, p.Request.HideForbidden, p.Request.CallerPolicy = judge, true, policy.Name
+	route, _ := policy.Route(in.GetEgressRoute())
+	if route != nil {
+		judge.Route = route.Name
+	}
+	p.Request.Egress, p.Request.HideForbidden, p.Request.CallerPolicy, p.Request.Route = judge, true, policy.Name, route
 	if !policy.Report {
 		p.Lower(&policy.Request)
 	}
@@ -173,6 +182,11 @@ func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepare
 	one("auth_provider", "auth_provider", in.GetAuthProvider(), rules.Providers)
 	one("body_policy.store.store", "store", in.GetBodyPolicy().GetStore().GetStore(), rules.Stores)
 	one("record_policy.store", "record_store", in.GetRecordPolicy().GetStore(), rules.Records)
+	if name := in.GetEgressRoute(); name != "" {
+		if _, ok := policy.Route(name); !ok {
+			found = append(found, denied{policies.EgressRoute, policies.EgressRoute, fmt.Sprintf("is %.60q", name), "permits " + orNone(policy.RouteNames())})
+		}
+	}
 	for _, label := range rules.Labels {
 		if _, ok := in.GetLabels()[label]; !ok {
 			found = append(found, denied{"labels", "label", fmt.Sprintf("lacks %q", label), "requires it"})

@@ -26,17 +26,23 @@ import (
 // policySet returns a set of policies in which PORTS are those of the origin.
 func policySet(t *testing.T, r *rig, text string) *policies.Set {
 	t.Helper()
+	set, faults := policies.Parse([]byte(policyText(t, r, text)))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return set
+}
+
+// policyText returns the text of a file of policies, with the ports of the origin for PORTS.
+func policyText(t *testing.T, r *rig, text string) string {
+	t.Helper()
 	var ports []string
 	for _, listener := range []string{"http", "http-other", "https"} {
 		u, err := url.Parse(r.Origin.URL(listener, "/"))
 		must(t, err)
 		ports = append(ports, u.Port())
 	}
-	set, faults := policies.Parse([]byte(strings.ReplaceAll(text, "PORTS", "ports: ["+strings.Join(ports, ", ")+"]")))
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	return set
+	return strings.ReplaceAll(text, "PORTS", "ports: ["+strings.Join(ports, ", ")+"]")
 }
 
 // TestPolicyTargets checks that each caller reaches what its policy permits, and nothing else: also over a

@@ -153,7 +153,10 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 func (s *Server) SetStores(known *stores.Set) { s.service.stores.Store(known) }
 
 // SetPolicies replaces [Config].Policies. A fetch in flight is judged by both from its next hop or attempt on.
-func (s *Server) SetPolicies(set *policies.Set) { s.service.policies.Store(set) }
+// Connections of routes that set does not have take no further request.
+func (s *Server) SetPolicies(set *policies.Set) {
+	s.service.client.RetireRoutes(s.service.policies.Swap(set).Dropped(set)...)
+}
 
 // SetLimits changes the limits of fetches that start from now on. An error names the invalid
 // limit, and then no limit is changed.

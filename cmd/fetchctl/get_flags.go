@@ -54,6 +54,7 @@ type getCmd struct {
 
 	curlFlags
 	insideFlags
+	EgressRoute string `group:"Service:" placeholder:"NAME" help:"Let the service reach the origins by this route, which your policy must permit. With --server."`
 	connection
 }
 

@@ -38,6 +38,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize)},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
 		RecordPolicy:   c.recordPolicy(),
+		EgressRoute:    c.EgressRoute,
 		TimeoutPolicy:  &pb.TimeoutPolicy{ConnectTimeout: c.ConnectTimeout.proto()},
 	}
 	req.RedirectPolicy.ForbidDowngrade = c.Proto != ""
@@ -64,9 +65,12 @@ func (c *getCmd) check() error {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
 		return cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries))
 	}
+	if c.EgressRoute != "" && c.Server == "" {
+		return cli.UsageError("--egress-route", "names a route of a service: give --server too. The service inside fetchctl has --proxy")
+	}
 	return cmp.Or(c.checkRecord(), c.checkRecords(), c.checkStore(), c.insideFlags.check(c.Server), cli.CheckScheme("URL", c.URL),
 		cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
-			"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record}))
+			"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record, "--egress-route": c.EgressRoute}))
 }
 
 func redirectPolicy(maxRedirects *int32, noFollow bool) *pb.RedirectPolicy {

@@ -9,8 +9,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/policies"
+	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
 
@@ -173,6 +176,36 @@ func TestServiceFails(t *testing.T) {
 			}
 			if tt.code != cli.ExitOK {
 				empty(t, dir)
+			}
+		})
+	}
+}
+
+// TestGetEgressRoute checks that --egress-route names a route of the service at --server.
+func TestGetEgressRoute(t *testing.T) {
+	t.Parallel()
+	set, faults := policies.Parse([]byte("routes: {r: {}}\npolicies: {p: {egress: {routes: [r], allow-addresses: [127.0.0.1], ports: [9]}}}\ndefault: p\n"))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	addr := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress, c.Policies = fetch.Egress{Unrestricted: true}, set
+	}}).Addr
+	for _, row := range []struct {
+		name string
+		args []string
+		code int
+		err  string
+	}{
+		{"one that is permitted", []string{"--server", addr, "--egress-route", "r"}, cli.ExitTransient, "connect_refused"},
+		{"one that is not", []string{"--server", addr, "--egress-route", "s"}, cli.ExitService, "egress_route is \"s\": the policy permits r"},
+		{"no service", []string{"--egress-route", "r"}, cli.ExitUsage, "--egress-route: names a route of a service: give --server too"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := fetchctl(t, append([]string{"get", "--max-retries=0", "http://127.0.0.1:9/"}, row.args...)...)
+			if got.code != row.code || !strings.Contains(got.err, row.err) {
+				t.Errorf("exit status %d, want %d and %q\n%s", got.code, row.code, row.err, got.err)
 			}
 		})
 	}

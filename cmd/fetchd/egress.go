@@ -99,8 +99,12 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 			err = nil
 		}
 	}
-	if policy != nil {
-		_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.EgressCheckCaller, policy.Name, policy.Mode())
+	if policy == nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.EgressCheckCaller, policy.Name, policy.Mode())
+	if route, _ := policy.Route(""); route != nil {
+		_, _ = fmt.Fprintf(stdout, "the route %q: %s\n", route.Name, policies.Describe(route))
 	}
 	return err
 }
@@ -125,9 +129,14 @@ func judge(ctx context.Context, s *settings, u *url.URL, policy *policies.Policy
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var narrow fetch.Narrower
+	var route *fetch.Route
 	if policy != nil {
 		enforced := policy.Enforced()
-		narrow = policies.NewJudge(enforced, func() *policies.Policy { return enforced }, func(policies.Denial) {})
+		judge := policies.NewJudge(enforced, func() *policies.Policy { return enforced }, func(policies.Denial) {})
+		if route, _ = policy.Route(""); route != nil {
+			judge.Route = route.Name
+		}
+		narrow = judge
 	}
-	return c.CheckTarget(ctx, u, narrow, nil)
+	return c.CheckTarget(ctx, u, narrow, route)
 }

@@ -62,11 +62,11 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 
 // logLine has the keys of the service's log that the tools read.
 type logLine struct {
-	Time, Msg, Caller, Policy, Reason, Host string
-	Rule                                    string `json:"policy_rule"`
-	Count                                   int
-	Attempts                                int64 `json:"attempt_count"`
-	Bytes                                   int64 `json:"body_bytes"`
+	Time, Msg, Caller, Policy, Route, Reason, Host string
+	Rule                                           string `json:"policy_rule"`
+	Count                                          int
+	Attempts                                       int64 `json:"attempt_count"`
+	Bytes                                          int64 `json:"body_bytes"`
 }
 
 // maxLogLine limits a line of a log. The service writes shorter ones.
@@ -150,13 +150,15 @@ func permitting(reason, host, rule string) string {
 		return "add the port to ports"
 	case "scheme_not_allowed":
 		return "add the scheme to schemes"
+	case "route_not_allowed":
+		return "nothing: the fetch began before the policy had a route"
 	}
 	return "change " + reason + " in request"
 }
 
 // reportUsage sums up the lines "fetch finished".
 func reportUsage(lines func(yield func(*logLine) bool), out io.Writer) error {
-	type user struct{ day, caller, policy string }
+	type user struct{ day, caller, policy, route string }
 	type sum struct{ fetches, attempts, bytes int64 }
 	sums := make(map[user]sum)
 	for line := range lines {
@@ -164,17 +166,17 @@ func reportUsage(lines func(yield func(*logLine) bool), out io.Writer) error {
 			continue
 		}
 		day, _, _ := strings.Cut(line.Time, "T")
-		u := user{day, line.Caller, line.Policy}
+		u := user{day, line.Caller, line.Policy, line.Route}
 		s := sums[u]
 		sums[u] = sum{s.fetches + 1, s.attempts + line.Attempts, s.bytes + line.Bytes}
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "DAY\tCALLER\tPOLICY\tFETCHES\tATTEMPTS\tBYTES")
+	_, _ = fmt.Fprintln(t, "DAY\tCALLER\tPOLICY\tROUTE\tFETCHES\tATTEMPTS\tBYTES")
 	for _, u := range slices.SortedFunc(maps.Keys(sums), func(a, b user) int {
-		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(a.caller, b.caller), cmp.Compare(a.policy, b.policy))
+		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(a.caller, b.caller), cmp.Compare(a.policy, b.policy), cmp.Compare(a.route, b.route))
 	}) {
 		s := sums[u]
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\n", u.day, u.caller, u.policy, s.fetches, s.attempts, s.bytes)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", u.day, u.caller, u.policy, u.route, s.fetches, s.attempts, s.bytes)
 	}
 	return t.Flush()
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +82,7 @@ func TestPoliciesLog(t *testing.T) {
 {"time":"2026-11-27T00:00:02Z","msg":"policy would deny","caller":"b","policy":"q","reason":"name_not_allowed","policy_rule":"","host":"192.0.2.1"}
 not JSON
 {"time":"2026-11-26T23:59:59Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":2,"body_bytes":100}
-{"time":"2026-11-27T00:00:01Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":1,"body_bytes":50}
+{"time":"2026-11-27T00:00:01Z","msg":"fetch finished","caller":"a","policy":"p","route":"berlin","attempt_count":1,"body_bytes":50}
 {"time":"2026-11-27T00:00:02Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":1,"body_bytes":7}
 `))
 	for _, row := range []struct {
@@ -90,8 +93,8 @@ not JSON
 			"p       y.ads.example  name_denied       *.ads.example  7      1        remove *.ads.example from deny-names\n" +
 			"p       x.example      name_not_allowed                 2      2        allow-names: [x.example]\n" +
 			"q       192.0.2.1      name_not_allowed                 1      1        allow-addresses: [192.0.2.1]\n", cli.ExitOK},
-		{"usage", "usage", log, "DAY         CALLER  POLICY  FETCHES  ATTEMPTS  BYTES\n" +
-			"2026-11-26  a       p       1        2         100\n2026-11-27  a       p       2        2         57\n", cli.ExitOK},
+		{"usage", "usage", log, "DAY         CALLER  POLICY  ROUTE   FETCHES  ATTEMPTS  BYTES\n" +
+			"2026-11-26  a       p               1        2         100\n2026-11-27  a       p               1        1         7\n2026-11-27  a       p       berlin  1        1         50\n", cli.ExitOK},
 		{"no log", "usage", f.write("text", []byte("hello\n")), "", cli.ExitUsage},
 		{"no file", "report", f.path("none"), "", cli.ExitUsage},
 	} {
@@ -99,6 +102,47 @@ not JSON
 			t.Parallel()
 			if code, stdout, stderr := command(t, "policies", row.command, "--log", row.file); code != row.code || row.code == cli.ExitOK && stdout != row.stdout {
 				t.Errorf("code %d, stdout\n%s, stderr %q, want %d,\n%s", code, stdout, stderr, row.code, row.stdout)
+			}
+		})
+	}
+}
+
+// TestRouteCredentialsReload checks that a route gets the credentials that its file has now.
+func TestRouteCredentialsReload(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	given := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { given <- r.Header.Get("Proxy-Authorization") }))
+	t.Cleanup(proxy.Close)
+	credentials := f.write("credentials", []byte("name:one\n"))
+	rules := f.write("policies.yaml", []byte("routes: {r: {proxy: '"+proxy.URL+"', credentials-file: "+credentials+"}}\npolicies: {p: {egress: {route: r}}}\ndefault: p\n"))
+	s := start(t, "--policies-file", rules)
+	c := s.dial(nil)
+	for _, row := range []struct {
+		name, credentials, log, want string
+		look                         bool
+	}{
+		{"as it was", "name:one\n", `"changed":[]`, "name:one", false},
+		{"another password", "name:two\n", `"changed":["policies-file"]`, "name:two", false},
+		{"a line too many", "name:three\r\nX: y\n", "credentials-file: ", "name:two", false},
+		{"another one that is found", "name:four\n", `"changed":["policies-file"]`, "name:four", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := s.in(t)
+			f.in(t).write("credentials", []byte(row.credentials))
+			if row.look {
+				s.look <- time.Time{}
+			} else {
+				s.hangup <- nil
+			}
+			if line := s.await("reloaded"); !strings.Contains(line, row.log) || strings.Contains(line, "three") {
+				t.Errorf("log line %s, want %s in it, without the password", line, row.log)
+			}
+			out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: "http://origin.example/"})
+			must(t, err)
+			want := "Basic " + base64.StdEncoding.EncodeToString([]byte(row.want))
+			if got := <-given; got != want {
+				t.Errorf("the proxy got %q, want %q (%v)", got, want, out.GetOutcome())
 			}
 		})
 	}

@@ -107,7 +107,9 @@ func taken(t *testing.T) string {
 
 // TestEgressCheck says what would happen, by the exit codes that scripts use.
 func TestEgressCheck(t *testing.T) {
-	rules := newFolder(t).write("policies.yaml", []byte("policies: {a: {egress: {allow-names: [www.example.com], deny-names: ['*.ads.example']}}, b: {}}\ncallers: [{caller: team, policy: a}, {address: 10.0.0.0/8, policy: a}]\ndefault: b\n"))
+	rules := newFolder(t).write("policies.yaml", []byte("routes: {berlin: {proxy: 'http://proxy.example:3128'}, deaf: {resolver: '127.0.0.1:1', ip-family: ipv4}}\n"+
+		"policies: {a: {egress: {allow-names: [www.example.com], deny-names: ['*.ads.example']}}, b: {}, c: {egress: {route: berlin}}, d: {egress: {route: deaf}}}\n"+
+		"callers: [{caller: team, policy: a}, {caller: far, policy: c}, {caller: deaf, policy: d}, {address: 10.0.0.0/8, policy: a}]\ndefault: b\n"))
 	of := func(caller, u string) []string {
 		return []string{"--policies-file", rules, "--egress-check-caller", caller, "--egress-check", u}
 	}
@@ -142,6 +144,11 @@ func TestEgressCheck(t *testing.T) {
 		{"a policy", of("team", "http://8.8.8.8/"), cli.ExitFailed, "forbidden (P1): 8.8.8.8: name_not_allowed: the policy \"a\" of this caller forbids"},
 		{"a policy by address", of("10.1.1.1", "http://x.ads.example/"), cli.ExitFailed, "its name is in deny-names (*.ads.example)"},
 		{"the policy of all others", of("other", "http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
+		{"a route through a proxy", of("far", "http://www.example.com/"), cli.ExitOK, "allowed: www.example.com (through the proxy; its addresses are the proxy's to judge)\n" +
+			"far has the policy \"c\", mode enforce\nthe route \"berlin\": through the proxy http://proxy.example:3128, which looks up the names of origins, so that only the URL is checked\n"},
+		{"a closed address over a route through a proxy", of("far", "http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
+		{"a direct route", of("deaf", "http://8.8.8.8/"), cli.ExitOK, "the route \"deaf\": direct, with the resolver 127.0.0.1:1, only over IPv4\n"},
+		{"the resolver of a route", of("deaf", "http://www.example.com/"), cli.ExitFailed, "unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
 		{"a caller without policies", []string{"--egress-check-caller", "team", "--egress-check", "http://8.8.8.8/"}, cli.ExitUsage, ""},
 		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, cli.ExitUsage, "invalid"},
 		{"a number", []string{"--egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},

@@ -1132,7 +1132,11 @@ type FetchRequest struct {
 	CookieMode CookieMode `protobuf:"varint,15,opt,name=cookie_mode,json=cookieMode,proto3,enum=fetchd.v1.CookieMode" json:"cookie_mode,omitempty"`
 	// Records every request and response in WARC files of the operator. Unset means that
 	// nothing is recorded.
-	RecordPolicy  *RecordPolicy `protobuf:"bytes,16,opt,name=record_policy,json=recordPolicy,proto3" json:"record_policy,omitempty"`
+	RecordPolicy *RecordPolicy `protobuf:"bytes,16,opt,name=record_policy,json=recordPolicy,proto3" json:"record_policy,omitempty"`
+	// Name of an egress route that the operator has configured. All requests of the fetch leave
+	// by it. Empty means the route of the caller's policy, if it has one. A name that the policy
+	// does not permit is denied with PERMISSION_DENIED, and so is one that does not exist.
+	EgressRoute   string `protobuf:"bytes,17,opt,name=egress_route,json=egressRoute,proto3" json:"egress_route,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1277,6 +1281,13 @@ func (x *FetchRequest) GetRecordPolicy() *RecordPolicy {
 		return x.RecordPolicy
 	}
 	return nil
+}
+
+func (x *FetchRequest) GetEgressRoute() string {
+	if x != nil {
+		return x.EgressRoute
+	}
+	return ""
 }
 
 // Header is one HTTP header field line.
@@ -5344,7 +5355,7 @@ var File_fetchd_v1_fetch_proto protoreflect.FileDescriptor
 
 const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
-	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x06\n" +
+	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\a\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12+\n" +
@@ -5365,7 +5376,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x0econtent_policy\x18\x0e \x01(\v2\x18.fetchd.v1.ContentPolicyR\rcontentPolicy\x126\n" +
 	"\vcookie_mode\x18\x0f \x01(\x0e2\x15.fetchd.v1.CookieModeR\n" +
 	"cookieMode\x12<\n" +
-	"\rrecord_policy\x18\x10 \x01(\v2\x17.fetchd.v1.RecordPolicyR\frecordPolicy\x1a9\n" +
+	"\rrecord_policy\x18\x10 \x01(\v2\x17.fetchd.v1.RecordPolicyR\frecordPolicy\x12!\n" +
+	"\fegress_route\x18\x11 \x01(\tR\vegressRoute\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +

@@ -50,6 +50,15 @@ func (m *FetchRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.EgressRoute) > 0 {
+		i -= len(m.EgressRoute)
+		copy(dAtA[i:], m.EgressRoute)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.EgressRoute)))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x8a
+	}
 	if m.RecordPolicy != nil {
 		size, err := m.RecordPolicy.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -3867,6 +3876,10 @@ func (m *FetchRequest) SizeVT() (n int) {
 	}
 	if m.RecordPolicy != nil {
 		l = m.RecordPolicy.SizeVT()
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.EgressRoute)
+	if l > 0 {
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)

@@ -105,6 +105,7 @@ type echo struct {
 	content      *pb.ContentPolicy
 	labels       map[string]string
 	authProvider string
+	route        string
 	record       *pb.RecordPolicy
 }
 
@@ -112,10 +113,10 @@ func echoOf(in *pb.FetchRequest) *echo {
 	_, stream := Delivery(in.GetBodyPolicy())
 	point, store := stream.GetResumePoint(), in.GetBodyPolicy().GetStore()
 	if point == nil && in.GetPrecondition() == nil && in.GetIntegrity() == nil && in.GetContentPolicy() == nil &&
-		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && store == nil && in.GetRecordPolicy() == nil {
+		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && in.GetEgressRoute() == "" && store == nil && in.GetRecordPolicy() == nil {
 		return nil
 	}
-	return &echo{point, store, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider(),
+	return &echo{point, store, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider(), in.GetEgressRoute(),
 		in.GetRecordPolicy()}
 }
 
@@ -131,7 +132,7 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 		request: pb.FetchRequest{
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
-			ContentPolicy: e.content, AuthProvider: e.authProvider, RecordPolicy: e.record,
+			ContentPolicy: e.content, AuthProvider: e.authProvider, RecordPolicy: e.record, EgressRoute: e.route,
 			EventLevel: levels.wire(p.Events), CookieMode: cookieModes.wire(r.Cookies)},
 		redirect: pb.RedirectPolicy{
 			Follow: &policy.Follow, MaxRedirects: &counts[0],

@@ -73,6 +73,7 @@ class FetchRequest(Message):
     cookie_mode: int
     @property
     def record_policy(self) -> RecordPolicy: ...
+    egress_route: str
 
 class Header(Message):
     name: str

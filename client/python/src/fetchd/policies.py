@@ -358,6 +358,10 @@ class Policies(TypedDict, total=False):
     cookie_mode: Whether cookies are kept and sent. Unset means that they are not.
     record_policy: Records every request and response in WARC files of the operator. Unset means
         that nothing is recorded.
+    egress_route: Name of an egress route that the operator has configured. All requests of the
+        fetch leave by it. Empty means the route of the caller's policy, if it has one. A name that
+        the policy does not permit is denied with PERMISSION_DENIED, and so is one that does not
+        exist.
     """
 
     redirect_policy: RedirectPolicy
@@ -372,6 +376,7 @@ class Policies(TypedDict, total=False):
     content_policy: ContentPolicy
     cookie_mode: CookieMode
     record_policy: RecordPolicy
+    egress_route: str
 
 
 class HttpResponse(TypedDict, total=False):
