@@ -519,7 +519,7 @@ func (m *mixed) check(one *mixedRequest, o *pb.FetchOutcome, err error) {
 	if m.report {
 		m.checkReports(name, one, o)
 	}
-	m.checkSeen(name, one)
+	m.checkSeen(name, one, int(o.GetAttemptCount()))
 	failed, want := o.GetError(), one.want(m.report)
 	blocked := failed.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED
 	switch {
@@ -528,6 +528,12 @@ func (m *mixed) check(one *mixedRequest, o *pb.FetchOutcome, err error) {
 	case err != nil:
 		m.Errorf("%s: %v", name, err)
 	case !m.report && len(want) > 0:
+		if want[0].hides() {
+			if failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_DNS_NOT_FOUND || failed.GetPolicy() != "" {
+				m.Errorf("%s: %v, want the name hidden for %v", name, failed, want[0])
+			}
+			return
+		}
 		if !blocked || failed.GetReason() != want[0].reason || failed.GetPolicyRule() != want[0].rule || failed.GetPolicy() != one.policy.name {
 			m.Errorf("%s: %v, want it blocked for %v", name, failed, want[0])
 		}
@@ -540,6 +546,11 @@ func (m *mixed) check(one *mixedRequest, o *pb.FetchOutcome, err error) {
 	}
 }
 
+// hides reports whether a denial of an address hides whether the name exists: no address of mixedHosts is public.
+func (d denial) hides() bool {
+	return strings.HasPrefix(d.reason, "address_") && d.host != mixedHosts[d.host]
+}
+
 // open is how many hops the settings permit.
 func (m *mixedRequest) open() int {
 	if i := slices.IndexFunc(m.hops, func(h hop) bool { return h.kind == "CLOSED" }); i >= 0 {
@@ -548,11 +559,19 @@ func (m *mixedRequest) open() int {
 	return len(m.hops)
 }
 
-// checkSeen checks which hops the origin has seen.
-func (m *mixed) checkSeen(name string, one *mixedRequest) {
+// checkSeen checks which hops the origin has seen. Each attempt begins at the first.
+func (m *mixed) checkSeen(name string, one *mixedRequest, attempts int) {
 	reaches := one.open()
 	if !m.report {
 		reaches = one.reaches
+	}
+	broken := 0
+	if one.broken {
+		broken = 1
+	}
+	want := one.want(m.report)
+	if reaches > 0 && attempts != 1+broken && (m.report || len(want) == 0 || !want[0].hides()) { // a name that is hidden is looked up again
+		m.Errorf("%s: %d attempts, want %d", name, attempts, 1+broken)
 	}
 	m.web.mu.Lock()
 	defer m.web.mu.Unlock()
@@ -560,10 +579,10 @@ func (m *mixed) checkSeen(name string, one *mixedRequest) {
 		sent := 0
 		switch {
 		case i >= reaches:
-		case i == 0 && one.broken:
-			sent = 2
+		case i == 0:
+			sent = attempts
 		default:
-			sent = 1
+			sent = attempts - broken
 		}
 		if got := m.web.seen[fmt.Sprintf("/%s/%d", one.id, i)]; got != sent {
 			m.Errorf("%s: the origin saw hop %d %d times, want %d", name, i, got, sent)
