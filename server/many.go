@@ -15,7 +15,6 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
-	"fetchd/internal/policies"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/calls"
 	"fetchd/server/internal/conversion"
@@ -180,9 +179,9 @@ func (m *many) takeSlot() bool {
 // stream to end. Flow control then makes the caller wait, and the request is in the memory that the
 // stream has reserved. The ticket is nil if there is no other task to wait for, or if the server
 // drains. An error ends the call.
-func (m *many) charge(task *pb.Task, policy *policies.Policy) (*admission.Ticket, error) {
+func (m *many) charge(task *pb.Task, policy callerPolicy) (*admission.Ticket, error) {
 	a, caller := m.service.Fetches, admission.Caller(m.stream.Context())
-	t := a.NewTicket(caller, m.service.shareOf(policy), m.release)
+	t := a.NewTicket(caller, m.service.shareOf(policy.Policy), m.release)
 	for {
 		m.mu.Lock()
 		held := m.held

@@ -24,24 +24,35 @@ import (
 	"fetchd/server/internal/conversion"
 )
 
-// policyOf returns the policy that the caller of a call has now, or nil if there are no policies.
-func (s *service) policyOf(ctx context.Context) *policies.Policy {
-	set := s.policies.Load()
-	if set == nil {
-		return nil
-	}
-	var address netip.Addr
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+// callerPolicy is the policy that the caller of a call has when it begins. Policy is nil if there are no policies.
+type callerPolicy struct {
+	*policies.Policy
+	// now returns the policy that the caller has later. Each target of a fetch is judged by that too, so it looks
+	// the caller up only after a reload.
+	now func() *policies.Policy
+}
+
+// policyOf returns the policy of the caller of a call.
+func (s *service) policyOf(ctx context.Context) callerPolicy {
+	name, address := admission.Name(ctx), netip.Addr{}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil && name == "" {
 		if at, err := netip.ParseAddrPort(p.Addr.String()); err == nil {
 			address = at.Addr()
 		}
 	}
-	return set.Of(admission.Name(ctx), address)
+	set := s.policies.Load()
+	policy := set.Of(name, address)
+	return callerPolicy{policy, func() *policies.Policy {
+		if now := s.policies.Load(); now != set {
+			return now.Of(name, address)
+		}
+		return policy
+	}}
 }
 
 // applyPolicy checks a request against the policy of its caller, and sets the judge of the targets of its fetch. The error is PERMISSION_DENIED with every field that the policy forbids.
-func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared, prefix string) error {
-	if policy == nil {
+func (s *service) applyPolicy(ctx context.Context, policy callerPolicy, in *pb.FetchRequest, p *conversion.Prepared, prefix string) error {
+	if policy.Policy == nil {
 		if v := (badrequest.Violations{Prefix: prefix}); in.GetEgressRoute() != "" {
 			v.Add(policies.EgressRoute, "is %.60q: this service has no policies, and so no routes: leave it out", in.GetEgressRoute())
 			return v.As(codes.PermissionDenied, "the request names an egress route")
@@ -49,7 +60,7 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 		return nil
 	}
 	caller, req := admission.Caller(ctx), p.Request
-	judge := policies.NewJudge(policy, func() *policies.Policy { return s.policyOf(ctx) }, func(d policies.Denial) {
+	judge := policies.NewJudge(policy.Policy, policy.now, func(d policies.Denial) {
 		s.observe.Denied(d.Policy, d.Reason, d.Reported)
 		if d.Reported {
 			s.denials.Add(deniedTo{caller, d}, struct{}{})
@@ -58,7 +69,7 @@ func (s *service) applyPolicy(ctx context.Context, policy *policies.Policy, in *
 	judge.Grow = func(bytes int64) bool { return req.Memory.Grow(budget.Request, bytes) } // req gets its memory later
 	v := badrequest.Violations{Prefix: prefix}
 	first := ""
-	for _, d := range denials(policy, in, p) {
+	for _, d := range denials(policy.Policy, in, p) {
 		if judge.Deny(d.reason, req.URL.Hostname()) {
 			first = cmp.Or(first, d.reason)
 			v.Add(d.field, "%s: the policy %s", d.is, d.permits)

@@ -49,9 +49,9 @@ type service struct {
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // mode is that of the method, and policy that of the caller.
-func (s *service) prepare(ctx context.Context, policy *policies.Policy, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
+func (s *service) prepare(ctx context.Context, policy callerPolicy, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
 	known := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}
-	p, err := conversion.Convert(in, prefix, mode, limitsFor(s.limits.Load(), policy), &known)
+	p, err := conversion.Convert(in, prefix, mode, limitsFor(s.limits.Load(), policy.Policy), &known)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversio
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := s.Fetches.Enter(ctx, s.shareOf(policy), charges(in)...)
+	t, err := s.Fetches.Enter(ctx, s.shareOf(policy.Policy), charges(in)...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/policies"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
@@ -28,7 +27,7 @@ type openTask struct {
 	ticket *admission.Ticket // nil if there is no memory for the task, or if its answer owns the ticket
 	place  *admission.Place  // nil without a ticket
 	in     *pb.FetchRequest  // nil once it is converted
-	policy *policies.Policy  // of its caller when it began
+	policy callerPolicy      // of its caller when it began
 
 	start    time.Time
 	sequence int64

@@ -11,11 +11,11 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// insideSuffixes are the ends of names that have a meaning only inside a network. They are
+// insideDomains are the last labels of names that have a meaning only inside a network, and so is home.arpa. They are
 // reserved for it (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal), or so widely used for it
 // that they will never be public (RFC 6762 appendix G), or used by clusters.
-var insideSuffixes = []string{"localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan",
-	"home.arpa", "svc", "cluster", "consul", "onion"}
+var insideDomains = map[string]bool{"localhost": true, "local": true, "localdomain": true, "internal": true, "intranet": true, "private": true,
+	"corp": true, "home": true, "lan": true, "svc": true, "cluster": true, "consul": true, "onion": true}
 
 // metadataNames are the names of services that provide a machine's credentials to all its
 // programs. No setting except Unrestricted allows them.
@@ -47,17 +47,10 @@ func (g *Guard) checkName(host string, outside bool) error {
 	return nil
 }
 
-// isInside reports whether a name has a meaning only inside a network: it is a single label,
-// or has one of the suffixes.
+// isInside reports whether a name has a meaning only inside a network: it is a single label, or ends in such a domain.
 func isInside(name string) bool {
-	return !strings.Contains(name, ".") ||
-		slices.ContainsFunc(insideSuffixes, func(suffix string) bool { return under(name, suffix) })
-}
-
-// under reports whether a name ends in a suffix, at a dot.
-func under(name, suffix string) bool {
-	head, ok := strings.CutSuffix(name, suffix)
-	return ok && strings.HasSuffix(head, ".")
+	dot := strings.LastIndexByte(name, '.')
+	return dot < 0 || insideDomains[name[dot+1:]] || strings.HasSuffix(name, ".home.arpa")
 }
 
 // nameForms says what an entry of DenyHosts and AllowHosts may be.

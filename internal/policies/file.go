@@ -131,7 +131,7 @@ func Parse(raw []byte) (*Set, []Fault) { return parse(raw, nil) }
 
 // parse keeps the routes of before that have not changed.
 func parse(raw []byte, before *Set) (*Set, []Fault) {
-	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int), routeLines: make(map[string]int), ranges: make(map[netip.Prefix]bool)}
+	p := &parser{set: &Set{byName: make(map[string]*entry), raw: raw}, lines: make(map[string]int), routeLines: make(map[string]int)}
 	var f File
 	if !p.decode(raw, &f) {
 		return nil, p.faults
@@ -167,7 +167,6 @@ type parser struct {
 	set    *Set
 	lines  map[string]int // of the names of policies
 	used   map[string]bool
-	ranges map[netip.Prefix]bool // of callers
 	faults []Fault
 
 	routeLines map[string]int // of the names of routes
@@ -433,6 +432,7 @@ func (p *parser) words(list []text, key string, possible ...string) []string {
 func (p *parser) callers(list []callerText, made map[string]*Policy) {
 	for i, t := range list {
 		e := &entry{number: i, text: t.Caller.value + t.Address.value, policy: p.named(t.Policy, "policy", max(t.Caller.line, t.Address.line, 1), made)}
+		p.set.entries = append(p.set.entries, e)
 		switch {
 		case (t.Caller.line > 0) == (t.Address.line > 0):
 			p.fault(max(t.Caller.line, t.Policy.line, 1), "entry %d of callers: give either caller or address", i+1)
@@ -450,15 +450,10 @@ func (p *parser) address(t text, e *entry) {
 		p.fault(t.line, "address: is %.60q: give an address, or a range such as 10.1.0.0/16", t.value)
 		return
 	}
-	for bits := range prefix.Bits() + 1 {
-		if before, _ := prefix.Addr().Prefix(bits); p.ranges[before] {
-			p.fault(t.line, "address: %s can never match, because %s comes before it: move it up, or remove it", prefix, before)
-			break
-		}
+	if before := p.set.ranges.match(prefix); before != nil {
+		p.fault(t.line, "address: %s can never match, because %s comes before it: move it up, or remove it", prefix, before.text)
 	}
-	p.ranges[prefix] = true
-	e.address = prefix
-	p.set.addresses = append(p.set.addresses, e)
+	p.set.ranges.add(prefix, e)
 }
 
 func (p *parser) caller(t text, e *entry) {
@@ -467,16 +462,15 @@ func (p *parser) caller(t text, e *entry) {
 		p.fault(t.line, "caller: is %.80q: give a name as the log shows it, or a pattern with one *", t.value)
 		return
 	}
-	for _, earlier := range p.set.patterns {
-		if strings.HasPrefix(before, earlier.prefix) && (!pattern && strings.HasSuffix(t.value, earlier.suffix) && len(t.value) >= len(earlier.prefix)+len(earlier.suffix) ||
-			pattern && strings.HasSuffix(after, earlier.suffix)) {
-			p.fault(t.line, "caller: %q can never match, because %q comes before it: move it up, or remove it", t.value, earlier.prefix+"*"+earlier.suffix)
-			break
-		}
+	head, tail, longest := t.value, t.value, len(t.value)
+	if pattern {
+		head, tail, longest = before, after, math.MaxInt
+	}
+	if earlier := p.set.patterns.match(head, tail, longest); earlier != nil {
+		p.fault(t.line, "caller: %q can never match, because %q comes before it: move it up, or remove it", t.value, earlier.text)
 	}
 	if pattern {
-		e.prefix, e.suffix = before, after
-		p.set.patterns = append(p.set.patterns, e)
+		p.set.patterns.add(before, after, e)
 		return
 	}
 	if p.set.byName[t.value] != nil {

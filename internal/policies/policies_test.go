@@ -3,6 +3,7 @@ package policies_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -431,34 +432,99 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkDecision is a decision about a URL and an address, with 1,000 policies and 10,000 callers.
-func BenchmarkDecision(b *testing.B) {
+// manyText is a file with n callers, by their names, patterns of names, or addresses, and a tenth as many policies.
+func manyText(n int, caller func(i int) string) string {
 	var text strings.Builder
 	text.WriteString("policies:\n")
-	for i := range 1000 {
+	for i := range n / 10 {
 		fmt.Fprintf(&text, "  p%d: {egress: {allow-names: [\"domain:p%d.example\", api.example], deny-names: [\"*.ads%d.example\"]}}\n", i, i, i)
 	}
 	text.WriteString("callers:\n")
-	for i := range 10_000 {
-		fmt.Fprintf(&text, "  - {caller: team-%d, policy: p%d}\n", i, i%1000)
+	for i := range n {
+		fmt.Fprintf(&text, "  - {%s, policy: p%d}\n", caller(i), i%(n/10))
 	}
 	text.WriteString("default: p0\n")
-	s, faults := policies.Parse([]byte(text.String()))
-	if len(faults) > 0 {
-		b.Fatal(faults)
+	return text.String()
+}
+
+// callers are the ways to name many callers, with the seventh one as it calls.
+var callers = map[string]struct {
+	entry         func(i int) string
+	name, address string
+}{
+	"name":    {func(i int) string { return fmt.Sprintf("caller: team-%d", i) }, "team-7", ""},
+	"pattern": {func(i int) string { return fmt.Sprintf("caller: 'team-%d-*-eu'", i) }, "team-7-crawler-eu", ""},
+	"address": {func(i int) string { return fmt.Sprintf("address: 10.%d.%d.0/24", i/256, i%256) }, "", "10.0.7.1"},
+}
+
+// decisions returns single decisions with n callers. Each reports whether it is right.
+func decisions(tb testing.TB, n int) map[string]func() bool {
+	tb.Helper()
+	all := make(map[string]func() bool)
+	var set *policies.Set
+	for name, c := range callers {
+		s, faults := policies.Parse([]byte(manyText(n, c.entry)))
+		if len(faults) > 0 {
+			tb.Fatal(faults)
+		}
+		address, _ := netip.ParseAddr(c.address)
+		all["caller by "+name] = func() bool { return s.Of(c.name, address).Name == "p7" }
+		set = s
 	}
 	u, err := urls.Parse("https://www.shop.p7.example/")
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	now := s.Of("team-7", netip.Addr{})
-	j := policies.NewJudge(now, func() *policies.Policy { return s.Of("team-7", netip.Addr{}) }, func(policies.Denial) {})
-	address := netip.MustParseAddrPort("93.184.216.34:443")
-	b.ReportAllocs()
-	for b.Loop() {
-		if j.CheckURL(u, false) != nil || j.CheckAddr(address) != nil {
-			b.Fatal("forbidden")
+	p := set.Policies()[slices.IndexFunc(set.Policies(), func(p *policies.Policy) bool { return p.Name == "p7" })]
+	j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) {})
+	for name, address := range map[string]string{"IPv4": "93.184.216.34:443", "IPv6": "[2606:2800:220:1:248:1893:25c8:1946]:443"} {
+		at := netip.MustParseAddrPort(address)
+		all[name+" address"] = func() bool { return j.CheckAddr(at) == nil }
+		all[name+" address of a connection"] = func() bool { return j.Permits(at) }
+	}
+	all["URL"] = func() bool { return j.CheckURL(u, false) == nil }
+	return all
+}
+
+// TestDecisionsAllocateNothing checks each kind of decision that permits.
+func TestDecisionsAllocateNothing(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts what all goroutines allocate
+	for name, decide := range decisions(t, 100) {
+		if n := testing.AllocsPerRun(100, func() {
+			if !decide() {
+				t.Fatalf("%s: wrong", name)
+			}
+		}); n > 0 {
+			t.Errorf("%s: %g allocations", name, n)
 		}
+	}
+}
+
+// BenchmarkDecision measures single decisions with 1,000 policies and 10,000 callers.
+func BenchmarkDecision(b *testing.B) {
+	all := decisions(b, 10_000)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !all[name]() {
+					b.Fatal("wrong")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkParse measures the time to read a file with 1,000 policies and 10,000 callers.
+func BenchmarkParse(b *testing.B) {
+	for _, name := range slices.Sorted(maps.Keys(callers)) {
+		b.Run(name, func(b *testing.B) {
+			text := []byte(manyText(10_000, callers[name].entry))
+			for b.Loop() {
+				if _, faults := policies.Parse(text); len(faults) > 0 {
+					b.Fatal(faults)
+				}
+			}
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"fetchd/fetch"
@@ -57,22 +56,87 @@ type Share struct {
 
 // Set is a file of policies. The zero value and a nil *Set have none. It is safe for concurrent use.
 type Set struct {
-	policies  []*Policy // in the order of their names
-	byName    map[string]*entry
-	patterns  []*entry
-	addresses []*entry
-	fallback  *Policy
-	routes    map[string]*fetch.Route
-	raw       []byte
+	policies []*Policy // in the order of their names
+	entries  []*entry
+	byName   map[string]*entry
+	patterns patterns
+	ranges   ranges
+	fallback *Policy
+	routes   map[string]*fetch.Route
+	raw      []byte
 }
 
 // entry gives some callers a policy.
 type entry struct {
-	number         int    // the first entry that matches decides
-	text           string // as it is in the file
-	prefix, suffix string
-	address        netip.Prefix
-	policy         *Policy
+	number int    // the first entry that matches decides
+	text   string // as it is in the file
+	policy *Policy
+}
+
+// first returns the entry that comes first in the file. Each may be nil.
+func first(a, b *entry) *entry {
+	if a == nil || b != nil && b.number < a.number {
+		return b
+	}
+	return a
+}
+
+// patterns are the entries for names with a star, by the texts before and after it. A lookup costs a step for each
+// pair of lengths that these texts have, however many patterns there are.
+type patterns struct {
+	lengths [][2]int
+	byTexts map[[2]string]*entry
+}
+
+func (p *patterns) add(before, after string, e *entry) {
+	if p.byTexts == nil {
+		p.byTexts = make(map[[2]string]*entry)
+	}
+	if lengths := [2]int{len(before), len(after)}; !slices.Contains(p.lengths, lengths) {
+		p.lengths = append(p.lengths, lengths)
+	}
+	key := [2]string{before, after}
+	p.byTexts[key] = first(p.byTexts[key], e)
+}
+
+// match returns the first pattern whose text before the star is the start of head, and whose text after it is the end
+// of tail. Together these texts have at most longest bytes.
+func (p *patterns) match(head, tail string, longest int) (found *entry) {
+	for _, n := range p.lengths {
+		if n[0] <= len(head) && n[1] <= len(tail) && n[0]+n[1] <= longest {
+			found = first(found, p.byTexts[[2]string{head[:n[0]], tail[len(tail)-n[1]:]}])
+		}
+	}
+	return found
+}
+
+// ranges are the entries for addresses. A lookup costs a step for each length of a prefix.
+type ranges struct {
+	bits     []int
+	byPrefix map[netip.Prefix]*entry
+}
+
+func (r *ranges) add(prefix netip.Prefix, e *entry) {
+	if r.byPrefix == nil {
+		r.byPrefix = make(map[netip.Prefix]*entry)
+	}
+	if !slices.Contains(r.bits, prefix.Bits()) {
+		r.bits = append(r.bits, prefix.Bits())
+	}
+	r.byPrefix[prefix] = first(r.byPrefix[prefix], e)
+}
+
+// match returns the first range that has all addresses of another one.
+func (r *ranges) match(all netip.Prefix) (found *entry) {
+	for _, bits := range r.bits {
+		if bits > all.Bits() {
+			continue
+		}
+		if prefix, err := all.Addr().Prefix(bits); err == nil {
+			found = first(found, r.byPrefix[prefix])
+		}
+	}
+	return found
 }
 
 // Policies returns all policies in the order of their names.
@@ -86,31 +150,22 @@ func (s *Set) Policies() []*Policy {
 // Of returns the policy of a caller: by its name, or by its address if it has no name. It is nil if there
 // are no policies.
 func (s *Set) Of(name string, address netip.Addr) *Policy {
-	switch {
-	case s == nil:
+	if s == nil {
 		return nil
-	case name == "":
+	}
+	if e := s.find(name, address); e != nil {
+		return e.policy
+	}
+	return s.fallback
+}
+
+// find returns the entry that decides about a caller, or nil.
+func (s *Set) find(name string, address netip.Addr) *entry {
+	if name == "" {
 		address = address.WithZone("").Unmap()
-		for _, e := range s.addresses {
-			if e.address.Contains(address) {
-				return e.policy
-			}
-		}
-		return s.fallback
+		return s.ranges.match(netip.PrefixFrom(address, address.BitLen()))
 	}
-	found := s.byName[name]
-	for _, e := range s.patterns {
-		if found != nil && found.number < e.number {
-			break
-		}
-		if len(name) >= len(e.prefix)+len(e.suffix) && strings.HasPrefix(name, e.prefix) && strings.HasSuffix(name, e.suffix) {
-			return e.policy
-		}
-	}
-	if found == nil {
-		return s.fallback
-	}
-	return found.policy
+	return first(s.byName[name], s.patterns.match(name, name, len(name)))
 }
 
 // Mode returns "enforce" or "report".
@@ -130,16 +185,11 @@ func (p *Policy) Enforced() *Policy {
 
 // Callers returns the callers that have a policy, in the order of the file.
 func (s *Set) Callers(p *Policy) []string {
-	var found []*entry
-	for _, e := range slices.Concat(slices.Collect(maps.Values(s.byName)), s.patterns, s.addresses) {
-		if e.policy == p {
-			found = append(found, e)
-		}
-	}
-	slices.SortFunc(found, func(a, b *entry) int { return a.number - b.number })
 	var all []string
-	for _, e := range found {
-		all = append(all, e.text)
+	for _, e := range s.entries {
+		if e.policy == p {
+			all = append(all, e.text)
+		}
 	}
 	if s.fallback == p {
 		all = append(all, "all others")
