@@ -315,8 +315,12 @@ export class Call {
 
   /** wait returns the milliseconds until the next try, or undefined if there is none. */
   #wait(error: ServiceError, trailers: IncomingHttpHeaders): number | undefined {
-    this.#tries++;
     const unsent = !error.sent && !this.#answered;
+    if (unsent && error.code === "RESOURCE_EXHAUSTED" && error.reason === "QUOTA" && error.retryIn && this.#options.request && !this.#channel.closed) {
+      const wait = error.retryIn * 1000; // it counts as no try
+      return wait < 2 ** 31 && (this.#until === undefined || performance.now() + wait < this.#until) ? wait : undefined;
+    }
+    this.#tries++;
     const retried =
       (unsent && error.code === "UNAVAILABLE") ||
       (unsent && error.code === "RESOURCE_EXHAUSTED") ||

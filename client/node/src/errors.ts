@@ -26,6 +26,10 @@ export class FetchError extends TypeError {
   readonly stopReason: StopReason;
   /** The rule that classified the failure, such as "N2". */
   readonly classRule: string;
+  /** The policy of the service that forbids the target. It is empty for other failures. */
+  readonly policy: string;
+  /** The entry of that policy that decides, such as "*.ads.example". It may be empty. */
+  readonly policyRule: string;
   /** Everything that is known about the fetch. */
   declare readonly outcome: FetchOutcome;
 
@@ -42,6 +46,8 @@ export class FetchError extends TypeError {
       this.failureType = this.errorClass === "internal" && this.reason !== "too_many_open_files" ? "permanent" : "not_idempotent";
     }
     this.classRule = e?.class_rule ?? "";
+    this.policy = e?.policy ?? "";
+    this.policyRule = e?.policy_rule ?? "";
     Object.defineProperty(this, "outcome", { value: outcome, enumerable: false }); // it is long, and util.inspect would print it
   }
 }
@@ -78,15 +84,27 @@ export interface Violation {
   readonly description: string;
 }
 
+/** Details are what the details of a google.rpc.Status say. */
+interface Details {
+  violations: readonly Violation[];
+  reason: string;
+  policy: string;
+  retryIn: number | undefined;
+}
+
 /** ServiceError is about the request or about the service, not about the target of a fetch. */
 export class ServiceError extends Error {
   override readonly name = "ServiceError";
   /** The gRPC status code. If failureType is "not_idempotent", it is never one that invites a retry, such as "UNAVAILABLE". */
   readonly code: Code;
-  /** What is wrong with each field, if the code is INVALID_ARGUMENT. */
+  /** What is wrong with each field, if the code is INVALID_ARGUMENT, or PERMISSION_DENIED by a policy. */
   readonly violations: readonly Violation[];
   /** A more specific cause, such as "CONSUMER_STALLED". It may be empty. */
   readonly reason: string;
+  /** The policy of the service that forbids the request, or whose quota is used up. It may be empty. */
+  readonly policy: string;
+  /** The wait in seconds that the service asks for. */
+  readonly retryIn: number | undefined;
   /** Whether requests to the target may have been made. If it is false, none was. */
   readonly sent: boolean;
   /**
@@ -95,11 +113,13 @@ export class ServiceError extends Error {
    */
   readonly failureType: "not_idempotent" | undefined;
 
-  constructor(code: Code, message: string, sent = false, details: { violations?: readonly Violation[]; reason?: string; failureType?: "not_idempotent" | undefined } = {}) {
+  constructor(code: Code, message: string, sent = false, details: Partial<Details> & { failureType?: "not_idempotent" | undefined } = {}) {
     super(`${code}: ${message}`);
     this.code = code;
     this.violations = details.violations ?? [];
     this.reason = details.reason ?? "";
+    this.policy = details.policy ?? "";
+    this.retryIn = details.retryIn;
     this.sent = sent;
     this.failureType = details.failureType;
   }
@@ -147,8 +167,9 @@ function decodePercent(text: string): string {
 }
 
 /** detailsOf reads the details of a google.rpc.Status. Details that cannot be read are left out. */
-function detailsOf(header: string | string[] | undefined): { violations: Violation[]; reason: string } {
-  const found = { violations: [] as Violation[], reason: "" };
+function detailsOf(header: string | string[] | undefined): Details {
+  const violations: Violation[] = [];
+  const found: Details = { violations, reason: "", policy: "", retryIn: undefined };
   if (typeof header !== "string") return found;
   try {
     fields(Buffer.from(header, "base64"), (n, any) => {
@@ -159,16 +180,18 @@ function detailsOf(header: string | string[] | undefined): { violations: Violati
         if (n === 1) type = bytes.toString();
         if (n === 2) value = bytes;
       });
-      if (type.endsWith("/google.rpc.ErrorInfo")) fields(value, (n, bytes) => { if (n === 1) found.reason = bytes.toString(); });
+      if (type.endsWith("/google.rpc.ErrorInfo")) {
+        fields(value, (n, bytes) => {
+          if (n === 1) found.reason = bytes.toString();
+          const entry = n === 3 ? strings(bytes) : [];
+          if (entry[1] === "policy") found.policy = entry[2] ?? "";
+        });
+      }
+      if (type.endsWith("/google.rpc.RetryInfo")) fields(value, (n, bytes) => { if (n === 1) found.retryIn = secondsOf(bytes); });
       if (type.endsWith("/google.rpc.BadRequest")) {
         fields(value, (n, violation) => {
-          if (n !== 1) return;
-          const v = { field: "", description: "" };
-          fields(violation, (n, bytes) => {
-            if (n === 1) v.field = bytes.toString();
-            if (n === 2) v.description = bytes.toString();
-          });
-          found.violations.push(v);
+          const v = n === 1 ? strings(violation) : undefined;
+          if (v) violations.push({ field: v[1] ?? "", description: v[2] ?? "" });
         });
       }
     });
@@ -176,6 +199,26 @@ function detailsOf(header: string | string[] | undefined): { violations: Violati
     // The code and the message are enough.
   }
   return found;
+}
+
+/** strings returns the strings of a message by the numbers of their fields. */
+function strings(message: Buffer): string[] {
+  const found: string[] = [];
+  fields(message, (n, bytes) => { found[n] = bytes.toString(); });
+  return found;
+}
+
+/** secondsOf reads a google.protobuf.Duration. */
+function secondsOf(duration: Buffer): number {
+  let seconds = 0;
+  const r = new Reader(duration);
+  while (r.at < r.length) {
+    const tag = r.uint32();
+    if (tag === 8) seconds += r.int64();
+    else if (tag === 16) seconds += r.int32() / 1e9;
+    else r.skip(tag);
+  }
+  return Math.max(0, seconds);
 }
 
 /** fields calls visit for each field of a message that has a length. */

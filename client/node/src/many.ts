@@ -230,7 +230,13 @@ class Stream {
     this.#many.leave(this);
     clearTimeout(this.#idle);
     const unsent = error !== undefined && !error.sent && !this.#answered;
+    const asked = unsent && error.code === "RESOURCE_EXHAUSTED" && error.retryIn ? Math.min(error.retryIn * 1000, 2 ** 31 - 1) : 0;
     for (const task of this.#tasks.values()) {
+      if (asked && !task.over) {
+        task.sends--; // the service has not read it
+        setTimeout(() => task.over || this.#many.send(task), asked);
+        continue;
+      }
       if (unsent && (error.code === "RESOURCE_EXHAUSTED" || error.code === "UNAVAILABLE") && task.sends < maxSends && !task.over) {
         setTimeout(() => task.over || this.#many.send(task), 100 * 2 ** task.sends * (0.5 + Math.random()));
       } else task.settle(undefined, lost(error, unsent));

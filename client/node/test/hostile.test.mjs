@@ -66,6 +66,21 @@ const chunk = (offset, text) => Buffer.from([0x3a, 4 + text.length, 0x10, offset
 
 const shutdown = (exchanges) => Buffer.from([0x52, 8, 0x08, 4, 0x22, 2, 0x08, 34, 0x30, exchanges]);
 
+// Details of a google.rpc.Status: ErrorInfo with a policy "p", and others.
+const field = (n, ...parts) => {
+  const bytes = Buffer.concat(parts.map((p) => Buffer.from(p)));
+  return Buffer.concat([Buffer.from([(n << 3) | 2, bytes.length]), bytes]);
+};
+const any = (type, ...parts) => field(3, field(1, "type.googleapis.com/google.rpc." + type), field(2, ...parts));
+const info = (reason) => any("ErrorInfo", field(1, reason), field(3, field(1, "policy"), field(2, "p")));
+const retry = (seconds, ms = 0) => any("RetryInfo", field(1, seconds ? [8, seconds] : [], ms ? [16, ...nanos(ms)] : []));
+const nanos = (ms) => { // a varint
+  const bytes = [];
+  for (let n = ms * 1e6; n > 0; n = Math.floor(n / 128)) bytes.push((n % 128) | (n >= 128 ? 128 : 0));
+  return bytes;
+};
+const refuse = (stream, status, ...details) => stream.respond({ ...head, "grpc-status": status, "grpc-status-details-bin": Buffer.concat(details).toString("base64") }, { endStream: true });
+
 const rows = [
   { name: "an answer that is right", answer: (s) => send(s, [frame(message(success))]), body: "x" },
   { name: "an answer in pieces of one byte", body: "x", answer: async (s) => {
@@ -106,6 +121,10 @@ const rows = [
   { name: "refused streams end", answer: (s) => s.close(7), code: "UNAVAILABLE", sent: false, calls: 4 },
   { name: "RESOURCE_EXHAUSTED with a pushback", answer: (s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "1" }, { endStream: true }) : send(s, [frame(message(success))])), body: "x", calls: 3 },
   { name: "a pushback that forbids retries", answer: (s) => s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "-1" }, { endStream: true }), code: "RESOURCE_EXHAUSTED", sent: false, calls: 1 },
+  { name: "a quota, more often than others are tried", answer: (s, n) => (n < 8 ? refuse(s, "8", info("QUOTA"), retry(0, 1)) : send(s, [frame(message(success))])), body: "x", calls: 8 },
+  { name: "a quota without a wait", answer: (s) => refuse(s, "8", info("QUOTA")), code: "RESOURCE_EXHAUSTED", sent: false, calls: 4 },
+  { name: "another refusal with a wait", answer: (s) => refuse(s, "8", info("MEMORY"), retry(0, 1)), code: "RESOURCE_EXHAUSTED", sent: false, calls: 4 },
+  { name: "a denial by a policy", answer: (s) => refuse(s, "7", info("POLICY"), any("BadRequest", field(1, field(1, "method"), field(2, "no")))), code: "PERMISSION_DENIED", sent: false, calls: 1 },
   { name: "RESOURCE_EXHAUSTED after an event", answer: (s) => send(s, [frame(message(started))], { "grpc-status": "8", "grpc-retry-pushback-ms": "1" }), code: "RESOURCE_EXHAUSTED", sent: true, calls: 1 },
   { name: "a fetch that a service returns as it shuts down is sent again", answer: (s, n) => send(s, [frame(message(n < 3 ? shutdown(0) : success))]), body: "x", calls: 3 },
   { name: "a fetch that is returned each time", answer: (s) => send(s, [frame(message(shutdown(0)))]), error: "shutdown", calls: 3 },
@@ -378,6 +397,48 @@ describe("a deadline ends a call", () => {
       }
     });
   }
+});
+
+test("a quota is waited for as long as the service asks, but not beyond the deadline", soon, async (t) => {
+  const times = [];
+  const client = clientOf(t, await grpc((s, n) => {
+    times.push(performance.now());
+    if (n === 2) send(s, [frame(message(success))]);
+    else refuse(s, "8", info("QUOTA"), n === 1 ? retry(1, 200) : retry(30));
+  }));
+  assert.equal(await (await client.fetch("http://a.example/", { deadline: 20 })).text(), "x");
+  assert.ok(times[1] - times[0] >= 1199, `the next call came after ${times[1] - times[0]} ms`);
+  const error = await failure(client.fetch("http://a.example/", { deadline: 20 }));
+  assert.deepEqual([error.code, error.reason, error.policy, error.retryIn, error.sent, times.length], ["RESOURCE_EXHAUSTED", "QUOTA", "p", 30, false, 3]);
+});
+
+test("no task is lost if a service refuses its streams and asks for a wait", soon, async (t) => {
+  const times = [];
+  const client = clientOf(t, await grpc((s, n) => {
+    times.push(performance.now());
+    // A task event: tag "0" in field 1, and the event in field 2.
+    if (n < 6) return refuse(s, "8", info("TOO_MANY_STREAMS_OF_CALLER"), retry(0, 300));
+    s.respond(head, { waitForTrailers: true });
+    s.on("wantTrailers", () => s.sendTrailers({ "grpc-status": "0" }));
+    s.on("data", (data) => {
+      const tag = data.subarray(9, 9 + data[8]); // after the heads of the frame, of the task and of its tag
+      s.end(frame(field(1, field(1, tag), field(2, success))));
+    });
+  }));
+  for await (const r of client.fetchMany(["http://a.example/"])) assert.equal(r.text(), "x", String(r.error?.stack));
+  assert.equal(times.length, 6);
+  assert.ok(times[5] - times[0] >= 5 * 299, `the last stream came after ${times[5] - times[0]} ms`);
+});
+
+test("errors have the policy and its field or entry", soon, async (t) => {
+  const denied = any("BadRequest", field(1, field(1, "method"), field(2, "no")));
+  const error = field(4, [8, 30, 16, 2], field(12, "p"), field(13, "*.ads.example"));
+  const blocked = field(10, [8, 4], error);
+  const client = clientOf(t, await grpc((s, n) => (n === 1 ? refuse(s, "7", info("POLICY"), denied) : send(s, [frame(message(blocked))]))));
+  const refused = await failure(client.fetch("http://a.example/"));
+  assert.deepEqual([refused.code, refused.reason, refused.policy, refused.violations], ["PERMISSION_DENIED", "POLICY", "p", [{ field: "method", description: "no" }]]);
+  const failed = await failure(client.fetch("http://a.example/"));
+  assert.deepEqual([failed.errorClass, failed.policy, failed.policyRule], ["target_blocked", "p", "*.ads.example"]);
 });
 
 test("close ends calls that wait for their next try", soon, async (t) => {

@@ -279,12 +279,93 @@ class Faults(Case):
         client.close()
         self.assertLess(time.monotonic() - start, 4)
 
-    def fake(self, many):
-        """Starts a service whose FetchMany is this function, and returns its address."""
+    def test_quota_of_a_policy(self):
+        """A refused fetch waits as long as the service asks for, unless the timeout ends before."""
+        calls = []
+
+        def fetch(data, context):
+            calls.append(time.monotonic())
+            refusals = {1: ("QUOTA", 0.6), 2: ("QUOTA", 0.6), 4: ("QUOTA", 0.6), 6: ("QUOTA", 30), 7: ("MEMORY", 0.1)}
+            if len(calls) in refusals:
+                reason, wait = refusals[len(calls)]
+                refuse(context, "RESOURCE_EXHAUSTED", reason, wait)
+            outcome = fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")
+            yield fetchd.contract.FetchResponse(events=[fetchd.contract.FetchEvent(outcome=outcome)]).SerializeToString()
+
+        client = self.client_of(self.fake(fetch=fetch), service_config="{}")
+        with client.stream("GET", "http://o.example/", timeout=20) as response:
+            self.assertEqual(response.read(), b"done")
+        self.assertEqual(len(list(client.events("GET", "http://o.example/", timeout=20))), 1)
+        self.assertEqual(len(calls), 5)
+        for i in 0, 1, 3:
+            self.assertGreaterEqual(calls[i + 1] - calls[i], 0.6)
+        for wait, reason, count in (30, "quota", 6), (0.1, "memory", 7):
+            with self.assertRaises(fetchd.OverloadedError) as raised:
+                client.stream("GET", "http://o.example/", timeout=20)
+            error = raised.exception
+            self.assertEqual((error.reason, error.policy, error.retry_in, error.sent, len(calls)), (reason, "p", wait, False, count))
+
+    def test_refused_streams_of_tasks(self):
+        """No fetch is lost if the service refuses its stream and asks for a wait."""
+        opened = []
+
+        def many(requests, context):
+            opened.append(time.monotonic())
+            for data in requests:
+                tasks = fetchd.contract.FetchManyRequest.FromString(data).tasks
+                if tasks and len(opened) < 3:
+                    refuse(context, "RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS_OF_CALLER", wait=0.6)
+                answer = fetchd.contract.FetchManyResponse()
+                for task in tasks:
+                    answer.events.add(tag=task.tag, event=fetchd.contract.FetchEvent(outcome=fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")))
+                if tasks:
+                    yield answer.SerializeToString()
+
+        client = self.client_of(self.fake(many), service_config="{}")
+        self.assertEqual(client.get("http://o.example/", timeout=20).content, b"done")
+        for i in range(2):
+            self.assertGreaterEqual(opened[i + 1] - opened[i], 0.6)
+
+    def test_denied_by_a_policy(self):
+        """The error has the policy and the field, and the fetch is not repeated."""
+        calls = []
+
+        def fetch(data, context):
+            calls.append(data)
+            if len(calls) == 1:
+                refuse(context, "PERMISSION_DENIED", "POLICY", field="method")
+            error = fetchd.contract.FetchError(error_class=30, failure_type=2, policy="p", policy_rule="*.ads.example")
+            outcome = fetchd.contract.FetchOutcome(kind=4, error=error)
+            yield fetchd.contract.FetchResponse(events=[fetchd.contract.FetchEvent(outcome=outcome)]).SerializeToString()
+
+        def many(requests, context):
+            for data in requests:
+                answer = fetchd.contract.FetchManyResponse()
+                for task in fetchd.contract.FetchManyRequest.FromString(data).tasks:
+                    error = fetchd.contract.FetchError(error_class=31, failure_type=2, reason="method", policy="p", message="no")
+                    answer.events.add(tag=task.tag, event=fetchd.contract.FetchEvent(outcome=fetchd.contract.FetchOutcome(kind=4, error=error)))
+                yield answer.SerializeToString()
+
+        client = self.client_of(self.fake(many, fetch), service_config="{}")
+        with self.assertRaises(fetchd.RefusedError) as raised:
+            client.stream("GET", "http://o.example/", timeout=20)
+        error = raised.exception
+        self.assertEqual((error.policy, error.violations[0].field, error.reason, error.sent, len(calls)), ("p", "method", "policy", False, 1))
+        with client.stream("GET", "http://o.example/", timeout=20) as response, self.assertRaises(fetchd.PermanentError) as raised:
+            response.read()
+        self.assertEqual((raised.exception.policy, raised.exception.policy_rule, len(calls)), ("p", "*.ads.example", 2))
+        with self.assertRaises(fetchd.InvalidRequestError) as raised:
+            client.get("http://o.example/", timeout=20)
+        self.assertEqual((raised.exception.policy, raised.exception.reason), ("p", "method"))
+
+    def fake(self, many=None, fetch=None):
+        """Starts a service with these methods FetchMany and Fetch, and returns its address."""
 
         class Handler(grpc.GenericRpcHandler):
             def service(self, details):
-                return grpc.stream_stream_rpc_method_handler(many)
+                if details.method.endswith("/FetchMany") and many:
+                    return grpc.stream_stream_rpc_method_handler(many)
+                return grpc.unary_stream_rpc_method_handler(fetch) if details.method.endswith("/Fetch") else None
 
         server = grpc.server(futures.ThreadPoolExecutor(8))
         server.add_generic_rpc_handlers((Handler(),))
@@ -292,6 +373,19 @@ class Faults(Case):
         server.start()
         self.addCleanup(lambda: server.stop(0).wait())
         return f"127.0.0.1:{port}"
+
+
+def refuse(context, code, reason, wait=0.0, field=""):
+    """Ends a call with a status that has the details of the service."""
+    wire = lambda name: fetchd.contract.message_class("fetchd.wire." + name)
+    details = [wire("ErrorInfo")(reason=reason, metadata=[wire("Entry")(key="policy", value="p")])]
+    if wait:
+        details.append(wire("RetryInfo")(retry_delay=[wire("Duration")(seconds=int(wait), nanos=round(wait % 1 * 1e9))]))
+    if field:
+        details.append(wire("BadRequest")(field_violations=[wire("Violation")(field=field, description="no")]))
+    status = wire("Status")(details=[wire("Any")(type_url="type.googleapis.com/google.rpc." + type(d).__name__, value=d.SerializeToString()) for d in details])
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode[code], "no")
 
 
 class AsyncFaults(Faults):

@@ -10,7 +10,7 @@ import grpc
 from . import _client, _help, _text, contract
 from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
-from .errors import BodyRestarted, FetchdError, service_error
+from .errors import BodyRestarted, FetchdError, quota_wait, service_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,6 +28,42 @@ class _Feed:
         self.call: Any = None  # None until the pause of the stream is over
         self.signal = asyncio.Event()
         self.running: List[Any] = []
+
+
+class _Fetch:
+    """A call of Fetch. It is made again after the wait that a quota of the caller asks for."""
+
+    def __init__(self, driver: _Driver, data: bytes, timeout: Optional[float]):
+        self.driver, self.data, self.answered = driver, data, False
+        self.deadline = None if timeout is None else driver.loop.time() + timeout
+        self.open()
+
+    @property
+    def left(self) -> Optional[float]:
+        return None if self.deadline is None else max(0.0, self.deadline - self.driver.loop.time())
+
+    def open(self) -> None:
+        self.call = self.driver.methods.fetch(self.data, timeout=self.left, metadata=self.driver.metadata)
+
+    async def read(self) -> Any:
+        while True:
+            try:
+                message = await self.call.read()
+            except grpc.RpcError as error:
+                wait = None if self.answered else quota_wait(service_error(error), self.left)
+                if wait is None:
+                    raise
+                await asyncio.sleep(wait)
+                self.open()
+            else:
+                self.answered = True
+                return message
+
+    def cancel(self) -> None:
+        self.call.cancel()
+
+    def cancelled(self) -> bool:
+        return self.call.cancelled()  # type: ignore[no-any-return]
 
 
 class _Driver:
@@ -108,7 +144,7 @@ class _Driver:
                 _client.connected(error, request.timeout)
             if timeout is not None:
                 timeout = max(0.0, start + timeout - self.loop.time())
-        return self.methods.fetch(request.data, timeout=timeout, metadata=self.metadata)
+        return _Fetch(self, request.data, timeout)
 
     def submit(self, task: Task) -> None:
         self.pool.submit(task)

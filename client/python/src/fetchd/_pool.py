@@ -92,6 +92,7 @@ class Stream:
         # The driver waits so long before the call, so that a service that drains each stream at
         # once does not get new connections without end.
         self.pause = min(FIRST_PAUSE * 2 ** (pool.fruitless - 1), LAST_PAUSE) if pool.fruitless else 0.0
+        self.pause, pool.asked = max(self.pause, pool.asked), 0.0
         self.driver: Any = None  # what the driver keeps for it
 
     @property
@@ -218,17 +219,28 @@ class Stream:
         service has answered on this one."""
         sent, queue, self.queue = list(self.tasks.values()), self.queue, deque()
         self.tasks.clear()
+        again = self._refused(error)
+        if again:
+            self.pool.asked = max(self.pool.asked, again)
         self.leave()
         for task in sent:
-            task.fail(self._lost(error))
+            if again and not task.over:
+                task.sends -= 1
+                self.pool.submit(task)
+            else:
+                task.fail(self._lost(error))
         self.pool.wake(self)  # finished
         self.pool.open.discard(self)
         for task in queue:
-            if self.answered and self.pool.closed is None:
+            if (self.answered or again) and self.pool.closed is None:
                 self.pool.submit(task)
             else:
                 task.fail(error or UnavailableError("UNAVAILABLE", "the service ended the stream"))
         self.pool.fill()
+
+    def _refused(self, error: Optional[Exception]) -> float:
+        """Returns the wait that the service asked for when it refused the stream, or 0. No task was started then."""
+        return (error.retry_in or 0.0) if isinstance(error, OverloadedError) and not self.answered else 0.0
 
     def _lost(self, error: Optional[Exception]) -> Exception:
         if error is None:
@@ -241,7 +253,7 @@ class Stream:
         elif not self.answered and (kind is OverloadedError or error.code == "UNIMPLEMENTED"):
             return error  # the service has not accepted the stream
         elif not self.answered and kind is RefusedError:
-            return kind(error.code, error.message, error.violations, error.reason, sent=True)  # or has revoked the token since
+            return kind(error.code, error.message, error.violations, error.reason, sent=True, policy=error.policy)  # or has revoked the token since
         text = f"the stream broke before the outcome arrived, and requests may have been made: {error.message}"
         return kind(error.code, text, error.violations, error.reason, sent=True)
 
@@ -256,6 +268,7 @@ class Pool:
         self.streams: List[Stream] = []  # those that accept tasks
         self.waiting: Deque[Task] = deque()  # for a stream with capacity
         self.closed: Optional[FetchdError] = None
+        self.asked = 0.0  # seconds that the service asked for when it refused the last stream
         self.fruitless = 0  # streams in a row that a service has ended without an outcome
         self._tags = 0
 

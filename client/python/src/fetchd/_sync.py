@@ -17,7 +17,7 @@ import grpc
 from . import _client, _help, _text, contract
 from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
-from .errors import BodyRestarted, FetchdError, service_error
+from .errors import BodyRestarted, FetchdError, quota_wait, service_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -67,6 +67,37 @@ class _Feed:
         if not self.signalled:
             self.signalled = True
             self.signals.put(None)
+
+
+class _Fetch:
+    """A call of Fetch. It is made again after the wait that a quota of the caller asks for."""
+
+    def __init__(self, driver: _Driver, data: bytes, timeout: Optional[float]):
+        self.driver, self.data, self.answered = driver, data, False
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.open()
+
+    def open(self) -> None:
+        self.call = self.driver.methods.fetch(self.data, timeout=_left(self.deadline), metadata=self.driver.metadata)
+
+    def __iter__(self) -> _Fetch:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                message = next(self.call)
+            except grpc.RpcError as error:
+                wait = None if self.answered else quota_wait(service_error(error), _left(self.deadline))
+                if wait is None or self.driver.closing.wait(wait):
+                    raise
+                self.open()
+            else:
+                self.answered = True
+                return message
+
+    def cancel(self) -> None:
+        self.call.cancel()
 
 
 class _Driver:
@@ -130,7 +161,7 @@ class _Driver:
                 _client.connected(error, request.timeout)
             if timeout is not None:
                 timeout = max(0.0, start + timeout - time.monotonic())
-        return self.methods.fetch(request.data, timeout=timeout, metadata=self.metadata)
+        return _Fetch(self, request.data, timeout)
 
     def run(self, task: Task, done: Any) -> None:
         """Runs a task whose `done` releases a lock, and waits for it."""

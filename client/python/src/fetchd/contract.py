@@ -53,7 +53,10 @@ def _wire_file(files):
         "Any": [("type_url", 1, "string"), ("value", 2, "bytes")],
         "BadRequest": [("field_violations", 1, "Violation")],
         "Violation": [("field", 1, "string"), ("description", 2, "string")],
-        "ErrorInfo": [("reason", 1, "string"), ("domain", 2, "string")],
+        "ErrorInfo": [("reason", 1, "string"), ("domain", 2, "string"), ("metadata", 3, "Entry")],
+        "Entry": [("key", 1, "string"), ("value", 2, "string")],
+        "RetryInfo": [("retry_delay", 1, "Duration")],
+        "Duration": [("seconds", 1, "int64"), ("nanos", 2, "int32")],
     }.items():
         m = wire.message_type.add(name=name)
         for field, number, of in fields:

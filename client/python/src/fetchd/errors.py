@@ -64,6 +64,16 @@ class FetchError(FetchdError):
         return self.outcome.error.reason
 
     @property
+    def policy(self) -> str:
+        """The policy of the service that forbids the target, or ""."""
+        return self.outcome.error.policy
+
+    @property
+    def policy_rule(self) -> str:
+        """The entry of that policy that decides, such as "*.ads.example", or ""."""
+        return self.outcome.error.policy_rule
+
+    @property
     def class_rule(self) -> str:
         """The number of the rule that classified the failure, such as "H2"."""
         return self.outcome.error.class_rule
@@ -174,15 +184,28 @@ class ServiceError(FetchdError):
     message: str. What happened, and what to do about it.
     violations: list of Violation. The fields of the request that are wrong.
     reason: str. A finer cause in lower_snake_case, such as "memory", or "".
+    policy: str. The policy of the service that forbids the request, or whose quota is used up, or "".
+    retry_in: float or None. The wait in seconds that the service asks for.
     sent: bool. Whether the origin may have seen requests. If not, it is safe to fetch again."""
 
-    def __init__(self, code: str, message: str, violations: Optional[List[Violation]] = None, reason: str = "", sent: bool = False):
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        violations: Optional[List[Violation]] = None,
+        reason: str = "",
+        sent: bool = False,
+        policy: str = "",
+        retry_in: Optional[float] = None,
+    ):
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.violations = violations or []
         self.reason = reason
         self.sent = sent
+        self.policy = policy
+        self.retry_in = retry_in
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
@@ -200,11 +223,13 @@ class UnavailableError(ServiceError):
 
 
 class OverloadedError(ServiceError):
-    """fetchd has no capacity for the call, or the caller's quota is used up. Try again later."""
+    """fetchd has no capacity for the call, or the wait for a quota of the caller would outlast the timeout. Try again
+    after retry_in."""
 
 
 class RefusedError(ServiceError):
-    """fetchd does not accept the token or the certificate of the caller."""
+    """fetchd does not accept the token or the certificate of the caller, or its policy forbids the request: then policy
+    and violations are set."""
 
 
 class DeadlineError(ServiceError, TimeoutError):
@@ -250,7 +275,7 @@ def _with_remedy(text: str) -> str:
 def invalid(outcome: contract.FetchOutcome) -> InvalidRequestError:
     """Returns the exception for a task that the service refused as malformed."""
     error = outcome.error
-    return InvalidRequestError("INVALID_ARGUMENT", error.detail or error.message)
+    return InvalidRequestError("INVALID_ARGUMENT", error.detail or error.message, reason=error.reason, policy=error.policy)
 
 
 def late(timeout: Optional[float]) -> str:
@@ -263,12 +288,11 @@ def service_error(error: Any, sent: bool = False, timeout: Optional[float] = Non
     timeout is what the caller has set."""
     code = error.code()
     name = code.name if code is not None else "UNKNOWN"
-    violations: List[Violation] = []
-    reason = ""
+    details = _Details()
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             try:
-                violations, reason = _details(value)
+                details = _details(value)
             except DecodeError:
                 pass  # the code and the message are there
     kind = _SERVICE.get(name, ServiceError)
@@ -279,16 +303,37 @@ def service_error(error: Any, sent: bool = False, timeout: Optional[float] = Non
         text = late(timeout)
     elif name in ("UNAVAILABLE", "UNIMPLEMENTED", "INTERNAL"):
         text = _with_remedy(text)
-    return kind(name, text, violations, reason, sent)
+    return kind(name, text, details.violations, details.reason, sent, details.policy, details.retry_in)
 
 
-def _details(data: bytes) -> "tuple[List[Violation], str]":
-    violations, reason = [], ""
+def quota_wait(error: ServiceError, left: Optional[float]) -> Optional[float]:
+    """Returns for how many seconds a quota of the caller asks to wait, or None if it is not the cause or if fewer are left."""
+    if error.code != "RESOURCE_EXHAUSTED" or error.reason != "quota" or not error.retry_in or (left is not None and left <= error.retry_in):
+        return None
+    return error.retry_in
+
+
+class _Details(NamedTuple):
+    """The details of a status."""
+
+    violations: List[Violation] = []
+    reason: str = ""
+    policy: str = ""
+    retry_in: Optional[float] = None
+
+
+def _details(data: bytes) -> _Details:
+    found = _Details()
     for detail in contract.message_class("fetchd.wire.Status").FromString(data).details:
         kind = detail.type_url.rpartition(".")[2]
         if kind == "BadRequest":
-            for v in contract.message_class("fetchd.wire.BadRequest").FromString(detail.value).field_violations:
-                violations.append(Violation(v.field, v.description))
+            bad = contract.message_class("fetchd.wire.BadRequest").FromString(detail.value)
+            found = found._replace(violations=found.violations + [Violation(v.field, v.description) for v in bad.field_violations])
         elif kind == "ErrorInfo":
-            reason = contract.message_class("fetchd.wire.ErrorInfo").FromString(detail.value).reason.lower()
-    return violations, reason
+            info = contract.message_class("fetchd.wire.ErrorInfo").FromString(detail.value)
+            policy = next((entry.value for entry in info.metadata if entry.key == "policy"), "")
+            found = found._replace(reason=info.reason.lower(), policy=policy)
+        elif kind == "RetryInfo":
+            for delay in contract.message_class("fetchd.wire.RetryInfo").FromString(detail.value).retry_delay:
+                found = found._replace(retry_in=max(0.0, delay.seconds + delay.nanos / 1e9))
+    return found
