@@ -13,6 +13,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
+	"fetchd/internal/policies"
 	"fetchd/internal/version"
 	"fetchd/server"
 )
@@ -31,6 +32,9 @@ type mcpCmd struct {
 	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" group:"Service:" placeholder:"CIDR" help:"Allow addresses that are not public, such as 10.1.0.0/16. Repeatable. Not with --server, whose operator decides."`
 	EgressAllowPort []uint16       `name:"egress-allow-port" group:"Service:" placeholder:"PORT" help:"Allow a port in addition to 80 and 443. Repeatable. Not with --server."`
 
+	PoliciesFile string `name:"policies-file" group:"Service:" placeholder:"FILE" help:"YAML file with policies, as for fetchd; docs/policies.md. --policy names the one for all fetches. Not with --server, whose operator decides."`
+	Policy       string `group:"Service:" placeholder:"NAME" help:"Fetch under this policy of --policies-file: only what it and the other flags permit."`
+
 	connection
 }
 
@@ -46,7 +50,12 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	svc, err := c.service()
+	set, err := c.policies()
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	config.Under(set)
+	svc, err := c.service(set)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
@@ -84,9 +93,32 @@ func (c *mcpCmd) config() (mcp.Config, error) {
 	return config, nil
 }
 
+// policies returns a set with the policy for all fetches, or nil if there is none.
+func (c *mcpCmd) policies() (*policies.Set, error) {
+	switch {
+	case c.PoliciesFile == "" && c.Policy == "":
+		return nil, nil //nolint:nilnil // no policy
+	case c.Server != "":
+		return nil, cli.UsageError("--policies-file, --policy", "are for the service inside fetchctl: with --server or FETCHD_SERVER the policy applies that its operator has given to your token")
+	case c.PoliciesFile == "":
+		return nil, cli.UsageError("--policy", "names a policy of a file: give --policies-file too")
+	case c.Policy == "":
+		return nil, cli.UsageError("--policies-file", "has policies for many callers: name one with --policy")
+	}
+	all, err := policies.Read(c.PoliciesFile, nil)
+	if err != nil {
+		return nil, cli.UsageError("--policies-file", fmt.Sprint(err))
+	}
+	one := all.Only(c.Policy)
+	if one == nil {
+		return nil, cli.UsageError("--policy", fmt.Sprintf("%.60q is not a policy of %s", c.Policy, c.PoliciesFile))
+	}
+	return one, nil
+}
+
 // service connects to the service of the flags. The service inside reaches public addresses only,
 // because a model chooses the URLs.
-func (c *mcpCmd) service() (*inside.Service, error) {
+func (c *mcpCmd) service(set *policies.Set) (*inside.Service, error) {
 	switch {
 	case c.Server != "" && len(c.EgressAllowCIDR)+len(c.EgressAllowPort) > 0:
 		return nil, cli.UsageError("--egress-allow-cidr, --egress-allow-port", "are for the service inside fetchctl: leave them out with --server or FETCHD_SERVER")
@@ -98,5 +130,5 @@ func (c *mcpCmd) service() (*inside.Service, error) {
 	return inside.Start(server.Config{Fetch: fetch.Config{
 		Egress:    fetch.Egress{AllowCIDRs: c.EgressAllowCIDR, AllowPorts: c.EgressAllowPort},
 		UserAgent: "fetchd/" + version.String(),
-	}}, nil)
+	}, Policies: set}, nil)
 }

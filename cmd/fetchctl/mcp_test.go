@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,80 @@ func TestMCP(t *testing.T) {
 			}
 			if got := <-s.ended; got.code != cli.ExitOK || got.err != "" {
 				t.Errorf("exit status %d, %q; want 0 and no message", got.code, got.err)
+			}
+		})
+	}
+}
+
+// TestMCPPolicy checks that the tools fetch only what a policy permits, and say which rule forbids the rest.
+func TestMCPPolicy(t *testing.T) {
+	t.Parallel()
+	o := rig.Origin(t)
+	_, port, _ := strings.Cut(o.Addr("http"), ":")
+	_, other, _ := strings.Cut(o.Addr("http-other"), ":")
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	egress := "allow-addresses: [127.0.0.0/8], ports: [" + port + "]"
+	must(t, os.WriteFile(file, []byte(`policies:
+  agent: {egress: {`+egress+`}, request: {max-total-timeout: 5s, max-size-bytes: 100000}}
+  named: {egress: {`+egress+`, allow-names: [localhost], deny-names: [secret.internal]}}
+  heads: {egress: {`+egress+`}, request: {methods: [HEAD]}}
+  denied: {egress: {`+egress+`, deny-names: [localhost]}}
+  trial: {mode: report, request: {methods: [HEAD], max-size-bytes: 1}}
+callers:
+- {caller: a, policy: agent}
+- {caller: b, policy: named}
+- {caller: c, policy: heads}
+- {caller: d, policy: denied}
+default: trial
+`), 0o600))
+	page := o.URL("http", "/s/k/200:body=hello")
+	local := strings.Replace(page, "127.0.0.1", "localhost", 1)
+	for _, row := range []struct {
+		name, policy, url string
+		flags             []string
+		want              string
+	}{
+		{"what the policy permits", "agent", page, nil, "hello"},
+		{"mode report", "trial", page, nil, "hello"},
+		{"a port that the policy does not name", "agent", o.URL("http-other", "/s/k/200"), nil, `target_blocked`},
+		{"a redirect to it", "agent", o.URL("http", "/cross/k/302/http-other/200"), []string{"--ignore-robots-txt"}, `the policy "agent" of this caller forbids the target: its port is not in ports`},
+		{"a name that is not in the list", "named", strings.Replace(page, "127.0.0.1", "other.example", 1), nil, `the policy "named" of this caller forbids the target: its name is not in allow-names`},
+		{"a redirect to such a name", "named", strings.Replace(o.URL("http", "/s/k/302:to=http%3A%2F%2Fother.example%3A"+port+"%2F"), "127.0.0.1", "localhost", 1), nil, `the policy "named" of this caller forbids the target: its name is not in allow-names`},
+		{"a name in the list", "named", local, nil, "hello"},
+		{"a name that is denied, and so its robots.txt", "denied", local, nil, `its name is in deny-names (localhost)`},
+		{"a method", "heads", page, nil, `Not fetched: the policy "heads" of this caller forbids the request: method is "GET": the policy permits HEAD.`},
+		{"a method, without robots.txt", "heads", page, []string{"--ignore-robots-txt"}, `Not fetched: the policy "heads" of this caller forbids the request: method is "GET"`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"--egress-allow-cidr=127.0.0.0/8", "--egress-allow-port=" + port, "--egress-allow-port=" + other, "--policies-file", file, "--policy", row.policy}, row.flags...)
+			s := startMCP(t.Context(), t, args...)
+			text, failed := s.call(t, map[string]any{"url": row.url})
+			if !strings.Contains(text, row.want) || failed == (row.want == "hello") || strings.Contains(text, "secret.internal") {
+				t.Errorf("%q, failed %t; want %q, and nothing else of the policy", text, failed, row.want)
+			}
+			must(t, s.Close())
+			if got := <-s.ended; got.code != cli.ExitOK || got.err != "" {
+				t.Errorf("exit status %d, %q; want 0 and no message", got.code, got.err)
+			}
+		})
+	}
+	for _, row := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no such policy", []string{"--policies-file", file, "--policy", "none"}, `--policy: "none" is not a policy of `},
+		{"a policy without a file", []string{"--policy", "agent"}, "--policy: names a policy of a file"},
+		{"a file without a policy", []string{"--policies-file", file}, "--policies-file: has policies for many callers"},
+		{"no file", []string{"--policies-file", file + "x", "--policy", "agent"}, "--policies-file: "},
+		{"another service", []string{"--policies-file", file, "--policy", "agent", "--server", "a:1"}, "--policies-file, --policy: are for the service inside fetchctl"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := fetchctl(t, append([]string{"mcp"}, row.args...)...)
+			if got.code != cli.ExitUsage || !strings.Contains(got.err, row.want) {
+				t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, cli.ExitUsage, row.want)
 			}
 		})
 	}

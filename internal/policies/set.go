@@ -168,6 +168,16 @@ func (s *Set) find(name string, address netip.Addr) *entry {
 	return first(s.byName[name], s.patterns.match(name, name, len(name)))
 }
 
+// Only returns a set in which every caller has the policy with that name, or nil if there is none.
+func (s *Set) Only(name string) *Set {
+	for _, p := range s.Policies() {
+		if p.Name == name {
+			return &Set{policies: []*Policy{p}, fallback: p, raw: s.raw, routes: s.routes}
+		}
+	}
+	return nil
+}
+
 // Mode returns "enforce" or "report".
 func (p *Policy) Mode() string {
 	if p.Report {

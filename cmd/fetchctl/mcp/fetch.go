@@ -147,10 +147,14 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 
 // request returns a request for at most size bytes of a URL.
 func (t *tools) request(url string, size int64, deadline time.Time) *pb.FetchRequest {
+	timeout := max(time.Until(deadline), time.Nanosecond)
+	if t.maxTimeout > 0 {
+		timeout = min(timeout, t.maxTimeout)
+	}
 	return &pb.FetchRequest{
 		Url:           url,
 		Headers:       []*pb.Header{{Name: "User-Agent", Value: t.UserAgent}},
-		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(max(time.Until(deadline), time.Nanosecond))},
+		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(timeout)},
 		BodyPolicy:    &pb.BodyPolicy{MaxSizeBytes: &size, OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE, MaxErrorBodyBytes: new(int32(errorBytes))},
 		EventLevel:    pb.EventLevel_EVENT_LEVEL_OUTCOME,
 	}

@@ -140,6 +140,9 @@ func refused(ctx context.Context, err error) (*sdk.CallToolResult, error) {
 		return nil, cause
 	}
 	st := status.Convert(err)
+	if st.Code() == codes.PermissionDenied {
+		return failuref("Not fetched: %s. The same call is not expected to succeed later.", st.Message()), nil
+	}
 	if st.Code() != codes.InvalidArgument {
 		return failuref("The service failed, not the origin: %s: %s", st.Code(), st.Message()), nil
 	}

@@ -97,6 +97,9 @@ func (t *tools) askRobots(ctx context.Context, origin string, deadline time.Time
 	target, left, provider := origin+"/robots.txt", robots.MaxRedirects, t.AuthProviders[origin]
 	for {
 		req := t.request(target, robots.MaxBytes+1, deadline)
+		if t.maxBytes > 0 && t.maxBytes <= robots.MaxBytes { // a part of a file is not enough, so a longer one fails
+			req.BodyPolicy.MaxSizeBytes, req.BodyPolicy.OversizeAction = &t.maxBytes, pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED
+		}
 		req.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(left))} //nolint:gosec // 0 to 5
 		if req.AuthProvider = provider; provider != "" {
 			req.RedirectPolicy.Scope = pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN

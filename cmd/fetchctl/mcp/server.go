@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/policies"
 	"fetchd/internal/version"
 )
 
@@ -44,6 +46,23 @@ type Config struct {
 	Structured bool
 	// Logger receives faults of the protocol. Nil means no log.
 	Logger *slog.Logger
+
+	maxBytes   int64         // of a body, by the policy; zero means no limit
+	maxTimeout time.Duration // the same
+}
+
+// Under lowers what the tools ask for to what a policy permits, which the service of c enforces. set has one policy, or
+// is nil.
+func (c *Config) Under(set *policies.Set) {
+	for _, p := range set.Policies() {
+		if p.Report {
+			continue
+		}
+		c.maxBytes, c.maxTimeout = p.Request.MaxSizeBytes, p.Request.MaxTotalTimeout
+		if c.maxBytes > 0 {
+			c.MaxPageBytes = min(cmp.Or(c.MaxPageBytes, DefaultPageBytes), c.maxBytes)
+		}
+	}
 }
 
 // tools are the tools of one server.
