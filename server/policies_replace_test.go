@@ -33,7 +33,7 @@ func TestPoliciesReplaced(t *testing.T) {
 		}
 	})
 	counts := make(map[int32]int)
-	for range 200 {
+	for range 100 {
 		resp, err := r.Client.FetchUnary(t.Context(), r.request("/s/k/200"))
 		if err != nil || resp.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 			t.Errorf("%v, %v, want a success", resp.GetOutcome(), err)
