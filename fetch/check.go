@@ -21,6 +21,8 @@ type Judgement struct {
 	// Reason is why the target is blocked, in lower_snake_case. It is empty if the
 	// target is allowed.
 	Reason string
+	// Policy is the policy of the fetch that blocks the target. It is empty if that of the client does.
+	Policy string
 	// Remedy explains Reason to people.
 	Remedy string
 	// Note says which proxy connects to an allowed target. It is empty if this client
@@ -75,11 +77,11 @@ func judgement(target string, err error) Judgement {
 	if err == nil {
 		return Judgement{Target: target}
 	}
-	remedy := classMessage(classify.TargetBlocked, reason)
+	j := Judgement{Target: target, Reason: reason, Remedy: classMessage(classify.TargetBlocked, reason)}
 	if own, ok := errors.AsType[*fault.Error](err); ok && own.Policy != "" {
-		remedy = policyMessage(reason, denial{own.Policy, own.Rule})
+		j.Policy, j.Remedy = own.Policy, policyMessage(reason, denial{own.Policy, own.Rule})
 	}
-	return Judgement{Target: target, Reason: reason, Remedy: remedy}
+	return j
 }
 
 // checkURL applies the egress policies of the client and of a fetch to a URL (P1).

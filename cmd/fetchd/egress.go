@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
+	"text/tabwriter"
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/fetch/egress"
 	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
 	"fetchd/internal/policies"
@@ -102,11 +106,63 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 	if policy == nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.EgressCheckCaller, policy.Name, policy.Mode())
+	_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.Caller, policy.Name, policy.Mode())
 	if route, _ := policy.Route(""); route != nil {
 		_, _ = fmt.Fprintf(stdout, "the route %q: %s\n", route.Name, policies.Describe(route))
 	}
+	explain(stdout, u, judged, policy.Name)
 	return err
+}
+
+// ruleNames are the rules of the settings and of a policy, by their reasons. A policy has no rule for the service itself.
+var ruleNames = map[string]struct{ settings, policy string }{
+	"scheme_not_allowed":  {"scheme", "schemes"},
+	"port_not_allowed":    {"--egress-allow-port", "ports"},
+	"name_denied":         {"--egress-deny-host", "deny-names"},
+	"metadata_name":       {"names of metadata services", "names of metadata services"},
+	"name_not_allowed":    {"names inside a network", "allow-names, names inside a network"},
+	"own_listener":        {"listeners of this service", ""},
+	"address_denied":      {"--egress-deny-cidr", "deny-addresses"},
+	"address_not_allowed": {"--egress-allow-cidr", "allow-addresses"},
+}
+
+// explain prints what each rule of the settings and of a policy says about a URL and its addresses.
+func explain(stdout io.Writer, u *url.URL, judged []fetch.Judgement, policy string) {
+	t := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "TARGET\tBY\tRULE\tRESULT")
+	order := egress.NameOrder
+	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+		order = egress.LiteralOrder
+	} else if len(judged) == 1 {
+		judged = append(judged, fetch.Judgement{Target: "its addresses"})
+	}
+	asked := true
+	for _, j := range judged {
+		if j.Target == "its addresses" {
+			asked = false
+		}
+		for _, by := range []string{"", policy} {
+			for _, reason := range order {
+				rule := ruleNames[reason].settings
+				if by != "" {
+					rule = ruleNames[reason].policy
+				}
+				failed, result := asked && j.Reason == reason && j.Policy == by, "passed"
+				switch {
+				case rule == "":
+					continue
+				case failed:
+					result = "failed"
+				case !asked:
+					result = "not asked"
+				}
+				asked = asked && !failed
+				_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", j.Target, cmp.Or(by, "settings"), rule, result)
+			}
+		}
+		asked, order = true, egress.AddressOrder
+	}
+	_ = t.Flush()
 }
 
 // judge checks a URL with the client that would fetch it.

@@ -31,7 +31,7 @@ const examples = `
   fetchd token crawler
   fetchd clean --stores-file stores.yaml --older-than 1h
   fetchd --egress-check http://169.254.169.254/
-  fetchd --egress-check https://api.example/ --egress-check-caller team-a --policies-file policies.yaml
+  fetchd --egress-check https://api.example/ --caller team-a --policies-file policies.yaml
   fetchd policies check policies.yaml
   fetchd policies report --log fetchd.log
 `
@@ -68,7 +68,7 @@ type flags struct {
 	EgressNoReuse  []string       `name:"egress-no-reuse" help:"Send every request to a host over a new HTTP/1.1 connection that no other request uses, so that no response can be the answer to another request. * means all hosts. Costs time and connections. Repeatable." placeholder:"HOST[:PORT]"`
 	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
 
-	EgressCheckCaller string `name:"egress-check-caller" help:"With --egress-check: the name of a caller, or its address, whose policy in --policies-file is asked too." placeholder:"NAME" env:"-"`
+	Caller string `name:"caller" help:"With --egress-check: the name of a caller, or address:ADDRESS for one without a name. Its policy in --policies-file is asked too, and every rule is printed with what it says." placeholder:"NAME" env:"-"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Maximum max_size_bytes of a request. Larger values are reduced to it." default:"1099511627776"`
@@ -107,7 +107,7 @@ type commandLine struct {
 	Policies struct {
 		Check struct {
 			File string `arg:"" help:"The file."`
-		} `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. Exit code: 0 no fault, 2 faults."`
+		} `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry. Exit code: 0 no fault, 2 faults."`
 		Report struct {
 			Log string `required:"" help:"Log of the service in JSON. -: standard input." placeholder:"FILE"`
 		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`

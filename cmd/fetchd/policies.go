@@ -16,6 +16,7 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/internal/policies"
+	"fetchd/internal/secure"
 )
 
 // readPolicies reads --policies-file. Policies that are as they were before are not parsed again.
@@ -30,19 +31,26 @@ func (s *settings) readPolicies(before *policies.Set) (*policies.Set, error) {
 	return found, nil
 }
 
-// checkedPolicy returns the policy of --egress-check-caller, or nil if there is none to ask.
+// checkedPolicy returns the policy of --caller, or nil if there is none to ask.
 func (s *settings) checkedPolicy() (*policies.Policy, error) {
 	set, err := s.readPolicies(nil)
-	if err != nil || s.EgressCheckCaller == "" {
+	if err != nil || s.Caller == "" {
 		return nil, err
 	}
 	if set == nil {
-		return nil, errors.New("--egress-check-caller needs --policies-file: name the file of the service")
+		return nil, errors.New("--caller needs --policies-file: name the file of the service")
 	}
-	if address, err := netip.ParseAddr(s.EgressCheckCaller); err == nil {
-		return set.Of("", address), nil
+	address, isAddress := strings.CutPrefix(s.Caller, "address:")
+	addr, err := netip.ParseAddr(address)
+	switch {
+	case err == nil && isAddress:
+		return set.Of("", addr), nil
+	case err == nil:
+		return nil, fmt.Errorf("--caller: %s is an address, which is no name of a caller: give address:%s for the callers that have no name", address, address)
+	case isAddress:
+		return nil, fmt.Errorf("--caller: %.60q is not an address: give address:10.1.2.3, or a name", address)
 	}
-	return set.Of(s.EgressCheckCaller, netip.Addr{}), nil
+	return set.Of(s.Caller, netip.Addr{}), nil
 }
 
 // checkPolicies prints what is wrong with a file of policies, or what it says.
@@ -57,7 +65,33 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 			return err
 		}
 	}
-	return nil
+	names, err := s.knownCallers()
+	if err != nil {
+		return unusable(err)
+	}
+	names = slices.DeleteFunc(names, set.HasEntry)
+	if len(names) > 0 {
+		_, err = fmt.Fprintf(stdout, "without an entry, so they have %s: %s\n", set.Default().Name, strings.Join(names, ", "))
+	}
+	return err
+}
+
+// knownCallers returns the names that callers have by --token-file and --tls-allow-san.
+func (s *settings) knownCallers() ([]string, error) {
+	var names []string
+	if s.TokenFile != "" {
+		tokens, err := secure.ReadTokens(s.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		names = tokens.Names()
+	}
+	for _, name := range s.TLSAllowSAN {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // logLine has the keys of the service's log that the tools read.

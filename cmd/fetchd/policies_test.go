@@ -55,17 +55,23 @@ func TestPoliciesCheck(t *testing.T) {
 	f := newFolder(t)
 	good := f.write("good.yaml", []byte("policies: {a: {mode: report}, b: {}}\ncallers: [{caller: 'x-*', policy: a}, {address: 10.1.0.0/16, policy: b}]\ndefault: b\n"))
 	bad := f.write("bad.yaml", []byte("policies: {a: {mode: watch}}\ndefault: c\n"))
+	a, sum := newAuthority(t), strings.Repeat("0", 63)
+	tokens := f.write("tokens.yaml", []byte("- {name: y, sha256: "+sum+"1}\n- {name: x-1, sha256: "+sum+"2}\n"))
 	for _, row := range []struct {
 		name, file, stdout string
 		code               int
+		more               []string
 	}{
-		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK},
-		{"bad", bad, bad + ":1: mode: is \"watch\": give enforce or report\n" + bad + ":2: default: is \"c\", which is not among policies\n", cli.ExitUsage},
-		{"none", f.path("none.yaml"), "no such file", cli.ExitUsage},
+		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y, z.example\n", cli.ExitOK,
+			append(f.certify(a, wish{}), "--token-file", tokens, "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "z.example", "--tls-allow-san", "x-2", "--tls-allow-san", "y")},
+		{"no tokens", good, "", cli.ExitUsage, []string{"--token-file", f.path("none")}},
+		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK, nil},
+		{"bad", bad, bad + ":1: mode: is \"watch\": give enforce or report\n" + bad + ":2: default: is \"c\", which is not among policies\n", cli.ExitUsage, nil},
+		{"none", f.path("none.yaml"), "no such file", cli.ExitUsage, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if code, stdout, stderr := command(t, "policies", "check", row.file); code != row.code || !strings.Contains(stdout, row.stdout) {
+			if code, stdout, stderr := command(t, append([]string{"policies", "check", row.file}, row.more...)...); code != row.code || !strings.Contains(stdout, row.stdout) {
 				t.Errorf("code %d, stdout %q, stderr %q, want %d, %q", code, stdout, stderr, row.code, row.stdout)
 			}
 		})

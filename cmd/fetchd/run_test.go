@@ -111,7 +111,7 @@ func TestEgressCheck(t *testing.T) {
 		"policies: {a: {egress: {allow-names: [www.example.com], deny-names: ['*.ads.example']}}, b: {}, c: {egress: {route: berlin}}, d: {egress: {route: deaf}}}\n"+
 		"callers: [{caller: team, policy: a}, {caller: far, policy: c}, {caller: deaf, policy: d}, {address: 10.0.0.0/8, policy: a}]\ndefault: b\n"))
 	of := func(caller, u string) []string {
-		return []string{"--policies-file", rules, "--egress-check-caller", caller, "--egress-check", u}
+		return []string{"--policies-file", rules, "--caller", caller, "--egress-check", u}
 	}
 	for _, row := range []struct {
 		name   string
@@ -142,14 +142,35 @@ func TestEgressCheck(t *testing.T) {
 		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "--egress-check", "http://www.example.com/"}, cli.ExitFailed,
 			"unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
 		{"a policy", of("team", "http://8.8.8.8/"), cli.ExitFailed, "forbidden (P1): 8.8.8.8: name_not_allowed: the policy \"a\" of this caller forbids"},
-		{"a policy by address", of("10.1.1.1", "http://x.ads.example/"), cli.ExitFailed, "its name is in deny-names (*.ads.example)"},
+		{"a policy by address", of("address:10.1.1.1", "http://x.ads.example/"), cli.ExitFailed, "its name is in deny-names (*.ads.example)"},
+		{"a policy, rule by rule", of("team", "http://x.ads.example/"), cli.ExitFailed, `
+TARGET         BY        RULE                                 RESULT
+x.ads.example  settings  scheme                               passed
+x.ads.example  settings  --egress-allow-port                  passed
+x.ads.example  settings  --egress-deny-host                   passed
+x.ads.example  settings  names of metadata services           passed
+x.ads.example  settings  names inside a network               passed
+x.ads.example  a         schemes                              passed
+x.ads.example  a         ports                                passed
+x.ads.example  a         deny-names                           failed
+x.ads.example  a         names of metadata services           not asked
+x.ads.example  a         allow-names, names inside a network  not asked
+its addresses  settings  listeners of this service            not asked
+`},
+		{"the settings, rule by rule", of("other", "http://10.0.0.1/"), cli.ExitFailed, `
+10.0.0.1  settings  --egress-deny-cidr                   passed
+10.0.0.1  settings  --egress-allow-cidr                  failed
+10.0.0.1  b         schemes                              not asked
+`},
+		{"an address for a name", of("10.1.1.1", "http://8.8.8.8/"), cli.ExitUsage, ""},
+		{"a name for an address", of("address:team", "http://8.8.8.8/"), cli.ExitUsage, ""},
 		{"the policy of all others", of("other", "http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
 		{"a route through a proxy", of("far", "http://www.example.com/"), cli.ExitOK, "allowed: www.example.com (through the proxy; its addresses are the proxy's to judge)\n" +
 			"far has the policy \"c\", mode enforce\nthe route \"berlin\": through the proxy http://proxy.example:3128, which looks up the names of origins, so that only the URL is checked\n"},
 		{"a closed address over a route through a proxy", of("far", "http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
 		{"a direct route", of("deaf", "http://8.8.8.8/"), cli.ExitOK, "the route \"deaf\": direct, with the resolver 127.0.0.1:1, only over IPv4\n"},
 		{"the resolver of a route", of("deaf", "http://www.example.com/"), cli.ExitFailed, "unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
-		{"a caller without policies", []string{"--egress-check-caller", "team", "--egress-check", "http://8.8.8.8/"}, cli.ExitUsage, ""},
+		{"a caller without policies", []string{"--caller", "team", "--egress-check", "http://8.8.8.8/"}, cli.ExitUsage, ""},
 		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, cli.ExitUsage, "invalid"},
 		{"a number", []string{"--egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},
 	} {

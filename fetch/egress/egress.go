@@ -147,6 +147,14 @@ func (g *Guard) blocked(reason, rule string) error {
 	return err
 }
 
+// The reasons of a guard, in the order in which it checks them: those of CheckURL for a host that is a name, and for one
+// that is an address, and those of CheckAddr.
+var (
+	NameOrder    = []string{"scheme_not_allowed", "port_not_allowed", "name_denied", "metadata_name", "name_not_allowed"}
+	LiteralOrder = []string{"scheme_not_allowed", "port_not_allowed", "name_not_allowed", "own_listener", "address_denied", "address_not_allowed"}
+	AddressOrder = LiteralOrder[3:]
+)
+
 // CheckURL checks the scheme, the port and the host of a URL. It does not look up names. redirected reports
 // whether the URL is the target of a redirect.
 func (g *Guard) CheckURL(u *url.URL, redirected bool) error {

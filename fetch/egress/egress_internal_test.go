@@ -465,3 +465,27 @@ func TestRooted(t *testing.T) {
 		}
 	}
 }
+
+// TestOrder checks that a guard checks its rules in the order that it says: a target that all rules from one on forbid has
+// the reason of that one.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	closed := Policy{Schemes: []string{"https"}, Ports: []uint16{443}, DenyHosts: []string{"metadata"}, AllowHosts: []string{"other.example"},
+		Own: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}, DenyCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	opened := map[string]func(p *Policy){
+		"scheme_not_allowed": func(p *Policy) { p.Schemes = nil }, "port_not_allowed": func(p *Policy) { p.Ports = nil },
+		"name_denied": func(p *Policy) { p.DenyHosts = nil }, "own_listener": func(p *Policy) { p.Own = nil },
+		"name_not_allowed": func(p *Policy) { p.AllowHosts = nil }, "address_denied": func(p *Policy) { p.DenyCIDRs = nil },
+	}
+	for host, order := range map[string][]string{"metadata": NameOrder[:4], "10.0.0.1": LiteralOrder} {
+		p := closed
+		for _, reason := range order {
+			if got := fault.ReasonOf(New(p).CheckURL(&url.URL{Scheme: "http", Host: host}, false)); got != reason {
+				t.Errorf("%s: %q, want %q", host, got, reason)
+			}
+			if open := opened[reason]; open != nil {
+				open(&p)
+			}
+		}
+	}
+}

@@ -31,17 +31,15 @@ func (g *Guard) checkName(host string, outside bool) error {
 	if entry, ok := g.denyHosts.match(name); ok {
 		return g.blocked("name_denied", entry)
 	}
+	if !g.open && slices.Contains(metadataNames, name) {
+		return g.blocked("metadata_name", "")
+	}
 	if outside {
 		if _, ok := g.allowHosts.match(name); !ok {
 			return g.blocked("name_not_allowed", "")
 		}
 	}
-	switch {
-	case g.open:
-		return nil
-	case slices.Contains(metadataNames, name):
-		return g.blocked("metadata_name", "")
-	case !g.inside && isInside(name):
+	if !g.open && !g.inside && isInside(name) {
 		return g.blocked("name_not_allowed", "")
 	}
 	return nil

@@ -139,6 +139,9 @@ func (r *ranges) match(all netip.Prefix) (found *entry) {
 	return found
 }
 
+// Default returns the policy of callers without an entry.
+func (s *Set) Default() *Policy { return s.fallback }
+
 // Policies returns all policies in the order of their names.
 func (s *Set) Policies() []*Policy {
 	if s == nil {
@@ -158,6 +161,9 @@ func (s *Set) Of(name string, address netip.Addr) *Policy {
 	}
 	return s.fallback
 }
+
+// HasEntry reports whether an entry of callers matches a name, so that the caller does not have the default.
+func (s *Set) HasEntry(name string) bool { return s.find(name, netip.Addr{}) != nil }
 
 // find returns the entry that decides about a caller, or nil.
 func (s *Set) find(name string, address netip.Addr) *entry {

@@ -186,6 +186,15 @@ func (t *Tokens) Limits() map[string]int {
 	return limits
 }
 
+// Names returns the names of the callers, in the order of the file.
+func (t *Tokens) Names() []string {
+	names := make([]string, 0, len(t.entries))
+	for _, e := range t.entries {
+		names = append(names, e.name)
+	}
+	return names
+}
+
 // Same reports whether both were read from the same bytes.
 func (t *Tokens) Same(other *Tokens) bool { return t.read == other.read }
 
