@@ -14,6 +14,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"fetchd/fetch/egress"
 	"fetchd/internal/cli"
 	"fetchd/internal/policies"
 	"fetchd/internal/secure"
@@ -170,10 +171,15 @@ func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error 
 func permitting(reason, host, rule string) string {
 	switch reason {
 	case "name_not_allowed":
-		if _, err := netip.ParseAddr(host); err == nil { // a name is needed in allow-names
-			return "allow-addresses: [" + host + "]"
+		switch _, err := netip.ParseAddr(host); {
+		case err == nil: // allow-names takes no address
+			return "add " + host + " to allow-addresses"
+		case host == "": // of many hosts
+			return "add the hosts to allow-names"
+		case egress.IsInside(host): // allow-names, where there are none, would forbid all other names
+			return "add its address to allow-addresses; add " + host + " to allow-names only if the policy has these"
 		}
-		return "allow-names: [" + host + "]"
+		return "add " + host + " to allow-names"
 	case "name_denied":
 		return "remove " + rule + " from deny-names"
 	case "address_denied":

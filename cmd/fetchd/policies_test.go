@@ -86,6 +86,7 @@ func TestPoliciesLog(t *testing.T) {
 {"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
 {"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_denied","policy_rule":"*.ads.example","host":"y.ads.example","count":7}
 {"time":"2026-11-27T00:00:02Z","msg":"policy would deny","caller":"b","policy":"q","reason":"name_not_allowed","policy_rule":"","host":"192.0.2.1"}
+{"time":"2026-11-27T00:00:02Z","msg":"policy would deny","caller":"b","policy":"q","reason":"name_not_allowed","policy_rule":"","host":"db.internal"}
 not JSON
 {"time":"2026-11-26T23:59:59Z","msg":"fetch finished","caller":"a","policy":"p","attempt_count":2,"body_bytes":100}
 {"time":"2026-11-27T00:00:01Z","msg":"fetch finished","caller":"a","policy":"p","route":"berlin","attempt_count":1,"body_bytes":50}
@@ -97,8 +98,9 @@ not JSON
 	}{
 		{"report", "report", log, "POLICY  HOST           REASON            RULE           TIMES  CALLERS  TO PERMIT IT\n" +
 			"p       y.ads.example  name_denied       *.ads.example  7      1        remove *.ads.example from deny-names\n" +
-			"p       x.example      name_not_allowed                 2      2        allow-names: [x.example]\n" +
-			"q       192.0.2.1      name_not_allowed                 1      1        allow-addresses: [192.0.2.1]\n", cli.ExitOK},
+			"p       x.example      name_not_allowed                 2      2        add x.example to allow-names\n" +
+			"q       192.0.2.1      name_not_allowed                 1      1        add 192.0.2.1 to allow-addresses\n" +
+			"q       db.internal    name_not_allowed                 1      1        add its address to allow-addresses; add db.internal to allow-names only if the policy has these\n", cli.ExitOK},
 		{"usage", "usage", log, "DAY         CALLER  POLICY  ROUTE   FETCHES  ATTEMPTS  BYTES\n" +
 			"2026-11-26  a       p               1        2         100\n2026-11-27  a       p               1        1         7\n2026-11-27  a       p       berlin  1        1         50\n", cli.ExitOK},
 		{"no log", "usage", f.write("text", []byte("hello\n")), "", cli.ExitUsage},

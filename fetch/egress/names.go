@@ -39,14 +39,14 @@ func (g *Guard) checkName(host string, outside bool) error {
 			return g.blocked("name_not_allowed", "")
 		}
 	}
-	if !g.open && !g.inside && isInside(name) {
+	if !g.open && !g.inside && IsInside(name) {
 		return g.blocked("name_not_allowed", "")
 	}
 	return nil
 }
 
-// isInside reports whether a name has a meaning only inside a network: it is a single label, or ends in such a domain.
-func isInside(name string) bool {
+// IsInside reports whether a name has a meaning only inside a network: it is a single label, or ends in such a domain.
+func IsInside(name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	return dot < 0 || insideDomains[name[dot+1:]] || strings.HasSuffix(name, ".home.arpa")
 }
