@@ -54,7 +54,11 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	config.Under(set)
+	for _, p := range set.Policies() { // one, or none
+		if !p.Report {
+			config.Under(p.Request.MaxSizeBytes, p.Request.MaxTotalTimeout)
+		}
+	}
 	svc, err := c.service(set)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)

@@ -11,7 +11,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/policies"
 	"fetchd/internal/version"
 )
 
@@ -51,17 +50,12 @@ type Config struct {
 	maxTimeout time.Duration // the same
 }
 
-// Under lowers what the tools ask for to what a policy permits, which the service of c enforces. set has one policy, or
-// is nil.
-func (c *Config) Under(set *policies.Set) {
-	for _, p := range set.Policies() {
-		if p.Report {
-			continue
-		}
-		c.maxBytes, c.maxTimeout = p.Request.MaxSizeBytes, p.Request.MaxTotalTimeout
-		if c.maxBytes > 0 {
-			c.MaxPageBytes = min(cmp.Or(c.MaxPageBytes, DefaultPageBytes), c.maxBytes)
-		}
+// Under lowers what the tools ask for to what a policy permits, which the service of c enforces: the size of a body
+// and the time of a fetch. Zero means no limit.
+func (c *Config) Under(maxBytes int64, maxTimeout time.Duration) {
+	c.maxBytes, c.maxTimeout = maxBytes, maxTimeout
+	if maxBytes > 0 {
+		c.MaxPageBytes = min(cmp.Or(c.MaxPageBytes, DefaultPageBytes), maxBytes)
 	}
 }
 
