@@ -120,8 +120,8 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 	}
 }
 
-// roundTrip checks the URL, adds cookies and the credential, connects, sends the request and
-// reads the response head.
+// roundTrip checks the URL, adds cookies and the credential, connects, signs and sends the request,
+// and reads the response head.
 func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	if err := a.run.client.checkURL(a.hop.url, a.redirects() > 0, a.run.req.Egress); err != nil {
 		return nil, err
@@ -129,10 +129,14 @@ func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	hop := a.withCookies(a.hop)
 	a.sent = append(a.sent, hop)
 	req := a.request(hop)
-	if err := a.authorize(x, &req); err != nil {
+	signer, err := a.authorize(x, &req)
+	if err != nil {
 		return nil, err
 	}
 	if err := x.Connect(a.target(&req)); err != nil {
+		return nil, err
+	}
+	if err := a.sign(x, &req, signer); err != nil {
 		return nil, err
 	}
 	return x.RoundTrip(&req)
@@ -163,7 +167,7 @@ func (a *attempt) target(req *http.Request) conns.Target {
 		Caller: a.run.req.Caller,
 		Egress: a.run.req.Egress, HideForbidden: a.run.req.HideForbidden,
 		Route: a.run.req.Route,
-		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
+		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential()) ||
 			conns.BindsConnection(req.Header["Authorization"]...),
 		Recent: a.number >= a.run.req.Policy.MaxAttempts,
 	}

@@ -9,6 +9,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/signing"
 )
 
 var errNoCredential = fault.New(classify.AuthRequired, classify.PhasePolicy, "no_credential")
@@ -24,21 +25,33 @@ type justRefreshed interface {
 }
 
 // authorize adds the credential to a request to an origin that it covers. It asks for it at each
-// hop. The header of the hop does not get it, so no redirect forwards it (A1).
-func (a *attempt) authorize(x *conns.Exchange, req *http.Request) error {
-	a.credential, a.credentialField = "", ""
+// hop. The header of the hop does not get it, so no redirect forwards it (A1). It returns the signer
+// of the request, or nil.
+func (a *attempt) authorize(x *conns.Exchange, req *http.Request) (Signer, error) {
+	a.added = nil
 	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
-		return nil
+		return nil, nil
 	}
 	name, value, err := a.field(x.Context(), c)
 	if err != nil {
 		a.noCredential = true
-		return err
+		return nil, err
 	}
-	setField(req, name, value)
-	a.credential, a.credentialField = value, name
-	return nil
+	if name != "" {
+		setField(req, name, value)
+		a.added = []signing.Field{{Name: name, Value: value}}
+	}
+	signer, _ := c.(Signer)
+	return signer, nil
+}
+
+// credential returns the first value that the provider has added to the request of the last hop, or "".
+func (a *attempt) credential() string {
+	if len(a.added) == 0 {
+		return ""
+	}
+	return a.added[0].Value
 }
 
 // field gets the credential, which may require a wait. A shutdown ends the wait. During a
@@ -62,7 +75,7 @@ func (a *attempt) authResult() classify.AuthResult {
 	switch {
 	case a.noCredential:
 		return classify.RefreshFailed
-	case a.credential == "":
+	case len(a.added) == 0:
 		return classify.NoProvider
 	case a.run.refreshed:
 		return classify.RefusedAgain
@@ -76,7 +89,7 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.refreshed = true
 	r.setWaiting(true)
 	defer r.setWaiting(false)
-	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential); err != nil {
+	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential()); err != nil {
 		tooNew, ok := errors.AsType[justRefreshed](err)
 		a.refreshedJustNow = ok && tooNew.RefreshedJustNow()
 		a.refreshError = fault.Printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)

@@ -172,8 +172,10 @@ func (a *attempt) secrets() iter.Seq[string] {
 				return
 			}
 		}
-		if !yieldParts(a.credential, yield) {
-			return
+		for _, f := range a.added {
+			if !yieldParts(f.Value, yield) {
+				return
+			}
 		}
 		for pair := range strings.SplitSeq(sent.url.RawQuery, "&") {
 			_, value, _ := strings.Cut(pair, "=")

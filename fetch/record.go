@@ -151,8 +151,8 @@ func (a *attempt) recordedExchange(resp *http.Response) *RecordedExchange {
 	e := &RecordedExchange{URL: hop.URL, Method: hop.Method, Start: a.run.start.Add(hop.Start), ContentLength: -1,
 		RemoteAddress: hop.Exchange.RemoteAddress, Protocol: hop.Exchange.Protocol, TLSVersion: hop.Exchange.TLSVersion,
 		RequestLength: int64(len(a.hop.body)), Truncated: a.truncation()}
-	if a.credentialField != "" {
-		e.Redact = []string{a.credentialField}
+	for _, f := range a.added {
+		e.Redact = append(e.Redact, f.Name)
 	}
 	if resp != nil {
 		e.ContentLength, e.Chunked = resp.ContentLength, slices.Contains(resp.TransferEncoding, "chunked")

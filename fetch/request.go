@@ -8,6 +8,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
+	"fetchd/fetch/signing"
 	"fetchd/internal/budget"
 )
 
@@ -201,7 +202,7 @@ type Request struct {
 	ResumePoint ResumePoint
 
 	// Credentials are sent only to the origins that they cover. Header must not
-	// contain their field. Nil means none.
+	// contain their field. A [Signer] may require an ID. Nil means none.
 	Credentials Credentials
 
 	// Memory is charged for what the fetch holds: heads, hops, bodies for the outcome,
@@ -271,13 +272,27 @@ type Content struct {
 type Credentials interface {
 	// Covers reports whether the credential may be sent to the URL's origin.
 	Covers(u *url.URL) bool
-	// Field returns the header field that carries the current credential.
+	// Field returns the header field that carries the current credential. An empty name
+	// means that there is none, which is for a [Signer].
 	Field(ctx context.Context) (name, value string, err error)
 	// Refresh replaces a credential that an origin rejected. refused is the field value
 	// that was sent. It returns nil if a newer credential is available. If the error has a
 	// method RefreshedJustNow() bool that returns true, the credential is too new to be
 	// replaced, and a later fetch may succeed (spec A3).
 	Refresh(ctx context.Context, refused string) error
+}
+
+// Signer is implemented by [Credentials] that sign requests (spec A7). A fetch calls Field before it
+// connects, and Sign when everything else about the request is final, both for each transmission.
+// After a 401 Refresh gets the value of the first field that was added.
+type Signer interface {
+	Credentials
+	// Headers returns the canonical names of the fields that Sign may add. A caller's
+	// fields with these names are removed before.
+	Headers() []string
+	// Sign returns the fields to add to a request. It must not modify the message. The error is
+	// logged and must contain no secret.
+	Sign(ctx context.Context, m *signing.Message) ([]signing.Field, error)
 }
 
 // NewRequest returns a GET without a URL and with the defaults of the profile (spec

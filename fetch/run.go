@@ -17,7 +17,8 @@ package fetch
 //	              attempt.roundTrip
 //	                attempt.authorize    credentials.go
 //	                Exchange.Connect     conns/exchange.go  takes an idle connection or makes one
-//	                Exchange.RoundTrip                      sends the request and reads the head
+//	                attempt.sign         sign.go            if the credential is a signer
+//	                Exchange.RoundTrip   conns/exchange.go  sends the request and reads the head
 //	              attempt.failWith       fail.go            if there is no head
 //	            attempt.redirect         attempt.go
 //	              ResolveRedirect        redirect.go

@@ -17,6 +17,7 @@ import (
 	"fetchd/fetch/coding"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/signing"
 	"fetchd/fetch/timers"
 )
 
@@ -113,9 +114,8 @@ type attempt struct {
 	denial   denial
 	note     errorNote
 
-	credential      string // sent with the last hop, in credentialField
-	credentialField string
-	noCredential    bool // the provider had none
+	added        []signing.Field // by the provider to the request of the last hop; nil: none
+	noCredential bool            // the provider had none, or could not sign
 	// refreshedJustNow reports whether the credential was too new to be refreshed.
 	refreshedJustNow bool
 	refreshError     string    // why the refresh of the credential failed; empty: it did not, or there was none

@@ -69,21 +69,33 @@ type Fresher interface {
 // Provider provides the credential for some origins. Implementations must be safe for
 // concurrent use.
 //
-// If a provider also has a method Header() string that returns the name of its field,
-// requests that set this field themselves are rejected. Otherwise the provider's field
-// silently replaces theirs.
+// If a provider also has a method Header() string that returns the name of its field, or Headers()
+// []string for several, requests that set these fields themselves are rejected. Otherwise the
+// provider's fields silently replace theirs. A provider that signs requests also has the method
+// Sign of [fetchd/fetch.Signer].
 type Provider interface {
 	// Covers reports whether the credential may be sent to the URL's origin. It must
 	// not depend on the path.
 	Covers(u *url.URL) bool
-	// Field returns the header field that carries the current credential. It may wait
-	// for a token. The error contains no secret.
+	// Field returns the header field that carries the current credential, or an empty name
+	// if there is none. It may wait for a token. The error contains no secret.
 	Field(ctx context.Context) (name, value string, err error)
 	// Refresh replaces a credential that an origin rejected. refused is the field
 	// value that was sent. Refresh returns nil if a newer credential is available, and
 	// [ErrRefused] if there is none. It returns early if ctx ends; the refresh itself
 	// continues for other callers.
 	Refresh(ctx context.Context, refused string) error
+}
+
+// Headers returns the names of the fields that a provider says it sets; see [Provider].
+func Headers(p Provider) []string {
+	switch named := p.(type) {
+	case interface{ Headers() []string }:
+		return named.Headers()
+	case interface{ Header() string }:
+		return []string{named.Header()}
+	}
+	return nil
 }
 
 // provider shares one token among all callers.

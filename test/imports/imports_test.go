@@ -174,7 +174,11 @@ var rules = []rule{
 		why: "a client needs the contract and gRPC, and no part of the service",
 	},
 	{
-		pkg: "fetch/auth", not: []string{"fetchd"},
+		pkg: "fetch/signing", onlyStandard: true,
+		why: "signers and fetches share it",
+	},
+	{
+		pkg: "fetch/auth", only: []string{"fetchd/fetch/signing", "fetchd/fetch/auth/httpsig", "golang.org/x/net", "golang.org/x/oauth2", "golang.org/x/sync", "golang.org/x/text"},
 		why: "auth provides credentials and knows nothing about fetches",
 	},
 	{

@@ -16,6 +16,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/auth"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
@@ -232,8 +233,10 @@ func (c *conversion) auth(providers map[string]AuthProvider) {
 	default:
 		c.out.Credentials = p.Provider
 	}
-	if h, ok := p.Provider.(interface{ Header() string }); ok && c.out.Header.Get(h.Header()) != "" {
-		c.Add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, h.Header())
+	for _, header := range auth.Headers(p.Provider) {
+		if c.out.Header.Get(header) != "" {
+			c.Add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, header)
+		}
 	}
 }
 
