@@ -43,6 +43,7 @@ type originProvider struct {
 	Token     auth.Secret        `yaml:"token"`
 	TokenFile string             `yaml:"token-file"`
 	Client    *clientCredentials `yaml:"client"`
+	HMAC      *hmacKey           `yaml:"hmac"`
 }
 
 type clientCredentials struct {
@@ -53,6 +54,16 @@ type clientCredentials struct {
 	Scopes     []string    `yaml:"scopes"`
 	Audience   string      `yaml:"audience"`
 	InBody     bool        `yaml:"in-body"`
+}
+
+// hmacKey is an [auth.HMAC].
+type hmacKey struct {
+	KeyFile     string            `yaml:"key-file"`
+	KeyEncoding string            `yaml:"key-encoding"`
+	Algorithm   string            `yaml:"algorithm"`
+	Signs       string            `yaml:"signs"`
+	Encoding    string            `yaml:"encoding"`
+	Fields      map[string]string `yaml:"fields"`
 }
 
 // origins is what --origins-file configures.
@@ -242,6 +253,9 @@ func (o *origins) provider(name string, p originProvider, before *origins) (auth
 			c.Secret = auth.Secret(strings.TrimSpace(string(raw)))
 		}
 		cfg.Client = &auth.ClientCredentials{TokenURL: c.TokenURL, ID: c.ID, Secret: c.Secret, Scopes: c.Scopes, Audience: c.Audience, InBody: c.InBody}
+	}
+	if p.HMAC != nil {
+		cfg.HMAC = (*auth.HMAC)(p.HMAC)
 	}
 	made, err := auth.New(cfg)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Config configures a provider. Origins and exactly one of Static, File and Client are
+// Config configures a provider. Origins and exactly one of Static, File, Client and HMAC are
 // required.
 type Config struct {
 	// Origins lists the origins that get the credential, such as
@@ -20,7 +20,7 @@ type Config struct {
 	Origins []string
 	// Header is the name of the field that carries the credential; empty means
 	// Authorization. Scheme precedes the token; empty means Bearer in Authorization,
-	// and no scheme in other fields.
+	// and no scheme in other fields. Both are for tokens only.
 	Header, Scheme string
 
 	// Static is a token that does not change.
@@ -31,6 +31,8 @@ type Config struct {
 	File string
 	// Client gets tokens from a token endpoint.
 	Client *ClientCredentials
+	// HMAC signs requests with a shared key.
+	HMAC *HMAC
 }
 
 // ClientCredentials configures the client credentials grant of RFC 6749 §4.4.
@@ -55,7 +57,21 @@ type ClientCredentials struct {
 // New returns a provider. The error names the field that is invalid, and contains no
 // secret.
 func New(cfg Config) (Provider, error) {
-	p := &provider{origins: make(map[origin]bool), header: "Authorization", scheme: cfg.Scheme}
+	origins, err := parseOrigins(cfg.Origins)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.checkKind(); err != nil {
+		return nil, err
+	}
+	if cfg.HMAC != nil {
+		k, err := cfg.HMAC.signer()
+		if err != nil {
+			return nil, err
+		}
+		return &signer{origins, k.names, k}, nil
+	}
+	p := &provider{origins: origins, header: "Authorization", scheme: cfg.Scheme}
 	if cfg.Header != "" {
 		p.header = textproto.CanonicalMIMEHeaderKey(cfg.Header)
 	}
@@ -65,21 +81,42 @@ func New(cfg Config) (Provider, error) {
 	if !httpguts.ValidHeaderFieldName(p.header) || p.scheme != "" && !httpguts.ValidHeaderFieldName(p.scheme) {
 		return nil, errors.New("auth: header or scheme is not a token (RFC 9110 section 5.6.2): use for example Authorization and Bearer, and give the secret as the token")
 	}
-	for _, raw := range cfg.Origins {
-		o, err := parseOrigin(raw)
-		if err != nil {
-			return nil, err
-		}
-		p.origins[o] = true
-	}
-	if len(p.origins) == 0 {
-		return nil, errors.New("auth: origins is empty: list the origins that get the credential")
-	}
-	var err error
 	if p.source, err = cfg.source(); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// checkKind checks that the configuration is of one kind.
+func (cfg *Config) checkKind() error {
+	kinds := 0
+	for _, given := range []bool{cfg.Static != "", cfg.File != "", cfg.Client != nil, cfg.HMAC != nil} {
+		if given {
+			kinds++
+		}
+	}
+	switch {
+	case kinds != 1:
+		return errors.New("auth: give exactly one of a static token, a token file, client credentials and hmac")
+	case cfg.HMAC != nil && (cfg.Header != "" || cfg.Scheme != ""):
+		return errors.New("auth: header and scheme are for tokens: remove them")
+	}
+	return nil
+}
+
+func parseOrigins(all []string) (map[origin]bool, error) {
+	origins := make(map[origin]bool)
+	for _, raw := range all {
+		o, err := parseOrigin(raw)
+		if err != nil {
+			return nil, err
+		}
+		origins[o] = true
+	}
+	if len(origins) == 0 {
+		return nil, errors.New("auth: origins is empty: list the origins that get the credential")
+	}
+	return origins, nil
 }
 
 // parseOrigin parses an origin. Its form must be that of the URLs of fetches: names in
@@ -101,15 +138,7 @@ func parseOrigin(raw string) (origin, error) {
 }
 
 func (cfg *Config) source() (Source, error) {
-	given := 0
-	for _, is := range []bool{cfg.Static != "", cfg.File != "", cfg.Client != nil} {
-		if is {
-			given++
-		}
-	}
 	switch {
-	case given != 1:
-		return nil, errors.New("auth: give exactly one of a static token, a token file and client credentials")
 	case cfg.Static != "":
 		return static(cfg.Static), checkToken(cfg.Static)
 	case cfg.File != "":

@@ -27,7 +27,7 @@ func (s static) Token(_ context.Context, rejected Secret) (Secret, error) {
 	return Secret(s), nil
 }
 
-// file is a token in a file.
+// file is a token or a key in a file.
 type file struct {
 	path string
 
@@ -36,10 +36,10 @@ type file struct {
 	next time.Time   // time of the next check for a change
 }
 
-// checkInterval is the minimum time between two checks of a token file.
+// checkInterval is the minimum time between two checks of a file.
 const checkInterval = time.Second
 
-// maxTokenBytes is the maximum size of a token file.
+// maxTokenBytes is the maximum size of a file.
 const maxTokenBytes = 16 << 10
 
 func newFile(path string) (*file, error) {
@@ -50,28 +50,40 @@ func newFile(path string) (*file, error) {
 
 // Token implements [Source].
 func (f *file) Token(context.Context, Secret) (Secret, error) {
-	info, err := os.Stat(f.path)
+	raw, err := f.read()
 	if err != nil {
-		return "", fmt.Errorf("auth: token file: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("auth: token file %s is no regular file", f.path) // a pipe could block each fetch
-	}
-	if info.Size() > maxTokenBytes {
-		return "", fmt.Errorf("auth: token file %s has %d bytes, and the maximum is %d", f.path, info.Size(), maxTokenBytes)
-	}
-	raw, err := os.ReadFile(f.path)
-	if err != nil {
-		return "", fmt.Errorf("auth: token file: %w", err)
+		return "", err
 	}
 	token := Secret(strings.TrimSpace(string(raw)))
 	if err := checkToken(token); err != nil {
-		return "", fmt.Errorf("%w (token file %s)", err, f.path)
+		return "", f.wrap(err)
+	}
+	return token, nil
+}
+
+// wrap adds the path to an error about what the file contains.
+func (f *file) wrap(err error) error { return fmt.Errorf("%w (file %s)", err, f.path) }
+
+// read returns what the file contains.
+func (f *file) read() ([]byte, error) {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("auth: file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("auth: file %s is no regular file", f.path) // a pipe could block each fetch
+	}
+	if info.Size() > maxTokenBytes {
+		return nil, fmt.Errorf("auth: file %s has %d bytes, and the maximum is %d", f.path, info.Size(), maxTokenBytes)
+	}
+	raw, err := os.ReadFile(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("auth: file: %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen, f.next = info, time.Now().Add(checkInterval)
-	return token, nil
+	return raw, nil
 }
 
 // Stale implements [Fresher].

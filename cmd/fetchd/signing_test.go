@@ -1,0 +1,134 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// received is a request with its body.
+type received struct {
+	http.Header
+	body []byte
+}
+
+// mac is the signature of a text with a key, by the standard library alone.
+func mac(key, text string) []byte {
+	h := hmac.New(sha256.New, []byte(key))
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+// schemes are the providers in docs/signing.md, each with its key file and the check that a receiver makes.
+var schemes = map[string]struct {
+	key    string
+	accept func(r *received) bool
+}{
+	"standard-webhooks": {"whsec_aHVzaC1rZXktb2Ytd2ViaG9va3M=", func(r *received) bool {
+		want := "v1," + base64.StdEncoding.EncodeToString(mac("hush-key-of-webhooks", r.Get("Webhook-Id")+"."+r.Get("Webhook-Timestamp")+"."+string(r.body)))
+		return r.Get("Webhook-Id") != "" && r.Get("Webhook-Signature") == want
+	}},
+	"github": {"hush-key-of-github\n", func(r *received) bool {
+		return r.Get("X-Hub-Signature-256") == "sha256="+hex.EncodeToString(mac("hush-key-of-github", string(r.body)))
+	}},
+	"slack": {"hush-key-of-slack", func(r *received) bool {
+		return r.Get("X-Slack-Signature") == "v0="+hex.EncodeToString(mac("hush-key-of-slack", "v0:"+r.Get("X-Slack-Request-Timestamp")+":"+string(r.body)))
+	}},
+	"stripe": {"whsec_hush-key-of-stripe", func(r *received) bool {
+		stamp, signature, _ := strings.Cut(strings.TrimPrefix(r.Get("Stripe-Signature"), "t="), ",v1=")
+		return signature == hex.EncodeToString(mac("whsec_hush-key-of-stripe", stamp+"."+string(r.body)))
+	}},
+}
+
+// pageOfSigning returns the file of origins in docs/signing.md, with keys in f, and with origin for all its origins.
+func pageOfSigning(f *folder, origin string) string {
+	page, err := os.ReadFile("../../docs/signing.md")
+	must(f, err)
+	text := string(regexp.MustCompile("(?s)```yaml\nproviders:\n(.*?)```").FindSubmatch(page)[1])
+	for name, scheme := range schemes {
+		f.write(name+"-key", []byte(scheme.key))
+	}
+	text = strings.ReplaceAll(text, "/etc/fetchd/", filepath.Dir(f.write("origins.yaml", nil))+"/")
+	return f.write("origins.yaml", []byte("providers:\n"+regexp.MustCompile(`https://[a-z]+\.example\.com`).ReplaceAllString(text, origin)))
+}
+
+// TestSigningPage sends requests with each provider of docs/signing.md, and checks them as a receiver does:
+// the second attempt has the same id, and no key or signature is in the log, the metrics or an answer.
+func TestSigningPage(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var got []*received
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		body, err := io.ReadAll(r.Body)
+		q := &received{r.Header, body}
+		if got = append(got, q); len(got) == 1 || err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(origin.Close)
+	f := newFolder(t)
+	u, err := url.Parse(origin.URL)
+	must(t, err)
+	s := start(t, "--origins-file", pageOfSigning(f, origin.URL), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", u.Port(), "--log-level", "debug")
+	call := s.dial(nil)
+	secrets := []string{"hush", "aHVzaC1rZXktb2Ytd2ViaG9va3M"}
+	var said strings.Builder
+	for name, scheme := range schemes {
+		got = nil
+		in := &pb.FetchRequest{Url: origin.URL + "/hook?a=1", Method: "PUT", Body: []byte(`{"event": "` + name + `"}`), AuthProvider: name}
+		out, err := call.FetchUnary(t.Context(), in)
+		must(t, err)
+		fmt.Fprintf(&said, "%s: %v\n", name, out)
+		if out.GetOutcome().GetError() != nil || len(got) != 2 {
+			t.Fatalf("%s: %v after %d requests", name, out.GetOutcome().GetError(), len(got))
+		}
+		for i, q := range got {
+			if !scheme.accept(q) || string(q.body) != string(in.GetBody()) {
+				t.Errorf("%s: request %d is not accepted: %v %s", name, i, q.Header, q.body)
+			}
+			q.body[0]++
+			if scheme.accept(q) {
+				t.Errorf("%s: a changed byte is accepted", name)
+			}
+			for _, field := range []string{"Webhook-Signature", "X-Hub-Signature-256", "X-Slack-Signature", "Stripe-Signature"} {
+				secrets = append(secrets, q.Header[field]...)
+			}
+		}
+		if id := "Webhook-Id"; got[0].Get(id) != got[1].Get(id) {
+			t.Errorf("%s: ids %q and %q", name, got[0].Get(id), got[1].Get(id))
+		}
+	}
+	_, err = call.FetchUnary(t.Context(), &pb.FetchRequest{Url: origin.URL, AuthProvider: "slack", Headers: []*pb.Header{{Name: "x-slack-signature", Value: "x"}}})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a request with the field of the signature: %v", err)
+	}
+	_, metrics, err := ask(t.Context(), nil, s.http, "/metrics", "")
+	must(t, err)
+	if len(secrets) != 2+2*len(schemes) {
+		t.Errorf("%d secrets of %d schemes", len(secrets), len(schemes))
+	}
+	for _, secret := range secrets {
+		if strings.Contains(s.log.String()+metrics+said.String(), secret) {
+			t.Errorf("%q is in the log, the metrics or an answer", secret)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package auth_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/fetch/auth"
+	"fetchd/fetch/signing"
+)
+
+// sign returns the fields that a provider adds to a message.
+func sign(t *testing.T, p auth.Provider, m *signing.Message) map[string]string {
+	t.Helper()
+	s, ok := p.(interface {
+		Sign(context.Context, *signing.Message) ([]signing.Field, error)
+	})
+	if !ok {
+		t.Fatalf("%T signs nothing", p)
+	}
+	fields, err := s.Sign(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, f := range fields {
+		got[f.Name] = f.Value
+	}
+	if len(got) != len(fields) {
+		t.Errorf("a field twice: %v", fields)
+	}
+	return got
+}
+
+func keyFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "key")
+	replace(t, path, content)
+	return path
+}
+
+func replace(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var signedOrigins = []string{"https://hooks.example"}
+
+// TestHMACSchemes compares signatures with those that the documentation of the schemes shows.
+func TestHMACSchemes(t *testing.T) {
+	t.Parallel()
+	const slackBody = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+	sha512Mac := hmac.New(sha512.New, []byte("key"))
+	sha512Mac.Write([]byte("GET/p?q=1"))
+	for _, row := range []struct {
+		name   string
+		key    string
+		config auth.HMAC
+		m      signing.Message
+		want   map[string]string
+	}{
+		{"Standard Webhooks", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", auth.HMAC{KeyEncoding: "whsec", Signs: "{id}.{timestamp}.{body}", Encoding: "base64",
+			Fields: map[string]string{"webhook-id": "{id}", "webhook-timestamp": "{timestamp}", "webhook-signature": "v1,{signature}"}},
+			signing.Message{ID: "msg_p5jXN8AQM9LWM0D4loKWxJek", Time: time.Unix(1614265330, 999), Body: []byte(`{"test": 2432232314}`)},
+			map[string]string{"Webhook-Id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp": "1614265330", "Webhook-Signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}},
+		{"GitHub", "It's a Secret to Everybody", auth.HMAC{Fields: map[string]string{"X-Hub-Signature-256": "sha256={signature}"}},
+			signing.Message{Body: []byte("Hello, World!")},
+			map[string]string{"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}},
+		{"Slack", "8f742231b10e8888abcd99yyyzzz85a5", auth.HMAC{Signs: "v0:{timestamp}:{body}", Fields: map[string]string{"X-Slack-Request-Timestamp": "{timestamp}", "X-Slack-Signature": "v0={signature}"}},
+			signing.Message{Time: time.Unix(1531420618, 0), Body: []byte(slackBody)},
+			map[string]string{"X-Slack-Request-Timestamp": "1531420618", "X-Slack-Signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"}},
+		{"RFC 2202, test case 2", "Jefe", auth.HMAC{Algorithm: "sha1", Fields: map[string]string{"X-Sig": "{signature}"}},
+			signing.Message{Body: []byte("what do ya want for nothing?")}, map[string]string{"X-Sig": "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"}},
+		{"RFC 4231, test case 2", "SmVmZQ==", auth.HMAC{KeyEncoding: "base64", Algorithm: "sha512", Fields: map[string]string{"X-Sig": "{signature}"}},
+			signing.Message{Body: []byte("what do ya want for nothing?")}, map[string]string{"X-Sig": "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea2505549758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737"}},
+		{"method and target, without a body", "key", auth.HMAC{Algorithm: "sha512", Signs: "{method}{target}", Encoding: "base64", Fields: map[string]string{"X-Sig": "{signature}", "X-Key": "fixed"}},
+			signing.Message{Method: "GET", Target: "/p?q=1"}, map[string]string{"X-Sig": base64.StdEncoding.EncodeToString(sha512Mac.Sum(nil)), "X-Key": "fixed"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			row.config.KeyFile = keyFile(t, row.key)
+			p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &row.config})
+			if diff := cmp.Diff(row.want, sign(t, p, &row.m)); diff != "" {
+				t.Error(diff)
+			}
+			if name, value, err := p.Field(t.Context()); name != "" || value != "" || err != nil {
+				t.Errorf("Field = %s, %s, %v; want nothing", name, value, err)
+			}
+			if got := auth.Headers(p); len(got) != len(row.want) || !p.Covers(&url.URL{Scheme: "https", Host: "hooks.example"}) || p.Covers(&url.URL{Scheme: "http", Host: "hooks.example"}) {
+				t.Errorf("headers %q", got)
+			}
+			if text := fmt.Sprintf("%v %+v %#v %s", p, p, p, struct{ P auth.Provider }{p}); strings.Contains(text, strings.TrimSpace(row.key)) {
+				t.Errorf("the key is in %s", text)
+			}
+		})
+	}
+}
+
+// TestNewRefusesHMAC checks that New names the fault, and not the key.
+func TestNewRefusesHMAC(t *testing.T) {
+	t.Parallel()
+	field := map[string]string{"X-Sig": "{signature}"}
+	for _, row := range []struct {
+		name, key string
+		config    auth.HMAC
+		text      string
+	}{
+		{"no such file", "", auth.HMAC{KeyFile: "/nowhere/key", Fields: field}, "/nowhere/key"},
+		{"an empty key", " \n", auth.HMAC{Fields: field}, "empty"},
+		{"an empty base64 key", "", auth.HMAC{KeyEncoding: "base64", Fields: field}, "empty"},
+		{"no base64", "hush!hush", auth.HMAC{KeyEncoding: "base64", Fields: field}, "base64"},
+		{"no whsec_", "aHVzaA==", auth.HMAC{KeyEncoding: "whsec", Fields: field}, "whsec_"},
+		{"an unknown key encoding", "hush", auth.HMAC{KeyEncoding: "hex", Fields: field}, "base64, raw, whsec"},
+		{"an unknown algorithm", "hush", auth.HMAC{Algorithm: "md5", Fields: field}, "sha1, sha256, sha512"},
+		{"an unknown encoding", "hush", auth.HMAC{Encoding: "HEX", Fields: field}, "base64, hex"},
+		{"no field", "hush", auth.HMAC{}, "{signature}"},
+		{"no field with the signature", "hush", auth.HMAC{Fields: map[string]string{"X-Time": "{timestamp}"}}, "{signature}"},
+		{"the signature in what is signed", "hush", auth.HMAC{Signs: "{signature}", Fields: field}, "{signature} is none of"},
+		{"the body in a field", "hush", auth.HMAC{Fields: map[string]string{"X-Sig": "{signature}{body}"}}, "{body} is none of"},
+		{"an unknown name", "hush", auth.HMAC{Signs: "{time}", Fields: field}, "{time} is none of {id}, {timestamp}, {method}, {target}, {body}"},
+		{"an open brace", "hush", auth.HMAC{Signs: "{body", Fields: field}, "none of"},
+		{"a closing brace", "hush", auth.HMAC{Signs: "{body}}", Fields: field}, "}"},
+		{"a timestamp that is not sent", "hush", auth.HMAC{Signs: "{timestamp}{body}", Fields: field}, "{timestamp}"},
+		{"an id that is not sent", "hush", auth.HMAC{Signs: "{id}{body}", Fields: field}, "{id}"},
+		{"a field of the framing", "hush", auth.HMAC{Fields: map[string]string{"content-length": "{signature}"}}, "content-length"},
+		{"Host", "hush", auth.HMAC{Fields: map[string]string{"HOST": "{signature}"}}, "HOST"},
+		{"a field that is none", "hush", auth.HMAC{Fields: map[string]string{"a b": "{signature}"}}, "a b"},
+		{"a field twice", "hush", auth.HMAC{Fields: map[string]string{"x-sig": "{signature}", "X-Sig": "{signature}"}}, "twice"},
+		{"two lines in a field", "hush", auth.HMAC{Fields: map[string]string{"X-Sig": "{signature}\nX-Other: y"}}, "control character"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if row.config.KeyFile == "" {
+				row.config.KeyFile = keyFile(t, row.key)
+			}
+			p, err := auth.New(auth.Config{Origins: signedOrigins, HMAC: &row.config})
+			if err == nil || p != nil || !strings.Contains(fmt.Sprint(err), row.text) || strings.Contains(fmt.Sprint(err), "hush") {
+				t.Errorf("%v, %v; want an error with %q and without the key", p, err, row.text)
+			}
+		})
+	}
+	for name, cfg := range map[string]auth.Config{
+		"a token too":  {Origins: signedOrigins, Static: "hush", HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, "k")}},
+		"a header too": {Origins: signedOrigins, Header: "X", HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, "k")}},
+		"no origins":   {HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, "k")}},
+	} {
+		if p, err := auth.New(cfg); err == nil {
+			t.Errorf("%s: %v, want an error", name, p)
+		}
+	}
+}
+
+// TestHMACWithoutID checks that nothing is signed with an empty id.
+func TestHMACWithoutID(t *testing.T) {
+	t.Parallel()
+	p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: keyFile(t, "hush"), Signs: "{id}", Fields: map[string]string{"A": "{id}", "B": "{signature}"}}})
+	s, _ := p.(interface {
+		Sign(context.Context, *signing.Message) ([]signing.Field, error)
+	})
+	if fields, err := s.Sign(t.Context(), new(signing.Message)); err == nil {
+		t.Errorf("signed %v", fields)
+	}
+}
+
+// TestKeyFile checks that a key is read again when its file changes and when it is rejected, and that an invalid
+// file leaves the last key.
+func TestKeyFile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := keyFile(t, "one")
+		p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: path, Fields: map[string]string{"X-Sig": "{signature}"}}})
+		now := func() string { return sign(t, p, &signing.Message{Body: []byte("x")})["X-Sig"] }
+		first := now()
+		if err := p.Refresh(t.Context(), first); !errors.Is(err, auth.ErrRefused) {
+			t.Errorf("Refresh of the key that the file still has = %v, want ErrRefused", err)
+		}
+		replace(t, path, "two")
+		if got := now(); got != first {
+			t.Error("the file is checked more than once a second")
+		}
+		if err := p.Refresh(t.Context(), first); err != nil {
+			t.Errorf("Refresh = %v", err)
+		}
+		second := now()
+		if second == first {
+			t.Error("the key is the old one")
+		}
+		if err := p.Refresh(t.Context(), first); err != nil {
+			t.Errorf("Refresh of a straggler = %v", err)
+		}
+		<-time.After(time.Minute)
+		if err := p.Refresh(t.Context(), second); !errors.Is(err, auth.ErrRefused) {
+			t.Errorf("Refresh a minute later = %v, want ErrRefused", err)
+		}
+		replace(t, path, "three")
+		<-time.After(2 * time.Second)
+		third := now()
+		if third == second {
+			t.Error("a changed file is not read again")
+		}
+		replace(t, path, "")
+		<-time.After(2 * time.Second)
+		if got := now(); got != third {
+			t.Error("an empty file replaces the key")
+		}
+		if err := p.Refresh(t.Context(), third); err == nil || errors.Is(err, auth.ErrRefused) {
+			t.Errorf("Refresh with an empty file = %v, want its error", err)
+		}
+	})
+}
