@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type originProvider struct {
 	TokenFile string             `yaml:"token-file"`
 	Client    *clientCredentials `yaml:"client"`
 	HMAC      *hmacKey           `yaml:"hmac"`
+	SigV4     *sigV4             `yaml:"aws-sigv4"`
 }
 
 type clientCredentials struct {
@@ -64,6 +66,33 @@ type hmacKey struct {
 	Signs       string            `yaml:"signs"`
 	Encoding    string            `yaml:"encoding"`
 	Fields      map[string]string `yaml:"fields"`
+}
+
+// sigV4 is an [auth.SigV4].
+type sigV4 struct {
+	Region             string `yaml:"region"`
+	Service            string `yaml:"service"`
+	CredentialsFile    string `yaml:"credentials-file"`
+	Profile            string `yaml:"profile"`
+	AccessKeyIDEnv     string `yaml:"access-key-id-env"`
+	SecretAccessKeyEnv string `yaml:"secret-access-key-env"`
+	SessionTokenEnv    string `yaml:"session-token-env"`
+}
+
+// config reads the variables that the operator names, and no others.
+func (s *sigV4) config() (*auth.SigV4, error) {
+	cfg := &auth.SigV4{Region: s.Region, Service: s.Service, File: s.CredentialsFile, Profile: s.Profile}
+	var secret, token string
+	for name, to := range map[string]*string{s.AccessKeyIDEnv: &cfg.AccessKeyID, s.SecretAccessKeyEnv: &secret, s.SessionTokenEnv: &token} {
+		if name == "" {
+			continue
+		}
+		if *to = os.Getenv(name); *to == "" {
+			return nil, fmt.Errorf("aws-sigv4: the environment variable %s is empty or not set", name)
+		}
+	}
+	cfg.SecretAccessKey, cfg.SessionToken = auth.Secret(secret), auth.Secret(token)
+	return cfg, nil
 }
 
 // origins is what --origins-file configures.
@@ -256,6 +285,12 @@ func (o *origins) provider(name string, p originProvider, before *origins) (auth
 	}
 	if p.HMAC != nil {
 		cfg.HMAC = (*auth.HMAC)(p.HMAC)
+	}
+	if p.SigV4 != nil {
+		var err error
+		if cfg.SigV4, err = p.SigV4.config(); err != nil {
+			return nil, err
+		}
 	}
 	made, err := auth.New(cfg)
 	if err != nil {

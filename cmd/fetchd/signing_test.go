@@ -57,16 +57,18 @@ var schemes = map[string]struct {
 	}},
 }
 
-// pageOfSigning returns the file of origins in docs/signing.md, with keys in f, and with origin for all its origins.
-func pageOfSigning(f *folder, origin string) string {
+// pageOfSigning returns a file of origins in docs/signing.md, the first or the second, with keys in f, and with origin
+// for all its origins.
+func pageOfSigning(f *folder, number int, origin string) string {
 	page, err := os.ReadFile("../../docs/signing.md")
 	must(f, err)
-	text := string(regexp.MustCompile("(?s)```yaml\nproviders:\n(.*?)```").FindSubmatch(page)[1])
+	text := string(regexp.MustCompile("(?s)```yaml\nproviders:\n(.*?)```").FindAllSubmatch(page, -1)[number-1][1])
+	f.write("aws-credentials", []byte("[default]\naws_access_key_id=A\naws_secret_access_key=hush\n"))
 	for name, scheme := range schemes {
 		f.write(name+"-key", []byte(scheme.key))
 	}
 	text = strings.ReplaceAll(text, "/etc/fetchd/", filepath.Dir(f.write("origins.yaml", nil))+"/")
-	return f.write("origins.yaml", []byte("providers:\n"+regexp.MustCompile(`https://[a-z]+\.example\.com`).ReplaceAllString(text, origin)))
+	return f.write("origins.yaml", []byte("providers:\n"+regexp.MustCompile(`https://[a-z0-9.-]+\.(example|amazonaws)\.com`).ReplaceAllString(text, origin)))
 }
 
 // TestSigningPage sends requests with each provider of docs/signing.md, and checks them as a receiver does:
@@ -88,7 +90,7 @@ func TestSigningPage(t *testing.T) {
 	f := newFolder(t)
 	u, err := url.Parse(origin.URL)
 	must(t, err)
-	s := start(t, "--origins-file", pageOfSigning(f, origin.URL), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", u.Port(), "--log-level", "debug")
+	s := start(t, "--origins-file", pageOfSigning(f, 1, origin.URL), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", u.Port(), "--log-level", "debug")
 	call := s.dial(nil)
 	secrets := []string{"hush", "aHVzaC1rZXktb2Ytd2ViaG9va3M"}
 	var said strings.Builder
@@ -130,5 +132,37 @@ func TestSigningPage(t *testing.T) {
 		if strings.Contains(s.log.String()+metrics+said.String(), secret) {
 			t.Errorf("%q is in the log, the metrics or an answer", secret)
 		}
+	}
+}
+
+// TestSigV4Variables checks that credentials come from the variables that the operator names, and from no others.
+func TestSigV4Variables(t *testing.T) {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "API_ID", "API_SECRET", "API_TOKEN"} {
+		t.Setenv(name, "hush-"+name)
+	}
+	t.Setenv("API_EMPTY", "")
+	t.Setenv("API_KEY_ID", "id")
+	if o, err := readOrigins(pageOfSigning(newFolder(t), 2, "https://api.example"), new(origins)); err != nil || len(o.providers) != 2 {
+		t.Errorf("the page: %v", err)
+	}
+	for _, row := range []struct{ name, keys, fault string }{
+		{"named", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, session-token-env: API_TOKEN", ""},
+		{"those of the SDK, not named", "", "no access key ID"},
+		{"no secret", "access-key-id-env: API_ID", "no secret access key"},
+		{"an empty one", "access-key-id-env: API_ID, secret-access-key-env: API_EMPTY", "API_EMPTY is empty or not set"},
+		{"one that is not set", "access-key-id-env: API_NONE, secret-access-key-env: API_SECRET", "API_NONE is empty or not set"},
+		{"a file too", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, credentials-file: /etc/x", "credentials file"},
+		{"a profile too", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, profile: x", "only with a file"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			file := newFolder(t).write("origins.yaml", []byte("providers: {api: {origins: ['https://api.example'], aws-sigv4: {region: r, service: s, "+row.keys+"}}}"))
+			o, err := readOrigins(file, new(origins))
+			if (err == nil) != (row.fault == "") || !strings.Contains(fmt.Sprint(err), row.fault) || strings.Contains(fmt.Sprint(err), "hush") {
+				t.Errorf("%v, want an error with %q and without a secret", err, row.fault)
+			}
+			if text := fmt.Sprintf("%+v", o); row.fault == "" && strings.Contains(text, "hush") {
+				t.Errorf("a secret is in %s", text)
+			}
+		})
 	}
 }

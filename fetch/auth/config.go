@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Config configures a provider. Origins and exactly one of Static, File, Client and HMAC are
-// required.
+// Config configures a provider. Origins and exactly one of Static, File, Client, HMAC and
+// SigV4 are required.
 type Config struct {
 	// Origins lists the origins that get the credential, such as
 	// "https://api.example.com". It is sent to no other.
@@ -33,6 +33,8 @@ type Config struct {
 	Client *ClientCredentials
 	// HMAC signs requests with a shared key.
 	HMAC *HMAC
+	// SigV4 signs requests with AWS Signature Version 4.
+	SigV4 *SigV4
 }
 
 // ClientCredentials configures the client credentials grant of RFC 6749 §4.4.
@@ -71,6 +73,13 @@ func New(cfg Config) (Provider, error) {
 		}
 		return &signer{origins, k.names, k}, nil
 	}
+	if cfg.SigV4 != nil {
+		k, names, err := cfg.SigV4.signer()
+		if err != nil {
+			return nil, err
+		}
+		return &signer{origins, names, k}, nil
+	}
 	p := &provider{origins: origins, header: "Authorization", scheme: cfg.Scheme}
 	if cfg.Header != "" {
 		p.header = textproto.CanonicalMIMEHeaderKey(cfg.Header)
@@ -90,15 +99,15 @@ func New(cfg Config) (Provider, error) {
 // checkKind checks that the configuration is of one kind.
 func (cfg *Config) checkKind() error {
 	kinds := 0
-	for _, given := range []bool{cfg.Static != "", cfg.File != "", cfg.Client != nil, cfg.HMAC != nil} {
+	for _, given := range []bool{cfg.Static != "", cfg.File != "", cfg.Client != nil, cfg.HMAC != nil, cfg.SigV4 != nil} {
 		if given {
 			kinds++
 		}
 	}
 	switch {
 	case kinds != 1:
-		return errors.New("auth: give exactly one of a static token, a token file, client credentials and hmac")
-	case cfg.HMAC != nil && (cfg.Header != "" || cfg.Scheme != ""):
+		return errors.New("auth: give exactly one of a static token, a token file, client credentials, hmac and aws-sigv4")
+	case (cfg.HMAC != nil || cfg.SigV4 != nil) && (cfg.Header != "" || cfg.Scheme != ""):
 		return errors.New("auth: header and scheme are for tokens: remove them")
 	}
 	return nil

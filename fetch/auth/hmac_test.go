@@ -24,13 +24,7 @@ import (
 // sign returns the fields that a provider adds to a message.
 func sign(t *testing.T, p auth.Provider, m *signing.Message) map[string]string {
 	t.Helper()
-	s, ok := p.(interface {
-		Sign(context.Context, *signing.Message) ([]signing.Field, error)
-	})
-	if !ok {
-		t.Fatalf("%T signs nothing", p)
-	}
-	fields, err := s.Sign(t.Context(), m)
+	fields, err := signWith(t, p, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +36,17 @@ func sign(t *testing.T, p auth.Provider, m *signing.Message) map[string]string {
 		t.Errorf("a field twice: %v", fields)
 	}
 	return got
+}
+
+func signWith(t *testing.T, p auth.Provider, m *signing.Message) ([]signing.Field, error) {
+	t.Helper()
+	s, ok := p.(interface {
+		Sign(context.Context, *signing.Message) ([]signing.Field, error)
+	})
+	if !ok {
+		t.Fatalf("%T signs nothing", p)
+	}
+	return s.Sign(t.Context(), m)
 }
 
 func keyFile(t *testing.T, content string) string {
@@ -171,10 +176,7 @@ func TestNewRefusesHMAC(t *testing.T) {
 func TestHMACWithoutID(t *testing.T) {
 	t.Parallel()
 	p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: keyFile(t, "hush"), Signs: "{id}", Fields: map[string]string{"A": "{id}", "B": "{signature}"}}})
-	s, _ := p.(interface {
-		Sign(context.Context, *signing.Message) ([]signing.Field, error)
-	})
-	if fields, err := s.Sign(t.Context(), new(signing.Message)); err == nil {
+	if fields, err := signWith(t, p, new(signing.Message)); err == nil {
 		t.Errorf("signed %v", fields)
 	}
 }
