@@ -64,6 +64,11 @@ func (n *notary) Sign(_ context.Context, m *signing.Message) ([]signing.Field, e
 	return []signing.Field{{Name: "Signature", Value: fmt.Sprintf("hush-signature-%d", len(n.messages))}, {Name: "X-Stamp", Value: "hush-stamp"}}, nil
 }
 
+// anywhere is a signer for all origins.
+type anywhere struct{ fetch.Signer }
+
+func (anywhere) Covers(*url.URL) bool { return true }
+
 // expected returns the header that an origin must receive for message i: what was signed, and the signature.
 func (n *notary) expected(i int) http.Header {
 	h := maps.Clone(n.messages[i].Header)
@@ -160,6 +165,29 @@ func TestSignedIsSent(t *testing.T) {
 	}
 }
 
+// TestSignedThroughProxy checks that the origin behind a proxy receives what was signed.
+func TestSignedThroughProxy(t *testing.T) {
+	t.Parallel()
+	for _, listener := range []string{"http", "https1", "h2fault"} {
+		t.Run(listener, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			r := w.request(listener, "/s/k/200?q=1")
+			r.Method, r.Body = "PUT", []byte("a body")
+			n := signs(r)
+			client := (&connectProxy{target: w.origin.Addr(listener)}).serve(t, w, "http")
+			if out := client.Fetch(t.Context(), r, nil); out.Failure != nil || len(n.messages) != 1 {
+				t.Fatalf("%+v, %d messages", out.Failure, len(n.messages))
+			}
+			q := w.origin.Requests("k")[0]
+			if diff := cmp.Diff(n.expected(0), received(&q)); diff != "" {
+				t.Errorf("signed and received: %s", diff)
+			}
+			wantReceived(t, n.messages[0], &q)
+		})
+	}
+}
+
 // wantReceived compares what was signed, except the fields, with what an origin received.
 func wantReceived(t *testing.T, m *signing.Message, q *origin.Request) {
 	t.Helper()
@@ -207,6 +235,10 @@ func TestSignedEachTime(t *testing.T) {
 		{"a redirect that keeps the body", "/s/k/307:to=%2Fs%2Fk%2F200", func(r *fetch.Request) { r.Method, r.Body = "PUT", []byte("x") }, []string{"1", "2"}},
 		{"a redirect to another origin", "/cross/k/302/http-other/200", nil, []string{"1", ""}},
 		{"a redirect to another origin, with everything", "/cross/k/307/http-other/200", func(r *fetch.Request) { r.ForwardCredentials = true }, []string{"1", ""}},
+		{"a redirect to another of its origins", "/cross/k/307/http-other/503/200", func(r *fetch.Request) {
+			s, _ := r.Credentials.(fetch.Signer)
+			r.Credentials = anywhere{s}
+		}, []string{"1", "2", "3", "4"}},
 		{"a redirect to TLS", "/cross/k/302/https/200", nil, []string{"1", ""}},
 		{"a resumed body", "/s/k/200:size=1000000,cut=300000" + tag + "/200:size=1000000" + tag, func(r *fetch.Request) { r.HoldBackBytes = 1000 }, []string{"1", "2 bytes=300000-"}},
 		{"from a resume point", "/s/k/200:size=1000000" + tag, func(r *fetch.Request) {
@@ -247,6 +279,72 @@ func TestSignedEachTime(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestSignaturesStayAtTheirOrigin follows redirects to another origin and back, and with every status, by the
+// log of the origin: each request to the signer's origin has a signature, and no other has one.
+func TestSignaturesStayAtTheirOrigin(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	const resumable = ":size=100000,etag=%22v1%22,range"
+	for _, from := range []string{"http", "https"} {
+		for _, to := range []string{"http-other", "http", "https", "https1", "h2fault"} {
+			for _, forward := range []bool{false, true} {
+				for _, status := range []int{301, 302, 303, 307, 308} {
+					name := fmt.Sprintf("%s to %s, %d, forward %t", from, to, status, forward)
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						w, key := w.in(t), url.QueryEscape(strings.ReplaceAll(name, " ", ""))
+						back := url.QueryEscape(w.origin.URL(from, "/s/"+key+"back/503/200"))
+						away := url.QueryEscape(w.origin.URL(to, "/s/"+key+"away/"+fmt.Sprint(status)+":to="+back))
+						r := w.request(from, fmt.Sprintf("/s/%s/%d:to=%s", key, status, away))
+						n := signs(r)
+						r.ForwardCredentials, r.Method, r.Body = forward, "PUT", []byte("body")
+						if out := w.client.Fetch(t.Context(), r, nil); out.Failure != nil {
+							t.Fatalf("%+v", out.Failure)
+						}
+						w.wantSignedAt(n, from, key)
+					})
+				}
+				name := fmt.Sprintf("%s to %s, resumed, forward %t", from, to, forward)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					w, key := w.in(t), url.QueryEscape(strings.ReplaceAll(name, " ", ""))
+					away := url.QueryEscape(w.origin.URL(to, "/s/"+key+"away/200"+resumable+",cut=50000/200"+resumable))
+					r := w.request(from, "/s/"+key+"/302:to="+away)
+					n := signs(r)
+					r.ForwardCredentials, r.HoldBackBytes = forward, 1000
+					if out := w.client.Fetch(t.Context(), r, nil); out.Failure != nil || out.Attempts != 2 {
+						t.Fatalf("%+v after %d attempts", out.Failure, out.Attempts)
+					}
+					w.wantSignedAt(n, from, key)
+				})
+			}
+		}
+	}
+}
+
+// wantSignedAt checks that exactly the requests to a listener are signed, each with its own signature.
+func (w *wire) wantSignedAt(n *notary, listener, key string) {
+	w.Helper()
+	key, _ = url.QueryUnescape(key)
+	signed, others := make(map[string]bool), 0
+	for _, k := range []string{key, key + "away", key + "back"} {
+		for _, q := range w.origin.Requests(k) {
+			signature := q.Header.Get("Signature")
+			if (signature != "") != (q.Listener == listener) || (signature != "") != (q.Header.Get("X-Stamp") != "") || signed[signature] {
+				w.Errorf("%s at %s has the signature %q", k, q.Listener, signature)
+			}
+			if signature == "" {
+				others++
+				continue
+			}
+			signed[signature] = true
+		}
+	}
+	if len(signed) == 0 || len(signed) != len(n.messages) || len(signed)+others < 2 {
+		w.Errorf("%d signed requests of %d messages, %d others", len(signed), len(n.messages), others)
 	}
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"compress/gzip"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,8 +73,25 @@ func pageOfSigning(f *folder, number int, origin string) string {
 	return f.write("origins.yaml", []byte("providers:\n"+regexp.MustCompile(`https://[a-z0-9.-]+\.(example|amazonaws)\.com`).ReplaceAllString(text, origin)))
 }
 
+// recordsIn returns what the WARC files in a folder contain.
+func recordsIn(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.warc.gz"))
+	must(t, err)
+	var all strings.Builder
+	for _, name := range files {
+		raw, err := os.Open(name)
+		must(t, err)
+		unzipped, err := gzip.NewReader(raw)
+		must(t, err)
+		_, err = io.Copy(&all, unzipped)
+		must(t, errors.Join(err, raw.Close()))
+	}
+	return all.String()
+}
+
 // TestSigningPage sends requests with each provider of docs/signing.md, and checks them as a receiver does:
-// the second attempt has the same id, and no key or signature is in the log, the metrics or an answer.
+// the second attempt has the same id, and no key or signature is in the log, the metrics, the events or the records.
 func TestSigningPage(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -90,18 +109,23 @@ func TestSigningPage(t *testing.T) {
 	f := newFolder(t)
 	u, err := url.Parse(origin.URL)
 	must(t, err)
-	s := start(t, "--origins-file", pageOfSigning(f, 1, origin.URL), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", u.Port(), "--log-level", "debug")
+	s := start(t, "--origins-file", pageOfSigning(f, 1, origin.URL), "--stores-file", f.write("stores.yaml", []byte("stores:\n  a: {url: 'warc+file://"+f.dir+"/a'}\n")), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", u.Port(), "--log-level", "debug")
 	call := s.dial(nil)
 	secrets := []string{"hush", "aHVzaC1rZXktb2Ytd2ViaG9va3M"}
 	var said strings.Builder
 	for name, scheme := range schemes {
 		got = nil
-		in := &pb.FetchRequest{Url: origin.URL + "/hook?a=1", Method: "PUT", Body: []byte(`{"event": "` + name + `"}`), AuthProvider: name}
-		out, err := call.FetchUnary(t.Context(), in)
+		in := &pb.FetchRequest{Url: origin.URL + "/hook?a=1", Method: "PUT", Body: []byte(`{"event": "` + name + `"}`), AuthProvider: name,
+			RecordPolicy: &pb.RecordPolicy{Store: "a"}, EventLevel: pb.EventLevel_EVENT_LEVEL_ALL}
+		stream, err := call.Fetch(t.Context(), in)
 		must(t, err)
-		fmt.Fprintf(&said, "%s: %v\n", name, out)
-		if out.GetOutcome().GetError() != nil || len(got) != 2 {
-			t.Fatalf("%s: %v after %d requests", name, out.GetOutcome().GetError(), len(got))
+		for err == nil {
+			var m *pb.FetchResponse
+			m, err = stream.Recv()
+			fmt.Fprintf(&said, "%s: %v\n", name, m)
+		}
+		if !errors.Is(err, io.EOF) || len(got) != 2 {
+			t.Fatalf("%s: %v after %d requests: %s", name, err, len(got), &said)
 		}
 		for i, q := range got {
 			if !scheme.accept(q) || string(q.body) != string(in.GetBody()) {
@@ -125,12 +149,17 @@ func TestSigningPage(t *testing.T) {
 	}
 	_, metrics, err := ask(t.Context(), nil, s.http, "/metrics", "")
 	must(t, err)
+	s.stop()
+	records := recordsIn(t, filepath.Join(f.dir, "a"))
+	if n := strings.Count(records, "WARC-Type: request"); n != 2*len(schemes) || !strings.Contains(records, "Webhook-Id: ") {
+		t.Errorf("%d requests are recorded, want %d", n, 2*len(schemes))
+	}
 	if len(secrets) != 2+2*len(schemes) {
 		t.Errorf("%d secrets of %d schemes", len(secrets), len(schemes))
 	}
 	for _, secret := range secrets {
-		if strings.Contains(s.log.String()+metrics+said.String(), secret) {
-			t.Errorf("%q is in the log, the metrics or an answer", secret)
+		if strings.Contains(s.log.String()+metrics+said.String()+records, secret) {
+			t.Errorf("%q is in the log, the metrics, an event or a record", secret)
 		}
 	}
 }
