@@ -178,9 +178,17 @@ var rules = []rule{
 		why: "signers and fetches share it",
 	},
 	{
-		pkg: "fetch/auth", only: []string{"fetchd/fetch/signing", "fetchd/fetch/auth/httpsig", "golang.org/x/net", "golang.org/x/oauth2", "golang.org/x/sync", "golang.org/x/text",
+		pkg: "fetch/auth", only: []string{"fetchd/fetch/signing", "fetchd/fetch/auth/httpsig", "github.com/dunglas/httpsfv", "golang.org/x/net", "golang.org/x/oauth2", "golang.org/x/sync", "golang.org/x/text",
 			"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/internal", "github.com/aws/smithy-go"},
 		why: "auth provides credentials and knows nothing about fetches, and nothing of the SDK looks for credentials",
+	},
+	{
+		pkg: "fetch/auth/httpsig", only: []string{"fetchd/fetch/signing", "github.com/dunglas/httpsfv", "golang.org/x/net", "golang.org/x/text"},
+		why: "a signature is arithmetic: it reads no file and asks no one",
+	},
+	{
+		pkg: "test/signatures", onlyStandard: true,
+		why: "the verifier of the tests shares no code with the signer",
 	},
 	{
 		pkg: "internal/secure", not: []string{"fetchd"},

@@ -1,0 +1,194 @@
+package httpsig_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/fetch/auth/httpsig"
+	"fetchd/fetch/signing"
+	"fetchd/test/signatures"
+)
+
+// asked returns a signer that an origin may ask for some signatures.
+func asked(t testing.TB) *httpsig.Signer {
+	t.Helper()
+	old, secret := key(t, signatures.PEMP256), key(t, signatures.Base64HMAC)
+	old.ID, secret.ID = "old", "shared"
+	over, newest := key(t, signatures.PEMP256), key(t, signatures.PEMEd25519)
+	over.ID, newest.ID = "over", "newest"
+	over.NotAfter = now
+	return signer(t, httpsig.Config{Keys: []*httpsig.Key{over, old, secret, newest}, Tag: "mine", AcceptTags: []string{"other"},
+		Components: components(t, "@method", "@authority"), Optional: components(t, "date"),
+		Accept: components(t, "@target-uri", "@path", `@query-param;name="Pet"`, "content-digest", `x-dict;key="a"`)})
+}
+
+// TestChoose has what origins may ask for.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, accept, want string }{
+		{"no parameters", `a=("@authority")`, `a=("@authority");created=1618884473;keyid="newest";expires=1618884533;nonce=N;tag="mine"`},
+		{"each parameter", `a=("@authority" "@path");created;expires;keyid="newest";alg="ed25519";tag="other";nonce="+/=-._~"`,
+			`a=("@authority" "@path");created=1618884473;keyid="newest";expires=1618884533;nonce="+/=-._~";tag="other";alg="ed25519"`},
+		{"the target in another order", `x-1.*=("@method" "@target-uri")`, `x-1.*=("@method" "@target-uri");created=1618884473;keyid="newest";expires=1618884533;nonce=N;tag="mine"`},
+		{"a query parameter and a digest", `a=("@query-param";name="Pet" "content-digest" "@authority");tag="mine"`,
+			`a=("@query-param";name="Pet" "content-digest" "@authority");created=1618884473;keyid="newest";expires=1618884533;nonce=N;tag="mine"`},
+		{"an older key", `a=("@authority");keyid="old"`, `a=("@authority");created=1618884473;keyid="old";expires=1618884533;nonce=N;tag="mine"`},
+		{"an algorithm", `a=("@authority");alg="hmac-sha256"`, `a=("@authority");created=1618884473;keyid="shared";expires=1618884533;nonce=N;tag="mine";alg="hmac-sha256"`},
+		{"the second of three", `a=("cookie"), b=("@authority"), c=("@authority")`, `b=("@authority");created=1618884473;keyid="newest";expires=1618884533;nonce=N;tag="mine"`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := asked(t)
+			choice, _, ok := s.Choose([]string{row.accept}, now)
+			if !ok {
+				t.Fatal("ignored")
+			}
+			fields, err := s.Sign(get(), choice)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input := value(fields, "Signature-Input")
+			start, nonce, _ := strings.Cut(input, `nonce="`)
+			if nonce, end, _ := strings.Cut(nonce, `"`); len(nonce) == 43 {
+				input = start + "nonce=N" + end
+			}
+			if input != row.want {
+				t.Errorf("%s, want %s", input, row.want)
+			}
+			name := map[string]string{"newest": "test-key-ed25519", "old": "test-key-ecc-p256", "shared": "test-shared-secret"}
+			for id, n := range name {
+				if strings.Contains(input, `keyid="`+id) {
+					if err := sent(get(), fields).Verify(choice.Label(), keys(t)[n]); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			for _, f := range fields {
+				if !slices.Contains(s.Headers(), f.Name) {
+					t.Errorf("%s is not among the headers of the signer", f.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestChooseIgnores has what an origin must not get. The reasons have nothing of the field.
+func TestChooseIgnores(t *testing.T) {
+	t.Parallel()
+	member := func(n int) string { return strings.TrimSuffix(strings.Repeat(`hush=("cookie"), `, n), ", ") }
+	many := ""
+	for i := range 20 {
+		many += fmt.Sprintf(`, a%d=("hush")`, i)
+	}
+	for _, row := range []struct{ name, accept, want string }{
+		{"nothing", ``, ""},
+		{"another component", `a=("@authority" "cookie")`, "component"},
+		{"a component that is known", `a=("@authority" "authorization")`, "component"},
+		{"another query parameter", `a=("@authority" "@query-param";name="hush")`, "component"},
+		{"a query parameter without a name", `a=("@authority" "@query-param")`, "component"},
+		{"another key of a dictionary", `a=("@authority" "x-dict";key="hush")`, "component"},
+		{"a dictionary in full", `a=("@authority" "x-dict")`, "component"},
+		{"the bytes of a field", `a=("@authority" "date";bs)`, "component"},
+		{"a trailer", `a=("@authority" "date";tr)`, "component"},
+		{"of another request", `a=("@authority";req)`, "component"},
+		{"a status", `a=("@authority" "@status")`, "component"},
+		{"a name in capitals", `a=("@authority" "Date")`, "component"},
+		{"a component that is a token", `a=(authority)`, "component"},
+		{"the agent of a signer without one", `a=("@authority" "signature-agent";key="a")`, "component"},
+		{"a component twice", `a=("@authority" "@authority")`, "twice"},
+		{"no component", `a=()`, "neither @authority nor @target-uri"},
+		{"nothing of the origin", `a=("@method" "@path")`, "neither @authority nor @target-uri"},
+		{"another tag", `a=("@authority");tag="hush"`, "tag"},
+		{"a tag that is none", `a=("@authority");tag`, "parameter"},
+		{"another key", `a=("@authority");keyid="hush"`, "key"},
+		{"a key that ended", `a=("@authority");keyid="over"`, "key"},
+		{"another algorithm", `a=("@authority");alg="rsa-pss-sha512"`, "key"},
+		{"an algorithm of another key", `a=("@authority");alg="hmac-sha256";keyid="newest"`, "key"},
+		{"an unknown parameter", `a=("@authority");hush="a"`, "parameter"},
+		{"a time of creation", `a=("@authority");created=1`, "created"},
+		{"a time of its end", `a=("@authority");expires=99999999999`, "created"},
+		{"a nonce that is a sentence", `a=("@authority");nonce="I owe you; hush"`, "nonce"},
+		{"a nonce that is empty", `a=("@authority");nonce=""`, "parameter"},
+		{"a long nonce", `a=("@authority");nonce="` + strings.Repeat("a", 257) + `"`, "parameter"},
+		{"a nonce that is a number", `a=("@authority");nonce=1`, "parameter"},
+		{"no list", `a="@authority"`, "not a list"},
+		{"no dictionary", `("@authority")`, "not a dictionary"},
+		{"a broken list", `a=("@authority"`, "not a dictionary"},
+		{"a long label", strings.Repeat("a", 300) + `=("@authority")`, "too long"},
+		{"40 components", `a=(` + strings.Repeat(`"@path" `, 40) + `)`, "too long"},
+		{"a long field", member(1) + strings.Repeat(" ", 5000), "longer than"},
+		{"twenty", many[2:], "more than 8"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := asked(t)
+			choice, ignored, ok := s.Choose([]string{row.accept}, now)
+			if ok || choice.Label() != "" {
+				t.Fatal("it is chosen")
+			}
+			text := fmt.Sprint(ignored)
+			if !strings.Contains(text, row.want) || len(ignored) > 9 || strings.Contains(text, "hush") || !noKeys(ignored) {
+				t.Errorf("%v, want %q", ignored, row.want)
+			}
+		})
+	}
+}
+
+// TestChooseOfProfile checks that an origin cannot ask for less than the profile needs.
+func TestChooseOfProfile(t *testing.T) {
+	t.Parallel()
+	s := signer(t, httpsig.Config{Keys: []*httpsig.Key{key(t, signatures.JWKEd25519)}, Profile: httpsig.WebBotAuth, Agent: "https://Bot.example/",
+		AcceptTags: []string{"other"}, Accept: components(t, "@path")})
+	for accept, want := range map[string]bool{
+		`a=("@authority" "signature-agent";key="a")`:                                                     true,
+		`a=("@path" "@authority" "signature-agent";key="a");nonce="x";tag="web-bot-auth"`:                true,
+		`a=("@authority" "signature-agent";key="a");keyid="poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"`: true,
+		`a=("@authority" "signature-agent";key="a");keyid="test-key-ed25519"`:                            false,
+		`a=("@authority" "signature-agent";key="a");tag="other"`:                                         false,
+		`a=("@authority" "signature-agent";key="b")`:                                                     false,
+		`a=("@authority" "signature-agent")`:                                                             false,
+		`a=("@authority")`:                                                                               false,
+		`a=("signature-agent";key="a")`:                                                                  false,
+	} {
+		choice, ignored, ok := s.Choose([]string{accept}, now)
+		if ok != want {
+			t.Errorf("%s: %t, %v", accept, ok, ignored)
+		}
+		if !ok {
+			continue
+		}
+		fields, err := s.Sign(get(), choice)
+		if err != nil || value(fields, "Signature-Agent") != `a="https://bot.example"` || !strings.Contains(value(fields, "Signature-Input"), `;tag="web-bot-auth"`) {
+			t.Errorf("%s: %v %v", accept, fields, err)
+		}
+		if err := sent(get(), fields).Verify("a", keys(t)["test-key-ed25519"]); err != nil {
+			t.Errorf("%s: %v", accept, err)
+		}
+	}
+	own, err := s.Sign(get(), httpsig.Choice{})
+	if diff := cmp.Diff(`sig1=("@authority" "signature-agent";key="sig1");created=1618884473;keyid="poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U";expires=1618884533;nonce=`,
+		strings.Split(value(own, "Signature-Input"), `"`+nonceOf(own))[0]); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if err := sent(get(), own).Verify("sig1", keys(t)["test-key-ed25519"]); err != nil {
+		t.Error(err)
+	}
+	other := sent(get(), own)
+	other.Authority = "evil.example"
+	if other.Verify("sig1", keys(t)["test-key-ed25519"]) == nil {
+		t.Error("it is of use at another origin")
+	}
+	if _, err := s.Sign(&signing.Message{Header: map[string][]string{"Signature-Agent": {`sig1="https://evil.example"`}}}, httpsig.Choice{}); err == nil {
+		t.Error("a caller can be another agent")
+	}
+}
+
+func nonceOf(fields []signing.Field) string {
+	_, rest, _ := strings.Cut(value(fields, "Signature-Input"), `nonce="`)
+	nonce, _, _ := strings.Cut(rest, `"`)
+	return nonce
+}

@@ -1,0 +1,375 @@
+package httpsig
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"fetchd/fetch/signing"
+)
+
+// WebBotAuth is the profile and tag of draft-meunier-webbotauth-httpsig-protocol-02, which
+// continues draft-meunier-web-bot-auth-architecture and
+// draft-meunier-http-message-signatures-directory.
+const WebBotAuth = "web-bot-auth"
+
+// Limits and defaults of a [Config].
+const (
+	// DefaultLifetime is the time from created to expires.
+	DefaultLifetime = time.Minute
+	// MaxLifetime is the maximum of the profile WebBotAuth.
+	MaxLifetime = 24 * time.Hour
+	// DefaultLabel is the label of signatures that no origin asked for.
+	DefaultLabel = "sig1"
+
+	maxComponents = 32
+	maxText       = 256 // of labels, tags, key ids and nonces
+	nonceBytes    = 32
+)
+
+// Names of the parameters of a signature.
+var parameters = []string{"created", "keyid", "alg", "expires", "nonce", "tag"}
+
+// Config configures a [Signer]. Keys is required.
+type Config struct {
+	// Keys sign. Of the keys that are valid, the one with the latest NotBefore signs, and
+	// among equals the last one.
+	Keys []*Key
+	// Profile is empty or WebBotAuth.
+	Profile string
+	// Agent is the origin that publishes the keys, such as https://bot.example.com. It is
+	// sent in Signature-Agent. The profile requires it.
+	Agent string
+
+	// Components are covered by each signature. A request that does not have one cannot be
+	// signed. Empty means @method, @authority, @path, @query and content-digest, or
+	// @authority for the profile. The profile adds its Signature-Agent.
+	Components []Component
+	// Optional lists fields that are covered if the request has them.
+	Optional []Component
+	// Accept lists more components that an origin may ask for.
+	Accept []Component
+
+	// Label is the label of the signature. Empty means DefaultLabel.
+	Label string
+	// Parameters are the parameters of the signature, in order. Empty means created, keyid,
+	// expires and nonce, and tag if there is one.
+	Parameters []string
+	// Lifetime is the time from created to expires. Zero means DefaultLifetime.
+	Lifetime time.Duration
+	// Tag is the tag parameter. The profile sets it. AcceptTags lists more that an origin
+	// may ask for.
+	Tag        string
+	AcceptTags []string
+}
+
+// Signer signs requests. It is immutable and safe for concurrent use.
+type Signer struct {
+	cfg Config
+}
+
+// New returns a signer. The error names what is wrong, and contains no key.
+func New(cfg Config) (*Signer, error) {
+	if len(cfg.Keys) == 0 {
+		return nil, errors.New("there is no key")
+	}
+	if cfg.Agent != "" {
+		var err error
+		if cfg.Agent, err = parseAgent(cfg.Agent); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.profile(); err != nil {
+		return nil, err
+	}
+	if len(cfg.Components) == 0 {
+		for _, name := range []string{"@method", "@authority", "@path", "@query", "content-digest"} {
+			cfg.Components = append(cfg.Components, field(name))
+		}
+	}
+	if cfg.Label == "" {
+		cfg.Label = DefaultLabel
+	}
+	if cfg.Lifetime == 0 {
+		cfg.Lifetime = DefaultLifetime
+	}
+	if len(cfg.Parameters) == 0 {
+		cfg.Parameters = []string{"created", "keyid", "expires", "nonce"}
+		if cfg.Tag != "" {
+			cfg.Parameters = append(cfg.Parameters, "tag")
+		}
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Signer{cfg: cfg}, nil
+}
+
+// field returns the component of a name without parameters.
+func field(name string) Component { return Component{id: `"` + name + `"`, name: name} }
+
+// parseAgent returns the agent in its canonical form.
+func parseAgent(agent string) (string, error) {
+	u, err := url.Parse(agent)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
+		u.Fragment != "" || len(u.Host) > maxText || strings.Trim(strings.ToLower(u.Host), hostCharacters) != "" {
+		return "", errors.New("agent: give the https origin that publishes the keys, such as https://bot.example.com")
+	}
+	return "https://" + strings.ToLower(u.Host), nil
+}
+
+// profile checks and completes the configuration of a profile.
+func (cfg *Config) profile() error {
+	switch {
+	case cfg.Profile == "":
+		return nil
+	case cfg.Profile != WebBotAuth:
+		return fmt.Errorf("profile %.40q: the only profile is %s", cfg.Profile, WebBotAuth)
+	case cfg.Agent == "":
+		return errors.New("agent: the profile web-bot-auth needs the origin that publishes the keys, such as https://bot.example.com")
+	case cfg.Tag != "" && cfg.Tag != WebBotAuth:
+		return errors.New("tag: the profile web-bot-auth has its own")
+	case cfg.Lifetime > MaxLifetime:
+		return fmt.Errorf("lifetime: the profile web-bot-auth allows %s", MaxLifetime)
+	}
+	cfg.Tag = WebBotAuth
+	if len(cfg.Components) == 0 {
+		cfg.Components = []Component{field("@authority")}
+	}
+	if !binds(cfg.Components) {
+		return errors.New("components: the profile web-bot-auth covers @authority or @target-uri")
+	}
+	for _, c := range slices.Concat(cfg.Components, cfg.Optional) {
+		if c.name == "signature-agent" {
+			return fmt.Errorf("components: %s: remove it: the profile adds it", c)
+		}
+	}
+	for _, name := range []string{"created", "expires", "keyid", "tag"} {
+		if len(cfg.Parameters) > 0 && !slices.Contains(cfg.Parameters, name) {
+			return fmt.Errorf("parameters: the profile web-bot-auth needs %s", name)
+		}
+	}
+	keys := make([]*Key, len(cfg.Keys))
+	for i, k := range cfg.Keys {
+		if k.private == nil {
+			return errors.New("the profile web-bot-auth needs a key pair: a secret has no public key to publish")
+		}
+		own := *k
+		own.ID = k.thumbprint
+		keys[i] = &own
+	}
+	cfg.Keys = keys
+	return nil
+}
+
+// hostCharacters are those of a host in ASCII with a port.
+const hostCharacters = "abcdefghijklmnopqrstuvwxyz0123456789.-_:[]"
+
+// binds reports whether components contain the authority, so that a signature is of no
+// use at another origin.
+func binds(components []Component) bool {
+	return slices.ContainsFunc(components, func(c Component) bool { return c.name == "@authority" || c.name == "@target-uri" })
+}
+
+// check checks a complete configuration.
+func (cfg *Config) check() error {
+	if err := cfg.checkComponents(); err != nil {
+		return err
+	}
+	for i, name := range cfg.Parameters {
+		if !slices.Contains(parameters, name) || slices.Contains(cfg.Parameters[:i], name) {
+			return fmt.Errorf("parameters: %.40q: give each of %s at most once", name, strings.Join(parameters, ", "))
+		}
+	}
+	d := httpsfv.NewDictionary()
+	d.Add(cfg.Label, httpsfv.NewItem(true))
+	if _, err := httpsfv.Marshal(d); err != nil || len(cfg.Label) > maxText {
+		return errors.New("label: give lower-case letters, digits, _, -, . and *, such as sig1")
+	}
+	for _, tag := range append([]string{cfg.Tag}, cfg.AcceptTags...) {
+		if err := checkText(tag); err != nil {
+			return fmt.Errorf("tag: %w", err)
+		}
+	}
+	for _, k := range cfg.Keys {
+		if err := checkText(k.ID); err != nil {
+			return fmt.Errorf("keyid: %w", err)
+		}
+		if k.ID == "" && slices.Contains(cfg.Parameters, "keyid") {
+			return errors.New("keyid: a secret has no id of its own: give one, or leave keyid out of the parameters")
+		}
+	}
+	if cfg.Lifetime < time.Second {
+		return errors.New("lifetime: give at least 1s")
+	}
+	return nil
+}
+
+func (cfg *Config) checkComponents() error {
+	all := slices.Concat(cfg.Components, cfg.Optional)
+	if len(all) > maxComponents || len(cfg.Accept) > maxComponents {
+		return fmt.Errorf("components: more than %d", maxComponents)
+	}
+	for i, c := range all {
+		if slices.ContainsFunc(all[:i], func(o Component) bool { return o.id == c.id }) {
+			return fmt.Errorf("components: %s is listed twice", c)
+		}
+	}
+	for _, c := range cfg.Optional {
+		if strings.HasPrefix(c.name, "@") || c.name == "content-digest" {
+			return fmt.Errorf("optional: %s: list it with the components: each request has it", c)
+		}
+	}
+	return nil
+}
+
+// checkText returns an error if text cannot be a parameter.
+func checkText(text string) error {
+	if len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
+		return fmt.Errorf("give at most %d printable ASCII characters", maxText)
+	}
+	return nil
+}
+
+// Choice is what a signature covers and which parameters it has. The zero value is the
+// signature of the configuration.
+type Choice struct {
+	label      string
+	components []Component
+	key        string // keyid; empty means any
+	algorithm  string
+	parameters []string
+	nonce, tag string
+}
+
+// Label returns the label of the signature, or an empty string for the zero value.
+func (c Choice) Label() string { return c.label }
+
+// Headers returns the canonical names of the fields that Sign can add.
+func (s *Signer) Headers() []string {
+	names := []string{"Signature-Input", "Signature"}
+	if s.cfg.Agent != "" {
+		names = append(names, "Signature-Agent")
+	}
+	if slices.ContainsFunc(slices.Concat(s.cfg.Components, s.cfg.Accept), func(c Component) bool { return c.name == "content-digest" }) {
+		names = append(names, "Content-Digest")
+	}
+	return names
+}
+
+// Published returns the origin that publishes the public keys, and the keys. The origin is empty if
+// no profile is set.
+func (s *Signer) Published() (agent string, keys []*Key) {
+	if s.cfg.Profile == "" {
+		return "", nil
+	}
+	return s.cfg.Agent, slices.Clone(s.cfg.Keys)
+}
+
+// Sign returns the fields to add to a request: the signature of the configuration, or the one that
+// [Signer.Choose] returned. The request must not have fields that [Signer.Headers] names: a
+// caller's digest could be of another body.
+func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field, error) {
+	m := &message{Message: request}
+	if choice.label == "" {
+		choice = Choice{label: s.cfg.Label, tag: s.cfg.Tag, parameters: s.cfg.Parameters, components: s.components(m)}
+	}
+	for _, name := range s.Headers() {
+		if len(m.values(name)) > 0 {
+			return nil, fmt.Errorf("sign: the request has a field %s of its own", name)
+		}
+	}
+	key := newest(s.cfg.Keys, m.Time, func(k *Key) bool {
+		return (choice.key == "" || k.ID == choice.key) && (choice.algorithm == "" || k.Algorithm == choice.algorithm)
+	})
+	if key == nil {
+		return nil, errors.New("sign: no key is valid now")
+	}
+	if err := s.complete(m, choice); err != nil {
+		return nil, err
+	}
+	text, input, err := base(choice.components, s.params(choice, key, m.Time), m.value)
+	if err != nil {
+		return nil, err
+	}
+	return attach(m.added, choice.label, key, text, input)
+}
+
+// components returns what the configuration covers of a request.
+func (s *Signer) components(m *message) []Component {
+	all := slices.Clip(s.cfg.Components)
+	for _, c := range s.cfg.Optional {
+		if len(m.values(c.name)) > 0 {
+			all = append(all, c)
+		}
+	}
+	if s.cfg.Profile != "" {
+		all = append(all, agentMember(s.cfg.Label))
+	}
+	return all
+}
+
+// agentMember returns the component of the Signature-Agent for a label.
+func agentMember(label string) Component {
+	return Component{id: `"signature-agent";key="` + label + `"`, name: "signature-agent", key: label}
+}
+
+// complete adds the fields other than the signature.
+func (s *Signer) complete(m *message, choice Choice) error {
+	if slices.ContainsFunc(choice.components, func(c Component) bool { return c.name == "content-digest" }) {
+		value, err := digest(m.Body)
+		if err != nil {
+			return err
+		}
+		m.added = append(m.added, signing.Field{Name: "Content-Digest", Value: value})
+	}
+	if s.cfg.Agent != "" {
+		m.added = append(m.added, signing.Field{Name: "Signature-Agent", Value: choice.label + `="` + s.cfg.Agent + `"`})
+	}
+	return nil
+}
+
+// params returns the parameters of a signature.
+func (s *Signer) params(choice Choice, key *Key, at time.Time) *httpsfv.Params {
+	p := httpsfv.NewParams()
+	for _, name := range choice.parameters {
+		switch name {
+		case "created":
+			p.Add(name, at.Unix())
+		case "expires":
+			p.Add(name, at.Add(s.cfg.Lifetime).Unix())
+		case "keyid":
+			p.Add(name, key.ID)
+		case "alg":
+			p.Add(name, key.Algorithm)
+		case "nonce":
+			nonce := choice.nonce
+			if nonce == "" {
+				random := make([]byte, nonceBytes)
+				_, _ = rand.Read(random) // never fails
+				nonce = base64.RawURLEncoding.EncodeToString(random)
+			}
+			p.Add(name, nonce)
+		case "tag":
+			p.Add(name, choice.tag)
+		}
+	}
+	return p
+}
+
+// attach signs a base and returns the fields of a message with the signature.
+func attach(fields []signing.Field, label string, key *Key, text, input string) ([]signing.Field, error) {
+	signature, err := key.sign(text)
+	if err != nil {
+		return nil, err
+	}
+	return append(fields, signing.Field{Name: "Signature-Input", Value: label + "=" + input},
+		signing.Field{Name: "Signature", Value: label + "=:" + base64.StdEncoding.EncodeToString(signature) + ":"}), nil
+}
