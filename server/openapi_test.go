@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"fetchd/fetch/auth/httpsig"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/version"
 )
@@ -292,7 +293,7 @@ func TestOpenAPIErrors(t *testing.T) {
 		want(closed, "without a token", c, 401)
 		want(open, "from a page of another origin", c, 403, sets("Origin", "https://evil.example"))
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/descriptor", "/v1/raw"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", httpsig.DirectoryPath, "/openapi.json", "/v1/descriptor", "/v1/raw"} {
 		want(open, "with a long header", request{"GET", path, ""}, 431, sets("A", repeat(20<<10)))
 	}
 	want(open, "which is off", request{"GET", "/metrics", ""}, 404)

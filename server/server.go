@@ -57,6 +57,7 @@ type Server struct {
 	end                 context.CancelFunc // ends the streams of FetchMany once their tasks are answered
 	watch               context.CancelFunc // ends the health watches
 	handshakes          *tlswatch.Handshakes
+	directory           web.Directory
 }
 
 // New returns a server that does not serve yet. An error names the invalid field of cfg.
@@ -87,10 +88,11 @@ func New(cfg Config) (*Server, error) {
 	s.grpcConns.StrangerBytes = door.StrangerBytes
 	s.service.limits.Store(requests)
 	s.service.providers.Store(&cfg.AuthProviders)
+	s.directory.Set(cfg.AuthProviders)
 	s.service.stores.Store(cmp.Or(cfg.Stores, new(stores.Set)))
 	s.service.policies.Store(cfg.Policies)
 	s.web = web.New(&web.Config{Shared: common, Fetch: s.service.fetch, FetchUnary: s.service.fetchUnary, Metrics: cfg.Observe.Handler(),
-		Console: cfg.Console, Hosts: cfg.Hosts, TLS: cfg.TLS, Handshakes: cfg.Handshakes, Descriptor: descriptor})
+		Console: cfg.Console, Hosts: cfg.Hosts, TLS: cfg.TLS, Handshakes: cfg.Handshakes, Descriptor: descriptor, Directory: &s.directory})
 	g := newGate(common, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
 	s.grpc.RegisterService(g.description(), s.service)
@@ -146,6 +148,7 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 		return err
 	}
 	s.service.providers.Store(&providers)
+	s.directory.Set(providers)
 	return nil
 }
 

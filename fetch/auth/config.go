@@ -139,6 +139,8 @@ func parseOrigin(raw string) (origin, error) {
 		return origin{}, fmt.Errorf("auth: origin %q: give a scheme and a host, such as https://api.example.com", raw)
 	case strings.ContainsFunc(u.Host, func(r rune) bool { return r > unicode.MaxASCII }):
 		return origin{}, fmt.Errorf("auth: origin %q: give the name in ASCII (xn--…)", raw)
+	case strings.Contains(u.Host, "*"):
+		return origin{}, fmt.Errorf("auth: origin %q: a * stands for nothing here: list the origins", raw)
 	case u.Port() != "" && (u.Port()[0] == '0' || len(u.Port()) > 5):
 		return origin{}, fmt.Errorf("auth: origin %q: give a port from 1 to 65535", raw)
 	}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/fetch"
+	"fetchd/fetch/auth/httpsig"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
@@ -58,6 +59,7 @@ type Config struct {
 	TLS        *tls.Config  // nil means plaintext
 	Handshakes *tlswatch.Handshakes
 	Descriptor []byte // the contract
+	Directory  *Directory
 }
 
 // New returns the server of the HTTP API.
@@ -71,6 +73,7 @@ func New(cfg *Config) *http.Server {
 	routes.AddDescriptor("fetchd.binpb", cfg.Descriptor)
 	routes.Add("GET", "/openapi.json", webapi.Cached(http.HandlerFunc(serveOpenAPI)))
 	routes.AddHealth(cfg.Draining)
+	routes.Add("GET", httpsig.DirectoryPath, cfg.Directory.ServeHTTP)
 	if cfg.Metrics != nil {
 		routes.Add("GET", "/metrics", webapi.Cached(cfg.Metrics))
 	}
@@ -230,7 +233,7 @@ func shownBy(r *http.Request) admission.Credentials {
 // maxFreeOfConn is the number of uncharged requests in flight on a connection.
 const maxFreeOfConn = 4
 
-// bounded charges the memory of a request from its start, except health and metrics, and limits the
+// bounded charges the memory of a request from its start, except for small public pages, and limits the
 // requests of unauthenticated clients.
 func (w *api) bounded(routes http.Handler) http.Handler {
 	next := door.Limit(routes, w.identifies)
@@ -239,7 +242,7 @@ func (w *api) bounded(routes http.Handler) http.Handler {
 			webapi.Protect(rw.Header())
 		}
 		switch r.URL.Path {
-		case "/healthz", "/readyz", "/metrics": // always answered
+		case "/healthz", "/readyz", "/metrics", httpsig.DirectoryPath: // always answered
 			if c := wire.ConnOf(r.Context()); c != nil {
 				defer c.Free.Add(-1)
 				if c.Free.Add(1) > maxFreeOfConn {

@@ -1,0 +1,105 @@
+package auth_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"fetchd/fetch/auth"
+	"fetchd/fetch/auth/httpsig"
+	"fetchd/test/signatures"
+)
+
+// messageSigner returns a signer, of the profile if there is an agent.
+func messageSigner(t *testing.T, agent string) *httpsig.Signer {
+	t.Helper()
+	k, err := httpsig.ParseKey([]byte(signatures.PEMEd25519))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := httpsig.Config{Keys: []*httpsig.Key{k}, Agent: agent}
+	if agent != "" {
+		cfg.Profile = httpsig.WebBotAuth
+	}
+	s, err := httpsig.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestHTTPSignatureCovers checks which origins get signatures.
+func TestHTTPSignatureCovers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		origins []string
+		want    string // of the URLs below
+	}{
+		{"an origin", []string{"https://api.example"}, "https://api.example/a https://api.example:443/"},
+		{"all of TLS", []string{"https://*"}, "https://api.example/a https://api.example:443/ https://other.example/ https://*/"},
+		{"all of TLS, and one in plaintext", []string{"https://*", "http://api.example"}, "https://api.example/a https://api.example:443/ https://other.example/ https://*/ http://api.example/"},
+		{"a list", []string{"http://other.example", "https://other.example"}, "https://other.example/ http://other.example/"},
+	} {
+		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, "https://bot.example"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, raw := range []string{"https://api.example/a", "https://api.example:443/", "https://other.example/", "https://*/", "http://api.example/", "http://other.example/", "ftp://api.example/"} {
+			u, err := url.Parse(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Covers(u) {
+				got = append(got, raw)
+			}
+		}
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("%s: %q, want %s", row.name, got, row.want)
+		}
+	}
+}
+
+// TestNewHTTPSignatureRefuses checks that only a signer that publishes its keys signs for all.
+func TestNewHTTPSignatureRefuses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, agent string
+		origins     []string
+		want        string
+	}{
+		{"nothing", "", nil, "origins is empty"},
+		{"all, without the profile", "", []string{"https://*"}, "web-bot-auth"},
+		{"all, and one", "", []string{"https://api.example", "http://*"}, "web-bot-auth"},
+		{"all of a domain", "https://bot.example", []string{"https://*.example/a"}, "give a scheme and a host"},
+		{"all below a domain", "https://bot.example", []string{"https://*.example"}, "list the origins"},
+		{"all ports", "https://bot.example", []string{"https://*:8443"}, "list the origins"},
+		{"a path", "https://bot.example", []string{"https://a.example/b"}, "give a scheme and a host"},
+	} {
+		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, row.agent))
+		if err == nil || p != nil || !strings.Contains(fmt.Sprint(err), row.want) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+	}
+}
+
+// TestHTTPSignature checks what the provider says of itself.
+func TestHTTPSignature(t *testing.T) {
+	t.Parallel()
+	for agent, published := range map[string]string{"": "", "https://bot.example": "https://bot.example"} {
+		p, err := auth.NewHTTPSignature([]string{"https://a.example"}, messageSigner(t, agent))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := p.Published(); got != published {
+			t.Errorf("published at %q, want %q", got, published)
+		}
+		name, value, err := p.Field(t.Context())
+		if name != "" || value != "" || err != nil || !errors.Is(p.Refresh(t.Context(), "x"), auth.ErrRefused) {
+			t.Errorf("a field %s: %s, %v", name, value, err)
+		}
+	}
+}
