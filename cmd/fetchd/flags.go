@@ -29,6 +29,7 @@ const examples = `
   fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
   fetchd config --config fetchd.yaml
   fetchd token crawler
+  fetchd keys new /etc/fetchd/keys
   fetchd clean --stores-file stores.yaml --older-than 1h
   fetchd --egress-check http://169.254.169.254/
   fetchd --egress-check https://api.example/ --caller team-a --policies-file policies.yaml
@@ -101,6 +102,17 @@ type commandLine struct {
 	Token  struct {
 		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
 	} `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
+	Keys struct {
+		New struct {
+			Folder      string        `arg:"" help:"Folder for the file. It is made if it does not exist."`
+			Algorithm   string        `complete:"ed25519,ecdsa-p256-sha256" help:"Algorithm: ed25519 or ecdsa-p256-sha256." default:"ed25519" env:"-"`
+			StartsAfter time.Duration `help:"How long the key is only published before it signs. For a second key, use more than verifiers cache the directory, such as 24h." default:"0s" env:"-"`
+			ValidFor    time.Duration `help:"How long until the key neither signs nor is published. 0: for ever." default:"0s" env:"-"`
+		} `cmd:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
+		Directory struct {
+			Paths []string `arg:"" help:"Files with keys, or folders of them, as in key-files."`
+		} `cmd:"" help:"Print the directory of the public keys, as the service serves it for the profile web-bot-auth, for hosting elsewhere."`
+	} `cmd:"" help:"Keys that sign requests."`
 	Clean struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`

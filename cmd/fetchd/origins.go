@@ -46,6 +46,8 @@ type originProvider struct {
 	Client    *clientCredentials `yaml:"client"`
 	HMAC      *hmacKey           `yaml:"hmac"`
 	SigV4     *sigV4             `yaml:"aws-sigv4"`
+
+	HTTPSignature *httpSignature `yaml:"http-signature"`
 }
 
 type clientCredentials struct {
@@ -272,6 +274,9 @@ func (o *origins) pair(certFile, keyFile string) (*tls.Certificate, error) {
 
 // provider makes a provider, or returns the one from before if that was made of the same.
 func (o *origins) provider(name string, p originProvider, before *origins) (auth.Provider, error) {
+	if p.HTTPSignature != nil {
+		return o.httpSignature(&p)
+	}
 	cfg := auth.Config{Origins: p.Origins, Header: p.Header, Scheme: p.Scheme, Static: p.Token, File: p.TokenFile}
 	if c := p.Client; c != nil {
 		if c.SecretFile != "" {

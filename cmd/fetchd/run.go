@@ -60,6 +60,10 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 	switch {
 	case s.command == "token <name>":
 		return p.makeToken(s.Token.Name)
+	case s.command == "keys new <folder>":
+		return p.newKey(s, time.Now())
+	case s.command == "keys directory <paths>":
+		return p.printDirectory(s.Keys.Directory.Paths, time.Now())
 	case s.command == "clean":
 		return s.clean(ctx, p.stdout)
 	case s.command == "policies check <file>":

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fetchd/fetch/auth"
+	"fetchd/fetch/auth/httpsig"
+)
+
+// maxKeys is the maximum number of keys of a signer. Each signs the directory.
+const maxKeys = 32
+
+// httpSignature configures a provider that signs requests (RFC 9421).
+type httpSignature struct {
+	KeyFiles   []string      `yaml:"key-files"` // files, and folders of files
+	KeyID      string        `yaml:"key-id"`
+	Algorithm  string        `yaml:"algorithm"`
+	Profile    string        `yaml:"profile"`
+	Agent      string        `yaml:"agent"`
+	Components []string      `yaml:"components"`
+	Optional   []string      `yaml:"optional"`
+	Label      string        `yaml:"label"`
+	Parameters []string      `yaml:"parameters"`
+	Lifetime   time.Duration `yaml:"lifetime"`
+	Tag        string        `yaml:"tag"`
+}
+
+// httpSignature makes a provider that signs.
+func (o *origins) httpSignature(p *originProvider) (auth.Provider, error) {
+	if p.Header != "" || p.Scheme != "" || p.Token != "" || p.TokenFile != "" || p.Client != nil || p.HMAC != nil || p.SigV4 != nil {
+		return nil, errors.New("http-signature cannot be combined with header, scheme, token, token-file, client, hmac and aws-sigv4: use two providers")
+	}
+	signer, err := p.HTTPSignature.signer(o.file)
+	if err != nil {
+		return nil, fmt.Errorf("http-signature: %w", err)
+	}
+	return auth.NewHTTPSignature(p.Origins, signer)
+}
+
+// signer reads the keys and makes a signer.
+func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Signer, error) {
+	keys, err := readKeys(h.KeyFiles, read)
+	if err != nil {
+		return nil, fmt.Errorf("key-files: %w", err)
+	}
+	for _, k := range keys {
+		if h.Algorithm != "" && k.Algorithm != h.Algorithm {
+			return nil, fmt.Errorf("algorithm: %.40q: a key is for %s", h.Algorithm, k.Algorithm)
+		}
+	}
+	if h.KeyID != "" {
+		if len(keys) != 1 || h.Profile != "" {
+			return nil, errors.New("key-id: is for one key, and not for a profile: leave it out, or write the id into the JWK of each key")
+		}
+		keys[0].ID = h.KeyID
+	}
+	cfg := httpsig.Config{Keys: keys, Profile: h.Profile, Agent: h.Agent, Label: h.Label, Parameters: h.Parameters,
+		Lifetime: h.Lifetime, Tag: h.Tag}
+	for _, list := range []struct {
+		key   string
+		texts []string
+		into  *[]httpsig.Component
+	}{{"components", h.Components, &cfg.Components}, {"optional", h.Optional, &cfg.Optional}} {
+		for _, text := range list.texts {
+			c, err := httpsig.ParseComponent(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", list.key, err)
+			}
+			*list.into = append(*list.into, c)
+		}
+	}
+	return httpsig.New(cfg)
+}
+
+// readKeys reads keys from files, and from the files of folders in the order of their names.
+func readKeys(paths []string, read func(string) ([]byte, error)) ([]*httpsig.Key, error) {
+	var keys []*httpsig.Key
+	for _, path := range paths {
+		files, err := keyFiles(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			raw, err := read(file)
+			if err != nil {
+				return nil, err
+			}
+			k, err := httpsig.ParseKey(raw)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if keys = append(keys, k); len(keys) > maxKeys {
+				return nil, fmt.Errorf("there are more than %d", maxKeys)
+			}
+		}
+	}
+	return keys, nil
+}
+
+// keyFiles returns a file, or the files of a folder. It leaves out folders and names with a dot at the
+// start, such as those that Kubernetes adds to a volume.
+func keyFiles(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil {
+		return []string{path}, nil // it is a file
+	}
+	var files []string
+	for _, e := range entries {
+		file := filepath.Join(path, e.Name())
+		if info, err := os.Stat(file); strings.HasPrefix(e.Name(), ".") || err == nil && info.IsDir() {
+			continue
+		}
+		files = append(files, file)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: the folder has no key", path)
+	}
+	return files, nil
+}
