@@ -23,6 +23,7 @@ type httpSignature struct {
 	Algorithm  string        `yaml:"algorithm"`
 	Profile    string        `yaml:"profile"`
 	Agent      string        `yaml:"agent"`
+	AgentForm  string        `yaml:"agent-form"`
 	Components []string      `yaml:"components"`
 	Optional   []string      `yaml:"optional"`
 	Label      string        `yaml:"label"`
@@ -60,7 +61,10 @@ func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Sign
 		}
 		keys[0].ID = h.KeyID
 	}
-	cfg := httpsig.Config{Keys: keys, Profile: h.Profile, Agent: h.Agent, Label: h.Label, Parameters: h.Parameters,
+	if h.AgentForm != "" && h.AgentForm != "string" && h.AgentForm != "dictionary" {
+		return nil, errors.New("agent-form: give dictionary or string")
+	}
+	cfg := httpsig.Config{Keys: keys, Profile: h.Profile, Agent: h.Agent, AgentString: h.AgentForm == "string", Label: h.Label, Parameters: h.Parameters,
 		Lifetime: h.Lifetime, Tag: h.Tag}
 	for _, list := range []struct {
 		key   string

@@ -324,6 +324,7 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 		{"no JWK", "{key-files: [" + bad + "]}", bad},
 		{"too many", "{key-files: [" + strings.TrimSuffix(strings.Repeat(pem+", ", 33), ", ") + "]}", "more than 32"},
 		{"another algorithm", "{algorithm: ed25519, key-files: [" + pem + ", " + p256 + "]}", "algorithm"},
+		{"an unknown form", "{agent-form: list, key-files: [" + pem + "]}", "agent-form"},
 		{"an id for two keys", "{key-id: a, key-files: [" + pem + ", " + p256 + "]}", "key-id"},
 		{"an id for the profile", "{key-id: a, profile: web-bot-auth, agent: 'https://bot.example', key-files: [" + pem + "]}", "key-id"},
 		{"a secret without an id", "{key-files: [" + secret + "]}", "keyid"},

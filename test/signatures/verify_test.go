@@ -26,6 +26,7 @@ var vectors = []struct{ file, label, key, base string }{
 	{"b4-other-method", "transform", "test-key-ed25519", ""},
 	{"b4-other-order", "transform", "test-key-ed25519", ""},
 	{"agent", "sig2", "test-key-ed25519", "agent"},
+	{"agent-string", "sig2", "test-key-ed25519", "agent-string"},
 	{"directory", "binding", "test-key-ed25519", "directory"},
 }
 

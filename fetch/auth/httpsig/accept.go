@@ -97,7 +97,7 @@ func (s *Signer) allow(label string, member httpsfv.Member, at time.Time) (Choic
 func (s *Signer) allowComponents(c *Choice, items []httpsfv.Item) error {
 	allowed := slices.Concat(s.cfg.Components, s.cfg.Optional, s.cfg.Accept)
 	if s.cfg.Agent != "" {
-		allowed = append(allowed, agentMember(c.label))
+		allowed = append(allowed, s.agent(c.label))
 	}
 	for _, item := range items {
 		asked, err := componentOf(item)
@@ -113,7 +113,7 @@ func (s *Signer) allowComponents(c *Choice, items []httpsfv.Item) error {
 	if !binds(c.components) {
 		return errors.New("it covers neither @authority nor @target-uri")
 	}
-	if s.cfg.Profile != "" && !slices.ContainsFunc(c.components, func(o Component) bool { return o.id == agentMember(c.label).id }) {
+	if s.cfg.Profile != "" && !slices.ContainsFunc(c.components, func(o Component) bool { return o.id == s.agent(c.label).id }) {
 		return errors.New("it does not cover the Signature-Agent that the profile needs")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -184,6 +185,33 @@ func TestChooseOfProfile(t *testing.T) {
 	}
 	if _, err := s.Sign(&signing.Message{Header: map[string][]string{"Signature-Agent": {`sig1="https://evil.example"`}}}, httpsig.Choice{}); err == nil {
 		t.Error("a caller can be another agent")
+	}
+}
+
+// TestVectorOfAgentString makes the signature of the draft with the old form again, as an origin asks
+// for it.
+func TestVectorOfAgentString(t *testing.T) {
+	t.Parallel()
+	m := received(t, "agent-string.http")
+	s := signer(t, httpsig.Config{Keys: []*httpsig.Key{key(t, signatures.PEMEd25519)}, Profile: httpsig.WebBotAuth, Agent: "https://signature-agent.test",
+		AgentString: true, Lifetime: time.Hour, Parameters: []string{"created", "keyid", "alg", "expires", "nonce", "tag"}})
+	made := time.Unix(1735689600, 0)
+	choice, ignored, ok := s.Choose([]string{`sig2=("@authority" "signature-agent");nonce="e8N7S2MFd/qrd6T2R3tdfAuuANngKI7LFtKYI/vowzk4lAZYadIX6wW25MwG7DCT9RUKAJ0qVkU0mEeLElW1qg=="`}, made)
+	if !ok {
+		t.Fatal(ignored)
+	}
+	fields, err := s.Sign(at(get(), made), choice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"Signature-Agent", "Signature-Input", "Signature"} {
+		if got, want := value(fields, name), m.Values(name)[0]; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	own, err := s.Sign(at(get(), made), httpsig.Choice{})
+	if err != nil || !strings.HasPrefix(value(own, "Signature-Input"), `sig1=("@authority" "signature-agent");`) {
+		t.Error(own, err)
 	}
 }
 

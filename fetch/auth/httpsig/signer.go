@@ -47,6 +47,9 @@ type Config struct {
 	// Agent is the origin that publishes the keys, such as https://bot.example.com. It is
 	// sent in Signature-Agent. The profile requires it.
 	Agent string
+	// AgentString sends Signature-Agent as a string and not as a dictionary, as drafts before
+	// draft-meunier-web-bot-auth-architecture-04 did. Some verifiers know only that.
+	AgentString bool
 
 	// Components are covered by each signature. A request that does not have one cannot be
 	// signed. Empty means @method, @authority, @path, @query and content-digest, or
@@ -311,13 +314,16 @@ func (s *Signer) components(m *message) []Component {
 		}
 	}
 	if s.cfg.Profile != "" {
-		all = append(all, agentMember(s.cfg.Label))
+		all = append(all, s.agent(s.cfg.Label))
 	}
 	return all
 }
 
-// agentMember returns the component of the Signature-Agent for a label.
-func agentMember(label string) Component {
+// agent returns the component of the Signature-Agent for a label.
+func (s *Signer) agent(label string) Component {
+	if s.cfg.AgentString {
+		return field("signature-agent")
+	}
 	return Component{id: `"signature-agent";key="` + label + `"`, name: "signature-agent", key: label}
 }
 
@@ -331,7 +337,11 @@ func (s *Signer) complete(m *message, choice Choice) error {
 		m.added = append(m.added, signing.Field{Name: "Content-Digest", Value: value})
 	}
 	if s.cfg.Agent != "" {
-		m.added = append(m.added, signing.Field{Name: "Signature-Agent", Value: choice.label + `="` + s.cfg.Agent + `"`})
+		value := `"` + s.cfg.Agent + `"`
+		if !s.cfg.AgentString {
+			value = choice.label + "=" + value
+		}
+		m.added = append(m.added, signing.Field{Name: "Signature-Agent", Value: value})
 	}
 	return nil
 }
