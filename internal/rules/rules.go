@@ -103,4 +103,5 @@ var All = []Rule{
 	{"A4", "Secrets never appear in an event, a log, a metric or an error."},
 	{"A5", "A request with NTLM, Negotiate or a similar scheme is sent alone, on a connection that no other request uses."},
 	{"A6", "A client certificate is presented only on connections of the callers it is configured for; they share these connections."},
+	{"A7", "A provider that signs makes a new signature for each transmission to its origins, when everything else about it is final; nothing is signed for another origin."},
 }
