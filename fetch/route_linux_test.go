@@ -197,7 +197,7 @@ func TestRoutes(t *testing.T) {
 		{"IPv6 only, and an origin at IPv4", "127.0.0.1:0", "both.test", false, plain("tcp6", ""), classify.ConnectRefused, ""},
 		{"its own resolver", "127.0.0.1:0", "own.test", false, named, 0, "127.0.0.1"},
 		{"a name that its own resolver does not have", "127.0.0.1:0", "both.test", false, named, classify.DNSNotFound, ""},
-		{"a forbidden address of its own resolver", "127.0.0.1:0", "inside.test", false, named, classify.TargetBlocked, ""},
+		{"a forbidden address from the resolver of the route", "127.0.0.1:0", "inside.test", false, named, classify.TargetBlocked, ""},
 		{"an HTTP proxy", "127.0.0.1:0", "origin.test", false, proxied("http", routePassword), 0, ""},
 		{"an HTTP proxy over HTTP/2", "127.0.0.1:0", "127.0.0.1", true, proxied("http", routePassword), 0, ""},
 		{"an HTTP proxy that refuses the password", "127.0.0.1:0", "127.0.0.1", true, proxied("http", "wrong"+routePassword), classify.ConnectFailure, ""},

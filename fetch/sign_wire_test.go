@@ -132,7 +132,7 @@ func TestSignedIsSent(t *testing.T) {
 		{"several User-Agents", func(r *fetch.Request) { r.Header = http.Header{"User-Agent": {" a", "b"}} }},
 		{"cookies", func(r *fetch.Request) { r.Header = http.Header{"Cookie": {"a=1; b=2", "c=3"}} }},
 		{"a caller's field that the signer adds", func(r *fetch.Request) { r.Header = http.Header{"Signature": {"forged"}, "X-Stamp": {"forged"}} }},
-		{"on a connection of its own", func(r *fetch.Request) { r.Method, r.Header = "POST", http.Header{"Authorization": {"NTLM x"}} }},
+		{"on a separate connection", func(r *fetch.Request) { r.Method, r.Header = "POST", http.Header{"Authorization": {"NTLM x"}} }},
 	} {
 		for _, listener := range []string{"http", "https1", "h2fault"} {
 			t.Run(row.name+" "+listener, func(t *testing.T) {
@@ -218,7 +218,7 @@ func wantRaw(t *testing.T, want http.Header, m *signing.Message, sent []byte) {
 	}
 }
 
-// TestSignedEachTime checks that every transmission to the signer's origin has a signature of its own, and
+// TestSignedEachTime checks that every transmission to the signer's origin has a new signature, and
 // that no other has one.
 func TestSignedEachTime(t *testing.T) {
 	t.Parallel()

@@ -122,7 +122,7 @@ func TestHTTPSignature(t *testing.T) {
 					continue // a downgrade is refused
 				}
 				if row.name == "a-post" {
-					protocol = "HTTP/1.1" // it is sent on a connection of its own
+					protocol = "HTTP/1.1" // it is sent on a separate connection
 				}
 				t.Run(p.name+" "+row.name+" "+listener, func(t *testing.T) {
 					t.Parallel()

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 )
 
-// Other stands for the callers that have no line of their own.
+// Other stands for the callers that have no separate line.
 const Other = "other"
 
 // Call is a rejected call.

@@ -206,7 +206,7 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("keyid: %w", err)
 		}
 		if k.ID == "" && slices.Contains(cfg.Parameters, "keyid") {
-			return errors.New("keyid: a secret has no id of its own: give one, or leave keyid out of the parameters")
+			return errors.New("keyid: a secret has no id: give one, or leave keyid out of the parameters")
 		}
 	}
 	if cfg.Lifetime < time.Second {
@@ -286,7 +286,7 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 	}
 	for _, name := range s.Headers() {
 		if len(m.values(name)) > 0 {
-			return nil, fmt.Errorf("sign: the request has a field %s of its own", name)
+			return nil, fmt.Errorf("sign: the request sets the field %s itself", name)
 		}
 	}
 	key := newest(s.cfg.Keys, m.Time, func(k *Key) bool {

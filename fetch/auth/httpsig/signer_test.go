@@ -166,9 +166,9 @@ func TestSignRefuses(t *testing.T) {
 		{name: "a query parameter that is missing", components: []string{`@query-param;name="pet"`}, want: "does not have this query parameter"},
 		{name: "a query parameter twice", components: []string{`@query-param;name="a"`}, change: func(r *signing.Message) { r.Target = "/?a=hush&%61=2" }, want: "more than once"},
 		{name: "a query parameter in Latin-1", components: []string{`@query-param;name="a"`}, change: func(r *signing.Message) { r.Target = "/?a=%e9" }, want: "not UTF-8"},
-		{name: "a digest of the caller", change: header("Content-Digest", "sha-256=:aHVzaA==:"), want: "Content-Digest of its own"},
-		{name: "a signature of the caller", change: header("Signature", "hush=:aHVzaA==:"), want: "Signature of its own"},
-		{name: "an input of the caller", change: header("Signature-Input", "hush=()"), want: "Signature-Input of its own"},
+		{name: "a digest of the caller", change: header("Content-Digest", "sha-256=:aHVzaA==:"), want: "Content-Digest itself"},
+		{name: "a signature of the caller", change: header("Signature", "hush=:aHVzaA==:"), want: "Signature itself"},
+		{name: "an input of the caller", change: header("Signature-Input", "hush=()"), want: "Signature-Input itself"},
 		{name: "a key of tomorrow", keys: []*httpsig.Key{later}, want: "no key is valid"},
 		{name: "a key of yesterday", keys: []*httpsig.Key{over}, want: "no key is valid"},
 	} {

@@ -11,7 +11,7 @@ import (
 )
 
 // Share is what the policy of a caller leaves to it. It is for each caller and not for all that have the policy. Zero
-// means no limit of its own. A nil *Share has none.
+// means no limit. A nil *Share has none.
 type Share struct {
 	Policy  string
 	Fetches int   // in flight
