@@ -131,11 +131,11 @@ func newDenials(logger *slog.Logger) *rejections.Sums[deniedTo, struct{}] {
 			return deniedTo{rejections.Other, policies.Denial{Policy: d.Policy, Reason: d.Reason, Reported: true}}
 		},
 		func(a, b deniedTo) int {
-			return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.caller, b.caller))
+			return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Target, b.Target), cmp.Compare(a.caller, b.caller))
 		},
 		func(d deniedTo, count int, _ struct{}) {
 			logger.LogAttrs(context.Background(), slog.LevelInfo, "policy would deny", slog.String("caller", d.caller), slog.String("policy", d.Policy),
-				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host), slog.Int("count", count))
+				slog.String("reason", d.Reason), slog.String("policy_rule", d.Rule), slog.String("host", d.Host), slog.String("target", d.Target), slog.Int("count", count))
 		})
 }
 

@@ -97,11 +97,12 @@ func (s *settings) knownCallers() ([]string, error) {
 
 // logLine has the keys of the service's log that the tools read.
 type logLine struct {
-	Time, Msg, Caller, Policy, Route, Reason, Host string
-	Rule                                           string `json:"policy_rule"`
-	Count                                          int
-	Attempts                                       int64 `json:"attempt_count"`
-	Bytes                                          int64 `json:"body_bytes"`
+	Time, Msg, Caller, Policy, Route, Reason, Host, Target string
+
+	Rule     string `json:"policy_rule"`
+	Count    int
+	Attempts int64 `json:"attempt_count"`
+	Bytes    int64 `json:"body_bytes"`
 }
 
 // maxLogLine limits a line of a log. The service writes shorter ones.
@@ -145,13 +146,13 @@ func (p *program) readLog(name string, report func(lines func(yield func(*logLin
 
 // reportPolicies sums up the lines "policy would deny".
 func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error {
-	type denial struct{ policy, host, reason, rule string }
+	type denial struct{ policy, host, reason, rule, target string }
 	counts, callers := make(map[denial]int), make(map[denial]map[string]bool)
 	for line := range lines {
 		if line.Msg != "policy would deny" {
 			continue
 		}
-		d := denial{line.Policy, line.Host, line.Reason, line.Rule}
+		d := denial{line.Policy, line.Host, line.Reason, line.Rule, line.Target}
 		if counts[d] += max(line.Count, 1); callers[d] == nil {
 			callers[d] = make(map[string]bool)
 		}
@@ -160,15 +161,15 @@ func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error 
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "POLICY\tHOST\tREASON\tRULE\tTIMES\tCALLERS\tTO PERMIT IT")
 	for _, d := range slices.SortedFunc(maps.Keys(counts), func(a, b denial) int {
-		return cmp.Or(cmp.Compare(a.policy, b.policy), counts[b]-counts[a], cmp.Compare(a.host, b.host), cmp.Compare(a.reason, b.reason), cmp.Compare(a.rule, b.rule))
+		return cmp.Or(cmp.Compare(a.policy, b.policy), counts[b]-counts[a], cmp.Compare(a.host, b.host), cmp.Compare(a.reason, b.reason), cmp.Compare(a.rule, b.rule), cmp.Compare(a.target, b.target))
 	}) {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.policy, cmp.Or(d.host, "(others)"), d.reason, d.rule, counts[d], len(callers[d]), permitting(d.reason, d.host, d.rule))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.policy, cmp.Or(d.host, "(others)"), d.reason, d.rule, counts[d], len(callers[d]), permitting(d.reason, d.host, d.rule, d.target))
 	}
 	return t.Flush()
 }
 
 // permitting returns the change of a policy that would permit what it denied.
-func permitting(reason, host, rule string) string {
+func permitting(reason, host, rule, target string) string {
 	switch reason {
 	case "name_not_allowed":
 		switch _, err := netip.ParseAddr(host); {
@@ -185,15 +186,23 @@ func permitting(reason, host, rule string) string {
 	case "address_denied":
 		return "remove " + rule + " from deny-addresses"
 	case "address_not_allowed":
-		return "add the address to allow-addresses"
+		return "add " + cmp.Or(target, "the address") + " to allow-addresses"
 	case "port_not_allowed":
-		return "add the port to ports"
+		return "add " + cmp.Or(target, "the port") + " to ports; to ports that are not there, add 80 and 443 too"
 	case "scheme_not_allowed":
-		return "add the scheme to schemes"
+		return "add " + cmp.Or(target, "the scheme") + " to schemes"
 	case "route_not_allowed":
 		return "nothing: the fetch began before the policy had a route"
 	}
-	return "change " + reason + " in request"
+	if key := map[string]string{"method": "methods", "auth_provider": "auth-providers", "store": "stores", "record_store": "record-stores", "label": "required-labels", "total_timeout": "max-total-timeout"}[reason]; key != "" {
+		return "change " + key + " in request"
+	}
+	switch key := strings.ReplaceAll(reason, "_", "-"); key {
+	case "fetches-in-flight", "fetches-per-second", "memory":
+		return "raise " + key + " in share"
+	default:
+		return "change " + key + " in request"
+	}
 }
 
 // reportUsage sums up the lines "fetch finished".

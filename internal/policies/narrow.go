@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 )
 
 // Denial is a decision of a policy against a request or a target.
@@ -21,6 +22,8 @@ type Denial struct {
 	Rule string
 	// Host is the host of the URL that was judged.
 	Host string
+	// Target is what was judged: the address, the port or the scheme, as Reason says, or "". It is for the log alone.
+	Target string
 	// Reported says that nothing was blocked, because the mode of the policy is report.
 	Reported bool
 }
@@ -131,6 +134,21 @@ func (p *Policy) check(t target) error {
 	return p.guard.CheckAddr(t.address)
 }
 
+// judged returns the part of the target that a reason is about.
+func (t target) judged(reason string) string {
+	switch {
+	case reason == "scheme_not_allowed":
+		return t.url.Scheme
+	case reason == "port_not_allowed":
+		return urls.Port(t.url)
+	case !strings.HasPrefix(reason, "address_"):
+		return ""
+	case t.url != nil:
+		return t.url.Hostname()
+	}
+	return t.address.Addr().WithZone("").Unmap().String()
+}
+
 // Reported returns what the policy would have blocked, if callers are told. It is called when the fetch is over.
 func (j *Judge) Reported() []Denial {
 	if !j.began.ToCaller {
@@ -168,6 +186,7 @@ func (j *Judge) one(p *Policy, t target) error {
 	if own, ok := errors.AsType[*fault.Error](err); ok {
 		d.Reason, d.Rule = own.Reason, own.Rule
 	}
+	d.Target = t.judged(d.Reason)
 	j.mu.Lock()
 	d.Host = j.host
 	j.mu.Unlock()
@@ -181,7 +200,10 @@ func (j *Judge) one(p *Policy, t target) error {
 // record tells a denial unless it was told before.
 func (j *Judge) record(d Denial) {
 	j.mu.Lock()
-	known := slices.Contains(j.denials, d)
+	known := slices.ContainsFunc(j.denials, func(other Denial) bool {
+		other.Target = d.Target // the addresses of a name are one denial
+		return other == d
+	})
 	if !known {
 		d = j.rememberLocked(d)
 	}
