@@ -179,13 +179,18 @@ func (o *origins) same(before *origins) bool {
 	return maps.EqualFunc(o.files, before.files, bytes.Equal)
 }
 
-// callersOf returns the callers of all providers for an origin with TLS. A certificate
+// callersOf returns the callers of all providers that name an origin with TLS. A certificate
 // without callers is for them only, because other callers may not have the token. It
-// returns nil, which means everybody, if a provider has no callers.
+// returns nil, which means everybody, if a provider has no callers. A provider for all origins says nothing
+// about who may use a certificate.
 func callersOf(address string, providers map[string]server.AuthProvider) []string {
 	var callers []string
 	for _, p := range providers {
-		if p.Covers(&url.URL{Scheme: "https", Host: address}) {
+		names := p.Covers
+		if wide, ok := p.Provider.(interface{ Names(u *url.URL) bool }); ok {
+			names = wide.Names
+		}
+		if names(&url.URL{Scheme: "https", Host: address}) {
 			if len(p.Callers) == 0 {
 				return nil
 			}

@@ -15,6 +15,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/secure"
+	"fetchd/test/signatures"
 )
 
 // TestProfileCallers checks that the certificate of a profile is shown only for its
@@ -79,6 +80,9 @@ func TestCallersOfProfiles(t *testing.T) {
 	provider := func(name, origin, callers string) string {
 		return fmt.Sprintf("  %s:\n    origins: [%s]\n    token: hush\n%s", name, origin, callers)
 	}
+	bot := func(name, callers string) string {
+		return fmt.Sprintf("  %s:\n    origins: ['https://*']\n    http-signature: {key-files: [%s], profile: web-bot-auth, agent: 'https://bot.example'}\n%s", name, f.write("bot.pem", []byte(signatures.PEMEd25519)), callers)
+	}
 	const own, other, alice, bob = "https://a.example", "https://b.example", "    callers: [alice]\n", "    callers: [bob, alice]\n"
 	for _, row := range []struct {
 		name, file string
@@ -90,6 +94,8 @@ func TestCallersOfProfiles(t *testing.T) {
 		{"those of all providers", profile + "providers:\n" + provider("p", own, alice) + provider("q", own+":443", bob), []string{"alice", "bob"}},
 		{"one provider for everybody", profile + "providers:\n" + provider("p", own, alice) + provider("q", own, ""), nil},
 		{"a provider of another origin", profile + "providers:\n" + provider("p", other, alice), nil},
+		{"a provider for all origins and everybody", profile + "providers:\n" + provider("p", own, alice) + bot("q", ""), []string{"alice"}},
+		{"a provider for all origins and others", profile + "providers:\n" + provider("p", own, alice) + bot("q", bob), []string{"alice"}},
 		{"everybody, whatever the provider says", profile + "    callers: [\"*\"]\nproviders:\n" + provider("p", own, alice), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -12,26 +12,23 @@ import (
 // HTTPSignature is a provider that makes HTTP message signatures (RFC 9421).
 type HTTPSignature struct {
 	signer
-	schemes []string // whose origins are all covered
-	by      *httpsig.Signer
+	all bool // https origins are covered
+	by  *httpsig.Signer
 }
 
 // NewHTTPSignature returns a provider for origins. If the signer publishes its keys, "https://*"
-// is every origin with this scheme: its signatures are of no use elsewhere, and prove what
+// is every https origin: its signatures are of no use elsewhere, and prove what
 // anyone may know.
 func NewHTTPSignature(origins []string, by *httpsig.Signer) (*HTTPSignature, error) {
 	p := &HTTPSignature{signer: signer{headers: by.Headers(), signingKey: httpKey{by}}, by: by}
 	named := slices.DeleteFunc(slices.Clone(origins), func(raw string) bool {
-		all := raw == "https://*" || raw == "http://*"
-		if all {
-			p.schemes = append(p.schemes, raw[:len(raw)-len("://*")])
-		}
-		return all
+		p.all = p.all || raw == "https://*"
+		return raw == "https://*"
 	})
-	if agent, _ := by.Published(); agent == "" && len(p.schemes) > 0 {
+	if agent, _ := by.Published(); agent == "" && p.all {
 		return nil, errors.New("auth: an origin is for all hosts, which only the profile web-bot-auth can sign for: list the origins")
 	}
-	if len(named) == 0 && len(p.schemes) > 0 {
+	if len(named) == 0 && p.all {
 		return p, nil
 	}
 	var err error
@@ -43,8 +40,11 @@ func NewHTTPSignature(origins []string, by *httpsig.Signer) (*HTTPSignature, err
 
 // Covers implements [Provider].
 func (p *HTTPSignature) Covers(u *url.URL) bool {
-	return slices.Contains(p.schemes, u.Scheme) || p.signer.Covers(u)
+	return p.all && u.Scheme == "https" || p.Names(u)
 }
+
+// Names reports whether the origin of a URL is in the list of the provider, and not just one of all.
+func (p *HTTPSignature) Names(u *url.URL) bool { return p.signer.Covers(u) }
 
 // Published returns the origin that publishes the public keys, and the keys. The origin is empty if
 // they are not published.

@@ -73,7 +73,8 @@ func TestNewHTTPSignatureRefuses(t *testing.T) {
 	}{
 		{"nothing", "", nil, "origins is empty"},
 		{"all, without the profile", "", []string{"https://*"}, "web-bot-auth"},
-		{"all, and one", "", []string{"https://api.example", "http://*"}, "web-bot-auth"},
+		{"all, and one", "", []string{"https://api.example", "https://*"}, "web-bot-auth"},
+		{"all in plaintext", "https://bot.example", []string{"http://*"}, "list the origins"},
 		{"all of a domain", "https://bot.example", []string{"https://*.example/a"}, "give a scheme and a host"},
 		{"all below a domain", "https://bot.example", []string{"https://*.example"}, "list the origins"},
 		{"all ports", "https://bot.example", []string{"https://*:8443"}, "list the origins"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,10 +115,11 @@ func (k *keyFile[K]) readLocked() error {
 	return nil
 }
 
-// framing are fields that net/http writes itself, whatever the header of a request says.
-var framing = []string{"Connection", "Content-Length", "Host", "Trailer", "Transfer-Encoding", "User-Agent"}
+// taken are fields that a signer may not add: the service writes them itself, or they speak of the connection.
+var taken = []string{"Accept-Encoding", "Connection", "Content-Length", "Cookie", "Expect", "Fetchd-Hops", "Host", "Keep-Alive", "Range", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding",
+	"Upgrade", "User-Agent"}
 
 // mayAdd reports whether a signer may add a field.
 func mayAdd(name string) bool {
-	return httpguts.ValidHeaderFieldName(name) && !slices.Contains(framing, name)
+	return httpguts.ValidHeaderFieldName(name) && !slices.Contains(taken, name) && !strings.HasPrefix(name, "Proxy-")
 }

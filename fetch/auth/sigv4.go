@@ -76,10 +76,7 @@ func (c *SigV4) signer() (*sigV4, []string, error) {
 	}
 	k := &sigV4{region: c.Region, service: c.Service, s3: c.Service == "s3" || strings.HasPrefix(c.Service, "s3-") || c.Service == "s3express"}
 	k.signer = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = k.s3 })
-	names := []string{authorization, amzDate, amzToken}
-	if k.s3 {
-		names = append(names, amzBodyDigest)
-	}
+	names := []string{authorization, amzDate, amzToken, amzBodyDigest} // a caller's digest would be signed too
 	var err error
 	k.keys, err = c.credentials()
 	return k, names, err
@@ -171,10 +168,8 @@ func (k *sigV4) canonicalURL(u *url.URL) *url.URL {
 		canonical.RawPath = httpbinding.EscapePath(u.Path, false)
 		return canonical
 	}
-	canonical.Path = cleanPath(u.Path)
-	if u.RawPath != "" {
-		canonical.RawPath = cleanPath(u.RawPath)
-	}
+	canonical.RawPath = cleanPath(u.EscapedPath())
+	canonical.Path, _ = url.PathUnescape(canonical.RawPath) // it has the escapes of u
 	return canonical
 }
 

@@ -6,8 +6,8 @@
 // [WebBotAuth] names the signer with a Signature-Agent field, and [Directory] returns the
 // public keys that such a signer publishes.
 //
-// An origin can ask for a signature with an Accept-Signature field. [Signer.Choose] lets
-// it choose only among what the operator configured.
+// [Signer.Choose] reads an Accept-Signature field, with which an origin asks for a signature, and lets it
+// choose only among what the operator configured. No fetch calls it yet.
 //
 // The package does no I/O and reads no clock. Its errors contain no key and no value of a
 // field.

@@ -142,7 +142,7 @@ func parseJWK(raw []byte) (*Key, error) {
 	if err != nil {
 		return nil, bad
 	}
-	if max(j.Nbf, j.Exp) > maxTime {
+	if max(j.Nbf, j.Exp) > maxTime || min(j.Nbf, j.Exp) < 0 {
 		return nil, errors.New("the JWK has a time (nbf, exp) that is not in seconds since 1970")
 	}
 	var k *Key

@@ -234,7 +234,7 @@ func (c *conversion) auth(providers map[string]AuthProvider) {
 		c.out.Credentials = p.Provider
 	}
 	for _, header := range auth.Headers(p.Provider) {
-		if c.out.Header.Get(header) != "" {
+		if len(c.out.Header.Values(header)) > 0 {
 			c.Add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, header)
 		}
 	}

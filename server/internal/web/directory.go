@@ -72,6 +72,7 @@ func (d *Directory) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	maps.Copy(rw.Header(), page.header)
+	r.Header.Del("Range") // the digest and the signature are those of the whole
 	http.ServeContent(rw, r, "", time.Time{}, bytes.NewReader(page.body))
 }
 
