@@ -105,6 +105,7 @@ type call struct {
 	wire    pb.Task
 	stream  *stream // nil while the call waits for one
 	sent    bool
+	stopped bool // the service was asked to cancel it
 	sends   int
 	over    bool
 	outcome *pb.FetchOutcome

@@ -153,6 +153,36 @@ func TestStreamRefused(t *testing.T) {
 	})
 }
 
+// TestStreamRefusedLate checks that a fetch whose context has ended is not sent again when the service refuses its
+// stream later, and that the pool then closes.
+func TestStreamRefusedLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		c := (&fake{many: func(s manyServer) error {
+			tag, err := firstTag(s)
+			if err != nil {
+				return err
+			}
+			sent = append(sent, tag)
+			time.Sleep(2 * time.Second) //nolint:forbidigo // in a bubble; the context has ended by then
+			return refused("TOO_MANY_STREAMS_OF_CALLER", 3*time.Second)
+		}}).client(t)
+		p := client.NewPool()
+		p.Open(t.Context(), c, 1, func(error, time.Duration) {})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if o, err := p.Do(ctx, client.Task{Request: &pb.FetchRequest{Url: "http://a.example/"}}); o != nil || !errors.Is(err, client.ErrNotSent) || time.Since(began) != 2*time.Second {
+			t.Errorf("%v, %v after %v, want ErrNotSent after 2s", o, err, time.Since(began))
+		}
+		p.Close()
+		if len(sent) != 1 || time.Since(began) > 10*time.Second {
+			t.Errorf("sent %d times, closed after %v; want once, and soon", len(sent), time.Since(began))
+		}
+	})
+}
+
 // TestPolicyErrors checks that a denial by a policy is not retried, and that its error has the policy and the field.
 func TestPolicyErrors(t *testing.T) {
 	t.Parallel()

@@ -231,6 +231,7 @@ func (s *stream) settle(c *call, o *pb.FetchOutcome) {
 
 // cancelLocked asks the service to cancel a call.
 func (s *stream) cancelLocked(c *call) {
+	c.stopped = true
 	s.cancels = append(s.cancels, c.wire.Tag)
 	notify(s.wake)
 }
@@ -245,7 +246,9 @@ func (s *stream) end(err error) {
 		for _, c := range s.calls {
 			if c.sent {
 				c.sent, c.sends = false, c.sends-1
-				s.queue = append(s.queue, c)
+				if !c.stopped { // else its caller does not want it any more
+					s.queue = append(s.queue, c)
+				}
 			}
 		}
 	}
@@ -258,7 +261,7 @@ func (s *stream) end(err error) {
 		over = append(over, c)
 	}
 	for _, c := range s.calls {
-		if !c.sent { // messageLocked found it late
+		if !c.sent { // messageLocked found it late, or it was cancelled and never run
 			c.settleLocked(nil, ErrNotSent)
 			over = append(over, c)
 			delete(s.calls, c.wire.Tag)
