@@ -79,6 +79,7 @@ func New(cfg Config) (*Server, error) {
 		Callers: admission.NewCallers(cfg.Authenticate, wire.HangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
 		Logger: cfg.Logger, Rejected: rejections.New(cfg.Logger),
 	}
+	common.Fetches.Shares = true
 	common.Fetches.Denied = func(policy, quota string) { cfg.Observe.Denied(policy, policies.QuotaReason(quota), false) }
 	ending, end := context.WithCancel(context.Background())
 	watching, watch := context.WithCancel(context.Background())

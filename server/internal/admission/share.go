@@ -34,7 +34,7 @@ const (
 // ReasonQuota is the reason of refusals for want of a quota of the caller's policy.
 const ReasonQuota = "QUOTA"
 
-// maxBuckets limits the callers whose rate is known. The callers beyond share one bucket. A bucket that is full says
+// maxBuckets limits the callers whose rate is known. The callers beyond share one bucket for each policy. A bucket that is full says
 // nothing, so it is forgotten.
 const maxBuckets = 16 << 10
 
@@ -52,7 +52,7 @@ func (b *buckets) get(caller string, s *Share, now time.Time) *rate.Limiter {
 		b.sweep(now)
 	}
 	if one == nil && len(b.of) >= maxBuckets {
-		caller = ""
+		caller = "\x00" + s.Policy // no caller has this name
 		one = b.of[caller]
 	}
 	if one == nil {
@@ -106,17 +106,21 @@ func (b *buckets) take(caller string, s *Share, now time.Time) {
 }
 
 // overLocked returns the quota over which a caller would be with one more call, and how long it should wait; "" if there
-// is none. A call needs a token, or only that no other call has taken one ahead, if
-// tasks of its caller wait: they take every token as soon as there is one, and a call cannot wait.
+// is none. Tasks of its caller that wait take every token as soon as there is one, and a call cannot wait. So a
+// call may take the next one ahead of time, and then the first task comes before another call.
 func (a *Slots) overLocked(caller string, s *Share, now time.Time) (quota string, wait time.Duration) {
 	if s == nil {
 		return "", 0
 	}
-	if s.Fetches > 0 && a.callers[caller] >= s.Fetches {
+	if s.Fetches > 0 && a.callers[caller]-a.passed[caller] >= s.Fetches {
 		return QuotaFetches, 0
 	}
 	need := 1.0
-	if a.paced.of[caller] != nil {
+	switch w := a.paced.of[caller]; {
+	case w == nil:
+	case w.ahead:
+		need = 2
+	default:
 		need = 0
 	}
 	if wait = a.buckets.untilToken(caller, s, need, now); wait > 0 {
@@ -130,7 +134,7 @@ func (a *Slots) hasAllLocked(w *waiter) bool {
 	if w.tasks.Len() == 0 {
 		return false
 	}
-	s := w.first().ticket.share
+	s := w.share
 	return s != nil && !s.Report && s.Fetches > 0 && a.callers[w.caller] >= s.Fetches
 }
 
@@ -181,7 +185,7 @@ func (a *Slots) waiterLocked(caller string) *waiter {
 
 // paceLocked lets a waiter wait for a token if its first task needs one.
 func (a *Slots) paceLocked(w *waiter) bool {
-	s, now := w.first().ticket.share, time.Now()
+	s, now := w.share, time.Now()
 	if s == nil || s.Report {
 		return false
 	}
@@ -216,14 +220,48 @@ func (a *Slots) endPaceLocked() {
 	}
 }
 
+// counts are numbers by caller. Those that are 0 are not there.
+type counts map[string]int
+
+func (c *counts) add(caller string, n int) {
+	if *c == nil {
+		*c = make(counts)
+	}
+	if (*c)[caller] += n; (*c)[caller] == 0 {
+		delete(*c, caller)
+	}
+}
+
+// setShareLocked gives all tasks of a waiter the share of the last one. If it is another one, the time of their token is
+// another one too.
+func (w *waiter) setShareLocked(a *Slots, s *Share) {
+	before := w.share
+	if w.share = s; a.paced.of[w.caller] == w && (s == nil || *before != *s) {
+		a.paced.remove(w)
+		a.waiting[w.caller] = w
+	}
+}
+
+// giveBack returns the token of a fetch that was refused after all.
+func (a *Slots) giveBack(t *Ticket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	a.buckets.get(t.caller, t.share, now).ReserveN(now, -1)
+}
+
 // takeLocked takes a token for a fetch that is admitted. One that a policy in mode report would have refused takes none.
 func (a *Slots) takeLocked(t *Ticket) {
 	now := time.Now()
 	if t.share.Report {
 		if quota, _ := a.overLocked(t.caller, t.share, now); quota != "" {
-			t.over = quota
+			t.over, t.passed = quota, true
+			a.passed.add(t.caller, 1)
 			return
 		}
+	}
+	if w := a.paced.of[t.caller]; w != nil {
+		w.ahead = true
 	}
 	a.buckets.take(t.caller, t.share, now)
 }

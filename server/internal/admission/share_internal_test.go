@@ -17,7 +17,9 @@ import (
 
 // shares returns slots with a budget of 1 MiB, which counts what it refuses.
 func shares(limit int) *Slots {
-	return New(budget.New(1<<20), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+	a := New(budget.New(1<<20), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+	a.Shares = true
+	return a
 }
 
 func callOf(t *testing.T, name string) context.Context {
@@ -331,4 +333,147 @@ func TestPacedLeave(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestShareStays checks that what is no fetch, such as a long stream, leaves the memory share of its caller as it is.
+func TestShareStays(t *testing.T) {
+	t.Parallel()
+	a := shares(100)
+	streams := New(a.Budget, &Limits{Fetches: 10, PerCaller: 10}, "", "", func(string, string) {})
+	first, err := a.Enter(callOf(t, "a"), &Share{Policy: "p", Memory: 100 << 10}, Charge{budget.Fetch, 60 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streams.Enter(callOf(t, "a"), nil, Charge{budget.Receiving, 10 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	if first.Memory.Grow(budget.Body, 60<<10) {
+		t.Error("a fetch has more memory than the share of its caller since it opened a stream")
+	}
+}
+
+// TestLeaveWithoutSlot checks that tasks which leave the queue take no slot, whatever becomes of their answers.
+func TestLeaveWithoutSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, s := shares(10), &Share{Policy: "p", Fetches: 1, PerSecond: 1, Burst: 1}
+		var places []*Place
+		for range 100 {
+			places = append(places, a.Queue(a.NewTicket("a", s, nil)))
+		}
+		for _, p := range places {
+			p.Leave() // its answer is not read yet
+		}
+		if inFlight, _ := a.Load(); inFlight != 1 {
+			t.Errorf("%d in flight, want the one that was admitted", inFlight)
+		}
+		if _, err := a.Enter(callOf(t, "b"), nil); err != nil {
+			t.Errorf("another caller: %v", err)
+		}
+		for _, p := range places {
+			p.ticket.Release()
+		}
+		if inFlight, _ := a.Load(); inFlight != 1 || a.callers["a"] != 0 || a.Budget.Usage().Total() != 0 {
+			t.Errorf("%d in flight, %d of a, %d bytes at the end", inFlight, a.callers["a"], a.Budget.Usage().Total())
+		}
+	})
+}
+
+// TestCallsAndTasks checks that calls above the rate leave every other token to the tasks of their caller.
+func TestCallsAndTasks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, s := shares(1000), &Share{Policy: "p", PerSecond: 10, Burst: 1}
+		var places []*Place
+		for range 1000 {
+			places = append(places, a.Queue(a.NewTicket("a", s, nil)))
+		}
+		calls, tasks := 0, 0
+		for range 60 * 100 {
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // in a bubble
+			if ticket, err := a.Enter(callOf(t, "a"), s); err == nil {
+				calls++
+				ticket.Release()
+			}
+		}
+		for _, p := range places {
+			if p.IsAdmitted() {
+				tasks++
+			}
+			p.Leave()
+			p.ticket.Release()
+		}
+		if calls < 290 || tasks < 290 || calls+tasks > 610 {
+			t.Errorf("%d calls and %d tasks in 60 s at 10 a second, want about 300 of each", calls, tasks)
+		}
+	})
+}
+
+// TestReportedQuotas checks that a policy in mode report names as many fetches as the same policy refuses in mode enforce.
+func TestReportedQuotas(t *testing.T) {
+	t.Parallel()
+	for _, share := range []Share{{Fetches: 10}, {PerSecond: 50, Burst: 5}, {Fetches: 5, PerSecond: 60, Burst: 60}} {
+		var refused [2]int
+		for mode := range 2 {
+			synctest.Test(t, func(t *testing.T) {
+				a, s := shares(1000), share
+				s.Policy, s.Report = "p", mode == 1
+				for range 2000 { // 120 a second, of 100 ms each
+					ticket, err := a.Enter(callOf(t, "a"), &s)
+					if err != nil || ticket.Over() != "" {
+						refused[mode]++
+					}
+					if err == nil {
+						time.AfterFunc(100*time.Millisecond, ticket.Release)
+					}
+					time.Sleep(time.Second / 120) //nolint:forbidigo // in a bubble
+				}
+				time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+				if a.mu.Lock(); len(a.passed) != 0 || a.inFlight != 0 {
+					t.Errorf("%d in flight, %v passed at the end", a.inFlight, a.passed)
+				}
+				a.mu.Unlock()
+			})
+		}
+		if off := refused[1] - refused[0]; refused[0] == 0 || off*50 > refused[0] || -off*50 > refused[0] {
+			t.Errorf("%+v: %d are refused and %d reported, want the same within 2 %%", share, refused[0], refused[1])
+		}
+	}
+}
+
+// TestRateOfReload checks that tasks which wait have the rate of the last task that arrived.
+func TestRateOfReload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := shares(100)
+		var places []*Place
+		for i := range 7 {
+			s := &Share{Policy: "p", PerSecond: 0.01, Burst: 1}
+			if i == 6 {
+				s = &Share{Policy: "p", PerSecond: 100, Burst: 1}
+			}
+			places = append(places, a.Queue(a.NewTicket("a", s, nil)))
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+		for i, p := range places {
+			if !p.IsAdmitted() {
+				t.Errorf("task %d still waits a second after the rate was raised", i)
+			}
+			p.Leave()
+			p.ticket.Release()
+		}
+	})
+}
+
+// TestTokenOfRefused checks that a call which is refused for want of memory costs no token.
+func TestTokenOfRefused(t *testing.T) {
+	t.Parallel()
+	a, s := shares(100), &Share{Policy: "p", PerSecond: 0.001, Burst: 1, Memory: 10 << 10}
+	for range 3 {
+		_, err := a.Enter(callOf(t, "a"), s, Charge{budget.Fetch, 20 << 10})
+		wantQuota(t, err, QuotaMemory)
+	}
+	if _, err := a.Enter(callOf(t, "a"), s, Charge{budget.Fetch, 5 << 10}); err != nil {
+		t.Error(err)
+	}
 }

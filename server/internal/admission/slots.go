@@ -30,6 +30,7 @@ type Slots struct {
 	Budget  *budget.Budget
 	Refused Refusals
 	Denied  func(policy, quota string) // called for each call over a quota; it must not wait. Nil: none
+	Shares  bool                       // what enters has the share of its caller, and not just a slot
 	reason  string                     // the reason of its refusals
 	things  string                     // the name of what it counts, for messages
 
@@ -45,6 +46,7 @@ type Slots struct {
 	admitted uint64             // number of fetches admitted so far
 	last     string             // the caller that was admitted last
 	buckets  buckets
+	passed   counts      // fetches in flight that a policy in mode report would have refused, by caller
 	wake     *time.Timer // looks at tasks again that wait for the end of a claim, or for a token; nil: not running
 	wakeAt   time.Time
 }
@@ -71,6 +73,8 @@ func (l *Limits) of(caller string) int {
 // waiter comes before the caller that was admitted last, and after all others.
 type waiter struct {
 	caller string
+	share  *Share    // of the task that arrived last
+	ahead  bool      // a call has taken a token before its first task
 	tasks  list.List // of *place, in order of arrival
 	until  time.Time // end of the claim; zero: none
 	token  time.Time // when it has one, while it waits for a token
@@ -130,6 +134,9 @@ func (a *Slots) Enter(ctx context.Context, s *Share, charges ...Charge) (*Ticket
 	}
 	if !t.Grow(charges) {
 		over := t.overMemory(charges)
+		if s != nil && s.PerSecond > 0 && !t.passed {
+			a.giveBack(t)
+		}
 		if t.Release(); over {
 			return nil, a.overQuota(ctx, s, QuotaMemory, 0)
 		}
@@ -257,6 +264,7 @@ func (a *Slots) Queue(t *Ticket) *Place {
 		a.claims--
 	}
 	w.until = time.Time{}
+	w.setShareLocked(a, t.share)
 	p.at = w.tasks.PushBack(p)
 	a.admitLocked()
 	return p
@@ -272,7 +280,7 @@ func (p *Place) IsAdmitted() bool {
 	}
 }
 
-// Leave removes p from the queue. The ticket then has a slot to release.
+// Leave removes p from the queue. The ticket then has no slot, but still its memory.
 func (p *Place) Leave() {
 	a := p.ticket.Slots
 	a.mu.Lock()
@@ -284,8 +292,8 @@ func (p *Place) Leave() {
 			a.paced.remove(w)
 		}
 		p.at = nil
-		a.inFlight++ // the ticket will release it
-		a.callers[p.ticket.caller]++
+		p.ticket.left = true
+		a.admitLocked() // others may have waited for its turn
 	}
 }
 
@@ -309,18 +317,11 @@ func (a *Slots) admitLocked() {
 			a.wakeLocked(a.untilClaimLocked())
 			return
 		}
-		p := next.first()
-		next.tasks.Remove(p.at)
-		p.at = nil
+		p, _ := next.tasks.Remove(next.tasks.Front()).(*Place)
+		p.at, p.ticket.share, next.ahead = nil, next.share, false
 		a.countLocked(p.ticket)
 		close(p.Admitted)
 	}
-}
-
-// first returns the task of a waiter that arrived first.
-func (w *waiter) first() *Place {
-	p, _ := w.tasks.Front().Value.(*Place)
-	return p
 }
 
 // untilClaimLocked returns the time until the first claim ends.
@@ -428,6 +429,8 @@ type Ticket struct {
 	caller   string
 	share    *Share
 	over     string // see [Ticket.Over]
+	passed   bool   // a policy in mode report would have refused it: it has no token, and is not counted for its share
+	left     bool   // it has left the queue, and has no slot
 	Memory   *budget.Lease
 	released func() // called once at the end; may be nil
 	done     bool   // guarded by Slots.mu
@@ -437,9 +440,11 @@ type Ticket struct {
 // when it is released; it may be nil.
 func (a *Slots) NewTicket(caller string, s *Share, released func()) *Ticket {
 	t := &Ticket{Slots: a, caller: caller, share: s, Memory: a.Budget.Lease(caller), released: released}
-	if s != nil && !s.Report {
+	switch {
+	case !a.Shares:
+	case s != nil && !s.Report:
 		t.Memory.LimitCaller(s.Memory)
-	} else {
+	default:
 		t.Memory.LimitCaller(0)
 	}
 	return t
@@ -470,7 +475,12 @@ func (t *Ticket) finish() bool {
 		return false
 	}
 	t.done = true
-	t.Slots.freeLocked(t.caller)
+	if t.passed {
+		t.Slots.passed.add(t.caller, -1)
+	}
+	if !t.left {
+		t.Slots.freeLocked(t.caller)
+	}
 	return true
 }
 
