@@ -55,9 +55,7 @@ func (c *mcpCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	for _, p := range set.Policies() { // one, or none
-		if !p.Report {
-			config.Under(p.Request.MaxSizeBytes, p.Request.MaxTotalTimeout)
-		}
+		config.Under(p.Request.MaxSizeBytes, p.Request.MaxTotalTimeout)
 	}
 	svc, err := c.service(set)
 	if err != nil {
@@ -116,6 +114,9 @@ func (c *mcpCmd) policies() (*policies.Set, error) {
 	one := all.Only(c.Policy)
 	if one == nil {
 		return nil, cli.UsageError("--policy", fmt.Sprintf("%.60q is not a policy of %s", c.Policy, c.PoliciesFile))
+	}
+	if one.Policies()[0].Report {
+		return nil, cli.UsageError("--policy", fmt.Sprintf("%.60q has the mode report, which forbids nothing: name a policy that is enforced", c.Policy))
 	}
 	return one, nil
 }

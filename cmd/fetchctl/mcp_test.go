@@ -123,7 +123,6 @@ default: trial
 		want              string
 	}{
 		{"what the policy permits", "agent", page, nil, "hello"},
-		{"mode report", "trial", page, nil, "hello"},
 		{"a port that the policy does not name", "agent", o.URL("http-other", "/s/k/200"), nil, `target_blocked`},
 		{"a redirect to it", "agent", o.URL("http", "/cross/k/302/http-other/200"), []string{"--ignore-robots-txt"}, `the policy "agent" of this caller forbids the target: its port is not in ports`},
 		{"a name that is not in the list", "named", strings.Replace(page, "127.0.0.1", "other.example", 1), nil, `the policy "named" of this caller forbids the target: its name is not in allow-names`},
@@ -152,6 +151,7 @@ default: trial
 		args []string
 		want string
 	}{
+		{"a policy that only reports", []string{"--policies-file", file, "--policy", "trial"}, `--policy: "trial" has the mode report`},
 		{"no such policy", []string{"--policies-file", file, "--policy", "none"}, `--policy: "none" is not a policy of `},
 		{"a policy without a file", []string{"--policy", "agent"}, "--policy: names a policy of a file"},
 		{"a file without a policy", []string{"--policies-file", file}, "--policies-file: has policies for many callers"},

@@ -70,9 +70,15 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 	if err != nil {
 		return unusable(err)
 	}
-	names = slices.DeleteFunc(names, set.HasEntry)
-	if len(names) > 0 {
-		_, err = fmt.Fprintf(stdout, "without an entry, so they have %s: %s\n", set.Default().Name, strings.Join(names, ", "))
+	if len(names) == 0 {
+		return nil
+	}
+	others, unused := set.Match(names)
+	if len(others) > 0 {
+		_, err = fmt.Fprintf(stdout, "without an entry, so they have %s: %s\n", set.Default().Name, strings.Join(others, ", "))
+	}
+	if len(unused) > 0 && err == nil {
+		_, err = fmt.Fprintf(stdout, "entries that match none of these names: %s\n", strings.Join(unused, ", "))
 	}
 	return err
 }
@@ -99,6 +105,7 @@ func (s *settings) knownCallers() ([]string, error) {
 type logLine struct {
 	Time, Msg, Caller, Policy, Route, Reason, Host, Target string
 
+	Changed  []string
 	Rule     string `json:"policy_rule"`
 	Count    int
 	Attempts int64 `json:"attempt_count"`
@@ -144,11 +151,15 @@ func (p *program) readLog(name string, report func(lines func(yield func(*logLin
 	return nil
 }
 
-// reportPolicies sums up the lines "policy would deny".
+// reportPolicies sums up the lines "policy would deny" since the policies were read.
 func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error {
 	type denial struct{ policy, host, reason, rule, target string }
 	counts, callers := make(map[denial]int), make(map[denial]map[string]bool)
 	for line := range lines {
+		if line.Msg == "serving" || line.Msg == "reloaded" && slices.Contains(line.Changed, "policies-file") {
+			clear(counts) // what was denied before says nothing about the policies of now
+			clear(callers)
+		}
 		if line.Msg != "policy would deny" {
 			continue
 		}

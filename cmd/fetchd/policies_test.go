@@ -62,7 +62,7 @@ func TestPoliciesCheck(t *testing.T) {
 		code               int
 		more               []string
 	}{
-		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y, z.example\n", cli.ExitOK,
+		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y, z.example\nentries that match none of these names: 10.1.0.0/16\n", cli.ExitOK,
 			append(f.certify(a, wish{}), "--token-file", tokens, "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "z.example", "--tls-allow-san", "x-2", "--tls-allow-san", "y")},
 		{"no tokens", good, "", cli.ExitUsage, []string{"--token-file", f.path("none")}},
 		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK, nil},
@@ -82,7 +82,9 @@ func TestPoliciesCheck(t *testing.T) {
 func TestPoliciesLog(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	log := f.write("log", []byte(`{"time":"2026-11-26T23:59:59Z","msg":"policy would deny","caller":"a","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
+	log := f.write("log", []byte(`{"time":"2026-11-26T23:59:57Z","msg":"policy would deny","caller":"a","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"old.example"}
+{"time":"2026-11-26T23:59:58Z","msg":"reloaded","changed":["policies-file"]}
+{"time":"2026-11-26T23:59:59Z","msg":"policy would deny","caller":"a","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
 {"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_not_allowed","policy_rule":"","host":"x.example"}
 {"time":"2026-11-27T00:00:01Z","msg":"policy would deny","caller":"b","policy":"p","reason":"name_denied","policy_rule":"*.ads.example","host":"y.ads.example","count":7}
 {"time":"2026-11-27T00:00:02Z","msg":"policy would deny","caller":"b","policy":"q","reason":"name_not_allowed","policy_rule":"","host":"192.0.2.1"}

@@ -462,6 +462,10 @@ func (p *parser) caller(t text, e *entry) {
 		p.fault(t.line, "caller: is %.80q: give a name as the log shows it, or a pattern with one *", t.value)
 		return
 	}
+	if strings.HasPrefix(t.value, "address:") {
+		p.fault(t.line, "caller: is %.80q: give an address with the key address, such as {address: 10.9.0.1, policy: a}", t.value)
+		return
+	}
 	head, tail, longest := t.value, t.value, len(t.value)
 	if pattern {
 		head, tail, longest = before, after, math.MaxInt

@@ -201,7 +201,7 @@ func TestReport(t *testing.T) {
 	want := []policies.Denial{
 		{Policy: "crawler", Reason: "name_denied", Rule: "domain:ads.example", Host: "x.ads.example", Reported: true},
 		{Policy: "crawler", Reason: "name_denied", Rule: "domain:ads.example", Host: "y.ads.example", Reported: true},
-		{Policy: "crawler", Reason: "address_not_allowed", Host: "good.example", Reported: true},
+		{Policy: "crawler", Reason: "address_not_allowed", Host: "good.example", Target: "10.0.0.1", Reported: true},
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("told (-want +got)\n%s", diff)
@@ -383,6 +383,7 @@ func TestFaults(t *testing.T) {
 		{"a caller and an address", "policies: {a: {}}\ncallers:\n- {caller: x, address: 10.0.0.1, policy: a}\ndefault: a\n", "3: entry 1 of callers"},
 		{"neither", "policies: {a: {}}\ncallers:\n- {policy: a}\ndefault: a\n", "3: entry 1 of callers"},
 		{"two stars", "policies: {a: {}}\ncallers:\n- {caller: 'a*b*', policy: a}\ndefault: a\n", `3: caller: is "a*b*"`},
+		{"an address as a caller", "policies: {a: {}}\ncallers:\n- {caller: 'address:10.0.0.1', policy: a}\ndefault: a\n", `3: caller: is "address:10.0.0.1": give an address with the key address`},
 		{"a caller twice", "policies: {a: {}}\ncallers:\n- {caller: x, policy: a}\n- {caller: x, policy: a}\ndefault: a\n", `4: caller: "x" can never match`},
 		{"a caller after its pattern", "policies: {a: {}}\ncallers:\n- {caller: 'x*', policy: a}\n- {caller: xy, policy: a}\ndefault: a\n", `4: caller: "xy" can never match, because "x*"`},
 		{"a pattern after a wider one", "policies: {a: {}}\ncallers:\n- {caller: 'x*', policy: a}\n- {caller: 'xy*z', policy: a}\ndefault: a\n", `4: caller: "xy*z" can never match`},

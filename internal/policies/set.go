@@ -162,8 +162,24 @@ func (s *Set) Of(name string, address netip.Addr) *Policy {
 	return s.fallback
 }
 
-// HasEntry reports whether an entry of callers matches a name, so that the caller does not have the default.
-func (s *Set) HasEntry(name string) bool { return s.find(name, netip.Addr{}) != nil }
+// Match compares the entries of callers with the names that callers have. It returns the names without an entry, whose
+// callers have the default, and the entries that match no name.
+func (s *Set) Match(names []string) (others, unused []string) {
+	used := make(map[*entry]bool)
+	for _, name := range names {
+		if e := s.find(name, netip.Addr{}); e != nil {
+			used[e] = true
+		} else {
+			others = append(others, name)
+		}
+	}
+	for _, e := range s.entries {
+		if !used[e] {
+			unused = append(unused, e.text)
+		}
+	}
+	return others, unused
+}
 
 // find returns the entry that decides about a caller, or nil.
 func (s *Set) find(name string, address netip.Addr) *entry {
