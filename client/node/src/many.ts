@@ -28,6 +28,7 @@ export class Task {
   tag = "";
   sends = 0;
   over = false;
+  #again: NodeJS.Timeout | undefined;
   #sequence = new Sequence();
   readonly #limit: number; // of a body that is streamed
   #pieces: Uint8Array[] = [];
@@ -62,9 +63,20 @@ export class Task {
     this.#sequence = new Sequence();
   }
 
+  /** later calls send after a time, unless the task is over by then. */
+  later(send: (task: Task) => void, milliseconds: number): void {
+    this.#again = setTimeout(() => this.over || send(this), milliseconds);
+  }
+
+  /** end ends the task without an answer. */
+  end(): void {
+    this.over = true;
+    clearTimeout(this.#again); // a process does not stay for it
+  }
+
   settle(outcome: FetchOutcome | undefined, error: ServiceError | undefined): void {
     if (this.over) return;
-    this.over = true;
+    this.end();
     this.done(outcome, error);
   }
 }
@@ -94,7 +106,7 @@ export class Many {
   /** cancel ends a task, which is not settled by this. */
   cancel(task: Task): void {
     if (task.over) return;
-    task.over = true;
+    task.end();
     task.stream?.cancel(task);
   }
 
@@ -234,11 +246,11 @@ class Stream {
     for (const task of this.#tasks.values()) {
       if (asked && !task.over) {
         task.sends--; // the service has not read it
-        setTimeout(() => task.over || this.#many.send(task), asked);
+        task.later((t) => this.#many.send(t), asked);
         continue;
       }
       if (unsent && (error.code === "RESOURCE_EXHAUSTED" || error.code === "UNAVAILABLE") && task.sends < maxSends && !task.over) {
-        setTimeout(() => task.over || this.#many.send(task), 100 * 2 ** task.sends * (0.5 + Math.random()));
+        task.later((t) => this.#many.send(t), 100 * 2 ** task.sends * (0.5 + Math.random()));
       } else task.settle(undefined, lost(error, unsent));
     }
     this.#tasks.clear();

@@ -430,6 +430,22 @@ test("no task is lost if a service refuses its streams and asks for a wait", soo
   assert.ok(times[5] - times[0] >= 5 * 299, `the last stream came after ${times[5] - times[0]} ms`);
 });
 
+test("a task that is given up leaves no timer behind", soon, async (t) => {
+  let refused = () => {};
+  const first = new Promise((resolve) => (refused = resolve));
+  const client = clientOf(t, await grpc((s) => { refuse(s, "8", info("TOO_MANY_STREAMS_OF_CALLER"), retry(600)); refused(); }));
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  const given = new AbortController();
+  const results = client.fetchMany(["http://a.example/"], { signal: given.signal })[Symbol.asyncIterator]();
+  const next = failure(results.next());
+  await first;
+  while (timers() === before) await new Promise((resolve) => setImmediate(resolve)); // the wait has begun
+  given.abort();
+  await next;
+  assert.equal(timers(), before);
+});
+
 test("errors have the policy and its field or entry", soon, async (t) => {
   const denied = any("BadRequest", field(1, field(1, "method"), field(2, "no")));
   const error = field(4, [8, 30, 16, 2], field(12, "p"), field(13, "*.ads.example"));
