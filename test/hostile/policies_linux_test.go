@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,9 @@ import (
 
 // TestPolicies runs two callers at once on one service, for each of five policies: one with that policy, and one
 // that may reach everything that the settings permit. No connection and no request of the first may arrive where
-// its policy forbids it, also when the other has left connections to all targets in the pool.
+// its policy forbids it, also when the other has left connections to all targets in the pool. If the first has a
+// route, its connections use that, and carry no request of the other. A proxy looks up names itself: over one, the
+// policy judges URLs, and connections arrive wherever a permitted name leads.
 func TestPolicies(t *testing.T) {
 	if os.Getenv(insideVariable) == "" {
 		runInside(t)
@@ -52,7 +55,7 @@ func TestPolicies(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 		for _, policy := range []string{"partners", "crawler", "inside", "secure", "trial"} {
 			for _, route := range routes {
-				if !slices.Contains(route.policies, policy) {
+				if !slices.Contains(strings.Fields(route.policies), policy) {
 					continue
 				}
 				t.Run(protocol+", "+policy+", "+route.name, func(t *testing.T) {
@@ -84,18 +87,21 @@ callers:
 default: wide
 `
 
-// routeRow is a way to the targets, with the policies that are tested over it.
+// routeRow is a way to the targets.
 type routeRow struct {
-	name, text string   // of the file
-	source     string   // the IPv4 address from which its connections come
-	policies   []string // those that are tested over it
+	name, text string // of the file
+	sources    string // the addresses from which its connections come; empty: any
+	policies   string // those that are tested over it
 }
 
-// routes are the ways to the targets. A connection of one serves no request of another. Proxies belong here too: they
-// look up the names, so callers reach the addresses that their policies forbid only for a name.
+// routes are the ways to the targets. A connection of one serves no request of another.
 var routes = []routeRow{
-	{"no route", "", "", []string{"partners", "crawler", "inside", "secure", "trial"}},
-	{"from an address", "source-address: 198.51.100.7, ip-family: ipv4", "198.51.100.7", []string{"partners", "inside"}},
+	{"no route", "", "", "partners crawler inside secure trial"},
+	{"from an address", "source-address: 198.51.100.7, ip-family: ipv4", "198.51.100.7", "partners inside"},
+	{"with a resolver", `resolver: "` + otherNames + `"`, "", "partners crawler"},
+	{"by an HTTP proxy", `proxy: "http://192.0.2.53:3128", credentials-file: "SECRET"`, proxySources, "partners secure"},
+	{"by an HTTPS proxy", `proxy: "https://192.0.2.53:3129", credentials-file: "SECRET"`, proxySources, "crawler trial"},
+	{"by a SOCKS5 proxy", `proxy: "socks5://192.0.2.53:1080", credentials-file: "SECRET"`, proxySources, "partners inside"},
 }
 
 // serves reports whether a route has the IP family of a site.
@@ -104,7 +110,24 @@ func (r *routeRow) serves(s *site) bool {
 	if at == "" {
 		at = s.dns.turns[0][0]
 	}
-	return r.source == "" || netip.MustParseAddr(at).Is4()
+	return !strings.Contains(r.text, "ipv4") || netip.MustParseAddr(at).Is4()
+}
+
+// proxied reports whether a proxy looks up the names, so that only URLs are judged.
+func (r *routeRow) proxied() bool { return strings.HasPrefix(r.text, "proxy") }
+
+// otherNames is a name server at which every name has another address of the same network.
+const otherNames = "127.0.0.54:53"
+
+// elsewhere returns the address that otherNames has instead of another one.
+func elsewhere(at string) string {
+	addr := netip.MustParseAddr(at)
+	b := addr.As16()
+	b[15] += 100
+	if addr.Is4() {
+		return netip.AddrFrom16(b).Unmap().String()
+	}
+	return netip.AddrFrom16(b).String()
 }
 
 // settingsEgress is what the settings permit. Nothing that they forbid is open to any policy.
@@ -117,8 +140,8 @@ var settingsEgress = fetch.Egress{
 type site struct {
 	name, url string // without a path
 	dns       host
-	at        string // the address at which a connection arrives; empty: the only one of dns
-	may       string // the policies that permit it, in mode enforce; noPolicy: the settings forbid it
+	at        string // of a URL without a name
+	may       string // the policies that permit it, in mode enforce; +POLICY only over a proxy. noPolicy: the settings forbid it
 }
 
 const noPolicy = "forbidden by the settings"
@@ -158,47 +181,49 @@ var sites = []site{
 	{"an ad network by its address", "https://8.8.4.2", host{}, "8.8.4.2", "inside"},
 	{"an ad network by its mapped address", "https://[::ffff:8.8.4.3]", host{}, "8.8.4.3", "inside"},
 	{"an ad network by its address, IPv6", "https://[2a00:ad::1]", host{}, "2a00:ad::1", "inside"},
-	{"a name at the address of an ad network", "https://cdn.test", is("8.8.4.4"), "", "inside"},
-	{"a name at its mapped address", "https://cdn4in6.test", is("::ffff:8.8.4.5"), "", "inside"},
-	{"a shop at the address of an ad network", "https://ad.shop.test", is("8.8.4.6"), "", "partners inside"},
-	{"a name with an address of an ad network and another", "https://mixed.test", is("8.8.4.1", "93.184.2.5"), "93.184.2.5", "crawler inside"},
+	{"a name at the address of an ad network", "https://cdn.test", is("8.8.4.4"), "", "inside +crawler"},
+	{"a name at its mapped address", "https://cdn4in6.test", is("::ffff:8.8.4.5"), "", "inside +crawler"},
+	{"a shop at the address of an ad network", "https://ad.shop.test", is("8.8.4.6"), "", "partners inside +crawler"},
+	{"a name with an address of an ad network and another", "https://mixed.test", is("8.8.4.1", "93.184.2.5"), "", "crawler inside"},
 
 	{"the inside network", "https://10.20.0.1", host{}, "10.20.0.1", "inside"},
 	{"the inside network without TLS", "http://10.20.0.1", host{}, "10.20.0.1", ""},
 	{"the inside network on another port", "https://10.20.0.2:8443", host{}, "10.20.0.2", "inside"},
-	{"a single label", "https://intranet", is("10.20.0.3"), "", "inside"},
-	{"an internal name", "https://wiki.corp", is("10.20.0.4"), "", "inside"},
-	{"a shop inside", "https://inner.shop.test", is("10.20.0.5"), "", "inside"},
+	{"a single label", "https://intranet", is("10.20.0.3"), "", "inside +crawler"},
+	{"an internal name", "https://wiki.corp", is("10.20.0.4"), "", "inside +crawler"},
+	{"a shop inside", "https://inner.shop.test", is("10.20.0.5"), "", "inside +partners +crawler"},
 	{"the network of another team", "https://10.30.0.1", host{}, "10.30.0.1", ""},
-	{"a shop in the network of another team", "https://db.shop.test", is("10.30.0.2"), "", ""},
-	{"a name in the network of another team", "https://db.corp", is("10.30.0.3"), "", ""},
-	{"the start in the network of another team", "https://db.next.test", is("10.30.0.4"), "", ""},
+	{"a shop in the network of another team", "https://db.shop.test", is("10.30.0.2"), "", "+partners +crawler +inside"},
+	{"a name in the network of another team", "https://db.corp", is("10.30.0.3"), "", "+crawler +inside"},
+	{"the start in the network of another team", "https://db.next.test", is("10.30.0.4"), "", "+secure +crawler +inside"},
 
 	{"NAT64 of an ad network", "https://[64:ff9b::8.8.4.7]", host{}, "64:ff9b::8.8.4.7", "inside"},
-	{"NAT64 of an ad network, by a name", "https://nat-ad.test", is("64:ff9b::8.8.4.8"), "", "inside"},
+	{"NAT64 of an ad network, by a name", "https://nat-ad.test", is("64:ff9b::8.8.4.8"), "", "inside +crawler"},
 	{"NAT64 of a public address", "https://[64:ff9b::93.184.3.1]", host{}, "64:ff9b::93.184.3.1", "crawler inside"},
 	{"NAT64 of the inside network", "https://[64:ff9b::10.20.0.6]", host{}, "64:ff9b::10.20.0.6", "inside"},
-	{"NAT64 of the inside network, by the name of a shop", "https://nat.shop.test", is("64:ff9b::10.20.0.7"), "", "inside"},
+	{"NAT64 of the inside network, by the name of a shop", "https://nat.shop.test", is("64:ff9b::10.20.0.7"), "", "inside +partners +crawler"},
 	{"NAT64 of the network of another team", "https://[64:ff9b::10.30.0.5]", host{}, "64:ff9b::10.30.0.5", ""},
-	{"NAT64 of the network of another team, by the name of a shop", "https://nat-db.shop.test", is("64:ff9b::10.30.0.6"), "", ""},
+	{"NAT64 of the network of another team, by the name of a shop", "https://nat-db.shop.test", is("64:ff9b::10.30.0.6"), "", "+partners +crawler +inside"},
 	{"NAT64 of the metadata service", "https://[64:ff9b::169.254.169.254]", host{}, "64:ff9b::169.254.169.254", noPolicy},
 
-	{"a shop whose CNAME leads to another team", "https://cname-db.shop.test", host{cname: "edge.test. db.inner.test.", turns: [][]string{{"10.30.0.7"}}}, "", ""},
-	{"a shop whose CNAME leads inside", "https://cname-inner.shop.test", host{cname: "wiki.corp.", turns: [][]string{{"10.20.0.8"}}}, "", "inside"},
-	{"a name whose CNAME leads to an ad network", "https://cname-ad.test", host{cname: "edge.test. pixel.ads.test.", turns: [][]string{{"8.8.4.9"}}}, "", "inside"},
+	{"a shop whose CNAME leads to another team", "https://cname-db.shop.test", host{cname: "edge.test. db.inner.test.", turns: [][]string{{"10.30.0.7"}}}, "", "+partners +crawler +inside"},
+	{"a shop whose CNAME leads inside", "https://cname-inner.shop.test", host{cname: "wiki.corp.", turns: [][]string{{"10.20.0.8"}}}, "", "inside +partners +crawler"},
+	{"a name whose CNAME leads to an ad network", "https://cname-ad.test", host{cname: "edge.test. pixel.ads.test.", turns: [][]string{{"8.8.4.9"}}}, "", "inside +crawler"},
 	{"a name whose CNAME is denied and whose address is not", "https://cname-tracker.test", host{cname: "x.tracker.test.", turns: [][]string{{"93.184.4.1"}}}, "", "crawler inside"},
-	{"a shop whose CNAME leads to the metadata service", "https://cname-meta.shop.test", host{cname: "metadata.google.internal.", turns: [][]string{{"169.254.169.254"}}}, "", noPolicy},
+	{"a shop whose CNAME leads to the metadata service", "https://cname-meta.shop.test", host{cname: "metadata.google.internal.", turns: [][]string{{"169.254.169.254"}}}, "", noPolicy + " +partners +crawler +inside +trial"},
 
 	{"the metadata service", "http://169.254.169.254", host{}, "169.254.169.254", noPolicy},
-	{"localhost", "https://localhost", is("127.0.0.1"), "", noPolicy},
+	{"localhost", "https://localhost", is("127.0.0.1"), "", noPolicy + " +crawler +inside +trial"},
 	{"a private network of nobody", "https://10.40.0.1", host{}, "10.40.0.1", noPolicy},
-	{"a shop in a private network of nobody", "https://nobody.shop.test", is("10.40.0.2"), "", noPolicy},
+	{"a shop in a private network of nobody", "https://nobody.shop.test", is("10.40.0.2"), "", noPolicy + " +partners +crawler +inside +trial"},
 	{"a 6to4 address of an ad network", "https://[2002:808:401::1]", host{}, "2002:808:401::1", noPolicy},
 }
 
-// permits reports whether the callers of a policy reach the site.
-func (s *site) permits(policy string) bool {
-	return s.may != noPolicy && (policy == wide || policy == "trial" || slices.Contains(strings.Fields(s.may), policy))
+// permits reports whether the callers of a policy reach the site by a route.
+func (s *site) permits(policy string, r *routeRow) bool {
+	all := strings.Fields(s.may)
+	return slices.Contains(all, policy) || r.proxied() && slices.Contains(all, "+"+policy) ||
+		!strings.HasPrefix(s.may, noPolicy) && (policy == wide || policy == "trial")
 }
 
 func (s *site) parse(t *testing.T) *url.URL {
@@ -206,14 +231,37 @@ func (s *site) parse(t *testing.T) *url.URL {
 	return mustParse(t, s.url+"/")
 }
 
-// address is where connections to the site arrive.
-func (s *site) address(t *testing.T) string {
+// addresses returns those of the site by a route. The last one is permitted to the callers that reach the site.
+func (s *site) addresses(t *testing.T, r *routeRow) []string {
 	t.Helper()
-	at := s.at
-	if at == "" {
-		at = s.dns.turns[0][0]
+	all := []string{s.at}
+	if s.dns.turns != nil {
+		all = slices.Clone(s.dns.turns[0])
 	}
-	return hostOf(at, port(s.parse(t)))
+	for i, at := range all {
+		if s.dns.turns != nil && strings.HasPrefix(r.text, "resolver") {
+			at = elsewhere(at)
+		}
+		all[i] = hostOf(at, port(s.parse(t)))
+	}
+	return all
+}
+
+// reach returns the addresses that the callers of a policy reach by a route, and each host with its addresses.
+func reach(t *testing.T, policy string, r *routeRow) map[string]bool {
+	t.Helper()
+	may := make(map[string]bool)
+	for _, s := range slices.Concat(sites, []site{movedFrom, movedTo}) {
+		if !s.permits(policy, r) {
+			continue
+		}
+		all := s.addresses(t, r)
+		may[all[len(all)-1]] = true
+		for _, at := range all {
+			may[s.host(t)+" at "+at] = true
+		}
+	}
+	return may
 }
 
 // host is the name and the port of a site.
@@ -241,20 +289,19 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// sitePorts are the ports that answer on every address, and whether they need TLS.
-var sitePorts = map[int]bool{22: false, 80: false, 443: true, 8080: false, 8443: true}
-
 // network answers on every address. It records each connection with the callers whose requests it carried.
 type network struct {
 	*rig
 	http2 atomic.Bool // over TLS
 	roots *x509.CertPool
+	other *nameserver                      // otherNames
+	ports map[int]func(net.Listener) error // those that answer on every address, and how
 
 	mu     sync.Mutex
 	more   sync.Cond
 	visits []*visit
-	asked  []string // what is wrong with requests
-	may    map[string]map[string]bool
+	asked  []string                   // what is wrong with requests
+	may    map[string]map[string]bool // by caller; see reach
 }
 
 // visit is a connection that was accepted.
@@ -271,26 +318,32 @@ func newSites(t *testing.T) (*network, error) {
 	}
 	n := &network{rig: new(rig)}
 	n.more.L = &n.mu
-	if err := n.serveNames(t); err != nil {
+	var err error
+	if n.dns, err = serveNames(t, nameServer); err != nil {
 		return nil, err
 	}
-	n.may = make(map[string]map[string]bool)
-	for _, policy := range []string{"partners", "crawler", "inside", "secure", "trial", wide} {
-		n.may[policy] = make(map[string]bool)
-		for _, s := range sites {
-			if s.permits(policy) {
-				n.may[policy][s.host(t)], n.may[policy][s.address(t)] = true, true
-			}
-		}
-		n.may[policy][moved+":443"], n.may[policy][movedTo] = true, true
+	if n.other, err = serveNames(t, otherNames); err != nil {
+		return nil, err
 	}
-	n.may[wide][movedFrom], n.may["trial"][movedFrom] = true, true
 	for _, s := range sites {
-		if s.dns.turns != nil {
-			n.dns.set(strings.TrimSuffix(s.parse(t).Hostname(), "."), s.dns)
-		}
+		n.setNames(t, &s)
 	}
 	return n, n.listen(t)
+}
+
+// setNames gives both name servers the addresses of a site.
+func (n *network) setNames(t *testing.T, s *site) {
+	t.Helper()
+	if s.dns.turns == nil {
+		return
+	}
+	name, other := strings.TrimSuffix(s.parse(t).Hostname(), "."), s.dns
+	n.dns.set(name, s.dns)
+	other.turns = [][]string{nil}
+	for _, at := range s.dns.turns[0] {
+		other.turns[0] = append(other.turns[0], elsewhere(at))
+	}
+	n.other.set(name, other)
 }
 
 // listen starts the listeners.
@@ -310,22 +363,29 @@ func (n *network) listen(t *testing.T) error {
 			return context.WithValue(ctx, visitKey{}, v)
 		},
 	}
+	proxy := &http.Server{Handler: http.HandlerFunc(n.proxy), TLSConfig: &tls.Config{Certificates: config.Certificates}, ErrorLog: server.ErrorLog}
+	secure := func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	n.ports = map[int]func(net.Listener) error{
+		22: server.Serve, 80: server.Serve, 443: secure, 8080: server.Serve, 8443: secure,
+		3128: proxy.Serve, 3129: func(l net.Listener) error { return proxy.ServeTLS(l, "", "") }, 1080: n.serveSocks,
+	}
 	var running sync.WaitGroup
+	var listeners []net.Listener
 	t.Cleanup(func() {
-		_ = server.Close()
+		_, _ = server.Close(), proxy.Close()
+		for _, l := range listeners {
+			_ = l.Close()
+		}
 		running.Wait()
 	})
 	var listen net.ListenConfig
-	for port, secure := range sitePorts {
+	for port, serve := range n.ports {
 		for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
 			l, err := listen.Listen(t.Context(), network, net.JoinHostPort(any, strconv.Itoa(port)))
 			if err != nil {
 				return err
 			}
-			serve := server.Serve
-			if secure {
-				serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-			}
+			listeners = append(listeners, l)
 			running.Go(func() { _ = serve(listener{l, n}) })
 		}
 	}
@@ -341,7 +401,7 @@ func (n *network) certificate(t *testing.T) (*tls.Config, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{moved}}
+		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{movedFrom.parse(t).Hostname()}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 53)}}
 	for _, s := range sites {
 		name := strings.TrimSuffix(s.parse(t).Hostname(), ".")
 		if ip := net.ParseIP(name); ip != nil {
@@ -410,7 +470,7 @@ func (n *network) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	caller, _, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/"), "/")
 	n.mu.Lock()
 	v.callers[caller] = true
-	if asked := hostOf(name, arrived); !n.may[caller][asked] || !n.may[caller][v.at] {
+	if asked := hostOf(name, arrived); !n.may[caller][asked+" at "+v.at] {
 		n.asked = append(n.asked, fmt.Sprintf("a request of %q for %s at %s", caller, asked, v.at))
 	}
 	if secure := q.TLS != nil; secure && (q.ProtoMajor == 2) != n.http2.Load() {
@@ -432,7 +492,7 @@ var sentinels = []string{"198.18.255.254", "fd00:ec2::ffff"}
 // await waits until every connection that the kernel made has been accepted, and returns them.
 func (n *network) await(t *testing.T) []*visit {
 	t.Helper()
-	for port := range sitePorts {
+	for port := range n.ports {
 		for _, ip := range sentinels {
 			if err := dial(t.Context(), net.JoinHostPort(ip, strconv.Itoa(port))); err != nil {
 				t.Fatal(err)
@@ -452,7 +512,7 @@ func (n *network) await(t *testing.T) []*visit {
 				found++
 			}
 		}
-		if found == len(sitePorts)*len(sentinels) {
+		if found == len(n.ports)*len(sentinels) {
 			all := slices.DeleteFunc(n.visits, sentinel)
 			n.visits = nil
 			return all
@@ -475,8 +535,16 @@ type callers struct {
 func (n *network) testPolicy(t *testing.T, policy string, route *routeRow) {
 	text := strings.NewReplacer("ROUTES", "", "ROUTE", "").Replace(policiesText)
 	if route.text != "" {
-		text = strings.NewReplacer("ROUTES", "routes: {r: {"+route.text+"}}", "ROUTE", "route: r,").Replace(policiesText)
+		secret := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(secret, []byte(proxyUser+":"+proxyPassword+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		way := strings.ReplaceAll(route.text, "SECRET", secret)
+		text = strings.NewReplacer("ROUTES", "routes: {r: {"+way+"}}", "ROUTE", "route: r,").Replace(policiesText)
 	}
+	n.mu.Lock()
+	n.may = map[string]map[string]bool{policy: reach(t, policy, route), wide: reach(t, wide, &routes[0])}
+	n.mu.Unlock()
 	set, faults := policies.Parse([]byte(text))
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -520,18 +588,25 @@ func (n *network) testPolicy(t *testing.T, policy string, route *routeRow) {
 		c.testMoved()
 	})
 	visits := n.await(t)
-	if sent := opened(t) - began - len(sitePorts)*len(sentinels) - int(dialled.Load()); sent != len(visits) {
+	if sent := opened(t) - began - len(n.ports)*len(sentinels) - int(dialled.Load()); sent != len(visits) {
 		t.Errorf("the kernel opened %d connections, and %d were accepted", sent, len(visits))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, v := range visits {
-		if !n.may[wide][v.at] || !n.may[policy][v.at] && (len(v.callers) != 1 || !v.callers[wide]) {
-			t.Errorf("a connection to %s with the requests of %v, forbidden to %s", v.at, v.callers, policy)
+		owner := wide // of a connection
+		switch by := slices.Contains(strings.Fields(route.sources), v.from); {
+		case strings.Contains(route.text, "//"+v.at): // to the proxy
+			continue
+		case by, route.sources == "" && !(len(v.callers) == 1 && v.callers[wide]):
+			owner = policy
+		}
+		if !n.may[owner][v.at] {
+			t.Errorf("a connection from %s to %s with the requests of %v, forbidden to %s", v.from, v.at, v.callers, owner)
 		}
 		// One that lost a race to another of HTTP/2 has carried no request.
-		if route.source != "" && len(v.callers) > 0 && (v.callers[policy] != (v.from == route.source) || len(v.callers) > 1) {
-			t.Errorf("a connection to %s from %s with the requests of %v, want those of %s from %s, and no others", v.at, v.from, v.callers, policy, route.source)
+		if route.text != "" && len(v.callers) > 0 && (len(v.callers) > 1 || !v.callers[owner]) {
+			t.Errorf("a connection from %s to %s with the requests of %v, want only those of %s", v.from, v.at, v.callers, owner)
 		}
 	}
 	for _, wrong := range n.asked {
@@ -551,7 +626,7 @@ func (c *callers) in(t *testing.T) *callers {
 func (c *callers) start(t *testing.T) string {
 	t.Helper()
 	i := slices.IndexFunc(sites, func(s site) bool {
-		return s.permits(c.policy) && strings.HasPrefix(s.url, "https:") && c.route.serves(&s)
+		return s.permits(c.policy, c.route) && strings.HasPrefix(s.url, "https:") && c.route.serves(&s)
 	})
 	return sites[i].url
 }
@@ -571,11 +646,16 @@ func (c *callers) run(other bool, from string) {
 
 // walk fetches the sites one after the other, from one of them on.
 func (c *callers) walk(caller string, first int, from string, api func(context.Context, string) end) {
+	route := &routes[0]
+	if caller == c.policy {
+		route = c.route
+	}
 	for i := range sites {
 		s := &sites[(first+i)%len(sites)]
-		if caller == c.policy && !c.route.serves(s) {
+		if !route.serves(s) {
 			continue
 		}
+		permits := s.permits(caller, route)
 		target := fmt.Sprintf("%s/%s/%d", s.url, caller, c.serial.Add(1))
 		if from != "" {
 			target = from + "/" + caller + "/start?to=" + url.QueryEscape(target)
@@ -584,9 +664,9 @@ func (c *callers) walk(caller string, first int, from string, api func(context.C
 		switch {
 		case got.err != nil:
 			c.Errorf("%s: %s: %v", caller, s.name, got.err)
-		case got.success != s.permits(caller) || !got.success && got.rule != "P1" && !got.hides(s):
-			c.Errorf("%s: %s: success %t with rule %s, want %t: %v", caller, s.name, got.success, got.rule, s.permits(caller), got.outcome)
-		case got.outcome != nil && caller == "trial" && got.success && (len(got.outcome.GetPolicyReports()) > 0) == s.permits("partners"):
+		case got.success != permits || !got.success && got.rule != "P1" && (route.proxied() || !got.hides(s)):
+			c.Errorf("%s: %s: success %t with rule %s, want %t: %v", caller, s.name, got.success, got.rule, permits, got.outcome)
+		case got.outcome != nil && caller == "trial" && got.success && (len(got.outcome.GetPolicyReports()) > 0) == s.permits("partners", route):
 			c.Errorf("%s: reports %v, want some unless the policy permits it", s.name, got.outcome.GetPolicyReports())
 		}
 	}
@@ -669,26 +749,29 @@ func (c *callers) raw(ctx context.Context, target string) end {
 	return end{field("Fetchd-Outcome") == "success", field("Fetchd-Decision-Rule"), nil, err}
 }
 
-// moved is a name whose address changes from one that only the wide caller may reach.
-const moved, movedFrom, movedTo = "moved.shop.test", "10.30.0.100:443", "93.184.5.1:443"
+// movedFrom and movedTo are the addresses of a name that changes them. Only the wide caller may reach the first.
+var (
+	movedFrom = site{"a shop that moves", "https://moved.shop.test", is("10.30.0.100"), "", "+partners +crawler +inside"}
+	movedTo   = site{"a shop that has moved", "https://moved.shop.test", is("93.184.5.1"), "", "partners crawler inside"}
+)
 
 // testMoved checks that a connection that another caller opened to a forbidden address serves no request for the
 // same name, also when the name has a permitted address by now.
 func (c *callers) testMoved() {
-	permitted := c.policy != "secure" // by its name
+	permitted := movedTo.permits(c.policy, c.route)
 	for _, step := range []struct {
-		name, caller, address string
-		success               bool
+		name, caller string
+		site         *site
+		success      bool
 	}{
-		{"the other caller opens a connection", wide, movedFrom, true},
-		{"the address is forbidden", c.policy, movedFrom, c.policy == "trial"},
-		{"the address is permitted", c.policy, movedTo, permitted},
-		{"the other caller", wide, movedFrom, true},
-		{"the address is permitted, and forbidden now", c.policy, movedFrom, permitted},
+		{"the other caller opens a connection", wide, &movedFrom, true},
+		{"the address is forbidden", c.policy, &movedFrom, movedFrom.permits(c.policy, c.route)},
+		{"the address is permitted", c.policy, &movedTo, permitted},
+		{"the other caller", wide, &movedFrom, true},
+		{"the address is permitted, and forbidden now", c.policy, &movedFrom, permitted},
 	} {
-		at, _, _ := net.SplitHostPort(step.address)
-		c.dns.set(moved, is(at))
-		got := c.unary(metadata.AppendToOutgoingContext(c.Context(), "authorization", "Bearer "+step.caller), "https://"+moved+"/"+step.caller+"/")
+		c.setNames(c.T, step.site)
+		got := c.unary(metadata.AppendToOutgoingContext(c.Context(), "authorization", "Bearer "+step.caller), step.site.url+"/"+step.caller+"/")
 		if got.err != nil || got.success != step.success {
 			c.Errorf("%s: %v, %v, want success %t", step.name, got.outcome, got.err, step.success)
 		}

@@ -47,7 +47,8 @@ func newRig(t *testing.T) (*rig, error) {
 	if err := r.pots.open(t); err != nil {
 		return nil, err
 	}
-	if err := r.serveNames(t); err != nil {
+	var err error
+	if r.dns, err = serveNames(t, nameServer); err != nil {
 		return nil, err
 	}
 	r.client = newClient(t, fetch.Egress{
@@ -215,13 +216,13 @@ func (n *nameserver) set(name string, h host) {
 	n.hosts[name] = h
 }
 
-func (r *rig) serveNames(t *testing.T) error {
+func serveNames(t *testing.T, address string) (*nameserver, error) {
 	t.Helper()
-	r.dns = &nameserver{hosts: make(map[string]host), asked: make(map[string]int)}
+	n := &nameserver{hosts: make(map[string]host), asked: make(map[string]int)}
 	var listen net.ListenConfig
-	conn, err := listen.ListenPacket(t.Context(), "udp", nameServer)
+	conn, err := listen.ListenPacket(t.Context(), "udp", address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	done := make(chan struct{})
 	go func() {
@@ -232,7 +233,7 @@ func (r *rig) serveNames(t *testing.T) error {
 			if err != nil {
 				return
 			}
-			if said, ok := r.dns.answer(buf[:size]); ok {
+			if said, ok := n.answer(buf[:size]); ok {
 				_, _ = conn.WriteTo(said, from)
 			}
 		}
@@ -241,7 +242,7 @@ func (r *rig) serveNames(t *testing.T) error {
 		_ = conn.Close()
 		<-done
 	})
-	return nil
+	return n, nil
 }
 
 func (n *nameserver) answer(query []byte) ([]byte, bool) {
