@@ -276,6 +276,7 @@ func (w *mixedWeb) ServeHTTP(out http.ResponseWriter, q *http.Request) {
 // configure lets a service reach the origin, under the policies in a mode.
 func (w *mixedWeb) configure(t *testing.T, c *server.Config, mode string) {
 	t.Helper()
+	c.Fetch.MaxIdle = 32 // both ends are in this process, whose files are limited
 	text := strings.ReplaceAll(mixedText, "LIMITS", mixedLimits)
 	inline, block := "", ""
 	if mode == "report" {
@@ -491,7 +492,7 @@ func (m *mixed) run(requests []*mixedRequest) {
 		}
 		close(unary)
 		running.Go(func() {
-			for result, err := range client.New(m.Conn).Many(ctx, slices.Values(many), client.ManyOptions{}) {
+			for result, err := range client.New(m.Conn).Many(ctx, slices.Values(many), client.ManyOptions{Open: 8}) {
 				if result == nil {
 					m.Error(err)
 					return
