@@ -300,7 +300,7 @@ func TestCopyAsPython(t *testing.T) {
 			"max_retry_after": "90s", "additional_status_codes": [418, 423], "excluded_status_codes": [501], "allow_non_idempotent": true, "idempotency_key": "k", "retry_tls_handshake": false},
 		"timeout_policy": {"total_timeout": "60s", "attempt_timeout": "1s", "connect_timeout": "2s", "header_timeout": "3s", "idle_timeout": "0.000000001s"},
 		"precondition": {"etags": ["\"a\""], "last_modified_time": "2026-01-02T03:04:05Z"}, "integrity": {"sha256": "ab", "size_bytes": "7"}, "labels": {"a": "b", "base_delay": "5s", "x-y": "\u202e"},
-		"auth_provider": "p", "content_policy": {"accepted_media_types": ["text/*"], "require_body": true, "require_valid_charset": true}, "cookie_mode": "COOKIE_MODE_WITHIN_FETCH",
+		"auth_provider": "p", "egress_route": "r", "content_policy": {"accepted_media_types": ["text/*"], "require_body": true, "require_valid_charset": true}, "cookie_mode": "COOKIE_MODE_WITHIN_FETCH",
 		"record_policy": {"store": "s", "earlier": {"record_id": "urn:uuid:1", "url": "http://a.example/", "record_time": "2026-01-02T03:04:05.123Z", "payload_digest": "sha1:A"}}`
 	const policy = `"max_size_bytes": "9007199254740993", "oversize_action": "OVERSIZE_ACTION_TRUNCATE", "keep_encoding": true, "max_error_body_bytes": 9, "omit_digest": true`
 	for _, row := range []struct{ name, request, text, fails string }{
