@@ -34,13 +34,16 @@ type callerPolicy struct {
 
 // policyOf returns the policy of the caller of a call.
 func (s *service) policyOf(ctx context.Context) callerPolicy {
+	set := s.policies.Load()
+	if set == nil {
+		return callerPolicy{}
+	}
 	name, address := admission.Name(ctx), netip.Addr{}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil && name == "" {
 		if at, err := netip.ParseAddrPort(p.Addr.String()); err == nil {
 			address = at.Addr()
 		}
 	}
-	set := s.policies.Load()
 	policy := set.Of(name, address)
 	return callerPolicy{policy, func() *policies.Policy {
 		if now := s.policies.Load(); now != set {
