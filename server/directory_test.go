@@ -65,7 +65,7 @@ func TestDirectory(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(c *server.Config) {
 				c.AuthProviders = row.providers
-				c.Authenticate = func(server.Credentials) (string, error) { return "", io.EOF } // nobody may call
+				c.Authenticate = func(server.Credentials) (string, error) { return "", io.EOF } // no caller is admitted
 			})
 			resp, body := directory(r, row.method, row.host)
 			var set struct {

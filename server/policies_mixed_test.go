@@ -591,7 +591,7 @@ func (m *mixed) checkSeen(name string, one *mixedRequest, attempts int) {
 	}
 }
 
-// checkReports checks what the caller is told.
+// checkReports checks the policy_reports of the outcome.
 func (m *mixed) checkReports(name string, one *mixedRequest, o *pb.FetchOutcome) {
 	var told []denial
 	for _, p := range o.GetPolicyReports() {

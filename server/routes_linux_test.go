@@ -118,7 +118,7 @@ func deniedField(err error) string {
 	return ""
 }
 
-// TestDeniedRoutes checks that nobody learns which routes there are for others, and that without policies there are
+// TestDeniedRoutes checks that no caller learns which routes others have, and that without policies there are
 // none.
 func TestDeniedRoutes(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func TestRoutesReload(t *testing.T) {
 	}
 }
 
-// TestRouteSecrets checks that the credentials of a proxy are in nothing that is told or logged.
+// TestRouteSecrets checks that the credentials of a proxy are in no answer, event or log line.
 func TestRouteSecrets(t *testing.T) {
 	t.Parallel()
 	const password = "tr0ub4dor"

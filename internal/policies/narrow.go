@@ -37,7 +37,7 @@ const denialBytes = 96
 // Judge judges the targets of one fetch by the policy that its caller had when the call began, and by the one
 // that it has now: what either forbids is forbidden. It is a [fetch.Narrower] and safe for concurrent use.
 type Judge struct {
-	// Grow is asked before memory is used for a denial. Without it the denial is told each time. Nil means no limit.
+	// Grow is asked before memory is used for a denial. If it refuses, the denial is reported each time. Nil means no limit.
 	Grow func(bytes int64) bool
 	// Route is the name of the egress route of the fetch. Empty means that of the settings.
 	Route string
