@@ -199,8 +199,15 @@ func unary(t *testing.T, client pb.FetchServiceClient, in *pb.FetchRequest) *pb.
 // wantRecords checks that a fetch of /5000.txt was recorded as nginx has seen it: without the proxy.
 func wantRecords(t *testing.T, folder string, places []*pb.WarcRecord, host string, body []byte) {
 	t.Helper()
-	if len(places) != 2 {
-		t.Fatalf("records %v, want a request and a response", places)
+	// tinyproxy closes a connection without a Connection: close before. A request that was sent meanwhile is an
+	// attempt (N4) whose only record is its request.
+	var types []pb.WarcType
+	for _, at := range places {
+		types = append(types, at.GetType())
+	}
+	if n := len(places); n < 2 || types[n-1] != pb.WarcType_WARC_TYPE_RESPONSE || places[n-1].GetAttempt() != int32(n-1) ||
+		slices.ContainsFunc(types[:n-1], func(kind pb.WarcType) bool { return kind != pb.WarcType_WARC_TYPE_REQUEST }) {
+		t.Fatalf("records %v, want a request of each attempt, and the response of the last", places)
 	}
 	file := filepath.Join(folder, places[0].GetFile())
 	content, err := os.ReadFile(file + ".open")
@@ -233,7 +240,7 @@ func wantRecords(t *testing.T, folder string, places []*pb.WarcRecord, host stri
 			t.Errorf("the records contain %q", secret)
 		}
 	}
-	if !bytes.HasSuffix(blocks[1], body) {
-		t.Errorf("response %.200q, want the body at its end", blocks[1])
+	if response := blocks[len(blocks)-1]; !bytes.HasSuffix(response, body) {
+		t.Errorf("response %.200q, want the body at its end", response)
 	}
 }
