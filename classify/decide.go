@@ -54,7 +54,7 @@ func (o *Observation) class(p *Policy) (Class, Rule) {
 		return c, classes[c].rule
 	}
 	if c := o.statusClass(); c != NoClass {
-		if c == AuthRequired && o.Auth == NotAsked && o.Faults.Has(Deadline) {
+		if o.Auth == NotAsked && o.Faults.Has(Deadline) && o.answered(p, c) {
 			return Deadline, classes[Deadline].rule // A2: the deadline passed during the refresh
 		}
 		return c, p.statusRule(c, o.Status)
@@ -156,7 +156,7 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 	if o.Status == 429 || o.Status == 503 { // W2
 		d.RetryAfter, d.HasRetryAfter = RetryAfter(o.RetryAfter, o.Date, o.Observed)
 	}
-	refresh := class == AuthRequired && (o.Auth == Refreshed || o.Auth == NotAsked)
+	refresh := o.answered(p, class)
 	d.wait(p, o, refresh)
 	d.Verdict, d.Rule = d.verdict(p, o, retried || refresh, refresh)
 	d.Retryable = (refresh || d.passes()) && p.Repeatable(o.Method)
@@ -169,6 +169,13 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 		d.Start = FailedHop // I3
 	}
 	return d
+}
+
+// answered reports whether the credential of the next attempt may be right: after a 401 (A2), and after a 403
+// that asks for a signature if the request may be sent again (A8).
+func (o *Observation) answered(p *Policy, c Class) bool {
+	return (o.Auth == Refreshed || o.Auth == NotAsked) &&
+		(c == AuthRequired || c == Forbidden && (p.Repeatable(o.Method) || o.hopIsGET()))
 }
 
 // wait sets the delay and its source (W1, W2, A2).

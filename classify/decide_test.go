@@ -147,7 +147,8 @@ func ofClass(p *classify.Policy, seen *classify.Observation, d *classify.Decisio
 	refresh := d.DelaySource == classify.FromAuthRefresh
 	repeatable := p.Repeatable(seen.Method)
 	return []invariant{
-		{"what is never retried is not", implies(retried, !never.Has(d.Class))},
+		{"what is never retried is not", implies(retried, !never.Has(d.Class) || d.Class == classify.Forbidden && refresh)},
+		{"a 403 is sent again only if it may be", implies(refresh && d.Class == classify.Forbidden, repeatable || seen.HopMethod == "GET")},
 		{"a 401 is retried through a provider only", implies(retried && d.Class == classify.AuthRequired, refresh)},
 		{"what has an effect is repeated from its start by a refresh only",
 			implies(d.Start == classify.FirstURL, repeatable || refresh)},
@@ -181,7 +182,7 @@ func ofWait(p *classify.Policy, seen *classify.Observation, d *classify.Decision
 		{"no Retry-After has no value", implies(!d.HasRetryAfter, d.RetryAfter == 0)},
 		{"a Retry-After counts on 429 and 503", implies(d.HasRetryAfter, seen.Status == 429 || seen.Status == 503)},
 		{"a refresh waits for nothing",
-			implies(d.DelaySource == classify.FromAuthRefresh, d.Delay == 0 && d.Class == classify.AuthRequired)},
+			implies(d.DelaySource == classify.FromAuthRefresh, d.Delay == 0 && (d.Class == classify.AuthRequired || d.Class == classify.Forbidden))},
 	}
 }
 

@@ -64,8 +64,8 @@ func (s DelaySource) String() string {
 	return name([]string{"", "backoff", "retry_after", "auth_refresh"}, int(s))
 }
 
-// AuthResult is what an auth provider did about a 401. Its numbers are those of
-// fetchd.v1.AuthResult.
+// AuthResult is what an auth provider did about a 401, or about a 403 that asks for a signature (A8). Its
+// numbers are those of fetchd.v1.AuthResult.
 type AuthResult uint8
 
 // The results of asking an auth provider.
@@ -119,7 +119,7 @@ type Observation struct {
 	Conditional bool
 	// Faults is what went wrong in addition to what the status says.
 	Faults Faults
-	// Auth is used only with a 401 status.
+	// Auth is used only with a 401 or 403 status.
 	Auth AuthResult
 	// BodyCommitted reports whether body bytes were delivered, and the body can be
 	// neither resumed nor restarted.

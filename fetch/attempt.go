@@ -85,6 +85,7 @@ func (a *attempt) send() *http.Response {
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
+	a.checkClock(resp)
 	a.watchBody(resp)
 	if !a.chargeHead(resp) || !a.keepCookies(resp) {
 		a.releaseHead()

@@ -21,6 +21,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
@@ -114,6 +116,7 @@ type Client struct {
 	workers                             workers.Pool
 	open                                atomic.Int64 // fetches in flight
 	runs                                runs
+	clockWarnings                       *rate.Limiter // see [attempt.checkClock]
 }
 
 // New returns a client. The error names the field that is invalid.
@@ -135,7 +138,8 @@ func New(cfg Config) (*Client, error) {
 	cfg.MaxTotalTimeout = cmp.Or(cfg.MaxTotalTimeout, defaultMaxTotal)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Shutdown = cmp.Or(cfg.Shutdown, context.Background())
-	c := &Client{config: cfg, guard: egress.New(cfg.Egress), userAgent: []string{cmp.Or(cfg.UserAgent, "fetchd")}}
+	c := &Client{config: cfg, guard: egress.New(cfg.Egress), userAgent: []string{cmp.Or(cfg.UserAgent, "fetchd")},
+		clockWarnings: rate.NewLimiter(rate.Every(time.Minute), 1)}
 	c.config.Origins = nil // see SetOrigins
 	if cfg.ProxyFor == nil && cfg.Proxy != nil {
 		c.config.ProxyFor = func(*url.URL) *url.URL { return cfg.Proxy }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
@@ -28,7 +29,7 @@ type justRefreshed interface {
 // hop. The header of the hop does not get it, so no redirect forwards it (A1). It returns the signer
 // of the request, or nil.
 func (a *attempt) authorize(x *conns.Exchange, req *http.Request) (Signer, error) {
-	a.added = nil
+	a.added, a.signedAt = nil, time.Time{}
 	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
 		return nil, nil
@@ -70,9 +71,14 @@ func (a *attempt) field(ctx context.Context, c Credentials) (name, value string,
 	return name, value, err
 }
 
-// authResult returns what the provider has done about a 401 so far (A2).
-func (a *attempt) authResult() classify.AuthResult {
+// authResult returns what the provider has done so far about a 401 (A2), or about a 403 that asks for a
+// signature (A8).
+func (a *attempt) authResult(status int) classify.AuthResult {
 	switch {
+	case a.challenged:
+		return classify.NotAsked
+	case status == http.StatusForbidden:
+		return classify.NoProvider
 	case a.noCredential:
 		return classify.RefreshFailed
 	case len(a.added) == 0:
@@ -87,6 +93,9 @@ func (a *attempt) authResult() classify.AuthResult {
 // attempts, so a shutdown ends it.
 func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.refreshed = true
+	if a.challenged {
+		return classify.Refreshed
+	}
 	r.setWaiting(true)
 	defer r.setWaiting(false)
 	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential()); err != nil {

@@ -290,9 +290,17 @@ type Signer interface {
 	// Headers returns the canonical names of the fields that Sign may add. A caller's
 	// fields with these names are removed before.
 	Headers() []string
-	// Sign returns the fields to add to a request. It must not modify the message. The error is
-	// logged and must contain no secret.
+	// Sign is a [signing.Func]. No fields mean that the request is not signed.
 	Sign(ctx context.Context, m *signing.Message) ([]signing.Field, error)
+}
+
+// Challenger is implemented by a [Signer] that signs if an origin asks for it (spec A8).
+type Challenger interface {
+	Signer
+	// Challenge returns how the requests to an origin are signed from now on in a fetch, given its response
+	// with status 401, 403 or 429. sign is nil if they stay as they are. ignored says what of the response is
+	// not obeyed, for the log; empty: nothing.
+	Challenge(status int, header http.Header) (sign signing.Func, ignored string)
 }
 
 // NewRequest returns a GET without a URL and with the defaults of the profile (spec

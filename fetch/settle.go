@@ -17,6 +17,7 @@ import (
 func (r *run) settle() {
 	a := r.current
 	r.current = nil
+	a.readChallenge()
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, &o)
 	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
@@ -54,11 +55,15 @@ func (r *run) settle() {
 // hop had no response.
 func (a *attempt) observe(resp *http.Response) classify.Observation {
 	now := time.Now()
+	status := 0
+	if resp != nil {
+		status = resp.StatusCode
+	}
 	o := classify.Observation{
 		Method: a.run.req.Method, HopMethod: a.hop.method,
 		Attempt: a.number, Redirects: a.redirects(),
 		Conditional: conditional(a.hop.header),
-		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
+		Faults:      a.faults, Location: a.location, Auth: a.authResult(status),
 		BodyCommitted: !a.run.recoverable(),
 		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
 	}
@@ -66,7 +71,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 	case a.alreadyComplete(): // as good as a 206 with the bytes that are missing: none
 		o.Status = http.StatusPartialContent
 	case resp != nil:
-		o.Status = resp.StatusCode
+		o.Status = status
 		o.RetryAfter, o.Date = first(resp.Header, "Retry-After"), first(resp.Header, "Date")
 	}
 	return o

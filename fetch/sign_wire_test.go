@@ -452,3 +452,47 @@ func TestSignaturesAreSecret(t *testing.T) {
 		t.Errorf("a signature is in %s", text)
 	}
 }
+
+// TestClockWarning checks that the log has a warning if the Date of an origin differs by more than 30 s from the
+// time of the signature, and only one a minute.
+func TestClockWarning(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, script string
+		unsigned     bool
+		want         any // the difference in seconds; nil: there is no warning
+	}{
+		{name: "the same time", script: "200"},
+		{name: "20 s before", script: "200:date-offset=-20"},
+		{name: "20 s after", script: "200:date-offset=20"},
+		{name: "an hour before", script: "200:date-offset=-3600", want: -3600.0},
+		{name: "an hour after", script: "401:date-offset=3600", want: 3600.0},
+		{name: "an hour in a cache", script: "200:date-offset=-3600,header=Age%3D3600"},
+		{name: "an age that is none", script: "200:date-offset=-3600,header=Age%3D-3600", want: -3600.0},
+		{name: "no Date", script: "200:date=none"},
+		{name: "a Date that is none", script: "200:date=yesterday"},
+		{name: "not signed", script: "200:date-offset=3600", unsigned: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newDetailRig(t)
+			for range 2 {
+				req := r.request("http", "/s/k/"+row.script)
+				if !row.unsigned {
+					signs(req)
+				}
+				r.client.Fetch(t.Context(), req, nil)
+			}
+			const warning = "clock differs from an origin's, which may refuse signatures"
+			if n := strings.Count(r.lines.String(), warning); (n == 1) != (row.want != nil) || n > 1 {
+				t.Errorf("%d warnings, want %v", n, row.want)
+			}
+			if want, ok := row.want.(float64); ok {
+				line := r.line(warning)
+				if got, _ := line["difference_seconds"].(float64); got < want-2 || got > want+2 || line["level"] != "WARN" {
+					t.Errorf("%v, want a difference of about %v", line, want)
+				}
+			}
+		})
+	}
+}

@@ -45,6 +45,7 @@ type run struct {
 	redirects int       // the most of an attempt
 	onCaller  bool      // attempts run on the goroutine that called Fetch
 	refreshed bool      // the credential was refreshed, which is done once
+	answers   []answer  // to origins that asked for signatures
 	upload    Upload    // with delivery Store; nil: none
 	uploadOf  *progress // of the body of upload
 	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
@@ -115,6 +116,8 @@ type attempt struct {
 	note     errorNote
 
 	added        []signing.Field // by the provider to the request of the last hop; nil: none
+	signedAt     time.Time       // of the request of the last hop; zero: it was not signed
+	challenged   bool            // the last response asks for a signature, and the next request to its origin has it
 	noCredential bool            // the provider had none, or could not sign
 	// refreshedJustNow reports whether the credential was too new to be refreshed.
 	refreshedJustNow bool

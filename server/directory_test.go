@@ -28,7 +28,7 @@ func published(t *testing.T, agent string, keys ...string) server.AuthProvider {
 	}
 	s, err := httpsig.New(cfg)
 	must(t, err)
-	p, err := auth.NewHTTPSignature([]string{"https://a.example"}, s)
+	p, err := auth.NewHTTPSignature([]string{"https://a.example"}, s, nil)
 	must(t, err)
 	return server.AuthProvider{Provider: p, Callers: []string{"nobody"}}
 }

@@ -30,6 +30,10 @@ type httpSignature struct {
 	Parameters []string      `yaml:"parameters"`
 	Lifetime   time.Duration `yaml:"lifetime"`
 	Tag        string        `yaml:"tag"`
+	// What an origin may ask for, and the statuses of responses that do.
+	OnChallenge      []int    `yaml:"on-challenge"`
+	AcceptComponents []string `yaml:"accept-components"`
+	AcceptTags       []string `yaml:"accept-tags"`
 }
 
 // httpSignature makes a provider that signs.
@@ -41,7 +45,7 @@ func (o *origins) httpSignature(p *originProvider) (auth.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("http-signature: %w", err)
 	}
-	return auth.NewHTTPSignature(p.Origins, signer)
+	return auth.NewHTTPSignature(p.Origins, signer, p.HTTPSignature.OnChallenge)
 }
 
 // signer reads the keys and makes a signer.
@@ -64,13 +68,16 @@ func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Sign
 	if h.AgentForm != "" && h.AgentForm != "string" && h.AgentForm != "dictionary" {
 		return nil, errors.New("agent-form: give dictionary or string")
 	}
+	if h.OnChallenge == nil && len(h.AcceptComponents)+len(h.AcceptTags) > 0 {
+		return nil, errors.New("accept-components and accept-tags are for what origins ask for: set on-challenge too")
+	}
 	cfg := httpsig.Config{Keys: keys, Profile: h.Profile, Agent: h.Agent, AgentString: h.AgentForm == "string", Label: h.Label, Parameters: h.Parameters,
-		Lifetime: h.Lifetime, Tag: h.Tag}
+		Lifetime: h.Lifetime, Tag: h.Tag, AcceptTags: h.AcceptTags}
 	for _, list := range []struct {
 		key   string
 		texts []string
 		into  *[]httpsig.Component
-	}{{"components", h.Components, &cfg.Components}, {"optional", h.Optional, &cfg.Optional}} {
+	}{{"components", h.Components, &cfg.Components}, {"optional", h.Optional, &cfg.Optional}, {"accept-components", h.AcceptComponents, &cfg.Accept}} {
 		for _, text := range list.texts {
 			c, err := httpsig.ParseComponent(text)
 			if err != nil {

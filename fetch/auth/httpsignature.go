@@ -1,9 +1,13 @@
 package auth
 
 import (
+	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+	"time"
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
@@ -12,15 +16,23 @@ import (
 // HTTPSignature is a provider that makes HTTP message signatures (RFC 9421).
 type HTTPSignature struct {
 	signer
-	all bool // https origins are covered
-	by  *httpsig.Signer
+	all         bool // https origins are covered
+	by          *httpsig.Signer
+	onChallenge []int // the statuses; nil: each request is signed
 }
 
 // NewHTTPSignature returns a provider for origins. If the signer publishes its keys, "https://*"
 // is every https origin: its signatures are of no use elsewhere, and prove what
 // anyone may know.
-func NewHTTPSignature(origins []string, by *httpsig.Signer) (*HTTPSignature, error) {
-	p := &HTTPSignature{signer: signer{headers: by.Headers(), signingKey: httpKey{by}}, by: by}
+//
+// With onChallenge, requests are not signed until the origin asks for it, by a response with one of these
+// statuses and Accept-Signature: 401, or 401 and 403 (spec A8). Empty means that each request is signed.
+func NewHTTPSignature(origins []string, by *httpsig.Signer, onChallenge []int) (*HTTPSignature, error) {
+	if len(onChallenge) > 0 && (!slices.Contains(onChallenge, http.StatusUnauthorized) ||
+		slices.ContainsFunc(onChallenge, func(s int) bool { return s != http.StatusUnauthorized && s != http.StatusForbidden })) {
+		return nil, errors.New("auth: on-challenge: give [401] or [401, 403]")
+	}
+	p := &HTTPSignature{signer: signer{headers: by.Headers(), signingKey: httpKey{by, len(onChallenge) > 0}}, by: by, onChallenge: onChallenge}
 	named := slices.DeleteFunc(slices.Clone(origins), func(raw string) bool {
 		p.all = p.all || raw == "https://*"
 		return raw == "https://*"
@@ -50,10 +62,34 @@ func (p *HTTPSignature) Names(u *url.URL) bool { return p.signer.Covers(u) }
 // they are not published.
 func (p *HTTPSignature) Published() (agent string, keys []*httpsig.Key) { return p.by.Published() }
 
+// Challenge returns how requests are signed as a response asks for; see [fetchd/fetch.Challenger]. A 429 is
+// repeated anyway, and asks like the statuses of onChallenge.
+func (p *HTTPSignature) Challenge(status int, header http.Header) (sign signing.Func, ignored string) {
+	fields := header.Values("Accept-Signature")
+	if len(fields) == 0 || !slices.Contains(p.onChallenge, status) && (status != http.StatusTooManyRequests || len(p.onChallenge) == 0) {
+		return nil, ""
+	}
+	choice, others, ok := p.by.Choose(fields, time.Now())
+	if ok {
+		sign = func(_ context.Context, m *signing.Message) ([]signing.Field, error) { return p.by.Sign(m, choice) }
+	}
+	texts := make([]string, len(others))
+	for i, o := range others {
+		texts[i] = o.String()
+	}
+	return sign, strings.Join(texts, "; ")
+}
+
 // httpKey is the keys of an HTTPSignature. They are replaced with the provider.
-type httpKey struct{ *httpsig.Signer }
+type httpKey struct {
+	*httpsig.Signer
+	onChallenge bool
+}
 
 func (k httpKey) sign(m *signing.Message) ([]signing.Field, error) {
+	if k.onChallenge { // the origin has not asked
+		return nil, nil
+	}
 	return k.Sign(m, httpsig.Choice{})
 }
 

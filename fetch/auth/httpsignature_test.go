@@ -43,7 +43,7 @@ func TestHTTPSignatureCovers(t *testing.T) {
 		{"all of TLS, and one in plaintext", []string{"https://*", "http://api.example"}, "https://api.example/a https://api.example:443/ https://other.example/ https://*/ http://api.example/"},
 		{"a list", []string{"http://other.example", "https://other.example"}, "https://other.example/ http://other.example/"},
 	} {
-		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, "https://bot.example"))
+		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, "https://bot.example"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestNewHTTPSignatureRefuses(t *testing.T) {
 		{"all ports", "https://bot.example", []string{"https://*:8443"}, "list the origins"},
 		{"a path", "https://bot.example", []string{"https://a.example/b"}, "give a scheme and a host"},
 	} {
-		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, row.agent))
+		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, row.agent), nil)
 		if err == nil || p != nil || !strings.Contains(fmt.Sprint(err), row.want) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.want)
 		}
@@ -91,7 +91,7 @@ func TestNewHTTPSignatureRefuses(t *testing.T) {
 func TestHTTPSignature(t *testing.T) {
 	t.Parallel()
 	for agent, published := range map[string]string{"": "", "https://bot.example": "https://bot.example"} {
-		p, err := auth.NewHTTPSignature([]string{"https://a.example"}, messageSigner(t, agent))
+		p, err := auth.NewHTTPSignature([]string{"https://a.example"}, messageSigner(t, agent), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@
 package signing
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -37,3 +38,7 @@ type Message struct {
 
 // Field is a header field that a signer adds.
 type Field struct{ Name, Value string }
+
+// Func returns the fields to add to a request. It must not modify the message. Its error is logged and
+// must contain no secret.
+type Func func(ctx context.Context, m *Message) ([]Field, error)

@@ -36,7 +36,7 @@ var All = []Rule{
 	{"H1", "500 to 599: transient, retried."},
 	{"H2", "429: the origin limits the rate; retried after Retry-After, unless that is too long."},
 	{"H3", "401: credentials are needed; retried only through an auth provider."},
-	{"H4", "403: other credentials are needed; never retried."},
+	{"H4", "403: other credentials are needed; retried only with a signature that it asks for, if the operator allows that."},
 	{"H5", "408: transient; retried in profile download, not in standard. A later fetch may succeed."},
 	{"H6", "Any other 4xx: permanent, never retried."},
 	{"H7", "A 304 to a conditional request is a success without a body."},
@@ -104,4 +104,5 @@ var All = []Rule{
 	{"A5", "A request with NTLM, Negotiate or a similar scheme is sent alone, on a connection that no other request uses."},
 	{"A6", "A client certificate is presented only on connections of the callers it is configured for; they share these connections."},
 	{"A7", "A provider that signs makes a new signature for each transmission to its origins, when everything else about it is final; nothing is signed for another origin."},
+	{"A8", "A provider can wait until an origin asks for a signature: the next attempt is signed as a 401 asks, and if the operator allows it as a 403 asks."},
 }

@@ -134,19 +134,20 @@ func (RetryProfile) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{1}
 }
 
-// AuthResult is what an auth provider did after a 401. Values may be added.
+// AuthResult is what an auth provider did after a 401, or after a 403 that asks for a signature.
+// Values may be added.
 type AuthResult int32
 
 const (
 	// Same as AUTH_RESULT_NO_PROVIDER.
 	AuthResult_AUTH_RESULT_UNSPECIFIED AuthResult = 0
-	// The credential was refreshed now or earlier.
+	// The credential was refreshed now or earlier, or the next request is signed as the target asks.
 	AuthResult_AUTH_RESULT_REFRESHED AuthResult = 1
 	// The refresh failed.
 	AuthResult_AUTH_RESULT_REFRESH_FAILED AuthResult = 2
 	// The target rejected a refreshed credential earlier in this fetch.
 	AuthResult_AUTH_RESULT_REFUSED_AGAIN AuthResult = 3
-	// A provider covers this origin and was not asked yet. With error class DEADLINE: the time
+	// A provider covers this origin and was not asked yet, or can sign as the target asks. With error class DEADLINE: the time
 	// for the fetch ran out during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
 	// There is no provider for this origin.
@@ -5021,7 +5022,8 @@ type ExplainRequest struct {
 	RemainingDuration *durationpb.Duration `protobuf:"bytes,13,opt,name=remaining_duration,json=remainingDuration,proto3" json:"remaining_duration,omitempty"`
 	// Whether body bytes were delivered and the body cannot be continued. Unset means false.
 	BodyCommitted bool `protobuf:"varint,14,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
-	// What the auth provider did after a 401. Unset means NO_PROVIDER.
+	// What the auth provider did after a 401, or after a 403 that asks for a signature (spec A8).
+	// Unset means NO_PROVIDER.
 	AuthResult    AuthResult `protobuf:"varint,15,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -425,7 +425,8 @@ class ExplainRequest(TypedDict, total=False):
         means none.
     body_committed: Whether body bytes were delivered and the body cannot be continued. Unset means
         false.
-    auth_result: What the auth provider did after a 401. Unset means NO_PROVIDER.
+    auth_result: What the auth provider did after a 401, or after a 403 that asks for a signature
+        (spec A8). Unset means NO_PROVIDER.
     """
 
     retry_policy: RetryPolicy
