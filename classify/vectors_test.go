@@ -1,18 +1,17 @@
 package classify_test
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/classify"
 	"fetchd/conformance"
+	"fetchd/conformance/mapping"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
@@ -39,10 +38,10 @@ func TestVectors(t *testing.T) {
 	}
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
-			policy, seen := observation(t, v.Request)
+			policy, seen := observation(t, &v.Observation)
 			got := told(classify.Decide(policy, seen))
-			if diff := cmp.Diff(expected(t, v.Response), got); diff != "" {
-				t.Errorf("%s: %s\n%s\nrequest %s\n(-want +got)\n%s", v.File, v.Rule, v.Why, v.Request, diff)
+			if diff := cmp.Diff(expected(&v.Verdict), got); diff != "" {
+				t.Errorf("%s: %s\n%s\n(-want +got)\n%s", v.File, v.Rule, v.Why, diff)
 			}
 		})
 	}
@@ -54,7 +53,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 	vectors, err := conformance.Vectors()
 	must(t, err)
 	for _, v := range vectors {
-		policy, seen := observation(t, v.Request)
+		policy, seen := observation(t, &v.Observation)
 		if unreadable(seen.RetryAfter, seen) || unreadable(seen.Date, seen) {
 			continue
 		}
@@ -74,13 +73,10 @@ func unreadable(value string, seen *classify.Observation) bool {
 	return !ok
 }
 
-// observation converts a vector's request to what an engine would have observed.
-func observation(t *testing.T, raw json.RawMessage) (*classify.Policy, *classify.Observation) {
+// observation converts a vector's observation to what an engine would have observed.
+func observation(t *testing.T, o *conformance.Observation) (*classify.Policy, *classify.Observation) {
 	t.Helper()
-	in := new(pb.ExplainRequest)
-	if err := protojson.Unmarshal(raw, in); err != nil {
-		t.Fatalf("request: %v", err)
-	}
+	in := mapping.ExplainRequest(o)
 	policy := policyOf(in)
 	seen := &classify.Observation{
 		Method: in.GetMethod(), HopMethod: in.GetHopMethod(), Attempt: int(in.GetAttempt()),
@@ -164,12 +160,8 @@ func duration(field *time.Duration, d *durationpb.Duration) {
 	}
 }
 
-func expected(t *testing.T, raw json.RawMessage) verdictOf {
-	t.Helper()
-	m := new(pb.ExplainResponse)
-	if err := protojson.Unmarshal(raw, m); err != nil {
-		t.Fatalf("response: %v", err)
-	}
+func expected(want *conformance.Verdict) verdictOf {
+	m := mapping.ExplainResponse(want)
 	d, retry := m.GetRetryDecision(), m.GetRetryDecision().GetRetry()
 	v := verdictOf{
 		Kind:  lower(m.GetKind().String(), "OUTCOME_KIND_"),

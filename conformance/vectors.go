@@ -29,10 +29,9 @@ type Vector struct {
 	Why    string `json:"why"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
-	// Request is a fetchd.v1.ExplainRequest, and Response the expected
-	// fetchd.v1.ExplainResponse, both in protobuf's JSON form.
-	Request  json.RawMessage `json:"request"`
-	Response json.RawMessage `json:"response"`
+
+	Observation Observation `json:"observation"`
+	Verdict     Verdict     `json:"verdict"`
 }
 
 // Vectors returns all vectors in the order of the files. It returns an error if a file is

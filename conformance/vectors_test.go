@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"fetchd/conformance"
 )
 
@@ -28,16 +30,6 @@ var (
 	}
 )
 
-// shown has the rules in a vector's response.
-type shown struct {
-	Error struct {
-		ClassRule string `json:"class_rule"`
-	} `json:"error"`
-	Decision struct {
-		Rule string `json:"rule"`
-	} `json:"retry_decision"`
-}
-
 func vectors(t *testing.T) []conformance.Vector {
 	t.Helper()
 	all, err := conformance.Vectors()
@@ -47,13 +39,14 @@ func vectors(t *testing.T) []conformance.Vector {
 	return all
 }
 
-func rulesOf(t *testing.T, v conformance.Vector) (class, decision string) {
-	t.Helper()
-	var s shown
-	if err := json.Unmarshal(v.Response, &s); err != nil {
-		t.Fatalf("%s: %s: %v", v.File, v.Name, err)
+func rulesOf(v *conformance.Verdict) (class, decision string) {
+	if v.Failure != nil {
+		class = v.Failure.Rule
 	}
-	return s.Error.ClassRule, s.Decision.Rule
+	if v.Decision != nil {
+		decision = v.Decision.Rule
+	}
+	return class, decision
 }
 
 func TestVectorsAreWhole(t *testing.T) {
@@ -74,7 +67,7 @@ func TestVectorsAreWhole(t *testing.T) {
 			t.Errorf("%s: %q is not in kebab-case", v.File, v.Name)
 		}
 		for field, value := range map[string]string{
-			"why": v.Why, "rule": v.Rule, "source": v.Source, "request": string(v.Request), "response": string(v.Response),
+			"why": v.Why, "rule": v.Rule, "source": v.Source,
 		} {
 			if strings.Trim(value, " {}\n") == "" {
 				t.Errorf("%s: %s: %s is missing", v.File, v.Name, field)
@@ -133,7 +126,7 @@ func TestRulesAreShown(t *testing.T) {
 	t.Parallel()
 	classes, decisions := make(map[string]int), make(map[string]int)
 	for _, v := range vectors(t) {
-		class, decision := rulesOf(t, v)
+		class, decision := rulesOf(&v.Verdict)
 		classes[class]++
 		decisions[decision]++
 	}
@@ -162,7 +155,7 @@ func TestRulesHaveCounterexamples(t *testing.T) {
 	yields, not := make(map[[2]string]bool), make(map[[2]string]bool)
 	all := vectors(t)
 	for _, v := range all {
-		class, _ := rulesOf(t, v)
+		class, _ := rulesOf(&v.Verdict)
 		for _, rule := range classRules {
 			at := [2]string{v.File, rule}
 			yields[at] = yields[at] || class == rule
@@ -178,4 +171,38 @@ func TestRulesHaveCounterexamples(t *testing.T) {
 			t.Errorf("no file has a vector with %s and one without", rule)
 		}
 	}
+}
+
+// TestSchemas checks that every file is valid by its schema, and that the schemas refuse what is not.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	schema, err := jsonschema.NewCompiler().Compile("schema/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob("vectors/*.json")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(err, paths)
+	}
+	for _, path := range paths {
+		text := string(readFile(t, path))
+		if err := valid(schema, text); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		for name, change := range map[string][2]string{
+			"an unknown member": {`"why": `, `"because": `}, "an unknown class": {`"outcome": "`, `"outcome": "x`}, "no verdict": {`"verdict": `, `"answer": `}, "a rule that is none": {`"rule": "`, `"rule": "x`},
+		} {
+			if changed := strings.Replace(text, change[0], change[1], 1); changed == text || valid(schema, changed) == nil {
+				t.Errorf("%s: the schema permits %s", path, name)
+			}
+		}
+	}
+}
+
+func valid(schema *jsonschema.Schema, text string) error {
+	decoded, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return schema.Validate(decoded)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/conformance"
+	"fetchd/conformance/mapping"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -28,16 +29,10 @@ func TestExplainVectors(t *testing.T) {
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
 			r := r.in(t)
-			in, want := new(pb.ExplainRequest), new(pb.ExplainResponse)
-			if err := protojson.Unmarshal(v.Request, in); err != nil {
-				t.Fatalf("request: %v", err)
-			}
-			if err := protojson.Unmarshal(v.Response, want); err != nil {
-				t.Fatalf("response: %v", err)
-			}
+			in, want := mapping.ExplainRequest(&v.Observation), mapping.ExplainResponse(&v.Verdict)
 			got, err := r.Client.Explain(t.Context(), in)
 			if err != nil {
-				t.Fatalf("Explain(%s) = %v, want OK", v.Request, err)
+				t.Fatalf("Explain(%s) = %v, want OK", in, err)
 			}
 			if got.GetEffectiveRetryPolicy() == nil {
 				t.Error("effective_retry_policy is not set")
@@ -48,7 +43,7 @@ func TestExplainVectors(t *testing.T) {
 			if diff := cmp.Diff(want, got, protocmp.Transform(),
 				protocmp.IgnoreFields(new(pb.ExplainResponse), "effective_retry_policy"),
 				protocmp.IgnoreFields(new(pb.FetchError), "message", "phase", "url")); diff != "" {
-				t.Errorf("%s: %s\n%s\nrequest %s\n(-want +got)\n%s", v.File, v.Rule, v.Why, v.Request, diff)
+				t.Errorf("%s: %s\n%s\nrequest %s\n(-want +got)\n%s", v.File, v.Rule, v.Why, in, diff)
 			}
 		})
 	}

@@ -2,35 +2,27 @@ package kit
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/conformance"
+	"fetchd/conformance/mapping"
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Explain calls the service with a vector and returns the mismatches. It returns an error if the
-// vector is malformed.
-func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.Vector) ([]Mismatch, error) {
-	req, want := new(pb.ExplainRequest), new(pb.ExplainResponse)
-	if err := protojson.Unmarshal(v.Request, req); err != nil {
-		return nil, fmt.Errorf("%s: %s: request: %w", v.File, v.Name, err)
-	}
-	if err := protojson.Unmarshal(v.Response, want); err != nil {
-		return nil, fmt.Errorf("%s: %s: response: %w", v.File, v.Name, err)
-	}
+// Explain calls the service with a vector and returns the mismatches.
+func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.Vector) []Mismatch {
 	j := new(judgement)
-	got, err := service.Explain(ctx, req)
+	got, err := service.Explain(ctx, mapping.ExplainRequest(&v.Observation))
 	if err != nil {
 		j.same("the call", "a response", err)
-		return j.wrong, nil
+		return j.wrong
 	}
-	j.explained(want, got)
+	j.explained(mapping.ExplainResponse(&v.Verdict), got)
 	j.same("unset fields", "", strings.Join(unset(got), ", "))
-	return j.wrong, nil
+	return j.wrong
 }
 
 // explained compares everything except the fields that conformance/README.md excludes.

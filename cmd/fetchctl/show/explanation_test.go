@@ -5,12 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"fetchd/cmd/fetchctl/inside"
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/conformance"
-	pb "fetchd/gen/fetchd/v1"
+	"fetchd/conformance/mapping"
 	"fetchd/internal/rules"
 )
 
@@ -29,10 +27,7 @@ func TestExplanation(t *testing.T) {
 	defer svc.Close()
 	rule := regexp.MustCompile(`(?m)^rule ([A-Z][0-9]+) *(.*)$`)
 	for _, v := range vectors {
-		req := new(pb.ExplainRequest)
-		if err := protojson.Unmarshal(v.Request, req); err != nil {
-			t.Fatalf("%s: %v", v.Name, err)
-		}
+		req := mapping.ExplainRequest(&v.Observation)
 		resp, err := svc.Explain(t.Context(), req)
 		if err != nil {
 			t.Fatalf("%s: %v", v.Name, err)

@@ -1,0 +1,129 @@
+// Package mapping maps the data of package conformance to the messages of fetchd.v1. It is the only place
+// that knows both.
+package mapping
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/conformance"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// enum returns the number of a value of an enum, given its name in the data.
+func enum[E ~int32](values map[string]int32, prefix, name string) E {
+	if name == "" {
+		return 0
+	}
+	n, ok := values[prefix+strings.ToUpper(name)]
+	if !ok {
+		return -1 // no service sends or accepts it
+	}
+	return E(n)
+}
+
+// ExplainRequest returns the request of Explain for an observation.
+func ExplainRequest(o *conformance.Observation) *pb.ExplainRequest {
+	in := &pb.ExplainRequest{RetryPolicy: retryPolicy(o.RetryPolicy), RedirectPolicy: redirectPolicy(o.RedirectPolicy), Url: o.URL, Method: o.Method, HopUrl: o.HopURL, HopMethod: o.HopMethod,
+		Attempt: int32(o.Attempt), RedirectCount: int32(o.Redirects), Conditional: o.Conditional, BodyCommitted: o.BodyCommitted,
+		RemainingDuration: duration(o.TimeLeft), AuthResult: enum[pb.AuthResult](pb.AuthResult_value, "AUTH_RESULT_", o.Credential)}
+	if o.ObservedAt != nil {
+		in.ObserveTime = timestamppb.New(*o.ObservedAt)
+	}
+	if r := o.Response; r != nil {
+		in.Response = &pb.HttpResponse{StatusCode: int32(r.Status), Headers: headers(r.Headers)}
+	}
+	for _, class := range o.Failures {
+		in.ErrorClasses = append(in.ErrorClasses, enum[pb.ErrorClass](pb.ErrorClass_value, "ERROR_CLASS_", class))
+	}
+	return in
+}
+
+// ExplainResponse returns the response of Explain that a verdict demands.
+func ExplainResponse(v *conformance.Verdict) *pb.ExplainResponse {
+	out := new(pb.ExplainResponse)
+	if v.Outcome != "" {
+		out.Kind = new(enum[pb.OutcomeKind](pb.OutcomeKind_value, "OUTCOME_KIND_", v.Outcome))
+	}
+	if v.Failure != nil {
+		out.Error = failure(v.Failure)
+	}
+	if r := v.Redirect; r != nil {
+		out.Next = &pb.ExplainResponse_Redirect{Redirect: &pb.RedirectStep{Url: r.URL, Method: r.Method, BodyKept: r.BodyKept, CrossOrigin: r.CrossOrigin}}
+	}
+	if d := v.Decision; d != nil {
+		out.Next = &pb.ExplainResponse_RetryDecision{RetryDecision: decision(d)}
+	}
+	return out
+}
+
+func failure(f *conformance.Failure) *pb.FetchError {
+	return &pb.FetchError{ErrorClass: enum[pb.ErrorClass](pb.ErrorClass_value, "ERROR_CLASS_", f.Class), FailureType: enum[pb.FailureType](pb.FailureType_value, "FAILURE_TYPE_", f.Type),
+		ClassRule: f.Rule, Retryable: f.Retryable, RetryAfter: duration(f.RetryAfter), Reason: f.Reason}
+}
+
+func decision(d *conformance.Decision) *pb.RetryDecision {
+	out := &pb.RetryDecision{Rule: d.Rule}
+	if d.Stop != "" {
+		out.Next = &pb.RetryDecision_StopReason{StopReason: enum[pb.StopReason](pb.StopReason_value, "STOP_REASON_", d.Stop)}
+	}
+	if r := d.Retry; r != nil {
+		out.Next = &pb.RetryDecision_Retry{Retry: &pb.Retry{Attempt: int32(r.Attempt), Delay: duration(&r.Delay),
+			DelaySource: enum[pb.DelaySource](pb.DelaySource_value, "DELAY_SOURCE_", r.Source), Start: enum[pb.RetryStart](pb.RetryStart_value, "RETRY_START_", r.Start)}}
+	}
+	return out
+}
+
+func retryPolicy(p *conformance.RetryPolicy) *pb.RetryPolicy {
+	if p == nil {
+		return nil
+	}
+	out := &pb.RetryPolicy{Profile: enum[pb.RetryProfile](pb.RetryProfile_value, "RETRY_PROFILE_", p.Profile), MaxAttempts: number(p.MaxAttempts), BaseDelay: duration(p.BaseDelay),
+		MaxDelay: duration(p.MaxDelay), Multiplier: p.Multiplier, MaxJitter: duration(p.MaxJitter), MaxRetryAfter: duration(p.MaxRetryAfter), RetryTlsHandshake: p.RetryTLSHandshake,
+		AdditionalStatusCodes: numbers(p.AdditionalStatuses), ExcludedStatusCodes: numbers(p.ExcludedStatuses), IdempotencyKey: p.IdempotencyKey, AllowNonIdempotent: p.AllowNonIdempotent}
+	if p.JitterSeed != nil {
+		out.JitterSeed = new(uint64(*p.JitterSeed))
+	}
+	return out
+}
+
+func redirectPolicy(p *conformance.RedirectPolicy) *pb.RedirectPolicy {
+	if p == nil {
+		return nil
+	}
+	return &pb.RedirectPolicy{Follow: p.Follow, MaxRedirects: number(p.MaxRedirects), Scope: enum[pb.RedirectScope](pb.RedirectScope_value, "REDIRECT_SCOPE_", p.Scope),
+		ForbidDowngrade: p.ForbidDowngrade, ForwardCredentials: p.ForwardCredentials}
+}
+
+func headers(pairs [][2]string) []*pb.Header {
+	var all []*pb.Header
+	for _, p := range pairs {
+		all = append(all, &pb.Header{Name: p[0], Value: p[1]})
+	}
+	return all
+}
+
+func duration(d *conformance.Duration) *durationpb.Duration {
+	if d == nil {
+		return nil
+	}
+	return durationpb.New(time.Duration(*d))
+}
+
+func number(n *int) *int32 {
+	if n == nil {
+		return nil
+	}
+	return new(int32(*n))
+}
+
+func numbers(all []int) []int32 {
+	var out []int32
+	for _, n := range all {
+		out = append(out, int32(n))
+	}
+	return out
+}
