@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"time"
 )
 
 //go:embed scenarios/*.json
@@ -24,19 +25,18 @@ type Scenario struct {
 	Source string   `json:"source"`
 	// Demo is true if "fetchctl demo" shows the scenario.
 	Demo bool `json:"demo"`
-	// Call is the method to call: Fetch, FetchUnary or FetchMany. Empty means Fetch.
+	// Call is how a service is asked: stream, unary or many, which asks for several fetches at once. Empty means stream.
 	Call string `json:"call"`
 	// Listener is the listener of the origin, and Path the script. KEY in Path is replaced by
 	// the key of the scenario, and {NAME} by the address of the listener NAME, percent-encoded
 	// as a value of the script.
 	Listener string `json:"listener"`
 	Path     string `json:"path"`
-	// Request is a fetchd.v1.FetchRequest in protobuf's JSON form, without url and event_level.
-	// Empty means the default request.
-	Request json.RawMessage `json:"request"`
-	// BodyBytes is the length of a request body of zeros. 0 means the body of Request.
+	// Fetch is what is asked for, except the URL.
+	Fetch Fetch `json:"fetch"`
+	// BodyBytes is the length of a request body of zeros. 0 means the body of Fetch.
 	BodyBytes int `json:"body_bytes"`
-	// Others are the body lengths of other tasks in the same message of FetchMany. Each of them
+	// Others are the body lengths of other fetches that are asked for together with this one. Each of them
 	// must succeed, unless the call is refused.
 	Others []int `json:"others"`
 	// Deadline is the deadline of the call, such as "4s". Empty means none.
@@ -52,20 +52,16 @@ type Scenario struct {
 
 // Expectation is what a scenario expects of the outcome and of the requests at the origin.
 type Expectation struct {
-	// Outcome is the compared part of a fetchd.v1.FetchOutcome, in protobuf's JSON form: kind,
-	// decision_rule, response.status_code, body_summary.truncated and partial_content, and of the error the class,
-	// failure type, retryable, retry_after, stop reason and class_rule. A field that is absent must be unset.
-	// response.content_length, response_attempt and error.reason are compared only if present.
-	Outcome json.RawMessage `json:"outcome"`
-	// Answers are the statuses of the attempts in AttemptFinished, 0 for an attempt without a
+	// Outcome is how the fetch must end.
+	Outcome Outcome `json:"outcome"`
+	// Answers are the reported statuses of the attempts, 0 for an attempt without a
 	// response. Empty means any.
 	Answers []int32 `json:"answers"`
-	// Refused is the field that the call's BadRequest must name. The call then ends with
-	// INVALID_ARGUMENT and without an outcome. Empty means that there is an outcome.
+	// Refused is the part of the request because of which a service must refuse it as invalid, before anything is
+	// sent. Empty means that there is an outcome.
 	Refused string `json:"refused"`
-	// Waits are the waits between the attempts, each as a part of a fetchd.v1.RetryDecision.
-	// There is one more attempt than waits.
-	Waits []json.RawMessage `json:"waits"`
+	// Waits are the waits between the attempts. There is one more attempt than waits.
+	Waits []Wait `json:"waits"`
 	// Requests is how many requests the origin receives.
 	Requests int `json:"requests"`
 	// FinalListener and FinalPath make up the final URL. Empty means those of the scenario.
@@ -85,6 +81,91 @@ type Expectation struct {
 	// Seen has the expectations of the first requests, in order. Further requests may be
 	// anything.
 	Seen []Sight `json:"seen"`
+}
+
+// Fetch is what a scenario asks for. What is absent has the default of the profile.
+type Fetch struct {
+	Method string `json:"method"`
+	// Headers are pairs of a name and a value, and Body is the body.
+	Headers        [][2]string     `json:"headers"`
+	Body           string          `json:"body"`
+	RetryPolicy    *RetryPolicy    `json:"retry_policy"`
+	RedirectPolicy *RedirectPolicy `json:"redirect_policy"`
+	TimeLimits     *TimeLimits     `json:"time_limits"`
+	// Condition makes a request conditional.
+	Condition *struct {
+		ETags        []string   `json:"etags"`
+		LastModified *time.Time `json:"last_modified"`
+	} `json:"condition"`
+	// Content and Integrity are demands on the body (C1 to C5).
+	Content *struct {
+		MediaTypes     []string `json:"media_types"`
+		RequireBody    bool     `json:"require_body"`
+		RequireCharset bool     `json:"require_charset"`
+	} `json:"content"`
+	Integrity *struct {
+		SHA256 string `json:"sha256"`
+		Size   *int64 `json:"size"`
+	} `json:"integrity"`
+	// Cookies reports whether cookies that are set within the fetch are sent back in it.
+	Cookies bool `json:"cookies"`
+	// Credential is the provider of credentials that a service must have for the scenario.
+	Credential string `json:"credential"`
+	// MaxBodyBytes limits the body. Truncate cuts a longer one off, which is otherwise a failure.
+	MaxBodyBytes int64     `json:"max_body_bytes"`
+	Truncate     bool      `json:"truncate"`
+	Delivery     *Delivery `json:"delivery"`
+}
+
+// TimeLimits are the time limits of a fetch, an attempt, a response head, and silence in a body.
+type TimeLimits struct {
+	Total   *Duration `json:"total"`
+	Attempt *Duration `json:"attempt"`
+	Header  *Duration `json:"header"`
+	Idle    *Duration `json:"idle"`
+}
+
+// Delivery is what happens with the body.
+type Delivery struct {
+	// How is stream, auto, digest or store (section 7 of the specification).
+	How string `json:"how"`
+	// HoldBackBytes are held back until the attempt has succeeded. Nil means the default.
+	HoldBackBytes *int64 `json:"hold_back_bytes"`
+	// Recovery is none, resume (empty) or restart.
+	Recovery string `json:"recovery"`
+	// ResumePoint continues a body of which the caller has the first bytes.
+	ResumePoint *struct {
+		Offset    int64  `json:"offset"`
+		Validator string `json:"validator"`
+	} `json:"resume_point"`
+	// Store and Key are where the body goes if How is store.
+	Store string `json:"store"`
+	Key   string `json:"key"`
+}
+
+// Outcome is how a fetch ends. What is absent must be absent.
+type Outcome struct {
+	// Kind is success, not_modified, redirect or failed, and Rule the rule that decides.
+	Kind string `json:"kind"`
+	Rule string `json:"rule"`
+	// Status is that of the last response. 0 means that there was none.
+	Status int `json:"status"`
+	// Truncated and PartialContent are about the body.
+	Truncated      bool `json:"truncated"`
+	PartialContent bool `json:"partial_content"`
+	// Failure is nil if nothing failed. Stop is why no attempt followed.
+	Failure *Failure `json:"failure"`
+	Stop    string   `json:"stop"`
+	// ContentLength and ResponseAttempt, the attempt of the last response, are compared only if given.
+	ContentLength   *int64 `json:"content_length"`
+	ResponseAttempt int    `json:"response_attempt"`
+}
+
+// Wait is a wait between two attempts.
+type Wait struct {
+	Rule   string   `json:"rule"`
+	Delay  Duration `json:"delay"`
+	Source string   `json:"source"`
 }
 
 // Sight is what a scenario expects of one request at the origin.

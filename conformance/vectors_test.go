@@ -176,24 +176,27 @@ func TestRulesHaveCounterexamples(t *testing.T) {
 // TestSchemas checks that every file is valid by its schema, and that the schemas refuse what is not.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
-	schema, err := jsonschema.NewCompiler().Compile("schema/vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	paths, err := filepath.Glob("vectors/*.json")
-	if err != nil || len(paths) == 0 {
-		t.Fatal(err, paths)
-	}
-	for _, path := range paths {
-		text := string(readFile(t, path))
-		if err := valid(schema, text); err != nil {
-			t.Errorf("%s: %v", path, err)
+	for _, kind := range []string{"vectors", "scenarios"} {
+		schema, err := jsonschema.NewCompiler().Compile("schema/" + kind + ".json")
+		if err != nil {
+			t.Fatal(err)
 		}
-		for name, change := range map[string][2]string{
-			"an unknown member": {`"why": `, `"because": `}, "an unknown class": {`"outcome": "`, `"outcome": "x`}, "no verdict": {`"verdict": `, `"answer": `}, "a rule that is none": {`"rule": "`, `"rule": "x`},
-		} {
-			if changed := strings.Replace(text, change[0], change[1], 1); changed == text || valid(schema, changed) == nil {
-				t.Errorf("%s: the schema permits %s", path, name)
+		paths, err := filepath.Glob(kind + "/*.json")
+		if err != nil || len(paths) == 0 {
+			t.Fatal(err, paths)
+		}
+		for _, path := range paths {
+			text := string(readFile(t, path))
+			if err := valid(schema, text); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			for name, change := range map[string][2]string{
+				"an unknown member": {`"source": `, `"origin": `}, "a rule that is none": {`"rule": "`, `"rule": "x`}, "a failure without a type": {`"type": "`, `"kind": "`},
+				"an unknown class": {`"class": "`, `"class": "x`}, "no end": {"\n  ]\n}", ""},
+			} {
+				if changed := strings.Replace(text, change[0], change[1], 1); changed != text && valid(schema, changed) == nil {
+					t.Errorf("%s: the schema permits %s", path, name)
+				}
 			}
 		}
 	}

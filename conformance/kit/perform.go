@@ -19,7 +19,7 @@ import (
 )
 
 // The calls of a scenario other than Fetch.
-const unary, many = "FetchUnary", "FetchMany"
+const unary, many = "unary", "many"
 
 // Record is the result of a scenario: what the service reported and what the origin received.
 type Record struct {

@@ -8,10 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
 	"fetchd/conformance"
+	"fetchd/conformance/mapping"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -26,7 +24,7 @@ type Origin interface {
 	Body(n int64) []byte
 }
 
-// Scenario is a [conformance.Scenario] with its messages parsed.
+// Scenario is a [conformance.Scenario] with the messages of the API.
 type Scenario struct {
 	conformance.Scenario
 
@@ -58,20 +56,11 @@ func Load() ([]*Scenario, error) {
 }
 
 func (s *Scenario) parse() error {
-	s.request, s.outcome = new(pb.FetchRequest), new(pb.FetchOutcome)
-	if err := parseMessage(s.Request, s.request); err != nil {
-		return fmt.Errorf("request: %w", err)
-	}
-	if err := parseMessage(s.Want.Outcome, s.outcome); err != nil {
-		return fmt.Errorf("outcome: %w", err)
-	}
-	for _, raw := range s.Want.Waits {
-		w := new(pb.RetryDecision)
-		if err := parseMessage(raw, w); err != nil {
-			return fmt.Errorf("wait: %w", err)
-		}
-		s.waits = append(s.waits, w)
-		s.gaps = append(s.gaps, w.GetRetry().GetDelay().AsDuration())
+	s.request, s.outcome = mapping.FetchRequest(&s.Fetch), mapping.Outcome(&s.Want.Outcome)
+	for i := range s.Want.Waits {
+		w := &s.Want.Waits[i]
+		s.waits = append(s.waits, mapping.Wait(w))
+		s.gaps = append(s.gaps, time.Duration(w.Delay))
 	}
 	if s.Deadline != "" {
 		d, err := time.ParseDuration(s.Deadline)
@@ -96,13 +85,6 @@ func (s *Scenario) parseClient() error {
 		s.gaps = append(s.gaps, d)
 	}
 	return nil
-}
-
-func parseMessage(raw []byte, into proto.Message) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	return protojson.Unmarshal(raw, into)
 }
 
 // Key returns the key under which the origin counts the requests of the scenario.

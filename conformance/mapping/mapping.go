@@ -60,6 +60,84 @@ func ExplainResponse(v *conformance.Verdict) *pb.ExplainResponse {
 	return out
 }
 
+// FetchRequest returns the request for what a scenario asks for, without a URL.
+func FetchRequest(f *conformance.Fetch) *pb.FetchRequest {
+	in := &pb.FetchRequest{Method: f.Method, Headers: headers(f.Headers), Body: []byte(f.Body), RetryPolicy: retryPolicy(f.RetryPolicy), RedirectPolicy: redirectPolicy(f.RedirectPolicy),
+		AuthProvider: f.Credential, BodyPolicy: bodyPolicy(f)}
+	if l := f.TimeLimits; l != nil {
+		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: duration(l.Total), AttemptTimeout: duration(l.Attempt), HeaderTimeout: duration(l.Header), IdleTimeout: duration(l.Idle)}
+	}
+	if c := f.Condition; c != nil {
+		in.Precondition = &pb.Precondition{Etags: c.ETags}
+		if c.LastModified != nil {
+			in.Precondition.LastModifiedTime = timestamppb.New(*c.LastModified)
+		}
+	}
+	if c := f.Content; c != nil {
+		in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.MediaTypes, RequireBody: c.RequireBody, RequireValidCharset: c.RequireCharset}
+	}
+	if c := f.Integrity; c != nil {
+		in.Integrity = &pb.Integrity{Sha256: c.SHA256, SizeBytes: c.Size}
+	}
+	if f.Cookies {
+		in.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH
+	}
+	return in
+}
+
+func bodyPolicy(f *conformance.Fetch) *pb.BodyPolicy {
+	if f.MaxBodyBytes == 0 && !f.Truncate && f.Delivery == nil {
+		return nil
+	}
+	out := new(pb.BodyPolicy)
+	if f.MaxBodyBytes != 0 {
+		out.MaxSizeBytes = &f.MaxBodyBytes
+	}
+	if f.Truncate {
+		out.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
+	}
+	d := f.Delivery
+	if d == nil {
+		return out
+	}
+	stream := &pb.StreamDelivery{MaxHoldBackBytes: d.HoldBackBytes, Recovery: enum[pb.BodyRecovery](pb.BodyRecovery_value, "BODY_RECOVERY_", d.Recovery)}
+	if p := d.ResumePoint; p != nil {
+		stream.ResumePoint = &pb.ResumePoint{OffsetBytes: p.Offset, Validator: p.Validator}
+	}
+	switch d.How {
+	case "stream":
+		out.Delivery = &pb.BodyPolicy_Stream{Stream: stream}
+	case "auto":
+		out.Delivery = &pb.BodyPolicy_Auto{Auto: stream}
+	case "digest":
+		out.Delivery = &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
+	case "store":
+		out.Delivery = &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: d.Store, Key: d.Key}}
+	}
+	return out
+}
+
+// Outcome returns the outcome that a scenario demands.
+func Outcome(o *conformance.Outcome) *pb.FetchOutcome {
+	out := &pb.FetchOutcome{Kind: enum[pb.OutcomeKind](pb.OutcomeKind_value, "OUTCOME_KIND_", o.Kind), DecisionRule: o.Rule, ResponseAttempt: int32(o.ResponseAttempt),
+		BodySummary: &pb.BodySummary{Truncated: o.Truncated, PartialContent: o.PartialContent}}
+	if o.Status != 0 {
+		out.Response = &pb.HttpResponse{StatusCode: int32(o.Status), ContentLength: o.ContentLength}
+	}
+	if o.Failure != nil {
+		out.Error = failure(o.Failure)
+		if o.Stop != "" {
+			out.Error.StopReason = new(enum[pb.StopReason](pb.StopReason_value, "STOP_REASON_", o.Stop))
+		}
+	}
+	return out
+}
+
+// Wait returns the decision for a wait that a scenario demands, as far as it is compared.
+func Wait(w *conformance.Wait) *pb.RetryDecision {
+	return decision(&conformance.Decision{Rule: w.Rule, Retry: &conformance.Retry{Delay: w.Delay, Source: w.Source}})
+}
+
 func failure(f *conformance.Failure) *pb.FetchError {
 	return &pb.FetchError{ErrorClass: enum[pb.ErrorClass](pb.ErrorClass_value, "ERROR_CLASS_", f.Class), FailureType: enum[pb.FailureType](pb.FailureType_value, "FAILURE_TYPE_", f.Type),
 		ClassRule: f.Rule, Retryable: f.Retryable, RetryAfter: duration(f.RetryAfter), Reason: f.Reason}
