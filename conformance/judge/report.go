@@ -27,7 +27,10 @@ func Text(w io.Writer, p cli.Painter, r *kit.Report) error {
 	if vectors != (kit.Tally{}) {
 		out.Printf("\n%s", tallyText("vector", vectors))
 	}
-	out.Printf("\n%s\n\n", tallyText("wire scenario", wire))
+	if wire != (kit.Tally{}) {
+		out.Printf("\n%s", tallyText("wire scenario", wire))
+	}
+	out.Printf("\n\n")
 	return out.End()
 }
 
