@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,8 +29,7 @@ type conformanceCmd struct {
 	Wait time.Duration `placeholder:"DURATION" group:"Who is judged:" help:"Wait this long for the target to answer. Default: do not wait."`
 
 	Client      []string      `placeholder:"[NAME=]CMD" sep:"none" group:"Who is judged:" xor:"who" help:"Judge an HTTP client: a command, split at spaces. The URL replaces {url} or is appended. The client writes the body to standard output or to the file {out}. Repeatable."`
-	Decide      []string      `placeholder:"[NAME=]CMD" sep:"none" group:"Who is judged:" xor:"who" help:"Judge a program that decides: it reads observations from standard input and writes verdicts, a line of JSON for each vector; see conformance/README.md. Repeatable."`
-	ClientLimit time.Duration `placeholder:"DURATION" default:"30s" group:"Who is judged:" help:"Stop a client or a program that runs longer. Default: ${default}."`
+	ClientLimit time.Duration `placeholder:"DURATION" default:"30s" group:"Who is judged:" help:"Stop a client that runs longer. Default: ${default}."`
 
 	OriginAddr string `placeholder:"HOST:PORT" group:"Origin:" help:"Listen on this address and the ports after it, for a target on another machine. Default: 127.0.0.1 with ports that the system chooses."`
 	OriginURL  string `name:"origin-url" placeholder:"BASE" group:"Origin:" help:"The origin's address as the target sees it, such as http://origin.internal:9080. The ports after it must lead to the ports after that of --origin-addr. Default: --origin-addr."`
@@ -55,12 +53,9 @@ func (c *conformanceCmd) run(ctx context.Context, a *app) int {
 	}
 	var reports []kit.Report
 	var blocked error
-	switch {
-	case len(c.Client) > 0:
+	if len(c.Client) > 0 {
 		reports, err = c.clients(ctx, scenarios)
-	case len(c.Decide) > 0:
-		reports, err = c.deciders(ctx, vectors)
-	default:
+	} else {
 		reports, blocked, err = c.server(ctx, scenarios, vectors)
 	}
 	if err != nil {
@@ -139,27 +134,9 @@ func (c *conformanceCmd) clients(ctx context.Context, scenarios []*kit.Scenario)
 		r, err := judge.Client(ctx, &cmd, v, scenarios, c.Jobs)
 		_ = v.Close() // always nil
 		if err != nil {
-			return nil, err
+			return nil, cli.AboutFlag("--client", err)
 		}
 		reports = append(reports, *r)
-	}
-	return reports, nil
-}
-
-// deciders judges each program by the vectors.
-func (c *conformanceCmd) deciders(ctx context.Context, vectors []conformance.Vector) ([]kit.Report, error) {
-	var reports []kit.Report
-	for _, text := range c.Decide {
-		cmd, err := kit.ParseCommand(text)
-		if err != nil {
-			return nil, cli.UsageError("--decide", fmt.Sprintf("%q %v", text, err))
-		}
-		cmd.Limit = c.ClientLimit
-		r := kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
-		if r.Results, err = cmd.Decide(ctx, vectors); err != nil {
-			return nil, cli.UsageError("--decide", fmt.Sprint(err))
-		}
-		reports = append(reports, r)
 	}
 	return reports, nil
 }

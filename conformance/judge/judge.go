@@ -32,13 +32,23 @@ func Select(only []string) ([]*kit.Scenario, []conformance.Vector, error) {
 	for _, want := range only {
 		if !slices.ContainsFunc(scenarios, func(s *kit.Scenario) bool { return s.About(want) }) &&
 			!slices.ContainsFunc(vectors, func(v conformance.Vector) bool { return vectorAbout(&v, want) }) {
-			return nil, nil, cli.UsageError("--only", fmt.Sprintf("%q is neither a rule nor the name of a scenario or vector: see \"fetchctl conformance --list\"", want))
+			return nil, nil, cli.UsageError("--only", fmt.Sprintf("%q is neither a rule nor the name of a scenario or vector", want))
 		}
 	}
 	scenarios = slices.DeleteFunc(scenarios, func(s *kit.Scenario) bool { return !slices.ContainsFunc(only, s.About) })
 	vectors = slices.DeleteFunc(vectors, func(v conformance.Vector) bool {
 		return !slices.ContainsFunc(only, func(only string) bool { return vectorAbout(&v, only) })
 	})
+	return scenarios, vectors, nil
+}
+
+// OfLevel returns those of a level.
+func OfLevel(level string, scenarios []*kit.Scenario, vectors []conformance.Vector) ([]*kit.Scenario, []conformance.Vector, error) {
+	if !slices.Contains(conformance.Levels, level) {
+		return nil, nil, cli.UsageError("--level", fmt.Sprintf("%q is no level: give one of %s", level, strings.Join(conformance.Levels, ", ")))
+	}
+	scenarios = slices.DeleteFunc(scenarios, func(s *kit.Scenario) bool { return conformance.Level(s.Rules...) != level })
+	vectors = slices.DeleteFunc(vectors, func(v conformance.Vector) bool { return conformance.Level(v.Rule) != level })
 	return scenarios, vectors, nil
 }
 
@@ -69,7 +79,7 @@ func Server(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scenarios 
 }
 
 // Client judges an HTTP client by the requests that the origin sees, jobs scenarios at a time.
-// The client gets the environment cmd.Env, without proxies.
+// The client gets the environment cmd.Env, without proxies. An error that is no [cli.Error] is about the command.
 func Client(ctx context.Context, cmd *kit.Command, v *Venue, scenarios []*kit.Scenario, jobs int) (*kit.Report, error) {
 	folder, err := os.MkdirTemp("", "fetchctl-conformance-")
 	if err != nil {
@@ -84,13 +94,13 @@ func Client(ctx context.Context, cmd *kit.Command, v *Venue, scenarios []*kit.Sc
 	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
 	if strings.ContainsRune(cmd.Args[0], os.PathSeparator) { // the command runs in a separate folder
 		if cmd.Args[0], err = filepath.Abs(cmd.Args[0]); err != nil {
-			return nil, cli.UsageError("--client", fmt.Sprint(err))
+			return nil, err
 		}
 	}
 	r.Version = cmd.Version(ctx)
 	r.Results, err = cmd.Scenarios(ctx, scenarios, v, jobs, func() (string, error) { return os.MkdirTemp(folder, "run-") })
 	if err != nil {
-		return nil, cli.UsageError("--client", fmt.Sprint(err))
+		return nil, err
 	}
 	return r, nil
 }

@@ -47,10 +47,15 @@ func ParseCommand(text string) (Command, error) {
 	if len(args) == 0 {
 		return Command{}, errors.New("names no program")
 	}
+	return NewCommand(name, args), nil
+}
+
+// NewCommand returns a command with the default name if name is empty: that of the program. args must not be empty.
+func NewCommand(name string, args []string) Command {
 	if name == "" {
 		name = filepath.Base(args[0])
 	}
-	return Command{Name: name, Args: args}, nil
+	return Command{Name: name, Args: args}
 }
 
 // Version returns the first line that the program writes if it is called with --version in place

@@ -103,6 +103,15 @@ func UsageError(field, text string) error {
 	return &Error{Code: ExitUsage, Err: errors.New(field + ": " + text)}
 }
 
+// AboutFlag returns an error about a flag or an argument, unless err is an [Error] that says what it is about, or the
+// end of a context.
+func AboutFlag(field string, err error) error {
+	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %w", field, err)}
+}
+
 // OutputError returns an error about output that cannot be written.
 func OutputError(err error) error {
 	return &Error{Code: ExitOutput, Err: fmt.Errorf("write: %w", err)}

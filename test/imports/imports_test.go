@@ -266,6 +266,10 @@ var rules = []rule{
 		why: "the client ships without the scheduler's databases and without test flags",
 	},
 	{
+		pkg: "cmd/fetch-conformance", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
+		why: "a judge that shares code with what it judges shares its mistakes",
+	},
+	{
 		pkg: "cmd/origin", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
 		why: "an origin that shared code with what it tests would share its mistakes",
 	},

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"fetchd/conformance"
+	"fetchd/conformance/judge"
+	"fetchd/conformance/kit"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+	"fetchd/internal/dial"
+	"fetchd/internal/jsontext"
+	"fetchd/internal/version"
+)
+
+// what says what is run, and where the record goes.
+type what struct {
+	Level  string   `placeholder:"LEVEL" group:"What is run:" help:"Run only this level: core, waiting, redirects, bodies or resumption. Default: all."`
+	Only   []string `placeholder:"RULE|NAME" group:"What is run:" help:"Run only what is about this rule or has this name. Repeatable."`
+	Name   string   `placeholder:"NAME" group:"Report:" help:"Name of the implementation in the report. Default: that of its program."`
+	Record string   `placeholder:"FILE" group:"Report:" help:"Also write the results to this file, as JSON. The same results give the same bytes, so that records can be kept and compared."`
+}
+
+// choose returns the scenarios and vectors to run.
+func (w *what) choose() (scenarios []*kit.Scenario, vectors []conformance.Vector, err error) {
+	if scenarios, vectors, err = judge.Select(w.Only); err != nil || w.Level == "" {
+		return scenarios, vectors, err
+	}
+	return judge.OfLevel(w.Level, scenarios, vectors)
+}
+
+// report prints a report, writes the record, and returns an error if something failed.
+func (w *what) report(a *app, way string, r *kit.Report) error {
+	record, err := judge.NewRecord(way, version.Long(), r)
+	if err != nil {
+		return err
+	}
+	if err := judge.Text(a.Out, a.Painter(a.Out), r); err != nil {
+		return err
+	}
+	if err := levels(a, record); err != nil {
+		return err
+	}
+	if w.Record != "" {
+		data, err := json.MarshalIndent(record, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(w.Record, append(jsontext.Escape(data), '\n'), 0o644); err != nil {
+			return cli.OutputError(err)
+		}
+	}
+	for _, l := range record.Levels {
+		if l.Failed > 0 {
+			return cli.PrintedError(cli.ExitFailed, "something failed")
+		}
+	}
+	return nil
+}
+
+// levels prints a line for each level.
+func levels(a *app, record *judge.Record) error {
+	t := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	rows := &cli.Printer{W: t}
+	rows.Printf("level\theld\tfailed\tnot judged\twhole\n")
+	for _, l := range record.Levels {
+		whole := "no"
+		if l.Whole {
+			whole = "yes"
+		}
+		rows.Printf("%s\t%d\t%d\t%d\t%s\n", l.Level, l.Held, l.Failed, l.Other, whole)
+	}
+	if err := t.Flush(); err != nil {
+		return cli.OutputError(err)
+	}
+	return rows.End()
+}
+
+// name returns the name of the implementation in the report.
+func (w *what) name(otherwise string) string {
+	if w.Name != "" {
+		return w.Name
+	}
+	return otherwise
+}
+
+type decideCmd struct {
+	Limit time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a program that runs longer. Default: ${default}."`
+	what
+	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The program and its arguments. It reads a line of JSON for each vector, with name and observation, and writes a line with name and verdict for each."`
+}
+
+func (c *decideCmd) run(ctx context.Context, a *app) error {
+	_, vectors, err := c.choose()
+	if err != nil {
+		return err
+	}
+	cmd := kit.NewCommand(c.what.Name, c.Command)
+	cmd.Limit, cmd.Env = c.Limit, os.Environ()
+	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
+	if r.Results, err = cmd.Decide(ctx, vectors); err != nil {
+		return cli.AboutFlag("CMD", err)
+	}
+	return c.report(a, "decide", r)
+}
+
+type clientCmd struct {
+	Limit time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a client that runs longer. Default: ${default}."`
+	Jobs  int           `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
+	what
+	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The client and its arguments. {url} is replaced by the URL, {out} by a file for the body. Without {url} the URL is appended, and without {out} the body is read from standard output. $$ORIGIN_CA names a file with the authority of the origin's certificates."`
+}
+
+func (c *clientCmd) run(ctx context.Context, a *app) error {
+	scenarios, _, err := c.choose()
+	if err != nil {
+		return err
+	}
+	v, err := judge.Open("", "", scenarios)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = v.Close() }() // always nil
+	cmd := kit.NewCommand(c.what.Name, c.Command)
+	cmd.Limit, cmd.Env = c.Limit, os.Environ()
+	r, err := judge.Client(ctx, &cmd, v, scenarios, c.Jobs)
+	if err != nil {
+		return cli.AboutFlag("CMD", err)
+	}
+	return c.report(a, "client", r)
+}
+
+type serviceCmd struct {
+	dial.Flags
+	Jobs       int    `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
+	OriginAddr string `placeholder:"HOST:PORT" default:"127.0.0.1:9100" group:"Origin:" help:"Listen on this address and the ports after it. Default: ${default}."`
+	OriginURL  string `name:"origin-url" placeholder:"BASE" group:"Origin:" help:"The origin's address as the service sees it, such as http://origin.internal:9100. Default: --origin-addr."`
+	WriteCA    string `name:"write-ca" placeholder:"FILE" group:"Origin:" help:"Write the origin's certificate authority to FILE, for --egress-ca-file of fetchd. It changes at each start."`
+	what
+	Address string `arg:"" placeholder:"HOST:PORT" help:"Address of the service."`
+}
+
+func (c *serviceCmd) run(ctx context.Context, a *app) error {
+	scenarios, vectors, err := c.choose()
+	if err != nil {
+		return err
+	}
+	v, err := judge.Open(c.OriginAddr, c.OriginURL, scenarios)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = v.Close() }() // always nil
+	if c.WriteCA != "" {
+		if err := os.WriteFile(c.WriteCA, v.CAPEM(), 0o644); err != nil {
+			return cli.OutputError(err)
+		}
+	}
+	target, options, err := c.Target("HOST:PORT", c.Address)
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		return cli.UsageError("HOST:PORT", fmt.Sprint(err))
+	}
+	defer func() { _ = conn.Close() }()
+	r := &kit.Report{Subject: c.name(c.Address)}
+	var blocked error
+	r.Results, blocked, err = judge.Server(ctx, pb.NewFetchServiceClient(conn), v, scenarios, vectors, c.Jobs)
+	if st, ok := status.FromError(err); ok && err != nil {
+		return &cli.Error{Code: cli.ExitService, Err: fmt.Errorf("%s: %v: %s", c.Address, st.Code(), st.Message()), Hint: "Start the service, and see that the address is that of its gRPC port."}
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.report(a, "service", r); blocked == nil {
+		return err
+	}
+	return blocked
+}
+
+type listCmd struct {
+	Level string   `placeholder:"LEVEL" help:"Only this level: core, waiting, redirects, bodies or resumption. Default: all."`
+	Only  []string `placeholder:"RULE|NAME" help:"Only what is about this rule or has this name. Repeatable."`
+}
+
+func (c *listCmd) run(_ context.Context, a *app) error {
+	scenarios, vectors, err := (&what{Level: c.Level, Only: c.Only}).choose()
+	if err != nil {
+		return err
+	}
+	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
+	for _, s := range scenarios {
+		out.Printf("%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, conformance.Level(s.Rules...)+" "+strings.Join(s.Rules, " ")), s.Story)
+	}
+	out.Printf("\n%s and %s\n", cli.Count(len(scenarios), "scenario"), cli.Count(len(vectors), "vector"))
+	return out.End()
+}
+
+type diffCmd struct {
+	Before string `arg:"" placeholder:"BEFORE" help:"A record of --record."`
+	After  string `arg:"" placeholder:"AFTER" help:"Another one."`
+}
+
+func (c *diffCmd) run(_ context.Context, a *app) error {
+	before, err := readRecord("BEFORE", c.Before)
+	if err != nil {
+		return err
+	}
+	after, err := readRecord("AFTER", c.After)
+	if err != nil {
+		return err
+	}
+	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
+	if before.Data != after.Data {
+		out.Printf("The vectors and scenarios of the records differ.\n")
+	}
+	worse, changes := 0, judge.Changes(before, after)
+	for i := range changes {
+		change := &changes[i]
+		line := fmt.Sprintf("%s %s: %s, was %s", change.Kind, cli.Escape(change.Name), orAbsent(change.After), orAbsent(change.Before))
+		if change.Regression() {
+			worse++
+			line = p.Paint(cli.Red, line)
+		}
+		out.Printf("%s\n", line)
+	}
+	out.Printf("%s, %d worse\n", cli.Count(len(changes), "change"), worse)
+	if err := out.End(); err != nil || worse == 0 {
+		return err
+	}
+	return cli.PrintedError(cli.ExitFailed, "worse than before")
+}
+
+func orAbsent(v kit.Verdict) string {
+	if v == "" {
+		return "absent"
+	}
+	return string(v)
+}
+
+func readRecord(field, path string) (*judge.Record, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cli.UsageError(field, fmt.Sprint(err))
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	r, err := judge.ReadRecord(f)
+	if err != nil {
+		return nil, cli.UsageError(field, fmt.Sprintf("%s: %v", path, err))
+	}
+	return r, nil
+}

@@ -1,0 +1,67 @@
+// Command fetch-conformance judges implementations of docs/spec.md: programs that decide, HTTP clients, and services
+// of the API. See fetch-conformance --help.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"fetchd/internal/cli"
+)
+
+const description = `Judges when an HTTP client repeats a request, waits, follows redirects, and puts bodies together.
+
+A decider needs no network: it reads what was observed and writes what it decides. A client is any program that fetches a URL: it is judged by what a misbehaving origin sees of it. A service is one that speaks the API of fetchd.
+
+Levels: core (which failures are retried, and how often), waiting, redirects, bodies, resumption. An implementation is whole at a level if nothing fails there and before.`
+
+const examples = `
+  fetch-conformance decide ./my-decider
+  fetch-conformance client --level waiting curl -sS --retry 3 -o {out} {url}
+  fetch-conformance service 127.0.0.1:8080 --record after.json
+  fetch-conformance diff before.json after.json`
+
+// command is a command that runs.
+type command interface {
+	run(ctx context.Context, a *app) error
+}
+
+// grammar is the command line.
+type grammar struct {
+	Decide  decideCmd  `cmd:"" help:"Judge a program that reads observations and writes verdicts, as lines of JSON."`
+	Client  clientCmd  `cmd:"" help:"Judge an HTTP client by what the origin sees of it."`
+	Service serviceCmd `cmd:"" help:"Judge a service that speaks the API of fetchd."`
+	List    listCmd    `cmd:"" help:"List the scenarios with their levels and rules."`
+	Diff    diffCmd    `cmd:"" help:"Compare two records. Exits with 1 if something that held does not hold any more."`
+
+	Version    kong.VersionFlag `help:"Print the version and exit."`
+	Completion cli.Completion   `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+}
+
+// app is one run of the program.
+type app struct{ *cli.Program }
+
+func main() {
+	ctx, stop := cli.Interruptible()
+	code := run(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+// run runs a command and returns the exit code.
+func run(ctx context.Context, args []string, streams cli.Streams) int {
+	p := &cli.Program{Name: "fetch-conformance", Description: description, Streams: streams, Manual: cli.Manual{Examples: examples, Exits: map[int]string{
+		cli.ExitOK:      "everything that was judged held",
+		cli.ExitFailed:  "something failed",
+		cli.ExitUsage:   "",
+		cli.ExitService: "the service cannot be reached",
+		cli.ExitOutput:  "",
+	}}}
+	parsed, err := p.Parse(new(grammar), args)
+	if err == nil {
+		err = cli.Command[command](parsed).run(ctx, &app{p})
+	}
+	return p.Exit(ctx, err)
+}

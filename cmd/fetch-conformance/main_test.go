@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"fetchd/conformance"
+	"fetchd/conformance/judge"
+	"fetchd/internal/cli"
+	"fetchd/server/fetchdtest"
+	"fetchd/test/need"
+	"fetchd/test/rig"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// call runs the program and returns its exit code, its output and its errors.
+func call(t *testing.T, args ...string) (code int, out, err string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = run(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+// right returns a program that decides right about the vectors of a rule.
+func right(t *testing.T, rule string) []string {
+	t.Helper()
+	vectors, err := conformance.Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	for i := range vectors {
+		if vectors[i].Rule == rule {
+			line, err := json.Marshal(map[string]any{"name": vectors[i].Name, "verdict": &vectors[i].Verdict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines.Write(append(line, '\n'))
+		}
+	}
+	return []string{need.Program(t, "sh", "dash"), "-c", "cat >/dev/null\ncat <<'END'\n" + lines.String() + "END"}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	shell := need.Program(t, "sh", "dash")
+	f := filepath.Join(t.TempDir(), "record.json")
+	if err := os.WriteFile(f, []byte(`{"format": "another"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name     string
+		args     []string
+		code     int
+		out, err string
+	}{
+		{"help", []string{"--help"}, cli.ExitOK, "fetch-conformance diff", ""},
+		{"no command", nil, cli.ExitUsage, "", "expected one of"},
+		{"list", []string{"list", "--level", "resumption"}, cli.ExitOK, "resume point", ""},
+		{"list a rule", []string{"list", "--only", "W2"}, cli.ExitOK, "waiting W2", ""},
+		{"no level", []string{"list", "--level", "all"}, cli.ExitUsage, "", "core, waiting"},
+		{"no rule", []string{"list", "--only", "Q1"}, cli.ExitUsage, "", `"Q1" is neither`},
+		{"a decider that is right", append([]string{"decide", "--only", "H6"}, right(t, "H6")...), cli.ExitOK, "0 failed", ""},
+		{"a decider that is wrong", []string{"decide", "--only", "H6", shell, "-c", `sed 's/"observation":.*/"verdict":{}}/'`}, cli.ExitFailed, "outcome: expected failed", ""},
+		{"a decider that fails", []string{"decide", shell, "-c", "exit 3"}, cli.ExitUsage, "", "CMD: run"},
+		{"no decider", []string{"decide", "/there/is/none"}, cli.ExitUsage, "", "/there/is/none"},
+		{"a client that fails", []string{"client", "--only", "404", shell, "-c", "exit 1"}, cli.ExitFailed, "requests: expected 1, got 0", ""},
+		{"no client", []string{"client", "--only", "404", "/there/is/none"}, cli.ExitUsage, "", "CMD: "},
+		{"no service", []string{"service", "--origin-addr", "127.0.0.1:0", "127.0.0.1:1"}, cli.ExitUsage, "", "--origin-addr"},
+		{"a service that does not answer", []string{"service", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "404", "127.0.0.1:1"}, cli.ExitService, "", "Unavailable"},
+		{"no record", []string{"diff", "/there/is/none", f}, cli.ExitUsage, "", "BEFORE"},
+		{"another format", []string{"diff", f, f}, cli.ExitUsage, "", "the format is"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			code, out, err := call(t, row.args...)
+			if code != row.code || !strings.Contains(out, row.out) || !strings.Contains(err, row.err) {
+				t.Errorf("exit code %d, want %d; %q in\n%s\n%q in\n%s", code, row.code, row.out, out, row.err, err)
+			}
+		})
+	}
+}
+
+// TestRecords checks that the same results give the same bytes, and what differs is found.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	shell, dir := need.Program(t, "sh", "dash"), t.TempDir()
+	record := func(name string, args ...string) (path string, data []byte) {
+		path = filepath.Join(dir, name)
+		call(t, append([]string{args[0], "--record", path, "--name", "it"}, args[1:]...)...)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path, data
+	}
+	fast := []string{"client", "--only", "W2", shell, "-c", `for i in 1 2 3; do curl -sf "$0" && exit 0; done; exit 1`}
+	need.Program(t, "curl", "curl")
+	for name, args := range map[string][]string{"decide": append([]string{"decide", "--only", "H6"}, right(t, "H6")...), "client": fast} {
+		_, first := record(name+"1", args...)
+		_, second := record(name+"2", args...)
+		if !bytes.Equal(first, second) {
+			t.Errorf("%s: the records differ:\n%s\n%s", name, first, second)
+		}
+		if name == "client" && !strings.Contains(string(first), "is shorter.") {
+			t.Errorf("the client waits too short, and no sentence says so: %s", first)
+		}
+	}
+	good, _ := record("good", append([]string{"decide", "--only", "H6"}, right(t, "H6")...)...)
+	bad, text := record("bad", "decide", "--only", "H6", shell, "-c", `sed 's/"observation":.*/"verdict":{}}/'`)
+	var r judge.Record
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Levels) != 5 || r.Levels[0].Whole || r.Levels[0].Failed == 0 || r.Subject != "it" || r.Way != "decide" {
+		t.Errorf("%v, %+v", err, r.Levels)
+	}
+	if len(r.Results) == 0 || len(r.Results[0].Failures) == 0 || !strings.HasPrefix(r.Results[0].Failures[0], `H6: for the observation {"`) {
+		t.Errorf("%+v", r.Results)
+	}
+	for _, row := range []struct {
+		before, after string
+		code          int
+		out           string
+	}{
+		{good, good, cli.ExitOK, "0 changes, 0 worse"},
+		{good, bad, cli.ExitFailed, ": failed, was held"},
+		{bad, good, cli.ExitOK, ": held, was failed"},
+	} {
+		if code, out, err := call(t, "diff", row.before, row.after); code != row.code || !strings.Contains(out, row.out) {
+			t.Errorf("exit code %d, want %d and %q:\n%s%s", code, row.code, row.out, out, err)
+		}
+	}
+}
+
+// TestService judges a real service, which cannot reach the origin.
+func TestService(t *testing.T) {
+	t.Parallel()
+	s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true})
+	at := rig.FreeAddress(t, "127.0.0.1")
+	_, port, _ := strings.Cut(at, ":")
+	code, out, err := call(t, "service", "--origin-addr", at, "--only", "404", "--only", "standard-404", s.Addr)
+	if code != cli.ExitUsage || !strings.Contains(out, "1 vector: 1 held") || !strings.Contains(err, "--egress-allow-port "+port) {
+		t.Errorf("exit code %d\n%s\n%s", code, out, err)
+	}
+}

@@ -1,0 +1,181 @@
+package judge
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"fetchd/conformance"
+	"fetchd/conformance/kit"
+)
+
+// recordFormat is the format of a [Record]. A change that readers must know has another number.
+const recordFormat = "fetch-conformance-record/1"
+
+// Record is a report to keep and to compare. The same results give the same bytes: it has no times, no measured
+// waits and no addresses.
+type Record struct {
+	Format string `json:"format"`
+	// Judge is the version of this program, and Data the SHA-256 of the vectors and scenarios.
+	Judge string `json:"judge"`
+	Data  string `json:"data"`
+	// Way is decide, client or service. Subject, Command and Version are those of the implementation.
+	Way     string `json:"way"`
+	Subject string `json:"subject"`
+	Command string `json:"command,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Levels has every level.
+	Levels  []RecordLevel  `json:"levels"`
+	Results []RecordResult `json:"results"`
+}
+
+// RecordLevel counts the results of a level.
+type RecordLevel struct {
+	Level  string `json:"level"`
+	Held   int    `json:"held"`
+	Failed int    `json:"failed"`
+	// Other were not judged.
+	Other int `json:"other"`
+	// Whole reports whether something was judged, and nothing failed here or at a level before.
+	Whole bool `json:"whole"`
+}
+
+// RecordResult is the result of a vector or a scenario.
+type RecordResult struct {
+	Kind    string      `json:"kind"` // vector or scenario
+	Name    string      `json:"name"`
+	Level   string      `json:"level"`
+	Rules   []string    `json:"rules"`
+	Verdict kit.Verdict `json:"verdict"`
+	// Failures has a sentence for each difference: the rules, what was sent, what was expected and what came.
+	Failures []string `json:"failures,omitempty"`
+}
+
+// NewRecord makes a record of a report. version is that of this program.
+func NewRecord(way, version string, r *kit.Report) (*Record, error) {
+	vectors, err := conformance.Vectors()
+	if err != nil {
+		return nil, err
+	}
+	scenarios, err := kit.Load()
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal([]any{vectors, scenarios})
+	if err != nil {
+		return nil, err
+	}
+	sent := make(map[string]string) // by name; names of vectors and scenarios differ, because only those of vectors are in kebab-case
+	for i := range vectors {
+		observation, err := json.Marshal(&vectors[i].Observation)
+		if err != nil {
+			return nil, err
+		}
+		sent["vector "+vectors[i].Name] = "for the observation " + string(observation)
+	}
+	for _, s := range scenarios {
+		sent["scenario "+s.Name] = "with the origin at " + s.Listener + " doing " + s.Path
+	}
+	out := &Record{Format: recordFormat, Judge: version, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: way, Subject: r.Subject, Command: r.Command, Version: r.Version}
+	for i := range r.Results {
+		x := &r.Results[i]
+		result := RecordResult{Kind: "scenario", Name: x.Name, Level: conformance.Level(x.Rules...), Rules: x.Rules, Verdict: x.Verdict}
+		if x.Vector {
+			result.Kind = "vector"
+		}
+		for _, m := range x.Wrong {
+			result.Failures = append(result.Failures, fmt.Sprintf("%s: %s, %s must be %s and is %s.", strings.Join(x.Rules, ", "), sent[result.Kind+" "+x.Name], m.What, unmeasured(m.Want), came(m)))
+		}
+		out.Results = append(out.Results, result)
+	}
+	out.Levels = levels(out.Results)
+	return out, nil
+}
+
+// came returns what came, without what differs from run to run.
+func came(m kit.Mismatch) string {
+	if strings.HasPrefix(m.What, "gap ") || strings.HasPrefix(m.What, "wait before ") {
+		return "shorter"
+	}
+	return unmeasured(m.Got)
+}
+
+var loopback = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
+
+// unmeasured replaces the addresses of the origin, whose ports are others in each run.
+func unmeasured(text string) string { return loopback.ReplaceAllString(text, "ORIGIN") }
+
+func levels(results []RecordResult) []RecordLevel {
+	all := make([]RecordLevel, len(conformance.Levels))
+	whole := true
+	for i, level := range conformance.Levels {
+		l := &all[i]
+		l.Level = level
+		for j := range results {
+			switch r := &results[j]; {
+			case r.Level != level:
+			case r.Verdict == kit.Held:
+				l.Held++
+			case r.Verdict == kit.Failed:
+				l.Failed++
+			default:
+				l.Other++
+			}
+		}
+		whole = whole && l.Failed == 0
+		l.Whole = whole && l.Held > 0
+	}
+	return all
+}
+
+// Change is how the result of a vector or a scenario differs between two records.
+type Change struct {
+	Kind, Name string
+	// Before and After are empty if a record does not have it.
+	Before, After kit.Verdict
+}
+
+// Regression reports whether what held does not hold any more.
+func (c *Change) Regression() bool { return c.Before == kit.Held && c.After != kit.Held }
+
+// ReadRecord reads a record. An error says what is wrong with it.
+func ReadRecord(from io.Reader) (*Record, error) {
+	r := new(Record)
+	decoder := json.NewDecoder(from)
+	if err := decoder.Decode(r); err != nil {
+		return nil, fmt.Errorf("no record of fetch-conformance: %w", err)
+	}
+	if r.Format != recordFormat {
+		return nil, fmt.Errorf("the format is %.80q, want %q: use the same version of fetch-conformance for both records", r.Format, recordFormat)
+	}
+	return r, nil
+}
+
+// Changes returns what differs between two records, in the order of the first.
+func Changes(before, after *Record) []Change {
+	var changes []Change
+	find := func(in *Record, x *RecordResult) kit.Verdict {
+		at := slices.IndexFunc(in.Results, func(o RecordResult) bool { return o.Kind == x.Kind && o.Name == x.Name })
+		if at < 0 {
+			return ""
+		}
+		return in.Results[at].Verdict
+	}
+	for i := range before.Results {
+		x := &before.Results[i]
+		if now := find(after, x); now != x.Verdict {
+			changes = append(changes, Change{x.Kind, x.Name, x.Verdict, now})
+		}
+	}
+	for i := range after.Results {
+		x := &after.Results[i]
+		if find(before, x) == "" {
+			changes = append(changes, Change{x.Kind, x.Name, "", x.Verdict})
+		}
+	}
+	return changes
+}
