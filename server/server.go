@@ -88,8 +88,7 @@ func New(cfg Config) (*Server, error) {
 	s.grpcConns = s.webConns
 	s.grpcConns.StrangerBytes = door.StrangerBytes
 	s.service.limits.Store(requests)
-	s.service.providers.Store(&cfg.AuthProviders)
-	s.directory.Set(cfg.AuthProviders)
+	s.setProviders(cfg.AuthProviders)
 	s.service.stores.Store(cmp.Or(cfg.Stores, new(stores.Set)))
 	s.service.policies.Store(cfg.Policies)
 	s.web = web.New(&web.Config{Shared: common, Fetch: s.service.fetch, FetchUnary: s.service.fetchUnary, Metrics: cfg.Observe.Handler(),
@@ -148,9 +147,14 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 	if err := s.service.client.SetOrigins(origins); err != nil {
 		return err
 	}
-	s.service.providers.Store(&providers)
-	s.directory.Set(providers)
+	s.setProviders(providers)
 	return nil
+}
+
+// setProviders publishes the keys of providers before they sign, so that a verifier finds every key.
+func (s *Server) setProviders(providers map[string]AuthProvider) {
+	s.directory.Set(providers)
+	s.service.providers.Store(&providers)
 }
 
 // SetStores replaces [Config].Stores. Fetches in flight keep their store.
