@@ -94,6 +94,14 @@ type flags struct {
 	Version     kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
+// newKey is the flags of keys new.
+type newKey struct {
+	Folder      string         `arg:"" help:"Folder for the file. It is made if it does not exist."`
+	Algorithm   string         `complete:"ed25519,ecdsa-p256-sha256" help:"Algorithm: ed25519 or ecdsa-p256-sha256." default:"ed25519" env:"-"`
+	StartsAfter *time.Duration `placeholder:"DURATION" help:"How long the key is only published before it signs. It must exceed the time for which verifiers cache the directory. Default: 24h if the folder has a key, but no longer than the last of them signs; 0 if it has none." env:"-"`
+	ValidFor    time.Duration  `help:"How long until the key neither signs nor is published. 0: for ever." default:"0s" env:"-"`
+}
+
 // commandLine is the flags and the commands.
 type commandLine struct {
 	flags
@@ -103,12 +111,7 @@ type commandLine struct {
 		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
 	} `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
 	Keys struct {
-		New struct {
-			Folder      string        `arg:"" help:"Folder for the file. It is made if it does not exist."`
-			Algorithm   string        `complete:"ed25519,ecdsa-p256-sha256" help:"Algorithm: ed25519 or ecdsa-p256-sha256." default:"ed25519" env:"-"`
-			StartsAfter time.Duration `help:"How long the key is only published before it signs. For a second key, use more than verifiers cache the directory, such as 24h." default:"0s" env:"-"`
-			ValidFor    time.Duration `help:"How long until the key neither signs nor is published. 0: for ever." default:"0s" env:"-"`
-		} `cmd:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
+		New       newKey `cmd:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
 		Directory struct {
 			Paths []string `arg:"" help:"Files with keys, or folders of them, as in key-files."`
 		} `cmd:"" help:"Print the directory of the public keys, as the service serves it for the profile web-bot-auth, for hosting elsewhere."`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"fetchd/fetch/auth/httpsig"
@@ -12,18 +13,26 @@ import (
 	"fetchd/internal/secure"
 )
 
+// keyWait is how long a key in a folder with others is published before it signs, unless the operator says
+// otherwise. Replicas read it within a minute, and verifiers that have cached the directory within a day.
+const keyWait = 24 * time.Hour
+
 // newKey writes a key pair to a file of a folder, and prints the name of the file and the id of the key.
 // The explanation goes to standard error.
 func (p *program) newKey(s *settings, now time.Time) error {
 	in := &s.Keys.New
-	if in.StartsAfter < 0 || in.ValidFor < 0 || in.ValidFor > 0 && in.ValidFor <= in.StartsAfter {
-		return unusable(errors.New("--valid-for must exceed --starts-after, and both must be positive"))
+	wait, err := in.wait(now)
+	if err != nil {
+		return unusable(err)
+	}
+	if wait < 0 || in.ValidFor < 0 || in.ValidFor > 0 && in.ValidFor <= wait {
+		return unusable(fmt.Errorf("--valid-for must exceed --starts-after, which is %s, and both must be positive", wait))
 	}
 	k, err := httpsig.NewKey(in.Algorithm)
 	if err != nil {
 		return unusable(fmt.Errorf("--algorithm: %w", err))
 	}
-	k.NotBefore = now.Add(in.StartsAfter)
+	k.NotBefore = now.Add(wait)
 	if in.ValidFor > 0 {
 		k.NotAfter = now.Add(in.ValidFor)
 	}
@@ -39,23 +48,58 @@ func (p *program) newKey(s *settings, now time.Time) error {
 		return cli.OutputError(err)
 	}
 	_, _ = fmt.Fprintln(p.stderr, "The first line is the file of the private key, the second its keyid. Name the file or its folder in key-files of http-signature in the --origins-file. A running service finds it within a minute.")
+	if wait > 0 {
+		_, _ = fmt.Fprintf(p.stderr, "It signs from %s on. Until then it is only published, so that verifiers know it in time; --starts-after changes that.\n", k.NotBefore.UTC().Format(time.RFC3339))
+	}
 	return nil
 }
 
-// writeKey writes a file that no one else can read. A service that reads the folder does not find a part
-// of it.
+// wait returns how long the key does not sign. The default is keyWait if the folder has a key, but never
+// leaves a time without a key that signs.
+func (in *newKey) wait(now time.Time) (time.Duration, error) {
+	if in.StartsAfter != nil {
+		return *in.StartsAfter, nil
+	}
+	files, _ := keyFiles(in.Folder) // an error: there is no folder, or no key in it
+	keys, err := readKeys(files, secure.ReadFile)
+	var wait time.Duration
+	for _, k := range keys {
+		others := keyWait
+		if !k.NotAfter.IsZero() {
+			others = min(keyWait, k.NotAfter.Sub(now))
+		}
+		wait = max(wait, others)
+	}
+	return wait, err
+}
+
+// writeKey writes a new file that no one else can read, and that survives a crash of the machine. A service
+// that reads the folder does not find a part of it.
 func writeKey(name string, raw []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+	dir := filepath.Dir(name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	part := filepath.Join(filepath.Dir(name), "."+filepath.Base(name))
-	if err := os.WriteFile(part, raw, 0o600); err != nil {
+	part := filepath.Join(dir, "."+filepath.Base(name))
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		return err
 	}
-	if err := os.Rename(part, name); err != nil {
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(part, name)
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	return nil
+	if runtime.GOOS == "windows" {
+		return nil // it cannot sync folders
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // printDirectory prints the directory of public keys, for hosting elsewhere.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -363,6 +364,7 @@ func TestKeys(t *testing.T) {
 	if code != 0 {
 		t.Fatal(code, second, log)
 	}
+	must(t, os.Mkdir(f.path("other"), 0o700))
 	code, set, log := command(t, "keys", "directory", f.path("keys"))
 	if code != 0 || !strings.Contains(log, httpsig.DirectoryPath) {
 		t.Fatal(code, set, log)
@@ -382,9 +384,67 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"new", "--algorithm", "rsa", f.path("keys")}, {"new", "--valid-for", "-1h", f.path("keys")}, {"new", "--starts-after", "2h", "--valid-for", "1h", f.path("keys")},
-		{"new", f.write("file", nil)}, {"directory", f.path("nowhere")}, {"directory", f.write("bad", []byte("x"))}} {
+		{"new", f.write("file", nil)}, {"new", "--valid-for", "12h", f.path("keys")}, {"new", filepath.Dir(f.write("other/text", []byte("x")))}, {"directory", f.path("nowhere")}, {"directory", f.write("bad", []byte("x"))}} {
 		if code, out, log := command(t, append([]string{"keys"}, args...)...); code != 2 || out != "" || log == "" {
 			t.Errorf("%q: %d %s %s", args, code, out, log)
 		}
+	}
+}
+
+// TestKeyStart checks when a new key starts to sign. By default it is after verifiers know it, and not after
+// the other keys of the folder end.
+func TestKeyStart(t *testing.T) {
+	t.Parallel()
+	const before = -time.Hour
+	for _, row := range []struct {
+		name  string
+		ends  []time.Duration // of the keys in the folder; 0: never
+		args  []string
+		start time.Duration
+	}{
+		{"the first key", nil, nil, 0},
+		{"the first key, for later", nil, []string{"--starts-after", "2h"}, 2 * time.Hour},
+		{"a second key", []time.Duration{0}, nil, 24 * time.Hour},
+		{"a second key, at once", []time.Duration{0}, []string{"--starts-after", "0s"}, 0},
+		{"a second key, for later", []time.Duration{0}, []string{"--starts-after", "48h"}, 48 * time.Hour},
+		{"a third key", []time.Duration{time.Hour, 0}, nil, 24 * time.Hour},
+		{"the other key ends soon", []time.Duration{time.Hour}, nil, time.Hour},
+		{"both other keys end soon", []time.Duration{2 * time.Hour, time.Hour}, nil, 2 * time.Hour},
+		{"the other key ends late", []time.Duration{48 * time.Hour}, nil, 24 * time.Hour},
+		{"the other key has ended", []time.Duration{before}, nil, 0},
+		{"one has ended, one ends soon", []time.Duration{before, time.Hour}, nil, time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFolder(t)
+			must(t, os.Mkdir(f.path("keys"), 0o700))
+			now := time.Now()
+			for i, d := range row.ends {
+				k, err := httpsig.NewKey(httpsig.Ed25519)
+				must(t, err)
+				if d != 0 {
+					k.NotAfter = now.Add(d)
+				}
+				raw, err := k.JWK()
+				must(t, err)
+				f.write(fmt.Sprintf("keys/%d", i), raw)
+			}
+			code, printed, log := command(t, append([]string{"keys", "new", f.path("keys")}, row.args...)...)
+			if code != 0 || strings.Contains(log, "It signs from") != (row.start > 0) {
+				t.Fatal(code, printed, log)
+			}
+			raw, err := os.ReadFile(strings.Split(printed, "\n")[0])
+			must(t, err)
+			k, err := httpsig.ParseKey(raw)
+			must(t, err)
+			if late := k.NotBefore.Sub(now.Add(row.start)); late < -2*time.Second || late > time.Minute {
+				t.Errorf("it signs from %s on, %s too late", k.NotBefore, late)
+			}
+			files, err := os.ReadDir(f.path("keys"))
+			must(t, err)
+			if len(files) != len(row.ends)+1 {
+				t.Errorf("the folder has %v", files)
+			}
+		})
 	}
 }
