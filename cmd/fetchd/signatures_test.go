@@ -318,6 +318,7 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 	f := newFolder(t)
 	must(t, os.Mkdir(f.path("empty"), 0o700))
 	pem, secret, p256, bad := f.write("key.pem", []byte(signatures.PEMEd25519)), f.write("secret", []byte(signatures.Base64HMAC)), f.write("p256", []byte(signatures.JWKP256)), f.write("bad", []byte(signatures.JWKP256[:60]))
+	short, shortJWK := f.write("short", []byte("czNjcjN0LXMzY3IzdC1z")), f.write("short.json", []byte(`{"kty": "oct", "k": "czNjcjN0LXMzY3IzdC1z", "kid": "a"}`))
 	for _, row := range []struct{ name, text, want string }{
 		{"no key", "{}", "there is no key"},
 		{"no such file", "{key-files: [/nowhere]}", "/nowhere"},
@@ -330,6 +331,8 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 		{"an id for the profile", "{key-id: a, profile: web-bot-auth, agent: 'https://bot.example', key-files: [" + pem + "]}", "key-id"},
 		{"a secret without an id", "{key-files: [" + secret + "]}", "keyid"},
 		{"a secret for the profile", "{profile: web-bot-auth, agent: 'https://bot.example', key-files: [" + secret + "]}", "key pair"},
+		{"a short secret", "{key-id: a, key-files: [" + short + "]}", short + ": the secret for HMAC has 15 bytes, and the minimum is 16"},
+		{"a short secret in a JWK", "{key-files: [" + shortJWK + "]}", shortJWK + ": the secret for HMAC has 15 bytes"},
 		{"an unknown component", "{components: ['@status'], key-files: [" + pem + "]}", "components: component"},
 		{"an unknown optional component", "{optional: [Date], key-files: [" + pem + "]}", "optional: component"},
 		{"an unknown key", "{keyfiles: [" + pem + "]}", "line 1"},

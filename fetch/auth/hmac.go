@@ -32,8 +32,9 @@ import (
 //   - {method}, {target} and {body}, in Signs only: the method, the path with the query, and the body,
 //   - {signature}, in Fields only.
 type HMAC struct {
-	// KeyFile is the path of a file with the key, of at most 16 KiB. It is read again when it
-	// changes (checked once a second) and when an origin rejects a signature.
+	// KeyFile is the path of a file with the key, of at most 16 KiB. The key has at least 16 bytes.
+	// It is read again when it changes (checked once a second) and when an origin rejects a
+	// signature.
 	KeyFile string
 	// KeyEncoding is "raw", "base64", or "whsec" for the form of Standard Webhooks: base64
 	// after "whsec_". Blanks around the key are ignored. Empty means raw.
@@ -174,14 +175,14 @@ func parseTemplate(text string, names ...string) (template, error) {
 	return t, nil
 }
 
-func rawKey(text string) (Secret, error) { return notEmpty(strings.TrimSpace(text)) }
+func rawKey(text string) (Secret, error) { return longEnough(strings.TrimSpace(text)) }
 
 func base64Key(text string) (Secret, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {
 		return "", errors.New("auth: hmac: the key is not base64 (RFC 4648 section 4)")
 	}
-	return notEmpty(string(key))
+	return longEnough(string(key))
 }
 
 func webhookKey(text string) (Secret, error) {
@@ -192,9 +193,12 @@ func webhookKey(text string) (Secret, error) {
 	return base64Key(encoded)
 }
 
-func notEmpty(key string) (Secret, error) {
-	if key == "" {
-		return "", errors.New("auth: the key is empty")
+// minKey is the minimum size of a key in bytes. Whoever sees a signature can try shorter ones.
+const minKey = 16
+
+func longEnough(key string) (Secret, error) {
+	if len(key) < minKey {
+		return "", fmt.Errorf("auth: hmac: the key has %d bytes, and the minimum is %d: agree on a longer one with the origin, such as 32 random bytes", len(key), minKey)
 	}
 	return Secret(key), nil
 }

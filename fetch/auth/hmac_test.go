@@ -68,11 +68,15 @@ func replace(t *testing.T, path, content string) {
 
 var signedOrigins = []string{"https://hooks.example"}
 
+// longKey is a key of 16 bytes, the minimum.
+const longKey = "hush-sixteen-byt"
+
 // TestHMACSchemes compares signatures with those that the documentation of the schemes shows.
 func TestHMACSchemes(t *testing.T) {
 	t.Parallel()
 	const slackBody = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
-	sha512Mac := hmac.New(sha512.New, []byte("key"))
+	const rfcKey = "CwsLCwsLCwsLCwsLCwsLCwsLCws=" // 20 bytes
+	sha512Mac := hmac.New(sha512.New, []byte(longKey))
 	sha512Mac.Write([]byte("GET/p?q=1"))
 	for _, row := range []struct {
 		name   string
@@ -91,11 +95,11 @@ func TestHMACSchemes(t *testing.T) {
 		{"Slack", "8f742231b10e8888abcd99yyyzzz85a5", auth.HMAC{Signs: "v0:{timestamp}:{body}", Fields: map[string]string{"X-Slack-Request-Timestamp": "{timestamp}", "X-Slack-Signature": "v0={signature}"}},
 			signing.Message{Time: time.Unix(1531420618, 0), Body: []byte(slackBody)},
 			map[string]string{"X-Slack-Request-Timestamp": "1531420618", "X-Slack-Signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"}},
-		{"RFC 2202, test case 2", "Jefe", auth.HMAC{Algorithm: "sha1", Fields: map[string]string{"X-Sig": "{signature}"}},
-			signing.Message{Body: []byte("what do ya want for nothing?")}, map[string]string{"X-Sig": "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"}},
-		{"RFC 4231, test case 2", "SmVmZQ==", auth.HMAC{KeyEncoding: "base64", Algorithm: "sha512", Fields: map[string]string{"X-Sig": "{signature}"}},
-			signing.Message{Body: []byte("what do ya want for nothing?")}, map[string]string{"X-Sig": "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea2505549758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737"}},
-		{"method and target, without a body", "key", auth.HMAC{Algorithm: "sha512", Signs: "{method}{target}", Encoding: "base64", Fields: map[string]string{"X-Sig": "{signature}", "X-Key": "fixed"}},
+		{"RFC 2202, test case 1", rfcKey, auth.HMAC{KeyEncoding: "base64", Algorithm: "sha1", Fields: map[string]string{"X-Sig": "{signature}"}},
+			signing.Message{Body: []byte("Hi There")}, map[string]string{"X-Sig": "b617318655057264e28bc0b6fb378c8ef146be00"}},
+		{"RFC 4231, test case 1", rfcKey, auth.HMAC{KeyEncoding: "base64", Algorithm: "sha512", Fields: map[string]string{"X-Sig": "{signature}"}},
+			signing.Message{Body: []byte("Hi There")}, map[string]string{"X-Sig": "87aa7cdea5ef619d4ff0b4241a1d6cb02379f4e2ce4ec2787ad0b30545e17cdedaa833b7d6b8a702038b274eaea3f4e4be9d914eeb61f1702e696c203a126854"}},
+		{"method and target, without a body", longKey, auth.HMAC{Algorithm: "sha512", Signs: "{method}{target}", Encoding: "base64", Fields: map[string]string{"X-Sig": "{signature}", "X-Key": "fixed"}},
 			signing.Message{Method: "GET", Target: "/p?q=1"}, map[string]string{"X-Sig": base64.StdEncoding.EncodeToString(sha512Mac.Sum(nil)), "X-Key": "fixed"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -128,8 +132,11 @@ func TestNewRefusesHMAC(t *testing.T) {
 		text      string
 	}{
 		{"no such file", "", auth.HMAC{KeyFile: "/nowhere/key", Fields: field}, "/nowhere/key"},
-		{"an empty key", " \n", auth.HMAC{Fields: field}, "empty"},
-		{"an empty base64 key", "", auth.HMAC{KeyEncoding: "base64", Fields: field}, "empty"},
+		{"an empty key", " \n", auth.HMAC{Fields: field}, "has 0 bytes"},
+		{"an empty base64 key", "", auth.HMAC{KeyEncoding: "base64", Fields: field}, "has 0 bytes"},
+		{"a short key", " hush-hush-hush-\n", auth.HMAC{Fields: field}, "has 15 bytes, and the minimum is 16: agree on a longer one with the origin, such as 32 random bytes (file /"},
+		{"a short key in base64", "aHVzaC1odXNoLWh1c2gt", auth.HMAC{KeyEncoding: "base64", Fields: field}, "has 15 bytes"},
+		{"a short key after whsec_", "whsec_aHVzaC1odXNoLWh1c2gt", auth.HMAC{KeyEncoding: "whsec", Fields: field}, "has 15 bytes"},
 		{"no base64", "hush!hush", auth.HMAC{KeyEncoding: "base64", Fields: field}, "base64"},
 		{"no whsec_", "aHVzaA==", auth.HMAC{KeyEncoding: "whsec", Fields: field}, "whsec_"},
 		{"an unknown key encoding", "hush", auth.HMAC{KeyEncoding: "hex", Fields: field}, "base64, raw, whsec"},
@@ -162,9 +169,9 @@ func TestNewRefusesHMAC(t *testing.T) {
 		})
 	}
 	for name, cfg := range map[string]auth.Config{
-		"a token too":  {Origins: signedOrigins, Static: "hush", HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, "k")}},
-		"a header too": {Origins: signedOrigins, Header: "X", HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, "k")}},
-		"no origins":   {HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, "k")}},
+		"a token too":  {Origins: signedOrigins, Static: "hush", HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, longKey)}},
+		"a header too": {Origins: signedOrigins, Header: "X", HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, longKey)}},
+		"no origins":   {HMAC: &auth.HMAC{Fields: field, KeyFile: keyFile(t, longKey)}},
 	} {
 		if p, err := auth.New(cfg); err == nil {
 			t.Errorf("%s: %v, want an error", name, p)
@@ -175,7 +182,7 @@ func TestNewRefusesHMAC(t *testing.T) {
 // TestHMACWithoutID checks that nothing is signed with an empty id.
 func TestHMACWithoutID(t *testing.T) {
 	t.Parallel()
-	p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: keyFile(t, "hush"), Signs: "{id}", Fields: map[string]string{"A": "{id}", "B": "{signature}"}}})
+	p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: keyFile(t, longKey), Signs: "{id}", Fields: map[string]string{"A": "{id}", "B": "{signature}"}}})
 	if fields, err := signWith(t, p, new(signing.Message)); err == nil {
 		t.Errorf("signed %v", fields)
 	}
@@ -186,14 +193,14 @@ func TestHMACWithoutID(t *testing.T) {
 func TestKeyFile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		path := keyFile(t, "one")
+		path := keyFile(t, longKey+"one")
 		p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: path, Fields: map[string]string{"X-Sig": "{signature}"}}})
 		now := func() string { return sign(t, p, &signing.Message{Body: []byte("x")})["X-Sig"] }
 		first := now()
 		if err := p.Refresh(t.Context(), first); !errors.Is(err, auth.ErrRefused) {
 			t.Errorf("Refresh of the key that the file still has = %v, want ErrRefused", err)
 		}
-		replace(t, path, "two")
+		replace(t, path, longKey+"two")
 		if got := now(); got != first {
 			t.Error("the file is checked more than once a second")
 		}
@@ -211,19 +218,19 @@ func TestKeyFile(t *testing.T) {
 		if err := p.Refresh(t.Context(), second); !errors.Is(err, auth.ErrRefused) {
 			t.Errorf("Refresh a minute later = %v, want ErrRefused", err)
 		}
-		replace(t, path, "three")
+		replace(t, path, longKey+"three")
 		<-time.After(2 * time.Second)
 		third := now()
 		if third == second {
 			t.Error("a changed file is not read again")
 		}
-		replace(t, path, "")
+		replace(t, path, "short")
 		<-time.After(2 * time.Second)
 		if got := now(); got != third {
-			t.Error("an empty file replaces the key")
+			t.Error("a key that is too short replaces the key")
 		}
 		if err := p.Refresh(t.Context(), third); err == nil || errors.Is(err, auth.ErrRefused) {
-			t.Errorf("Refresh with an empty file = %v, want its error", err)
+			t.Errorf("Refresh with a short key = %v, want its error", err)
 		}
 	})
 }

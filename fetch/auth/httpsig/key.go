@@ -27,7 +27,7 @@ const (
 	HMAC      = "hmac-sha256"
 )
 
-// minSecret is the minimum size of an HMAC key in bytes.
+// minSecret is the minimum size of an HMAC key in bytes. Whoever sees a signature can try shorter ones.
 const minSecret = 16
 
 // maxTime is the maximum of times in a JWK, in the year 5138.
@@ -181,7 +181,7 @@ func parseJWK(raw []byte) (*Key, error) {
 // shared returns a key for HMAC.
 func shared(secret []byte) (*Key, error) {
 	if len(secret) < minSecret {
-		return nil, fmt.Errorf("the secret for HMAC is shorter than %d bytes", minSecret)
+		return nil, fmt.Errorf("the secret for HMAC has %d bytes, and the minimum is %d: agree on a longer one with the origin, such as 32 random bytes in base64", len(secret), minSecret)
 	}
 	return &Key{Algorithm: HMAC, secret: secret}, nil
 }
