@@ -337,6 +337,10 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 		{"an unknown optional component", "{optional: [Date], key-files: [" + pem + "]}", "optional: component"},
 		{"an unknown key", "{keyfiles: [" + pem + "]}", "line 1"},
 		{"no profile for all origins", "{key-files: [" + pem + "]}, origins: ['https://*']", "web-bot-auth"},
+		{"an agent without the profile", "{agent: 'https://bot.example', key-files: [" + pem + "]}", "agent: the signature would not cover it: set the profile web-bot-auth"},
+		{"two origins that are not covered", "{components: ['@method', '@path'], key-files: [" + pem + "]}, origins: ['https://a.example', 'https://b.example']", "add @authority or @target-uri"},
+		{"two ports that are not covered", "{components: ['@request-target'], key-files: [" + pem + "]}, origins: ['https://a.example', 'https://a.example:8443']", "add @authority or @target-uri"},
+		{"two schemes of a host, with an optional field", "{components: ['@method'], optional: [x], key-files: [" + pem + "]}, origins: ['https://a.example', 'http://a.example']", "add @authority or @target-uri"},
 		{"a token too", "{key-files: [" + pem + "]}, token: s3cr3t", "cannot be combined"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -350,6 +354,29 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 			text := fmt.Sprint(err)
 			if err == nil || !strings.Contains(text, row.want) || strings.Contains(text, "s3cr3t") || strings.Contains(text, "UpuF81l") {
 				t.Errorf("%v, want an error with %q", err, row.want)
+			}
+		})
+	}
+}
+
+// TestHTTPSignatureAccepts has settings that are like those that are refused.
+func TestHTTPSignatureAccepts(t *testing.T) {
+	t.Parallel()
+	pem := newFolder(t).write("key.pem", []byte(signatures.PEMEd25519))
+	for _, row := range []struct{ name, signature, origins string }{
+		{"one origin that is not covered", "components: ['@method']", "'https://a.example'"},
+		{"one origin twice", "components: ['@method']", "'https://a.example', 'https://A.example:443'"},
+		{"two origins by default", "label: a", "'https://a.example', 'https://b.example'"},
+		{"two origins in the authority", "components: ['@authority']", "'https://a.example', 'https://b.example'"},
+		{"two origins in the target", "components: ['@target-uri']", "'https://a.example', 'https://b.example'"},
+		{"an agent that is covered", "agent: 'https://bot.example', components: ['@authority', signature-agent]", "'https://a.example'"},
+		{"a member of the agent that is covered", "agent: 'https://bot.example', components: ['@authority', 'signature-agent;key=\"sig1\"']", "'https://a.example'"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			path := newFolder(t).write("origins.yaml", fmt.Appendf(nil, "providers: {a: {http-signature: {%s, key-files: [%s]}, origins: [%s]}}", row.signature, pem, row.origins))
+			if _, err := readOrigins(path, new(origins)); err != nil {
+				t.Error(err)
 			}
 		})
 	}

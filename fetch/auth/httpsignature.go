@@ -47,6 +47,9 @@ func NewHTTPSignature(origins []string, by *httpsig.Signer, onChallenge []int) (
 	if p.origins, err = parseOrigins(named); err != nil {
 		return nil, err
 	}
+	if len(p.origins) > 1 && !by.Binds() {
+		return nil, errors.New("auth: a signature for one of the origins would be valid at the others: add @authority or @target-uri to the components, or give each origin its own provider and key")
+	}
 	return p, nil
 }
 

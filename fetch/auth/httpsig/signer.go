@@ -45,7 +45,8 @@ type Config struct {
 	// Profile is empty or WebBotAuth.
 	Profile string
 	// Agent is the origin that publishes the keys, such as https://bot.example.com. It is
-	// sent in Signature-Agent. The profile requires it.
+	// sent in Signature-Agent. The profile requires it. Without a profile, Components must
+	// have signature-agent.
 	Agent string
 	// AgentString sends Signature-Agent as a string and not as a dictionary, as drafts before
 	// draft-meunier-web-bot-auth-architecture-04 did. Some verifiers know only that.
@@ -212,6 +213,9 @@ func (cfg *Config) check() error {
 	if cfg.Lifetime < time.Second {
 		return errors.New("lifetime: give at least 1s")
 	}
+	if cfg.Agent != "" && cfg.Profile == "" && !slices.ContainsFunc(cfg.Components, func(c Component) bool { return c.name == "signature-agent" }) {
+		return errors.New("agent: the signature would not cover it: set the profile web-bot-auth, or add signature-agent to the components")
+	}
 	return nil
 }
 
@@ -275,6 +279,10 @@ func (s *Signer) Published() (agent string, keys []*Key) {
 	}
 	return s.cfg.Agent, slices.Clone(s.cfg.Keys)
 }
+
+// Binds reports whether the signature of the configuration covers @authority or @target-uri. Otherwise it is valid
+// at each origin that knows the key.
+func (s *Signer) Binds() bool { return binds(s.cfg.Components) }
 
 // Sign returns the fields to add to a request: the signature of the configuration, or the one that
 // [Signer.Choose] returned. The request must not have fields that [Signer.Headers] names: a

@@ -293,6 +293,9 @@ func TestNewRefuses(t *testing.T) {
 		{"a long tag", func(_ *testing.T, c *httpsig.Config) { c.AcceptTags = []string{strings.Repeat("a", 300)} }, "tag"},
 		{"a secret without an id", func(t *testing.T, c *httpsig.Config) { c.Keys = []*httpsig.Key{key(t, signatures.Base64HMAC)} }, "keyid"},
 		{"no time", func(_ *testing.T, c *httpsig.Config) { c.Lifetime = time.Millisecond }, "lifetime"},
+		{"an agent that is not covered", func(*testing.T, *httpsig.Config) {}, "set the profile web-bot-auth, or add signature-agent"},
+		{"an agent that is not always covered", func(t *testing.T, c *httpsig.Config) { c.Optional = components(t, "signature-agent") }, "agent: "},
+		{"an agent that an origin may ask for", func(t *testing.T, c *httpsig.Config) { c.Accept = components(t, "signature-agent") }, "agent: "},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
