@@ -34,7 +34,7 @@ import (
 type HMAC struct {
 	// KeyFile is the path of a file with the key, of at most 16 KiB. The key has at least 16 bytes.
 	// It is read again when it changes (checked once a second) and when an origin rejects a
-	// signature.
+	// signature (at most once a second).
 	KeyFile string
 	// KeyEncoding is "raw", "base64", or "whsec" for the form of Standard Webhooks: base64
 	// after "whsec_". Blanks around the key are ignored. Empty means raw.

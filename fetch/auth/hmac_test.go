@@ -204,6 +204,7 @@ func TestKeyFile(t *testing.T) {
 		if got := now(); got != first {
 			t.Error("the file is checked more than once a second")
 		}
+		<-time.After(time.Second)
 		if err := p.Refresh(t.Context(), first); err != nil {
 			t.Errorf("Refresh = %v", err)
 		}
@@ -234,3 +235,39 @@ func TestKeyFile(t *testing.T) {
 		}
 	})
 }
+
+// TestRejectionsReadOnceASecond has an origin that rejects everything. Its fetches read the file once a second.
+func TestRejectionsReadOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := keyFile(t, longKey)
+		p := mustNew(t, auth.Config{Origins: signedOrigins, HMAC: &auth.HMAC{KeyFile: path, Fields: map[string]string{"X-Sig": "{signature}"}}})
+		for _, row := range []struct {
+			name, content string
+			then          func(error) bool // in the second that begins
+			later         func(error) bool // with the content
+		}{
+			{"another key", longKey + "two", refused, none},
+			{"a broken file", "short", none, fails},
+			{"a key again", longKey + "three", fails, none},
+		} {
+			<-time.After(time.Second)
+			_ = p.Refresh(t.Context(), "") // it begins the second
+			replace(t, path, row.content)
+			for range 100 {
+				if err := p.Refresh(t.Context(), ""); !row.then(err) {
+					t.Fatalf("%s: Refresh in the same second = %v: it read the file", row.name, err)
+				}
+				<-time.After(time.Second / 101)
+			}
+			<-time.After(time.Second / 50)
+			if err := p.Refresh(t.Context(), ""); !row.later(err) {
+				t.Errorf("%s: Refresh a second later = %v", row.name, err)
+			}
+		}
+	})
+}
+
+func none(err error) bool    { return err == nil }
+func refused(err error) bool { return errors.Is(err, auth.ErrRefused) }
+func fails(err error) bool   { return err != nil && !refused(err) }

@@ -65,6 +65,8 @@ type keyFile[K any] struct {
 	text     []byte
 	key      K
 	replaced time.Time // when key replaced another one; zero: it is the first
+	again    time.Time // when a rejection makes it read the file again
+	fault    error     // of the last time it was read
 }
 
 func newKeyFile[K any](path string, parse func(text string) (K, error)) (*keyFile[K], error) {
@@ -78,17 +80,21 @@ func (k *keyFile[K]) current() K {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.file.Stale() {
-		_ = k.readLocked()
+		k.fault = k.readLocked()
 	}
 	return k.key
 }
 
-// refresh reads the file again. It returns [ErrRefused] if the key is the same, and was not replaced just now.
+// refresh reads the file again, but at most once a second, because an origin may reject everything. It returns
+// [ErrRefused] if the key is the same, and was not replaced just now.
 func (k *keyFile[K]) refresh() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.readLocked(); err != nil {
-		return err
+	if now := time.Now(); !now.Before(k.again) {
+		k.again, k.fault = now.Add(checkInterval), k.readLocked()
+	}
+	if k.fault != nil {
+		return k.fault
 	}
 	if k.replaced.IsZero() || time.Since(k.replaced) > newlyRead {
 		return ErrRefused

@@ -27,7 +27,8 @@ type SigV4 struct {
 	// Region and Service are those of the interface, such as "eu-central-1" and "s3".
 	Region, Service string
 	// File is the path of a file with credentials in the form that AWS tools share, of at most 16 KiB.
-	// It is read again when it changes (checked once a second) and when an origin rejects a signature.
+	// It is read again when it changes (checked once a second) and when an origin rejects a signature
+	// (at most once a second).
 	File string
 	// Profile is the section of the file. Empty means "default".
 	Profile string

@@ -150,6 +150,7 @@ func TestSigV4NewKeys(t *testing.T) {
 			t.Errorf("Refresh = %v, want ErrRefused", err)
 		}
 		replace(t, path, credentials("TWO"))
+		<-time.After(time.Second)
 		if err := p.Refresh(t.Context(), first); err != nil {
 			t.Errorf("Refresh = %v", err)
 		}
