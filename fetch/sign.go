@@ -27,7 +27,7 @@ func (a *attempt) sign(x *conns.Exchange, req *http.Request, signer Signer) erro
 	names := signer.Headers()
 	req.Header = conns.FinalHeader(req, names)
 	m := signing.Message{ID: a.run.req.ID, Time: time.Now(), Method: req.Method, URL: req.URL, Authority: req.Host,
-		Target: req.URL.RequestURI(), Protocol: x.Protocol(), Header: conns.SentHeader(req), Body: a.hop.body}
+		Target: req.URL.RequestURI(), Header: conns.SentHeader(req), Body: a.hop.body}
 	fields, err := a.run.signs(req.URL, signer)(x.Context(), &m)
 	for _, f := range fields {
 		if err == nil && !slices.Contains(names, f.Name) {

@@ -144,14 +144,6 @@ func (x *Exchange) finish(resp *http.Response) {
 // HTTP2 reports whether the connection uses HTTP/2, which TLS has negotiated. It must be connected.
 func (x *Exchange) HTTP2() bool { return x.conn.h2 != nil }
 
-// Protocol returns the protocol of the connection, HTTP/1.1 or HTTP/2.0. It must be connected.
-func (x *Exchange) Protocol() string {
-	if x.HTTP2() {
-		return "HTTP/2.0"
-	}
-	return "HTTP/1.1"
-}
-
 // Permit allows the origin to send more over HTTP/2. It is called when bytes of a body were
 // read.
 func (x *Exchange) Permit() { x.conn.permit() }

@@ -26,8 +26,6 @@ type Message struct {
 	// Target is the path and the query as they are sent. The request target of a request that
 	// a proxy forwards has the scheme and the host before it, but the origin gets only this.
 	Target string
-	// Protocol is HTTP/1.1 or HTTP/2.0.
-	Protocol string
 	// Header has every field that is sent, by its canonical name, with the values that the
 	// origin receives: also Host and Content-Length. Only Connection is missing, because it
 	// belongs to the connection, and so do fields for a proxy.

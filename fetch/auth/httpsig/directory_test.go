@@ -46,7 +46,7 @@ func TestDirectoryOfManyKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{"keys": []any{
-		map[string]any{"kty": "EC", "crv": "P-256", "kid": old.Thumbprint(), "use": "sig", "exp": 1618888073.0,
+		map[string]any{"kty": "EC", "crv": "P-256", "kid": "ydQXMtvbsOsZyFir-Y7A8t7fKEM1gbKPvyFkdpu4fvI", "use": "sig", "exp": 1618888073.0,
 			"x": "qIVYZVLCrPZHGHjP17CTW0_-D9Lfw0EkjqF7xB4FivA", "y": "Mc4nN9LTDOBhfoUeg8Ye9WedFRhnZXZJA12Qp0zZ6F0"},
 		map[string]any{"kty": "OKP", "crv": "Ed25519", "kid": "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U", "use": "sig", "nbf": 1618884533.0,
 			"x": "JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"},

@@ -229,23 +229,7 @@ func (k *Key) public() jwk {
 	return jwk{}
 }
 
-// Thumbprint returns the JWK thumbprint (RFC 7638) of a key pair. A secret has none.
-func (k *Key) Thumbprint() string { return k.thumbprint }
-
-// PEM returns the private key of a pair as PKCS #8.
-func (k *Key) PEM() ([]byte, error) {
-	if k.private == nil {
-		return nil, errors.New("a secret has no PEM form")
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(k.private)
-	if err != nil {
-		return nil, fmt.Errorf("encode the key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
-// JWK returns the private key of a pair as a JWK, which, unlike PEM, has NotBefore and
-// NotAfter.
+// JWK returns the private key of a pair as a JWK, with NotBefore and NotAfter.
 func (k *Key) JWK() ([]byte, error) {
 	j := k.published()
 	switch p := k.private.(type) {
