@@ -134,8 +134,12 @@ func parseProfile(text, profile string) (aws.Credentials, error) {
 func (k *sigV4) refresh() error { return k.keys.refresh() }
 
 func (k *sigV4) sign(m *signing.Message) ([]signing.Field, error) {
-	if _, err := url.ParseQuery(m.URL.RawQuery); err != nil {
+	query, err := url.ParseQuery(m.URL.RawQuery)
+	if err != nil {
 		return nil, errors.New("auth: aws-sigv4: the query has no canonical form: it has a wrong escape, or a semicolon")
+	}
+	if !isSorted(query) {
+		return nil, errors.New("auth: aws-sigv4: AWS sorts the parameters of the query after they are escaped, and its SDK before: the signature would be wrong")
 	}
 	sum := sha256.Sum256(m.Body)
 	digest := hex.EncodeToString(sum[:])
@@ -159,6 +163,16 @@ func (k *sigV4) sign(m *signing.Message) ([]signing.Field, error) {
 		}
 	}
 	return fields, nil
+}
+
+// isSorted reports whether the SDK sorts the parameters of a query as AWS does
+// (https://github.com/aws/aws-sdk-go-v2/issues/2969). It sorts the values of the query.
+func isSorted(query url.Values) bool {
+	for _, values := range query {
+		slices.Sort(values)
+	}
+	text := strings.NewReplacer("+", "%20", "=", "\x00").Replace(query.Encode()) // a name precedes longer ones
+	return slices.IsSorted(strings.Split(text, "&"))
 }
 
 // canonicalURL returns a URL whose path is in the form that is signed, before the signer escapes it for other

@@ -135,7 +135,7 @@ func TestSigV4Credentials(t *testing.T) {
 }
 
 // TestSigV4NewKeys checks that a credentials file is read again after a rejection, and that a query without
-// a canonical form is not signed.
+// a canonical form, or with another one than the SDK makes, is not signed.
 func TestSigV4NewKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestSigV4NewKeys(t *testing.T) {
 	if err := p.Refresh(t.Context(), ""); !errors.Is(err, auth.ErrRefused) {
 		t.Errorf("Refresh of credentials that do not change = %v, want ErrRefused", err)
 	}
-	for _, query := range []string{"a=%zz", "a;b=c"} {
+	for _, query := range []string{"a=%zz", "a;b=c", "a[b]=1&a[bC]=2", "a=z&a={"} {
 		if got, err := signWith(t, p, &signing.Message{URL: &url.URL{Path: "/", RawQuery: query}, Method: "GET", Header: http.Header{}}); err == nil {
 			t.Errorf("?%s is signed: %v", query, got)
 		}
