@@ -11,12 +11,17 @@ import (
 // the fields in without, values without blanks around them, one User-Agent, and cookies in one line.
 func FinalHeader(req *http.Request, without []string) http.Header {
 	h := make(http.Header, len(req.Header)+4) // room for a signature
+	n := 0
+	for _, values := range req.Header {
+		n += len(values)
+	}
+	all := make([]string, 0, n)
 	for name, values := range req.Header {
-		final := make([]string, len(values))
-		for i, value := range values {
-			final[i] = textproto.TrimString(value)
+		start := len(all)
+		for _, value := range values {
+			all = append(all, textproto.TrimString(value))
 		}
-		h[name] = final
+		h[name] = all[start:len(all):len(all)]
 	}
 	for _, name := range without {
 		delete(h, name)

@@ -3,6 +3,7 @@ package httpsig
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/textproto"
@@ -23,6 +24,11 @@ var errAbsent = errors.New("the request does not have it")
 type message struct {
 	*signing.Message
 	added []signing.Field
+}
+
+// adds reports whether the signer adds a field.
+func (m *message) adds(name string) bool {
+	return slices.ContainsFunc(m.added, func(f signing.Field) bool { return strings.EqualFold(f.Name, name) })
 }
 
 // values returns the values of a field, in order.
@@ -61,7 +67,13 @@ func (m *message) value(c Component) (string, error) {
 	case "@query-param":
 		return queryParam(query, c.query)
 	}
-	return fieldValue(c, m.values(c.name))
+	values := m.values(c.name)
+	if m.adds(c.name) && c.key != "" { // it has one member, in its canonical form
+		if v, ok := strings.CutPrefix(values[0], c.key+"="); ok {
+			return v, nil
+		}
+	}
+	return fieldValue(c, values)
 }
 
 // authority returns the authority in lower case, without the scheme's default port.
@@ -187,11 +199,12 @@ func encoded(s string) bool {
 	return utf8.ValidString(d) && formEncode(d) == s
 }
 
-// base returns the signature base (RFC 9421 section 2.5) and the signature parameters.
-func base(components []Component, params *httpsfv.Params, value func(Component) (string, error)) (text, input string, err error) {
-	ids := make([]string, len(components))
+// base returns the signature base (RFC 9421 section 2.5), and the member of Signature-Input that it ends with.
+// params are the parameters, each after a semicolon.
+func base(components []Component, params string, value func(Component) (string, error)) (text, input string, err error) {
 	var b strings.Builder
-	for i, c := range components {
+	b.Grow(512)
+	for _, c := range components {
 		v, err := value(c)
 		if err == nil {
 			err = checkValue(v)
@@ -199,15 +212,24 @@ func base(components []Component, params *httpsfv.Params, value func(Component) 
 		if err != nil {
 			return "", "", fmt.Errorf("sign %s: %w", c, err)
 		}
-		b.WriteString(c.id + ": " + v + "\n")
-		ids[i] = c.id
+		b.WriteString(c.id)
+		b.WriteString(": ")
+		b.WriteString(v)
+		b.WriteByte('\n')
 	}
-	empty, err := httpsfv.Marshal(httpsfv.InnerList{Params: params})
-	if err != nil {
-		return "", "", errors.New("a parameter of the signature has a character that is not printable ASCII")
+	b.WriteString(`"@signature-params": `)
+	start := b.Len()
+	b.WriteByte('(')
+	for i, c := range components {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(c.id)
 	}
-	input = "(" + strings.Join(ids, " ") + strings.TrimPrefix(empty, "(")
-	return b.String() + `"@signature-params": ` + input, input, nil
+	b.WriteByte(')')
+	b.WriteString(params)
+	text = b.String()
+	return text, text[start:], nil
 }
 
 // checkValue returns an error if a value cannot be a line of a signature base.
@@ -221,9 +243,7 @@ func checkValue(v string) error {
 }
 
 // digest returns the Content-Digest of a body (RFC 9530).
-func digest(body []byte) (string, error) {
+func digest(body []byte) string {
 	sum := sha256.Sum256(body)
-	d := httpsfv.NewDictionary()
-	d.Add("sha-256", httpsfv.NewItem(sum[:]))
-	return httpsfv.Marshal(d)
+	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dunglas/httpsfv"
-
 	"fetchd/fetch/signing"
 )
 
@@ -54,19 +52,11 @@ func listed(keys []*Key, at time.Time) []*Key {
 // authority has them. So authority must be configured, and never be that of a request: another
 // site could otherwise have itself signed.
 func SignDirectory(keys []*Key, body []byte, authority string, at time.Time, lifetime time.Duration) ([]signing.Field, error) {
-	value, err := digest(body)
-	if err != nil {
-		return nil, err
-	}
-	m := &message{Message: &signing.Message{URL: &url.URL{Scheme: "https"}, Authority: authority}, added: []signing.Field{{Name: "Content-Digest", Value: value}}}
+	m := &message{Message: &signing.Message{URL: &url.URL{Scheme: "https"}, Authority: authority}, added: []signing.Field{{Name: "Content-Digest", Value: digest(body)}}}
 	components := []Component{{id: `"@authority";req`, name: "@authority"}, field("content-digest")}
 	var inputs, signatures []string
 	for i, k := range listed(keys, at) {
-		p := httpsfv.NewParams()
-		p.Add("created", at.Unix())
-		p.Add("expires", at.Add(lifetime).Unix())
-		p.Add("keyid", k.thumbprint)
-		p.Add("tag", directoryTag)
+		p := fmt.Sprintf(`;created=%d;expires=%d;keyid="%s";tag="%s"`, at.Unix(), at.Add(lifetime).Unix(), k.thumbprint, directoryTag)
 		text, input, err := base(components, p, m.value)
 		if err != nil {
 			return nil, err

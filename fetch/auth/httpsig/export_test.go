@@ -2,6 +2,7 @@ package httpsig
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/dunglas/httpsfv"
 
@@ -26,6 +27,10 @@ func Base(r *signing.Message, input string) (string, error) {
 		}
 		components = append(components, c)
 	}
-	text, _, err := base(components, inner.Params, (&message{Message: r}).value)
+	params, err := httpsfv.Marshal(httpsfv.InnerList{Params: inner.Params})
+	if err != nil {
+		return "", err
+	}
+	text, _, err := base(components, strings.TrimPrefix(params, "()"), (&message{Message: r}).value)
 	return text, err
 }

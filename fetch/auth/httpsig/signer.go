@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,7 +77,8 @@ type Config struct {
 
 // Signer signs requests. It is immutable and safe for concurrent use.
 type Signer struct {
-	cfg Config
+	cfg     Config
+	headers []string
 }
 
 // New returns a signer. The error names what is wrong, and contains no key.
@@ -113,7 +115,7 @@ func New(cfg Config) (*Signer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Signer{cfg: cfg}, nil
+	return &Signer{cfg: cfg, headers: cfg.headers()}, nil
 }
 
 // field returns the component of a name without parameters.
@@ -260,12 +262,14 @@ type Choice struct {
 func (c Choice) Label() string { return c.label }
 
 // Headers returns the canonical names of the fields that Sign can add.
-func (s *Signer) Headers() []string {
+func (s *Signer) Headers() []string { return s.headers }
+
+func (cfg *Config) headers() []string {
 	names := []string{"Signature-Input", "Signature"}
-	if s.cfg.Agent != "" {
+	if cfg.Agent != "" {
 		names = append(names, "Signature-Agent")
 	}
-	if slices.ContainsFunc(slices.Concat(s.cfg.Components, s.cfg.Accept), func(c Component) bool { return c.name == "content-digest" }) {
+	if slices.ContainsFunc(slices.Concat(cfg.Components, cfg.Accept), func(c Component) bool { return c.name == "content-digest" }) {
 		names = append(names, "Content-Digest")
 	}
 	return names
@@ -292,8 +296,8 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 	if choice.label == "" {
 		choice = Choice{label: s.cfg.Label, tag: s.cfg.Tag, parameters: s.cfg.Parameters, components: s.components(m)}
 	}
-	for _, name := range s.Headers() {
-		if len(m.values(name)) > 0 {
+	for _, name := range s.headers {
+		if len(m.Header[name]) > 0 {
 			return nil, fmt.Errorf("sign: the request sets the field %s itself", name)
 		}
 	}
@@ -303,9 +307,7 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 	if key == nil {
 		return nil, errors.New("sign: no key is valid now")
 	}
-	if err := s.complete(m, choice); err != nil {
-		return nil, err
-	}
+	s.complete(m, choice)
 	text, input, err := base(choice.components, s.params(choice, key, m.Time), m.value)
 	if err != nil {
 		return nil, err
@@ -336,13 +338,10 @@ func (s *Signer) agent(label string) Component {
 }
 
 // complete adds the fields other than the signature.
-func (s *Signer) complete(m *message, choice Choice) error {
+func (s *Signer) complete(m *message, choice Choice) {
+	m.added = make([]signing.Field, 0, len(s.headers))
 	if slices.ContainsFunc(choice.components, func(c Component) bool { return c.name == "content-digest" }) {
-		value, err := digest(m.Body)
-		if err != nil {
-			return err
-		}
-		m.added = append(m.added, signing.Field{Name: "Content-Digest", Value: value})
+		m.added = append(m.added, signing.Field{Name: "Content-Digest", Value: digest(m.Body)})
 	}
 	if s.cfg.Agent != "" {
 		value := `"` + s.cfg.Agent + `"`
@@ -351,22 +350,22 @@ func (s *Signer) complete(m *message, choice Choice) error {
 		}
 		m.added = append(m.added, signing.Field{Name: "Signature-Agent", Value: value})
 	}
-	return nil
 }
 
-// params returns the parameters of a signature.
-func (s *Signer) params(choice Choice, key *Key, at time.Time) *httpsfv.Params {
-	p := httpsfv.NewParams()
+// params returns the parameters of a signature, each after a semicolon. Their texts were checked before.
+func (s *Signer) params(choice Choice, key *Key, at time.Time) string {
+	p := make([]byte, 0, 256)
 	for _, name := range choice.parameters {
+		p = append(append(append(p, ';'), name...), '=')
 		switch name {
 		case "created":
-			p.Add(name, at.Unix())
+			p = strconv.AppendInt(p, at.Unix(), 10)
 		case "expires":
-			p.Add(name, at.Add(s.cfg.Lifetime).Unix())
+			p = strconv.AppendInt(p, at.Add(s.cfg.Lifetime).Unix(), 10)
 		case "keyid":
-			p.Add(name, key.ID)
+			p = appendString(p, key.ID)
 		case "alg":
-			p.Add(name, key.Algorithm)
+			p = appendString(p, key.Algorithm)
 		case "nonce":
 			nonce := choice.nonce
 			if nonce == "" {
@@ -374,12 +373,24 @@ func (s *Signer) params(choice Choice, key *Key, at time.Time) *httpsfv.Params {
 				_, _ = rand.Read(random) // never fails
 				nonce = base64.RawURLEncoding.EncodeToString(random)
 			}
-			p.Add(name, nonce)
+			p = appendString(p, nonce)
 		case "tag":
-			p.Add(name, choice.tag)
+			p = appendString(p, choice.tag)
 		}
 	}
-	return p
+	return string(p)
+}
+
+// appendString appends a string in printable ASCII as a structured field has it (RFC 9651 section 4.1.6).
+func appendString(to []byte, text string) []byte {
+	to = append(to, '"')
+	for i := range len(text) {
+		if text[i] == '"' || text[i] == '\\' {
+			to = append(to, '\\')
+		}
+		to = append(to, text[i])
+	}
+	return append(to, '"')
 }
 
 // attach signs a base and returns the fields of a message with the signature.

@@ -96,12 +96,12 @@ func TestVectorOfAgent(t *testing.T) {
 func TestSign(t *testing.T) {
 	t.Parallel()
 	many := components(t, "@method", "@target-uri", "@authority", "@scheme", "@request-target", "@path", "@query",
-		`@query-param;name="a%20b"`, `@query-param;name="empty"`, "content-digest", "date", "x-two", `"x-two";bs`,
+		`@query-param;name="a%20b"`, `@query-param;name="empty"`, "content-digest", `content-digest;key="sha-256"`, "date", "x-two", `"x-two";bs`,
 		`x-dict;key="c"`, `x-dict;key="d"`, "priority;sf", "x-empty")
 	for name, text := range map[string]string{"test-key-ed25519": signatures.PEMEd25519, "test-key-ecc-p256": signatures.PEMP256, "test-shared-secret": signatures.Base64HMAC} {
 		k := key(t, text)
-		k.ID = name
-		s := signer(t, httpsig.Config{Keys: []*httpsig.Key{k}, Components: many, Optional: components(t, "x-there", "x-missing"), Tag: "of mine"})
+		k.ID = name + ` "\`
+		s := signer(t, httpsig.Config{Keys: []*httpsig.Key{k}, Components: many, Optional: components(t, "x-there", "x-missing"), Tag: `of "mine"\ `})
 		for _, body := range []string{"", "body"} {
 			r := get()
 			r.Method, r.URL.Scheme, r.Authority, r.Target, r.Body = "PUT", "http", "Example.COM:80", "/p%2Fq/?a+b=c+%26%C3%BC~&empty=", []byte(body)
@@ -116,7 +116,7 @@ func TestSign(t *testing.T) {
 				t.Errorf("%s, %q: %v", name, body, err)
 			}
 			input := value(fields, "Signature-Input")
-			if !strings.Contains(input, `"x-there");created=1618884473;keyid="`+name+`";expires=1618884533;nonce="`) || !strings.HasSuffix(input, `;tag="of mine"`) {
+			if !strings.Contains(input, `"x-there");created=1618884473;keyid="`+name+` \"\\";expires=1618884533;nonce="`) || !strings.HasSuffix(input, `;tag="of \"mine\"\\ "`) {
 				t.Error(input)
 			}
 			m.Body = []byte("another")
