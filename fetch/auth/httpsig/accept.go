@@ -113,8 +113,8 @@ func (s *Signer) allowComponents(c *Choice, items []httpsfv.Item) error {
 	if !binds(c.components) {
 		return errors.New("it covers neither @authority nor @target-uri")
 	}
-	if s.cfg.Profile != "" && !slices.ContainsFunc(c.components, func(o Component) bool { return o.id == s.agent(c.label).id }) {
-		return errors.New("it does not cover the Signature-Agent that the profile needs")
+	if s.cfg.Agent != "" && !slices.ContainsFunc(c.components, func(o Component) bool { return o.id == s.agent(c.label).id }) {
+		return errors.New("it does not cover Signature-Agent")
 	}
 	return nil
 }
