@@ -11,6 +11,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
+	"fetchd/internal/signkeys"
 	"fetchd/stores"
 )
 
@@ -33,6 +34,18 @@ func (c connection) connect(bodies *stores.Set, more ...grpc.DialOption) (*insid
 type insideFlags struct {
 	Proxy  *string `short:"x" group:"Service:" placeholder:"URL" help:"Send every request through this proxy: http, https or socks5://[USER:PASSWORD@]HOST:PORT. It looks names up. Not with --server. Default: http_proxy, HTTPS_PROXY, ALL_PROXY and NO_PROXY of the environment, as for curl; an empty URL means none."`
 	CACert string  `name:"cacert" group:"Service:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file instead of the system's. Not with --server."`
+
+	Sign signkeys.Flags `embed:""`
+
+	AuthProvider string `group:"Service:" placeholder:"NAME" help:"Let the service send the credential of its provider NAME, or sign with it. With --server."`
+}
+
+// provider returns the auth provider for a URL, or an empty name.
+func (f *insideFlags) provider(url string) string {
+	if f.Sign.Given() && signkeys.Signs(url) {
+		return signkeys.Name
+	}
+	return f.AuthProvider
 }
 
 // check rejects flags that do not go with --server.
@@ -43,7 +56,10 @@ func (f *insideFlags) check(server string) error {
 	case f.CACert != "" && server != "":
 		return cli.UsageError("--cacert", "is for the service inside fetchctl: the operator of the one at --server or FETCHD_SERVER sets it with --egress-ca-file. For the connection to the service itself there is --tls-ca-file")
 	}
-	return nil
+	if f.AuthProvider != "" && server == "" {
+		return cli.UsageError("--auth-provider", "names a provider of a service: give --server too. The service inside fetchctl has --sign-key")
+	}
+	return f.Sign.Check(server, "Name a provider of its --origins-file with --auth-provider (docs/signing.md)")
 }
 
 // roots returns the authorities of --cacert, or nil.
@@ -71,6 +87,9 @@ func (c connection) connectOut(a *app, f insideFlags, first string, quiet bool, 
 	config := inside.Config(bodies)
 	var err error
 	if config.Fetch.RootCAs, err = f.roots(); err != nil {
+		return nil, err
+	}
+	if config.AuthProviders, err = f.Sign.Providers(); err != nil {
 		return nil, err
 	}
 	proxies, err := inside.ReadProxies(f.Proxy, a.Env)

@@ -37,7 +37,7 @@ type downloadCmd struct {
 // run downloads and returns the exit code.
 func (c *downloadCmd) run(ctx context.Context, a *app) (code int) {
 	config := download.Config{URLs: c.URL, Input: c.Input, Stdin: a.In, Dir: c.Dir, Sums: c.Sums, Force: c.Force,
-		Jobs: c.Jobs, LimitRate: (*int64)(c.LimitRate), Attempts: c.MaxRetries + 1, Text: a.Err, Paint: a.Painter(a.Err)}
+		Jobs: c.Jobs, LimitRate: (*int64)(c.LimitRate), Attempts: c.MaxRetries + 1, AuthProvider: c.provider, Signs: c.Sign.Given(), Text: a.Err, Paint: a.Painter(a.Err)}
 	switch {
 	case c.Quiet:
 		config.Text, config.Paint = io.Discard, false

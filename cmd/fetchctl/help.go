@@ -36,6 +36,8 @@ The service inside fetchctl uses the proxy of --proxy, or the one that the envir
 
 --warc appends to a WARC file what was on the connection: a request record and a response record for each exchange, with those of redirects and failed attempts. HTTP/1.1 is used. A line on standard error has the place of the last record; -v prints the place of each one, and --json has all of them in the outcome. Credentials and cookies are recorded as they were sent, except for those of -u. --record does the same in a store of the service, whose operator can redact header fields.
 
+--sign-key and --sign-agent sign each request to an https origin as Web Bot Auth, also after a redirect and for a retry, with a new signature each time. The origin verifies it with the public key that the agent publishes. A request in plaintext, after a redirect to http, is not signed. "fetchd keys new FOLDER" makes a key, and docs/signing.md says how to publish it. With --server, --auth-provider names a provider of that service.
+
 --trace draws the fetch to scale on standard error: a bar for each hop with one character for each phase, and each wait with its length, rule and source. It uses ASCII if the locale is not UTF-8. "blocked" is the time that belongs to no phase.`
 }
 
@@ -54,6 +56,7 @@ func (c *getCmd) Manual() cli.Manual {
   fetchctl get -q --trace -o /dev/null https://example.org/
   fetchctl get --har fetch.har -o page.html https://example.org/
   fetchctl get --warc crawl.warc.gz -o page.html https://example.org/
+  fetchctl get --sign-key keys --sign-agent https://bot.example.com https://example.org/
   fetchctl get --server fetchd.internal:8080 https://example.org/
   fetchctl get --server fetchd.internal:8080 --store archive --key 2026/report.pdf https://example.org/report.pdf
   fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
@@ -69,6 +72,8 @@ An unfinished file is called NAME.part, and NAME.part.json records how far it ha
 Retries follow the service's "download" profile: longer waits with jitter, and 408 is retried. A body that breaks is continued if the origin allows it, and fetched again from the start if not.
 
 --warc records every request and response in one WARC file, also those of failed attempts. A part that is continued has its own exchange: the record of its 206 response has the rest of the file, and an earlier record has the beginning.
+
+--sign-key and --sign-agent sign the requests for https URLs, as "fetchctl get" does. http URLs are fetched without a signature, and a line says how many they are. With --server, --auth-provider names a provider of that service; a URL that the provider does not cover fails.
 
 The last line counts the files, and the retries: all attempts except the first one of each file, and how many files needed them.
 

@@ -12,6 +12,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/signkeys"
 )
 
 // maxRequestBody is the limit of the API. The transport would reject a longer body with a
@@ -39,6 +40,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
 		RecordPolicy:   c.recordPolicy(),
 		EgressRoute:    c.EgressRoute,
+		AuthProvider:   c.provider(c.URL),
 		TimeoutPolicy:  &pb.TimeoutPolicy{ConnectTimeout: c.ConnectTimeout.proto()},
 	}
 	req.RedirectPolicy.ForbidDowngrade = c.Proto != ""
@@ -67,6 +69,9 @@ func (c *getCmd) check() error {
 	}
 	if c.EgressRoute != "" && c.Server == "" {
 		return cli.UsageError("--egress-route", "names a route of a service: give --server too. The service inside fetchctl has --proxy")
+	}
+	if c.Sign.Given() && c.Server == "" && c.URL != "" && !signkeys.Signs(c.URL) {
+		return cli.UsageError(signkeys.Name, "signs requests to https origins: give an https URL, or leave --sign-key and --sign-agent out")
 	}
 	return cmp.Or(c.checkRecord(), c.checkRecords(), c.checkStore(), c.insideFlags.check(c.Server), cli.CheckScheme("URL", c.URL),
 		cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,

@@ -144,7 +144,7 @@ func wantInputs(t *testing.T, requests []origin.Request, want []string, body []b
 	t.Helper()
 	var inputs []string
 	for _, q := range requests {
-		m := asReceived(&q, body)
+		m := rig.Received(&q, body)
 		input := ""
 		for label, value := range m.Members("signature-input") {
 			if label == "" { // there is none

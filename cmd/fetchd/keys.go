@@ -11,6 +11,7 @@ import (
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/internal/cli"
 	"fetchd/internal/secure"
+	"fetchd/internal/signkeys"
 )
 
 // keyWait is how long a key in a folder with others is published before it signs, unless the operator says
@@ -104,7 +105,7 @@ func writeKey(name string, raw []byte) error {
 
 // printDirectory prints the directory of public keys, for hosting elsewhere.
 func (p *program) printDirectory(paths []string, now time.Time) error {
-	keys, err := readKeys(paths, secure.ReadFile)
+	keys, err := signkeys.Read(paths, secure.ReadFile)
 	if err != nil {
 		return unusable(err)
 	}

@@ -3,18 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"fetchd/fetch/auth"
 	"fetchd/fetch/auth/httpsig"
+	"fetchd/internal/signkeys"
 )
-
-// maxKeys is the maximum number of keys of a signer. Each signs the directory.
-const maxKeys = 32
 
 // httpSignature configures a provider that signs requests (RFC 9421).
 type httpSignature struct {
@@ -50,7 +44,7 @@ func (o *origins) httpSignature(p *originProvider) (auth.Provider, error) {
 
 // signer reads the keys and makes a signer.
 func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Signer, error) {
-	keys, err := readKeys(h.KeyFiles, read)
+	keys, err := signkeys.Read(h.KeyFiles, read)
 	if err != nil {
 		return nil, fmt.Errorf("key-files: %w", err)
 	}
@@ -87,53 +81,4 @@ func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Sign
 		}
 	}
 	return httpsig.New(cfg)
-}
-
-// readKeys reads keys from files, and from the files of folders in the order of their names.
-func readKeys(paths []string, read func(string) ([]byte, error)) ([]*httpsig.Key, error) {
-	var keys []*httpsig.Key
-	for _, path := range paths {
-		files, err := keyFiles(path)
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			raw, err := read(file)
-			if err != nil {
-				return nil, err
-			}
-			k, err := httpsig.ParseKey(raw)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			if keys = append(keys, k); len(keys) > maxKeys {
-				return nil, fmt.Errorf("there are more than %d", maxKeys)
-			}
-		}
-	}
-	return keys, nil
-}
-
-// keyFiles returns a file, or the files of a folder. It leaves out folders and names with a dot at the
-// start, such as those that Kubernetes adds to a volume.
-func keyFiles(path string) ([]string, error) {
-	entries, err := os.ReadDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err != nil {
-		return []string{path}, nil // it is a file
-	}
-	var files []string
-	for _, e := range entries {
-		file := filepath.Join(path, e.Name())
-		if info, err := os.Stat(file); strings.HasPrefix(e.Name(), ".") || err == nil && info.IsDir() {
-			continue
-		}
-		files = append(files, file)
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: the folder has no key", path)
-	}
-	return files, nil
 }

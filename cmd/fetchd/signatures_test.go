@@ -22,21 +22,6 @@ import (
 	"fetchd/test/signatures"
 )
 
-// asReceived returns a request for the verifier, from the fields that the origin read.
-func asReceived(q *origin.Request, body []byte) *signatures.Message {
-	m := &signatures.Message{Method: q.Method, Scheme: "http", Authority: q.Host, Target: q.Path, Body: body}
-	if q.Query != "" {
-		m.Target += "?" + q.Query
-	}
-	if strings.HasPrefix(q.Listener, "https") || q.Listener == "h2fault" {
-		m.Scheme = "https"
-	}
-	for _, f := range q.Fields {
-		m.Lines = append(m.Lines, [2]string{f.Name, f.Value})
-	}
-	return m
-}
-
 // signingProvider is a provider of the tests, and what its signatures are like.
 type signingProvider struct {
 	name, label, covered, withBody string
@@ -139,7 +124,7 @@ func TestHTTPSignature(t *testing.T) {
 					var signed []bool
 					inputs := make(map[string]bool)
 					for _, q := range o.Requests(key) {
-						input := p.verify(t, asReceived(&q, in.GetBody()))
+						input := p.verify(t, rig.Received(&q, in.GetBody()))
 						signed, inputs[input] = append(signed, input != ""), true
 						if q.Protocol != protocol {
 							t.Errorf("over %s, want %s", q.Protocol, protocol)

@@ -34,6 +34,9 @@ type Config struct {
 	Attempts  int32  // for each file
 	Record    string // store for the records of all fetches; may be empty
 
+	AuthProvider func(url string) string // of the service; nil for none
+	Signs        bool                    // the provider is to sign, and it is worth a line if there is none for a URL
+
 	JSON io.Writer // receives a line for each file that has ended; may be nil
 	Text io.Writer // receives lines for people
 	// TerminalSize returns the columns and rows of the terminal on which progress bars
@@ -106,7 +109,21 @@ func New(ctx context.Context, c Config) (*Run, error) {
 	}
 	d.board = &board{out: &cli.Printer{W: c.Text}, paint: c.Paint, files: len(d.entries), started: time.Now(),
 		draws: c.TerminalSize != nil, size: c.TerminalSize}
+	d.reportUnsigned()
 	return d, nil
+}
+
+// reportUnsigned says how many URLs no provider signs.
+func (d *Run) reportUnsigned() {
+	n := 0
+	for _, e := range d.entries {
+		if d.config.Signs && d.config.AuthProvider(e.url) == "" {
+			n++
+		}
+	}
+	if n > 0 {
+		d.board.out.Printf("not signed, because they are not https: %d of %d URLs\n", n, len(d.entries))
+	}
 }
 
 // Close releases the folder.

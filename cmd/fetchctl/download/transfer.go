@@ -179,6 +179,9 @@ func (t *transfer) request() *pb.FetchRequest {
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: &t.config.Attempts},
 		BodyPolicy:  &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: stream}, OmitDigest: true},
 	}
+	if t.config.AuthProvider != nil {
+		req.AuthProvider = t.config.AuthProvider(t.entry.url)
+	}
 	if t.config.Record != "" {
 		req.RecordPolicy = &pb.RecordPolicy{Store: t.config.Record}
 	}

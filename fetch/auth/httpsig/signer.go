@@ -88,7 +88,7 @@ func New(cfg Config) (*Signer, error) {
 	}
 	if cfg.Agent != "" {
 		var err error
-		if cfg.Agent, err = parseAgent(cfg.Agent); err != nil {
+		if cfg.Agent, err = ParseAgent(cfg.Agent); err != nil {
 			return nil, err
 		}
 	}
@@ -121,8 +121,8 @@ func New(cfg Config) (*Signer, error) {
 // field returns the component of a name without parameters.
 func field(name string) Component { return Component{id: `"` + name + `"`, name: name} }
 
-// parseAgent returns the agent in its canonical form.
-func parseAgent(agent string) (string, error) {
+// ParseAgent returns an agent in its canonical form, or an error that does not quote it.
+func ParseAgent(agent string) (string, error) {
 	u, err := url.Parse(agent)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
 		u.Fragment != "" || len(u.Host) > maxText || strings.Trim(strings.ToLower(u.Host), hostCharacters) != "" {
