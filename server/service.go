@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,7 @@ func (s *service) prepare(ctx context.Context, policy callerPolicy, in *pb.Fetch
 	if err != nil {
 		return nil, err
 	}
-	if err := mayUse(ctx, &known, in); err != nil {
+	if err := mayUse(ctx, &known, in, prefix); err != nil {
 		return nil, err
 	}
 	if err := s.applyPolicy(ctx, policy, in, &p, prefix); err != nil {
@@ -208,9 +209,11 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // mayUse returns PERMISSION_DENIED if the caller may not use what a valid request names.
-func mayUse(ctx context.Context, known *conversion.Configured, in *pb.FetchRequest) error {
+func mayUse(ctx context.Context, known *conversion.Configured, in *pb.FetchRequest, prefix string) error {
 	if name := in.GetAuthProvider(); name != "" && !permits(ctx, known.Providers[name].Callers) {
-		return status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
+		v := badrequest.Violations{Prefix: prefix}
+		v.AddReason("auth_provider", conversion.ProviderCaller, "is %.60q, which is for other callers: give the name of another provider", name)
+		return v.As(codes.PermissionDenied, fmt.Sprintf("this caller may not use the auth provider %.60q", name))
 	}
 	bodies, records := in.GetBodyPolicy().GetStore().GetStore(), in.GetRecordPolicy().GetStore()
 	_, ofBodies := known.Stores.Get(bodies)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
@@ -103,7 +105,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 		req, reason := t.placeholder(), ""
 		req.CallerPolicy, reason = deniedBy(err)
 		out := s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
-		out.Failure.Policy, out.Failure.Reason = req.CallerPolicy, reason
+		out.Failure.Policy, out.Failure.Reason = req.CallerPolicy, cmp.Or(reason, providerReason(err))
 		return t.ctx, req, out
 	}
 	if quiet {
@@ -124,6 +126,19 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	ctx, traceparent := s.observe.Start(t.ctx, t.start)
 	p.Request.TraceParent = traceparent
 	return ctx, p.Request, nil
+}
+
+// providerReason returns the reason of an outcome if a request names an auth provider that it cannot have.
+func providerReason(err error) (reason string) {
+	switch badrequest.Reason(err, "request.auth_provider") {
+	case conversion.ProviderUnknown:
+		return "auth_provider_unknown"
+	case conversion.ProviderOrigin:
+		return "auth_provider_origin"
+	case conversion.ProviderCaller:
+		return "auth_provider_caller"
+	}
+	return ""
 }
 
 // enter waits until a task is admitted. If it is not admitted, enter returns the class of the failure.

@@ -44,11 +44,29 @@ func (v *Violations) Add(field, format string, args ...any) {
 
 // AddTooLarge adds the violation of a field with n bytes, over its limit.
 func (v *Violations) AddTooLarge(field string, n, limit int) {
+	v.AddReason(field, TooLarge, "has %d bytes: give at most %d", n, limit)
+}
+
+// AddReason adds a violation with a reason for programs.
+func (v *Violations) AddReason(field, reason, format string, args ...any) {
 	before := len(v.fields)
-	v.Add(field, "has %d bytes: give at most %d", n, limit)
+	v.Add(field, format, args...)
 	if len(v.fields) > before {
-		v.fields[before].Reason = TooLarge
+		v.fields[before].Reason = reason
 	}
+}
+
+// Reason returns the reason of the first violation of a field, or an empty string.
+func Reason(err error, field string) string {
+	for _, d := range status.Convert(err).Details() {
+		bad, _ := d.(*errdetails.BadRequest)
+		for _, f := range bad.GetFieldViolations() {
+			if f.GetField() == field {
+				return f.GetReason()
+			}
+		}
+	}
+	return ""
 }
 
 // Single returns INVALID_ARGUMENT with one violation.

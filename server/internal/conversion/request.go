@@ -218,6 +218,13 @@ func (c *conversion) rest() {
 	}
 }
 
+// Reasons of violations of auth_provider (spec A1).
+const (
+	ProviderUnknown = "AUTH_PROVIDER_UNKNOWN" // it is not configured
+	ProviderOrigin  = "AUTH_PROVIDER_ORIGIN"  // it does not cover the origin of the URL
+	ProviderCaller  = "AUTH_PROVIDER_CALLER"  // it is not for this caller
+)
+
 // auth reads auth_provider (spec A1).
 func (c *conversion) auth(providers map[string]AuthProvider) {
 	name := c.in.GetAuthProvider()
@@ -227,9 +234,9 @@ func (c *conversion) auth(providers map[string]AuthProvider) {
 	p, known := providers[name]
 	switch {
 	case !known:
-		c.Add("auth_provider", "is %.60q, which is not configured on this server: give the name of a configured provider", name)
+		c.AddReason("auth_provider", ProviderUnknown, "is %.60q, which is not configured on this server: give the name of a configured provider", name)
 	case c.out.URL != nil && !p.Covers(c.out.URL):
-		c.Add("auth_provider", "is %.60q, which does not cover the origin of the URL: use another provider or URL", name)
+		c.AddReason("auth_provider", ProviderOrigin, "is %.60q, which does not cover the origin of the URL: use another provider or URL", name)
 	default:
 		c.out.Credentials = p.Provider
 	}
