@@ -59,6 +59,11 @@ type Config struct {
 	// UserAgent is the crawler's name, which origins receive. Its product token selects the rules
 	// of robots.txt. Empty means "frontier".
 	UserAgent string
+	// From is the address of who is responsible for the crawler, which origins receive. Empty means none.
+	From string
+	// Identity is the auth provider of every service that signs all requests. Requests to origins that it
+	// does not cover are not signed. Empty means none.
+	Identity string
 	// IgnoreRobots turns robots.txt off.
 	IgnoreRobots bool
 	// MaxCrawlDelay limits the Crawl-delay of a robots.txt; zero means 1 min.

@@ -91,15 +91,16 @@ func TestPolicyBlocks(t *testing.T) {
 	}
 }
 
-// logged is a slog.Handler that sends the errors of the log.
+// logged is a slog.Handler that sends the lines of the log from a level on.
 type logged struct {
 	slog.Handler
 
+	least slog.Level
 	lines chan string
 }
 
 // Enabled implements slog.Handler.
-func (logged) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (l logged) Enabled(_ context.Context, level slog.Level) bool { return level >= l.least }
 
 // Handle implements slog.Handler.
 func (l logged) Handle(_ context.Context, r slog.Record) error { //nolint:gocritic // the interface
@@ -129,7 +130,7 @@ func TestPolicyDeniesSettings(t *testing.T) {
 			r := newPolicyRig(t, site.Config{}, "", row.request)
 			r.config.MaxAttempts = 2
 			lines := make(chan string, 1000)
-			r.config.Logger = slog.New(logged{slog.DiscardHandler, lines})
+			r.config.Logger = slog.New(logged{slog.DiscardHandler, slog.LevelError, lines})
 			for n := range 20 {
 				r.add(r.site.URL(fmt.Sprintf("h%d", n), "/p/1"))
 			}

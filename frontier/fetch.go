@@ -150,6 +150,7 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	if v.anySize {
 		anySize(task.Request)
 	}
+	task.Request.AuthProvider = v.provider(url)
 	v.unused = false
 	v.mu.Lock()
 	v.overdue, v.queued = time.Time{}, time.Now().Add(maxQueued)
@@ -185,7 +186,7 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		v.notKept(err)
 		return nil, &ending{how: giveBackDelayed}
 	}
-	if again, e := v.checkDenied(outcome, kind); again {
+	if again, e := v.checkSettings(url, task.Request, outcome, kind); again {
 		return v.part(url, redirects, kind, earlier)
 	} else if e != nil {
 		return nil, e
@@ -199,6 +200,15 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		v.w.recording.succeeded()
 	}
 	return outcome, nil
+}
+
+// checkSettings returns the visit's ending if the service cannot make a fetch because of a setting. again is true if the
+// part is to be sent once more.
+func (v *visit) checkSettings(url string, request *pb.FetchRequest, outcome *pb.FetchOutcome, kind chainKind) (again bool, e *ending) {
+	if again, e := v.checkIdentity(url, request, outcome, kind); again || e != nil {
+		return again, e
+	}
+	return v.checkDenied(outcome, kind)
 }
 
 // checkDenied returns the visit's ending if a policy of the service forbids a setting of this worker, which is no fault

@@ -115,6 +115,9 @@ func (c *Config) request(url string, redirects int, earlier store.Earlier) *pb.F
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
 		RecordPolicy:   c.recordPolicy(url, earlier),
 	}
+	if c.From != "" {
+		r.Headers = append(r.Headers, &pb.Header{Name: "From", Value: c.From})
+	}
 	if c.MaxAttempts > 0 {
 		r.RetryPolicy = &pb.RetryPolicy{MaxAttempts: proto.Int32(int32(c.MaxAttempts))} //nolint:gosec // 1 to 11
 	}
@@ -169,6 +172,7 @@ var deniedFlags = map[string]string{
 	"max_attempts":  "give a lower --max-attempts",
 	"max_redirects": "give a lower --max-redirects, or --queue-redirects",
 	"record_store":  "give another --warc",
+	"auth_provider": "give another --identity",
 }
 
 // deniedError returns the error of a fetch that a policy of the service forbids because of a setting of this worker.

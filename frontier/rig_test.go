@@ -26,6 +26,7 @@ type rig struct {
 	site    *site.Site
 	service *fetchd
 	store   *store.Store
+	db      string
 	config  Config
 
 	*journal
@@ -50,7 +51,8 @@ func newRig(t *testing.T, delay time.Duration, cfg site.Config) *rig {
 	s, err := site.Start(cfg)
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
-	r := &rig{T: t, site: s, store: openStore(t, filepath.Join(t.TempDir(), "frontier.db"), delay), journal: new(journal)}
+	r := &rig{T: t, site: s, db: filepath.Join(t.TempDir(), "frontier.db"), journal: new(journal)}
+	r.store = openStore(t, r.db, delay)
 	r.service = newFetchd(t, s)
 	r.config = Config{Policy: DefaultPolicy(), MaxAttempts: 1, IgnoreRobots: true, Recorded: func(rec Record) error {
 		r.mu.Lock()

@@ -58,8 +58,9 @@ type Worker struct {
 	recorder  *recorder
 	backoff   backoff // of bodies
 	recording backoff
-	denied    backoff // of fetches that a policy of the service forbids because of a setting
-	queues    queues  // of hosts that redirects lead to
+	denied    backoff // of fetches that the service cannot make because of a setting
+	identity  identity
+	queues    queues // of hosts that redirects lead to
 	// robotsTurns are of origins whose robots.txt is being fetched.
 	robotsTurns queues
 	search      search

@@ -73,6 +73,7 @@ func (c *crawlCmd) Manual() cli.Manual {
 	m.Examples = `  frontier crawl --user-agent 'mybot/1.0 (+https://example.org/bot)' https://example.org/
   frontier crawl --scope domain --max-urls 10000 --bodies pages https://www.example.org/
   frontier crawl --scope prefix --exclude '\?' --max-depth 5 https://example.org/docs/
+  frontier crawl --sign-key keys --sign-agent https://bot.example.com --user-agent 'mybot/1.0 (+https://bot.example.com/)' https://example.org/
   frontier crawl --max-urls 20000
 `
 	delete(m.Exits, cli.ExitFailed)
@@ -87,6 +88,8 @@ func (c *runCmd) Help() string {
 Service. A fetchd inside this process makes the fetches. It reaches only public addresses on ports 80 and 443, whatever address a name or a redirect leads to. To crawl your own site on another address or port, allow just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, another fetchd makes the fetches, and its own settings apply. With several --server flags, each fetch goes to the service with the fewest fetches in flight. If a service is lost, its fetches are made again.
 
 Politeness. A host gets one request at a time, and the next one --delay after the last fetch has ended. "frontier set" changes this for one host. A longer Crawl-delay in robots.txt applies, up to --max-crawl-delay. robots.txt is obeyed, and fetched again after a day. While it is unreachable, the URLs of its origin wait, and those of the other scheme of the host do not. A redirect to another host waits until that host may be fetched from. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
+
+Identity. --user-agent and --from say whose crawler it is, and a signature proves it (Web Bot Auth). The fetchd inside signs with --sign-key and --sign-agent, the one at --server with the auth provider of --identity. Origins that these do not cover, such as those of http, get requests without a signature. If a request cannot be signed, for example because the key has expired, no URL is lost: the worker waits and says why. docs/crawl.md has a recipe.
 
 Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) replace the defaults of --follow-redirects and --max-redirects.
 

@@ -86,6 +86,15 @@ func TestRefused(t *testing.T) {
 		{"addresses of another service", []string{"--server", "a:1", "--server", "b:1", "--egress-allow-cidr", "10.0.0.0/8"},
 			"--egress-allow-cidr: applies to the fetchd inside, but --server is a:1,b:1: use the settings of that fetchd, or remove --server"},
 		{"ports of another service", []string{"--server", "a:1", "--egress-allow-port", "81"}, "--egress-allow-port: applies to the fetchd inside"},
+		{"an identity of the service inside", []string{"--identity", "bot"}, "--identity: names an auth provider of another fetchd: give its address with --server. The one inside signs with --sign-key"},
+		{"no identity", []string{"--identity=", "--server", "a:1"}, "--identity: is empty: give the name of an auth provider"},
+		{"a key with another service", []string{"--sign-key", "k", "--sign-agent", "https://a.test", "--server", "a:1"}, "--sign-key: is for the service inside: the one at --server or FETCHD_SERVER has its own keys. Name an auth provider of it with --identity"},
+		{"a key without an agent", []string{"--sign-key", "k"}, "--sign-agent: is missing or empty"},
+		{"no such key", []string{"--sign-key", "/nowhere", "--sign-agent", "https://a.test"}, "--sign-key: open /nowhere: no such file"},
+		{"an agent in plaintext", []string{"--sign-key", "k", "--sign-agent", "http://a.test"}, `--sign-agent: "http://a.test" is not an https origin`},
+		{"no mail address", []string{"--from", "nobody"}, `--from: "nobody" is not a mail address in ASCII: give one such as crawler@example.org`},
+		{"a mail address with a header", []string{"--from", "a@b.test\r\nX: y"}, "--from: "},
+		{"a mail address that is not ASCII", []string{"--from", "ä@b.test"}, "--from: "},
 		{"a range that is none", []string{"--egress-allow-cidr", "10.0.0.0"}, "--egress-allow-cidr: "},
 		{"a port that is none", []string{"--egress-allow-port", "65536"}, "--egress-allow-port: "},
 		{"TLS with the service inside", []string{"--tls"}, "--tls: applies to another fetchd: give its address with --server"},
@@ -171,6 +180,7 @@ func TestAccepted(t *testing.T) {
 		{"--no-follow-redirects", "--max-redirects", "1"},
 		{"--warc", "warc"},
 		{"--warc", "crawl", "--server", "a:1"},
+		{"--identity", "bot", "--server", "a:1", "--from", "Bots <bot@a.test>"},
 	} {
 		got := runWith(t.Context(), strings.NewReader(""), nil, append([]string{"run", "--db", filepath.Join(t.TempDir(), "no.db")}, args...)...)
 		if got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, "frontier: no database at ") {

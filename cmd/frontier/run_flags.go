@@ -7,6 +7,7 @@ import (
 	"math"
 	"mime"
 	"net"
+	"net/mail"
 	"net/netip"
 	"os"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
+	"fetchd/internal/signkeys"
 )
 
 // workerFlags are the flags of a worker: those of "frontier run", and of "frontier crawl" too.
@@ -44,6 +46,8 @@ type services struct {
 	dial.Flags
 	AllowCIDR []netip.Prefix `name:"egress-allow-cidr" placeholder:"CIDR" group:"Service:" help:"Addresses that the fetchd inside may reach in addition to public ones. Repeatable."`
 	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports that it may reach in addition to 80 and 443. Repeatable."`
+	Identity  string         `placeholder:"NAME" group:"Service:" help:"Sign every request with this auth provider of the fetchd at --server, those for robots.txt and sitemaps too. Origins that it does not cover get requests without a signature. The fetchd inside has --sign-key."`
+	Sign      signkeys.Flags `embed:""`
 }
 
 // pace are the flags for how fast hosts are fetched from.
@@ -58,6 +62,7 @@ type pace struct {
 // fetches are the flags for what is fetched, and how often it is tried.
 type fetches struct {
 	UserAgent string        `default:"${agent}" group:"Fetches:" help:"Name of the crawler, which origins receive. Say how to reach you. Its leading letters, _ and - select the rules of robots.txt."`
+	From      string        `placeholder:"ADDRESS" group:"Fetches:" help:"Mail address of who is responsible for the crawler, which origins receive in From. Default: none."`
 	Accept    []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
 	MaxBody   int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
 	Truncate  bool          `name:"truncate-bodies" group:"Fetches:" help:"Truncate longer bodies instead."`
@@ -128,7 +133,7 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 	}
 	config := frontier.Config{ // use the minimum where zero would mean a default
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
-		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
+		UserAgent: c.UserAgent, From: c.From, Identity: c.Identity, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
 		KeepHeaders: c.Keep, Full: c.Full, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
@@ -142,8 +147,15 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 		}
 		config.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
+	providers, err := c.Sign.Providers()
+	if err != nil {
+		return nil, err
+	}
+	if c.Sign.Given() {
+		config.Identity = signkeys.Name
+	}
 	return &worker.Config{Config: config, MetricsAddr: c.Metrics, Console: console, Quiet: c.Quiet,
-		Services: worker.Services{Servers: c.Server, Dial: c.Flags, Egress: fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort}},
+		Services: worker.Services{Servers: c.Server, Dial: c.Flags, Egress: fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort}, Providers: providers},
 		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, SpoolBytes: c.MaxSpool, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
 }
 
@@ -259,6 +271,8 @@ func (c *fetches) checkFetches() error {
 		return cli.UsageError("--user-agent", "is empty: give a name and how to reach you, such as \"mybot/1.0 (+https://example.org/bot)\"")
 	case !httpguts.ValidHeaderFieldValue(c.UserAgent):
 		return cli.UsageError("--user-agent", fmt.Sprintf("%.80q contains a character that is not allowed in a header", c.UserAgent))
+	case c.From != "" && !isMailbox(c.From):
+		return cli.UsageError("--from", fmt.Sprintf("%.80q is not a mail address in ASCII: give one such as crawler@example.org", c.From))
 	case len(c.Accept) == 0:
 		return cli.UsageError("--accept", "is empty: give a media type such as text/html, or \"any\"")
 	case len(c.Accept) > maxMediaTypes:
@@ -272,6 +286,12 @@ func (c *fetches) checkFetches() error {
 		}
 	}
 	return nil
+}
+
+// isMailbox reports whether s is a mail address for a From field (RFC 9110 section 10.1.2).
+func isMailbox(s string) bool {
+	_, err := mail.ParseAddress(s)
+	return err == nil && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // isMediaType reports whether fetchd accepts s as a media type of a content policy.
@@ -319,6 +339,15 @@ func (c services) check(a *app) error {
 		if err := c.Check("--server", server); err != nil {
 			return err
 		}
+	}
+	switch {
+	case c.Identity == "" && slices.Contains(a.given, "identity"):
+		return cli.UsageError("--identity", "is empty: give the name of an auth provider of the service, or remove it")
+	case c.Identity != "" && len(c.Server) == 0:
+		return cli.UsageError("--identity", "names an auth provider of another fetchd: give its address with --server. The one inside signs with --sign-key and --sign-agent")
+	}
+	if err := c.Sign.Check(strings.Join(c.Server, ","), "Name an auth provider of it with --identity"); err != nil {
+		return err
 	}
 	for _, flag := range a.given {
 		inside := strings.HasPrefix(flag, "egress-")

@@ -17,6 +17,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
@@ -34,6 +35,8 @@ type Services struct {
 	Servers []string     // addresses; none: a fetchd inside this process
 	Dial    dial.Flags   // how to connect to them
 	Egress  fetch.Egress // of the fetchd inside
+
+	Providers map[string]server.AuthProvider // of the fetchd inside
 }
 
 // Agent is the default User-Agent of the crawler.
@@ -50,8 +53,8 @@ func (s *Services) connect(c *frontier.Config, records *stores.Set) (_ []frontie
 			Fetch:        fetch.Config{Egress: s.Egress, UserAgent: Agent(), MaxIdle: idle},
 			Limits:       server.Limits{MaxFetches: 2 * c.Open, MaxTotalTimeout: c.TotalTimeout},
 			MemoryBudget: daemon.Memory().Budget(),
-			Stores:       records,
-			Logger:       slog.New(warnings{c.Logger.Handler()}),
+			Stores:       records, AuthProviders: s.Providers,
+			Logger: slog.New(warnings{c.Logger.Handler()}),
 		})
 	}
 	var all []frontier.Service
@@ -112,6 +115,20 @@ func checkRecords(ctx context.Context, services []frontier.Service, name string)
 		}
 		if !known {
 			return cli.UsageError("--warc", s.Name+": this fetchd cannot record fetches: use a newer one, or remove --server")
+		}
+	}
+	return nil
+}
+
+// checkIdentity returns an error if a service has no auth provider with that name. A service that does not answer is not
+// checked.
+func checkIdentity(ctx context.Context, services []frontier.Service, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	for _, s := range services {
+		_, err := s.Client.Do(ctx, &pb.FetchRequest{AuthProvider: name}) // without a URL nothing is fetched
+		if badrequest.Reason(err, "auth_provider") != "" {
+			return cli.UsageError("--identity", fmt.Sprintf("%s has no auth provider %.60q: give the name of one in its --origins-file", s.Name, name))
 		}
 	}
 	return nil

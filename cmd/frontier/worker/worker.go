@@ -41,6 +41,11 @@ func (c *Config) Run(ctx context.Context, s *store.Store) (found frontier.Found,
 			return found, err
 		}
 	}
+	if !inside && c.Identity != "" {
+		if err := checkIdentity(ctx, services, c.Identity); err != nil {
+			return found, err
+		}
+	}
 	metrics, url, stopMetrics, err := serveMetrics(c.MetricsAddr, c.Logger)
 	if err != nil {
 		return found, err
