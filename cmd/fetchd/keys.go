@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -61,8 +62,10 @@ func (in *newKey) wait(now time.Time) (time.Duration, error) {
 	if in.StartsAfter != nil {
 		return *in.StartsAfter, nil
 	}
-	files, _ := keyFiles(in.Folder) // an error: there is no folder, or no key in it
-	keys, err := readKeys(files, secure.ReadFile)
+	keys, err := signkeys.Read([]string{in.Folder}, secure.ReadFile)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, signkeys.ErrNone) {
+		return 0, nil
+	}
 	var wait time.Duration
 	for _, k := range keys {
 		others := keyWait

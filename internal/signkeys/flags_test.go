@@ -131,8 +131,13 @@ func TestReread(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := fmt.Sprint(fields); !strings.Contains(text, key.Thumbprint()) {
-			t.Errorf("%s: %s, want the key %s", row.name, text, key.Thumbprint())
+		signer, err := httpsig.New(httpsig.Config{Keys: []*httpsig.Key{key}, Profile: httpsig.WebBotAuth, Agent: "https://bot.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, published := signer.Published()
+		if text := fmt.Sprint(fields); !strings.Contains(text, published[0].ID) {
+			t.Errorf("%s: %s, want the key %s", row.name, text, published[0].ID)
 		}
 	}
 }

@@ -16,6 +16,9 @@ import (
 // maxKeys is the maximum number of keys of a signer. Each signs the directory.
 const maxKeys = 32
 
+// ErrNone is what [Read] returns for a folder without a key. Test for it with errors.Is.
+var ErrNone = errors.New("the folder has no key")
+
 // Read reads keys from files, and from the files of folders in the order of their names.
 func Read(paths []string, read func(string) ([]byte, error)) ([]*httpsig.Key, error) {
 	var keys []*httpsig.Key
@@ -60,7 +63,7 @@ func filesOf(path string) ([]string, error) {
 		files = append(files, file)
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: the folder has no key", path)
+		return nil, fmt.Errorf("%s: %w", path, ErrNone)
 	}
 	return files, nil
 }
