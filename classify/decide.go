@@ -210,7 +210,7 @@ func (d *Decision) verdict(p *Policy, o *Observation, retried, refresh bool) (Ve
 		return AttemptsExhausted, "I4"
 	case d.DelaySource == FromRetryAfter && d.Delay > p.MaxRetryAfter:
 		return RetryAfterTooLong, "W3"
-	case d.Delay >= o.TimeLeft:
+	case d.Delay >= o.TimeLeft || o.Faults.Has(Deadline):
 		return NoTime, "W4"
 	}
 	return Retry, sourceRule(d.DelaySource)

@@ -60,6 +60,7 @@ const rules = {
   D5: 'The final URL is the URL of the response in the outcome; a fragment is inherited through redirects.',
   D6: 'Each hop is reported with its method, URL, status, Location and timings.',
   D7: 'Cookies are kept within one fetch, and only if the caller asks for it.',
+  D8: 'A Location is resolved as RFC 3986 says and percent-encoded where it must be, and nothing else in it is normalized.',
   B1: 'The body is buffered until the attempt has succeeded, so a truncated body is an ordinary retry.',
   B2: 'A body that breaks after bytes were delivered is continued at the first byte not delivered, if it is still the same.',
   B3: 'A body that breaks after bytes were delivered, and cannot be continued, ends the fetch; a later fetch may succeed.',
