@@ -7,14 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -45,33 +42,12 @@ func (r *record) field(name string) string {
 	return ""
 }
 
-// modules returns a folder with check.mjs and the packages that it needs.
-var modules = sync.OnceValues(func() (string, error) {
-	found, err := exec.Command("bash", "-c", "cd ../.. && . .ci/lib.sh && npm_modules test/warc").Output()
-	return filepath.Join(strings.TrimSpace(string(found)), "node_modules"), err
-})
-
-// checker is a folder from which check.mjs runs.
+// checker is the path of check.mjs.
 type checker string
 
 func newChecker(t *testing.T) checker {
 	t.Helper()
-	installed, err := modules()
-	if err != nil {
-		need.Missing(t, "run .ci/run warc", "npm cannot install the packages of test/warc/package-lock.json: %v", err)
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(installed, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile("check.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "check.mjs"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return checker(dir)
+	return checker(rig.NodeProgram(t, "check.mjs"))
 }
 
 // run runs check.mjs, within a minute because warcio may not end. faults is what it writes to
@@ -80,7 +56,7 @@ func (c checker) run(ctx context.Context, t *testing.T, args ...string) (records
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	out, faults, err := run(ctx, t, "node", append([]string{filepath.Join(string(c), "check.mjs")}, args...)...)
+	out, faults, err := run(ctx, t, "node", append([]string{string(c)}, args...)...)
 	if err != nil && faults == "" || ctx.Err() != nil {
 		t.Fatalf("check.mjs %q: %v", args, err)
 	}
