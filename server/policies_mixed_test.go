@@ -15,7 +15,6 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -26,7 +25,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"golang.org/x/net/dns/dnsmessage"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,6 +36,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
 	"fetchd/server"
+	"fetchd/test/dnstest"
 )
 
 // mixedRequests is how many requests TestReportAndEnforce makes in each mode.
@@ -172,7 +171,7 @@ type mixedWeb struct {
 	ports map[string]string
 	hosts []string
 	roots *x509.CertPool
-	names net.PacketConn
+	names string // the address of the name server
 
 	mu   sync.Mutex
 	seen map[string]int // requests, by id and hop
@@ -194,14 +193,11 @@ func newMixedWeb(t *testing.T) *mixedWeb {
 		must(t, err)
 		running.Go(func() { _ = serve(l) })
 	}
-	var err error
-	w.names, err = listen.ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
-	must(t, err)
-	running.Go(w.serveNames)
 	t.Cleanup(func() {
-		_, _ = site.Close(), w.names.Close()
+		_ = site.Close()
 		running.Wait()
 	})
+	w.names = dnstest.Serve(t, mixedHosts)
 	return w
 }
 
@@ -225,33 +221,6 @@ func (w *mixedWeb) certificate(t *testing.T) tls.Certificate {
 	w.roots = x509.NewCertPool()
 	w.roots.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-// serveNames answers queries for IPv4 addresses of mixedHosts.
-func (w *mixedWeb) serveNames() {
-	buf := make([]byte, 4<<10)
-	for {
-		n, from, err := w.names.ReadFrom(buf)
-		if err != nil {
-			return
-		}
-		var m dnsmessage.Message
-		if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
-			continue
-		}
-		m.Response, m.Additionals = true, nil
-		q := m.Questions[0]
-		address, ok := mixedHosts[strings.TrimSuffix(q.Name.String(), ".")]
-		switch {
-		case !ok:
-			m.RCode = dnsmessage.RCodeNameError
-		case q.Type == dnsmessage.TypeA:
-			m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: netip.MustParseAddr(address).As4()}}}
-		}
-		if answer, err := m.Pack(); err == nil {
-			_, _ = w.names.WriteTo(answer, from)
-		}
-	}
 }
 
 // ServeHTTP answers a request for /ID/HOP. A query redirects, or breaks the first request.
@@ -307,7 +276,7 @@ func (w *mixedWeb) configure(t *testing.T, c *server.Config, mode string) {
 	}
 	c.Policies, c.Fetch.RootCAs = set, w.roots
 	c.Authenticate = func(shown server.Credentials) (string, error) { return shown.Token, nil }
-	c.Fetch.Resolver = fetch.Resolver(w.names.LocalAddr().String())
+	c.Fetch.Resolver = fetch.Resolver(w.names)
 }
 
 // generate returns the requests. They are the same each time, except for the ports.

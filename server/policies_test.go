@@ -2,14 +2,12 @@ package server_test
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/net/dns/dnsmessage"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,6 +19,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
 	"fetchd/server"
+	"fetchd/test/dnstest"
 )
 
 // policySet returns a set of policies in which PORTS are those of the origin.
@@ -349,7 +348,9 @@ func TestPolicyHidesNames(t *testing.T) {
 	for name, call := range methods {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *server.Config) { c.Fetch.Resolver = resolverOf(t, "db7.corp.example.") })
+			r := newRig(t, func(c *server.Config) {
+				c.Fetch.Resolver = fetch.Resolver(dnstest.Serve(t, map[string]string{"db7.corp.example": "127.0.0.1"}))
+			})
 			r.Service.SetPolicies(policySet(t, r, "policies: {crawler: {egress: {PORTS}}}\ndefault: crawler\n"))
 			see := func(host string) *pb.FetchOutcome {
 				in := r.request("/s/k/200")
@@ -381,37 +382,4 @@ func TestPolicyHidesNames(t *testing.T) {
 			}
 		})
 	}
-}
-
-// resolverOf returns a resolver that knows one name, which has the address 127.0.0.1.
-func resolverOf(t *testing.T, known string) *net.Resolver {
-	t.Helper()
-	var listen net.ListenConfig
-	conn, err := listen.ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	go func() { // until the test ends
-		buf := make([]byte, 1<<10)
-		for {
-			n, from, err := conn.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			var m dnsmessage.Message
-			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
-				continue
-			}
-			m.Response, m.Additionals = true, nil
-			switch q := m.Questions[0]; {
-			case q.Name.String() != known:
-				m.RCode = dnsmessage.RCodeNameError
-			case q.Type == dnsmessage.TypeA:
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
-			}
-			if answer, err := m.Pack(); err == nil {
-				_, _ = conn.WriteTo(answer, from)
-			}
-		}
-	}()
-	return fetch.Resolver(conn.LocalAddr().String())
 }
