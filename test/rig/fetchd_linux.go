@@ -2,15 +2,10 @@ package rig
 
 import (
 	"context"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
-
-	"fetchd/conformance/origin"
 )
 
 // Fetchd is a fetchd as it ships, in its own process.
@@ -55,24 +50,6 @@ func StartFetchd(ctx context.Context, t testing.TB, o FetchdOptions) *Fetchd {
 	return f
 }
 
-// Reach returns the flags with which a fetchd reaches listeners of origins, and trusts their authorities.
-func Reach(t testing.TB, listeners []string, origins ...*origin.Origin) []string {
-	t.Helper()
-	args := []string{"--egress-allow-cidr", "127.0.0.0/8"}
-	var authorities []byte
-	for _, o := range origins {
-		authorities = append(authorities, o.CAPEM()...)
-		for _, name := range listeners {
-			_, port, err := net.SplitHostPort(o.Addr(name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			args = append(args, "--egress-allow-port", port)
-		}
-	}
-	return append(args, "--egress-ca-file", file(t, "ca.pem", authorities))
-}
-
 // StoresFile writes a file of --stores-file with stores by name, and returns its path.
 func StoresFile[T any](t testing.TB, stores map[string]T) string {
 	t.Helper()
@@ -81,13 +58,4 @@ func StoresFile[T any](t testing.TB, stores map[string]T) string {
 		t.Fatal(err)
 	}
 	return file(t, "stores.yaml", text)
-}
-
-func file(t testing.TB, name string, text []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -91,6 +91,33 @@ func Dial(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
+// Reach returns the flags with which a fetchd reaches listeners of origins, and trusts their authorities.
+func Reach(t testing.TB, listeners []string, origins ...*origin.Origin) []string {
+	t.Helper()
+	args := []string{"--egress-allow-cidr", "127.0.0.0/8"}
+	var authorities []byte
+	for _, o := range origins {
+		authorities = append(authorities, o.CAPEM()...)
+		for _, name := range listeners {
+			_, port, err := net.SplitHostPort(o.Addr(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--egress-allow-port", port)
+		}
+	}
+	return append(args, "--egress-ca-file", file(t, "ca.pem", authorities))
+}
+
+func file(t testing.TB, name string, text []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // FreeAddress returns an address of host on which nothing listens. Its port is below
 // those that the system gives to connections and to listeners on port 0, so that none
 // of them takes it before the test does.
