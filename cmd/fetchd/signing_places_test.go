@@ -108,14 +108,14 @@ func to(url string) string {
 	return "to=" + strings.NewReplacer("%", "%25", ":", "%3A", "/", "%2F", ",", "%2C", "=", "%3D", "@", "%40").Replace(url)
 }
 
-// fetch runs a fetch to its end. The code is that of the call.
-func (p *places) fetch(service pb.FetchServiceClient, in *pb.FetchRequest) (outcome *pb.FetchOutcome, code codes.Code) {
-	p.Helper()
-	if in.RetryPolicy == nil {
+// fetchOf runs a fetch to its end. It is retried without a delay.
+func fetchOf(t *testing.T, service pb.FetchServiceClient, in *pb.FetchRequest) (outcome *pb.FetchOutcome, err error) {
+	t.Helper()
+	if in.GetRetryPolicy() == nil {
 		in.RetryPolicy = new(pb.RetryPolicy)
 	}
 	in.RetryPolicy.BaseDelay = durationpb.New(0)
-	stream, err := service.Fetch(p.Context(), in)
+	stream, err := service.Fetch(t.Context(), in)
 	for err == nil {
 		var m *pb.FetchResponse
 		m, err = stream.Recv()
@@ -124,9 +124,9 @@ func (p *places) fetch(service pb.FetchServiceClient, in *pb.FetchRequest) (outc
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		return outcome, codes.OK
+		err = nil
 	}
-	return nil, codeOf(err)
+	return outcome, err
 }
 
 // wantSigned compares the requests of some keys with a kind of provider: those that it is for have its fields, and no request has
@@ -194,11 +194,11 @@ func TestSignedRedirects(t *testing.T) {
 						p, key := p.in(t), keyOf(t)
 						own := "https://" + p.own + "/s/" + key
 						away := fmt.Sprintf("%s/s/%saway/%d:%s", p.ports.Replace(place.base), key, status, to(own+"back/503/200"))
-						out, code := p.fetch(p.here, &pb.FetchRequest{Url: fmt.Sprintf("%s/%d:%s", own, status, to(away)), Method: "PUT", Body: []byte("body"),
+						out, err := fetchOf(t, p.here, &pb.FetchRequest{Url: fmt.Sprintf("%s/%d:%s", own, status, to(away)), Method: "PUT", Body: []byte("body"),
 							AuthProvider: kind, RedirectPolicy: &pb.RedirectPolicy{ForwardCredentials: forward}})
 						all := p.wantSigned(kind, p.covers(kind), key, key+"away", key+"back")
-						if code != codes.OK || out.GetError() != nil || len(all) != 6 {
-							t.Errorf("%s %v after %d requests, want 6", code, out.GetError(), len(all))
+						if err != nil || out.GetError() != nil || len(all) != 6 {
+							t.Errorf("%v %v after %d requests, want 6", err, out.GetError(), len(all))
 						}
 					})
 				}
@@ -212,7 +212,7 @@ func TestSignedRedirects(t *testing.T) {
 			{"an upgrade", kind + "-plain", &pb.FetchRequest{Url: "http://origin.test:HTTP/s/KEY/302:" + to("https://origin.test:HTTPS/s/KEYaway/503/200")}, 4},
 			{"a hop sent again elsewhere", kind, &pb.FetchRequest{Method: "POST", Url: "https://origin.test:HTTPS/s/KEY/303:" + to("https://www.origin.test:HTTPS/s/KEYaway/503/200")}, 3},
 			{"a body resumed elsewhere", kind, &pb.FetchRequest{Url: "https://origin.test:HTTPS/s/KEY/302:" +
-				to("https://www.origin.test:HTTPS/s/KEYaway/200:size=100000,etag=%22v1%22,range,cut=30000/200:size=100000,etag=%22v1%22,range"), BodyPolicy: streamed()}, 4},
+				to("https://www.origin.test:HTTPS/s/KEYaway/200:size=1000000,etag=%22v1%22,range,cut=300000/200:size=1000000,etag=%22v1%22,range"), BodyPolicy: streamed()}, 4},
 			{"refused elsewhere", kind, &pb.FetchRequest{Url: "https://origin.test:HTTPS/s/KEY/302:" + to("https://www.origin.test:HTTPS/s/KEYaway/401")}, 2},
 			{"its own name as userinfo", kind, &pb.FetchRequest{Url: "https://origin.test:HTTPS/s/KEY/302:" + to("https://origin.test@www.origin.test:HTTPS/s/KEYaway/200")}, 1},
 			{"refused in plaintext", kind, &pb.FetchRequest{Url: "https://origin.test:HTTPS/s/KEY/302:" + to("http://origin.test:HTTP/s/KEYaway/401")}, 2},
@@ -225,9 +225,9 @@ func TestSignedRedirects(t *testing.T) {
 					signs = func(q *origin.Request) bool { return q.Listener == "http" }
 				}
 				row.request.Url, row.request.AuthProvider = p.ports.Replace(strings.ReplaceAll(row.request.GetUrl(), "KEY", key)), row.provider
-				out, code := p.fetch(p.here, row.request)
-				if all := p.wantSigned(kind, signs, key, key+"away"); code != codes.OK || len(all) != row.want {
-					t.Errorf("%s %v after %d requests, want %d", code, out.GetError(), len(all), row.want)
+				out, err := fetchOf(t, p.here, row.request)
+				if all := p.wantSigned(kind, signs, key, key+"away"); err != nil || len(all) != row.want {
+					t.Errorf("%v %v after %d requests, want %d", err, out.GetError(), len(all), row.want)
 				}
 			})
 		}
@@ -248,7 +248,7 @@ func streamed(offset ...int64) *pb.BodyPolicy {
 func TestSignedAtAnotherReplica(t *testing.T) {
 	t.Parallel()
 	p := newPlaces(t)
-	const whole = "200:size=100000,etag=%22v1%22,range"
+	const whole = "200:size=1000000,etag=%22v1%22,range"
 	for kind := range kinds {
 		for _, row := range []struct {
 			name, provider string
@@ -257,13 +257,13 @@ func TestSignedAtAnotherReplica(t *testing.T) {
 			want           []string // the ranges of all requests
 			signed         bool     // the requests to the provider's origin, after the first
 		}{
-			{"the same key", kind, whole, codes.OK, []string{"", "bytes=30000-"}, true},
-			{"another key", kind + "-other", whole, codes.OK, []string{"", "bytes=30000-"}, true},
-			{"interrupted again", kind, whole + ",cut=30000/" + whole, codes.OK, []string{"", "bytes=30000-", "bytes=60000-"}, true},
-			{"retried", kind, "503/" + whole, codes.OK, []string{"", "bytes=30000-", "bytes=30000-"}, true},
-			{"redirected to another host", kind, "302:" + to("https://www.origin.test:HTTPS/s/KEYaway/"+whole), codes.OK, []string{"", "bytes=30000-", "bytes=30000-"}, true},
-			{"redirected in plaintext", kind, "307:" + to("http://origin.test:HTTP/s/KEYaway/"+whole), codes.OK, []string{"", "bytes=30000-", "bytes=30000-"}, true},
-			{"no provider", "", whole, codes.OK, []string{"", "bytes=30000-"}, false},
+			{"the same key", kind, whole, codes.OK, []string{"", "bytes=300000-"}, true},
+			{"another key", kind + "-other", whole, codes.OK, []string{"", "bytes=300000-"}, true},
+			{"interrupted again", kind, whole + ",cut=300000/" + whole, codes.OK, []string{"", "bytes=300000-", "bytes=600000-"}, true},
+			{"retried", kind, "503/" + whole, codes.OK, []string{"", "bytes=300000-", "bytes=300000-"}, true},
+			{"redirected to another host", kind, "302:" + to("https://www.origin.test:HTTPS/s/KEYaway/"+whole), codes.OK, []string{"", "bytes=300000-", "bytes=300000-"}, true},
+			{"redirected in plaintext", kind, "307:" + to("http://origin.test:HTTP/s/KEYaway/"+whole), codes.OK, []string{"", "bytes=300000-", "bytes=300000-"}, true},
+			{"no provider", "", whole, codes.OK, []string{"", "bytes=300000-"}, false},
 			{"a provider that is unknown there", kind + "-plain", whole, codes.InvalidArgument, []string{""}, false},
 			{"a provider of another origin", kind + "-else", whole, codes.InvalidArgument, []string{""}, false},
 			{"a provider for other callers", kind + "-nobody", whole, codes.PermissionDenied, []string{""}, false},
@@ -271,15 +271,15 @@ func TestSignedAtAnotherReplica(t *testing.T) {
 			t.Run(kind+" "+row.name, func(t *testing.T) {
 				t.Parallel()
 				p, key := p.in(t), keyOf(t)
-				url := p.ports.Replace("https://origin.test:HTTPS/s/" + key + "/" + whole + ",cut=30000/" + strings.ReplaceAll(row.then, "KEY", key))
+				url := p.ports.Replace("https://origin.test:HTTPS/s/" + key + "/" + whole + ",cut=300000/" + strings.ReplaceAll(row.then, "KEY", key))
 				one := int32(1)
-				out, code := p.fetch(p.here, &pb.FetchRequest{Url: url, AuthProvider: kind, BodyPolicy: streamed(), RetryPolicy: &pb.RetryPolicy{MaxAttempts: &one}})
-				if code != codes.OK || out.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED {
-					t.Fatalf("the first fetch: %s %v", code, out)
+				out, err := fetchOf(t, p.here, &pb.FetchRequest{Url: url, AuthProvider: kind, BodyPolicy: streamed(), RetryPolicy: &pb.RetryPolicy{MaxAttempts: &one}})
+				if err != nil || out.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED {
+					t.Fatalf("the first fetch: %v %v", err, out)
 				}
-				out, code = p.fetch(p.there, &pb.FetchRequest{Url: url, AuthProvider: row.provider, BodyPolicy: streamed(30_000)})
-				if code != row.code || code == codes.OK && out.GetError() != nil {
-					t.Errorf("%s %v, want %s", code, out.GetError(), row.code)
+				out, err = fetchOf(t, p.there, &pb.FetchRequest{Url: url, AuthProvider: row.provider, BodyPolicy: streamed(300_000)})
+				if codeOf(err) != row.code || out.GetError() != nil {
+					t.Errorf("%v %v, want %s", err, out.GetError(), row.code)
 				}
 				covers := p.covers(kind)
 				all := p.wantSigned(kind, func(q *origin.Request) bool { return covers(q) && (q.Header.Get("Range") == "" || row.signed) }, key, key+"away")
