@@ -27,6 +27,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/signatures"
 )
 
 // TestMain checks for leaked goroutines. net/http sleeps half a second before it closes a
@@ -63,6 +64,11 @@ func startRig(t *testing.T, o fetchdtest.Options, change []func(*server.Config))
 	t.Helper()
 	r := &rig{T: t, logs: &logs{more: make(chan struct{}, 1)}}
 	t.Cleanup(r.wantNothingHeld) // after the stop of the service
+	t.Cleanup(func() {
+		if leak := signatures.Leaked(r.logs.String()); leak != "" || strings.Contains(r.logs.String(), "hush") {
+			t.Errorf("the key %q, or another secret, is in the log", leak)
+		}
+	})
 	o.Configure = func(c *server.Config) {
 		c.Logger = slog.New(slog.NewJSONHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		for _, f := range change {

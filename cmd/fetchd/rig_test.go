@@ -33,6 +33,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/test/signatures"
 )
 
 // patience is how long a test waits for what must come.
@@ -110,7 +111,7 @@ func (s *service) in(t *testing.T) *service {
 	return &c
 }
 
-// start runs the command until the test ends.
+// start runs the command until the test ends. Nothing in its log may be a key, or contain hush.
 func start(t *testing.T, args ...string) *service {
 	t.Helper()
 	s := &service{T: t, log: new(output), seen: new(int), hangup: make(chan os.Signal), look: make(chan time.Time)}
@@ -124,6 +125,9 @@ func start(t *testing.T, args ...string) *service {
 		stop()
 		if code := <-done; code != cli.ExitOK {
 			t.Errorf("exit code %d, want 0; log:\n%s", code, s.log)
+		}
+		if leak := signatures.Leaked(s.log.String()); leak != "" || strings.Contains(s.log.String(), "hush") {
+			t.Errorf("the key %q, or another secret, is in the log:\n%s", leak, s.log)
 		}
 	})
 	t.Cleanup(s.stop)

@@ -138,8 +138,8 @@ func TestHTTPSignature(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		if text := s.log.String(); strings.Contains(text, "created=") || strings.Contains(text, "uzvJfB4u") || strings.Contains(text, "MC4CAQAw") {
-			t.Error("a signature or a key is logged")
+		if strings.Contains(s.log.String(), "created=") {
+			t.Error("a signature is logged")
 		}
 	})
 }
@@ -337,7 +337,7 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 			path := newFolder(t).write("origins.yaml", []byte("providers: {bot: {http-signature: "+row.text+more+"}}"))
 			_, err := readOrigins(path, new(origins))
 			text := fmt.Sprint(err)
-			if err == nil || !strings.Contains(text, row.want) || strings.Contains(text, "s3cr3t") || strings.Contains(text, "UpuF81l") {
+			if err == nil || !strings.Contains(text, row.want) || strings.Contains(text, "s3cr3t") || signatures.Leaked(text) != "" {
 				t.Errorf("%v, want an error with %q", err, row.want)
 			}
 		})

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"fetchd/test/signatures"
 )
 
 // Fetchd is a fetchd as it ships, in its own process.
@@ -23,7 +25,7 @@ type FetchdOptions struct {
 	Line       func([]byte) // as for [Start]
 }
 
-// StartFetchd starts a fetchd until the test ends, and waits until it serves.
+// StartFetchd starts a fetchd until the test ends, and waits until it serves. Nothing in its log may be a key.
 func StartFetchd(ctx context.Context, t testing.TB, o FetchdOptions) *Fetchd {
 	t.Helper()
 	if o.GRPC == "" {
@@ -43,7 +45,12 @@ func StartFetchd(ctx context.Context, t testing.TB, o FetchdOptions) *Fetchd {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Stop)
+	t.Cleanup(func() {
+		f.Stop()
+		if leak := signatures.Leaked(f.Logged.String()); leak != "" {
+			t.Errorf("the key %q is in the log", leak)
+		}
+	})
 	if f.Addresses, err = f.Serving(ctx); err != nil {
 		t.Fatalf("%v\n%s", err, f.Logged.String())
 	}

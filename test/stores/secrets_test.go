@@ -4,13 +4,10 @@ package stores
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +20,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/rig"
+	"fetchd/test/signatures"
 )
 
 // TestSecrets looks for the secret key in everything that fetchd says, and for requests that
@@ -118,7 +116,7 @@ func foreignCredentials(t *testing.T) (env []string, asked *atomic.Int64) {
 func wantNoSecret(t *testing.T, text string, secrets ...string) {
 	t.Helper()
 	for _, secret := range secrets {
-		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret)), url.QueryEscape(secret), secret[:20]} {
+		for _, form := range append(signatures.Forms([]byte(secret)), secret[:20]) {
 			if at := strings.Index(text, form); at >= 0 {
 				t.Errorf("the secret is in what fetchd says: …%s…", text[max(at-200, 0):min(at+100, len(text))])
 			}
