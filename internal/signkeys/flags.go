@@ -23,6 +23,7 @@ const Name = "--sign-key"
 type Flags struct {
 	SignKey   *string `name:"sign-key" placeholder:"FILE" group:"Service:" help:"Sign each request to an https origin (Web Bot Auth) with the key in this file, or with the newest key in this folder. \"fetchd keys new FOLDER\" makes one. Requires --sign-agent. Not with --server."`
 	SignAgent *string `name:"sign-agent" placeholder:"URL" group:"Service:" help:"The https origin that publishes the keys of --sign-key, such as https://bot.example.com. Not with --server."`
+	SignForm  string  `name:"sign-agent-form" enum:"dictionary,string" default:"dictionary" placeholder:"FORM" group:"Service:" help:"Form of Signature-Agent: dictionary, or string as older drafts have it, which some verifiers need. Default: ${default}."`
 }
 
 // Given reports whether a flag is given.
@@ -60,7 +61,7 @@ func (f *Flags) Providers() (map[string]server.AuthProvider, error) {
 		}
 		return nil, cli.UsageError("--sign-agent", shown+" is not an https origin: give the one that publishes the keys, such as https://bot.example.com")
 	}
-	p := &provider{path: *f.SignKey, agent: *f.SignAgent}
+	p := &provider{path: *f.SignKey, agent: *f.SignAgent, text: f.SignForm == "string"}
 	if err := p.read(time.Now()); err != nil {
 		return nil, cli.UsageError(Name, fmt.Sprintf("%v: give a file with a private key, or a folder of them, that you can read. \"fetchd keys new FOLDER\" makes one", err))
 	}
@@ -73,6 +74,7 @@ type provider struct {
 	*auth.HTTPSignature // of the start, for what does not depend on the keys
 
 	path, agent string
+	text        bool // Signature-Agent is a string
 
 	mu   sync.Mutex
 	now  *auth.HTTPSignature
@@ -101,7 +103,7 @@ func (p *provider) read(at time.Time) error {
 }
 
 func (p *provider) make(keys []*httpsig.Key) (*auth.HTTPSignature, error) {
-	signer, err := httpsig.New(httpsig.Config{Keys: keys, Profile: httpsig.WebBotAuth, Agent: p.agent})
+	signer, err := httpsig.New(httpsig.Config{Keys: keys, Profile: httpsig.WebBotAuth, Agent: p.agent, AgentString: p.text})
 	if err != nil {
 		return nil, err
 	}

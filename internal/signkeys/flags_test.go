@@ -141,3 +141,21 @@ func TestReread(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentForm checks both forms of Signature-Agent.
+func TestAgentForm(t *testing.T) {
+	t.Parallel()
+	dir, agent := t.TempDir(), "https://bot.example"
+	write(t, filepath.Join(dir, "key"), signatures.JWKEd25519)
+	for form, want := range map[string]string{"": `{Signature-Agent sig1="https://bot.example"}`, "dictionary": `{Signature-Agent sig1="https://bot.example"}`, "string": `{Signature-Agent "https://bot.example"}`} {
+		providers, err := (&Flags{SignKey: &dir, SignAgent: &agent, SignForm: form}).Providers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := providers[Name].Provider.(*provider)
+		fields, err := p.Sign(t.Context(), &signing.Message{Time: time.Now(), URL: &url.URL{Scheme: "https"}, Authority: "a.example"})
+		if text := fmt.Sprint(fields); err != nil || !strings.Contains(text, want) {
+			t.Errorf("%q: %s, %v, want %s", form, text, err, want)
+		}
+	}
+}
