@@ -29,7 +29,7 @@ type justRefreshed interface {
 // hop. The header of the hop does not get it, so no redirect forwards it (A1). It returns the signer
 // of the request, or nil.
 func (a *attempt) authorize(x *conns.Exchange, req *http.Request) (Signer, error) {
-	a.added, a.signedAt = nil, time.Time{}
+	a.added, a.signedAt, a.unsigned = nil, time.Time{}, nil
 	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
 		return nil, nil

@@ -298,9 +298,9 @@ type Signer interface {
 type Challenger interface {
 	Signer
 	// Challenge returns how the requests to an origin are signed from now on in a fetch, given its response
-	// with status 401, 403 or 429. sign is nil if they stay as they are. ignored says what of the response is
+	// with status 401, 403 or 429 to a request that was not signed. sign is nil if they stay as they are. ignored says what of the response is
 	// not obeyed, for the log; empty: nothing.
-	Challenge(status int, header http.Header) (sign signing.Func, ignored string)
+	Challenge(status int, header http.Header, request *signing.Message) (sign signing.Func, ignored string)
 }
 
 // NewRequest returns a GET without a URL and with the defaults of the profile (spec

@@ -43,6 +43,8 @@ func (a *attempt) sign(x *conns.Exchange, req *http.Request, signer Signer) erro
 	}
 	if len(fields) > 0 {
 		a.added, a.signedAt = append(a.added, fields...), m.Time
+	} else {
+		a.unsigned = &m
 	}
 	return nil
 }
@@ -66,7 +68,7 @@ func (r *run) signs(u *url.URL, signer Signer) signing.Func {
 // readChallenge reads a response that may ask for a signature (A8). An origin is answered once: what follows is
 // signed as it asked first. So there are at most as many answers as attempts.
 func (a *attempt) readChallenge() {
-	if a.resp == nil || len(a.added) > 0 || a.noCredential {
+	if a.resp == nil || len(a.added) > 0 || a.unsigned == nil {
 		return
 	}
 	switch a.resp.StatusCode {
@@ -78,7 +80,7 @@ func (a *attempt) readChallenge() {
 	if !ok || !c.Covers(a.hop.url) {
 		return
 	}
-	sign, ignored := c.Challenge(a.resp.StatusCode, a.resp.Header)
+	sign, ignored := c.Challenge(a.resp.StatusCode, a.resp.Header, a.unsigned)
 	if ignored != "" {
 		a.run.log(slog.LevelInfo, "Accept-Signature ignored", slog.String("fetch_id", a.run.req.ID),
 			slog.String("url", a.hop.redactedURL()), slog.String("reason", fault.Printable(ignored, maxLoggedBytes)))

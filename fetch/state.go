@@ -115,10 +115,11 @@ type attempt struct {
 	denial   denial
 	note     errorNote
 
-	added        []signing.Field // by the provider to the request of the last hop; nil: none
-	signedAt     time.Time       // of the request of the last hop; zero: it was not signed
-	challenged   bool            // the last response asks for a signature, and the next request to its origin has it
-	noCredential bool            // the provider had none, or could not sign
+	added        []signing.Field  // by the provider to the request of the last hop; nil: none
+	signedAt     time.Time        // of the request of the last hop; zero: it was not signed
+	unsigned     *signing.Message // the request of the last hop, if its signer has not signed it
+	challenged   bool             // the last response asks for a signature, and the next request to its origin has it
+	noCredential bool             // the provider had none, or could not sign
 	// refreshedJustNow reports whether the credential was too new to be refreshed.
 	refreshedJustNow bool
 	refreshError     string    // why the refresh of the credential failed; empty: it did not, or there was none

@@ -51,6 +51,7 @@ func TestChallenge(t *testing.T) {
 		path   = `you=("@authority" "@path");created;nonce="n0nce"`
 		digest = `d=("@target-uri" "content-digest");tag="orders"`
 		cookie = `you=("@authority" "cookie")`
+		lacked = `you=("@authority" "x-own")`
 	)
 	type rows = []struct {
 		name, provider, script string
@@ -77,6 +78,12 @@ func TestChallenge(t *testing.T) {
 			change: func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(1))} }},
 		{name: "a-component-that-is-not-configured", provider: "asked", script: asks(401, cookie), inputs: []string{""}, rule: "H3", class: "AUTH_REQUIRED", ignored: "you: it asks for a component that is not configured"},
 		{name: "the-second-of-two", provider: "asked", script: asks(401, cookie+", "+digest) + "/200", inputs: []string{"", `("@target-uri" "content-digest")`}, rule: "H0", ignored: "you: it asks"},
+		{name: "a-field-that-the-request-lacks", provider: "asked", script: asks(401, lacked), inputs: []string{""}, rule: "H3", class: "AUTH_REQUIRED", ignored: "you: the request lacks a component"},
+		{name: "a-403-for-a-field-that-the-request-lacks", provider: "asked-403", script: asks(403, lacked), inputs: []string{""}, rule: "H4", class: "FORBIDDEN", ignored: "you: the request lacks a component"},
+		{name: "a-429-for-a-field-that-the-request-lacks", provider: "asked", script: asks(429, lacked) + "/200", inputs: []string{"", ""}, rule: "H0", ignored: "you: the request lacks a component"},
+		{name: "the-second-lacks-nothing", provider: "asked", script: asks(401, lacked+", "+digest) + "/200", inputs: []string{"", `("@target-uri" "content-digest")`}, rule: "H0", ignored: "you: the request lacks a component"},
+		{name: "a-field-that-the-request-has", provider: "asked", script: asks(401, lacked) + "/200", inputs: []string{"", `("@authority" "x-own")`}, rule: "H0",
+			change: func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "X-Own", Value: "1"}} }},
 		{name: "another-key", provider: "asked", script: asks(401, `you=("@authority");keyid="other"`), inputs: []string{""}, rule: "H3", class: "AUTH_REQUIRED", ignored: "its key or algorithm"},
 		{name: "another-tag", provider: "asked", script: asks(401, `you=("@authority");tag="payment"`), inputs: []string{""}, rule: "H3", class: "AUTH_REQUIRED", ignored: "its tag"},
 		{name: "not-the-authority", provider: "asked", script: asks(401, `you=("@path")`), inputs: []string{""}, rule: "H3", class: "AUTH_REQUIRED", ignored: "covers neither"},

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
@@ -67,12 +66,12 @@ func (p *HTTPSignature) Published() (agent string, keys []*httpsig.Key) { return
 
 // Challenge returns how requests are signed as a response asks for; see [fetchd/fetch.Challenger]. A 429 is
 // repeated anyway, and asks like the statuses of onChallenge.
-func (p *HTTPSignature) Challenge(status int, header http.Header) (sign signing.Func, ignored string) {
+func (p *HTTPSignature) Challenge(status int, header http.Header, request *signing.Message) (sign signing.Func, ignored string) {
 	fields := header.Values("Accept-Signature")
 	if len(fields) == 0 || !slices.Contains(p.onChallenge, status) && (status != http.StatusTooManyRequests || len(p.onChallenge) == 0) {
 		return nil, ""
 	}
-	choice, others, ok := p.by.Choose(fields, time.Now())
+	choice, others, ok := p.by.Choose(fields, request)
 	if ok {
 		sign = func(_ context.Context, m *signing.Message) ([]signing.Field, error) { return p.by.Sign(m, choice) }
 	}

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"fetchd/fetch/signing"
 )
 
 // Limits on an Accept-Signature field. Its sender may be hostile.
@@ -27,8 +28,9 @@ func (i Ignored) String() string { return i.Label + ": " + i.Reason }
 // Choose returns the first signature of an Accept-Signature field (RFC 9421 section 5) that
 // the configuration allows, and what it ignored. It may only ask for components, tags, keys
 // and algorithms of the configuration, and its components must include @authority or
-// @target-uri, so that the signature is of no use elsewhere. If ok is false, there is none.
-func (s *Signer) Choose(accept []string, at time.Time) (choice Choice, ignored []Ignored, ok bool) {
+// @target-uri, so that the signature is of no use elsewhere. The request that the field answers
+// must have the components. If ok is false, there is none.
+func (s *Signer) Choose(accept []string, request *signing.Message) (choice Choice, ignored []Ignored, ok bool) {
 	size := 0
 	for _, value := range accept {
 		size += len(value) + 2
@@ -50,7 +52,7 @@ func (s *Signer) Choose(accept []string, at time.Time) (choice Choice, ignored [
 		}
 		member, _ := d.Get(label)
 		var err error
-		if choice, err = s.allow(label, member, at); err != nil {
+		if choice, err = s.allow(label, member, request); err != nil {
 			ignored = append(ignored, Ignored{label, fmt.Sprint(err)})
 			continue
 		}
@@ -60,7 +62,7 @@ func (s *Signer) Choose(accept []string, at time.Time) (choice Choice, ignored [
 }
 
 // allow returns what a member of Accept-Signature asks for, if the configuration allows it.
-func (s *Signer) allow(label string, member httpsfv.Member, at time.Time) (Choice, error) {
+func (s *Signer) allow(label string, member httpsfv.Member, request *signing.Message) (Choice, error) {
 	list, ok := member.(httpsfv.InnerList)
 	c := Choice{label: label, tag: s.cfg.Tag, parameters: slices.Clip(s.cfg.Parameters)}
 	switch {
@@ -81,7 +83,7 @@ func (s *Signer) allow(label string, member httpsfv.Member, at time.Time) (Choic
 			c.parameters = append(c.parameters, name)
 		}
 	}
-	key := newest(s.cfg.Keys, at, func(k *Key) bool {
+	key := newest(s.cfg.Keys, request.Time, func(k *Key) bool {
 		return (c.key == "" || k.ID == c.key) && (c.algorithm == "" || k.Algorithm == c.algorithm)
 	})
 	if key == nil {
@@ -89,6 +91,13 @@ func (s *Signer) allow(label string, member httpsfv.Member, at time.Time) (Choic
 	}
 	if key.ID == "" && slices.Contains(c.parameters, "keyid") {
 		return Choice{}, errors.New("the key has no id")
+	}
+	bodyless := *request // the digest of any body can be signed
+	bodyless.Body = nil
+	m := &message{Message: &bodyless}
+	s.complete(m, c)
+	if _, _, err := base(c.components, "", m.value); err != nil {
+		return Choice{}, errors.New("the request lacks a component, or has one that cannot be signed")
 	}
 	return c, nil
 }

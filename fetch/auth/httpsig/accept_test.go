@@ -44,7 +44,7 @@ func TestChoose(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := asked(t)
-			choice, _, ok := s.Choose([]string{row.accept}, now)
+			choice, _, ok := s.Choose([]string{row.accept}, get())
 			if !ok {
 				t.Fatal("ignored")
 			}
@@ -119,6 +119,8 @@ func TestChooseIgnores(t *testing.T) {
 		{"no list", `a="@authority"`, "not a list"},
 		{"no dictionary", `("@authority")`, "not a dictionary"},
 		{"a broken list", `a=("@authority"`, "not a dictionary"},
+		{"a field that the request lacks", `a=("@authority" "date")`, "a: the request lacks a component"},
+		{"a member that the request lacks", `a=("@authority" "x-dict";key="a")`, "a: the request lacks a component"},
 		{"a long label", strings.Repeat("a", 300) + `=("@authority")`, "too long"},
 		{"40 components", `a=(` + strings.Repeat(`"@path" `, 40) + `)`, "too long"},
 		{"a long field", member(1) + strings.Repeat(" ", 5000), "longer than"},
@@ -127,7 +129,7 @@ func TestChooseIgnores(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := asked(t)
-			choice, ignored, ok := s.Choose([]string{row.accept}, now)
+			choice, ignored, ok := s.Choose([]string{row.accept}, get())
 			if ok || choice.Label() != "" {
 				t.Fatal("it is chosen")
 			}
@@ -155,7 +157,7 @@ func TestChooseOfProfile(t *testing.T) {
 		`a=("@authority")`:                                                                               false,
 		`a=("signature-agent";key="a")`:                                                                  false,
 	} {
-		choice, ignored, ok := s.Choose([]string{accept}, now)
+		choice, ignored, ok := s.Choose([]string{accept}, get())
 		if ok != want {
 			t.Errorf("%s: %t, %v", accept, ok, ignored)
 		}
@@ -196,7 +198,7 @@ func TestVectorOfAgentString(t *testing.T) {
 	s := signer(t, httpsig.Config{Keys: []*httpsig.Key{key(t, signatures.PEMEd25519)}, Profile: httpsig.WebBotAuth, Agent: "https://signature-agent.test",
 		AgentString: true, Lifetime: time.Hour, Parameters: []string{"created", "keyid", "alg", "expires", "nonce", "tag"}})
 	made := time.Unix(1735689600, 0)
-	choice, ignored, ok := s.Choose([]string{`sig2=("@authority" "signature-agent");nonce="e8N7S2MFd/qrd6T2R3tdfAuuANngKI7LFtKYI/vowzk4lAZYadIX6wW25MwG7DCT9RUKAJ0qVkU0mEeLElW1qg=="`}, made)
+	choice, ignored, ok := s.Choose([]string{`sig2=("@authority" "signature-agent");nonce="e8N7S2MFd/qrd6T2R3tdfAuuANngKI7LFtKYI/vowzk4lAZYadIX6wW25MwG7DCT9RUKAJ0qVkU0mEeLElW1qg=="`}, at(get(), made))
 	if !ok {
 		t.Fatal(ignored)
 	}

@@ -33,15 +33,15 @@ func FuzzParsers(f *testing.F) {
 		if k, err := httpsig.ParseKey([]byte(text)); err == nil && k.Algorithm == "" {
 			t.Error("a key without an algorithm")
 		}
-		choice, ignored, ok := s.Choose([]string{text}, now)
+		r := get()
+		r.Header = http.Header{"Date": {"today"}, "X-Dict": {"a"}}
+		choice, ignored, ok := s.Choose([]string{text}, r)
 		if len(ignored) > 9 {
 			t.Errorf("%d are ignored", len(ignored))
 		}
 		if !ok {
 			return
 		}
-		r := get()
-		r.Header = http.Header{"Date": {"today"}, "X-Dict": {"a"}}
 		fields, err := s.Sign(r, choice)
 		if err != nil {
 			t.Fatal(err)

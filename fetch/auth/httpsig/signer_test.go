@@ -71,11 +71,11 @@ func TestVectorOfAgent(t *testing.T) {
 	s := signer(t, httpsig.Config{Keys: []*httpsig.Key{key(t, signatures.PEMEd25519)}, Agent: "https://signature-agent.test",
 		Components: components(t, "@authority", `signature-agent;key="agent2"`), Lifetime: time.Unix(4889289600, 0).Sub(made),
 		Parameters: []string{"created", "keyid", "alg", "expires", "nonce", "tag"}, Tag: httpsig.WebBotAuth})
-	if _, _, ok := s.Choose([]string{strings.Replace(m.Values("signature-input")[0], "sig2=", "agent2=", 1)}, made); ok {
+	if _, _, ok := s.Choose([]string{strings.Replace(m.Values("signature-input")[0], "sig2=", "agent2=", 1)}, at(get(), made)); ok {
 		t.Error("an origin can set created")
 	}
 	ask := `agent2=("@authority" "signature-agent";key="agent2");created;keyid="poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U";alg="ed25519";expires;nonce="n9p433xm+NJ3ph3upfBIGmsuwHw387YV7Q/F+6BSpGCVjYCqQw6rznNA8PVVLySrAWsv0hQtFioQb6E1YsauiA==";tag="web-bot-auth"`
-	choice, ignored, ok := s.Choose([]string{ask}, made)
+	choice, ignored, ok := s.Choose([]string{ask}, at(get(), made))
 	if !ok {
 		t.Fatal(ignored)
 	}
