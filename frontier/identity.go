@@ -14,11 +14,14 @@ import (
 // maxRemembered limits what an identity remembers. It forgets everything then.
 const maxRemembered = 4096
 
+// leftOutFor is how long an origin is believed not to be covered. Providers of a service change while a worker runs.
+const leftOutFor = 10 * time.Minute
+
 // identity is what a worker has learned about the auth provider of its requests.
 type identity struct {
 	mu       sync.Mutex
 	warned   bool
-	unsigned map[string]bool      // origins that it does not cover
+	unsigned map[string]time.Time // origins that it does not cover, and when it said so
 	failed   map[string]time.Time // when the request for a URL could not be signed for the first time
 	worked   time.Time            // when it has signed a request
 }
@@ -27,7 +30,8 @@ type identity struct {
 func (i *identity) covers(origin string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return !i.unsigned[origin]
+	at, ok := i.unsigned[origin]
+	return !ok || time.Since(at) >= leftOutFor
 }
 
 // leaveOut records that the provider does not cover an origin. It reports whether that is the first one.
@@ -35,9 +39,9 @@ func (i *identity) leaveOut(origin string) (first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.unsigned == nil || len(i.unsigned) >= maxRemembered {
-		i.unsigned = make(map[string]bool)
+		i.unsigned = make(map[string]time.Time)
 	}
-	i.unsigned[origin] = true
+	i.unsigned[origin] = time.Now()
 	first, i.warned = !i.warned, true
 	return first
 }

@@ -250,6 +250,38 @@ func TestIdentityPoison(t *testing.T) {
 	}
 }
 
+// TestIdentityCoversLater checks that an origin which the provider did not cover is not without it for ever.
+func TestIdentityCoversLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var i identity
+		for _, step := range []struct {
+			name   string
+			after  time.Duration
+			covers bool
+		}{
+			{"at first", 0, true},
+			{"not covered", 0, false},
+			{"soon after", leftOutFor - time.Second, false},
+			{"later", time.Second, true},
+		} {
+			sleep(t.Context(), step.after)
+			if got := i.covers("https://one.example"); got != step.covers {
+				t.Errorf("%s: covered: %t, want %t", step.name, got, step.covers)
+			}
+			if !i.covers("https://two.example") {
+				t.Errorf("%s: another origin is not covered", step.name)
+			}
+			if step.name == "at first" && !i.leaveOut("https://one.example") {
+				t.Error("the first one is not said")
+			}
+		}
+		if i.leaveOut("https://one.example") {
+			t.Error("it is said again")
+		}
+	})
+}
+
 // TestIdentityFault checks whose fault it is that a request cannot be signed.
 func TestIdentityFault(t *testing.T) {
 	t.Parallel()
