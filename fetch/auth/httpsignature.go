@@ -72,7 +72,7 @@ func (p *HTTPSignature) Challenge(status int, header http.Header, request *signi
 		return nil, ""
 	}
 	choice, others, ok := p.by.Choose(fields, request)
-	if ok {
+	if ok || status == http.StatusUnauthorized && !p.by.Ready(request.Time) { // without a key, Sign says so (spec A7)
 		sign = func(_ context.Context, m *signing.Message) ([]signing.Field, error) { return p.by.Sign(m, choice) }
 	}
 	texts := make([]string, len(others))

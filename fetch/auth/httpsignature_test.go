@@ -3,14 +3,71 @@ package auth_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"fetchd/fetch/auth"
 	"fetchd/fetch/auth/httpsig"
+	"fetchd/fetch/signing"
 	"fetchd/test/signatures"
 )
+
+// TestChallengeWithoutKey checks that an origin which asks for a signature shows that no key is valid, and that one which asks
+// for something else does not.
+func TestChallengeWithoutKey(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, accept  string
+		status        int
+		expired       bool
+		signs, failed bool
+	}{
+		{"a valid key", `a=("@authority")`, 401, false, true, false},
+		{"an expired key", `a=("@authority")`, 401, true, true, true},
+		{"an expired key, and a 403", `a=("@authority")`, 403, true, false, false},
+		{"an expired key, and a 429", `a=("@authority")`, 429, true, false, false},
+		{"an expired key, and no question", "", 401, true, false, false},
+		{"another key", `a=("@authority");keyid="other"`, 401, false, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			k, err := httpsig.ParseKey([]byte(signatures.PEMEd25519))
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := time.Now()
+			if row.expired {
+				k.NotAfter = now
+			}
+			s, err := httpsig.New(httpsig.Config{Keys: []*httpsig.Key{k}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := auth.NewHTTPSignature([]string{"https://a.example"}, s, []int{401, 403})
+			if err != nil {
+				t.Fatal(err)
+			}
+			header := make(http.Header)
+			if row.accept != "" {
+				header.Set("Accept-Signature", row.accept)
+			}
+			m := &signing.Message{Time: now, Method: "GET", URL: &url.URL{Scheme: "https"}, Authority: "a.example", Target: "/"}
+			sign, _ := p.Challenge(row.status, header, m)
+			if (sign != nil) != row.signs {
+				t.Fatalf("it signs: %t, want %t", sign != nil, row.signs)
+			}
+			if sign == nil {
+				return
+			}
+			if fields, err := sign(t.Context(), m); (err != nil) != row.failed || row.failed && fields != nil {
+				t.Errorf("%v, %v, want an error: %t", fields, err, row.failed)
+			}
+		})
+	}
+}
 
 // messageSigner returns a signer, of the profile if there is an agent.
 func messageSigner(t *testing.T, agent string) *httpsig.Signer {

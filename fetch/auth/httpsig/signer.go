@@ -288,6 +288,11 @@ func (s *Signer) Published() (agent string, keys []*Key) {
 // at each origin that knows the key.
 func (s *Signer) Binds() bool { return binds(s.cfg.Components) }
 
+// Ready reports whether a key may sign at a time.
+func (s *Signer) Ready(at time.Time) bool {
+	return newest(s.cfg.Keys, at, func(*Key) bool { return true }) != nil
+}
+
 // Sign returns the fields to add to a request: the signature of the configuration, or the one that
 // [Signer.Choose] returned. The request must not have fields that [Signer.Headers] names: a
 // caller's digest could be of another body.
