@@ -81,7 +81,8 @@ func (a *attempt) readChallenge() {
 		return
 	}
 	sign, ignored := c.Challenge(a.resp.StatusCode, a.resp.Header, a.unsigned)
-	if ignored != "" {
+	if ignored != "" && !a.run.ignoredLogged { // the next response may ask for the same
+		a.run.ignoredLogged = true
 		a.run.log(slog.LevelInfo, "Accept-Signature ignored", slog.String("fetch_id", a.run.req.ID),
 			slog.String("url", a.hop.redactedURL()), slog.String("reason", fault.Printable(ignored, maxLoggedBytes)))
 	}

@@ -46,6 +46,8 @@ type run struct {
 	onCaller  bool      // attempts run on the goroutine that called Fetch
 	refreshed bool      // the credential was refreshed, which is done once
 	answers   []answer  // to origins that asked for signatures
+	// ignoredLogged reports whether the log says what an origin asked for in vain.
+	ignoredLogged bool
 	upload    Upload    // with delivery Store; nil: none
 	uploadOf  *progress // of the body of upload
 	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil

@@ -314,6 +314,7 @@ func TestHTTPSignatureRefuses(t *testing.T) {
 		{"an unknown form", "{agent-form: list, key-files: [" + pem + "]}", "agent-form"},
 		{"an id for two keys", "{key-id: a, key-files: [" + pem + ", " + p256 + "]}", "key-id"},
 		{"an id for the profile", "{key-id: a, profile: web-bot-auth, agent: 'https://bot.example', key-files: [" + pem + "]}", "key-id"},
+		{"an agent of the caller", "{components: ['@authority', signature-agent], key-files: [" + pem + "]}", "agent: is missing"},
 		{"a secret without an id", "{key-files: [" + secret + "]}", "keyid"},
 		{"a secret for the profile", "{profile: web-bot-auth, agent: 'https://bot.example', key-files: [" + secret + "]}", "key pair"},
 		{"a short secret", "{key-id: a, key-files: [" + short + "]}", short + ": the secret for HMAC has 15 bytes, and the minimum is 16"},

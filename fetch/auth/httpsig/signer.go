@@ -231,6 +231,9 @@ func (cfg *Config) checkComponents() error {
 			return fmt.Errorf("components: %s is listed twice", c)
 		}
 	}
+	if cfg.Agent == "" && slices.ContainsFunc(slices.Concat(all, cfg.Accept), func(c Component) bool { return c.name == "signature-agent" }) {
+		return errors.New("agent: is missing, but signature-agent is covered: a caller could choose it. Set the https origin that publishes the keys")
+	}
 	for _, c := range cfg.Optional {
 		if strings.HasPrefix(c.name, "@") || c.name == "content-digest" {
 			return fmt.Errorf("optional: %s: list it with the components: each request has it", c)
