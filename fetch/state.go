@@ -42,18 +42,18 @@ type run struct {
 	current   *attempt // in flight, or to be decided about; nil: between two attempts
 	attempts  int
 	exchanges int
-	redirects int       // the most of an attempt
-	onCaller  bool      // attempts run on the goroutine that called Fetch
-	refreshed bool      // the credential was refreshed, which is done once
-	answers   []answer  // to origins that asked for signatures
+	redirects int      // the most of an attempt
+	onCaller  bool     // attempts run on the goroutine that called Fetch
+	refreshed bool     // the credential was refreshed, which is done once
+	answers   []answer // to origins that asked for signatures
 	// ignoredLogged reports whether the log says what an origin asked for in vain.
 	ignoredLogged bool
-	upload    Upload    // with delivery Store; nil: none
-	uploadOf  *progress // of the body of upload
-	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
-	decision  classify.Decision
-	failure   *Failure // of the last attempt
-	failedHop hopError // of the last attempt, for the log
+	upload        Upload    // with delivery Store; nil: none
+	uploadOf      *progress // of the body of upload
+	delivered     *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
+	decision      classify.Decision
+	failure       *Failure // of the last attempt
+	failedHop     hopError // of the last attempt, for the log
 
 	last          head // of the last response in any attempt (I5); until there is one, it has only the URL of the last hop
 	lastErrorBody []byte
