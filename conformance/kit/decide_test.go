@@ -2,6 +2,7 @@ package kit_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,29 @@ func TestDecideEverything(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.Verdict != kit.Failed {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestDecidePython judges conformance/implementations/python. Its decisions must be right for every vector.
+func TestDecidePython(t *testing.T) {
+	t.Parallel()
+	python := need.Program(t, "python3", "python3")
+	const folder = "../implementations/python"
+	if _, err := os.ReadDir(folder); err != nil { // and go test notices a change of its files
+		t.Fatal(err)
+	}
+	vectors, err := conformance.Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := (&kit.Command{Args: []string{python, folder + "/decide"}, Limit: 2 * time.Minute}).Decide(t.Context(), vectors)
+	if err != nil || len(results) != len(vectors) {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results {
+		if r.Verdict != kit.Held {
 			t.Errorf("%+v", r)
 		}
 	}
