@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"fetchd/classify"
+	"fetchd/conformance/space"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	"fetchd/test/need"
@@ -187,7 +188,7 @@ func (r *rig) testNames(t *testing.T) {
 				raw = "http://{name}/"
 			}
 			name := fmt.Sprintf("row%d.test", i)
-			r.dns.set(name, row.host)
+			r.dns.Set(name, row.host)
 			c := r.client
 			if row.zero {
 				c = r.zero
@@ -199,10 +200,10 @@ func (r *rig) testNames(t *testing.T) {
 
 // testRedirects fetches from the origin, which redirects to forbidden targets.
 func (r *rig) testRedirects(t *testing.T) {
-	r.dns.set("private.test", is("10.0.0.1"))
-	r.dns.set("private6.test", is("fd00:ec2::254"))
-	r.dns.set("mapped.test", is("::ffff:169.254.169.254"))
-	r.dns.set("alias.test", host{cname: "inner.corp.", turns: [][]string{{"172.16.0.1"}}})
+	r.dns.Set("private.test", is("10.0.0.1"))
+	r.dns.Set("private6.test", is("fd00:ec2::254"))
+	r.dns.Set("mapped.test", is("::ffff:169.254.169.254"))
+	r.dns.Set("alias.test", space.Host{CNAME: "inner.corp.", Turns: [][]string{{"172.16.0.1"}}})
 	for _, row := range redirects {
 		t.Run(row.name, func(t *testing.T) {
 			method := row.method

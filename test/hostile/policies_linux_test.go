@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/conformance/space"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
@@ -108,7 +109,7 @@ var routes = []routeRow{
 func (r *routeRow) serves(s *site) bool {
 	at := s.at
 	if at == "" {
-		at = s.dns.turns[0][0]
+		at = s.dns.Turns[0][0]
 	}
 	return !strings.Contains(r.text, "ipv4") || netip.MustParseAddr(at).Is4()
 }
@@ -139,7 +140,7 @@ var settingsEgress = fetch.Egress{
 // site is a target of TestPolicies.
 type site struct {
 	name, url string // without a path
-	dns       host
+	dns       space.Host
 	at        string // of a URL without a name
 	may       string // the policies that permit it, in mode enforce; +POLICY only over a proxy. noPolicy: the settings forbid it
 }
@@ -151,7 +152,7 @@ var sites = []site{
 	{"a partner", "https://api.partner.test", is("93.184.0.1"), "", "partners crawler inside"},
 	{"a partner without TLS", "http://api.partner.test", is("93.184.0.1"), "", "partners crawler"},
 	{"a partner in capitals and with a dot", "https://API.Partner.test.", is("93.184.0.1"), "", "partners crawler inside"},
-	{"a partner by its address", "https://93.184.0.1", host{}, "93.184.0.1", "crawler inside"},
+	{"a partner by its address", "https://93.184.0.1", space.Host{}, "93.184.0.1", "crawler inside"},
 	{"a name with the certificate and the address of a partner", "https://beside.test", is("93.184.0.1"), "", "crawler inside"},
 	{"a partner on another port of TLS", "https://api.partner.test:8443", is("93.184.0.1"), "", "inside"},
 	{"a partner on another port", "http://api.partner.test:8080", is("93.184.0.1"), "", ""},
@@ -164,7 +165,7 @@ var sites = []site{
 	{"above the shops", "https://shop.test", is("93.184.0.7"), "", "crawler inside"},
 	{"a name that ends like a shop", "https://wwwshop.test", is("93.184.0.8"), "", "crawler inside"},
 	{"a shop, IPv6", "https://six.shop.test", is("2606:4700::5"), "", "partners crawler inside"},
-	{"another public address, IPv6", "https://[2606:4700::6]", host{}, "2606:4700::6", "crawler inside"},
+	{"another public address, IPv6", "https://[2606:4700::6]", space.Host{}, "2606:4700::6", "crawler inside"},
 
 	{"the start", "https://start.test", is("93.184.1.1"), "", "secure crawler inside"},
 	{"the start without TLS", "http://start.test", is("93.184.1.1"), "", "crawler"},
@@ -178,45 +179,45 @@ var sites = []site{
 	{"a tracker", "https://x.tracker.test.", is("93.184.2.2"), "", "inside"},
 	{"above the trackers", "https://tracker.test", is("93.184.2.3"), "", "crawler inside"},
 	{"a name that ends like an ad network", "https://notads.test", is("93.184.2.4"), "", "crawler inside"},
-	{"an ad network by its address", "https://8.8.4.2", host{}, "8.8.4.2", "inside"},
-	{"an ad network by its mapped address", "https://[::ffff:8.8.4.3]", host{}, "8.8.4.3", "inside"},
-	{"an ad network by its address, IPv6", "https://[2a00:ad::1]", host{}, "2a00:ad::1", "inside"},
+	{"an ad network by its address", "https://8.8.4.2", space.Host{}, "8.8.4.2", "inside"},
+	{"an ad network by its mapped address", "https://[::ffff:8.8.4.3]", space.Host{}, "8.8.4.3", "inside"},
+	{"an ad network by its address, IPv6", "https://[2a00:ad::1]", space.Host{}, "2a00:ad::1", "inside"},
 	{"a name at the address of an ad network", "https://cdn.test", is("8.8.4.4"), "", "inside +crawler"},
 	{"a name at its mapped address", "https://cdn4in6.test", is("::ffff:8.8.4.5"), "", "inside +crawler"},
 	{"a shop at the address of an ad network", "https://ad.shop.test", is("8.8.4.6"), "", "partners inside +crawler"},
 	{"a name with an address of an ad network and another", "https://mixed.test", is("8.8.4.1", "93.184.2.5"), "", "crawler inside"},
 
-	{"the inside network", "https://10.20.0.1", host{}, "10.20.0.1", "inside"},
-	{"the inside network without TLS", "http://10.20.0.1", host{}, "10.20.0.1", ""},
-	{"the inside network on another port", "https://10.20.0.2:8443", host{}, "10.20.0.2", "inside"},
+	{"the inside network", "https://10.20.0.1", space.Host{}, "10.20.0.1", "inside"},
+	{"the inside network without TLS", "http://10.20.0.1", space.Host{}, "10.20.0.1", ""},
+	{"the inside network on another port", "https://10.20.0.2:8443", space.Host{}, "10.20.0.2", "inside"},
 	{"a single label", "https://intranet", is("10.20.0.3"), "", "inside +crawler"},
 	{"an internal name", "https://wiki.corp", is("10.20.0.4"), "", "inside +crawler"},
 	{"a shop inside", "https://inner.shop.test", is("10.20.0.5"), "", "inside +partners +crawler"},
-	{"the network of another team", "https://10.30.0.1", host{}, "10.30.0.1", ""},
+	{"the network of another team", "https://10.30.0.1", space.Host{}, "10.30.0.1", ""},
 	{"a shop in the network of another team", "https://db.shop.test", is("10.30.0.2"), "", "+partners +crawler +inside"},
 	{"a name in the network of another team", "https://db.corp", is("10.30.0.3"), "", "+crawler +inside"},
 	{"the start in the network of another team", "https://db.next.test", is("10.30.0.4"), "", "+secure +crawler +inside"},
 
-	{"NAT64 of an ad network", "https://[64:ff9b::8.8.4.7]", host{}, "64:ff9b::8.8.4.7", "inside"},
+	{"NAT64 of an ad network", "https://[64:ff9b::8.8.4.7]", space.Host{}, "64:ff9b::8.8.4.7", "inside"},
 	{"NAT64 of an ad network, by a name", "https://nat-ad.test", is("64:ff9b::8.8.4.8"), "", "inside +crawler"},
-	{"NAT64 of a public address", "https://[64:ff9b::93.184.3.1]", host{}, "64:ff9b::93.184.3.1", "crawler inside"},
-	{"NAT64 of the inside network", "https://[64:ff9b::10.20.0.6]", host{}, "64:ff9b::10.20.0.6", "inside"},
+	{"NAT64 of a public address", "https://[64:ff9b::93.184.3.1]", space.Host{}, "64:ff9b::93.184.3.1", "crawler inside"},
+	{"NAT64 of the inside network", "https://[64:ff9b::10.20.0.6]", space.Host{}, "64:ff9b::10.20.0.6", "inside"},
 	{"NAT64 of the inside network, by the name of a shop", "https://nat.shop.test", is("64:ff9b::10.20.0.7"), "", "inside +partners +crawler"},
-	{"NAT64 of the network of another team", "https://[64:ff9b::10.30.0.5]", host{}, "64:ff9b::10.30.0.5", ""},
+	{"NAT64 of the network of another team", "https://[64:ff9b::10.30.0.5]", space.Host{}, "64:ff9b::10.30.0.5", ""},
 	{"NAT64 of the network of another team, by the name of a shop", "https://nat-db.shop.test", is("64:ff9b::10.30.0.6"), "", "+partners +crawler +inside"},
-	{"NAT64 of the metadata service", "https://[64:ff9b::169.254.169.254]", host{}, "64:ff9b::169.254.169.254", noPolicy},
+	{"NAT64 of the metadata service", "https://[64:ff9b::169.254.169.254]", space.Host{}, "64:ff9b::169.254.169.254", noPolicy},
 
-	{"a shop whose CNAME leads to another team", "https://cname-db.shop.test", host{cname: "edge.test. db.inner.test.", turns: [][]string{{"10.30.0.7"}}}, "", "+partners +crawler +inside"},
-	{"a shop whose CNAME leads inside", "https://cname-inner.shop.test", host{cname: "wiki.corp.", turns: [][]string{{"10.20.0.8"}}}, "", "inside +partners +crawler"},
-	{"a name whose CNAME leads to an ad network", "https://cname-ad.test", host{cname: "edge.test. pixel.ads.test.", turns: [][]string{{"8.8.4.9"}}}, "", "inside +crawler"},
-	{"a name whose CNAME is denied and whose address is not", "https://cname-tracker.test", host{cname: "x.tracker.test.", turns: [][]string{{"93.184.4.1"}}}, "", "crawler inside"},
-	{"a shop whose CNAME leads to the metadata service", "https://cname-meta.shop.test", host{cname: "metadata.google.internal.", turns: [][]string{{"169.254.169.254"}}}, "", noPolicy + " +partners +crawler +inside +trial"},
+	{"a shop whose CNAME leads to another team", "https://cname-db.shop.test", space.Host{CNAME: "edge.test. db.inner.test.", Turns: [][]string{{"10.30.0.7"}}}, "", "+partners +crawler +inside"},
+	{"a shop whose CNAME leads inside", "https://cname-inner.shop.test", space.Host{CNAME: "wiki.corp.", Turns: [][]string{{"10.20.0.8"}}}, "", "inside +partners +crawler"},
+	{"a name whose CNAME leads to an ad network", "https://cname-ad.test", space.Host{CNAME: "edge.test. pixel.ads.test.", Turns: [][]string{{"8.8.4.9"}}}, "", "inside +crawler"},
+	{"a name whose CNAME is denied and whose address is not", "https://cname-tracker.test", space.Host{CNAME: "x.tracker.test.", Turns: [][]string{{"93.184.4.1"}}}, "", "crawler inside"},
+	{"a shop whose CNAME leads to the metadata service", "https://cname-meta.shop.test", space.Host{CNAME: "metadata.google.internal.", Turns: [][]string{{"169.254.169.254"}}}, "", noPolicy + " +partners +crawler +inside +trial"},
 
-	{"the metadata service", "http://169.254.169.254", host{}, "169.254.169.254", noPolicy},
+	{"the metadata service", "http://169.254.169.254", space.Host{}, "169.254.169.254", noPolicy},
 	{"localhost", "https://localhost", is("127.0.0.1"), "", noPolicy + " +crawler +inside +trial"},
-	{"a private network of nobody", "https://10.40.0.1", host{}, "10.40.0.1", noPolicy},
+	{"a private network of nobody", "https://10.40.0.1", space.Host{}, "10.40.0.1", noPolicy},
 	{"a shop in a private network of nobody", "https://nobody.shop.test", is("10.40.0.2"), "", noPolicy + " +partners +crawler +inside +trial"},
-	{"a 6to4 address of an ad network", "https://[2002:808:401::1]", host{}, "2002:808:401::1", noPolicy},
+	{"a 6to4 address of an ad network", "https://[2002:808:401::1]", space.Host{}, "2002:808:401::1", noPolicy},
 }
 
 // permits reports whether the callers of a policy reach the site by a route.
@@ -235,11 +236,11 @@ func (s *site) parse(t *testing.T) *url.URL {
 func (s *site) addresses(t *testing.T, r *routeRow) []string {
 	t.Helper()
 	all := []string{s.at}
-	if s.dns.turns != nil {
-		all = slices.Clone(s.dns.turns[0])
+	if s.dns.Turns != nil {
+		all = slices.Clone(s.dns.Turns[0])
 	}
 	for i, at := range all {
-		if s.dns.turns != nil && strings.HasPrefix(r.text, "resolver") {
+		if s.dns.Turns != nil && strings.HasPrefix(r.text, "resolver") {
 			at = elsewhere(at)
 		}
 		all[i] = hostOf(at, port(s.parse(t)))
@@ -294,7 +295,7 @@ type network struct {
 	*rig
 	http2 atomic.Bool // over TLS
 	roots *x509.CertPool
-	other *nameserver                      // otherNames
+	other *space.Names                     // otherNames
 	ports map[int]func(net.Listener) error // those that answer on every address, and how
 
 	mu     sync.Mutex
@@ -313,7 +314,7 @@ type visit struct {
 
 func newSites(t *testing.T) (*network, error) {
 	t.Helper()
-	if err := ownEverything(); err != nil {
+	if err := space.OwnEverything(); err != nil {
 		return nil, err
 	}
 	n := &network{rig: new(rig)}
@@ -334,16 +335,16 @@ func newSites(t *testing.T) (*network, error) {
 // setNames gives both name servers the addresses of a site.
 func (n *network) setNames(t *testing.T, s *site) {
 	t.Helper()
-	if s.dns.turns == nil {
+	if s.dns.Turns == nil {
 		return
 	}
 	name, other := strings.TrimSuffix(s.parse(t).Hostname(), "."), s.dns
-	n.dns.set(name, s.dns)
-	other.turns = [][]string{nil}
-	for _, at := range s.dns.turns[0] {
-		other.turns[0] = append(other.turns[0], elsewhere(at))
+	n.dns.Set(name, s.dns)
+	other.Turns = [][]string{nil}
+	for _, at := range s.dns.Turns[0] {
+		other.Turns[0] = append(other.Turns[0], elsewhere(at))
 	}
-	n.other.set(name, other)
+	n.other.Set(name, other)
 }
 
 // listen starts the listeners.
@@ -682,10 +683,10 @@ type end struct {
 
 // hides reports whether a fetch ended as if the name did not exist, and may have: its address is not public.
 func (e *end) hides(s *site) bool {
-	if s.dns.turns == nil || e.rule != "I4" || e.outcome != nil && e.outcome.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_DNS_NOT_FOUND {
+	if s.dns.Turns == nil || e.rule != "I4" || e.outcome != nil && e.outcome.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_DNS_NOT_FOUND {
 		return false
 	}
-	at := netip.MustParseAddr(s.dns.turns[0][0])
+	at := netip.MustParseAddr(s.dns.Turns[0][0])
 	return at.IsPrivate() || at.IsLoopback() || at.IsLinkLocalUnicast() || settingsEgress.AllowCIDRs[2].Contains(at)
 }
 

@@ -29,7 +29,7 @@ func (n *network) reachByProxy(ctx context.Context, network, address string) (ne
 	}
 	at, err := netip.ParseAddr(name)
 	if err != nil {
-		_, all := n.dns.lookup(strings.ToLower(strings.TrimSuffix(name, ".")), dnsmessage.TypeA)
+		_, all := n.dns.Lookup(strings.ToLower(strings.TrimSuffix(name, ".")), dnsmessage.TypeA)
 		if len(all) == 0 {
 			return nil, fmt.Errorf("no address of %s", name)
 		}

@@ -12,9 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/net/dns/dnsmessage"
-
 	"fetchd/classify"
+	"fetchd/conformance/space"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 )
@@ -33,14 +32,14 @@ var honeypotPorts = []int{22, 80, 443, 8080, extraPort}
 // rig is the hostile network and a client in it.
 type rig struct {
 	pots         pots
-	dns          *nameserver
+	dns          *space.Names
 	client, zero *fetch.Client // zero has an empty egress policy
 }
 
 // newRig returns an error if the system cannot provide the network.
 func newRig(t *testing.T) (*rig, error) {
 	t.Helper()
-	if err := ownEverything(); err != nil {
+	if err := space.OwnEverything(); err != nil {
 		return nil, err
 	}
 	r := &rig{pots: pots{toOrigin: make(chan net.Conn), closed: make(chan struct{})}}
@@ -193,111 +192,16 @@ func answer(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(status)
 }
 
-// host is what the name server answers for a name: a list of addresses for each query of a
-// type. The last list repeats.
-type host struct {
-	turns [][]string
-	cname string // one or more, each of the one before
-	rcode dnsmessage.RCode
-}
+// is returns the answers of a name that always has the same addresses.
+func is(addrs ...string) space.Host { return space.Host{Turns: [][]string{addrs}} }
 
-func is(addrs ...string) host { return host{turns: [][]string{addrs}} }
-
-type nameserver struct {
-	mu        sync.Mutex
-	hosts     map[string]host
-	asked     map[string]int
-	questions []string // every queried name
-}
-
-func (n *nameserver) set(name string, h host) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.hosts[name] = h
-}
-
-func serveNames(t *testing.T, address string) (*nameserver, error) {
+func serveNames(t *testing.T, address string) (*space.Names, error) {
 	t.Helper()
-	n := &nameserver{hosts: make(map[string]host), asked: make(map[string]int)}
-	var listen net.ListenConfig
-	conn, err := listen.ListenPacket(t.Context(), "udp", address)
-	if err != nil {
-		return nil, err
+	n, err := space.Serve(t.Context(), address)
+	if err == nil {
+		t.Cleanup(n.Close)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buf := make([]byte, 4<<10)
-		for {
-			size, from, err := conn.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			if said, ok := n.answer(buf[:size]); ok {
-				_, _ = conn.WriteTo(said, from)
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		_ = conn.Close()
-		<-done
-	})
-	return n, nil
-}
-
-func (n *nameserver) answer(query []byte) ([]byte, bool) {
-	var m dnsmessage.Message
-	if m.Unpack(query) != nil || len(m.Questions) != 1 {
-		return nil, false
-	}
-	m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-	q := m.Questions[0]
-	h, addrs := n.lookup(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")), q.Type)
-	m.RCode = h.rcode
-	owner := q.Name
-	for cname := range strings.FieldsSeq(h.cname) {
-		next := dnsmessage.MustNewName(cname)
-		m.Answers = append(m.Answers, dnsmessage.Resource{
-			Header: dnsmessage.ResourceHeader{Name: owner, Type: dnsmessage.TypeCNAME, Class: q.Class},
-			Body:   &dnsmessage.CNAMEResource{CNAME: next},
-		})
-		owner = next
-	}
-	for _, addr := range addrs {
-		r := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: owner, Type: q.Type, Class: q.Class}}
-		switch {
-		case addr.Is4() && q.Type == dnsmessage.TypeA:
-			r.Body = &dnsmessage.AResource{A: addr.As4()}
-		case addr.Is6() && q.Type == dnsmessage.TypeAAAA:
-			r.Body = &dnsmessage.AAAAResource{AAAA: addr.As16()}
-		default:
-			continue
-		}
-		m.Answers = append(m.Answers, r)
-	}
-	said, err := m.Pack()
-	return said, err == nil
-}
-
-func (n *nameserver) lookup(name string, kind dnsmessage.Type) (host, []netip.Addr) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.questions = append(n.questions, name)
-	h, ok := n.hosts[name]
-	if !ok {
-		return host{rcode: dnsmessage.RCodeNameError}, nil
-	}
-	if len(h.turns) == 0 {
-		return h, nil
-	}
-	key := name + " " + kind.String()
-	list := h.turns[min(n.asked[key], len(h.turns)-1)]
-	n.asked[key]++
-	var addrs []netip.Addr
-	for _, a := range list {
-		addrs = append(addrs, netip.MustParseAddr(a))
-	}
-	return h, addrs
+	return n, err
 }
 
 // dial connects without the guard, to check that the address would have answered.

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"fetchd/classify"
+	"fetchd/conformance/space"
 )
 
 // addresses are forbidden because each is in a forbidden range. The kernel would not connect
@@ -177,7 +178,7 @@ var (
 // client with an empty egress policy.
 var nameRows = []struct {
 	name string
-	host host
+	host space.Host
 	url  string
 	zero bool
 	want want
@@ -214,31 +215,31 @@ var nameRows = []struct {
 	{"many private", is(slices.Repeat([]string{"10.0.0.1", "172.16.0.1", "127.0.0.1"}, 20)...), "", false, blockedAddress},
 	{"many private and one permitted", is(append(slices.Repeat([]string{"10.0.0.1", "100.64.0.1"}, 29), permitted)...), "", false, reached},
 	{"many private IPv6", is(slices.Repeat([]string{"fd00::53", "fe80::1", "::1"}, 10)...), "", false, blockedAddress},
-	{"an alias of a private name", host{cname: "db.corp.", turns: [][]string{{"10.0.0.1"}}}, "", false, blockedAddress},
-	{"an alias of a metadata name", host{cname: "metadata.google.internal.", turns: [][]string{{"169.254.169.254"}}}, "", false, blockedAddress},
-	{"an alias of localhost", host{cname: "localhost.", turns: [][]string{{"127.0.0.1", "::1"}}}, "", false, blockedAddress},
-	{"an alias without an address", host{cname: "db.corp."}, "", false, want{classify.DNSNotFound, "", 0, 3}},
-	{"rebound on the way of a redirect", host{turns: [][]string{{permitted}, {"10.0.0.1"}}}, "http://{name}/1?status=302&to=/", false, want{classify.TargetBlocked, "address_not_allowed", 1, 1}},
-	{"rebound to IPv6 on the way of a redirect", host{turns: [][]string{{permitted}, {"fd00:ec2::254"}}}, "http://{name}/1?status=302&to=/", false, want{classify.TargetBlocked, "address_not_allowed", 1, 1}},
-	{"rebound at the third hop", host{turns: [][]string{{permitted}, {permitted}, {"127.0.0.1"}}}, "http://{name}/2?status=307&to=/", false, want{classify.TargetBlocked, "address_not_allowed", 2, 1}},
-	{"rebound before a second attempt", host{turns: [][]string{{permitted}, {"169.254.169.254"}}}, "http://{name}/0?status=503", false, want{classify.TargetBlocked, "address_not_allowed", 1, 2}},
-	{"private first, permitted later", host{turns: [][]string{{"10.0.0.1"}, {permitted}}}, "", false, blockedAddress},
-	{"a name that does not exist", host{rcode: dnsmessage.RCodeNameError}, "", false, want{classify.DNSNotFound, "", 0, 3}},
-	{"a name server that fails", host{rcode: dnsmessage.RCodeServerFailure}, "", false, want{classify.DNSFailure, "", 0, 3}},
-	{"a name server that refuses", host{rcode: dnsmessage.RCodeRefused}, "", false, want{classify.DNSFailure, "", 0, 3}},
-	{"a failure with a private address", host{rcode: dnsmessage.RCodeServerFailure, turns: [][]string{{"10.0.0.1"}}}, "", false, want{classify.DNSFailure, "", 0, 3}},
-	{"no address", host{}, "", false, want{classify.DNSNotFound, "", 0, 3}},
-	{"localhost", host{}, "http://localhost/", false, blockedAddress},
-	{"localhost, nothing is opened", host{}, "http://localhost/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
-	{"under localhost, nothing is opened", host{}, "http://a.localhost/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
-	{"a single label, nothing is opened", host{}, "http://db/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
-	{"a single label with a dot, nothing is opened", host{}, "http://db./", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
-	{"a cluster's name, nothing is opened", host{}, "http://kubernetes.default.svc/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
-	{"a metadata name", host{}, "http://metadata.google.internal/", false, blockedName},
-	{"a metadata name with a dot", host{}, "http://metadata.google.internal./", false, blockedName},
-	{"a metadata name in capitals", host{}, "http://METADATA.GOOGLE.INTERNAL/", false, blockedName},
-	{"a metadata name in full width", host{}, "http://ｍetadata．google．internal/", false, blockedName},
-	{"a metadata name of one label", host{}, "http://metadata/", true, blockedName},
+	{"an alias of a private name", space.Host{CNAME: "db.corp.", Turns: [][]string{{"10.0.0.1"}}}, "", false, blockedAddress},
+	{"an alias of a metadata name", space.Host{CNAME: "metadata.google.internal.", Turns: [][]string{{"169.254.169.254"}}}, "", false, blockedAddress},
+	{"an alias of localhost", space.Host{CNAME: "localhost.", Turns: [][]string{{"127.0.0.1", "::1"}}}, "", false, blockedAddress},
+	{"an alias without an address", space.Host{CNAME: "db.corp."}, "", false, want{classify.DNSNotFound, "", 0, 3}},
+	{"rebound on the way of a redirect", space.Host{Turns: [][]string{{permitted}, {"10.0.0.1"}}}, "http://{name}/1?status=302&to=/", false, want{classify.TargetBlocked, "address_not_allowed", 1, 1}},
+	{"rebound to IPv6 on the way of a redirect", space.Host{Turns: [][]string{{permitted}, {"fd00:ec2::254"}}}, "http://{name}/1?status=302&to=/", false, want{classify.TargetBlocked, "address_not_allowed", 1, 1}},
+	{"rebound at the third hop", space.Host{Turns: [][]string{{permitted}, {permitted}, {"127.0.0.1"}}}, "http://{name}/2?status=307&to=/", false, want{classify.TargetBlocked, "address_not_allowed", 2, 1}},
+	{"rebound before a second attempt", space.Host{Turns: [][]string{{permitted}, {"169.254.169.254"}}}, "http://{name}/0?status=503", false, want{classify.TargetBlocked, "address_not_allowed", 1, 2}},
+	{"private first, permitted later", space.Host{Turns: [][]string{{"10.0.0.1"}, {permitted}}}, "", false, blockedAddress},
+	{"a name that does not exist", space.Host{RCode: dnsmessage.RCodeNameError}, "", false, want{classify.DNSNotFound, "", 0, 3}},
+	{"a name server that fails", space.Host{RCode: dnsmessage.RCodeServerFailure}, "", false, want{classify.DNSFailure, "", 0, 3}},
+	{"a name server that refuses", space.Host{RCode: dnsmessage.RCodeRefused}, "", false, want{classify.DNSFailure, "", 0, 3}},
+	{"a failure with a private address", space.Host{RCode: dnsmessage.RCodeServerFailure, Turns: [][]string{{"10.0.0.1"}}}, "", false, want{classify.DNSFailure, "", 0, 3}},
+	{"no address", space.Host{}, "", false, want{classify.DNSNotFound, "", 0, 3}},
+	{"localhost", space.Host{}, "http://localhost/", false, blockedAddress},
+	{"localhost, nothing is opened", space.Host{}, "http://localhost/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
+	{"under localhost, nothing is opened", space.Host{}, "http://a.localhost/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
+	{"a single label, nothing is opened", space.Host{}, "http://db/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
+	{"a single label with a dot, nothing is opened", space.Host{}, "http://db./", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
+	{"a cluster's name, nothing is opened", space.Host{}, "http://kubernetes.default.svc/", true, want{classify.TargetBlocked, "name_not_allowed", 0, 1}},
+	{"a metadata name", space.Host{}, "http://metadata.google.internal/", false, blockedName},
+	{"a metadata name with a dot", space.Host{}, "http://metadata.google.internal./", false, blockedName},
+	{"a metadata name in capitals", space.Host{}, "http://METADATA.GOOGLE.INTERNAL/", false, blockedName},
+	{"a metadata name in full width", space.Host{}, "http://ｍetadata．google．internal/", false, blockedName},
+	{"a metadata name of one label", space.Host{}, "http://metadata/", true, blockedName},
 }
 
 // redirectRow is a redirect by the origin. to has the Locations, one per line. depth is the

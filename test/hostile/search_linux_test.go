@@ -34,7 +34,7 @@ func TestSearchList(t *testing.T) {
 		need.Missing(t, "run it as root", "this network namespace cannot be used: %v", err)
 	}
 	for _, name := range []string{"redis.prod.svc.cluster.local", "redis.svc.cluster.local", "closed.inner.test", "www.public.test", "single"} {
-		r.dns.set(name, is(permitted))
+		r.dns.Set(name, is(permitted))
 	}
 	allow := fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix(permitted + "/32")}, DenyHosts: []string{"*.inner.test"}}
 	r.client = newClient(t, allow)
@@ -59,7 +59,7 @@ func TestSearchList(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			u := mustParse(t, "http://"+row.host+"/")
-			r.dns.forget()
+			r.dns.Forget()
 			out := r.fetch(t, r.client, http.MethodGet, u)
 			var got fetch.Failure
 			if out.Failure != nil {
@@ -68,7 +68,7 @@ func TestSearchList(t *testing.T) {
 			if got.Class != row.want.class || got.Reason != row.want.reason || out.Attempts != row.want.attempts {
 				t.Errorf("class %s, reason %q, %d attempts, want %+v", got.Class, got.Reason, out.Attempts, row.want)
 			}
-			if asked := r.dns.forget(); !slices.Equal(asked, row.asked) {
+			if asked := r.dns.Forget(); !slices.Equal(asked, row.asked) {
 				t.Errorf("a fetch resolved %q, want %q", asked, row.asked)
 			}
 			_, err := r.client.CheckTarget(t.Context(), u, nil, nil)
@@ -78,7 +78,7 @@ func TestSearchList(t *testing.T) {
 			if failed, ok := errors.AsType[*net.DNSError](err); ok && failed.Name != row.host {
 				t.Errorf("CheckTarget: %v, want it to name %s", err, row.host)
 			}
-			if asked := r.dns.forget(); !slices.Equal(asked, row.asked) {
+			if asked := r.dns.Forget(); !slices.Equal(asked, row.asked) {
 				t.Errorf("CheckTarget resolved %q, want %q", asked, row.asked)
 			}
 		})
@@ -92,17 +92,6 @@ func (r *rig) testSearched(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %s, or this test proves nothing", name, addrs, err, permitted)
 		}
 	}
-}
-
-// forget returns the names that were queried since its last call, sorted and without
-// duplicates.
-func (n *nameserver) forget() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	slices.Sort(n.questions)
-	asked := slices.Compact(n.questions)
-	n.questions = nil
-	return asked
 }
 
 // enterSystem replaces /etc for this process by the given files until the test ends. Go has

@@ -99,7 +99,7 @@ func (r *rig) testTools(t *testing.T) {
 				raw = "http://{name}/"
 			}
 			name := fmt.Sprintf("tool%d.test", i)
-			r.dns.set(name, row.host)
+			r.dns.Set(name, row.host)
 			s := open
 			if row.zero {
 				s = zero
