@@ -1,6 +1,7 @@
 // Package conformance has the rules of docs/spec.md as data, for implementations in any language.
 // A [Vector] states what must be decided after an observation. A [Scenario] states what a fetch
-// looks like on the network. README.md in this folder describes their format.
+// looks like on the network. A [GuardRow] states where a client with an egress guard may connect.
+// README.md in this folder describes their format.
 //
 // Package kit judges a server or a client by this data; "fetchctl conformance" is its command.
 // The tests of this package check the data itself. TestMutation changes package classify in every

@@ -176,7 +176,7 @@ func TestRulesHaveCounterexamples(t *testing.T) {
 // TestSchemas checks that every file is valid by its schema, and that the schemas refuse what is not.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"vectors", "scenarios"} {
+	for _, kind := range []string{"vectors", "scenarios", "guard"} {
 		schema, err := jsonschema.NewCompiler().Compile("schema/" + kind + ".json")
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,9 @@ func TestSchemas(t *testing.T) {
 			}
 			for name, change := range map[string][2]string{
 				"an unknown member": {`"source": `, `"origin": `}, "a rule that is none": {`"rule": "`, `"rule": "x`}, "a failure without a type": {`"type": "`, `"kind": "`},
-				"an unknown class": {`"class": "`, `"class": "x`}, "no end": {"\n  ]\n}", ""},
+				"an unknown class": {`"class": "`, `"class": "x`}, "an unknown category": {`"category": "`, `"category": "x`}, "an unknown fault": {`"faults": ["`, `"faults": ["x`},
+				"a target that is a name": {`"target": "`, `"target": "x`}, "a row that says neither": {`"may_connect": true,`, ``}, "another row that says neither": {`"may_connect": false,`, ``},
+				"no end": {"\n  ]\n}", ""},
 			} {
 				if changed := strings.Replace(text, change[0], change[1], 1); changed != text && valid(schema, changed) == nil {
 					t.Errorf("%s: the schema permits %s", path, name)

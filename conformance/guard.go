@@ -1,0 +1,111 @@
+package conformance
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+//go:embed guard/*.json
+var guardFiles embed.FS
+
+// GuardRow is a target that a client with an egress guard must not connect to, or must. README.md in this folder
+// describes the format.
+type GuardRow struct {
+	// File is the file of the row. Name is unique over all files. Category is what the row is about.
+	File     string `json:"-"`
+	Name     string `json:"name"`
+	Category string `json:"category"`
+	// URL is what is asked for, and Env the environment of the client, such as a proxy.
+	URL string            `json:"url"`
+	Env map[string]string `json:"env"`
+	// DNS has the answers of the name server by name. No other name exists.
+	DNS map[string]GuardNames `json:"dns"`
+	// Origin is what every address answers, by path. Any other path is a page.
+	Origin map[string]GuardAnswer `json:"origin"`
+	// Unreachable are addresses that no connection gets to.
+	Unreachable []string `json:"unreachable"`
+	// Target is the address that the URL leads to, and MayConnect whether a client may connect to it. If it may, the
+	// page must arrive.
+	Target     string `json:"target"`
+	MayConnect bool   `json:"may_connect"`
+	// Passes are the addresses that a client may connect to before the target.
+	Passes []string `json:"passes"`
+	// Faults are the faults of a guard that make the row fail.
+	Faults []string `json:"faults"`
+	// Why explains MayConnect, and Source is where that comes from.
+	Why    string `json:"why"`
+	Source string `json:"source"`
+}
+
+// GuardNames is what the name server answers for a name.
+type GuardNames struct {
+	// Alias has the names that the answer leads to, one after the other.
+	Alias []string `json:"alias"`
+	// Addresses has a list for each query of a type. The last list repeats.
+	Addresses [][]string `json:"addresses"`
+}
+
+// GuardAnswer is what an origin answers.
+type GuardAnswer struct {
+	Status   int    `json:"status"`
+	Location string `json:"location"`
+}
+
+// guardAddresses are the placeholders for public addresses.
+var guardAddresses = []string{"{public}", "8.8.8.8", "{public2}", "1.1.1.1", "{public6}", "2606:4700:4700::1111"}
+
+// GuardRows returns all rows in the order of the files, with the placeholders replaced. It returns an error if a file is
+// malformed.
+func GuardRows() ([]GuardRow, error) {
+	names, err := fs.Glob(guardFiles, "guard/*.json")
+	if err != nil {
+		return nil, err
+	}
+	var all []GuardRow
+	for _, name := range names {
+		rows, err := readGuard(name)
+		if err != nil {
+			return nil, fmt.Errorf("conformance: %s: %w", name, err)
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+func readGuard(name string) ([]GuardRow, error) {
+	data, err := guardFiles.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	data = []byte(strings.NewReplacer(guardAddresses...).Replace(string(data)))
+	var file struct {
+		About string     `json:"about"`
+		Rows  []GuardRow `json:"rows"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&file); err != nil {
+		return nil, err
+	}
+	for i := range file.Rows {
+		r := &file.Rows[i]
+		r.File = name
+		for _, addr := range append(append([]string{r.Target}, r.Passes...), r.Unreachable...) {
+			if _, err := netip.ParseAddr(addr); err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Name, err)
+			}
+		}
+	}
+	return file.Rows, nil
+}
+
+// Permits reports whether a client may connect to an address.
+func (r *GuardRow) Permits(addr netip.Addr) bool {
+	return r.MayConnect && addr == netip.MustParseAddr(r.Target) || slices.ContainsFunc(r.Passes, func(pass string) bool { return addr == netip.MustParseAddr(pass) })
+}
