@@ -47,15 +47,21 @@ func (w *what) report(a *app, way string, r *kit.Report) error {
 	if err := judge.Text(a.Out, a.Painter(a.Out), r); err != nil {
 		return err
 	}
-	if err := levels(a, record); err != nil {
+	return conclude(a, record, "level", w.Record)
+}
+
+// conclude prints a line for each level, writes the record to a file if it is named, and returns an error if something
+// failed.
+func conclude(a *app, record *judge.Record, heading, file string) error {
+	if err := levels(a, record, heading); err != nil {
 		return err
 	}
-	if w.Record != "" {
+	if file != "" {
 		data, err := json.MarshalIndent(record, "", "  ")
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(w.Record, append(jsontext.Escape(data), '\n'), 0o644); err != nil {
+		if err := os.WriteFile(file, append(jsontext.Escape(data), '\n'), 0o644); err != nil {
 			return cli.OutputError(err)
 		}
 	}
@@ -68,10 +74,10 @@ func (w *what) report(a *app, way string, r *kit.Report) error {
 }
 
 // levels prints a line for each level.
-func levels(a *app, record *judge.Record) error {
+func levels(a *app, record *judge.Record, heading string) error {
 	t := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
 	rows := &cli.Printer{W: t}
-	rows.Printf("level\theld\tfailed\tnot judged\twhole\n")
+	rows.Printf("%s\theld\tfailed\tnot judged\twhole\n", heading)
 	for _, l := range record.Levels {
 		whole := "no"
 		if l.Whole {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/conformance"
+	"fetchd/conformance/guardrun"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
@@ -75,6 +77,7 @@ func TestCommands(t *testing.T) {
 		{"no decider", []string{"decide", "/there/is/none"}, cli.ExitUsage, "", "/there/is/none"},
 		{"a client that fails", []string{"client", "--only", "404", shell, "-c", "exit 1"}, cli.ExitFailed, "requests: expected 1, got 0", ""},
 		{"no client", []string{"client", "--only", "404", "/there/is/none"}, cli.ExitUsage, "", "CMD: "},
+		{"no rows", []string{"guard", "--only", "200", shell}, cli.ExitUsage, "", "neither a category nor a row"},
 		{"no service", []string{"service", "--origin-addr", "127.0.0.1:0", "127.0.0.1:1"}, cli.ExitUsage, "", "--origin-addr"},
 		{"a service that does not answer", []string{"service", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "404", "127.0.0.1:1"}, cli.ExitService, "", "Unavailable"},
 		{"no record", []string{"diff", "/there/is/none", f}, cli.ExitUsage, "", "BEFORE"},
@@ -156,5 +159,22 @@ func TestService(t *testing.T) {
 	code, out, err := call(t, "service", "--origin-addr", at, "--only", "404", "--only", "standard-404", s.Addr)
 	if code != cli.ExitUsage || !strings.Contains(out, "1 vector: 1 held") || !strings.Contains(err, "--egress-allow-port "+port) {
 		t.Errorf("exit code %d\n%s\n%s", code, out, err)
+	}
+}
+
+// TestGuard checks the report about a guard that refuses everything.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	cmd := kit.NewCommand("", []string{need.Program(t, "sh", "dash")})
+	if _, err := guardrun.Run(t.Context(), &cmd, nil); errors.Is(err, guardrun.ErrNoNetwork) {
+		need.Missing(t, "run it as root", "%v", err)
+	}
+	record := filepath.Join(t.TempDir(), "record.json")
+	code, out, err := call(t, "guard", "--only", "public", "--only", "confusion", "--record", record, cmd.Args[0], "-c", "exit 1")
+	if code != cli.ExitFailed || !strings.Contains(out, "FAILED public\n") || !strings.Contains(out, "the page of 8.8.8.8 had to arrive") {
+		t.Errorf("exit code %d, output:\n%s%s", code, out, err)
+	}
+	if code, out, err := call(t, "diff", record, record); code != cli.ExitOK {
+		t.Errorf("diff: exit code %d, output:\n%s%s", code, out, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -90,13 +89,8 @@ func Client(ctx context.Context, cmd *kit.Command, v *Venue, scenarios []*kit.Sc
 	if err := os.WriteFile(ca, v.CAPEM(), 0o600); err != nil {
 		return nil, cli.OutputError(err)
 	}
-	cmd.Env = append(withoutProxies(cmd.Env), "ORIGIN_CA="+ca)
+	cmd.Env = append(WithoutProxies(cmd.Env), "ORIGIN_CA="+ca)
 	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
-	if strings.ContainsRune(cmd.Args[0], os.PathSeparator) { // the command runs in a separate folder
-		if cmd.Args[0], err = filepath.Abs(cmd.Args[0]); err != nil {
-			return nil, err
-		}
-	}
 	r.Version = cmd.Version(ctx)
 	r.Results, err = cmd.Scenarios(ctx, scenarios, v, jobs, func() (string, error) { return os.MkdirTemp(folder, "run-") })
 	if err != nil {
@@ -105,9 +99,9 @@ func Client(ctx context.Context, cmd *kit.Command, v *Venue, scenarios []*kit.Sc
 	return r, nil
 }
 
-// withoutProxies removes the variables that send clients to a proxy.
-func withoutProxies(env []string) []string {
-	return slices.DeleteFunc(env, func(entry string) bool {
+// WithoutProxies returns env without the variables that send clients to a proxy.
+func WithoutProxies(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return strings.HasSuffix(strings.ToLower(name), "_proxy")
 	})

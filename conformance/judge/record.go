@@ -13,8 +13,8 @@ import (
 	"fetchd/conformance/kit"
 )
 
-// recordFormat is the format of a [Record]. A change that readers must know has another number.
-const recordFormat = "fetch-conformance-record/1"
+// RecordFormat is the format of a [Record]. A change that readers must know has another number.
+const RecordFormat = "fetch-conformance-record/1"
 
 // Record is a report to keep and to compare. The same results give the same bytes: it has no times, no measured
 // waits and no addresses.
@@ -80,7 +80,7 @@ func NewRecord(way, version string, r *kit.Report) (*Record, error) {
 	for _, s := range scenarios {
 		sent["scenario "+s.Name] = "with the origin at " + s.Listener + " doing " + s.Path
 	}
-	out := &Record{Format: recordFormat, Judge: version, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: way, Subject: r.Subject, Command: r.Command, Version: r.Version}
+	out := &Record{Format: RecordFormat, Judge: version, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: way, Subject: r.Subject, Command: r.Command, Version: r.Version}
 	for i := range r.Results {
 		x := &r.Results[i]
 		result := RecordResult{Kind: "scenario", Name: x.Name, Level: conformance.Level(x.Rules...), Rules: x.Rules, Verdict: x.Verdict}
@@ -149,8 +149,8 @@ func ReadRecord(from io.Reader) (*Record, error) {
 	if err := decoder.Decode(r); err != nil {
 		return nil, fmt.Errorf("no record of fetch-conformance: %w", err)
 	}
-	if r.Format != recordFormat {
-		return nil, fmt.Errorf("the format is %.80q, want %q: use the same version of fetch-conformance for both records", r.Format, recordFormat)
+	if r.Format != RecordFormat {
+		return nil, fmt.Errorf("the format is %.80q, want %q: use the same version of fetch-conformance for both records", r.Format, RecordFormat)
 	}
 	return r, nil
 }

@@ -91,32 +91,47 @@ type ClientRecord struct {
 // Perform runs the program with the scenario's URL in an empty folder, which the caller creates
 // and removes. It returns an error if the program cannot be started or ctx ends.
 func (c *Command) Perform(ctx context.Context, s *Scenario, o Origin, folder string) (*ClientRecord, error) {
+	body, exit, err := c.Run(ctx, s.URL(o), folder)
+	if err != nil {
+		return nil, err
+	}
+	return &ClientRecord{Exit: exit, Body: body, Requests: ended(ctx, s, o)}, nil
+}
+
+// Run runs the program with a URL, in a folder that the caller creates and removes. It returns the body and the exit
+// status, which is -1 if the program exceeded its time limit, and an error if it cannot be started or ctx ends.
+func (c *Command) Run(ctx context.Context, url, folder string) (body []byte, exit int, err error) {
 	within, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
 	out := filepath.Join(folder, "body")
-	args, toFile := c.arguments(s.URL(o), out)
+	args, toFile := c.arguments(url, out)
+	if strings.ContainsRune(args[0], os.PathSeparator) { // the program runs in another folder
+		if args[0], err = filepath.Abs(args[0]); err != nil {
+			return nil, 0, err
+		}
+	}
 	cmd := exec.CommandContext(within, args[0], args[1:]...)
 	var stdout bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.WaitDelay = folder, c.Env, &stdout, grace
-	err := cmd.Run()
+	err = cmd.Run()
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
-	rec := &ClientRecord{Body: stdout.Bytes(), Requests: ended(ctx, s, o)}
+	body = stdout.Bytes()
 	if toFile {
-		rec.Body = readOutput(out)
+		body = readOutput(out)
 	}
-	exit, ok := errors.AsType[*exec.ExitError](err)
+	failed, ok := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
+		return body, 0, nil
 	case within.Err() != nil:
-		rec.Exit = -1
+		return body, -1, nil
 	case ok:
-		rec.Exit = exit.ExitCode()
+		return body, failed.ExitCode(), nil
 	default:
-		return nil, fmt.Errorf("run %s: %w", c.Args[0], err)
+		return nil, 0, fmt.Errorf("run %s: %w", c.Args[0], err)
 	}
-	return rec, nil
 }
 
 // ended waits until the origin has recorded the end of each request, and returns the requests.

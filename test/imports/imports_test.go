@@ -206,6 +206,9 @@ var rules = []rule{
 		pkg: "conformance/judge", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
 		why: "a judge that shares code with what it judges shares its mistakes",
 	}, {
+		pkg: "conformance/guardrun", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
+		why: "a judge that shares code with what it judges shares its mistakes",
+	}, {
 		pkg: "conformance/space", not: append([]string{"fetchd"}, testLibraries...),
 		why: "a network does not know who is run in it, and tests of the guard use it",
 	}, {

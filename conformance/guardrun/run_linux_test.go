@@ -1,0 +1,155 @@
+package guardrun_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"fetchd/conformance"
+	"fetchd/conformance/guardrun"
+	"fetchd/conformance/judge"
+	"fetchd/conformance/kit"
+	"fetchd/test/need"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// wrongGuard builds the program of conformance/guard/wrong.
+func wrongGuard(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "wrong")
+	build := exec.CommandContext(t.Context(), need.Program(t, "go", "golang"), "build", "-o", program, "../guard/wrong")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// run runs a program for rows and returns the record.
+func run(t *testing.T, rows []conformance.GuardRow, args ...string) *judge.Record {
+	t.Helper()
+	cmd := kit.NewCommand(strings.Join(args[1:], " "), append(slices.Clone(args), "{url}"))
+	cmd.Env = append(os.Environ(), "https_proxy=http://10.0.0.1:3128") // it is not passed on
+	results, err := guardrun.Run(t.Context(), &cmd, rows)
+	if errors.Is(err, guardrun.ErrNoNetwork) {
+		need.Missing(t, "run it as root", "%v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := guardrun.Record("test", &cmd, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record
+}
+
+// failed returns the names of the rows that failed, in order.
+func failed(r *judge.Record) (names []string) {
+	for i := range r.Results {
+		if r.Results[i].Verdict != kit.Held {
+			names = append(names, r.Results[i].Name)
+		}
+	}
+	return names
+}
+
+// TestGuards checks that each wrong guard fails exactly the rows about its fault, that a guard without a fault fails
+// none, that every forbidden row can fail, and that two runs give the same record.
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := wrongGuard(t)
+	run(t, rows[:1], wrong, "none") // skips the test, and not each part, without a network
+	for _, fault := range []string{"none", "names", "rebinding", "redirects", "mapped", "ranges", "numbers", "parser", "proxies", "refuses"} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			var want []string
+			for i := range rows {
+				if slices.Contains(rows[i].Faults, fault) {
+					want = append(want, rows[i].Name)
+				}
+			}
+			if diff := cmp.Diff(want, failed(run(t, rows, wrong, fault))); diff != "" {
+				t.Errorf("rows that the guard fails (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("no guard", func(t *testing.T) {
+		t.Parallel()
+		got := failed(run(t, rows, wrong, "everything"))
+		for i := range rows {
+			r := &rows[i]
+			// A client that looks up once gets the first address, and only a guard with the fault gets the second.
+			if want := !r.MayConnect && !slices.Equal(r.Faults, []string{"rebinding"}); slices.Contains(got, r.Name) != want {
+				t.Errorf("%s: a client without a guard fails: %t", r.Name, !want)
+			}
+		}
+	})
+	t.Run("again", func(t *testing.T) {
+		t.Parallel()
+		if diff := cmp.Diff(run(t, rows, wrong, "names"), run(t, rows, wrong, "names")); diff != "" {
+			t.Errorf("two runs differ:\n%s", diff)
+		}
+	})
+}
+
+// TestOtherEnds checks what is counted that is in no row, and what ends a run.
+func TestOtherEnds(t *testing.T) {
+	t.Parallel()
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := wrongGuard(t)
+	row := func(url, target string, may bool) []conformance.GuardRow {
+		return []conformance.GuardRow{{Name: "row", Category: "other", URL: url, Target: target, MayConnect: may, Why: "Why."}}
+	}
+	run(t, rows[:1], wrong, "none") // skips the test without a network
+	for _, tt := range []struct {
+		name string
+		rows []conformance.GuardRow
+		args []string
+		want []string
+	}{
+		{"a port that nothing listens on", row("http://10.0.0.1:9999/", "10.0.0.1", false), []string{wrong, "everything"},
+			[]string{"For http://10.0.0.1:9999/ no other connection was allowed, and the kernel counted more than arrived. Why."}},
+		{"an address of no row", row("http://10.0.0.2/", "10.0.0.1", false), []string{wrong, "everything"},
+			[]string{"For http://10.0.0.2/ no connection to 10.0.0.2 was allowed, and one was opened. Why."}},
+		{"a page that is not written", row("http://8.8.8.8/", "8.8.8.8", true), []string{need.Program(t, "sh", "dash"), "-c", `"$0" none "$1" >/dev/null`, wrong},
+			[]string{"For http://8.8.8.8/ the page of 8.8.8.8 had to arrive, and did not. Why."}},
+		{"a connection next to a page", row("http://8.8.8.8/", "8.8.8.8", true), []string{need.Program(t, "sh", "dash"), "-c", `"$0" everything http://10.0.0.1/ >/dev/null; "$0" none "$1"`, wrong},
+			[]string{"For http://8.8.8.8/ no connection to 10.0.0.1 was allowed, and one was opened. Why."}},
+		{"a page and a failure", row("http://8.8.8.8/", "8.8.8.8", true), []string{need.Program(t, "sh", "dash"), "-c", `"$0" none "$1"; exit 3`, wrong}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			record := run(t, tt.rows, tt.args...)
+			if diff := cmp.Diff(tt.want, record.Results[0].Failures); diff != "" {
+				t.Errorf("failures (-want +got):\n%s", diff)
+			}
+		})
+	}
+	cmd := kit.NewCommand("", []string{"/there/is/none"})
+	if _, err := guardrun.Run(t.Context(), &cmd, rows); err == nil || errors.Is(err, guardrun.ErrNoNetwork) {
+		t.Errorf("a program that there is not: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd = kit.NewCommand("", []string{wrong, "none", "{url}"})
+	if _, err := guardrun.Run(ctx, &cmd, rows); err == nil {
+		t.Error("a run that is cancelled returns no error")
+	}
+}
