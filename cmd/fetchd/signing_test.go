@@ -176,7 +176,7 @@ func TestSigV4Variables(t *testing.T) {
 	}
 	for _, row := range []struct{ name, keys, fault string }{
 		{"named", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, session-token-env: API_TOKEN", ""},
-		{"those of the SDK, not named", "", "no access key ID"},
+		{"those of the SDK, not named", "", "credentials-file: is missing"},
 		{"no secret", "access-key-id-env: API_ID", "no secret access key"},
 		{"an empty one", "access-key-id-env: API_ID, secret-access-key-env: API_EMPTY", "API_EMPTY is empty or not set"},
 		{"one that is not set", "access-key-id-env: API_NONE, secret-access-key-env: API_SECRET", "API_NONE is empty or not set"},

@@ -84,7 +84,10 @@ func (c *HMAC) signer() (*hmacKey, error) {
 	if err := k.fields(c.Fields); err != nil {
 		return nil, err
 	}
-	k.key, err = newKeyFile(c.KeyFile, parse)
+	if c.KeyFile == "" {
+		return nil, errors.New("auth: hmac: key-file: is missing: give the path of a file with the key that you share with the origin")
+	}
+	k.key, err = newKeyFile(c.KeyFile, "hmac: key-file", parse)
 	return k, err
 }
 

@@ -69,8 +69,8 @@ type keyFile[K any] struct {
 	fault    error     // of the last time it was read
 }
 
-func newKeyFile[K any](path string, parse func(text string) (K, error)) (*keyFile[K], error) {
-	k := &keyFile[K]{file: &file{path: path}, parse: parse}
+func newKeyFile[K any](path, setting string, parse func(text string) (K, error)) (*keyFile[K], error) {
+	k := &keyFile[K]{file: &file{path: path, setting: setting}, parse: parse}
 	return k, k.readLocked() // it is not shared yet
 }
 

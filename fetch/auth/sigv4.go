@@ -86,6 +86,8 @@ func (c *SigV4) signer() (*sigV4, []string, error) {
 func (c *SigV4) credentials() (awsKeys, error) {
 	fixed := aws.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: string(c.SecretAccessKey), SessionToken: string(c.SessionToken)}
 	switch {
+	case c.File == "" && fixed == (aws.Credentials{}):
+		return nil, errors.New("auth: aws-sigv4: credentials-file: is missing: give the path of a file with credentials, or access-key-id-env and secret-access-key-env")
 	case c.File == "" && c.Profile == "":
 		return fixedKeys(fixed), checkKeys(fixed)
 	case c.File == "" || fixed != (aws.Credentials{}):
@@ -95,7 +97,7 @@ func (c *SigV4) credentials() (awsKeys, error) {
 	if profile == "" {
 		profile = defaultProfile
 	}
-	return newKeyFile(c.File, func(text string) (aws.Credentials, error) { return parseProfile(text, profile) })
+	return newKeyFile(c.File, "aws-sigv4: credentials-file", func(text string) (aws.Credentials, error) { return parseProfile(text, profile) })
 }
 
 func checkKeys(c aws.Credentials) error {

@@ -100,7 +100,7 @@ func TestSigV4Credentials(t *testing.T) {
 		{"with a token", auth.SigV4{AccessKeyID: "AKIDFIXED", SecretAccessKey: "hush", SessionToken: "hush-token"}, "", "AKIDFIXED", "hush-token", ""},
 		{"both", auth.SigV4{AccessKeyID: "AKIDFIXED", SecretAccessKey: "hush"}, file, "", "", "credentials file"},
 		{"a token with a file", auth.SigV4{SessionToken: "hush"}, file, "", "", "credentials file"},
-		{"nothing", auth.SigV4{}, "none", "", "", "no access key ID"},
+		{"nothing", auth.SigV4{}, "none", "", "", "credentials-file: is missing"},
 		{"a profile without a file", auth.SigV4{Profile: "a", AccessKeyID: "AKIDFIXED", SecretAccessKey: "hush"}, "none", "", "", "profile"},
 		{"no region", auth.SigV4{Region: " "}, file, "", "", "region"},
 		{"a service with a slash", auth.SigV4{Service: "s3/x"}, file, "", "", "service"},

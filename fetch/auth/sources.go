@@ -29,7 +29,8 @@ func (s static) Token(_ context.Context, rejected Secret) (Secret, error) {
 
 // file is a token or a key in a file.
 type file struct {
-	path string
+	path    string
+	setting string // that names it, for errors
 
 	mu   sync.Mutex
 	seen os.FileInfo // of the file when it was last read
@@ -43,7 +44,7 @@ const checkInterval = time.Second
 const maxTokenBytes = 16 << 10
 
 func newFile(path string) (*file, error) {
-	f := &file{path: path}
+	f := &file{path: path, setting: "token-file"}
 	_, err := f.Token(context.Background(), "")
 	return f, err
 }
@@ -68,17 +69,17 @@ func (f *file) wrap(err error) error { return fmt.Errorf("%w (file %s)", err, f.
 func (f *file) read() ([]byte, error) {
 	info, err := os.Stat(f.path)
 	if err != nil {
-		return nil, fmt.Errorf("auth: file: %w", err)
+		return nil, fmt.Errorf("auth: %s: %w", f.setting, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("auth: file %s is no regular file", f.path) // a pipe could block each fetch
+		return nil, fmt.Errorf("auth: %s: %s is no regular file: give the path of a file", f.setting, f.path) // a pipe could block each fetch
 	}
 	if info.Size() > maxTokenBytes {
-		return nil, fmt.Errorf("auth: file %s has %d bytes, and the maximum is %d", f.path, info.Size(), maxTokenBytes)
+		return nil, fmt.Errorf("auth: %s: %s has %d bytes, and the maximum is %d", f.setting, f.path, info.Size(), maxTokenBytes)
 	}
 	raw, err := os.ReadFile(f.path)
 	if err != nil {
-		return nil, fmt.Errorf("auth: file: %w", err)
+		return nil, fmt.Errorf("auth: %s: %w", f.setting, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
