@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dunglas/httpsfv"
 
@@ -18,8 +20,8 @@ const (
 )
 
 // Ignored is a signature that an origin asks for and does not get. Its texts are safe to
-// log: Label has only lower-case letters, digits and _-.*, and Reason has nothing of the
-// field.
+// log: Label has only lower-case letters, digits and _-.*, and what Reason quotes of the
+// field is short and in printable ASCII.
 type Ignored struct{ Label, Reason string }
 
 // String implements fmt.Stringer.
@@ -83,11 +85,9 @@ func (s *Signer) allow(label string, member httpsfv.Member, request *signing.Mes
 			c.parameters = append(c.parameters, name)
 		}
 	}
-	key := newest(s.cfg.Keys, request.Time, func(k *Key) bool {
-		return (c.key == "" || k.ID == c.key) && (c.algorithm == "" || k.Algorithm == c.algorithm)
-	})
+	key := newest(s.cfg.Keys, request.Time, c.fits)
 	if key == nil {
-		return Choice{}, errors.New("its key or algorithm is not configured, or not valid now")
+		return Choice{}, s.noKey(c, request.Time)
 	}
 	if key.ID == "" && slices.Contains(c.parameters, "keyid") {
 		return Choice{}, errors.New("the key has no id")
@@ -97,9 +97,48 @@ func (s *Signer) allow(label string, member httpsfv.Member, request *signing.Mes
 	m := &message{Message: &bodyless}
 	s.complete(m, c)
 	if _, _, err := base(c.components, "", m.value); err != nil {
-		return Choice{}, errors.New("the request lacks a component, or has one that cannot be signed")
+		return Choice{}, fmt.Errorf("cannot %w", err) // it has no value of the request
 	}
 	return c, nil
+}
+
+// fits reports whether a key is one that the choice asks for.
+func (c Choice) fits(k *Key) bool {
+	return (c.key == "" || k.ID == c.key) && (c.algorithm == "" || k.Algorithm == c.algorithm)
+}
+
+// noKey returns an error that says why no key signs as an origin asks.
+func (s *Signer) noKey(c Choice, at time.Time) error {
+	has := func(fits func(*Key) bool) bool { return slices.ContainsFunc(s.cfg.Keys, fits) }
+	switch {
+	case !has(Choice{key: c.key}.fits):
+		return fmt.Errorf("keyid %s is that of no key in key-files", quoted(c.key))
+	case !has(Choice{algorithm: c.algorithm}.fits):
+		return fmt.Errorf("alg %s is that of no key in key-files", quoted(c.algorithm))
+	case !has(c.fits):
+		return fmt.Errorf("alg %s is not that of the key with keyid %s", quoted(c.algorithm), quoted(c.key))
+	}
+	return s.noneValid(c, at)
+}
+
+// maxQuoted is the maximum size of a text of an origin in a reason.
+const maxQuoted = 60
+
+// quoted returns a text of an origin for a reason. It leaves out one that is long or not in printable ASCII.
+func quoted(text string) string {
+	if len(text) > maxQuoted || checkText(text) != nil {
+		return "(not shown)"
+	}
+	return strconv.Quote(text)
+}
+
+// quotedItem is [quoted] for an item. A string has quotes already.
+func quotedItem(item httpsfv.Item) string {
+	id, err := httpsfv.Marshal(item)
+	if _, ok := item.Value.(string); !ok || err != nil || len(id) > maxQuoted || checkText(id) != nil {
+		return "(not shown)"
+	}
+	return id
 }
 
 // allowComponents checks the components that an origin asks for.
@@ -112,10 +151,12 @@ func (s *Signer) allowComponents(c *Choice, items []httpsfv.Item) error {
 		asked, err := componentOf(item)
 		same := func(o Component) bool { return o.id == asked.id }
 		switch {
-		case err != nil || !slices.ContainsFunc(allowed, same):
-			return errors.New("it asks for a component that is not configured")
+		case err != nil:
+			return fmt.Errorf("component %s cannot be covered", quotedItem(item))
+		case !slices.ContainsFunc(allowed, same):
+			return fmt.Errorf("component %s is none of components, optional and accept-components", quotedItem(item))
 		case slices.ContainsFunc(c.components, same):
-			return errors.New("it asks for a component twice")
+			return fmt.Errorf("component %s is asked for twice", quotedItem(item))
 		}
 		c.components = append(c.components, asked)
 	}
@@ -137,8 +178,11 @@ func (s *Signer) allowParameter(c *Choice, name string, value any) error {
 		return nil
 	}
 	text, ok := value.(string)
+	if !slices.Contains(parameters, name) {
+		return fmt.Errorf("parameter %s is unknown", quoted(name))
+	}
 	if !ok || text == "" || len(text) > maxText {
-		return errors.New("a parameter is unknown, is too long, or has a wrong value")
+		return fmt.Errorf("parameter %s is not a string of 1 to %d characters", name, maxText)
 	}
 	switch name {
 	case "nonce":
@@ -151,12 +195,14 @@ func (s *Signer) allowParameter(c *Choice, name string, value any) error {
 	case "keyid":
 		c.key = text
 	case "tag":
-		if text != s.cfg.Tag && !slices.Contains(s.cfg.AcceptTags, text) || s.cfg.Profile != "" && text != s.cfg.Tag {
-			return errors.New("its tag is not configured")
+		switch {
+		case text == s.cfg.Tag:
+		case s.cfg.Profile != "":
+			return fmt.Errorf("tag %s is not that of the profile %s", quoted(text), s.cfg.Profile)
+		case !slices.Contains(s.cfg.AcceptTags, text):
+			return fmt.Errorf("tag %s is none of tag and accept-tags", quoted(text))
 		}
 		c.tag = text
-	default:
-		return errors.New("a parameter is unknown, is too long, or has a wrong value")
 	}
 	return nil
 }

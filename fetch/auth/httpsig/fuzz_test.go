@@ -39,6 +39,11 @@ func FuzzParsers(f *testing.F) {
 		if len(ignored) > 9 {
 			t.Errorf("%d are ignored", len(ignored))
 		}
+		for _, i := range ignored {
+			if len(i.Reason) > 300 || strings.ContainsFunc(i.Reason, func(r rune) bool { return r < ' ' || r > '~' }) {
+				t.Errorf("%q: the reason is %q", text, i.Reason)
+			}
+		}
 		if !ok {
 			return
 		}

@@ -1,6 +1,7 @@
 package httpsig
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -309,11 +310,9 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 			return nil, fmt.Errorf("sign: the request sets the field %s itself", name)
 		}
 	}
-	key := newest(s.cfg.Keys, m.Time, func(k *Key) bool {
-		return (choice.key == "" || k.ID == choice.key) && (choice.algorithm == "" || k.Algorithm == choice.algorithm)
-	})
+	key := newest(s.cfg.Keys, m.Time, choice.fits)
 	if key == nil {
-		return nil, errors.New("sign: no key is valid now")
+		return nil, fmt.Errorf("sign: %w", s.noneValid(choice, m.Time))
 	}
 	s.complete(m, choice)
 	text, input, err := base(choice.components, s.params(choice, key, m.Time), m.value)
@@ -321,6 +320,27 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 		return nil, err
 	}
 	return attach(m.added, choice.label, key, text, input)
+}
+
+// maxNamed is the maximum number of keys in an error.
+const maxNamed = 3
+
+// noneValid returns an error with the keys that fit a choice, and when they sign. None does at the time.
+func (s *Signer) noneValid(choice Choice, at time.Time) error {
+	var texts []string
+	for _, k := range s.cfg.Keys {
+		text := "ended at " + k.NotAfter.UTC().Format(time.RFC3339)
+		if !k.expired(at) {
+			text = "starts at " + k.NotBefore.UTC().Format(time.RFC3339)
+		}
+		if choice.fits(k) {
+			texts = append(texts, fmt.Sprintf("key %.60q %s", cmp.Or(k.ID, k.Algorithm), text))
+		}
+	}
+	if more := len(texts) - maxNamed; more > 0 {
+		texts = append(texts[:maxNamed], fmt.Sprintf("%d more", more))
+	}
+	return fmt.Errorf("no key is valid now: %s", strings.Join(texts, ", "))
 }
 
 // components returns what the configuration covers of a request.

@@ -169,8 +169,9 @@ func TestSignRefuses(t *testing.T) {
 		{name: "a digest of the caller", change: header("Content-Digest", "sha-256=:aHVzaA==:"), want: "Content-Digest itself"},
 		{name: "a signature of the caller", change: header("Signature", "hush=:aHVzaA==:"), want: "Signature itself"},
 		{name: "an input of the caller", change: header("Signature-Input", "hush=()"), want: "Signature-Input itself"},
-		{name: "a key of tomorrow", keys: []*httpsig.Key{later}, want: "no key is valid"},
-		{name: "a key of yesterday", keys: []*httpsig.Key{over}, want: "no key is valid"},
+		{name: "a key of tomorrow", keys: []*httpsig.Key{later}, want: `no key is valid now: key "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" starts at 2021-04-20T02:07:54Z`},
+		{name: "a key of yesterday", keys: []*httpsig.Key{over}, want: `no key is valid now: key "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" ended at 2021-04-20T02:07:53Z`},
+		{name: "five keys", keys: []*httpsig.Key{over, later, over, later, over}, want: "ended at 2021-04-20T02:07:53Z, 2 more"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
