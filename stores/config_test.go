@@ -24,7 +24,7 @@ func TestReadFile(t *testing.T) {
 
 		{"no YAML", "stores: [", "want YAML with stores"},
 		{"a list", "- s3cr3t", "want YAML with stores"},
-		{"another key", "stores: {a: {url: 'file://DIR/a', s3cr3t: 1}}", "line 1: not usable"},
+		{"another key", "stores: {a: {url: 'file://DIR/a', s3cr3t: 1}}", "line 1: a key (not repeated here) is none of stores, which has url, prefix,"},
 		{"twice", "stores: {a: {url: 'file://DIR/a'}, a: {}}", "line 1: not usable"},
 		{"two documents", "stores: {}\n---\nstores: {}", "second document"},
 		{"a bad name", "stores: {'A b': {url: 'file://DIR/a'}}", "give a name of 1 to 64"},

@@ -130,7 +130,7 @@ func readOrigins(path string, before *origins) (*origins, error) {
 		return nil, err
 	}
 	var f originsFile
-	if err := secure.DecodeYAML(raw, &f, "YAML with profiles and providers, and in them the keys of docs/operating.md, each once"); err != nil {
+	if err := secure.DecodeYAML(raw, &f, "YAML with profiles and providers, and in them the keys of docs/operating.md and docs/signing.md, each once"); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var open []string // addresses of profiles with a certificate but no callers
