@@ -119,6 +119,9 @@ func (p *program) printDirectory(paths []string, now time.Time) error {
 	if _, err := fmt.Fprintf(p.stdout, "%s\n", body); err != nil {
 		return cli.OutputError(err)
 	}
+	if _, err := httpsig.Current(keys, now); err != nil {
+		_, _ = fmt.Fprintf(p.stderr, "fetchd: %v\n", err) // a failed write cannot be reported
+	}
 	_, _ = fmt.Fprintf(p.stderr, "Serve this at %s of the origin that is the agent, with the Content-Type %s.\n", httpsig.DirectoryPath, httpsig.DirectoryType)
 	return nil
 }

@@ -39,7 +39,8 @@ type live struct {
 	server   *server.Server
 	logger   *slog.Logger
 	level    *slog.LevelVar
-	broken   string // the error of the last check of the files
+	broken   string            // the error of the last check of the files
+	keys     map[string]string // what watchKeys found last, by provider
 
 	certificates *tlswatch.Watch
 }
@@ -80,8 +81,10 @@ func (l *live) follow(ctx context.Context, failed <-chan error) error {
 			return nil
 		case <-l.hangup:
 			l.reload()
+			l.watchKeys(time.Now())
 		case <-l.look:
 			l.lookAtFiles()
+			l.watchKeys(time.Now())
 			l.closeRetired()
 		}
 	}

@@ -93,6 +93,7 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		has := s.capacity(daemon.OpenFiles(), cmp.Or(s.MemoryBudget, daemon.Memory().Budget()))
 		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
+		ready.origins.warnKeys(p.stderr, time.Now())
 		return errors.Join(p.print(s, ready.certificates()), p.printCapacity(&has))
 	}
 	return serve(ctx, *p, s, ready, lines, logger, level)
@@ -197,6 +198,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
 	}
 	l.watchCertificates()
+	l.watchKeys(time.Now())
 	return l.serveAndDrain(ctx, listeners, r.ports)
 }
 

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"fetchd/fetch/auth"
@@ -40,6 +46,57 @@ func (o *origins) httpSignature(p *originProvider) (auth.Provider, error) {
 		return nil, fmt.Errorf("http-signature: %w", err)
 	}
 	return auth.NewHTTPSignature(p.Origins, signer, p.HTTPSignature.OnChallenge)
+}
+
+// watchKeys logs the key of each provider that signs, and a provider without a valid one, once per change.
+func (l *live) watchKeys(at time.Time) {
+	now := make(map[string]string)
+	for name, k := range l.origins.keys(at) {
+		if now[name] = k.text; now[name] == l.keys[name] {
+			continue
+		}
+		if k.valid {
+			l.logger.Info("requests are signed with this key", slog.String("auth_provider", name), slog.String("keyid", k.text))
+		} else {
+			l.logger.Warn("a provider has no valid key: requests that it would sign are not sent", slog.String("auth_provider", name), slog.String("reason", k.text))
+		}
+	}
+	l.keys = now
+}
+
+// currentKey is the id of the key that signs, or why none does.
+type currentKey struct {
+	text  string
+	valid bool
+}
+
+// keys yields the providers that sign with keys whose time is limited, by name.
+func (o *origins) keys(at time.Time) iter.Seq2[string, currentKey] {
+	return func(yield func(string, currentKey) bool) {
+		for _, name := range slices.Sorted(maps.Keys(o.providers)) {
+			p, ok := o.providers[name].Provider.(*auth.HTTPSignature)
+			if !ok {
+				continue
+			}
+			k, err := p.Current(at)
+			current := currentKey{fmt.Sprint(err), false}
+			if err == nil {
+				current = currentKey{cmp.Or(k.ID, k.Algorithm), true}
+			}
+			if !yield(name, current) {
+				return
+			}
+		}
+	}
+}
+
+// warnKeys prints the providers without a valid key.
+func (o *origins) warnKeys(w io.Writer, at time.Time) {
+	for name, k := range o.keys(at) {
+		if !k.valid {
+			_, _ = fmt.Fprintf(w, "fetchd: provider %s: %s\n", name, k.text) // a failed write cannot be reported
+		}
+	}
 }
 
 // signer reads the keys and makes a signer.

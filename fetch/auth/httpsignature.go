@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
@@ -64,6 +65,9 @@ func (p *HTTPSignature) Names(u *url.URL) bool { return p.signer.Covers(u) }
 // they are not published.
 func (p *HTTPSignature) Published() (agent string, keys []*httpsig.Key) { return p.by.Published() }
 
+// Current returns the key that signs at a time, or an error that says why none does.
+func (p *HTTPSignature) Current(at time.Time) (*httpsig.Key, error) { return p.by.Current(at) }
+
 // Challenge returns how requests are signed as a response asks for; see [fetchd/fetch.Challenger]. A 429 is
 // repeated anyway, and asks like the statuses of onChallenge.
 func (p *HTTPSignature) Challenge(status int, header http.Header, request *signing.Message) (sign signing.Func, ignored string) {
@@ -72,7 +76,8 @@ func (p *HTTPSignature) Challenge(status int, header http.Header, request *signi
 		return nil, ""
 	}
 	choice, others, ok := p.by.Choose(fields, request)
-	if ok || status == http.StatusUnauthorized && !p.by.Ready(request.Time) { // without a key, Sign says so (spec A7)
+	_, noKey := p.Current(request.Time)
+	if ok || status == http.StatusUnauthorized && noKey != nil { // without a key, Sign says so (spec A7)
 		sign = func(_ context.Context, m *signing.Message) ([]signing.Field, error) { return p.by.Sign(m, choice) }
 	}
 	texts := make([]string, len(others))

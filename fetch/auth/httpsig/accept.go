@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dunglas/httpsfv"
 
@@ -85,9 +84,9 @@ func (s *Signer) allow(label string, member httpsfv.Member, request *signing.Mes
 			c.parameters = append(c.parameters, name)
 		}
 	}
-	key := newest(s.cfg.Keys, request.Time, c.fits)
-	if key == nil {
-		return Choice{}, s.noKey(c, request.Time)
+	key, err := current(s.cfg.Keys, request.Time, c)
+	if err != nil {
+		return Choice{}, s.noKey(c, err)
 	}
 	if key.ID == "" && slices.Contains(c.parameters, "keyid") {
 		return Choice{}, errors.New("the key has no id")
@@ -107,8 +106,8 @@ func (c Choice) fits(k *Key) bool {
 	return (c.key == "" || k.ID == c.key) && (c.algorithm == "" || k.Algorithm == c.algorithm)
 }
 
-// noKey returns an error that says why no key signs as an origin asks.
-func (s *Signer) noKey(c Choice, at time.Time) error {
+// noKey returns an error that says why no key signs as an origin asks: noneValid, unless no key fits.
+func (s *Signer) noKey(c Choice, noneValid error) error {
 	has := func(fits func(*Key) bool) bool { return slices.ContainsFunc(s.cfg.Keys, fits) }
 	switch {
 	case !has(Choice{key: c.key}.fits):
@@ -118,7 +117,7 @@ func (s *Signer) noKey(c Choice, at time.Time) error {
 	case !has(c.fits):
 		return fmt.Errorf("alg %s is not that of the key with keyid %s", quoted(c.algorithm), quoted(c.key))
 	}
-	return s.noneValid(c, at)
+	return noneValid
 }
 
 // maxQuoted is the maximum size of a text of an origin in a reason.

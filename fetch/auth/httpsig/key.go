@@ -2,6 +2,7 @@ package httpsig
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -17,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	"strings"
 	"time"
 )
 
@@ -286,6 +288,34 @@ func (k *Key) usable(at time.Time) bool { return !at.Before(k.NotBefore) && !k.e
 
 // expired reports whether the key is not to be used any more.
 func (k *Key) expired(at time.Time) bool { return !k.NotAfter.IsZero() && !at.Before(k.NotAfter) }
+
+// maxNamed is the maximum number of keys in an error.
+const maxNamed = 3
+
+// Current returns the key that signs at a time. If none is valid, the error has their ids, and when they ended
+// or start.
+func Current(keys []*Key, at time.Time) (*Key, error) { return current(keys, at, Choice{}) }
+
+// current is [Current] for the keys that a choice asks for.
+func current(keys []*Key, at time.Time, choice Choice) (*Key, error) {
+	if k := newest(keys, at, choice.fits); k != nil {
+		return k, nil
+	}
+	var texts []string
+	for _, k := range keys {
+		text := "ended at " + k.NotAfter.UTC().Format(time.RFC3339)
+		if !k.expired(at) {
+			text = "starts at " + k.NotBefore.UTC().Format(time.RFC3339)
+		}
+		if choice.fits(k) {
+			texts = append(texts, fmt.Sprintf("key %.60q %s", cmp.Or(k.ID, k.Algorithm), text))
+		}
+	}
+	if more := len(texts) - maxNamed; more > 0 {
+		texts = append(texts[:maxNamed], fmt.Sprintf("%d more", more))
+	}
+	return nil, fmt.Errorf("no key is valid now: %s", strings.Join(texts, ", "))
+}
 
 // newest returns the usable key with the latest NotBefore, and among equals the last one.
 // accept filters the keys.

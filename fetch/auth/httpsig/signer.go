@@ -1,7 +1,6 @@
 package httpsig
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -292,11 +291,6 @@ func (s *Signer) Published() (agent string, keys []*Key) {
 // at each origin that knows the key.
 func (s *Signer) Binds() bool { return binds(s.cfg.Components) }
 
-// Ready reports whether a key may sign at a time.
-func (s *Signer) Ready(at time.Time) bool {
-	return newest(s.cfg.Keys, at, func(*Key) bool { return true }) != nil
-}
-
 // Sign returns the fields to add to a request: the signature of the configuration, or the one that
 // [Signer.Choose] returned. The request must not have fields that [Signer.Headers] names: a
 // caller's digest could be of another body.
@@ -310,9 +304,9 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 			return nil, fmt.Errorf("sign: the request sets the field %s itself", name)
 		}
 	}
-	key := newest(s.cfg.Keys, m.Time, choice.fits)
-	if key == nil {
-		return nil, fmt.Errorf("sign: %w", s.noneValid(choice, m.Time))
+	key, err := current(s.cfg.Keys, m.Time, choice)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
 	}
 	s.complete(m, choice)
 	text, input, err := base(choice.components, s.params(choice, key, m.Time), m.value)
@@ -322,26 +316,8 @@ func (s *Signer) Sign(request *signing.Message, choice Choice) ([]signing.Field,
 	return attach(m.added, choice.label, key, text, input)
 }
 
-// maxNamed is the maximum number of keys in an error.
-const maxNamed = 3
-
-// noneValid returns an error with the keys that fit a choice, and when they sign. None does at the time.
-func (s *Signer) noneValid(choice Choice, at time.Time) error {
-	var texts []string
-	for _, k := range s.cfg.Keys {
-		text := "ended at " + k.NotAfter.UTC().Format(time.RFC3339)
-		if !k.expired(at) {
-			text = "starts at " + k.NotBefore.UTC().Format(time.RFC3339)
-		}
-		if choice.fits(k) {
-			texts = append(texts, fmt.Sprintf("key %.60q %s", cmp.Or(k.ID, k.Algorithm), text))
-		}
-	}
-	if more := len(texts) - maxNamed; more > 0 {
-		texts = append(texts[:maxNamed], fmt.Sprintf("%d more", more))
-	}
-	return fmt.Errorf("no key is valid now: %s", strings.Join(texts, ", "))
-}
+// Current returns the key that signs at a time if no origin asks for another.
+func (s *Signer) Current(at time.Time) (*Key, error) { return Current(s.cfg.Keys, at) }
 
 // components returns what the configuration covers of a request.
 func (s *Signer) components(m *message) []Component {
