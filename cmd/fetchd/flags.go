@@ -102,21 +102,64 @@ type newKey struct {
 	ValidFor    time.Duration  `help:"How long until the key neither signs nor is published. 0: for ever." default:"0s" env:"-"`
 }
 
+// written are the exit codes of commands that print what they made.
+var written = cli.Exits{cli.ExitOutput: "standard output cannot be written"}
+
+// Manual is the end of the command's help.
+func (*newKey) Manual() cli.Manual {
+	return cli.Manual{OwnFlags: true, Exits: written, Examples: `
+  fetchd keys new /etc/fetchd/keys
+  fetchd keys new --valid-for 90d /etc/fetchd/keys
+  fetchd keys new --starts-after 0s /etc/fetchd/keys  # it signs at once
+`}
+}
+
+// keyDirectory is the arguments of keys directory.
+type keyDirectory struct {
+	Paths []string `arg:"" help:"Files with keys, or folders of them, as in key-files."`
+}
+
+// Manual is the end of the command's help.
+func (*keyDirectory) Manual() cli.Manual {
+	return cli.Manual{OwnFlags: true, Exits: written, Examples: `
+  fetchd keys directory /etc/fetchd/keys > http-message-signatures-directory
+`}
+}
+
+// keyTools is the commands for keys.
+type keyTools struct {
+	New       newKey       `cmd:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
+	Directory keyDirectory `cmd:"" help:"Print the directory of the public keys, as the service serves it for the profile web-bot-auth, for hosting elsewhere."`
+}
+
+// Manual is the end of the command's help.
+func (*keyTools) Manual() cli.Manual {
+	return cli.Manual{OwnFlags: true, Examples: `
+  fetchd keys new /etc/fetchd/keys
+  fetchd keys directory /etc/fetchd/keys
+`}
+}
+
+// newToken is the argument of token.
+type newToken struct {
+	Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
+}
+
+// Manual is the end of the command's help.
+func (*newToken) Manual() cli.Manual {
+	return cli.Manual{OwnFlags: true, Exits: written, Examples: `
+  fetchd token crawler
+`}
+}
+
 // commandLine is the flags and the commands.
 type commandLine struct {
 	flags
 	Serve  struct{} `cmd:"" default:"1" help:"Serve. This is the default command."`
 	Config struct{} `cmd:"" help:"Print the settings as YAML, each with its source. The exit code is 2 if the service could not start with them."`
-	Token  struct {
-		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
-	} `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
-	Keys struct {
-		New       newKey `cmd:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
-		Directory struct {
-			Paths []string `arg:"" help:"Files with keys, or folders of them, as in key-files."`
-		} `cmd:"" help:"Print the directory of the public keys, as the service serves it for the profile web-bot-auth, for hosting elsewhere."`
-	} `cmd:"" help:"Keys that sign requests."`
-	Clean struct {
+	Token  newToken `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
+	Keys   keyTools `cmd:"" help:"Keys that sign requests."`
+	Clean  struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
 	Policies struct {

@@ -66,6 +66,8 @@ type Manual struct {
 	// Exits are the exit codes that the command uses, with their meaning. An empty
 	// meaning stands for the general one.
 	Exits Exits
+	// OwnFlags leaves out the flags of the program except --help, because the command uses none of them.
+	OwnFlags bool
 }
 
 // Completion is the command that prints a completion script. [Program.Parse] runs it.
@@ -80,7 +82,7 @@ func (*Completion) Help() string {
 
 // Manual is the end of the command's help.
 func (*Completion) Manual() Manual {
-	return Manual{Exits: Codes(ExitOutput), Examples: `
+	return Manual{Exits: Codes(ExitOutput), OwnFlags: true, Examples: `
   source <(PROGRAM completion bash)
   PROGRAM completion bash > ~/.local/share/bash-completion/completions/PROGRAM
   PROGRAM completion zsh > ~/.zfunc/_PROGRAM        # a folder in fpath
@@ -157,12 +159,12 @@ func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag
 
 // printHelp prints kong's help, then the exit codes and the examples of the command.
 func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
-	if err := kong.DefaultHelpPrinter(o, c); err != nil {
-		return OutputError(err)
-	}
 	manual := p.Manual
 	if node := c.Selected(); node != nil {
 		manual = manualOf(node)
+		for _, flag := range c.Model.Flags {
+			flag.Hidden = flag.Hidden || manual.OwnFlags && flag.Name != "help"
+		}
 	} else if manual.Exits == nil {
 		manual.Exits = make(Exits)
 		for _, command := range c.Model.Children {
@@ -171,12 +173,18 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 			}
 		}
 	}
+	if err := kong.DefaultHelpPrinter(o, c); err != nil {
+		return OutputError(err)
+	}
 	examples := strings.ReplaceAll(strings.Trim(manual.Examples, "\n"), "PROGRAM", p.Name)
+	if examples != "" {
+		examples = "\nExamples:\n" + examples + "\n"
+	}
 	tables := ""
 	if manual.Tables != "" {
 		tables = "\n" + manual.Tables
 	}
-	if _, err := fmt.Fprintf(c.Stdout, "%s\nExit codes:\n%s\nExamples:\n%s\n", tables, exitTable(manual.Exits), examples); err != nil {
+	if _, err := fmt.Fprintf(c.Stdout, "%s\nExit codes:\n%s%s", tables, exitTable(manual.Exits), examples); err != nil {
 		return OutputError(err)
 	}
 	return nil

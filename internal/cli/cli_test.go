@@ -18,6 +18,7 @@ import (
 // grammar is a small program.
 type grammar struct {
 	Version    kong.VersionFlag
+	Keep       struct{}       `cmd:"" help:"Keep it."`
 	Completion cli.Completion `cmd:""`
 	Get        getCmd         `cmd:"" help:"Get a thing."`
 }
@@ -55,6 +56,8 @@ func TestParse(t *testing.T) {
 		{"help of a command", "get --help", cli.ExitOK, "  1    not found\n  2    usage: the command line, a setting or the request is not usable\n  21   a file or standard output cannot be written\n", ""},
 		{"examples of a command", "get --help", cli.ExitOK, "\nExamples:\n  prog get x\n", ""},
 		{"help of completion", "completion --help", cli.ExitOK, "  source <(prog completion bash)\n", ""},
+		{"flags of completion", "completion --help", cli.ExitOK, "\nFlags:\n  -h, --help    Show context-sensitive help.\n\nExit codes:", ""},
+		{"a command without examples", "keep --help", cli.ExitOK, "      --version\n\nExit codes:", ""},
 		{"version", "--version", cli.ExitOK, "prog devel", ""},
 		{"completion", "completion bash", cli.ExitOK, "# bash completion for prog\n", ""},
 		{"an unknown shell", "completion tcsh", cli.ExitUsage, "", `must be one of "bash","zsh","fish"`},
@@ -69,6 +72,9 @@ func TestParse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, code, out, told := parse(t.Context(), nil, strings.Fields(tt.args)...)
+			if strings.HasSuffix(out, "Examples:\n\n") {
+				t.Error("there are no examples")
+			}
 			if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(told, tt.told) || tt.out == "" && out != "" || tt.told == "" && told != "" {
 				t.Errorf("prog %s: exit code %d, %q, %q; want %d, %q, %q", tt.args, code, out, told, tt.code, tt.out, tt.told)
 			}
