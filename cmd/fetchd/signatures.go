@@ -117,7 +117,7 @@ func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Sign
 		keys[0].ID = h.KeyID
 	}
 	if h.AgentForm != "" && h.AgentForm != "string" && h.AgentForm != "dictionary" {
-		return nil, errors.New("agent-form: give dictionary or string")
+		return nil, fmt.Errorf("agent-form: %.40q: give dictionary or string", h.AgentForm)
 	}
 	if h.OnChallenge == nil && len(h.AcceptComponents)+len(h.AcceptTags) > 0 {
 		return nil, errors.New("accept-components and accept-tags are for what origins ask for: set on-challenge too")

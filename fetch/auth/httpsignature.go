@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,7 +31,7 @@ type HTTPSignature struct {
 func NewHTTPSignature(origins []string, by *httpsig.Signer, onChallenge []int) (*HTTPSignature, error) {
 	if len(onChallenge) > 0 && (!slices.Contains(onChallenge, http.StatusUnauthorized) ||
 		slices.ContainsFunc(onChallenge, func(s int) bool { return s != http.StatusUnauthorized && s != http.StatusForbidden })) {
-		return nil, errors.New("auth: on-challenge: give [401] or [401, 403]")
+		return nil, fmt.Errorf("auth: on-challenge: %d: give [401] or [401, 403]", onChallenge)
 	}
 	p := &HTTPSignature{signer: signer{headers: by.Headers(), signingKey: httpKey{by, len(onChallenge) > 0}}, by: by, onChallenge: onChallenge}
 	named := slices.DeleteFunc(slices.Clone(origins), func(raw string) bool {

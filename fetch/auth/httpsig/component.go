@@ -42,6 +42,7 @@ var notCovered = []string{"connection", "keep-alive", "proxy-authorization", "pr
 // ParseComponent parses a component identifier, such as @authority,
 // @query-param;name="id" or "x-dict";key="a". The quotes around the name are optional.
 func ParseComponent(text string) (Component, error) {
+	given := text
 	if len(text) > maxComponent {
 		return Component{}, fmt.Errorf("a component is longer than %d bytes", maxComponent)
 	}
@@ -54,11 +55,11 @@ func ParseComponent(text string) (Component, error) {
 	}
 	item, err := httpsfv.UnmarshalItem([]string{text})
 	if err != nil {
-		return Component{}, fmt.Errorf("component %q: is not a name with parameters, such as @authority or \"x-dict\";key=\"a\"", text)
+		return Component{}, fmt.Errorf("component %q: is not a name with parameters, such as @authority or x-dict;key=\"a\"", given)
 	}
 	c, err := componentOf(item)
 	if err != nil {
-		return Component{}, fmt.Errorf("component %.300q: %w", text, err)
+		return Component{}, fmt.Errorf("component %q: %w", given, err)
 	}
 	return c, nil
 }

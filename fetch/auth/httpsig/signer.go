@@ -121,12 +121,16 @@ func New(cfg Config) (*Signer, error) {
 // field returns the component of a name without parameters.
 func field(name string) Component { return Component{id: `"` + name + `"`, name: name} }
 
-// ParseAgent returns an agent in its canonical form, or an error that does not quote it.
+// ParseAgent returns an agent in its canonical form, or an error that quotes it, unless it may have a password.
 func ParseAgent(agent string) (string, error) {
 	u, err := url.Parse(agent)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
 		u.Fragment != "" || len(u.Host) > maxText || strings.Trim(strings.ToLower(u.Host), hostCharacters) != "" {
-		return "", errors.New("agent: give the https origin that publishes the keys, such as https://bot.example.com")
+		shown := "(not shown)"
+		if !strings.Contains(agent, "@") {
+			shown = fmt.Sprintf("%.80q", agent)
+		}
+		return "", fmt.Errorf("agent: %s is not an https origin: give the one that publishes the keys, such as https://bot.example.com", shown)
 	}
 	return "https://" + strings.ToLower(u.Host), nil
 }
@@ -206,10 +210,10 @@ func (cfg *Config) check() error {
 	}
 	for _, k := range cfg.Keys {
 		if err := checkText(k.ID); err != nil {
-			return fmt.Errorf("keyid: %w", err)
+			return fmt.Errorf("key-id: %w", err)
 		}
 		if k.ID == "" && slices.Contains(cfg.Parameters, "keyid") {
-			return errors.New("keyid: a secret has no id: give one, or leave keyid out of the parameters")
+			return errors.New("key-id: is missing, and a secret has no id of its own: give the one that you agreed on with the origin, or leave keyid out of the parameters")
 		}
 	}
 	if cfg.Lifetime < time.Second {

@@ -275,9 +275,9 @@ func TestNewRefuses(t *testing.T) {
 		{"the profile without expires", func(_ *testing.T, c *httpsig.Config) {
 			c.Profile, c.Parameters = httpsig.WebBotAuth, []string{"created", "keyid", "tag"}
 		}, "expires"},
-		{"an agent in plaintext", func(_ *testing.T, c *httpsig.Config) { c.Agent = "http://bot.example" }, "agent"},
-		{"an agent with a path", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://bot.example/keys" }, "agent"},
-		{"an agent with userinfo", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://a@bot.example" }, "agent"},
+		{"an agent in plaintext", func(_ *testing.T, c *httpsig.Config) { c.Agent = "http://bot.example" }, `agent: "http://bot.example" is not an https origin: give`},
+		{"an agent with a path", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://bot.example/keys" }, `agent: "https://bot.example/keys" is not`},
+		{"an agent with userinfo", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://a@bot.example" }, "agent: (not shown) is not"},
 		{"an agent with a quote", func(_ *testing.T, c *httpsig.Config) { c.Agent = `https://bot".example` }, "agent"},
 		{"an agent in Unicode", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://bötchen.example" }, "agent"},
 		{"a component twice", func(t *testing.T, c *httpsig.Config) { c.Components = components(t, "@path", `"@path"`) }, "twice"},
@@ -292,7 +292,7 @@ func TestNewRefuses(t *testing.T) {
 		{"a label in capitals", func(_ *testing.T, c *httpsig.Config) { c.Label = "Sig" }, "label"},
 		{"a tag of two lines", func(_ *testing.T, c *httpsig.Config) { c.Tag = "a\nb" }, "tag"},
 		{"a long tag", func(_ *testing.T, c *httpsig.Config) { c.AcceptTags = []string{strings.Repeat("a", 300)} }, "tag"},
-		{"a secret without an id", func(t *testing.T, c *httpsig.Config) { c.Keys = []*httpsig.Key{key(t, signatures.Base64HMAC)} }, "keyid"},
+		{"a secret without an id", func(t *testing.T, c *httpsig.Config) { c.Keys = []*httpsig.Key{key(t, signatures.Base64HMAC)} }, "key-id: is missing, and a secret has no id"},
 		{"no time", func(_ *testing.T, c *httpsig.Config) { c.Lifetime = time.Millisecond }, "lifetime"},
 		{"an agent that is not covered", func(*testing.T, *httpsig.Config) {}, "set the profile web-bot-auth, or add signature-agent"},
 		{"an agent that is not always covered", func(t *testing.T, c *httpsig.Config) { c.Optional = components(t, "signature-agent") }, "agent: "},
