@@ -43,7 +43,7 @@ const keyed = `
 // secretKeys are the files of the keys of keyed, and the secrets in them.
 func secretKeys(t *testing.T) (files map[string][]byte, secrets [][]byte) {
 	t.Helper()
-	text := func(name string) []byte { return []byte(name + " key that nobody may see: \x01/+?") }
+	text := func(name string) []byte { return []byte(name + " key that no one may see: \x01/+?") }
 	files = map[string][]byte{"raw": text("raw"), "base64": []byte("whsec_" + base64.StdEncoding.EncodeToString(text("webhook"))),
 		"shared": []byte(base64.StdEncoding.EncodeToString(text("shared"))), "pem": []byte(signatures.PEMEd25519),
 		"aws": []byte("[default]\naws_access_key_id=AKIAIOSFODNN7EXAMPLE\naws_secret_access_key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\naws_session_token=token-of-a-session-of-the-tests\n")}

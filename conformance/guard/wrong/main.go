@@ -48,7 +48,7 @@ type client struct {
 	trustMapped    bool // does not know IPv4-mapped addresses
 	onlyPrivate    bool // knows only the addresses of RFC 1918
 	trustNumbers   bool // takes every host that is not written as an address for a name
-	ownParser      bool // finds the host to judge with a pattern of its own
+	ownParser      bool // finds the host to judge with a pattern, not with the parser of the client
 	useProxies     bool // connects to the proxies that the environment names
 }
 

@@ -213,7 +213,7 @@ func (cfg *Config) check() error {
 			return fmt.Errorf("key-id: %w", err)
 		}
 		if k.ID == "" && slices.Contains(cfg.Parameters, "keyid") {
-			return errors.New("key-id: is missing, and a secret has no id of its own: give the one that you agreed on with the origin, or leave keyid out of the parameters")
+			return errors.New("key-id: is missing, and a secret has none: give the one that you agreed on with the origin, or leave keyid out of the parameters")
 		}
 	}
 	if cfg.Lifetime < time.Second {
