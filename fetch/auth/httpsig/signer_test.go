@@ -292,7 +292,7 @@ func TestNewRefuses(t *testing.T) {
 		{"a label in capitals", func(_ *testing.T, c *httpsig.Config) { c.Label = "Sig" }, "label"},
 		{"a tag of two lines", func(_ *testing.T, c *httpsig.Config) { c.Tag = "a\nb" }, "tag"},
 		{"a long tag", func(_ *testing.T, c *httpsig.Config) { c.AcceptTags = []string{strings.Repeat("a", 300)} }, "tag"},
-		{"a secret without an id", func(t *testing.T, c *httpsig.Config) { c.Keys = []*httpsig.Key{key(t, signatures.Base64HMAC)} }, "key-id: is missing, and a secret has no id"},
+		{"a secret without an id", func(t *testing.T, c *httpsig.Config) { c.Keys = []*httpsig.Key{key(t, signatures.Base64HMAC)} }, "key-id: is missing, and a secret has none"},
 		{"no time", func(_ *testing.T, c *httpsig.Config) { c.Lifetime = time.Millisecond }, "lifetime"},
 		{"an agent that is not covered", func(*testing.T, *httpsig.Config) {}, "set the profile web-bot-auth, or add signature-agent"},
 		{"an agent that is not always covered", func(t *testing.T, c *httpsig.Config) { c.Optional = components(t, "signature-agent") }, "agent: "},
