@@ -39,7 +39,7 @@ func TestPlace(t *testing.T) {
 		{"a directory of the file", "local", "stores.yaml", most, "local/p", ""},
 		{"no store of the file", "pages", "stores.yaml", most, "", `--bodies: "pages" is not a store for bodies of stores.yaml: name one`},
 		{"no file", "archive", "no.yaml", most, "", "--stores-file: no.yaml: "},
-		{"a file that is not usable", "a", "bad.yaml", most, "", "--stores-file: bad.yaml: line 1: not usable"},
+		{"a file that is not usable", "a", "bad.yaml", most, "", "--stores-file: bad.yaml: line 1: a key"},
 		{"a store with a limit", "small", "small.yaml", 1000, "small", ""},
 		// Otherwise a longer body would be fetched again and again.
 		{"a store with a lower limit", "small", "small.yaml", 1001, "", "--max-body-bytes: 1001 is more than the store accepts: give at most its limit, 1000"},
