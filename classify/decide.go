@@ -54,7 +54,7 @@ func (o *Observation) class(p *Policy) (Class, Rule) {
 		return c, classes[c].rule
 	}
 	if c := o.statusClass(); c != NoClass {
-		if o.Auth == NotAsked && o.Faults.Has(Deadline) && o.answered(p, c) {
+		if o.Auth != Refreshed && o.Faults.Has(Deadline) && o.answered(p, c) {
 			return Deadline, classes[Deadline].rule // A2: the deadline passed during the refresh
 		}
 		return c, p.statusRule(c, o.Status)
@@ -174,8 +174,13 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 // answered reports whether the credential of the next attempt may be right: after a 401 (A2), and after a 403
 // that asks for a signature if the request may be sent again (A8).
 func (o *Observation) answered(p *Policy, c Class) bool {
-	return (o.Auth == Refreshed || o.Auth == NotAsked) &&
-		(c == AuthRequired || c == Forbidden && (p.Repeatable(o.Method) || o.hopIsGET()))
+	switch o.Auth {
+	case Refreshed, NotAsked:
+		return c == AuthRequired
+	case Challenged:
+		return c == AuthRequired || c == Forbidden && (p.Repeatable(o.Method) || o.hopIsGET())
+	}
+	return false
 }
 
 // wait sets the delay and its source (W1, W2, A2).

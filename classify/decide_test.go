@@ -82,7 +82,7 @@ func arbitrary(random *rand.Rand) (classify.Policy, classify.Observation) {
 		Date:     pickOne(random, "", "Mon, 02 Mar 2026 07:00:00 GMT", "Sat Jan  1 00:00:00 0000", "soon"),
 		Location: pickOne(random, classify.NoLocation, classify.OutOfScope, classify.InScope, 200),
 		Auth: pickOne(random, classify.NoProvider, classify.Refreshed, classify.RefreshFailed, classify.RefusedAgain,
-			classify.NotAsked, 200),
+			classify.NotAsked, classify.Challenged, 200),
 		Conditional: random.IntN(2) == 0, BodyCommitted: random.IntN(8) == 0,
 		Observed: pickOne(random, time.Time{}, time.Unix(0, 0), time.Date(2026, 3, 2, 7, 0, 0, 5, time.UTC),
 			time.Date(math.MaxInt32, 1, 1, 0, 0, 0, 0, time.UTC)),

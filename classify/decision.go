@@ -75,6 +75,8 @@ const (
 	RefreshFailed                   // The refresh failed.
 	RefusedAgain                    // The origin rejected a refreshed credential earlier in this fetch.
 	NotAsked                        // A provider covers the origin but has not been asked yet.
+	_                               // fetchd.v1 has NO_PROVIDER as a value other than zero.
+	Challenged                      // A8: the response asks for a signature, and the next request has it.
 )
 
 // Start is the URL at which the next attempt starts. Its numbers are those of

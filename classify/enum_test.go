@@ -74,7 +74,7 @@ func enums() []enum {
 		}, func(n uint8) string { return classify.Phase(n).String() }, "", ""},
 		{"AuthResult", pb.AuthResult(0), "AUTH_RESULT_", map[string]uint8{
 			"refreshed": uint8(classify.Refreshed), "refresh_failed": uint8(classify.RefreshFailed),
-			"refused_again": uint8(classify.RefusedAgain), "not_asked": uint8(classify.NotAsked),
+			"refused_again": uint8(classify.RefusedAgain), "not_asked": uint8(classify.NotAsked), "challenged": uint8(classify.Challenged),
 		}, nil, "", "no_provider"},
 		{"Start", pb.RetryStart(0), "RETRY_START_", map[string]uint8{
 			"first_url": uint8(classify.FirstURL), "failed_hop": uint8(classify.FailedHop),

@@ -32,8 +32,8 @@ type Observation struct {
 	BodyCommitted bool       `json:"body_committed,omitempty"`
 	ObservedAt    *time.Time `json:"observed_at,omitempty"`
 	TimeLeft      *Duration  `json:"time_left,omitempty"`
-	// Credential is what was done about a 401 or 403 so far: not_asked, refreshed, refresh_failed or
-	// refused_again. Empty means that there is nothing to ask.
+	// Credential is what was done about a 401 or 403 so far: not_asked, refreshed, refresh_failed,
+	// refused_again or challenged. Empty means that there is nothing to ask.
 	Credential string `json:"credential,omitempty"`
 }
 

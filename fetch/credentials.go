@@ -76,7 +76,7 @@ func (a *attempt) field(ctx context.Context, c Credentials) (name, value string,
 func (a *attempt) authResult(status int) classify.AuthResult {
 	switch {
 	case a.challenged:
-		return classify.NotAsked
+		return classify.Challenged
 	case status == http.StatusForbidden:
 		return classify.NoProvider
 	case a.noCredential:
@@ -94,7 +94,7 @@ func (a *attempt) authResult(status int) classify.AuthResult {
 func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.refreshed = true
 	if a.challenged {
-		return classify.Refreshed
+		return classify.Challenged
 	}
 	r.setWaiting(true)
 	defer r.setWaiting(false)

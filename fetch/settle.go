@@ -20,7 +20,7 @@ func (r *run) settle() {
 	a.readChallenge()
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, &o)
-	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
+	if d.Verdict == classify.Retry && d.DelaySource == classify.FromAuthRefresh {
 		if result := r.refresh(a); r.endCause() == nil { // the next attempt needs a new credential (A2)
 			o.Auth, o.TimeLeft = result, r.timeLeft()
 			d = classify.Decide(&r.req.Policy, &o)

@@ -30,7 +30,7 @@ type explainCmd struct {
 	Location string   `group:"Observation:" placeholder:"URL" help:"Location of the response: -H 'Location: URL'."`
 	Fault    []string `group:"Observation:" placeholder:"CLASS" help:"An error other than the status, such as body_interrupted. Repeatable."`
 	HopURL   string   `name:"hop-url" group:"Observation:" placeholder:"URL" help:"URL of the observed hop. Default: the URL of the fetch."`
-	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked" default:"none" group:"Observation:" help:"What the auth provider did after a 401: ${enum}. Default: ${default}."`
+	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked,challenged" default:"none" group:"Observation:" help:"What the auth provider did after a 401, or a 403 that asks for a signature: ${enum}. Default: ${default}."`
 	At       string   `group:"Observation:" placeholder:"TIME" help:"Time of the observation in RFC 3339. A date in Retry-After counts from here if the response has no Date. Default: now."`
 
 	Method        string         `short:"X" group:"State of the fetch:" placeholder:"METHOD" help:"Method of the fetch. Default: GET."`

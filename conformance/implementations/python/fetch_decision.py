@@ -315,7 +315,7 @@ def classify(o: Observation) -> Failure | Success | Redirect:
             break
         if name not in faults:
             continue
-        if "deadline" in faults and o.credential == "not_asked" and may_authenticate(o, name):
+        if "deadline" in faults and o.credential != "refreshed" and may_authenticate(o, name):
             name, row = "deadline", ROWS["deadline"]  # Section 3: P3 comes before H3 and H4.
         return failure_of(o, name, row, refusal)
     return ends or follows or Success("success", "H0")
@@ -491,11 +491,11 @@ def decide(observation: dict[str, Any]) -> dict[str, Any]:
 
 def may_authenticate(o: Observation, error_class: str) -> bool:
     """may_authenticate reports whether an attempt with another credential or a signature may follow (A2, A8)."""
-    if o.credential not in ("not_asked", "refreshed"):
+    if o.credential not in ("not_asked", "refreshed", "challenged"):
         return False
     if error_class == "forbidden":
         # A8: the request must be one that I1, I2 or I3 repeats. A2: I2 does not apply to a 401.
-        return not o.once_only or o.from_failed_hop
+        return o.credential == "challenged" and (not o.once_only or o.from_failed_hop)
     return error_class == "auth_required"
 
 

@@ -141,17 +141,20 @@ type AuthResult int32
 const (
 	// Same as AUTH_RESULT_NO_PROVIDER.
 	AuthResult_AUTH_RESULT_UNSPECIFIED AuthResult = 0
-	// The credential was refreshed now or earlier, or the next request is signed as the target asks.
+	// The credential was refreshed now or earlier.
 	AuthResult_AUTH_RESULT_REFRESHED AuthResult = 1
 	// The refresh failed.
 	AuthResult_AUTH_RESULT_REFRESH_FAILED AuthResult = 2
 	// The target rejected a refreshed credential earlier in this fetch.
 	AuthResult_AUTH_RESULT_REFUSED_AGAIN AuthResult = 3
-	// A provider covers this origin and was not asked yet, or can sign as the target asks. With error class DEADLINE: the time
+	// A provider covers this origin and was not asked yet. With error class DEADLINE: the time
 	// for the fetch ran out during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
 	// There is no provider for this origin.
 	AuthResult_AUTH_RESULT_NO_PROVIDER AuthResult = 5
+	// The response asks for a signature that the provider can make, and the next request has it
+	// (spec A8). Only with a 401 or 403.
+	AuthResult_AUTH_RESULT_CHALLENGED AuthResult = 6
 )
 
 // Enum value maps for AuthResult.
@@ -163,6 +166,7 @@ var (
 		3: "AUTH_RESULT_REFUSED_AGAIN",
 		4: "AUTH_RESULT_NOT_ASKED",
 		5: "AUTH_RESULT_NO_PROVIDER",
+		6: "AUTH_RESULT_CHALLENGED",
 	}
 	AuthResult_value = map[string]int32{
 		"AUTH_RESULT_UNSPECIFIED":    0,
@@ -171,6 +175,7 @@ var (
 		"AUTH_RESULT_REFUSED_AGAIN":  3,
 		"AUTH_RESULT_NOT_ASKED":      4,
 		"AUTH_RESULT_NO_PROVIDER":    5,
+		"AUTH_RESULT_CHALLENGED":     6,
 	}
 )
 
@@ -5716,7 +5721,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\fRetryProfile\x12\x1d\n" +
 	"\x19RETRY_PROFILE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16RETRY_PROFILE_STANDARD\x10\x01\x12\x1a\n" +
-	"\x16RETRY_PROFILE_DOWNLOAD\x10\x02*\xbb\x01\n" +
+	"\x16RETRY_PROFILE_DOWNLOAD\x10\x02*\xd7\x01\n" +
 	"\n" +
 	"AuthResult\x12\x1b\n" +
 	"\x17AUTH_RESULT_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -5724,7 +5729,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x1aAUTH_RESULT_REFRESH_FAILED\x10\x02\x12\x1d\n" +
 	"\x19AUTH_RESULT_REFUSED_AGAIN\x10\x03\x12\x19\n" +
 	"\x15AUTH_RESULT_NOT_ASKED\x10\x04\x12\x1b\n" +
-	"\x17AUTH_RESULT_NO_PROVIDER\x10\x05*`\n" +
+	"\x17AUTH_RESULT_NO_PROVIDER\x10\x05\x12\x1a\n" +
+	"\x16AUTH_RESULT_CHALLENGED\x10\x06*`\n" +
 	"\n" +
 	"RetryStart\x12\x1b\n" +
 	"\x17RETRY_START_UNSPECIFIED\x10\x00\x12\x19\n" +

@@ -54,7 +54,14 @@ ErrorClass = Literal[
     "out_of_memory",
     "store_failure",
 ]
-AuthResult = Literal["refreshed", "refresh_failed", "refused_again", "not_asked", "no_provider"]
+AuthResult = Literal[
+    "refreshed",
+    "refresh_failed",
+    "refused_again",
+    "not_asked",
+    "no_provider",
+    "challenged",
+]
 
 
 class RedirectPolicy(TypedDict, total=False):

@@ -190,7 +190,7 @@ function classify(c: Context): Found {
   if (beforeHead) return failureOf(beforeHead);
 
   const byStatus = classifyStatus(c, target); // 4
-  const ended = c.failures.has("deadline") && c.credential === "not_asked"; // before another credential was sent
+  const ended = c.failures.has("deadline") && c.credential !== "refreshed"; // before another credential was sent
   if (ended && byStatus?.kind === "failure" && canAuthenticate(c, byStatus.class)) return failureOf("deadline"); // A2, A8
   if (byStatus) return byStatus;
 
@@ -308,8 +308,8 @@ function isExcluded(c: Context): boolean {
 
 /** canAuthenticate reports whether an attempt with another credential can follow a 401 or 403 (A2, A8). */
 function canAuthenticate(c: Context, cls: FailureClass): boolean {
-  const available = c.credential === "not_asked" || c.credential === "refreshed";
-  return available && (cls === "auth_required" || (cls === "forbidden" && isRepeatable(c)));
+  if (c.credential === "challenged") return cls === "auth_required" || (cls === "forbidden" && isRepeatable(c));
+  return cls === "auth_required" && (c.credential === "not_asked" || c.credential === "refreshed");
 }
 
 /**

@@ -15,7 +15,7 @@ export type FailureClass =
 
 export type FailureType = "needs_auth" | "permanent" | "rate_limited" | "transient";
 
-export type Credential = "not_asked" | "refreshed" | "refresh_failed" | "refused_again";
+export type Credential = "not_asked" | "refreshed" | "refresh_failed" | "refused_again" | "challenged";
 
 export interface RetryPolicy {
   profile?: "standard" | "download";
