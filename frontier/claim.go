@@ -130,8 +130,11 @@ func (c *claims) claim() (int, error) {
 	asked := time.Now()
 	taken, err := c.store.Claim(ctx, store.ClaimParams{Limit: n, Lease: c.config.Lease, Worker: c.config.Name})
 	c.measured(ctx, "claim", asked, err)
-	if err != nil || len(taken) == 0 {
+	if len(taken) == 0 {
 		return 0, err
+	}
+	if err != nil { // of another database
+		c.reportError(ctx, "claim", err)
 	}
 	until := asked.Add(c.config.Lease)
 	if !time.Now().Before(until) { // the process was suspended, and the store may have granted the lease just now

@@ -69,12 +69,13 @@ func (c *claims) extend(ctx context.Context) {
 		return
 	}
 	held, err := c.store.Extend(ctx, leases, c.config.Lease)
-	if c.called(ctx, "extend", "extend leases", now, err); err != nil {
-		return
-	}
+	c.called(ctx, "extend", "extend leases", now, err)
 	for _, l := range held {
 		due[l].extended(now)
 		delete(due, l)
+	}
+	if err != nil {
+		return // what is known of the others is in a database that did not answer
 	}
 	for _, v := range due {
 		v.cancel(errLeaseLost)

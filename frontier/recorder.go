@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"fetchd/frontier/store"
@@ -21,10 +22,11 @@ const (
 // recorder records outcomes, many in one transaction.
 type recorder struct {
 	*reporter
-	store  store.Queue
+	store  Store
 	lease  time.Duration
 	report func(context.Context, store.Claim, store.Fetch) // is called for each recorded outcome
-	queue  chan *pending
+	// queues has one for each database, so that one that is down does not keep back the outcomes of others.
+	queues func() []chan *pending
 	// recorded receives a value when outcomes are in the store.
 	recorded chan struct{}
 }
@@ -37,29 +39,49 @@ type pending struct {
 	done  chan struct{}
 }
 
-func newRecorder(s store.Queue, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
-	return &recorder{reporter: r, store: s, lease: lease, report: report, queue: make(chan *pending), recorded: make(chan struct{}, 1)}
+func newRecorder(s Store, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
+	queues := sync.OnceValue(func() []chan *pending {
+		all := make([]chan *pending, s.Databases())
+		for i := range all {
+			all[i] = make(chan *pending)
+		}
+		return all
+	})
+	return &recorder{reporter: r, store: s, lease: lease, report: report, queues: queues, recorded: make(chan struct{}, 1)}
 }
 
 // record returns when the outcome is in the store, or was given up.
 func (r *recorder) record(c store.Claim, f store.Fetch) {
 	p := &pending{claim: c, fetch: f, since: time.Now(), done: make(chan struct{})}
-	r.queue <- p
+	r.queues()[r.store.DatabaseOf(c.Lease)] <- p
 	<-p.done
 }
 
 // close makes run return. No call of record may be in flight or follow.
-func (r *recorder) close() { close(r.queue) }
+func (r *recorder) close() {
+	for _, queue := range r.queues() {
+		close(queue)
+	}
+}
 
 // run records until close is called. After ctx has ended it gives outcomes up.
 func (r *recorder) run(ctx context.Context) {
-	for first := range r.queue {
+	var queues sync.WaitGroup
+	for _, queue := range r.queues() {
+		queues.Go(func() { r.runQueue(ctx, queue) })
+	}
+	queues.Wait()
+}
+
+// runQueue records the outcomes of one database. Of many, each gets a part of them, and waits longer for a batch.
+func (r *recorder) runQueue(ctx context.Context, queue chan *pending) {
+	for first := range queue {
 		batch := []*pending{first}
-		patience := time.NewTimer(recordTime)
+		patience := time.NewTimer(recordTime * time.Duration(len(r.queues())))
 	more:
 		for len(batch) < min(recordBatch, r.open()) { // without other visits there is nothing to wait for
 			select {
-			case p, open := <-r.queue:
+			case p, open := <-queue:
 				if !open {
 					break more
 				}
@@ -69,13 +91,13 @@ func (r *recorder) run(ctx context.Context) {
 			}
 		}
 		patience.Stop()
-		r.write(ctx, batch)
+		r.write(ctx, queue, batch)
 	}
 }
 
 // write tries until the store accepts the batch. If a single outcome cannot be recorded, it records
 // the others.
-func (r *recorder) write(ctx context.Context, batch []*pending) {
+func (r *recorder) write(ctx context.Context, queue chan *pending, batch []*pending) {
 	for wait := firstRetry; ; wait = min(2*wait, recordWait) {
 		err := r.try(ctx, batch)
 		if err == nil {
@@ -86,7 +108,7 @@ func (r *recorder) write(ctx context.Context, batch []*pending) {
 			return
 		}
 		sleep(ctx, wait)
-		batch = r.more(batch)
+		batch = more(queue, batch)
 	}
 }
 
@@ -104,10 +126,10 @@ func (r *recorder) drop(ctx context.Context, batch []*pending) []*pending {
 
 // more adds outcomes that have arrived meanwhile. With several outcomes, apart can tell a bad one
 // from a store that accepts none.
-func (r *recorder) more(batch []*pending) []*pending {
+func more(queue chan *pending, batch []*pending) []*pending {
 	for len(batch) < recordBatch {
 		select {
-		case p, open := <-r.queue:
+		case p, open := <-queue:
 			if !open {
 				return batch
 			}

@@ -17,13 +17,27 @@ type pickyStore struct {
 	*store.Store
 	poison map[int64]bool
 	opens  time.Time
+	second bool // there is a second database, with the odd URLs, which never answers
 
 	mu        sync.Mutex
 	taken     []int64
 	abandoned []int64
 }
 
-func (s *pickyStore) RecordFetch(_ context.Context, fetches []store.Fetch) ([]error, error) {
+func (s *pickyStore) Databases() int {
+	if s.second {
+		return 2
+	}
+	return 1
+}
+
+func (s *pickyStore) DatabaseOf(l store.Lease) int { return int(l.ID) % s.Databases() }
+
+func (s *pickyStore) RecordFetch(ctx context.Context, fetches []store.Fetch) ([]error, error) {
+	if s.DatabaseOf(store.Lease{ID: fetches[0].ID}) == 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.opens) {
@@ -62,7 +76,9 @@ func TestRecorder(t *testing.T) {
 		taken     int
 		abandoned int
 		most      time.Duration
+		second    bool
 	}{
+		{name: "a second database does not answer", outcomes: 40, taken: 20, last: time.Minute, most: time.Minute + recordTime, second: true},
 		{name: "all well", outcomes: 5, taken: 5, last: time.Hour, most: recordTime},
 		{name: "a store that comes back", outcomes: 5, taken: 5, last: time.Hour, opens: time.Minute, most: time.Minute + recordWait + recordTime},
 		{name: "the first is never taken", outcomes: 5, poison: map[int64]bool{0: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
@@ -76,7 +92,7 @@ func TestRecorder(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				started := time.Now()
-				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens)}
+				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens), second: row.second}
 				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 				must(t, err)
 				var cancel context.CancelFunc
@@ -91,6 +107,13 @@ func TestRecorder(t *testing.T) {
 					visits.Go(func() {
 						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
 					})
+				}
+				if row.second { // the others do not wait
+					sleep(t.Context(), time.Second)
+					if s.mu.Lock(); len(s.taken) != row.taken {
+						t.Errorf("%d taken after a second, want %d", len(s.taken), row.taken)
+					}
+					s.mu.Unlock()
 				}
 				visits.Wait()
 				took := time.Since(started)

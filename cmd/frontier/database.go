@@ -18,12 +18,12 @@ import (
 
 // database is the flag of all commands that work on a frontier.
 type database struct {
-	DB string `name:"db" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
+	DB []string `name:"db" sep:"none" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB, with spaces between several). Repeat it for a frontier in many PostgreSQL databases: always name all of them. Default: frontier.db."`
 }
 
 // pool is the flag of commands that use a database for long.
 type pool struct {
-	Connections int `name:"db-connections" default:"8" group:"Work:" help:"Maximum number of connections to PostgreSQL. Default: 8."`
+	Connections int `name:"db-connections" default:"8" group:"Work:" help:"Maximum number of connections to each PostgreSQL. Default: 8."`
 }
 
 // mode says how a command uses a database.
@@ -39,6 +39,9 @@ const (
 func (d database) with(ctx context.Context, a *app, m mode, f func(*store.Store) error) int {
 	s, err := d.open(ctx, m, store.Config{})
 	if err == nil {
+		for _, name := range s.Unreachable() {
+			a.Errorf("database %s cannot be reached: what it has is left out", name)
+		}
 		err = errors.Join(f(s), s.Close())
 	}
 	return a.end(ctx, err)
@@ -65,40 +68,63 @@ func (d database) withHost(ctx context.Context, a *app, m mode, host string, f f
 
 // open opens the database. The caller closes it.
 func (d database) open(ctx context.Context, m mode, config store.Config) (*store.Store, error) {
-	if err := d.check(m); err != nil {
-		return nil, err
+	all := d.addresses()
+	for _, dsn := range all {
+		if err := check(dsn, m); err != nil {
+			return nil, err
+		}
 	}
 	config.ReadOnly = m == readOnly
-	return store.Open(ctx, d.DB, config)
+	return store.Open(ctx, all[0], config, all[1:]...)
+}
+
+// addresses returns the databases. A variable has those in PostgreSQL with spaces between them.
+func (d database) addresses() []string {
+	var all []string
+	for _, text := range d.DB {
+		if some := strings.Fields(text); isPostgres(text) {
+			all = append(all, some...)
+		} else {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// named returns the addresses for people to read.
+func (d database) named() string { return safe(strings.Join(d.DB, " ")) }
+
+func isPostgres(dsn string) bool {
+	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
 }
 
 // address matches text that is meant as an address and is not a path. It may contain a password.
 var address = regexp.MustCompile(`(?i)://|^file:|^postgres|(^|\s)(host|user|dbname|password)\s*=`)
 
 // check checks the path before the driver creates a file or waits for a lock.
-func (d database) check(m mode) error {
+func check(dsn string, m mode) error {
 	switch {
-	case strings.HasPrefix(d.DB, "postgres://"), strings.HasPrefix(d.DB, "postgresql://"):
+	case isPostgres(dsn):
 		return nil
-	case d.DB == "":
+	case dsn == "":
 		return cli.UsageError("--db", "is empty: give the path of a SQLite file, or postgres://USER@HOST/NAME")
-	case address.MatchString(d.DB) && !isFile(d.DB):
+	case address.MatchString(dsn) && !isFile(dsn):
 		return cli.UsageError("--db", "is neither the path of a file nor an address that starts with postgres:// or postgresql://")
 	}
-	info, err := os.Stat(d.DB)
+	info, err := os.Stat(dsn)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && m == creating:
-		return checkFolder(d.DB)
+		return checkFolder(dsn)
 	case errors.Is(err, fs.ErrNotExist), err == nil && info.Mode().IsRegular() && info.Size() == 0 && m != creating:
-		return fmt.Errorf(`no database at %s: create it with "frontier add" or "frontier crawl URL", or name another with --db`, d.DB)
+		return fmt.Errorf(`no database at %s: create it with "frontier add" or "frontier crawl URL", or name another with --db`, dsn)
 	case err != nil:
 		return fmt.Errorf("database: %w", err)
 	case info.IsDir():
-		return fmt.Errorf("database %s is a directory: --db must name a file", d.DB)
+		return fmt.Errorf("database %s is a directory: --db must name a file", dsn)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("database %s is not a regular file", d.DB)
+		return fmt.Errorf("database %s is not a regular file", dsn)
 	}
-	return checkHeader(d.DB, m)
+	return checkHeader(dsn, m)
 }
 
 func isFile(path string) bool {

@@ -316,7 +316,7 @@ func TestWatch(t *testing.T) {
 	if err != nil || len(next.GetOutcomes()) != 1 || next.GetOutcomes()[0].GetErrorClass() != "gone" || next.GetOutcomes()[0].GetMetadata() != `{"a":1}` {
 		t.Errorf("Watch = %v, %v", next, err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.web+"/v1/watch?after_id=-1", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.web+"/v1/watch?after=0", nil)
 	must(t, err)
 	response, err := r.http.Do(request)
 	must(t, err)
@@ -357,8 +357,8 @@ func TestRefused(t *testing.T) {
 		{"an empty request", "/v1/watch?x=1", ` `, 400, `is not a WatchRequest`},
 		{"an unknown parameter", "/v1/stats?max_host=3", ``, 400, `did you mean \"max_hosts\"`},
 		{"a parameter that is no number", "/v1/stats?max_hosts=many", ``, 400, `max_hosts is \"many\": give a whole number`},
-		{"a parameter without a value", "/v1/watch?after_id=", ``, 400, `after_id is \"\": give a whole number`},
-		{"a parameter out of range", "/v1/watch?after_id=-2", ``, 400, `after_id is -2: give -1 or more`},
+		{"a parameter without a value", "/v1/stats?max_hosts=", ``, 400, `max_hosts is \"\": give a whole number`},
+		{"a parameter out of range", "/v1/watch?after=-2", ``, 400, `after this is not a cursor: give that`},
 		{"a parameter twice", "/v1/stats?max_hosts=1&max_hosts=2", ``, 400, `has \"max_hosts\" twice`},
 		{"a URL of the query that is none", "/v1/why?url=%ff", ``, 400, `url is not a URL`},
 		{"a query that is not valid", "/v1/stats?max_hosts=%zz", ``, 400, `the query is not valid`},

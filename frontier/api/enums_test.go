@@ -56,7 +56,7 @@ func TestNoUnsetEnums(t *testing.T) {
 	check(r.Record(t.Context(), &pb.RecordRequest{Outcomes: outcomes}))
 	why() // the final ones
 
-	stream, err := r.Watch(t.Context(), &pb.WatchRequest{AfterId: -1})
+	stream, err := r.Watch(t.Context(), &pb.WatchRequest{After: "0"})
 	must(t, err)
 	for n := 0; n < 3; {
 		m, err := stream.Recv()

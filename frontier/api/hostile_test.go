@@ -282,7 +282,7 @@ func TestUnreadWatch(t *testing.T) {
 		must(t, err)
 		return strings.Contains(fmt.Sprint(families), `value:"Aborted"`)
 	}
-	stream, err := r.Watch(t.Context(), &pb.WatchRequest{AfterId: -1})
+	stream, err := r.Watch(t.Context(), &pb.WatchRequest{After: "0"})
 	must(t, err)
 	for !ended() {
 		select {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,7 +27,10 @@ const (
 func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.Message) error) error {
 	request, _ := in.(*pb.WatchRequest)
 	var v badrequest.Violations
-	after := badrequest.Integer(&v, "after_id", &request.AfterId, 0, -1, 1<<62)
+	after := store.Cursor(request.GetAfter())
+	if after != "" && !after.Valid() {
+		v.Add("after", "this is not a cursor: give that of a response, or 0 for all outcomes")
+	}
 	if err := v.Err(); err != nil {
 		return err
 	}
@@ -35,15 +39,12 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 		return err
 	}
 	defer leave()
-	switch after {
-	case 0:
+	if after == "" {
 		if after, err = s.store.LastFetch(ctx); err != nil {
 			return err
 		}
-	case -1:
-		after = 0
 	}
-	if err := send(new(pb.WatchResponse)); err != nil {
+	if err := send(&pb.WatchResponse{Cursor: string(after)}); err != nil {
 		return err
 	}
 	tick := time.NewTicker(watchEvery)
@@ -53,13 +54,13 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 		if err != nil {
 			return err
 		}
-		if len(page) > 0 {
-			after = page[len(page)-1].ID
-			if err := send(outcomesOf(page)); err != nil {
+		for some := range slices.Chunk(page, watchBatch) {
+			after = some[len(some)-1].Cursor
+			if err := send(outcomesOf(some, after)); err != nil {
 				return err
 			}
 		}
-		if len(page) == watchBatch && s.stopping.Err() == nil {
+		if len(page) >= watchBatch && s.stopping.Err() == nil {
 			continue
 		}
 		select {
@@ -70,15 +71,15 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return status.Errorf(codes.ResourceExhausted, "too many watches are in flight: this one was ended for one of another caller: continue with after_id %d", after)
+			return status.Errorf(codes.ResourceExhausted, "too many watches are in flight: this one was ended for one of another caller: continue with after=%s", after)
 		case <-s.stopping.Done():
-			return status.Errorf(codes.Unavailable, "the server stops: continue with after_id %d", after)
+			return status.Errorf(codes.Unavailable, "the server stops: continue with after=%s", after)
 		}
 	}
 }
 
-func outcomesOf(page []store.WatchedFetch) *pb.WatchResponse {
-	out := new(pb.WatchResponse)
+func outcomesOf(page []store.WatchedFetch, cursor store.Cursor) *pb.WatchResponse {
+	out := &pb.WatchResponse{Cursor: string(cursor)}
 	for _, f := range page {
 		out.Outcomes = append(out.Outcomes, &pb.RecordedOutcome{Id: f.ID, Url: f.URL, FinalUrl: f.FinalURL, Status: statuses[f.Status], StatusCode: int32(f.HTTPStatus),
 			ErrorClass: f.ErrorClass, LastError: f.LastError, AttemptCount: int32(f.Attempts), FetchDuration: durationpb.New(f.Duration), BodyBytes: f.Bytes,

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -37,8 +38,33 @@ func (s *Store) Refetch(ctx context.Context, age time.Duration, host string, pro
 	return s.startAgain(ctx, "fetch URLs again", again{fetched: true, host: host}, age, progress)
 }
 
+// inTurn calls f for the database of a host, or for one after the other if it is empty, and adds what it has done. One
+// that cannot be reached does not stop the others.
+func (s *Store) inTurn(ctx context.Context, host string, progress func(done int64), f func(ctx context.Context, s *Store, progress func(done int64)) (int64, error)) (done int64, err error) {
+	parts := s.all()
+	if host != "" {
+		parts = []*Store{s.of(host)}
+	}
+	var errs []error
+	for _, p := range parts {
+		before := done
+		n, err := f(ctx, p, func(n int64) {
+			if progress != nil {
+				progress(before + n)
+			}
+		})
+		done, errs = before+n, append(errs, s.nameDatabase(p, err))
+	}
+	return done, errors.Join(errs...)
+}
+
 // startAgain makes the selected URLs pending. Each chunk is a transaction.
 func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
+	if s.many != nil {
+		return s.inTurn(ctx, a.host, progress, func(ctx context.Context, s *Store, progress func(int64)) (int64, error) {
+			return s.startAgain(ctx, doing, a, age, progress)
+		})
+	}
 	// A URL that is fetched meanwhile is not taken a second time.
 	start, err := s.db.Int(ctx, doing, `SELECT {now}`)
 	if err != nil {
@@ -62,6 +88,7 @@ func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.
 // of the caller, and returns their number. It does not affect URLs that are put later.
 // RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
 func (s *Store) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
+	s = s.of(host)
 	done, err := s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
 		return s.kind.abort(ctx, ids, clean(class), clean(text))
 	}, nil)
@@ -121,6 +148,7 @@ func (s *Store) inChunks(ctx context.Context, host, which string, args []any, be
 func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
 	return func(yield func([]urlRow, error) bool) {
 		last, err := s.db.Int(ctx, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
+		const next = `SELECT COALESCE(min(id), 0) - 1 FROM urls WHERE id > ?`
 		step := int64(pageSize)
 		if host != "" {
 			which += ` AND u.host_id = (SELECT id FROM hosts WHERE host = ?)`
@@ -131,6 +159,11 @@ func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) fun
 				CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
 			FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? AND u.id <= ? AND ` + which + ` ORDER BY u.id LIMIT ?`
 		for after := int64(0); err == nil && after < last; {
+			if host == "" { // those of another database that have moved here are far away
+				if after, err = s.db.Int(ctx, "find the next URL", next, after); err != nil || after < 0 {
+					break
+				}
+			}
 			var page []urlRow
 			rows, queryErr := s.db.Query(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
 			page, err = collect(rows, queryErr, func(u *urlRow) []any { return []any{&u.id, &u.hostID, &u.host, &u.lastError} })
@@ -189,7 +222,10 @@ func (s *Store) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) 
 		}
 	}
 	const piece = 500
-	_, err := s.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, s.endDeferral,
+	if s.whole != nil { // a redirect may lead to an origin of another database
+		s = s.whole
+	}
+	_, err := s.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, endDeferral,
 		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
 	return err
 }

@@ -18,7 +18,7 @@ const (
 // until the delay has passed. Each host is a separate statement, so locks have no order to keep.
 func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 	for _, host := range hosts {
-		_, err := s.db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
+		_, err := s.of(host).db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
 			ON CONFLICT (host) DO UPDATE SET
 				next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
 			host, s.delayMS, s.delayMS)
@@ -34,6 +34,7 @@ func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 // never shortens a block. Fetches that end during a block have the same cause, so they do not
 // double it.
 func (s *Store) Block(ctx context.Context, host string, retryAfter time.Duration) error {
+	s = s.of(host)
 	if err := s.addHost(ctx, host); err != nil {
 		return err
 	}
@@ -53,6 +54,7 @@ func (s *Store) Block(ctx context.Context, host string, retryAfter time.Duration
 
 // SetHost changes the settings of a host, known or not, that params has.
 func (s *Store) SetHost(ctx context.Context, host string, params HostParams) error {
+	s = s.of(host)
 	if err := s.addHost(ctx, host); err != nil {
 		return err
 	}
@@ -95,15 +97,15 @@ func (s *Store) addHost(ctx context.Context, host string) error {
 // a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
 // unknown host. Knows reads one row.
 func (s *Store) Knows(ctx context.Context, host string) (bool, error) {
-	return s.db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
+	return s.of(host).db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
 }
 
 // Pause stops claims of one host, or of the whole crawl if host is empty.
 func (s *Store) Pause(ctx context.Context, host string) error {
 	if host == "" {
-		_, err := s.db.Update(ctx, "pause the crawl", `INSERT INTO settings (name, value) VALUES ('paused', 'true') ON CONFLICT (name) DO NOTHING`)
-		return err
+		return s.set(ctx, "pause the crawl", `INSERT INTO settings (name, value) VALUES ('paused', 'true') ON CONFLICT (name) DO NOTHING`)
 	}
+	s = s.of(host)
 	if err := s.addHost(ctx, host); err != nil {
 		return err
 	}
@@ -113,15 +115,20 @@ func (s *Store) Pause(ctx context.Context, host string) error {
 // Resume undoes the Pause with the same argument, and no other.
 func (s *Store) Resume(ctx context.Context, host string) error {
 	if host == "" {
-		_, err := s.db.Update(ctx, "resume the crawl", `DELETE FROM settings WHERE name = 'paused'`)
-		return err
+		return s.set(ctx, "resume the crawl", `DELETE FROM settings WHERE name = 'paused'`)
 	}
+	s = s.of(host)
 	return s.setHost(ctx, host, "paused", false)
 }
 
 // Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
 // worker may have claimed some of them since; these do not change. It leaves due_at, which may be early.
 func (s *Store) Postpone(ctx context.Context, released []Lease, d time.Duration) error {
+	if s.many != nil {
+		return inGroups(s.many, group(released, func(l Lease) int { return s.many.numberOfToken(l.Token) }), func(p *part, some []Lease) error {
+			return p.Postpone(ctx, some, d)
+		})
+	}
 	ids := make([]int64, len(released))
 	for i, l := range released {
 		ids[i] = l.ID
@@ -159,6 +166,7 @@ const (
 // caller crashes. reserved_until records why.
 func (s *Store) Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	r := Reservation{Host: host}
+	s = s.of(host)
 	if d <= 0 {
 		return r, fmt.Errorf("reserve host %s for %v: the time must be more than zero", host, d)
 	}
@@ -208,6 +216,7 @@ func (s *Store) Settle(ctx context.Context, r Reservation) error {
 	if !r.Granted() {
 		return nil
 	}
+	s = s.of(r.Host)
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`
 	_, err := s.db.Update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
 			due_at = CASE WHEN due_at IS NOT NULL THEN {min}(due_at, {max}(blocked_until, `+next+`)) END

@@ -24,7 +24,7 @@ func openPostgres(ctx context.Context, dsn string, config database.Config, delay
 	}
 	c := &core{db, delayMS}
 	p := &postgresDB{c}
-	return &Store{c, p, p}, nil
+	return &Store{core: c, Queue: p, kind: p}, nil
 }
 
 // Close implements kind.
@@ -33,7 +33,16 @@ func (p *postgresDB) Close() error { return p.db.Close() }
 // Put implements [Queue].
 func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
-	r := PutResult{Bad: bad}
+	r, err := p.put(ctx, good, limits)
+	if err != nil {
+		return PutResult{}, err
+	}
+	r.Bad, r.Known = bad, int64(len(entries)-len(bad))-r.Added-r.Over-r.OverHost
+	return r, nil
+}
+
+// put adds URLs, and does not set Known.
+func (p *postgresDB) put(ctx context.Context, good []normalised, limits Limits) (r PutResult, err error) {
 	if len(good) == 0 {
 		return r, nil
 	}
@@ -45,7 +54,6 @@ func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (P
 	if err != nil {
 		return PutResult{}, fmt.Errorf("put URLs: %w", err)
 	}
-	r.Known = int64(len(entries)-len(bad)) - r.Added - r.Over - r.OverHost
 	return r, nil
 }
 
@@ -71,8 +79,16 @@ func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, er
 // RecordFetch implements [Queue].
 func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
+	if err := p.record(ctx, ready, results); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// record records fetches, and sets their results to nil.
+func (p *postgresDB) record(ctx context.Context, ready []item, results []error) error {
 	if len(ready) == 0 {
-		return results, nil
+		return nil
 	}
 	list, err := toJSON(ready)
 	var recorded map[Lease]bool
@@ -80,14 +96,14 @@ func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error,
 		recorded, err = p.leases(ctx, `SELECT * FROM frontier_record($1, $2)`, list, p.delayMS)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record fetches: %w", err)
+		return fmt.Errorf("record fetches: %w", err)
 	}
 	for _, it := range ready {
 		if recorded[Lease{ID: it.ID, Token: it.Token}] {
 			results[it.place] = nil
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // leases returns the leases that a query returned.

@@ -127,12 +127,27 @@ func (u *URL) columns() []any {
 
 // Due returns how many hosts a claim would find due, and the default delay.
 func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	hosts, err = s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
-	return hosts, time.Duration(s.delayMS) * time.Millisecond, err
+	hosts, err = s.sum(ctx, func(ctx context.Context, s *Store) (int64, error) {
+		return s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
+	})
+	return hosts, time.Duration(s.delayMS) * time.Millisecond, s.partly(err)
 }
 
 // Counts reads the whole table, so call it every few seconds at most.
+//
+// Of a frontier in many databases it counts what can be reached, and [Store.Unreachable] names the others.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
+	if s.many != nil {
+		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]Counts, error) {
+			n, err := s.Counts(ctx)
+			return []Counts{n}, err
+		})
+		var total Counts
+		for i := range all {
+			total.add(&all[i])
+		}
+		return total, s.partly(err)
+	}
 	var n Counts
 	err := s.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
@@ -153,6 +168,30 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 		return Counts{}, fmt.Errorf("count: %w", err)
 	}
 	return n, nil
+}
+
+// add adds the counts of another database.
+func (n *Counts) add(m *Counts) {
+	for _, one := range []struct {
+		to   *int64
+		more int64
+	}{
+		{&n.Pending, m.Pending}, {&n.Fetching, m.Fetching}, {&n.Fetched, m.Fetched}, {&n.Failed, m.Failed}, {&n.Dead, m.Dead}, {&n.Scheduled, m.Scheduled},
+		{&n.Hosts, m.Hosts}, {&n.HostsInFlight, m.HostsInFlight}, {&n.HostsBlocked, m.HostsBlocked}, {&n.HostsWaiting, m.HostsWaiting},
+		{&n.HostsDue, m.HostsDue}, {&n.HostsPaused, m.HostsPaused}, {&n.OriginsDeferred, m.OriginsDeferred},
+		{&n.Waits.CrawlPaused, m.Waits.CrawlPaused}, {&n.Waits.HostPaused, m.Waits.HostPaused}, {&n.Waits.RobotsUnreachable, m.Waits.RobotsUnreachable},
+		{&n.Waits.HostBlocked, m.Waits.HostBlocked}, {&n.Waits.BackingOff, m.Waits.BackingOff}, {&n.Waits.HostInFlight, m.Waits.HostInFlight},
+		{&n.Waits.HostDelay, m.Waits.HostDelay}, {&n.Waits.Turn, m.Waits.Turn},
+	} {
+		*one.to += one.more
+	}
+	if n.NextDue == 0 || m.NextDue > 0 && m.NextDue < n.NextDue {
+		n.NextDue = m.NextDue
+	}
+	n.Paused = n.Paused || m.Paused
+	if m.LastOutcome.After(n.LastOutcome) {
+		n.LastOutcome = m.LastOutcome
+	}
 }
 
 // countWaits counts the URLs that wait by host and origin first, because what they wait for is mostly a property of these.
@@ -182,6 +221,9 @@ func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 // URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
 // changes. It ends after the first error.
 func (s *Store) URLs(ctx context.Context) iter.Seq2[URL, error] {
+	if s.many != nil {
+		return inEach(ctx, s, (*Store).URLs)
+	}
 	query := `SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`
 	return pages(ctx, s.db, query, (*URL).columns, func(u URL) int64 { return u.ID })
 }
@@ -199,9 +241,41 @@ func (f *FetchRow) columns() []any {
 
 // Fetches yields every recorded fetch, in the same way as URLs.
 func (s *Store) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
+	if s.many != nil {
+		return inEach(ctx, s, (*Store).Fetches)
+	}
 	query := `SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`
 	return pages(ctx, s.db, query, (*FetchRow).columns, func(f FetchRow) int64 { return f.ID })
 }
+
+// inEach yields the rows of one database after the other. It ends with the errors of those that failed.
+func inEach[T any](ctx context.Context, s *Store, rows func(*Store, context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var errs []error
+		for _, p := range s.many.parts {
+			errs = append(errs, p.do(ctx, 0, func(ctx context.Context) error {
+				for row, err := range rows(p.Store, ctx) {
+					if err != nil {
+						return err
+					}
+					if !yield(row, nil) {
+						return errEnough
+					}
+				}
+				return nil
+			}))
+			if errors.Is(errs[len(errs)-1], errEnough) {
+				return
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			yield(*new(T), err)
+		}
+	}
+}
+
+// errEnough means that the caller wants no more rows.
+var errEnough = errors.New("enough")
 
 // pages yields rows in the order of ids. It reads each page before it yields its rows: a slow
 // caller then holds no snapshot, which would keep SQLite's log growing.
@@ -243,6 +317,7 @@ func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
+	s = s.of(n.Host)
 	var e Explanation
 	var deferred time.Time
 	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.blocked_until,

@@ -123,7 +123,7 @@ func TestReadOnlyDoesNotMigrate(t *testing.T) {
 		version int64
 		want    string
 	}{
-		{"an older version", 5, "its schema is version 5, this program needs 8"},
+		{"an older version", 5, "its schema is version 5, this program needs "},
 		{"an empty database", 0, "it has no frontier yet"},
 	} {
 		for kind, dsn := range map[string]string{"sqlite": filepath.Join(t.TempDir(), "frontier.db"), "postgres": newPostgres(t)} {

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +46,7 @@ const maxRobots = 512 << 10
 // unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
 func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
 	r.Origin = clean(r.Origin)
+	s = s.ofOrigin(r.Origin)
 	if len(r.Body) > maxRobots {
 		return fmt.Errorf("save robots.txt of %s: it has %d bytes, the limit is %d", r.Origin, len(r.Body), maxRobots)
 	}
@@ -70,7 +74,7 @@ func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
 	if err != nil {
 		return err
 	}
-	return s.endDeferral(ctx, []string{r.Origin})
+	return endDeferral(ctx, s, []string{r.Origin})
 }
 
 // deferredColumn returns the host of an origin, and the column that says until when the origin is deferred.
@@ -87,7 +91,7 @@ func deferredColumn(origin string) (host, column string) {
 // leaves due_at, which may be early.
 func (s *Store) Defer(ctx context.Context, origin string, d time.Duration) error {
 	host, column := deferredColumn(clean(origin))
-	_, err := s.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
+	_, err := s.of(host).db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
 	return err
 }
 
@@ -108,6 +112,13 @@ const MaxDeferredURLs = 100_000
 // DeferredOrigins returns at most limit origins that are deferred, those first that have been unreachable for
 // longest. It reads the rows of all hosts.
 func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
+	if s.many != nil {
+		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]DeferredOrigin, error) { return s.DeferredOrigins(ctx, limit) })
+		slices.SortFunc(all, func(a, b DeferredOrigin) int {
+			return cmp.Or(cmp.Compare(b.UnreachableFor, a.UnreachableFor), cmp.Compare(a.Origin, b.Origin))
+		})
+		return all[:min(len(all), limit)], err
+	}
 	rows, err := s.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
@@ -123,7 +134,7 @@ func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigi
 }
 
 // endDeferral undoes Defer for origins that are deferred. Each is a separate statement, so locks have no order to keep.
-func (s *Store) endDeferral(ctx context.Context, origins []string) error {
+func endDeferral(ctx context.Context, s *Store, origins []string) error {
 	hosts := map[string][]string{} // by column
 	for _, origin := range origins {
 		host, column := deferredColumn(origin)
@@ -161,6 +172,17 @@ func (s *Store) RobotsHeads(ctx context.Context, origins []string) (map[string]R
 
 // robots reads rows. body is the SQL expression for the body column.
 func (s *Store) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
+	if s.many != nil {
+		all := make(map[string]Robots, len(origins))
+		for number, some := range s.many.byOrigin(origins) {
+			of, err := s.many.parts[number].robots(ctx, some, body)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(all, of)
+		}
+		return all, nil
+	}
 	wanted := make([]string, len(origins))
 	for i, origin := range origins {
 		wanted[i] = clean(origin)
@@ -189,7 +211,16 @@ func (s *Store) robots(ctx context.Context, origins []string, body string) (map[
 
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
 // how many rows it changed. It calls after for the origins of each, unless that is nil.
-func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
+func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, *Store, []string) error, query string, args ...any) (changed int64, err error) {
+	if s.many != nil {
+		for number, some := range s.many.byOrigin(origins) {
+			n, err := s.many.parts[number].updateOrigins(ctx, doing, some, piece, after, query, args...)
+			if changed += n; err != nil {
+				return changed, err
+			}
+		}
+		return changed, nil
+	}
 	for some := range slices.Chunk(origins, piece) {
 		list, err := toJSON(some)
 		if err != nil {
@@ -197,7 +228,7 @@ func (s *Store) updateOrigins(ctx context.Context, doing string, origins []strin
 		}
 		n, err := s.db.Update(ctx, doing, query, append([]any{list}, args...)...)
 		if err == nil && after != nil {
-			err = after(ctx, some)
+			err = after(ctx, s, some)
 		}
 		if err != nil {
 			return changed, err
@@ -218,7 +249,7 @@ func (s *Store) ForgetRobots(ctx context.Context, origins []string) (int64, erro
 // returns how many of them were stored.
 func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 500
-	return s.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, s.endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
+	return s.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
 }
 
 // RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
@@ -226,6 +257,11 @@ func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, err
 // It returns some after the given one, in a fixed order, and the origin to continue from, which is
 // empty at the end.
 func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
+	if s.many != nil {
+		return s.many.continued(ctx, after, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
+			return s.RobotsToRefresh(ctx, after)
+		})
+	}
 	rows, err := s.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
 	origins, err = collect(rows, err, func(origin *string) []any { return []any{origin} })
 	if len(origins) == refreshPage {
@@ -238,6 +274,15 @@ func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []st
 // rows as ForgetRobots, if they were saved at least age ago. It returns the origin to continue
 // from, which is empty at the end.
 func (s *Store) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
+	if s.many != nil {
+		var n atomic.Int64
+		_, next, err = s.many.continued(ctx, after, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
+			next, deleted, err := s.SweepRobots(ctx, after, age)
+			n.Add(deleted)
+			return nil, next, err
+		})
+		return next, n.Load(), err
+	}
 	const page = 500
 	type row struct {
 		origin string

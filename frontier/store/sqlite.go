@@ -28,7 +28,7 @@ func openSQLite(ctx context.Context, path string, config database.Config, delayM
 	}
 	c := &core{lite.DB, delayMS}
 	s := &sqliteDB{c, lite}
-	return &Store{c, s, s}, nil
+	return &Store{core: c, Queue: s, kind: s}, nil
 }
 
 // Close implements kind.

@@ -1,9 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -53,12 +59,69 @@ func (s *Store) Stats(ctx context.Context, hosts int) (n Stats, err error) {
 	if n.Counts, err = s.Counts(ctx); err != nil {
 		return Stats{}, err
 	}
-	for _, read := range []func(context.Context, int, *Stats) error{s.readSums, s.readClasses, s.readHosts, s.readWorkers} {
-		if err := read(ctx, hosts, &n); err != nil {
-			return Stats{}, fmt.Errorf("read statistics: %w", err)
-		}
+	if s.many != nil {
+		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]Stats, error) {
+			one := Stats{}
+			return []Stats{one}, s.readStats(ctx, hosts, &one)
+		})
+		n.add(all, hosts)
+		return n, s.partly(err)
+	}
+	if err := s.readStats(ctx, hosts, &n); err != nil {
+		return Stats{}, err
 	}
 	return n, nil
+}
+
+// readStats reads all but the counts.
+func (s *Store) readStats(ctx context.Context, hosts int, n *Stats) error {
+	for _, read := range []func(context.Context, int, *Stats) error{s.readSums, s.readClasses, s.readHosts, s.readWorkers} {
+		if err := read(ctx, hosts, n); err != nil {
+			return fmt.Errorf("read statistics: %w", err)
+		}
+	}
+	return nil
+}
+
+// add adds what the databases have returned, apart from the counts. hosts is the length of each list of hosts.
+func (n *Stats) add(all []Stats, hosts int) {
+	classes := map[string]*ClassCount{}
+	var workers []WorkerState
+	for i := range all {
+		one := &all[i]
+		if one.Now.After(n.Now) {
+			n.Now = one.Now
+		}
+		n.LastMinute.Outcomes += one.LastMinute.Outcomes
+		n.LastMinute.Bytes += one.LastMinute.Bytes
+		n.Bytes += one.Bytes
+		for _, c := range one.Classes {
+			if classes[c.Class] == nil {
+				classes[c.Class] = &ClassCount{Class: c.Class}
+			}
+			classes[c.Class].Failed += c.Failed
+			classes[c.Class].Dead += c.Dead
+		}
+		n.Slowest = append(n.Slowest, one.Slowest...)
+		n.Closed = append(n.Closed, one.Closed...)
+		workers = append(workers, one.Workers...)
+	}
+	for _, c := range classes {
+		n.Classes = append(n.Classes, *c)
+	}
+	slices.SortFunc(n.Classes, func(a, b ClassCount) int {
+		return cmp.Or(cmp.Compare(b.Failed+b.Dead, a.Failed+a.Dead), cmp.Compare(a.Class, b.Class))
+	})
+	slices.SortFunc(n.Slowest, func(a, b HostStats) int {
+		return cmp.Or(cmp.Compare(int64(b.Duration)/b.Fetches, int64(a.Duration)/a.Fetches), cmp.Compare(a.Host, b.Host))
+	})
+	slices.SortFunc(n.Closed, func(a, b HostStats) int {
+		return cmp.Or(b.BlockedUntil.Compare(a.BlockedUntil), cmp.Compare(a.Host, b.Host))
+	})
+	n.Classes = n.Classes[:min(len(n.Classes), maxClasses)]
+	n.Slowest, n.Closed = n.Slowest[:min(len(n.Slowest), hosts)], n.Closed[:min(len(n.Closed), hosts)]
+	n.Workers = mergeWorkers(workers)
+	n.Workers = n.Workers[:min(len(n.Workers), maxWorkers)]
 }
 
 // readSums reads the newest outcomes. If they do not reach back a minute, it extrapolates.
@@ -109,28 +172,82 @@ func (s *Store) readWorkers(ctx context.Context, _ int, n *Stats) error {
 // settleTime is how long a transaction may take from an outcome's id to its commit.
 const settleTime = 5 * time.Second
 
-// LastFetch returns the highest id of an outcome, or zero.
-func (s *Store) LastFetch(ctx context.Context) (int64, error) {
-	return s.db.Int(ctx, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
+// Cursor is a place between outcomes, to read those after it. It is text that callers keep and do not read: the id of an
+// outcome, or one for each of many databases, separated by dots. Numbers that are missing are 0, before the first one.
+type Cursor string
+
+// Valid reports whether the text may be a cursor.
+func (c Cursor) Valid() bool {
+	return len(c) <= MaxDatabases*len("9007199254740992.") && validCursor.MatchString(string(c))
 }
 
-// FetchesAfter returns at most limit outcomes after an id, in the order of ids. Ids are
-// given before transactions commit, so a missing one may still come. It does not return what follows until
-// that is too late.
-func (s *Store) FetchesAfter(ctx context.Context, after int64, limit int) ([]WatchedFetch, error) {
+var validCursor = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,18})*$`)
+
+// ids returns the ids of a cursor, one for each of n databases.
+func (c Cursor) ids(n int) []int64 {
+	ids := make([]int64, n)
+	for i, text := range strings.Split(string(c), ".") {
+		if i < n {
+			ids[i], _ = strconv.ParseInt(text, 10, 64) // a cursor that is valid has numbers
+		}
+	}
+	return ids
+}
+
+func cursorOf(ids []int64) Cursor {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = strconv.FormatInt(id, 10)
+	}
+	return Cursor(strings.Join(texts, "."))
+}
+
+// LastFetch returns the cursor after the newest outcome.
+func (s *Store) LastFetch(ctx context.Context) (Cursor, error) {
+	parts := s.all()
+	ids := make([]int64, len(parts))
+	for i, p := range parts {
+		var err error
+		if ids[i], err = p.db.Int(ctx, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`); err != nil {
+			return "", s.nameDatabase(p, err)
+		}
+	}
+	return cursorOf(ids), nil
+}
+
+// FetchesAfter returns outcomes after a cursor that is valid: at most limit of each database, in the order of ids. Ids
+// are given before transactions commit, so a missing one may still come. It does not return what follows until that is
+// too late. Of many databases, one that cannot be reached is left out, and its outcomes follow later.
+func (s *Store) FetchesAfter(ctx context.Context, after Cursor, limit int) (all []WatchedFetch, err error) {
+	if s.many != nil {
+		ids := after.ids(len(s.many.parts))
+		err := s.partly(s.many.each(ctx, func(ctx context.Context, p *part) error {
+			some, err := p.FetchesAfter(ctx, Cursor(strconv.FormatInt(ids[p.number], 10)), limit)
+			for i := range some {
+				ids[p.number] = some[i].ID
+				some[i].Cursor = cursorOf(ids)
+			}
+			all = append(all, some...)
+			return err
+		}))
+		return all, err
+	}
+	id := after.ids(1)[0]
 	var now time.Time
 	rows, err := s.db.Query(ctx, `SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
-		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`, after, limit)
+		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`, id, limit)
 	page, err := collect(rows, err, func(f *WatchedFetch) []any { return append(f.columns(), &f.Metadata, instant{&now}) })
 	if err != nil {
-		return nil, fmt.Errorf("read outcomes after %d: %w", after, err)
+		return nil, fmt.Errorf("read outcomes after %d: %w", id, err)
 	}
 	settled := now.Add(-settleTime)
-	for i, f := range page {
-		if f.ID != after+1 && f.EndedAt.After(settled) {
+	for i := range page {
+		f := &page[i]
+		if f.ID != id+1 && f.EndedAt.After(settled) {
 			return page[:i], nil
 		}
-		after = f.ID
+		id = f.ID
+		f.Cursor = Cursor(strconv.FormatInt(id, 10))
 	}
 	return page, nil
 }
@@ -139,19 +256,30 @@ func (s *Store) FetchesAfter(ctx context.Context, after int64, limit int) ([]Wat
 type WatchedFetch struct {
 	FetchRow
 	Metadata string
+	Cursor   Cursor // the place after it
 }
 
 // IDs returns the ids of URLs. One that the frontier does not have is missing.
 func (s *Store) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
 	hashes := make([]string, 0, len(urls))
-	given := make(map[string]string, len(urls)) // hashes of URLs
+	given, hosts := make(map[string]string, len(urls)), make(map[string]string) // hashes and hosts of URLs
 	for _, u := range urls {
 		if n, err := normalise(u); err == nil {
-			hashes, given[u] = append(hashes, n.Hash), n.Hash
+			hashes, given[u], hosts[u] = append(hashes, n.Hash), n.Hash, n.Host
 		}
 	}
 	ids := make(map[string]int64, len(given))
 	if len(given) == 0 {
+		return ids, nil
+	}
+	if s.many != nil {
+		for number, some := range group(slices.Collect(maps.Keys(given)), func(u string) int { return s.many.numberOf(hosts[u]) }) {
+			of, err := s.many.parts[number].IDs(ctx, some)
+			if err != nil {
+				return nil, s.nameDatabase(s.many.parts[number].Store, err)
+			}
+			maps.Copy(ids, of)
+		}
 		return ids, nil
 	}
 	list, err := toJSON(hashes)

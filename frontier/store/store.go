@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -33,36 +34,64 @@ type Config struct {
 // starts with postgres:// or postgresql:// is a PostgreSQL database. Any other is the path of a
 // SQLite file.
 //
+// With more, the frontier is in many PostgreSQL databases, each of which has some hosts. Their order means nothing. If
+// none has a frontier, Open divides the hosts among them. It returns [ErrShards] for databases that are not those of
+// one frontier, or not all of them. With ReadOnly some of them may be unreachable; see [Store.Unreachable].
+//
 // Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
 // URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
 // must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
 // closes the store.
-func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
+func Open(ctx context.Context, dsn string, config Config, more ...string) (*Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
 	config.Delay = cmp.Or(config.Delay, time.Second)
+	if len(more) > 0 {
+		return openMany(ctx, append([]string{dsn}, more...), config)
+	}
+	s, err := openOne(ctx, dsn, config)
+	if err == nil {
+		if err = s.checkAlone(ctx); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, err
+}
+
+// openOne opens a database.
+func openOne(ctx context.Context, dsn string, config Config) (*Store, error) {
 	kind, open, words := "sqlite", openSQLite, sqliteWords
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
 		kind, open, words = "postgres", openPostgres, postgresWords
 	}
+	d, err := databaseConfig(config, kind, words)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, dsn, d, millis(config.Delay))
+}
+
+func databaseConfig(config Config, kind string, words []string) (database.Config, error) {
 	files, err := fs.Sub(migrations, "migrations/"+kind)
 	if err != nil {
-		return nil, fmt.Errorf("find the migrations: %w", err)
+		return database.Config{}, fmt.Errorf("find the migrations: %w", err)
 	}
-	return open(ctx, dsn, database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly,
-		Migrations: files, NormalForm: normal.Version, Words: words}, millis(config.Delay))
+	return database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly, Migrations: files, NormalForm: normal.Version, Words: words}, nil
 }
 
 //go:embed migrations
 var migrations embed.FS
 
-// Store is one frontier in one database. It is safe for concurrent use, also by several stores in
+// Store is one frontier, in one database or in many. It is safe for concurrent use, also by several stores in
 // several processes. Its users declare which of its methods they need.
 type Store struct {
-	*core
+	*core // without a database if there are many
 	Queue
-	kind kind
+	kind kind    // nil if there are many
+	many *shards // nil if there is one
+	// whole is the frontier if this is one of many databases of it.
+	whole *Store
 }
 
 // core is what the two databases have in common.
@@ -142,7 +171,18 @@ type pruning struct {
 const recrawlChunk = 1000
 
 // Close closes the database. No other call may be in flight.
-func (s *Store) Close() error { return s.kind.Close() }
+func (s *Store) Close() error {
+	if s.many == nil {
+		return s.kind.Close()
+	}
+	var errs []error
+	for _, p := range s.many.parts {
+		p.shut()
+		p.late.Wait()
+		errs = append(errs, p.Store.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // collect reads all rows of a query that returned rows and err, and closes rows. columns returns where the
 // columns of a row go.

@@ -3,6 +3,8 @@ package database
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,20 +35,38 @@ func OpenPostgres(ctx context.Context, dsn string, config Config) (*DB, error) {
 	connections := cmp.Or(config.Connections, PostgresConnections)
 	db.SetMaxOpenConns(max(connections, 2)) // for a migration
 	db.SetMaxIdleConns(connections)
-	d, err := newDB(db, goose.DialectPostgres, config, "{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
-		"{ids}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)::bigint))",
-		"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
-		"{migrated}", "to_regclass('goose_db_version') IS NOT NULL")
-	p := postgres{d}
-	d.exec, d.one = p.execOne, p.queryOne
+	d, err := newPostgres(db, config)
 	if err == nil {
-		err = p.prepare(ctx, config.ReadOnly)
+		err = postgres{d}.prepare(ctx, config.ReadOnly)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
 	}
 	db.SetMaxOpenConns(connections)
 	return d, nil
+}
+
+// Unreachable returns a PostgreSQL database whose statements fail with err.
+func Unreachable(err error, config Config) (*DB, error) {
+	return newPostgres(sql.OpenDB(unreachable{err}), config)
+}
+
+// unreachable is a driver.Connector that fails.
+type unreachable struct{ error }
+
+func (u unreachable) Connect(context.Context) (driver.Conn, error) { return nil, u.error }
+
+func (u unreachable) Driver() driver.Driver { return stdlib.GetDefaultDriver() }
+
+// newPostgres returns a DB.
+func newPostgres(db *sql.DB, config Config) (*DB, error) {
+	d, err := newDB(db, goose.DialectPostgres, config, "{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
+		"{ids}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)::bigint))",
+		"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{hashed}", "= ANY (ARRAY (SELECT decode(x, 'hex') FROM jsonb_array_elements_text(?) AS x))",
+		"{migrated}", "to_regclass('goose_db_version') IS NOT NULL")
+	p := postgres{d}
+	d.exec, d.one = p.execOne, p.queryOne
+	return d, err
 }
 
 // prepare migrates the database if it must be, and may be.

@@ -2441,9 +2441,9 @@ func (x *StatsResponse) GetCountTime() *timestamppb.Timestamp {
 // WatchRequest says where to start.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Outcomes with a greater id are sent, -1 or more. Zero means from the next one on. -1 means all
-	// that are kept.
-	AfterId       int64 `protobuf:"varint,1,opt,name=after_id,json=afterId,proto3" json:"after_id,omitempty"`
+	// The `cursor` of a response: outcomes after it are sent. Empty means from the next one on. "0" means
+	// all that are kept. At most 16 KiB.
+	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2478,18 +2478,21 @@ func (*WatchRequest) Descriptor() ([]byte, []int) {
 	return file_frontier_v1_frontier_proto_rawDescGZIP(), []int{30}
 }
 
-func (x *WatchRequest) GetAfterId() int64 {
+func (x *WatchRequest) GetAfter() string {
 	if x != nil {
-		return x.AfterId
+		return x.After
 	}
-	return 0
+	return ""
 }
 
 // WatchResponse has outcomes. The first one is empty: it says that the stream has started.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The outcomes, in the order of ids. Empty in the first message only.
-	Outcomes      []*RecordedOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// The outcomes, in the order of ids. Empty in the first message only. A frontier in many databases
+	// has ids of each.
+	Outcomes []*RecordedOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// The place after these outcomes, for `after` of another call. Its form may change. Always set.
+	Cursor        string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2529,6 +2532,13 @@ func (x *WatchResponse) GetOutcomes() []*RecordedOutcome {
 		return x.Outcomes
 	}
 	return nil
+}
+
+func (x *WatchResponse) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
 }
 
 // RecordedOutcome is a stored outcome.
@@ -2887,11 +2897,12 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\fclosed_hosts\x18\x11 \x03(\v2\x16.frontier.v1.HostStatsR\vclosedHosts\x122\n" +
 	"\aworkers\x18\x12 \x03(\v2\x18.frontier.v1.WorkerStatsR\aworkers\x129\n" +
 	"\n" +
-	"count_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tcountTime\")\n" +
-	"\fWatchRequest\x12\x19\n" +
-	"\bafter_id\x18\x01 \x01(\x03R\aafterId\"I\n" +
+	"count_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tcountTime\"4\n" +
+	"\fWatchRequest\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05afterJ\x04\b\x01\x10\x02R\bafter_id\"a\n" +
 	"\rWatchResponse\x128\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x1c.frontier.v1.RecordedOutcomeR\boutcomes\"\xfb\x03\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x1c.frontier.v1.RecordedOutcomeR\boutcomes\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xfb\x03\n" +
 	"\x0fRecordedOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x1b\n" +

@@ -77,7 +77,7 @@ type FrontierServiceClient interface {
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 	// Watch streams outcomes as they are recorded, by any caller or worker, in the order of their
 	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue
-	// after a broken stream, pass the last id.
+	// after a broken stream, pass the last cursor.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -262,7 +262,7 @@ type FrontierServiceServer interface {
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	// Watch streams outcomes as they are recorded, by any caller or worker, in the order of their
 	// ids. It ends with the call, and with ABORTED if the caller reads nothing for 30 s. To continue
-	// after a broken stream, pass the last id.
+	// after a broken stream, pass the last cursor.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedFrontierServiceServer()
 }

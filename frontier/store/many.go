@@ -1,0 +1,268 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// manyQueue is the Queue of a frontier in many databases.
+type manyQueue shards
+
+// group divides a list by the numbers of databases.
+func group[T any](list []T, number func(T) int) map[int][]T {
+	groups := make(map[int][]T)
+	for _, one := range list {
+		n := number(one)
+		groups[n] = append(groups[n], one)
+	}
+	return groups
+}
+
+// inGroups calls f for each group, at once, and joins the errors.
+func inGroups[T any](m *shards, groups map[int][]T, f func(p *part, some []T) error) error {
+	errs := make(chan error, len(groups))
+	for number, some := range groups {
+		go func() { errs <- f(m.parts[number], some) }()
+	}
+	var all []error
+	for range groups {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+// Put implements [Queue]. What belongs into a database that cannot be reached waits in another one.
+func (q *manyQueue) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
+	good, bad := normaliseAll(entries)
+	r, err := (*shards)(q).put(ctx, good, limits, true)
+	if err != nil {
+		return PutResult{}, err
+	}
+	r.Bad, r.Known = bad, int64(len(entries)-len(bad))-r.Added-r.Over-r.OverHost-r.Waiting
+	return r, nil
+}
+
+// put adds URLs, and does not set Known. keep says whether some may wait in another database.
+func (m *shards) put(ctx context.Context, good []normalised, limits Limits, keep bool) (r PutResult, err error) {
+	var mu sync.Mutex
+	err = inGroups(m, group(good, func(n normalised) int { return m.numberOf(n.Host) }), func(p *part, some []normalised) error {
+		var one PutResult
+		err := ErrUnreachable
+		if !moving(m, some, func(n normalised) string { return n.Host }) {
+			err = p.do(ctx, partTimeout, func(ctx context.Context) (err error) {
+				one, err = p.pg.put(ctx, some, Limits{URLs: m.share(ctx, p, limits.URLs), URLsPerHost: limits.URLsPerHost})
+				return err
+			})
+		}
+		if keep && errors.Is(err, ErrUnreachable) && ctx.Err() == nil {
+			one.Waiting, err = int64(len(some)), m.keep(ctx, p.number, parcel{Entries: some, Limits: limits})
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		r.Added, r.Over, r.OverHost, r.Waiting = r.Added+one.Added, r.Over+one.Over, r.OverHost+one.OverHost, r.Waiting+one.Waiting
+		return err
+	})
+	return r, err
+}
+
+// countFor is how long the number of URLs of a database is used for the limits of others.
+const countFor = 2 * time.Second
+
+// share returns how many URLs one of the databases may have if all of them may have limit: what the others have not
+// used. A database that cannot be reached has as many as it had.
+func (m *shards) share(ctx context.Context, mine *part, limit int64) int64 {
+	if limit == 0 {
+		return 0
+	}
+	for _, p := range m.parts {
+		if p != mine {
+			limit -= p.countURLs(ctx)
+		}
+	}
+	return max(1, limit) // zero means no limit; a database that has a URL adds none then
+}
+
+func (p *part) countURLs(ctx context.Context) int64 {
+	p.mu.Lock()
+	n, old := p.urls, time.Since(p.counted) > countFor
+	if old {
+		p.counted = time.Now() // one call at once
+	}
+	p.mu.Unlock()
+	if !old {
+		return n
+	}
+	_ = p.do(ctx, partTimeout, func(ctx context.Context) (err error) { // otherwise the last number counts
+		n, err = p.db.Int(ctx, "count URLs", `SELECT frontier_url_count()`)
+		return err
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.urls = max(p.urls, n)
+	return p.urls
+}
+
+// Claim implements [Queue]. The databases take turns. A call returns the URLs of the first that has some, so it costs as
+// much as with one database. One that does not answer is not waited for longer than a moment, while others can.
+//
+// It may return URLs together with an error about another database.
+func (q *manyQueue) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+	m := (*shards)(q)
+	turn := int(m.next.Add(1) % uint64(len(m.parts)))
+	var errs []error
+	for i := range m.parts {
+		claims, err := m.parts[(turn+i)%len(m.parts)].claim(ctx, params)
+		if err != nil && !errors.Is(err, errClaiming) {
+			errs = append(errs, err)
+		}
+		if len(claims) > 0 || ctx.Err() != nil {
+			return claims, errors.Join(errs...)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// errClaiming means that an earlier claim has not been answered yet.
+var errClaiming = errors.New("a claim is open")
+
+// claimWait is how long a claim waits for one database before it asks the next.
+const claimWait = 250 * time.Millisecond
+
+// claim claims URLs of one database. URLs that come too late are released.
+func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+	p.mu.Lock()
+	busy := p.claiming
+	p.claiming = true
+	p.mu.Unlock()
+	if busy {
+		return nil, errClaiming
+	}
+	type result struct {
+		claims []Claim
+		err    error
+	}
+	answer, late := make(chan result), make(chan struct{})
+	p.late.Go(func() {
+		ctx, cancel := context.WithTimeout(p.open, partTimeout)
+		defer cancel()
+		var r result
+		r.err = p.do(ctx, 0, func(ctx context.Context) (err error) {
+			r.claims, err = p.Store.Claim(ctx, params)
+			return err
+		})
+		p.mu.Lock()
+		p.claiming = false
+		p.mu.Unlock()
+		select {
+		case answer <- r:
+		case <-late:
+			if len(r.claims) > 0 {
+				leases := make([]Lease, len(r.claims))
+				for i, c := range r.claims {
+					leases[i] = c.Lease
+				}
+				_, _ = p.Release(ctx, leases) // otherwise they expire
+			}
+		}
+	})
+	wait := time.NewTimer(claimWait)
+	defer wait.Stop()
+	select {
+	case r := <-answer:
+		return r.claims, r.err
+	case <-wait.C:
+		close(late)
+		return nil, nil
+	case <-ctx.Done():
+		close(late)
+		return nil, ctx.Err()
+	}
+}
+
+// RecordFetch implements [Queue].
+func (q *manyQueue) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
+	m := (*shards)(q)
+	ready, results := items(fetches)
+	err := inGroups(m, group(ready, func(it item) int { return m.numberOfToken(it.Token) }), func(p *part, some []item) error {
+		return p.do(ctx, 0, func(ctx context.Context) error {
+			if err := m.arrive(ctx, p, some); err != nil {
+				return err
+			}
+			return p.pg.record(ctx, some, results)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// Extend implements [Queue]. It may return leases together with an error about others.
+func (q *manyQueue) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+	return q.each(ctx, leases, func(ctx context.Context, p *part, some []Lease) ([]Lease, error) { return p.Extend(ctx, some, d) })
+}
+
+// Release implements [Queue].
+func (q *manyQueue) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return q.each(ctx, leases, func(ctx context.Context, p *part, some []Lease) ([]Lease, error) { return p.Release(ctx, some) })
+}
+
+// Abandon implements [Queue].
+func (q *manyQueue) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return q.each(ctx, leases, func(ctx context.Context, p *part, some []Lease) ([]Lease, error) { return p.Abandon(ctx, some) })
+}
+
+// LeaveHosts implements [Queue].
+func (q *manyQueue) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return q.each(ctx, leases, func(ctx context.Context, p *part, some []Lease) ([]Lease, error) { return p.LeaveHosts(ctx, some) })
+}
+
+// each calls f with the leases of each database, and returns all that f returned.
+func (q *manyQueue) each(ctx context.Context, leases []Lease, f func(ctx context.Context, p *part, some []Lease) ([]Lease, error)) (held []Lease, err error) {
+	m := (*shards)(q)
+	var mu sync.Mutex
+	err = inGroups(m, group(leases, func(l Lease) int { return m.numberOfToken(l.Token) }), func(p *part, some []Lease) error {
+		return p.do(ctx, 0, func(ctx context.Context) error {
+			of, err := f(ctx, p, some)
+			mu.Lock()
+			defer mu.Unlock()
+			held = append(held, of...)
+			return err
+		})
+	})
+	return held, err
+}
+
+// store returns the frontier.
+func (q *manyQueue) store() *Store { return &Store{Queue: q, many: (*shards)(q)} }
+
+// Reap implements [Queue]. It also sends what waits for databases that can be reached again.
+func (q *manyQueue) Reap(ctx context.Context) (int64, error) {
+	n, err := q.store().sum(ctx, func(ctx context.Context, s *Store) (int64, error) { return s.Reap(ctx) })
+	return n, errors.Join(err, (*shards)(q).send(ctx))
+}
+
+// Recrawl implements [Queue].
+func (q *manyQueue) Recrawl(ctx context.Context) (int64, error) {
+	return q.store().sum(ctx, func(ctx context.Context, s *Store) (int64, error) { return s.Recrawl(ctx) })
+}
+
+// Left implements [Queue].
+func (q *manyQueue) Left(ctx context.Context) (bool, error) {
+	n, err := q.store().sum(ctx, func(ctx context.Context, s *Store) (n int64, err error) {
+		left, err := s.Left(ctx)
+		if err == nil && !left {
+			left, err = s.db.Bool(ctx, "look for what waits", `SELECT EXISTS (SELECT 1 FROM parcels)`)
+		}
+		if left {
+			n = 1
+		}
+		return n, err
+	})
+	if n > 0 {
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,278 @@
+-- For a frontier in many databases. A database of a frontier that has one is number 0, and has none of the rows below.
+-- +goose Up
+SELECT frontier_lock_tables();
+
+-- While a host moves to another database, it is not claimed, reserved, or deleted.
+ALTER TABLE hosts ADD COLUMN moving BOOLEAN NOT NULL DEFAULT FALSE;
+
+-- The number of this database. It is a constant, so it costs a claim nothing; the program replaces it.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_shard() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 0::bigint $$;
+-- +goose StatementEnd
+
+-- The slot of a host, as the function hostSlot of the program.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_slot(p_host text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    name    text := regexp_replace(p_host, ':[0-9]*$', '');
+    labels  text[];
+    n       int;
+    hash    bytea;
+BEGIN
+    IF name !~ '^[0-9.]+$' AND left(name, 1) <> '[' THEN
+        labels := string_to_array(rtrim(name, '.'), '.');
+        n := cardinality(labels);
+        name := array_to_string(labels[greatest(1, n - CASE WHEN length(labels[n]) = 2
+            AND labels[n - 1] IN ('ac', 'co', 'com', 'edu', 'gob', 'gov', 'govt', 'go', 'mil', 'ne', 'net', 'nom', 'or', 'org', 'plc', 'sch') THEN 2 ELSE 1 END):n], '.');
+    END IF;
+    hash := sha256(convert_to(name, 'UTF8'));
+    RETURN (get_byte(hash, 0) << 2) | (get_byte(hash, 1) >> 6);
+END $$;
+-- +goose StatementEnd
+
+-- The slots that this database has. In one that is not open, no host is added.
+CREATE TABLE slots (
+    slot SMALLINT PRIMARY KEY,
+    open BOOLEAN  NOT NULL DEFAULT TRUE
+);
+
+-- What waits for another database that could not be reached, as the program writes it.
+CREATE TABLE parcels (
+    id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    body TEXT   NOT NULL
+);
+
+-- A host is added only where its slot is. A program that knows an older table of slots gets an error, and reads the new one.
+-- The lock of the slot waits for one that is being closed.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_own_host() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM slots WHERE slot = frontier_slot(NEW.host) AND open FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'host % is not in this database', NEW.host USING ERRCODE = 'FR001';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- The number of URLs, which the first put with a limit counts.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_url_count() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    n bigint;
+BEGIN
+    SELECT value::bigint INTO n FROM settings WHERE name = 'url_count';
+    IF NOT FOUND THEN
+        PERFORM pg_advisory_xact_lock(7381240021446157685);
+        INSERT INTO settings (name, value) SELECT 'url_count', count(*) FROM urls ON CONFLICT (name) DO NOTHING;
+        SELECT value::bigint INTO n FROM settings WHERE name = 'url_count';
+    END IF;
+    RETURN n;
+END $$;
+-- +goose StatementEnd
+
+-- Adds the final URLs of redirects from other databases as they were fetched there. One that exists stays as it is.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_arrive(p_items jsonb) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    t bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(7381240021446157685);
+    INSERT INTO hosts (host) SELECT DISTINCT x.final_host FROM jsonb_to_recordset(p_items) AS x (final_host text)
+        WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = x.final_host) ORDER BY x.final_host ON CONFLICT (host) DO NOTHING;
+    PERFORM 1 FROM hosts WHERE host IN (SELECT x.final_host FROM jsonb_to_recordset(p_items) AS x (final_host text)) ORDER BY id FOR UPDATE;
+    t := frontier_now();
+    WITH new AS (
+        INSERT INTO urls (host_id, url, url_hash, status, http_status, etag, last_modified, body_digest, fetched_at, recrawl_ms, recrawl_at,
+            earlier_record_id, earlier_url, earlier_date, earlier_payload_digest, kind, priority, depth, metadata)
+        SELECT h.id, x.final_url, decode(x.final_hash, 'hex'), 'fetched', COALESCE(x.http_status, 0), COALESCE(x.etag, ''), COALESCE(x.last_modified, ''),
+            COALESCE(x.body_digest, ''), t, COALESCE(x.recrawl_in_ms, 0), CASE WHEN x.recrawl_in_ms > 0 THEN t + x.recrawl_in_ms ELSE 0 END,
+            COALESCE(x.earlier_record_id, ''), COALESCE(x.earlier_url, ''), COALESCE(x.earlier_date, ''), COALESCE(x.earlier_payload_digest, ''),
+            COALESCE(x.kind, 0), COALESCE(x.priority, 0), COALESCE(x.depth, 0), COALESCE(x.metadata, '')
+        FROM jsonb_to_recordset(p_items) AS x (final_url text, final_hash text, final_host text, http_status int, etag text, last_modified text,
+            body_digest text, recrawl_in_ms bigint, earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text,
+            kind smallint, priority smallint, depth int, metadata text)
+        JOIN hosts h ON h.host = x.final_host
+        ON CONFLICT (url_hash) DO NOTHING RETURNING host_id
+    ), sums AS (
+        SELECT host_id, count(*) AS n FROM new GROUP BY host_id
+    ), counted AS (
+        UPDATE hosts h SET url_count = h.url_count + s.n FROM sums s WHERE h.id = s.host_id AND h.url_count IS NOT NULL
+    )
+    UPDATE settings SET value = value::bigint + (SELECT COALESCE(sum(n), 0)::bigint FROM sums) WHERE name = 'url_count';
+END $$;
+-- +goose StatementEnd
+
+-- As before. The ten bits of a token above the random ones are the number of the database.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text)
+RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text, body_digest text,
+    earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text,
+    kind smallint, priority smallint, depth int, metadata text, recrawl_ms bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    t       bigint;
+    locked  bigint[];
+    share   bigint;
+    h       record;
+    taken   bigint[];
+    counts  bigint[];
+    dues    bigint[];
+    seen    bigint[];
+    got     int := 0;
+BEGIN
+    IF EXISTS (SELECT 1 FROM settings WHERE name = 'paused') THEN
+        RETURN;
+    END IF;
+    LOOP
+        t := frontier_now();
+        SELECT array_agg(l.id) INTO locked FROM (
+            SELECT id FROM hosts WHERE due_at <= t ORDER BY due_at LIMIT p_limit - got FOR UPDATE SKIP LOCKED) AS l;
+        EXIT WHEN locked IS NULL;
+        share := GREATEST(1, (p_limit - got) / cardinality(locked));
+        taken := '{}';
+        seen := '{}';
+        counts := '{}';
+        dues := '{}';
+        FOR h IN
+            SELECT o.id, o.open, o.room, o.due, o.http, o.https, array_agg(f.id) AS ids, count(f.id) AS n, max(f.ready_at) > t AS late
+            FROM (SELECT id, room > 0 AND NOT paused AND NOT moving AND GREATEST(next_at, blocked_until) <= t AS open, room,
+                    CASE WHEN room > 0 AND NOT paused AND NOT moving THEN GREATEST(next_at, blocked_until) END AS due,
+                    CASE WHEN http_deferred_until > t THEN http_deferred_until END AS http, CASE WHEN https_deferred_until > t THEN https_deferred_until END AS https
+                FROM (SELECT *, max_in_flight - in_flight AS room FROM hosts WHERE id = ANY (locked)) AS x) AS o
+            LEFT JOIN LATERAL (SELECT w.id, w.ready_at FROM urls w
+                WHERE w.host_id = o.id AND w.status IN ('pending', 'failed')
+                ORDER BY w.priority DESC, w.ready_at, w.id LIMIT CASE WHEN o.open AND o.http IS NULL AND o.https IS NULL THEN LEAST(o.room, share) ELSE 0 END) AS f ON TRUE
+            GROUP BY o.id, o.open, o.room, o.due, o.http, o.https
+        LOOP
+            IF h.open AND h.http IS NOT NULL AND h.https IS NOT NULL THEN
+                h.due := LEAST(h.http, h.https);
+            ELSIF h.open AND COALESCE(h.http, h.https) IS NOT NULL THEN
+                SELECT s.ids, cardinality(s.ids), LEAST(s.due, h.http, h.https) INTO h.ids, h.n, h.due
+                    FROM frontier_search_origin(h.id, CASE WHEN h.http IS NULL THEN ':' ELSE 's' END, t, LEAST(h.room, share)) AS s;
+            ELSIF h.late THEN
+                SELECT s.ids, cardinality(s.ids), s.due INTO h.ids, h.n, h.due FROM frontier_search(h.id, t, LEAST(h.room, share)) AS s;
+            ELSIF h.open AND h.n < share THEN
+                h.due := NULL; -- no more are waiting, or there is no capacity
+            END IF;
+            IF h.n > 0 THEN
+                taken := taken || h.ids;
+            END IF;
+            seen := seen || h.id;
+            counts := counts || h.n;
+            dues := dues || CASE WHEN h.n < h.room THEN h.due END;
+        END LOOP;
+        UPDATE hosts h SET in_flight = h.in_flight + x.n, due_at = x.due FROM unnest(seen, counts, dues) AS x (id, n, due) WHERE h.id = x.id;
+        RETURN QUERY UPDATE urls u
+            SET status = 'fetching', lease_until = t + p_lease_ms, worker = p_worker, holds = 1,
+                token = (GREATEST((u.token >> 20) + 1, t) << 20) + (frontier_shard() << 10) + floor(random() * 1024)::bigint
+            FROM hosts h WHERE u.id = ANY (taken) AND h.id = u.host_id
+            RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified, u.body_digest,
+                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.metadata, u.recrawl_ms;
+        got := got + cardinality(taken);
+        EXIT WHEN got >= p_limit;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- As before. A final URL without a hash belongs to another database, so the row keeps its own.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION frontier_record(p_items jsonb, p_delay_ms bigint)
+RETURNS TABLE (id bigint, token bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    items       frontier_outcome[];
+    moves       frontier_outcome[];
+    ids         bigint[];
+    host_ids    bigint[];
+    t           bigint;
+    done        bigint[];
+    broken      text;
+BEGIN
+    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0)::frontier_outcome,
+            p_items) AS x;
+    SELECT array_agg(u.host_id), array_agg(x) FILTER (WHERE x.final_hash <> '' AND x.final_url <> u.url) INTO host_ids, moves
+        FROM unnest(items) AS x JOIN urls u ON u.id = x.id;
+    IF moves IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared(7381240021446157685); -- no prune may delete the hosts meanwhile
+        INSERT INTO hosts (host) SELECT DISTINCT m.final_host FROM unnest(moves) AS m
+            WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = m.final_host) ORDER BY m.final_host ON CONFLICT (host) DO NOTHING;
+        host_ids := host_ids || ARRAY (SELECT h.id FROM unnest(moves) AS m JOIN hosts h ON h.host = m.final_host);
+    END IF;
+    PERFORM 1 FROM hosts WHERE id = ANY (host_ids) ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    t := frontier_now();
+    WITH recorded AS (
+        UPDATE urls u SET
+            status = i.status, lease_until = 0, worker = '', last_error = i.last_error, error_class = i.error_class,
+            retry_count = i.retry_count, http_status = i.http_status,
+            failure_count = CASE WHEN i.status = 'fetched' THEN 0 ELSE u.failure_count + 1 END,
+            ready_at = CASE WHEN i.status = 'failed' THEN t + 1 + i.retry_in_ms ELSE u.ready_at END,
+            etag = CASE WHEN i.etag = '' AND NOT i.whole THEN u.etag ELSE i.etag END,
+            last_modified = CASE WHEN i.last_modified = '' AND NOT i.whole THEN u.last_modified ELSE i.last_modified END,
+            body_digest = CASE WHEN i.whole THEN i.body_digest ELSE u.body_digest END,
+            earlier_record_id = CASE WHEN i.whole THEN i.earlier_record_id ELSE u.earlier_record_id END,
+            earlier_url = CASE WHEN i.whole THEN i.earlier_url ELSE u.earlier_url END,
+            earlier_date = CASE WHEN i.whole THEN i.earlier_date ELSE u.earlier_date END,
+            earlier_payload_digest = CASE WHEN i.whole THEN i.earlier_payload_digest ELSE u.earlier_payload_digest END,
+            recrawl_ms = CASE WHEN i.status = 'fetched' THEN i.recrawl_in_ms ELSE u.recrawl_ms END,
+            recrawl_at = CASE WHEN i.status <> 'fetched' THEN u.recrawl_at WHEN i.recrawl_in_ms > 0 THEN t + i.recrawl_in_ms ELSE 0 END,
+            fetched_at = t
+        FROM unnest(items) AS i WHERE u.id = i.id AND u.token = i.token AND u.status || '' = 'fetching'
+        RETURNING u.host_id, u.url AS requested, u.holds, i.*
+    ), opened AS (
+        -- Without an attempt, or where the host was left before, there is no time at which one
+        -- ended: GREATEST passes over the null.
+        UPDATE hosts h SET
+            in_flight = h.in_flight - d.ended,
+            next_at = GREATEST(h.next_at, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
+            due_at = GREATEST(h.next_at, h.blocked_until, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
+            fetch_count = h.fetch_count + d.fetches, failure_count = h.failure_count + d.failures,
+            duration_ms = h.duration_ms + d.duration_ms, bytes = h.bytes + d.bytes,
+            first_at = CASE WHEN h.first_at = 0 AND d.fetches > 0 THEN t ELSE h.first_at END
+        FROM (SELECT host_id, sum(holds) AS ended, max(CASE WHEN attempts > 0 AND holds = 1 THEN t END) AS last,
+                count(*) FILTER (WHERE attempts > 0) AS fetches, count(*) FILTER (WHERE attempts > 0 AND status <> 'fetched') AS failures,
+                sum(duration_ms) AS duration_ms, sum(bytes) AS bytes
+            FROM recorded GROUP BY host_id) AS d
+        WHERE h.id = d.host_id
+    ), written AS (
+        INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
+            duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
+            warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest)
+        SELECT d.id, d.token, d.requested, d.final_url, d.status, d.http_status, d.error_class, d.last_error, d.attempts, d.retry_count,
+            d.duration_ms, d.wait_ms, d.bytes, d.body_digest, t,
+            d.content_type, d.charset, d.headers,
+            d.warc_file, d.warc_offset, d.warc_length, d.warc_record_id,
+            d.warc_date, d.warc_payload_digest
+        FROM recorded d
+    )
+    SELECT array_agg(d.id) INTO done FROM recorded d;
+
+    -- Another row may get the URL at the same time only if its writer does not lock the host. The row is visible then.
+    WHILE moves IS NOT NULL LOOP
+        BEGIN
+            WITH want AS (
+                SELECT DISTINCT ON (m.final_hash) m.id, m.final_url, decode(m.final_hash, 'hex') AS hash, h.id AS host_id, u.host_id AS from_id
+                FROM unnest(moves) AS m JOIN hosts h ON h.host = m.final_host JOIN urls u ON u.id = m.id
+                WHERE m.id = ANY (done) AND NOT EXISTS (SELECT 1 FROM urls o WHERE o.url_hash = decode(m.final_hash, 'hex'))
+                ORDER BY m.final_hash, m.id
+            ), moved AS (
+                UPDATE urls u SET url = w.final_url, url_hash = w.hash, host_id = w.host_id FROM want w WHERE u.id = w.id
+            )
+            UPDATE hosts h SET url_count = h.url_count + d.n
+                FROM (SELECT x.id, sum(x.n) AS n FROM want w, LATERAL (VALUES (w.host_id, 1), (w.from_id, -1)) AS x (id, n) GROUP BY x.id) AS d
+                WHERE h.id = d.id AND h.url_count IS NOT NULL AND d.n <> 0;
+            EXIT;
+        EXCEPTION WHEN unique_violation THEN
+            GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
+            IF broken IS DISTINCT FROM 'urls_url_hash_key' THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+    RETURN QUERY SELECT x.id, x.token FROM unnest(items) AS x WHERE x.id = ANY (done);
+END $$;
+-- +goose StatementEnd

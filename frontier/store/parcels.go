@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// parcel is what waits in one database for others that cannot be reached: URLs to put, or final URLs of redirects. It is
+// delivered again if a worker ends between the delivery and the deletion, and does nothing then.
+type parcel struct {
+	Entries  []normalised `json:"entries,omitempty"`
+	Limits   Limits       `json:"limits,omitzero"`
+	Arrivals []arrival    `json:"arrivals,omitempty"`
+}
+
+// arrival is the final URL of a redirect from another database, and what frontier_arrive stores with it.
+type arrival struct {
+	item
+	place
+}
+
+// place is what a row that arrives takes over from the row with the redirect.
+type place struct {
+	Kind     Kind   `json:"kind,omitempty"`
+	Priority int    `json:"priority,omitempty"`
+	Depth    int    `json:"depth,omitempty"`
+	Metadata string `json:"metadata,omitempty"`
+}
+
+const (
+	// maxParcels limits the size of the table of parcels, in bytes. A database that is down for long then stops the
+	// pages with links into it.
+	maxParcels = 1 << 30
+	// parcelBytes limits one.
+	parcelBytes = 1 << 20
+	// sendAtOnce is how many are read at once.
+	sendAtOnce = 16
+)
+
+// keep stores a parcel in a database that can be reached, and is not the one with this number.
+func (m *shards) keep(ctx context.Context, not int, one parcel) error {
+	body, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	if half := len(one.Entries) / 2; len(body) > parcelBytes && half > 0 {
+		return errors.Join(m.keep(ctx, not, parcel{Entries: one.Entries[:half], Limits: one.Limits}),
+			m.keep(ctx, not, parcel{Entries: one.Entries[half:], Limits: one.Limits}))
+	}
+	err = fmt.Errorf("keep what belongs into another database: %w", ErrUnreachable)
+	for i := range m.parts {
+		p := m.parts[(not+1+i)%len(m.parts)]
+		if p.number == not {
+			continue
+		}
+		kept := int64(0)
+		failed := p.do(ctx, partTimeout, func(ctx context.Context) (err error) {
+			kept, err = p.db.Update(ctx, "keep URLs for another database", `INSERT INTO parcels (body) SELECT ? WHERE pg_total_relation_size('parcels') < ?`, string(body), maxParcels)
+			return err
+		})
+		switch {
+		case failed == nil && kept == 1:
+			return nil
+		case failed == nil:
+			failed = fmt.Errorf("database %d has more than %d bytes for others already", p.number, maxParcels)
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// send delivers parcels whose databases can be reached. A parcel that cannot be delivered does not stop those after it.
+func (m *shards) send(ctx context.Context) error {
+	var errs []error
+	for _, p := range m.parts {
+		err := p.do(ctx, 0, func(ctx context.Context) error { return m.sendFrom(ctx, p) })
+		if err != nil && !errors.Is(err, ErrUnreachable) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *shards) sendFrom(ctx context.Context, p *part) error {
+	type row struct {
+		id   int64
+		body string
+	}
+	for after := int64(0); ; {
+		rows, err := p.db.Query(ctx, `SELECT id, body FROM parcels WHERE id > ? ORDER BY id LIMIT ?`, after, sendAtOnce)
+		some, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.body} })
+		if err != nil {
+			return fmt.Errorf("read what waits for other databases: %w", err)
+		}
+		for _, r := range some {
+			after = r.id
+			var one parcel
+			if err := json.Unmarshal([]byte(r.body), &one); err != nil {
+				return fmt.Errorf("read what waits for other databases: %w", err)
+			}
+			switch err := m.deliver(ctx, one); {
+			case errors.Is(err, ErrUnreachable):
+				continue
+			case err != nil:
+				return err
+			}
+			if _, err := p.db.Update(ctx, "delete what was delivered", `DELETE FROM parcels WHERE id = ?`, r.id); err != nil {
+				return err
+			}
+		}
+		if len(some) < sendAtOnce {
+			return nil
+		}
+	}
+}
+
+func (m *shards) deliver(ctx context.Context, one parcel) error {
+	if _, err := m.put(ctx, one.Entries, one.Limits, false); err != nil {
+		return err
+	}
+	return m.add(ctx, one.Arrivals)
+}
+
+// add stores arrivals in their databases.
+func (m *shards) add(ctx context.Context, arrivals []arrival) error {
+	return inGroups(m, group(arrivals, func(a arrival) int { return m.numberOf(a.FinalHost) }), func(p *part, some []arrival) error {
+		if moving(m, some, func(a arrival) string { return a.FinalHost }) {
+			return ErrUnreachable
+		}
+		return p.do(ctx, partTimeout, func(ctx context.Context) error {
+			list, err := toJSON(some)
+			if err == nil {
+				_, err = p.db.ExecContext(ctx, `SELECT frontier_arrive($1)`, list)
+			}
+			if err != nil {
+				return fmt.Errorf("add the final URLs of redirects: %w", err)
+			}
+			return nil
+		})
+	})
+}
+
+// arrive adds the final URLs that belong into other databases than the rows that were redirected, and takes them out of
+// these: F3 says that a row keeps its URL if another row has the final one. If this ends here, the row is fetched again.
+func (m *shards) arrive(ctx context.Context, p *part, fetches []item) error {
+	var ids []int64
+	for i := range fetches {
+		if fetches[i].FinalHash != "" && m.numberOf(fetches[i].FinalHost) != p.number {
+			ids = append(ids, fetches[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	list, err := toJSON(ids)
+	if err != nil {
+		return err
+	}
+	type row struct {
+		id, token int64
+		place
+	}
+	rows, err := p.db.Query(ctx, `SELECT id, token, kind, priority, depth, metadata FROM urls WHERE id {ids} AND status = 'fetching'`, list)
+	all, err := collect(rows, err, func(r *row) []any {
+		return []any{&r.id, &r.token, &r.Kind, &r.Priority, &r.Depth, &r.Metadata}
+	})
+	if err != nil {
+		return fmt.Errorf("read the rows of redirects: %w", err)
+	}
+	places := make(map[Lease]place, len(all))
+	for _, r := range all {
+		places[Lease{ID: r.id, Token: r.token}] = r.place
+	}
+	var arrivals []arrival
+	for i := range fetches {
+		it := &fetches[i]
+		if it.FinalHash == "" || m.numberOf(it.FinalHost) == p.number {
+			continue
+		}
+		if from, held := places[Lease{ID: it.ID, Token: it.Token}]; held {
+			arrivals = append(arrivals, arrival{*it, from})
+		}
+		it.FinalHash, it.FinalHost = "", ""
+	}
+	err = m.add(ctx, arrivals)
+	if errors.Is(err, ErrUnreachable) && ctx.Err() == nil {
+		err = m.keep(ctx, -1, parcel{Arrivals: arrivals})
+	}
+	return err
+}

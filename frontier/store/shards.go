@@ -1,0 +1,624 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"fetchd/frontier/store/database"
+)
+
+var (
+	// ErrShards means that the databases that were given are not those of one frontier, or not all of them.
+	ErrShards = errors.New("these are not the databases of one frontier")
+	// ErrUnreachable means that a database of a frontier in many cannot be reached, or that the slot of a host
+	// moves. The others go on.
+	ErrUnreachable = errors.New("the database cannot be reached")
+)
+
+// shardTable says which database has which slot. Each database of a frontier stores the same.
+type shardTable struct {
+	// Version is higher after each change.
+	Version int64 `json:"version"`
+	// Frontier is the name of the frontier, which is random.
+	Frontier string `json:"frontier"`
+	// Databases is how many there are. Their numbers start at 0.
+	Databases int `json:"databases"`
+	// Slots has the number of the database of each slot.
+	Slots []int `json:"slots"`
+	// Closed are slots that move.
+	Closed []int `json:"closed,omitempty"`
+	// Ready means that every database has the table. Before that, databases without one may join.
+	Ready bool `json:"ready"`
+}
+
+// MaxDatabases is the maximum number of databases of a frontier: ids and tokens have ten bits for the number of theirs.
+const MaxDatabases = 1 << 10
+
+// firstID returns the lowest id of a row that a database with this number makes. Ids stay below 2^53, which JSON
+// numbers carry.
+func firstID(number int) int64 { return int64(number)<<43 | 1 }
+
+// shards are the databases of a frontier in many of them.
+type shards struct {
+	parts []*part // by number
+	table atomic.Pointer[shardTable]
+	next  atomic.Uint64 // whose turn it is to give claims
+}
+
+// part is one of the databases.
+type part struct {
+	*Store
+	pg     *postgresDB // of Store
+	number int
+	name   string // its address without secrets
+
+	mu sync.Mutex
+	// failed is when it could not be reached for the first time, or zero, and again when it is tried next.
+	failed, again time.Time
+	claiming      bool            // a claim has not been answered yet
+	open          context.Context // ends with Close
+	shut          context.CancelFunc
+	late          sync.WaitGroup // claims, which may outlive their calls
+	urls          int64          // the number of its URLs when it was counted last
+	counted       time.Time
+}
+
+// openMany opens a frontier in many databases.
+func openMany(ctx context.Context, dsns []string, config Config) (*Store, error) {
+	if len(dsns) > MaxDatabases {
+		return nil, fmt.Errorf("%d databases are more than %d", len(dsns), MaxDatabases)
+	}
+	opened := make([]*part, len(dsns))
+	errs := make([]error, len(dsns))
+	var wait sync.WaitGroup
+	for i, dsn := range dsns {
+		wait.Go(func() {
+			p := &part{name: redacted(dsn)}
+			p.open, p.shut = context.WithCancel(context.WithoutCancel(ctx))
+			if p.Store, errs[i] = openOne(ctx, dsn, config); errs[i] != nil {
+				errs[i] = fmt.Errorf("%s: %w", p.name, errs[i])
+			}
+			if errs[i] == nil {
+				if p.pg, _ = p.kind.(*postgresDB); p.pg == nil {
+					errs[i] = fmt.Errorf("%w: %s is a SQLite file, and there are others: give each as postgres://USER@HOST/NAME", ErrShards, dsn)
+				}
+			}
+			opened[i] = p
+		})
+	}
+	wait.Wait()
+	// Programs that make a frontier of the same databases at once must begin with the same one.
+	order := make([]int, len(opened))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(opened[a].name, opened[b].name) })
+	parts, failed := make([]*part, len(opened)), make([]error, len(opened))
+	for i, from := range order {
+		parts[i], failed[i] = opened[from], errs[from]
+	}
+	s, err := join(ctx, parts, failed, config)
+	for range joinTries {
+		if !errors.Is(err, errAtOnce) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(joinPause):
+		}
+		s, err = join(ctx, parts, failed, config)
+	}
+	if err != nil {
+		for _, p := range opened {
+			p.shut()
+			if p.Store != nil {
+				err = errors.Join(err, p.Close())
+			}
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// errAtOnce means that another program has made the frontier in the meantime, or still makes it.
+var errAtOnce = errors.New("another program makes a frontier")
+
+const (
+	joinTries = 50
+	joinPause = 100 * time.Millisecond
+)
+
+// redacted returns a name for a database that has no password.
+func redacted(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "a database"
+	}
+	return u.Host + u.Path
+}
+
+// join makes one frontier of databases that are open. errs has an error for each that is not. To read, some may be
+// missing.
+func join(ctx context.Context, opened []*part, errs []error, config Config) (*Store, error) {
+	fatal := func(err error) bool { return err != nil && !(config.ReadOnly && isUnreachable(err)) }
+	failed := errors.Join(errs...)
+	if slices.ContainsFunc(errs, fatal) {
+		return nil, failed
+	}
+	tables, newest, err := readTables(ctx, opened, errs)
+	var table *shardTable
+	switch {
+	case err != nil:
+		return nil, err
+	case newest >= 0:
+		table = tables[newest]
+	case failed != nil:
+		return nil, failed
+	case config.ReadOnly:
+		return nil, fmt.Errorf("%w: %s has no table of slots", ErrShards, opened[0].name)
+	default:
+		table, newest = newShardTable(len(opened)), 0
+	}
+	byNumber, err := inOrder(opened, errs, tables, table, opened[newest].name)
+	if err == nil && !table.Ready {
+		err = create(ctx, opened, tables, byNumber, table)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range opened {
+		if errs[i] == nil {
+			continue
+		}
+		// Which one it is is not known. With one, it is the number that is missing.
+		p.number = slices.Index(byNumber, nil)
+		byNumber[p.number] = p
+		if err := p.openUnreachable(errs[i], config); err != nil {
+			return nil, err
+		}
+	}
+	m := &shards{parts: byNumber}
+	m.table.Store(table)
+	s := &Store{core: &core{delayMS: millis(config.Delay)}, many: m, Queue: (*manyQueue)(m)}
+	for _, p := range byNumber {
+		p.whole = s
+	}
+	return s, nil
+}
+
+// readTables reads the tables and numbers of the databases that are open. newest is the place of the table with the
+// highest version, or -1 if there is none.
+func readTables(ctx context.Context, opened []*part, errs []error) (tables []*shardTable, newest int, err error) {
+	tables, newest = make([]*shardTable, len(opened)), -1
+	for i, p := range opened {
+		if errs[i] != nil {
+			continue
+		}
+		if tables[i], p.number, err = p.readShards(ctx); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", p.name, err)
+		}
+		if t := tables[i]; t != nil && (newest < 0 || t.Version > tables[newest].Version) {
+			newest = i
+		}
+	}
+	return tables, newest, nil
+}
+
+// inOrder returns the databases by their numbers. Those that cannot be reached, or have no table yet, are nil. from is the
+// name of the database that table is from.
+func inOrder(opened []*part, errs []error, tables []*shardTable, table *shardTable, from string) ([]*part, error) {
+	byNumber := make([]*part, table.Databases)
+	for i, p := range opened {
+		if errs[i] != nil {
+			continue
+		}
+		switch t := tables[i]; {
+		case t == nil && table.Ready:
+			return nil, fmt.Errorf("%w: %s has no table of slots, but %s has: it is another database, or a new one in the place of one that is lost", ErrShards, p.name, from)
+		case t == nil:
+			continue
+		case t.Frontier != table.Frontier:
+			return nil, fmt.Errorf("%w: %s and %s belong to different frontiers", ErrShards, p.name, from)
+		case t.Version != table.Version:
+			return nil, fmt.Errorf("%w: %s has version %d of the table of slots, and %s has version %d: it was restored from a backup", ErrShards, p.name, t.Version, from, table.Version)
+		case p.number >= table.Databases || byNumber[p.number] != nil:
+			return nil, fmt.Errorf("%w: %s has number %d of %d, as another one", ErrShards, p.name, p.number, table.Databases)
+		}
+		byNumber[p.number] = p
+	}
+	if len(opened) != table.Databases {
+		return nil, fmt.Errorf("%w: the frontier of %s has %d databases, and --db names %d: %s", ErrShards, from, table.Databases, len(opened), missing(byNumber))
+	}
+	return byNumber, nil
+}
+
+func missing(parts []*part) string {
+	var numbers []string
+	for number, p := range parts {
+		if p == nil {
+			numbers = append(numbers, fmt.Sprint(number))
+		}
+	}
+	if len(numbers) == 0 {
+		return "name each of them once"
+	}
+	return "number " + strings.Join(numbers, ", ") + " is missing"
+}
+
+func newShardTable(databases int) *shardTable {
+	return &shardTable{Version: 1, Frontier: rand.Text(), Databases: databases, Slots: fillSlots(databases)}
+}
+
+// create stores the first table in each database that has none yet, and then that it is ready. It can be repeated,
+// also by several programs at once.
+func create(ctx context.Context, opened []*part, tables []*shardTable, byNumber []*part, table *shardTable) error {
+	for i, p := range opened {
+		if tables[i] != nil {
+			continue
+		}
+		if left, err := p.Left(ctx); err != nil {
+			return err
+		} else if left {
+			return fmt.Errorf("%w: %s is a frontier of one database: add others to it with \"frontier shards add\"", ErrShards, p.name)
+		}
+		p.number = slices.Index(byNumber, nil)
+		if err := p.enter(ctx, table); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		stored, number, err := p.readShards(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", p.name, err)
+		case stored == nil || stored.Frontier != table.Frontier || number != p.number:
+			return fmt.Errorf("%w of %s", errAtOnce, p.name)
+		}
+		byNumber[p.number] = p
+	}
+	table.Ready = true
+	for _, p := range byNumber {
+		if err := p.writeTable(ctx, table); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// enter makes this database one of many, with its number. It does nothing to one that is one already.
+func (p *part) enter(ctx context.Context, table *shardTable) error {
+	text, err := json.Marshal(table)
+	if err != nil {
+		return err
+	}
+	var own []int
+	for slot, number := range table.Slots {
+		if number == p.number {
+			own = append(own, slot)
+		}
+	}
+	// One transaction. The insert of the number fails if another program was first.
+	_, err = p.db.ExecContext(ctx, fmt.Sprintf(`DO $do$ BEGIN
+		LOCK TABLE settings IN SHARE ROW EXCLUSIVE MODE;
+		IF EXISTS (SELECT 1 FROM settings WHERE name = '%[1]s') THEN
+			RETURN;
+		END IF;
+		INSERT INTO settings (name, value) VALUES ('%[1]s', $json$%[2]s$json$), ('%[3]s', '%[4]d');
+		INSERT INTO slots (slot) SELECT unnest(ARRAY [%[5]s]::int[]);
+		CREATE OR REPLACE FUNCTION frontier_shard() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT %[4]d::bigint';
+		PERFORM setval(pg_get_serial_sequence('urls', 'id'), GREATEST(%[6]d, (SELECT last_value FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = 'urls_id_seq') + 1), FALSE);
+		PERFORM setval(pg_get_serial_sequence('fetches', 'id'), GREATEST(%[6]d, (SELECT last_value FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = 'fetches_id_seq') + 1), FALSE);
+		CREATE TRIGGER own_host BEFORE INSERT ON hosts FOR EACH ROW EXECUTE FUNCTION frontier_own_host();
+	END $do$`, tableSetting, text, numberSetting, p.number, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"), firstID(p.number)))
+	return err
+}
+
+// The names of the settings with the table of slots, and with the number of this database.
+const (
+	tableSetting  = "shards"
+	numberSetting = "shard"
+)
+
+func (p *part) writeTable(ctx context.Context, table *shardTable) error {
+	text, err := json.Marshal(table)
+	if err != nil {
+		return err
+	}
+	_, err = p.db.Update(ctx, "store the table of slots", `UPDATE settings SET value = ? WHERE name = '`+tableSetting+`'`, string(text))
+	return err
+}
+
+// openUnreachable makes a database of one that could not be opened. All that it does fails with the same error.
+func (p *part) openUnreachable(cause error, config Config) error {
+	d, err := databaseConfig(config, "postgres", postgresWords)
+	if err != nil {
+		return err
+	}
+	db, err := database.Unreachable(cause, d)
+	if err != nil {
+		return err
+	}
+	p.pg = &postgresDB{&core{db, millis(config.Delay)}}
+	p.Store = &Store{core: p.pg.core, Queue: p.pg, kind: p.pg}
+	p.failed, p.again = time.Now(), time.Now().AddDate(1, 0, 0)
+	return nil
+}
+
+// readShards returns the table of slots and the number of this database. The table is nil if the frontier has one
+// database.
+func (s *Store) readShards(ctx context.Context) (table *shardTable, number int, err error) {
+	var text string
+	err = s.db.QueryRow(ctx, `SELECT COALESCE((SELECT value FROM settings WHERE name = '`+tableSetting+`'), ''),
+		CAST(COALESCE((SELECT value FROM settings WHERE name = '`+numberSetting+`'), '0') AS BIGINT)`).Scan(&text, &number)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the table of slots: %w", err)
+	}
+	if text == "" {
+		return nil, 0, nil
+	}
+	if err := json.Unmarshal([]byte(text), &table); err != nil || len(table.Slots) != slotCount {
+		return nil, 0, fmt.Errorf("read the table of slots: %w", cmp.Or(err, fmt.Errorf("it has %d slots", len(table.Slots))))
+	}
+	return table, number, nil
+}
+
+// checkAlone returns an error for a database that is one of many.
+func (s *Store) checkAlone(ctx context.Context) error {
+	table, number, err := s.readShards(ctx)
+	if err == nil && table != nil {
+		err = fmt.Errorf("%w: this is number %d of %d: name the others with --db too", ErrShards, number, table.Databases)
+	}
+	return err
+}
+
+// of returns the database that has a host: s itself unless there are many.
+func (s *Store) of(host string) *Store {
+	if s.many == nil {
+		return s
+	}
+	return s.many.parts[s.many.numberOf(host)].Store
+}
+
+// Databases returns how many databases the frontier has.
+func (s *Store) Databases() int { return len(s.all()) }
+
+// DatabaseOf returns the number of the database that gave a lease, from 0.
+func (s *Store) DatabaseOf(l Lease) int {
+	if s.many == nil {
+		return 0
+	}
+	return s.many.numberOfToken(l.Token)
+}
+
+// ofOrigin is of for the host of an origin.
+func (s *Store) ofOrigin(origin string) *Store {
+	if s.many == nil {
+		return s
+	}
+	host, _ := deferredColumn(origin)
+	return s.of(host)
+}
+
+func (m *shards) numberOf(host string) int { return m.table.Load().Slots[hostSlot(host)] }
+
+// numberOfToken returns the number of the database that gave a lease.
+func (m *shards) numberOfToken(token int64) int {
+	return min(int(token>>10&(MaxDatabases-1)), len(m.parts)-1)
+}
+
+// all are the databases: s itself unless there are many.
+func (s *Store) all() []*Store {
+	if s.many == nil {
+		return []*Store{s}
+	}
+	all := make([]*Store, len(s.many.parts))
+	for i, p := range s.many.parts {
+		all[i] = p.Store
+	}
+	return all
+}
+
+// everywhere calls f for each database, at once, and joins their errors. Of many databases, one that is known to be
+// unreachable is not called.
+func (s *Store) everywhere(ctx context.Context, f func(ctx context.Context, s *Store) error) error {
+	if s.many == nil {
+		return f(ctx, s)
+	}
+	errs := make([]error, len(s.many.parts))
+	var wait sync.WaitGroup
+	for i, p := range s.many.parts {
+		wait.Go(func() { errs[i] = p.do(ctx, 0, func(ctx context.Context) error { return f(ctx, p.Store) }) })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// each calls f for one database after the other, and joins the errors.
+func (m *shards) each(ctx context.Context, f func(ctx context.Context, p *part) error) error {
+	errs := make([]error, len(m.parts))
+	for i, p := range m.parts {
+		errs[i] = p.do(ctx, 0, func(ctx context.Context) error { return f(ctx, p) })
+	}
+	return errors.Join(errs...)
+}
+
+// gather returns what f returns for each database, also with an error.
+func gather[T any](ctx context.Context, s *Store, f func(ctx context.Context, s *Store) ([]T, error)) (all []T, err error) {
+	var mu sync.Mutex
+	err = s.everywhere(ctx, func(ctx context.Context, s *Store) error {
+		some, err := f(ctx, s)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, some...)
+		return err
+	})
+	return all, err
+}
+
+// byOrigin divides origins by the numbers of their databases.
+func (m *shards) byOrigin(origins []string) map[int][]string {
+	return group(origins, func(origin string) int {
+		host, _ := deferredColumn(clean(origin))
+		return m.numberOf(host)
+	})
+}
+
+// continued calls f for each database, with its own place to continue from. The places of all are one text, which is
+// empty at the beginning and at the end.
+func (m *shards) continued(ctx context.Context, after string, f func(ctx context.Context, s *Store, after string) ([]string, string, error)) (all []string, next string, err error) {
+	places := strings.Split(after, " ") // no origin has a space
+	if len(places) != len(m.parts) {
+		places = make([]string, len(m.parts))
+	}
+	err = m.each(ctx, func(ctx context.Context, p *part) error {
+		some, next, err := f(ctx, p.Store, places[p.number])
+		if err == nil {
+			places[p.number], all = next, append(all, some...)
+		}
+		return err
+	})
+	if strings.Join(places, "") != "" {
+		next = strings.Join(places, " ")
+	}
+	return all, next, err
+}
+
+// moving reports whether the host of one of a list is in a slot that moves.
+func moving[T any](m *shards, list []T, host func(T) string) bool {
+	closed := m.table.Load().Closed
+	return len(closed) > 0 && slices.ContainsFunc(list, func(one T) bool { return slices.Contains(closed, hostSlot(host(one))) })
+}
+
+// Unreachable returns the names of those of many databases that cannot be reached now.
+func (s *Store) Unreachable() []string {
+	var names []string
+	if s.many != nil {
+		for _, p := range s.many.parts {
+			p.mu.Lock()
+			if !p.failed.IsZero() {
+				names = append(names, fmt.Sprintf("%d (%s)", p.number, p.name))
+			}
+			p.mu.Unlock()
+		}
+	}
+	return names
+}
+
+// partly is for reads: it returns an error only if no database could be reached, or for another reason.
+func (s *Store) partly(err error) error {
+	if s.many == nil || err == nil || !errors.Is(err, ErrUnreachable) || len(s.Unreachable()) == len(s.many.parts) {
+		return err
+	}
+	return nil
+}
+
+// nameDatabase adds to an error which of many databases it is about.
+func (s *Store) nameDatabase(of *Store, err error) error {
+	if s.many == nil || err == nil {
+		return err
+	}
+	for _, p := range s.many.parts {
+		if p.Store == of {
+			return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
+		}
+	}
+	return err
+}
+
+// sum adds what f returns for each database. It returns the sum of those that can be reached, also with an error.
+func (s *Store) sum(ctx context.Context, f func(ctx context.Context, s *Store) (int64, error)) (int64, error) {
+	var total atomic.Int64
+	err := s.everywhere(ctx, func(ctx context.Context, s *Store) error {
+		n, err := f(ctx, s)
+		total.Add(n)
+		return err
+	})
+	return total.Load(), err
+}
+
+const (
+	// partTimeout is how long a claim or a put waits for one of many databases.
+	partTimeout = 5 * time.Second
+	// partPause is how long a database is left alone after it could not be reached.
+	partPause = time.Second
+)
+
+// do calls f, unless the database could not be reached a moment ago. limit limits its time; zero means no limit.
+func (p *part) do(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+	if !p.reachable() {
+		return fmt.Errorf("database %d (%s): %w", p.number, p.name, ErrUnreachable)
+	}
+	inner := ctx
+	if limit > 0 {
+		var cancel context.CancelFunc
+		inner, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	err := f(inner)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == movedCode {
+		return fmt.Errorf("database %d (%s): %w: %w", p.number, p.name, ErrUnreachable, err)
+	}
+	unreachable := err != nil && ctx.Err() == nil && isUnreachable(err)
+	p.mu.Lock()
+	switch {
+	case unreachable:
+		if p.failed.IsZero() {
+			p.failed = time.Now()
+		}
+		p.again = time.Now().Add(partPause)
+	case ctx.Err() == nil:
+		p.failed = time.Time{}
+	}
+	p.mu.Unlock()
+	switch {
+	case unreachable:
+		return fmt.Errorf("database %d (%s): %w: %w", p.number, p.name, ErrUnreachable, err)
+	case err != nil:
+		return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
+	}
+	return nil
+}
+
+// reachable reports whether the database may be called. After a failure, one call a second finds out.
+func (p *part) reachable() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed.IsZero() {
+		return true
+	}
+	now := time.Now()
+	if now.Before(p.again) {
+		return false
+	}
+	p.again = now.Add(partPause)
+	return true
+}
+
+// isUnreachable reports whether an error says that a database cannot be reached or written, and not that a statement
+// is wrong.
+func isUnreachable(err error) bool {
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	if known, ok := errors.AsType[*pgconn.PgError](err); ok && !connect {
+		// 08: connection. 25006: a standby. 53: resources. 57P: shutdown.
+		return strings.HasPrefix(known.Code, "08") || known.Code == "25006" || strings.HasPrefix(known.Code, "53") || strings.HasPrefix(known.Code, "57P")
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || connect || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+}
+
+// movedCode is the code of an error of frontier_own_host.
+const movedCode = "FR001"

@@ -1,0 +1,652 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// many is a frontier in some databases of one server.
+type many struct {
+	*fixture
+	dsns []string
+}
+
+func openSeveral(t *testing.T, n int) *many {
+	t.Helper()
+	m := &many{}
+	for range n {
+		m.dsns = append(m.dsns, newPostgres(t))
+	}
+	s, err := Open(t.Context(), m.dsns[0], Config{Delay: time.Hour}, m.dsns[1:]...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	m.fixture = &fixture{Store: s, t: t, dsn: m.dsns[0]}
+	return m
+}
+
+// hostIn returns a host of a database.
+func (m *many) hostIn(number, nth int) string {
+	m.t.Helper()
+	for i := range 10_000 {
+		host := fmt.Sprintf("h%d.test", i)
+		if m.many.numberOf(host) == number {
+			if nth == 0 {
+				return host
+			}
+			nth--
+		}
+	}
+	m.t.Fatalf("no host is in database %d", number)
+	return ""
+}
+
+// total is the sum of a number over all databases.
+func (m *many) total(query string) (n int64) {
+	m.t.Helper()
+	for _, p := range m.many.parts {
+		n += (&fixture{Store: p.Store, t: m.t}).number(query)
+	}
+	return n
+}
+
+// claimAll claims until every database has given all that it had.
+func (m *many) claimAll() []Claim {
+	m.t.Helper()
+	var all []Claim
+	for {
+		claims, err := m.Claim(m.t.Context(), ClaimParams{Limit: 100, Worker: "test"})
+		must(m.t, err)
+		if all = append(all, claims...); len(claims) == 0 {
+			return all
+		}
+	}
+}
+
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, a, b string
+		same       bool
+	}{
+		{"a subdomain", "example.com", "a.b.example.com", true},
+		{"another domain", "example.com", "example.org", false},
+		{"below a country", "a.example.co.uk", "example.co.uk", true},
+		{"others below a country", "one.co.uk", "two.co.uk", false},
+		{"a country's domain", "a.example.de", "b.example.de", true},
+		{"a label that is no domain of a country", "a.com.example", "b.com.example", true},
+		{"ports", "example.com:8080", "example.com", true},
+		{"a last dot", "example.com.", "example.com", true},
+		{"IPv4", "192.0.2.1:80", "192.0.2.1", true},
+		{"other IPv4", "192.0.2.1", "198.51.2.1", false},
+		{"IPv6", "[2001:db8::1]:8080", "[2001:db8::1]", true},
+		{"other IPv6", "[2001:db8::1]", "[2001:db8::2]", false},
+		{"one label", "localhost", "localhost:9080", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := hostSlot(row.a) == hostSlot(row.b); got != row.same {
+				t.Errorf("%s and %s have the same slot: %v, want %v", row.a, row.b, got, row.same)
+			}
+		})
+	}
+	f := open(t, newPostgres(t))
+	hosts := []string{"a", "", ".", "co.uk", "x.co.uk", "x.y.com.au", "1.2.3.4", "1.2.3.4:5", "[::1]", "[::1]:5", "xn--bcher-kva.example", "a.b.c.d.e.f", "a..b", "com.au:", "x.gov.in.", "B.TEST"}
+	for i := range 500 {
+		hosts = append(hosts, fmt.Sprintf("h%d.example%d.co.nz", i%7, i))
+	}
+	used := map[int]bool{}
+	for _, host := range hosts {
+		var slot int
+		must(t, f.db().QueryRow(`SELECT frontier_slot($1)`, host).Scan(&slot))
+		if slot != hostSlot(host) {
+			t.Errorf("the slot of %q is %d in SQL and %d in Go", host, slot, hostSlot(host))
+		}
+		used[slot] = true
+	}
+	if len(used) < 300 {
+		t.Errorf("%d hosts have only %d slots", len(hosts), len(used))
+	}
+	// These are stored: they never change.
+	if got := []int{hostSlot("example.com"), hostSlot("a.example.co.uk"), hostSlot("192.0.2.1")}; !slices.Equal(got, []int{653, 328, 223}) {
+		t.Errorf("slots = %v", got)
+	}
+}
+
+func TestFillSlots(t *testing.T) {
+	t.Parallel()
+	before := fillSlots(4)
+	counts := make([]int, 5)
+	for slot, number := range fillSlots(5) {
+		counts[number]++
+		if number != 4 && number != before[slot] {
+			t.Errorf("with another database slot %d moves from %d to %d", slot, before[slot], number)
+		}
+	}
+	for number, n := range counts {
+		if n < slotCount/5*3/4 || n > slotCount/5*5/4 {
+			t.Errorf("database %d of 5 has %d slots", number, n)
+		}
+	}
+}
+
+// putMany puts two URLs of three hosts in each of four databases.
+func (m *many) putMany() (urls []string) {
+	m.t.Helper()
+	for number := range 4 {
+		for nth := range 3 {
+			host := m.hostIn(number, nth)
+			urls = append(urls, "http://"+host+"/1", "http://"+host+"/2")
+		}
+	}
+	if r := m.put(append(urls, urls[0], "nonsense")...); r.Added != 24 || r.Known != 1 || len(r.Bad) != 1 || r.Waiting != 0 {
+		m.t.Fatalf("Put = %+v", r)
+	}
+	return urls
+}
+
+// leasesOf returns the leases of claims.
+func leasesOf(claims []Claim) (leases []Lease) {
+	for _, c := range claims {
+		leases = append(leases, c.Lease)
+	}
+	return leases
+}
+
+func TestManyPut(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 4)
+	urls := m.putMany()
+	if r := m.put(urls...); r.Added != 0 || r.Known != 24 {
+		t.Errorf("the second Put = %+v", r)
+	}
+	ids, err := m.IDs(t.Context(), urls)
+	if err != nil || len(ids) != 24 {
+		t.Errorf("IDs = %v, %v", ids, err)
+	}
+	seen := map[int64]bool{}
+	for _, id := range ids {
+		if seen[id] || id >= 1<<53 {
+			t.Errorf("id %d is used twice, or too large for a JSON number", id)
+		}
+		seen[id] = true
+	}
+	rows := 0
+	for _, err := range m.URLs(t.Context()) {
+		must(t, err)
+		if rows++; rows == 20 {
+			break // in the last database
+		}
+	}
+	if done, err := m.Prune(t.Context(), PruneParams{URLs: []Status{Pending}}, nil); err != nil || done.URLs != 24 {
+		t.Errorf("Prune = %+v, %v", done, err)
+	}
+	if left, err := m.Left(t.Context()); err != nil || left {
+		t.Errorf("Left = %v, %v", left, err)
+	}
+}
+
+func TestManyLeases(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 4)
+	m.putMany()
+	claims := m.claimAll()
+	if len(claims) != 12 {
+		t.Fatalf("%d claims, want one of each host", len(claims))
+	}
+	for _, c := range claims {
+		if got, want := m.DatabaseOf(c.Lease), m.many.numberOf(c.Host); got != want {
+			t.Errorf("the lease of %s is of database %d, want %d", c.URL, got, want)
+		}
+	}
+	leases := leasesOf(claims)
+	lost := Lease{ID: 1, Token: 7}
+	for what, call := range map[string]func(context.Context, []Lease) ([]Lease, error){
+		"Extend": func(ctx context.Context, l []Lease) ([]Lease, error) { return m.Extend(ctx, l, time.Hour) }, "LeaveHosts": m.LeaveHosts,
+	} {
+		if held, err := call(t.Context(), append(leases, lost)); err != nil || len(held) != 12 {
+			t.Errorf("%s = %d leases, %v, want 12", what, len(held), err)
+		}
+	}
+	for what, call := range map[string]func(context.Context, []Lease) ([]Lease, error){"Release": m.Release, "Abandon": m.Abandon} {
+		some := leases[:4]
+		leases = leases[4:]
+		if held, err := call(t.Context(), append(some[:4:4], lost)); err != nil || len(held) != 4 {
+			t.Errorf("%s = %d leases, %v, want 4", what, len(held), err)
+		}
+		must(t, m.Postpone(t.Context(), some, time.Hour))
+	}
+	if n, err := m.Reap(t.Context()); err != nil || n != 0 {
+		t.Errorf("Reap = %d, %v", n, err)
+	}
+}
+
+func TestManyOutcomes(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 4)
+	m.putMany()
+	start, err := m.LastFetch(t.Context())
+	must(t, err)
+	fetches := []Fetch{{ID: 5, FetchedParams: FetchedParams{Token: 7}, Status: Dead}}
+	for _, c := range m.claimAll() {
+		fetches = append(fetches, Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, Bytes: 10}, Status: Fetched})
+	}
+	each, err := m.RecordFetch(t.Context(), fetches)
+	if err != nil || len(each) != 13 || errors.Join(each[1:]...) != nil || !errors.Is(each[0], ErrStale) {
+		t.Errorf("RecordFetch = %v, %v", each, err)
+	}
+	n, err := m.Counts(t.Context())
+	want := Counts{Pending: 12, Fetched: 12, Hosts: 12, HostsWaiting: 12, Waits: Waits{HostDelay: 12}}
+	if diff := cmp.Diff(want, n, cmpopts.IgnoreFields(Counts{}, "NextDue", "LastOutcome")); err != nil || diff != "" || n.NextDue == 0 || n.LastOutcome.IsZero() {
+		t.Errorf("Counts = %+v, %v (-want +got):\n%s", n, err, diff)
+	}
+	if u, err := m.TotalUse(t.Context()); err != nil || u.Bytes != 120 {
+		t.Errorf("TotalUse = %+v, %v", u, err)
+	}
+	stats, err := m.Stats(t.Context(), 5)
+	if err != nil || stats.LastMinute.Outcomes != 12 || stats.Bytes != 120 || len(stats.Slowest) != 5 || stats.Now.IsZero() {
+		t.Errorf("Stats = %+v, %v", stats, err)
+	}
+	if again, err := m.Refetch(t.Context(), 0, "", nil); err != nil || again != 12 {
+		t.Errorf("Refetch = %d, %v", again, err)
+	}
+	m.wantPages(start, 12)
+}
+
+// wantPages checks that all outcomes after a cursor are read once, wherever a reader continues.
+func (m *many) wantPages(start Cursor, n int) {
+	t := m.t
+	t.Helper()
+	for _, p := range m.many.parts { // ids are not one after the other at the beginning
+		(&fixture{Store: p.Store, t: t}).exec(`UPDATE fetches SET ended_at = ended_at - 6000`)
+	}
+	page, err := m.FetchesAfter(t.Context(), start, 100)
+	if err != nil || len(page) != n || !page[n-1].Cursor.Valid() || strings.Count(string(page[n-1].Cursor), ".") != 3 {
+		t.Fatalf("FetchesAfter = %+v, %v", page, err)
+	}
+	for i, f := range page {
+		if rest, err := m.FetchesAfter(t.Context(), f.Cursor, 100); err != nil || len(rest) != n-i-1 {
+			t.Errorf("FetchesAfter(%s) = %d outcomes, %v, want %d", f.Cursor, len(rest), err, n-i-1)
+		}
+	}
+}
+
+// TestManySettings checks what holds for all databases.
+func TestManySettings(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 3)
+	for number := range 3 {
+		m.put("http://" + m.hostIn(number, 0) + "/")
+	}
+	must(t, m.Pause(t.Context(), ""))
+	if claims := m.claimAll(); len(claims) != 0 {
+		t.Errorf("a paused crawl gave %v", claims)
+	}
+	must(t, m.Resume(t.Context(), ""))
+	must(t, m.SetSetting(t.Context(), "a", "1"))
+	must(t, m.AddToSetting(t.Context(), "b", 2))
+	must(t, m.AddToSetting(t.Context(), "b", 3))
+	a, errA := m.Setting(t.Context(), "a")
+	b, errB := m.Setting(t.Context(), "b")
+	if errors.Join(errA, errB) != nil || a != "1" || b != "5" {
+		t.Errorf("settings = %q, %q", a, b)
+	}
+	if n := m.total(`SELECT count(*) FROM settings WHERE name = 'caller_a'`); n != 3 {
+		t.Errorf("%d databases have the setting, want all", n)
+	}
+}
+
+// TestManyHosts checks what belongs to one host, or to one worker.
+func TestManyHosts(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 3)
+	for number := range 3 {
+		m.put("http://" + m.hostIn(number, 0) + "/")
+	}
+	must(t, m.WorkerSeen(t.Context(), "w", true))
+	if w, err := m.Workers(t.Context()); err != nil || len(w) != 1 || w[0].Vanished {
+		t.Errorf("Workers = %+v, %v", w, err)
+	}
+	must(t, m.WorkerStopped(t.Context(), "w"))
+	host := m.hostIn(1, 0)
+	must(t, m.Pause(t.Context(), host))
+	if known, err := m.Knows(t.Context(), host); err != nil || !known || !m.why("http://"+host+"/").Host.Paused {
+		t.Errorf("Knows = %v, %v", known, err)
+	}
+	must(t, m.Resume(t.Context(), host))
+	must(t, m.Block(t.Context(), host, time.Hour))
+	r, err := m.Reserve(t.Context(), m.hostIn(2, 5), time.Minute)
+	if err != nil || !r.Granted() {
+		t.Errorf("Reserve = %+v, %v", r, err)
+	}
+	must(t, m.Settle(t.Context(), r))
+	must(t, m.DelayHosts(t.Context(), []string{m.hostIn(0, 6), m.hostIn(1, 6)}))
+}
+
+func TestManyRobots(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 3)
+	for number := range 3 {
+		m.put("http://" + m.hostIn(number, 0) + "/")
+	}
+	origins := []string{"http://" + m.hostIn(0, 0), "https://" + m.hostIn(1, 0), "http://" + m.hostIn(2, 0)}
+	for _, origin := range origins {
+		must(t, m.SaveRobots(t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("x")}))
+	}
+	if all, err := m.Robots(t.Context(), origins); err != nil || len(all) != 3 {
+		t.Errorf("Robots = %v, %v", all, err)
+	}
+	must(t, m.Defer(t.Context(), origins[0], time.Hour))
+	if all, err := m.DeferredOrigins(t.Context(), 5); err != nil || len(all) != 1 || all[0].Origin != origins[0] {
+		t.Errorf("DeferredOrigins = %v, %v", all, err)
+	}
+	if n, err := m.RefreshRobots(t.Context(), origins); err != nil || n != 3 {
+		t.Errorf("RefreshRobots = %d, %v", n, err)
+	}
+	some, next, err := m.RobotsToRefresh(t.Context(), "")
+	slices.Sort(some)
+	slices.Sort(origins)
+	if diff := cmp.Diff(origins, some); err != nil || diff != "" || next != "" {
+		t.Errorf("RobotsToRefresh: %q, %v\n%s", next, err, diff)
+	}
+	if _, deleted, err := m.SweepRobots(t.Context(), "", 0); err != nil || deleted != 0 {
+		t.Errorf("SweepRobots = %d, %v, want none of hosts with URLs", deleted, err)
+	}
+}
+
+// TestManyLimits checks that the budget of URLs holds for all databases, within one URL for each.
+func TestManyLimits(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 4)
+	var all PutResult
+	for i := range 40 {
+		m.pause()
+		r, err := m.Put(t.Context(), Entries("http://"+m.hostIn(i%4, 0)+"/"+fmt.Sprint(i)), Limits{URLs: 20})
+		must(t, err)
+		all.Added, all.Over = all.Added+r.Added, all.Over+r.Over
+	}
+	if all.Added < 20 || all.Added > 23 || all.Added+all.Over != 40 {
+		t.Errorf("%d URLs were added and %d left out, want 20, or one more for each other database", all.Added, all.Over)
+	}
+}
+
+// TestManyRedirects checks the two steps of a redirect into another database, and that either can be repeated.
+func TestManyRedirects(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	from, to := m.hostIn(0, 0), m.hostIn(1, 0)
+	entries := Entries("http://" + from + "/")
+	entries[0].Metadata, entries[0].Depth, entries[0].Priority = `{"a":1}`, 3, 7
+	_, err := m.Put(t.Context(), entries, Limits{})
+	must(t, err)
+	c := m.claimAll()[0]
+	final := "http://" + to + "/final"
+	f := Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"x"`, BodyDigest: "d", RecrawlIn: time.Hour}, Status: Fetched, FinalURL: final}
+	ready, results := items([]Fetch{f})
+	must(t, m.many.arrive(t.Context(), m.many.parts[0], ready)) // and then the worker is killed
+	if ready[0].FinalHash != "" || results[0] == nil {
+		t.Errorf("items = %+v", ready)
+	}
+	for range 2 {
+		must(t, m.record(f))
+		u := m.url(final)
+		if u.Status != Fetched || u.HTTPStatus != 200 || u.Metadata != `{"a":1}` || u.Depth != 3 || u.Priority != 7 || u.RecrawlAt.IsZero() || u.Host != to {
+			t.Errorf("the final URL is %+v", u)
+		}
+		if u := m.url("http://" + from + "/"); u.Status != Fetched {
+			t.Errorf("the row with the redirect is %+v", u)
+		}
+		if n := m.total(`SELECT count(*) FROM urls`); n != 2 {
+			t.Errorf("%d rows, want 2", n)
+		}
+		// The same again, when the final URL is known.
+		if n, err := m.Refetch(t.Context(), 0, from, nil); err != nil || n != 1 {
+			t.Errorf("Refetch = %d, %v", n, err)
+		}
+		for _, p := range m.many.parts {
+			(&fixture{Store: p.Store, t: t}).openHosts()
+		}
+		c = m.claimAll()[0]
+		f.ID, f.Token = c.ID, c.Token
+	}
+	m.wantFinal(final)
+	// A lease that was lost leaves nothing.
+	f.Token++
+	f.FinalURL = "http://" + to + "/other"
+	if err := m.record(f); !errors.Is(err, ErrStale) {
+		t.Errorf("record = %v, want ErrStale", err)
+	}
+	if _, err := m.Why(t.Context(), f.FinalURL); !errors.Is(err, ErrUnknownURL) {
+		t.Errorf("Why = %v, want ErrUnknownURL", err)
+	}
+}
+
+// wantFinal checks the final URL of all outcomes.
+func (m *many) wantFinal(final string) {
+	m.t.Helper()
+	for row, err := range m.Fetches(m.t.Context()) {
+		if err != nil || row.FinalURL != final {
+			m.t.Errorf("outcome = %+v, %v", row, err)
+		}
+	}
+}
+
+// TestManyWrongDatabases checks what Open says about databases that do not belong together.
+func TestManyWrongDatabases(t *testing.T) {
+	t.Parallel()
+	m, other := openSeveral(t, 3), openSeveral(t, 2)
+	alone := newPostgres(t)
+	f := open(t, alone)
+	f.put("http://a.test/")
+	for _, row := range []struct {
+		name string
+		dsns []string
+		want string
+	}{
+		{"in another order", []string{m.dsns[2], m.dsns[0], m.dsns[1]}, ""},
+		{"one is missing", m.dsns[:2], "number 2 is missing"},
+		{"alone", m.dsns[1:2], "this is number 1 of 3"},
+		{"one twice", []string{m.dsns[0], m.dsns[1], m.dsns[1]}, "has number 1 of 3, as another one"},
+		{"a foreign one", []string{m.dsns[0], m.dsns[1], other.dsns[0]}, "belong to different frontiers"},
+		{"one too many", append(slices.Clone(m.dsns), newPostgres(t)), "has no table of slots"},
+		{"a frontier of one", []string{alone, newPostgres(t)}, "is a frontier of one database: add others"},
+		{"a new one in the place of one that is lost", []string{m.dsns[0], m.dsns[1], newPostgres(t)}, "has no table of slots"},
+		{"a file", []string{m.dsns[0], filepath.Join(t.TempDir(), "file.db")}, "is a SQLite file"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s, err := Open(t.Context(), row.dsns[0], Config{}, row.dsns[1:]...)
+			if err == nil {
+				must(t, s.Close())
+			}
+			if (row.want == "") != (err == nil) || err != nil && (!errors.Is(err, ErrShards) || !strings.Contains(fmt.Sprint(err), row.want)) {
+				t.Errorf("Open = %v, want %q", err, row.want)
+			}
+		})
+	}
+	p := m.many.parts[1]
+	newer := *m.many.table.Load()
+	newer.Version++
+	must(t, p.writeTable(t.Context(), &newer))
+	if _, err := Open(t.Context(), m.dsns[0], Config{}, m.dsns[1:]...); !errors.Is(err, ErrShards) || !strings.Contains(fmt.Sprint(err), "has version 1 of the table") {
+		t.Errorf("Open with an older version = %v", err)
+	}
+	_, err := p.db.ExecContext(t.Context(), `INSERT INTO hosts (host) VALUES ($1)`, m.hostIn(0, 0))
+	if err == nil || !strings.Contains(fmt.Sprint(err), "is not in this database") {
+		t.Errorf("a host of another database was added: %v", err)
+	}
+}
+
+// TestManyAtOnce checks that several programs may make the frontier at once.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	dsns := []string{newPostgres(t), newPostgres(t), newPostgres(t)}
+	results := make(chan error)
+	for range 4 {
+		go func() {
+			s, err := Open(context.Background(), dsns[0], Config{}, dsns[1:]...)
+			if err == nil {
+				err = s.Close()
+			}
+			results <- err
+		}()
+	}
+	for range 4 {
+		if err := <-results; err != nil {
+			t.Errorf("Open = %v", err)
+		}
+	}
+}
+
+// outage is a frontier of three databases, one of which cannot be reached.
+type outage struct {
+	*many
+	name     string // of the database that is down
+	up, down string // a host of another one, and of it
+	claims   []Claim
+}
+
+// reach allows connections to the database, or ends them.
+func (o *outage) reach(allow string) {
+	o.t.Helper()
+	admin(o.t, "ALTER DATABASE "+o.name+" ALLOW_CONNECTIONS "+allow)
+	admin(o.t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+o.name+"'")
+	o.pause()
+}
+
+// pause lets every database be tried again, as after partPause.
+func (m *many) pause() {
+	for _, p := range m.many.parts {
+		p.mu.Lock()
+		p.again, p.counted = time.Time{}, time.Time{}
+		p.mu.Unlock()
+	}
+}
+
+func newOutage(t *testing.T) *outage {
+	t.Helper()
+	o := &outage{many: openSeveral(t, 3)}
+	o.up, o.down = o.hostIn(0, 0), o.hostIn(1, 0)
+	o.put("http://"+o.up+"/1", "http://"+o.up+"/2", "http://"+o.hostIn(2, 0)+"/", "http://"+o.down+"/1")
+	o.name, _, _ = strings.Cut(o.dsns[1][strings.Index(o.dsns[1], "/frontier_")+1:], "?")
+	o.reach("false")
+	for range 4 {
+		some, _ := o.Claim(t.Context(), ClaimParams{Limit: 10}) // the error is about the other database
+		o.claims = append(o.claims, some...)
+	}
+	if len(o.claims) != 2 {
+		t.Fatalf("%d claims, want one of each host that can be reached", len(o.claims))
+	}
+	return o
+}
+
+// TestManyOneDown checks that a database that cannot be reached delays only its hosts, and loses nothing.
+func TestManyOneDown(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	if r := o.put("http://"+o.up+"/3", "http://"+o.down+"/2", "http://"+o.down+"/1"); r.Added != 1 || r.Waiting != 2 || r.Known != 0 {
+		t.Errorf("Put = %+v", r)
+	}
+	f := Fetch{ID: o.claims[0].ID, FetchedParams: FetchedParams{Token: o.claims[0].Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched, FinalURL: "http://" + o.down + "/final"}
+	must(t, o.record(f))
+	o.fetched(o.claims[1])
+	if n, err := o.Counts(t.Context()); err != nil || n.Fetched != 2 || n.Fetching != 0 || n.Pending != 2 {
+		t.Errorf("Counts = %+v, %v", n, err)
+	}
+	if got := o.Unreachable(); len(got) != 1 || !strings.HasPrefix(got[0], "1 (") || !strings.Contains(got[0], o.name) {
+		t.Errorf("Unreachable = %q", got)
+	}
+	if _, err := o.Reap(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Reap = %v, want an error about the database", err)
+	}
+	if left, err := o.Left(t.Context()); err != nil || !left {
+		t.Errorf("Left = %v, %v, want true for what waits", left, err)
+	}
+
+	o.wantSent()
+	if claims := o.claimAll(); len(claims) != 1 || claims[0].Host != o.down {
+		t.Errorf("claims = %v, want one of %s", claims, o.down)
+	}
+}
+
+// wantSent ends the outage, and checks that what has waited is where it belongs.
+func (o *outage) wantSent() {
+	t := o.t
+	t.Helper()
+	o.reach("true")
+	for range 10 { // the first calls may get connections that have ended
+		if _, err := o.Reap(t.Context()); err == nil {
+			break
+		}
+		o.pause()
+	}
+	if n := o.total(`SELECT count(*) FROM parcels`); n != 0 {
+		t.Errorf("%d parcels were not sent", n)
+	}
+	if a, b := o.url("http://"+o.down+"/2"), o.url("http://"+o.down+"/final"); a.Status != Pending || b.Status != Fetched {
+		t.Errorf("what was sent is %s and %s, want pending and fetched", a.Status, b.Status)
+	}
+	if n := o.total(`SELECT count(*) FROM urls`); n != 7 || len(o.Unreachable()) != 0 {
+		t.Errorf("%d URLs, want 7; unreachable: %q", n, o.Unreachable())
+	}
+}
+
+// TestManyAllOrNothing checks that what holds for all databases fails as a whole if one is down.
+func TestManyAllOrNothing(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	for what, err := range map[string]error{
+		"Pause":      o.Pause(t.Context(), ""),
+		"SetSetting": o.SetSetting(t.Context(), "a", "1"),
+		"Block":      o.Block(t.Context(), o.down, time.Hour),
+	} {
+		if err == nil {
+			t.Errorf("%s succeeded without a database that it is about", what)
+		}
+	}
+	for number := range 3 {
+		if number != 1 {
+			p := &fixture{Store: o.many.many.parts[number].Store, t: t}
+			if n := p.number(`SELECT count(*) FROM settings WHERE name IN ('paused', 'caller_a')`); n != 0 {
+				t.Errorf("database %d has a setting that others lack", number)
+			}
+		}
+	}
+	if _, err := Open(t.Context(), o.dsns[0], Config{}, o.dsns[1:]...); err == nil || !strings.Contains(fmt.Sprint(err), o.name) {
+		t.Errorf("Open = %v, want an error about %s", err, o.name)
+	}
+}
+
+// TestManyReader checks that a reader sees what can be reached, and what it lacks.
+func TestManyReader(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	r, err := Open(t.Context(), o.dsns[2], Config{ReadOnly: true}, o.dsns[0], o.dsns[1])
+	must(t, err)
+	defer func() { must(t, r.Close()) }()
+	if got := r.Unreachable(); len(got) != 1 || !strings.HasPrefix(got[0], "1 (") {
+		t.Errorf("Unreachable = %q", got)
+	}
+	if n, err := r.Counts(t.Context()); err != nil || n.Pending+n.Fetching != 3 {
+		t.Errorf("Counts = %+v, %v", n, err)
+	}
+	rows := 0
+	var last error
+	for _, err := range r.URLs(t.Context()) {
+		if last = err; err == nil {
+			rows++
+		}
+	}
+	if rows != 3 || !errors.Is(last, ErrUnreachable) {
+		t.Errorf("%d URLs, %v, want those of two databases, and an error", rows, last)
+	}
+	if _, err := r.Why(t.Context(), "http://"+o.down+"/1"); err == nil || errors.Is(err, ErrUnknownURL) {
+		t.Errorf("Why = %v", err)
+	}
+}
