@@ -17,8 +17,10 @@ var guardFiles embed.FS
 // GuardRow is a target that a client with an egress guard must not connect to, or must. README.md in this folder
 // describes the format.
 type GuardRow struct {
-	// File is the file of the row. Name is unique over all files. Category is what the row is about.
+	// File is the file of the row, and About what that covers. Name is unique over all files. Category is what the row is
+	// about.
 	File     string `json:"-"`
+	About    string `json:"-"`
 	Name     string `json:"name"`
 	Category string `json:"category"`
 	// URL is what is asked for, and Env the environment of the client, such as a proxy.
@@ -95,7 +97,7 @@ func readGuard(name string) ([]GuardRow, error) {
 	}
 	for i := range file.Rows {
 		r := &file.Rows[i]
-		r.File = name
+		r.File, r.About = name, file.About
 		for _, addr := range append(append([]string{r.Target}, r.Passes...), r.Unreachable...) {
 			if _, err := netip.ParseAddr(addr); err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Name, err)
