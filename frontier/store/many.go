@@ -110,6 +110,9 @@ func (p *part) countURLs(ctx context.Context) int64 {
 // It may return URLs together with an error about another database.
 func (q *manyQueue) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	m := (*shards)(q)
+	if err := m.foreign.Load(); err != nil {
+		return nil, *err
+	}
 	turn := int(m.next.Add(1) % uint64(len(m.parts)))
 	var errs []error
 	for i := range m.parts {

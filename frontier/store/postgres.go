@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"fetchd/frontier/store/database"
@@ -11,7 +12,15 @@ import (
 
 // postgresDB calls the functions that its migrations define. Each call is one round trip and one
 // transaction.
-type postgresDB struct{ *core }
+type postgresDB struct {
+	*core
+	part bool // one of many
+	// checked is when it was looked for others, in Unix milliseconds. It is for a database that is not one of many.
+	checked atomic.Int64
+}
+
+// aloneFor is how long a program goes on after its only database has become one of many.
+const aloneFor = 10 * time.Second
 
 // postgresWords are the placeholders that need functions or tables of the frontier: {vacant} (the host of a
 // robots row has no URL) and {unused} (Prune deletes host h).
@@ -23,7 +32,7 @@ func openPostgres(ctx context.Context, dsn string, config database.Config, delay
 		return nil, err
 	}
 	c := &core{db, delayMS}
-	p := &postgresDB{c}
+	p := &postgresDB{core: c}
 	return &Store{core: c, Queue: p, kind: p}, nil
 }
 
@@ -64,6 +73,11 @@ func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
 
 // Claim implements [Queue].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+	if now, last := time.Now().UnixMilli(), p.checked.Load(); !p.part && now-last > aloneFor.Milliseconds() && p.checked.CompareAndSwap(last, now) {
+		if _, err := p.checkAlone(ctx); err != nil {
+			return nil, err
+		}
+	}
 	params = params.withDefaults()
 	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
 	claims, err := collect(rows, err, func(c *Claim) []any {

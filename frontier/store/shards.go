@@ -40,8 +40,8 @@ type shardTable struct {
 	Databases int `json:"databases"`
 	// Slots has the number of the database of each slot.
 	Slots []int `json:"slots"`
-	// Closed are slots that move.
-	Closed []int `json:"closed,omitempty"`
+	// Moving is the slot that moves, if one does.
+	Moving *move `json:"moving,omitempty"`
 	// Ready means that every database has the table. Before that, databases without one may join.
 	Ready bool `json:"ready"`
 }
@@ -58,14 +58,18 @@ type shards struct {
 	parts []*part // by number
 	table atomic.Pointer[shardTable]
 	next  atomic.Uint64 // whose turn it is to give claims
+	// changed receives a value when a database has said that it does not have a host.
+	changed chan struct{}
+	foreign atomic.Pointer[error] // why this program must end: the databases are not those that it knows
 }
 
 // part is one of the databases.
 type part struct {
 	*Store
-	pg     *postgresDB // of Store
-	number int
-	name   string // its address without secrets
+	pg      *postgresDB // of Store
+	number  int
+	changed chan<- struct{} // of shards
+	name    string          // its address without secrets
 
 	mu sync.Mutex
 	// failed is when it could not be reached for the first time, or zero, and again when it is tried next.
@@ -94,7 +98,9 @@ func openMany(ctx context.Context, dsns []string, config Config) (*Store, error)
 				errs[i] = fmt.Errorf("%s: %w", p.name, errs[i])
 			}
 			if errs[i] == nil {
-				if p.pg, _ = p.kind.(*postgresDB); p.pg == nil {
+				if p.pg, _ = p.kind.(*postgresDB); p.pg != nil {
+					p.pg.part = true
+				} else {
 					errs[i] = fmt.Errorf("%w: %s is a SQLite file, and there are others: give each as postgres://USER@HOST/NAME", ErrShards, dsn)
 				}
 			}
@@ -192,13 +198,89 @@ func join(ctx context.Context, opened []*part, errs []error, config Config) (*St
 			return nil, err
 		}
 	}
-	m := &shards{parts: byNumber}
+	m := &shards{parts: byNumber, changed: make(chan struct{}, 1)}
 	m.table.Store(table)
+	if err := m.checkOwners(ctx); err != nil {
+		return nil, err
+	}
+	if !config.ReadOnly {
+		if err := m.spread(ctx, m.table.Load()); err != nil { // a change of the table was interrupted
+			return nil, err
+		}
+		m.watch()
+	}
 	s := &Store{core: &core{delayMS: millis(config.Delay)}, many: m, Queue: (*manyQueue)(m)}
 	for _, p := range byNumber {
-		p.whole = s
+		p.whole, p.changed = s, m.changed
 	}
 	return s, nil
+}
+
+// checkOwners checks that each slot is in the database that has it by the table, and in no other. A database that was
+// restored from a backup has slots that have moved away since, or lacks some that have come. While slots move, the table
+// may be older than the slots, so it looks again.
+func (m *shards) checkOwners(ctx context.Context) error {
+	err := m.compareOwners(ctx)
+	for try := 0; errors.Is(err, ErrShards) && try < 10; try++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(joinPause):
+		}
+		if err = m.refresh(ctx); err == nil {
+			err = m.compareOwners(ctx)
+		}
+	}
+	return err
+}
+
+func (m *shards) compareOwners(ctx context.Context) error {
+	table := m.table.Load()
+	for _, p := range m.parts {
+		if !p.failed.IsZero() {
+			continue
+		}
+		rows, err := p.db.Query(ctx, `SELECT slot FROM slots`)
+		own, err := collect(rows, err, func(slot *int) []any { return []any{slot} })
+		if err != nil {
+			return fmt.Errorf("%s: read the slots: %w", p.name, err)
+		}
+		has := make([]bool, slotCount)
+		for _, slot := range own {
+			has[slot] = true
+		}
+		for slot, number := range table.Slots {
+			if has[slot] != (number == p.number) && (table.Moving == nil || table.Moving.Slot != slot) {
+				return fmt.Errorf("%w: slot %d is in database %d by version %d of the table, and database %d (%s) disagrees: it was restored from a backup: see docs/postgresql.md",
+					ErrShards, slot, number, table.Version, p.number, p.name)
+			}
+		}
+	}
+	return nil
+}
+
+// refreshEvery is how often a program that may write reads the table of slots.
+const refreshEvery = time.Second
+
+// watch reads the table of slots until Close.
+func (m *shards) watch() {
+	first := m.parts[0]
+	first.late.Go(func() {
+		tick := time.NewTicker(refreshEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-first.open.Done():
+				return
+			case <-m.changed:
+			case <-tick.C:
+			}
+			if err := m.refresh(first.open); errors.Is(err, ErrShards) {
+				m.foreign.Store(&err)
+				return
+			}
+		}
+	})
 }
 
 // readTables reads the tables and numbers of the databases that are open. newest is the place of the table with the
@@ -234,8 +316,6 @@ func inOrder(opened []*part, errs []error, tables []*shardTable, table *shardTab
 			continue
 		case t.Frontier != table.Frontier:
 			return nil, fmt.Errorf("%w: %s and %s belong to different frontiers", ErrShards, p.name, from)
-		case t.Version != table.Version:
-			return nil, fmt.Errorf("%w: %s has version %d of the table of slots, and %s has version %d: it was restored from a backup", ErrShards, p.name, t.Version, from, table.Version)
 		case p.number >= table.Databases || byNumber[p.number] != nil:
 			return nil, fmt.Errorf("%w: %s has number %d of %d, as another one", ErrShards, p.name, p.number, table.Databases)
 		}
@@ -322,7 +402,7 @@ func (p *part) enter(ctx context.Context, table *shardTable) error {
 		PERFORM setval(pg_get_serial_sequence('urls', 'id'), GREATEST(%[6]d, (SELECT last_value FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = 'urls_id_seq') + 1), FALSE);
 		PERFORM setval(pg_get_serial_sequence('fetches', 'id'), GREATEST(%[6]d, (SELECT last_value FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = 'fetches_id_seq') + 1), FALSE);
 		CREATE TRIGGER own_host BEFORE INSERT ON hosts FOR EACH ROW EXECUTE FUNCTION frontier_own_host();
-	END $do$`, tableSetting, text, numberSetting, p.number, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(own)), ","), "[]"), firstID(p.number)))
+	END $do$`, tableSetting, text, numberSetting, p.number, slotList(own), firstID(p.number)))
 	return err
 }
 
@@ -351,7 +431,7 @@ func (p *part) openUnreachable(cause error, config Config) error {
 	if err != nil {
 		return err
 	}
-	p.pg = &postgresDB{&core{db, millis(config.Delay)}}
+	p.pg = &postgresDB{core: &core{db, millis(config.Delay)}, part: true}
 	p.Store = &Store{core: p.pg.core, Queue: p.pg, kind: p.pg}
 	p.failed, p.again = time.Now(), time.Now().AddDate(1, 0, 0)
 	return nil
@@ -359,7 +439,7 @@ func (p *part) openUnreachable(cause error, config Config) error {
 
 // readShards returns the table of slots and the number of this database. The table is nil if the frontier has one
 // database.
-func (s *Store) readShards(ctx context.Context) (table *shardTable, number int, err error) {
+func (s *core) readShards(ctx context.Context) (table *shardTable, number int, err error) {
 	var text string
 	err = s.db.QueryRow(ctx, `SELECT COALESCE((SELECT value FROM settings WHERE name = '`+tableSetting+`'), ''),
 		CAST(COALESCE((SELECT value FROM settings WHERE name = '`+numberSetting+`'), '0') AS BIGINT)`).Scan(&text, &number)
@@ -375,13 +455,17 @@ func (s *Store) readShards(ctx context.Context) (table *shardTable, number int, 
 	return table, number, nil
 }
 
-// checkAlone returns an error for a database that is one of many.
-func (s *Store) checkAlone(ctx context.Context) error {
+// checkAlone returns an error for a database that is one of many. first reports whether it is the only one of a frontier
+// to which others are added.
+func (s *core) checkAlone(ctx context.Context) (first bool, err error) {
 	table, number, err := s.readShards(ctx)
-	if err == nil && table != nil {
-		err = fmt.Errorf("%w: this is number %d of %d: name the others with --db too", ErrShards, number, table.Databases)
+	if err != nil || table == nil {
+		return false, err
 	}
-	return err
+	if table.Databases > 1 {
+		return false, fmt.Errorf("%w: this is number %d of %d: name the others with --db too", ErrShards, number, table.Databases)
+	}
+	return true, nil
 }
 
 // of returns the database that has a host: s itself unless there are many.
@@ -498,8 +582,8 @@ func (m *shards) continued(ctx context.Context, after string, f func(ctx context
 
 // moving reports whether the host of one of a list is in a slot that moves.
 func moving[T any](m *shards, list []T, host func(T) string) bool {
-	closed := m.table.Load().Closed
-	return len(closed) > 0 && slices.ContainsFunc(list, func(one T) bool { return slices.Contains(closed, hostSlot(host(one))) })
+	v := m.table.Load().Moving
+	return v != nil && !v.Done && slices.ContainsFunc(list, func(one T) bool { return hostSlot(host(one)) == v.Slot })
 }
 
 // Unreachable returns the names of those of many databases that cannot be reached now.
@@ -569,6 +653,10 @@ func (p *part) do(ctx context.Context, limit time.Duration, f func(ctx context.C
 	}
 	err := f(inner)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == movedCode {
+		select {
+		case p.changed <- struct{}{}:
+		default: // the table will be read soon
+		}
 		return fmt.Errorf("database %d (%s): %w: %w", p.number, p.name, ErrUnreachable, err)
 	}
 	unreachable := err != nil && ctx.Err() == nil && isUnreachable(err)

@@ -51,12 +51,17 @@ func Open(ctx context.Context, dsn string, config Config, more ...string) (*Stor
 		return openMany(ctx, append([]string{dsn}, more...), config)
 	}
 	s, err := openOne(ctx, dsn, config)
-	if err == nil {
-		if err = s.checkAlone(ctx); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	first, err := s.checkAlone(ctx)
+	if err == nil && !first {
+		return s, nil
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	return openMany(ctx, []string{dsn}, config)
 }
 
 // openOne opens a database.

@@ -2,7 +2,7 @@
 -- +goose Up
 SELECT frontier_lock_tables();
 
--- While a host moves to another database, it is not claimed, reserved, or deleted.
+-- A host that moves to another database is not claimed.
 ALTER TABLE hosts ADD COLUMN moving BOOLEAN NOT NULL DEFAULT FALSE;
 
 -- The number of this database. It is a constant, so it costs a claim nothing; the program replaces it.
@@ -14,7 +14,7 @@ CREATE FUNCTION frontier_shard() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SEL
 -- +goose StatementBegin
 CREATE FUNCTION frontier_slot(p_host text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    name    text := regexp_replace(p_host, ':[0-9]*$', '');
+    name    text := regexp_replace(regexp_replace(p_host, '^gone ', ''), ':[0-9]*$', '');
     labels  text[];
     n       int;
     hash    bytea;
@@ -43,15 +43,83 @@ CREATE TABLE parcels (
 );
 
 -- A host is added only where its slot is. A program that knows an older table of slots gets an error, and reads the new one.
--- The lock of the slot waits for one that is being closed.
+-- The lock of the slot waits for one that is being closed. A move adds hosts to a slot that is not open yet.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_own_host() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF NEW.moving OR EXISTS (SELECT 1 FROM hosts WHERE host = NEW.host) THEN
+        RETURN NEW;
+    END IF;
     PERFORM 1 FROM slots WHERE slot = frontier_slot(NEW.host) AND open FOR KEY SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'host % is not in this database', NEW.host USING ERRCODE = 'FR001';
     END IF;
     RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- Takes hosts of a slot away from all but the records of their leases, and returns some that have none, with the names that
+-- they had. A name with a space is no host, so whoever looks for the host finds none, and may not add it. left is the
+-- number of hosts that have leases.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_take_away(p_slot int, p_limit int, OUT hosts jsonb, OUT names text[], OUT waiting bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.host NOT LIKE 'gone %' ORDER BY h.id FOR UPDATE;
+    UPDATE hosts h SET moving = TRUE WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE 'gone %';
+    WITH free AS (
+        SELECT h.id FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.moving AND h.in_flight = 0 AND h.host NOT LIKE 'gone %'
+        ORDER BY h.id LIMIT p_limit FOR UPDATE
+    ), renamed AS (
+        UPDATE hosts h SET host = 'gone ' || h.host FROM free WHERE h.id = free.id AND h.in_flight = 0 RETURNING h.*
+    )
+    SELECT jsonb_agg(to_jsonb(r) || jsonb_build_object('host', substr(r.host, 6))), array_agg(substr(r.host, 6)) INTO hosts, names FROM renamed r;
+    SELECT count(*) INTO waiting FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.host NOT LIKE 'gone %';
+END $$;
+-- +goose StatementEnd
+
+-- Hosts, URLs and robots.txt that arrive with a slot. What has arrived before stays.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_settle_hosts(p_hosts jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO hosts OVERRIDING USER VALUE SELECT (jsonb_populate_record(NULL::hosts, x || '{"moving": true}')).* FROM jsonb_array_elements(p_hosts) AS x
+        ON CONFLICT (host) DO NOTHING;
+END $$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION frontier_settle_urls(p_urls jsonb) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    n bigint;
+BEGIN
+    INSERT INTO urls OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(NULL::urls, x || jsonb_build_object('host_id', h.id))).*
+        FROM jsonb_array_elements(p_urls) AS x JOIN hosts h ON h.host = x ->> 'host' ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    UPDATE settings SET value = value::bigint + n WHERE name = 'url_count' AND n > 0;
+    RETURN n;
+END $$;
+-- +goose StatementEnd
+
+-- Deletes some of what has been copied from a slot, and returns whether there is more.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_forget_slot(p_slot int, p_limit int) RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    host_ids bigint[];
+    n        bigint;
+BEGIN
+    SELECT array_agg(h.id) INTO host_ids FROM (SELECT id FROM hosts WHERE frontier_slot(host) = p_slot AND host LIKE 'gone %' ORDER BY id LIMIT 100) AS h;
+    IF host_ids IS NULL THEN
+        DELETE FROM slots WHERE slot = p_slot AND NOT open;
+        RETURN FALSE;
+    END IF;
+    DELETE FROM urls WHERE id = ANY (ARRAY (SELECT u.id FROM urls u WHERE u.host_id = ANY (host_ids) LIMIT p_limit));
+    GET DIAGNOSTICS n = ROW_COUNT;
+    UPDATE settings SET value = value::bigint - n WHERE name = 'url_count' AND n > 0;
+    IF n < p_limit THEN
+        DELETE FROM robots WHERE origin IN (SELECT s || substr(h.host, 6) FROM hosts h, unnest(ARRAY ['http://', 'https://']) AS s WHERE h.id = ANY (host_ids));
+        DELETE FROM hosts WHERE id = ANY (host_ids);
+    END IF;
+    RETURN TRUE;
 END $$;
 -- +goose StatementEnd
 

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// row is what must be the same before and after a move.
+type row struct {
+	URL, Status, Metadata string
+	ID, Depth             int64
+}
+
+// rows returns the URLs of all databases by their ids, and fails if one is in the wrong database or there twice.
+func (m *many) rows() map[int64]row {
+	m.t.Helper()
+	all := map[int64]row{}
+	for _, p := range m.many.parts {
+		rows, err := p.db.Query(context.Background(), `SELECT u.url, u.status, u.metadata, u.id, u.depth, h.host, h.moving FROM urls u JOIN hosts h ON h.id = u.host_id`)
+		type line struct {
+			row
+			host   string
+			moving bool
+		}
+		lines, err := collect(rows, err, func(l *line) []any {
+			return []any{&l.URL, &l.Status, &l.Metadata, &l.ID, &l.Depth, &l.host, &l.moving}
+		})
+		must(m.t, err)
+		for _, l := range lines {
+			if _, twice := all[l.ID]; twice || l.moving || m.many.numberOf(l.host) != p.number {
+				m.t.Errorf("%s of %s is in database %d (twice: %v, moving: %v)", l.URL, l.host, p.number, twice, l.moving)
+			}
+			all[l.ID] = l.row
+		}
+	}
+	return all
+}
+
+// seed puts URLs of some hosts, and gives them different states.
+func (m *many) seed(hosts, each int) {
+	m.t.Helper()
+	var entries []Entry
+	for h := range hosts {
+		for i := range each {
+			entries = append(entries, Entry{URL: fmt.Sprintf("http://h%d.test/%d", h, i), Depth: i, Metadata: fmt.Sprintf(`{"n":%d}`, h)})
+		}
+	}
+	r, err := m.Put(m.t.Context(), entries, Limits{})
+	if err != nil || r.Added != int64(len(entries)) {
+		m.t.Fatalf("Put = %+v, %v", r, err)
+	}
+	for i, c := range m.claimAll() {
+		if i%2 == 0 {
+			m.fetched(c)
+		} else {
+			_, err := m.Release(m.t.Context(), []Lease{c.Lease})
+			must(m.t, err)
+		}
+	}
+	must(m.t, m.Block(m.t.Context(), "h1.test", time.Hour))
+	must(m.t, m.Pause(m.t.Context(), "h2.test"))
+	must(m.t, m.SaveRobots(m.t.Context(), Robots{Origin: "https://h3.test", Status: 200, Body: []byte("User-agent: *")}))
+}
+
+// again opens the frontier of all dsns, in the place of the one before.
+func (m *many) again() *many {
+	m.t.Helper()
+	s, err := Open(m.t.Context(), m.dsns[0], Config{Delay: time.Hour}, m.dsns[1:]...)
+	must(m.t, err)
+	m.t.Cleanup(func() { must(m.t, s.Close()) })
+	return &many{fixture: &fixture{Store: s, t: m.t, dsn: m.dsn}, dsns: m.dsns}
+}
+
+// TestGrow adds a second and a third database to a frontier in one.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	alone := open(t, newPostgres(t))
+	one := &many{fixture: alone, dsns: []string{alone.dsn}}
+	one.seed(60, 5)
+	before := map[int64]row{}
+	for u, err := range one.URLs(t.Context()) {
+		must(t, err)
+		before[u.ID] = row{u.URL, string(u.Status), u.Metadata, u.ID, int64(u.Depth)}
+	}
+	held := one.Store
+	for n := 2; n <= 3; n++ {
+		added := newPostgres(t)
+		var last Progress
+		must(t, held.AddDatabase(t.Context(), added, Config{Delay: time.Hour}, func(p Progress) { last = p }))
+		if last.Slots != last.Of || last.Slots < slotCount/n/2 || last.URLs == 0 {
+			t.Errorf("progress = %+v", last)
+		}
+		one.dsns = append(one.dsns, added)
+		m := one.again()
+		if diff := cmp.Diff(before, m.rows()); diff != "" {
+			t.Errorf("with %d databases (-before +after):\n%s", n, diff)
+		}
+		if n := m.total(`SELECT count(*) FROM hosts`); n != 60 {
+			t.Errorf("%d hosts, want 60", n)
+		}
+		if e := m.why("http://h1.test/4"); !e.Host.BlockedUntil.After(e.Now) {
+			t.Errorf("h1.test is not blocked: %+v", e.Host)
+		}
+		if e := m.why("http://h2.test/4"); !e.Host.Paused {
+			t.Errorf("h2.test is not paused: %+v", e.Host)
+		}
+		if r, err := m.Robots(t.Context(), []string{"https://h3.test"}); err != nil || string(r["https://h3.test"].Body) != "User-agent: *" {
+			t.Errorf("Robots = %+v, %v", r, err)
+		}
+		shards, moving, err := m.Shards(t.Context())
+		if err != nil || moving != -1 || len(shards) != n || shards[n-1].Slots == 0 || shards[n-1].Err != nil {
+			t.Errorf("Shards = %+v, %d, %v", shards, moving, err)
+		}
+		must(t, m.AddDatabase(t.Context(), added, Config{}, nil)) // again, although it is done
+		held = m.Store
+	}
+	if _, err := alone.Claim(t.Context(), ClaimParams{}); !errors.Is(err, ErrShards) {
+		alone.kind.(*postgresDB).checked.Store(0) // as after aloneFor
+		if _, err = alone.Claim(t.Context(), ClaimParams{}); !errors.Is(err, ErrShards) {
+			t.Errorf("a program that knows one database claims: %v", err)
+		}
+	}
+}
+
+// TestMoveInterrupted interrupts moves at random moments while others put, claim and record, and repeats the command.
+func TestMoveInterrupted(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	m.seed(80, 4)
+	before := len(m.rows())
+	ctx, stop := context.WithCancel(t.Context())
+	worker := m.again()
+	delay := time.Duration(0)
+	for h := range 80 {
+		must(t, worker.SetHost(ctx, fmt.Sprintf("h%d.test", h), HostParams{Delay: &delay}))
+	}
+	added, done := 0, make(chan error)
+	go func() {
+		done <- func() error {
+			for i := 0; ctx.Err() == nil; i++ {
+				r, err := worker.Put(ctx, Entries(fmt.Sprintf("http://h%d.test/new%d", i%100, i), fmt.Sprintf("http://h%d.test/new%d", (i+7)%100, i)), Limits{})
+				if err == nil {
+					added += int(r.Added + r.Waiting)
+				} else if ctx.Err() == nil && !errors.Is(err, ErrUnreachable) {
+					return err
+				}
+				claims, err := worker.Claim(ctx, ClaimParams{Limit: 5, Lease: time.Minute})
+				if err != nil && ctx.Err() == nil && !errors.Is(err, ErrUnreachable) {
+					return err
+				}
+				for _, c := range claims {
+					to := ""
+					if i%3 == 0 {
+						to = fmt.Sprintf("http://h%d.test/final%d", (i+1)%80, i)
+					}
+					_, err := worker.RecordFetch(context.WithoutCancel(ctx), []Fetch{{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched, FinalURL: to}})
+					for errors.Is(err, ErrUnreachable) {
+						_, err = worker.RecordFetch(context.WithoutCancel(ctx), []Fetch{{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched, FinalURL: to}})
+					}
+					if err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}()
+	}()
+	interrupted := 0
+	for round := range 4 {
+		from, to := round%2, 1-round%2
+		slots := m.again().SlotsOf(from)
+		slots = slots[:len(slots)/4]
+		for err := errors.New("not yet"); err != nil; {
+			short, cancel := context.WithTimeout(t.Context(), time.Duration(200+rand.IntN(1500))*time.Millisecond)
+			mover, openErr := Open(t.Context(), m.dsns[0], Config{Delay: time.Hour}, m.dsns[1])
+			must(t, openErr)
+			err = mover.MoveSlots(short, slots, to, nil)
+			cancel()
+			must(t, mover.Close())
+			if err != nil && !strings.Contains(fmt.Sprint(err), "deadline") && !strings.Contains(fmt.Sprint(err), "canceled") && !strings.Contains(fmt.Sprint(err), "deadlock") {
+				t.Fatalf("MoveSlots = %v", err)
+			}
+			if err != nil {
+				interrupted++
+			}
+		}
+	}
+	stop()
+	must(t, <-done)
+	for range 5 {
+		worker.pause()
+		_, err := worker.Reap(t.Context())
+		must(t, err)
+	}
+	last := m.again()
+	rows := last.rows()
+	if n := last.total(`SELECT count(*) FROM parcels`); n != 0 {
+		t.Errorf("%d parcels were not sent", n)
+	}
+	if n := last.total(`SELECT count(*) FROM hosts WHERE host LIKE 'gone %' OR moving OR in_flight <> 0`); n != 0 {
+		t.Errorf("%d hosts are left of moves, or have fetches in flight", n)
+	}
+	urls := map[string]bool{}
+	for _, r := range rows {
+		if urls[r.URL] {
+			t.Errorf("%s is there twice", r.URL)
+		}
+		urls[r.URL] = true
+	}
+	for h := range 80 {
+		for i := range 4 {
+			if u := fmt.Sprintf("http://h%d.test/%d", h, i); !urls[u] && before > 0 {
+				before-- // a redirect inside one database has moved it
+			}
+		}
+	}
+	t.Logf("%d URLs, %d were added, %d interruptions", len(rows), added, interrupted)
+	if len(rows) < before+added {
+		t.Errorf("%d URLs, want at least %d", len(rows), before+added)
+	}
+}
