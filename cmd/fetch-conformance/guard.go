@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -15,11 +16,14 @@ import (
 )
 
 type guardCmd struct {
-	Limit   time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a client that runs longer. Default: ${default}."`
-	Only    []string      `placeholder:"CATEGORY|NAME" group:"What is run:" help:"Run only the rows of this category or with this name. Repeatable."`
-	Name    string        `placeholder:"NAME" group:"Report:" help:"Name of the client in the report. Default: that of its program."`
-	Record  string        `placeholder:"FILE" group:"Report:" help:"Also write the results to this file, as JSON. The same results give the same bytes, so that records can be kept and compared."`
-	Command []string      `arg:"" passthrough:"" placeholder:"CMD" help:"The client and its arguments. {url} is replaced by the URL, {out} by a file for the body. Without {url} the URL is appended, and without {out} the body is read from standard output."`
+	Limit       time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a guard that runs longer for one row. Default: ${default}."`
+	Proxy       string        `placeholder:"HOST:PORT" group:"Kind of guard:" help:"CMD is an HTTP proxy that listens on this address, such as 127.0.0.1:3128. It starts again for each row."`
+	StringCheck bool          `group:"Kind of guard:" help:"CMD only checks the URL, and has a plain fetch behind it. The record says so."`
+	Only        []string      `placeholder:"CATEGORY|NAME" group:"What is run:" help:"Run only the rows of this category or with this name. Repeatable."`
+	Name        string        `placeholder:"NAME" group:"Report:" help:"Name of the guard in the report. Default: that of its program."`
+	Release     string        `placeholder:"VERSION" group:"Report:" help:"Version of the guard in the report."`
+	Record      string        `placeholder:"FILE" group:"Report:" help:"Also write the results to this file, as JSON. The same results give the same bytes, so that records can be kept and compared."`
+	Command     []string      `arg:"" optional:"" passthrough:"" placeholder:"CMD" help:"The guard and its arguments. For a client, {url} is replaced by the URL, {out} by a file for the body. Without {url} the URL is appended, and without {out} the body is read from standard output."`
 }
 
 func (c *guardCmd) run(ctx context.Context, a *app) error {
@@ -27,21 +31,23 @@ func (c *guardCmd) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	cmd := kit.NewCommand(c.Name, c.Command)
-	cmd.Limit, cmd.Env = c.Limit, os.Environ()
-	results, err := guardrun.Run(ctx, &cmd, rows)
+	g, err := c.guard()
+	if err != nil {
+		return err
+	}
+	results, err := guardrun.Run(ctx, g, rows)
 	switch {
 	case errors.Is(err, guardrun.ErrNoNetwork):
 		return &cli.Error{Code: cli.ExitUsage, Err: err, Hint: "Run it on Linux as root, in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN."}
 	case err != nil:
 		return cli.AboutFlag("CMD", err)
 	}
-	record, err := guardrun.Record(version.Long(), &cmd, results)
+	record, err := guardrun.Record(version.Long(), g, results)
 	if err != nil {
 		return err
 	}
 	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
-	out.Printf("%s\n\n", p.Paint(cli.Bold, cli.Escape(cmd.Name)))
+	out.Printf("%s\n\n", p.Paint(cli.Bold, cli.Escape(g.Name)))
 	for i := range record.Results {
 		for _, failure := range record.Results[i].Failures {
 			out.Printf("%s %s\n  %s\n", p.Paint(cli.Red, "FAILED"), record.Results[i].Name, cli.Escape(failure))
@@ -51,6 +57,30 @@ func (c *guardCmd) run(ctx context.Context, a *app) error {
 		return err
 	}
 	return conclude(a, record, "category", c.Record)
+}
+
+// guard returns what is judged.
+func (c *guardCmd) guard() (*guardrun.Guard, error) {
+	if len(c.Command) == 0 {
+		if c.Proxy != "" {
+			return nil, &cli.Error{Code: cli.ExitUsage, Err: errors.New("--proxy needs the CMD that starts the proxy"), Hint: "A proxy that runs already cannot be judged: it must be in the network of the judge, in which every address answers."}
+		}
+		return nil, cli.UsageError("CMD", "is missing")
+	}
+	g := &guardrun.Guard{Command: kit.NewCommand(c.Name, c.Command), Address: c.Proxy, Release: c.Release}
+	g.Limit, g.Env = c.Limit, os.Environ()
+	switch {
+	case c.Proxy != "" && c.StringCheck:
+		return nil, cli.UsageError("--string-check", "does not go with --proxy")
+	case c.Proxy != "":
+		g.Kind = guardrun.Proxy
+		if at, err := netip.ParseAddrPort(c.Proxy); err != nil || at.Port() == 0 {
+			return nil, cli.UsageError("--proxy", "must be an IP address and a port, such as 127.0.0.1:3128")
+		}
+	case c.StringCheck:
+		g.Kind = guardrun.StringCheck
+	}
+	return g, nil
 }
 
 // choose returns the rows to run.

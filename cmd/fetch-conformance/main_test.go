@@ -78,6 +78,10 @@ func TestCommands(t *testing.T) {
 		{"a client that fails", []string{"client", "--only", "404", shell, "-c", "exit 1"}, cli.ExitFailed, "requests: expected 1, got 0", ""},
 		{"no client", []string{"client", "--only", "404", "/there/is/none"}, cli.ExitUsage, "", "CMD: "},
 		{"no rows", []string{"guard", "--only", "200", shell}, cli.ExitUsage, "", "neither a category nor a row"},
+		{"no guard", []string{"guard"}, cli.ExitUsage, "", "CMD: is missing"},
+		{"a proxy that runs already", []string{"guard", "--proxy", "127.0.0.1:3128"}, cli.ExitUsage, "", "must be in the network of the judge"},
+		{"a proxy at a name", []string{"guard", "--proxy", "localhost:3128", shell}, cli.ExitUsage, "", "--proxy: must be an IP address"},
+		{"a proxy that checks strings", []string{"guard", "--string-check", "--proxy", "127.0.0.1:3128", shell}, cli.ExitUsage, "", "--string-check: does not go with"},
 		{"no service", []string{"service", "--origin-addr", "127.0.0.1:0", "127.0.0.1:1"}, cli.ExitUsage, "", "--origin-addr"},
 		{"a service that does not answer", []string{"service", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "404", "127.0.0.1:1"}, cli.ExitService, "", "Unavailable"},
 		{"no record", []string{"diff", "/there/is/none", f}, cli.ExitUsage, "", "BEFORE"},
@@ -165,12 +169,12 @@ func TestService(t *testing.T) {
 // TestGuard checks the report about a guard that refuses everything.
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	cmd := kit.NewCommand("", []string{need.Program(t, "sh", "dash")})
-	if _, err := guardrun.Run(t.Context(), &cmd, nil); errors.Is(err, guardrun.ErrNoNetwork) {
+	shell := need.Program(t, "sh", "dash")
+	if _, err := guardrun.Run(t.Context(), &guardrun.Guard{}, nil); errors.Is(err, guardrun.ErrNoNetwork) {
 		need.Missing(t, "run it as root", "%v", err)
 	}
 	record := filepath.Join(t.TempDir(), "record.json")
-	code, out, err := call(t, "guard", "--only", "public", "--only", "confusion", "--record", record, cmd.Args[0], "-c", "exit 1")
+	code, out, err := call(t, "guard", "--only", "public", "--only", "confusion", "--record", record, shell, "-c", "exit 1")
 	if code != cli.ExitFailed || !strings.Contains(out, "FAILED public\n") || !strings.Contains(out, "the page of 8.8.8.8 had to arrive") {
 		t.Errorf("exit code %d, output:\n%s%s", code, out, err)
 	}

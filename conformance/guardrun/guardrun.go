@@ -1,8 +1,9 @@
-// Package guardrun runs a client with an egress guard in a network in which every address answers, and judges it by the
-// addresses that it connects to.
+// Package guardrun runs an egress guard in a network in which every address answers, and judges it by the addresses that
+// it connects to. A guard is an HTTP client, a proxy, or an MCP server with a tool that fetches.
 package guardrun
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,31 @@ import (
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 )
+
+// Kind is what a guard is, and so how it is asked for a URL.
+type Kind string
+
+// The kinds of guards.
+const (
+	// Client is a program that is called with a URL, and ends when it has written the body.
+	Client Kind = "HTTP client"
+	// StringCheck is a client of which the guard is only a check of the URL, with a plain fetch behind it.
+	StringCheck Kind = "string check with a plain fetch behind"
+	// Proxy is a program that listens on an address. It gets each URL in a request in absolute form, and then in
+	// CONNECT, from a client that follows redirects.
+	Proxy Kind = "HTTP proxy"
+)
+
+// Guard is a program to judge.
+type Guard struct {
+	kit.Command
+	// Kind is the kind. Empty means [Client].
+	Kind Kind
+	// Address is where a proxy listens: an IP address and a port.
+	Address string
+	// Release is the version of the guard in the record.
+	Release string
+}
 
 // Result is the result of one row.
 type Result struct {
@@ -54,7 +80,7 @@ func settings(r *conformance.GuardRow) (all []string) {
 }
 
 // Record makes a record of the results. version is that of the judge.
-func Record(version string, cmd *kit.Command, results []Result) (*judge.Record, error) {
+func Record(version string, g *Guard, results []Result) (*judge.Record, error) {
 	rows, err := conformance.GuardRows()
 	if err != nil {
 		return nil, err
@@ -63,7 +89,7 @@ func Record(version string, cmd *kit.Command, results []Result) (*judge.Record, 
 	if err != nil {
 		return nil, err
 	}
-	out := &judge.Record{Format: judge.RecordFormat, Judge: version, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: "guard", Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
+	out := &judge.Record{Format: judge.RecordFormat, Judge: version, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: "guard", Kind: string(cmp.Or(g.Kind, Client)), Subject: g.Name, Command: strings.Join(g.Args, " "), Version: g.Release}
 	for i := range results {
 		r := &results[i]
 		result := judge.RecordResult{Kind: "guard row", Name: r.Row.Name, Level: r.Row.Category, Rules: []string{}, Verdict: kit.Held, Failures: r.Failures()}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ const (
 // headerTime is how long a client has for its request, so that one of another protocol does not wait.
 const headerTime = 3 * time.Second
 
-// ports are those that listen on every address.
+// ports are those that listen on every address, except that of a proxy that is judged.
 var ports = []uint16{21, 22, 70, 80, 443, 1080, 3128, 8080}
 
 // system has the files that name the resolver.
@@ -45,19 +46,19 @@ var system = map[string]string{
 }
 
 // Run runs the program for each row, one after the other, and returns the results in their order. It returns an error
-// that wraps [ErrNoNetwork] if the system cannot provide the network, and one if the program cannot be started or ctx
-// ends. Proxies of the environment are not passed on to the program.
-func Run(ctx context.Context, cmd *kit.Command, rows []conformance.GuardRow) (results []Result, err error) {
+// that wraps [ErrNoNetwork] if the system cannot provide the network, and one if the program cannot be started, does not
+// speak the protocol of its kind, or ctx ends. Proxies of the environment are not passed on to the program.
+func Run(ctx context.Context, g *Guard, rows []conformance.GuardRow) (results []Result, err error) {
 	space.OnOwnThread(func() {
 		var n *network
-		if n, err = enter(ctx, rows); err != nil {
+		if n, err = enter(ctx, g, rows); err != nil {
 			err = fmt.Errorf("%w: %w", ErrNoNetwork, err)
 			return
 		}
 		defer n.close()
 		for i := range rows {
 			var r Result
-			if r, err = n.run(ctx, cmd, &rows[i]); err != nil {
+			if r, err = n.run(ctx, g, &rows[i]); err != nil {
 				return
 			}
 			results = append(results, r)
@@ -70,7 +71,8 @@ func Run(ctx context.Context, cmd *kit.Command, rows []conformance.GuardRow) (re
 type network struct {
 	names     *space.Names
 	server    *http.Server
-	listeners []net.Listener
+	listeners []net.Listener // one for each of ports
+	ports     []uint16
 	conns     chan net.Conn // accepted ones, for the server
 	closed    chan struct{}
 	running   sync.WaitGroup
@@ -82,7 +84,7 @@ type network struct {
 }
 
 // enter moves the calling thread into a new network.
-func enter(ctx context.Context, rows []conformance.GuardRow) (*network, error) {
+func enter(ctx context.Context, g *Guard, rows []conformance.GuardRow) (*network, error) {
 	if err := space.Enter(system); err != nil {
 		return nil, err
 	}
@@ -103,12 +105,15 @@ func enter(ctx context.Context, rows []conformance.GuardRow) (*network, error) {
 	}
 	var listen net.ListenConfig
 	for _, port := range ports {
+		if strings.HasSuffix(g.Address, fmt.Sprintf(":%d", port)) {
+			continue
+		}
 		l, err := listen.Listen(ctx, "tcp", fmt.Sprintf(":%d", port))
 		if err != nil {
 			n.close()
 			return nil, err
 		}
-		n.listeners = append(n.listeners, l)
+		n.listeners, n.ports = append(n.listeners, l), append(n.ports, port)
 		n.running.Go(func() { n.accept(l) })
 	}
 	n.running.Go(func() { _ = n.server.Serve(n) }) // it ends with close
@@ -170,6 +175,7 @@ func (n *network) answer(w http.ResponseWriter, q *http.Request) {
 	row := n.row
 	n.mu.Unlock()
 	w.Header().Set("Connection", "close")
+	w.Header().Set("Cache-Control", "no-store") // the next row has another answer
 	w.Header().Set("Content-Type", "text/plain")
 	if a, ok := row.Origin[q.URL.Path]; ok {
 		w.Header().Set("Location", a.Location)
@@ -183,18 +189,12 @@ func (n *network) answer(w http.ResponseWriter, q *http.Request) {
 func page(r *conformance.GuardRow) []byte { return []byte("The page of " + r.Name + ".\n") }
 
 // run runs the program for a row.
-func (n *network) run(ctx context.Context, cmd *kit.Command, row *conformance.GuardRow) (Result, error) {
+func (n *network) run(ctx context.Context, g *Guard, row *conformance.GuardRow) (Result, error) {
 	r := Result{Row: row}
 	n.mu.Lock()
 	n.row, n.arrived = row, nil
 	n.mu.Unlock()
-	for name, answer := range row.DNS {
-		alias := ""
-		for _, next := range answer.Alias {
-			alias += next + ". "
-		}
-		n.names.Set(name, space.Host{Turns: answer.Addresses, CNAME: alias})
-	}
+	n.publish(row)
 	defer func() {
 		for name := range row.DNS {
 			n.names.Set(name, space.Host{RCode: dnsmessage.RCodeNameError})
@@ -204,18 +204,19 @@ func (n *network) run(ctx context.Context, cmd *kit.Command, row *conformance.Gu
 	if err != nil {
 		return r, err
 	}
-	folder, err := os.MkdirTemp("", "guard-")
+	cmd := g.Command
+	cmd.Env = append(judge.WithoutProxies(cmd.Env), settings(row)...)
+	ask := n.askClient
+	if g.Kind == Proxy {
+		ask = func(ctx context.Context, cmd *kit.Command, row *conformance.GuardRow) (*answers, error) {
+			return n.askProxy(ctx, cmd, g.Address, row)
+		}
+	}
+	got, err := ask(ctx, &cmd, row)
 	if err != nil {
 		return r, err
 	}
-	defer func() { _ = os.RemoveAll(folder) }()
-	own := *cmd
-	own.Env = append(judge.WithoutProxies(cmd.Env), settings(row)...)
-	body, _, err := own.Run(ctx, row.URL, folder)
-	if err != nil {
-		return r, err
-	}
-	r.Arrived = bytes.Contains(body, bytes.TrimSpace(page(row)))
+	r.Arrived = !slices.ContainsFunc(got.bodies, func(body []byte) bool { return !bytes.Contains(body, bytes.TrimSpace(page(row))) })
 	after, err := space.Opened()
 	if err != nil {
 		return r, err
@@ -225,7 +226,7 @@ func (n *network) run(ctx context.Context, cmd *kit.Command, row *conformance.Gu
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	r.Unseen = max(after-before-len(n.arrived), 0)
+	r.Unseen = max(after-before-got.opened-len(n.arrived), 0)
 	for _, addr := range n.arrived {
 		if !row.Permits(addr) {
 			r.Forbidden = append(r.Forbidden, addr.String())
@@ -236,17 +237,46 @@ func (n *network) run(ctx context.Context, cmd *kit.Command, row *conformance.Gu
 	return r, nil
 }
 
+// publish makes the name server answer as the row says, from the first answer on.
+func (n *network) publish(row *conformance.GuardRow) {
+	for name, answer := range row.DNS {
+		alias := ""
+		for _, next := range answer.Alias {
+			alias += next + ". "
+		}
+		n.names.Set(name, space.Host{Turns: answer.Addresses, CNAME: alias})
+	}
+}
+
+// answers are what a guard answered.
+type answers struct {
+	// bodies has one for each time that the guard was asked for the URL.
+	bodies [][]byte
+	// opened is how many connections this package opened to ask.
+	opened int
+}
+
+func (n *network) askClient(ctx context.Context, cmd *kit.Command, row *conformance.GuardRow) (*answers, error) {
+	folder, err := os.MkdirTemp("", "guard-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	body, _, err := cmd.Run(ctx, row.URL, folder)
+	return &answers{bodies: [][]byte{body}}, err
+}
+
 // settle waits until every connection that was opened before is accepted.
 func (n *network) settle(ctx context.Context) error {
 	var d net.Dialer
-	for _, port := range ports {
+	for _, port := range n.ports {
 		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(netip.MustParseAddr(sentinel), port).String())
 		if err != nil {
 			return err
 		}
 		_ = conn.Close()
 	}
-	for range ports {
+	for range n.ports {
 		select {
 		case <-n.sentinels:
 		case <-ctx.Done():

@@ -3,12 +3,14 @@ package guardrun_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -37,16 +39,21 @@ func wrongGuard(t *testing.T) string {
 // run runs a program for rows and returns the record.
 func run(t *testing.T, rows []conformance.GuardRow, args ...string) *judge.Record {
 	t.Helper()
-	cmd := kit.NewCommand(strings.Join(args[1:], " "), append(slices.Clone(args), "{url}"))
-	cmd.Env = append(os.Environ(), "https_proxy=http://10.0.0.1:3128") // it is not passed on
-	results, err := guardrun.Run(t.Context(), &cmd, rows)
+	return judged(t, rows, &guardrun.Guard{Command: kit.NewCommand(strings.Join(args[1:], " "), append(slices.Clone(args), "{url}"))})
+}
+
+// judged judges a guard by rows and returns the record.
+func judged(t *testing.T, rows []conformance.GuardRow, g *guardrun.Guard) *judge.Record {
+	t.Helper()
+	g.Env = append(os.Environ(), "https_proxy=http://10.0.0.1:3128") // it is not passed on
+	results, err := guardrun.Run(t.Context(), g, rows)
 	if errors.Is(err, guardrun.ErrNoNetwork) {
 		need.Missing(t, "run it as root", "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	record, err := guardrun.Record("test", &cmd, results)
+	record, err := guardrun.Record("test", g, results)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +113,71 @@ func TestGuards(t *testing.T) {
 	})
 }
 
+// proxyAddress is where proxies listen in their own network.
+const proxyAddress = "127.0.0.1:8118"
+
+// TestProxies checks that each wrong proxy fails the rows about its fault. A proxy sees each redirect as another
+// request, so it cannot judge only the first, and it can judge only requests in absolute form.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := wrongGuard(t)
+	run(t, rows[:1], wrong, "none") // skips the test without a network
+	for _, fault := range []string{"none", "names", "rebinding", "redirects", "mapped", "ranges", "numbers", "parser", "proxies", "refuses", "tunnels"} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			var want []string
+			for i := range rows {
+				r := &rows[i]
+				if fault != "redirects" && slices.Contains(r.Faults, fault) || fault == "tunnels" && !r.MayConnect && r.Env == nil && !slices.Equal(r.Faults, []string{"rebinding"}) {
+					want = append(want, r.Name)
+				}
+			}
+			record := judged(t, rows, &guardrun.Guard{Command: kit.NewCommand("", []string{wrong, fault, "proxy", proxyAddress}), Kind: guardrun.Proxy, Address: proxyAddress})
+			if diff := cmp.Diff(want, failed(record)); diff != "" {
+				t.Errorf("rows that the proxy fails (-want +got):\n%s", diff)
+			}
+			if record.Kind != "HTTP proxy" {
+				t.Errorf("the kind is %q", record.Kind)
+			}
+		})
+	}
+}
+
+// TestProxyEnds checks what ends a run with a proxy.
+func TestProxyEnds(t *testing.T) {
+	t.Parallel()
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, shell := wrongGuard(t), need.Program(t, "sh", "dash")
+	run(t, rows[:1], wrong, "none") // skips the test without a network
+	for _, tt := range []struct{ name, script, want string }{
+		{"one that ends", "echo why >&2; exit 3", "ended before it accepted a connection on 127.0.0.1:8118: why"},
+		{"one that does not listen", "echo why >&2; exec sleep 60", "accepts no connection on 127.0.0.1:8118: why"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := &guardrun.Guard{Command: kit.NewCommand("", []string{shell, "-c", tt.script}), Kind: guardrun.Proxy, Address: proxyAddress}
+			g.Limit = time.Second
+			if _, err := guardrun.Run(t.Context(), g, rows[:1]); err == nil || !strings.Contains(fmt.Sprint(err), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("one on a port of the origin", func(t *testing.T) {
+		t.Parallel()
+		record := judged(t, rows[:1], &guardrun.Guard{Command: kit.NewCommand("", []string{wrong, "none", "proxy", ":8080"}), Kind: guardrun.Proxy, Address: "127.0.0.1:8080"})
+		if names := failed(record); names != nil {
+			t.Errorf("it fails %q", names)
+		}
+	})
+}
+
 // TestOtherEnds checks what is counted that is in no row, and what ends a run.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()
@@ -142,14 +214,14 @@ func TestOtherEnds(t *testing.T) {
 			}
 		})
 	}
-	cmd := kit.NewCommand("", []string{"/there/is/none"})
-	if _, err := guardrun.Run(t.Context(), &cmd, rows); err == nil || errors.Is(err, guardrun.ErrNoNetwork) {
+	g := &guardrun.Guard{Command: kit.NewCommand("", []string{"/there/is/none"})}
+	if _, err := guardrun.Run(t.Context(), g, rows); err == nil || errors.Is(err, guardrun.ErrNoNetwork) {
 		t.Errorf("a program that there is not: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	cmd = kit.NewCommand("", []string{wrong, "none", "{url}"})
-	if _, err := guardrun.Run(ctx, &cmd, rows); err == nil {
+	g.Command = kit.NewCommand("", []string{wrong, "none", "{url}"})
+	if _, err := guardrun.Run(ctx, g, rows); err == nil {
 		t.Error("a run that is cancelled returns no error")
 	}
 }

@@ -7,13 +7,12 @@ import (
 	"errors"
 
 	"fetchd/conformance"
-	"fetchd/conformance/kit"
 )
 
 // ErrNoNetwork means that this system cannot provide the network.
 var ErrNoNetwork = errors.New("guards are run in a network namespace, which only Linux has")
 
 // Run returns [ErrNoNetwork].
-func Run(context.Context, *kit.Command, []conformance.GuardRow) ([]Result, error) {
+func Run(context.Context, *Guard, []conformance.GuardRow) ([]Result, error) {
 	return nil, ErrNoNetwork
 }

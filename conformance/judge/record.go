@@ -23,8 +23,10 @@ type Record struct {
 	// Judge is the version of this program, and Data the SHA-256 of the vectors and scenarios.
 	Judge string `json:"judge"`
 	Data  string `json:"data"`
-	// Way is decide, client or service. Subject, Command and Version are those of the implementation.
+	// Way is decide, client, service or guard, and Kind the kind of a guard. Subject, Command and Version are those of the
+	// implementation.
 	Way     string `json:"way"`
+	Kind    string `json:"kind,omitempty"`
 	Subject string `json:"subject"`
 	Command string `json:"command,omitempty"`
 	Version string `json:"version,omitempty"`

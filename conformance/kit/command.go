@@ -61,7 +61,7 @@ func NewCommand(name string, args []string) Command {
 // Version returns the first line that the program writes if it is called with --version in place
 // of the URL.
 func (c *Command) Version(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, c.limit())
+	ctx, cancel := context.WithTimeout(ctx, c.TimeLimit())
 	defer cancel()
 	args, _ := c.arguments("--version", os.DevNull)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -71,7 +71,8 @@ func (c *Command) Version(ctx context.Context) string {
 	return strings.TrimSpace(line)
 }
 
-func (c *Command) limit() time.Duration {
+// TimeLimit returns how long the program may run.
+func (c *Command) TimeLimit() time.Duration {
 	if c.Limit > 0 {
 		return c.Limit
 	}
@@ -101,7 +102,7 @@ func (c *Command) Perform(ctx context.Context, s *Scenario, o Origin, folder str
 // Run runs the program with a URL, in a folder that the caller creates and removes. It returns the body and the exit
 // status, which is -1 if the program exceeded its time limit, and an error if it cannot be started or ctx ends.
 func (c *Command) Run(ctx context.Context, url, folder string) (body []byte, exit int, err error) {
-	within, cancel := context.WithTimeout(ctx, c.limit())
+	within, cancel := context.WithTimeout(ctx, c.TimeLimit())
 	defer cancel()
 	out := filepath.Join(folder, "body")
 	args, toFile := c.arguments(url, out)

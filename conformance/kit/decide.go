@@ -38,7 +38,7 @@ func (c *Command) Decide(ctx context.Context, vectors []conformance.Vector) ([]R
 			return nil, err
 		}
 	}
-	within, cancel := context.WithTimeout(ctx, c.limit())
+	within, cancel := context.WithTimeout(ctx, c.TimeLimit())
 	defer cancel()
 	cmd := exec.CommandContext(within, c.Args[0], c.Args[1:]...)
 	answers, complaints := &limited{left: len(vectors) * maxAnswers}, &limited{left: maxAnswers}
@@ -48,7 +48,7 @@ func (c *Command) Decide(ctx context.Context, vectors []conformance.Vector) ([]R
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case within.Err() != nil:
-		return nil, fmt.Errorf("%s: still running after %s", c.Args[0], c.limit())
+		return nil, fmt.Errorf("%s: still running after %s", c.Args[0], c.TimeLimit())
 	case answers.left < 0:
 		return nil, fmt.Errorf("%s: writes more than %d bytes for each vector", c.Args[0], maxAnswers)
 	case err != nil:

@@ -2,6 +2,7 @@ package space
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -61,11 +62,12 @@ func (n *Names) Close() {
 	<-n.done
 }
 
-// Set sets the answers for a name.
+// Set sets the answers for a name. The next query of a type gets the first list.
 func (n *Names) Set(name string, h Host) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hosts[name] = h
+	maps.DeleteFunc(n.asked, func(key string, _ int) bool { return strings.HasPrefix(key, name+" ") })
 }
 
 // Forget returns the names that were queried since its last call, sorted and without duplicates.

@@ -27,11 +27,11 @@ func TestGuardRows(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := kit.NewCommand("fetchd", []string{program, "{url}"})
-	cmd.Env = os.Environ()
+	g := &guardrun.Guard{Command: kit.NewCommand("fetchd", []string{program, "{url}"})}
+	g.Env = os.Environ()
 	var runs [2][]guardrun.Result
 	for i := range runs {
-		runs[i], err = guardrun.Run(t.Context(), &cmd, rows)
+		runs[i], err = guardrun.Run(t.Context(), g, rows)
 		if errors.Is(err, guardrun.ErrNoNetwork) {
 			need.Missing(t, "run it as root", "%v", err)
 		}

@@ -1,6 +1,7 @@
 // Command wrong is an HTTP client with an egress guard that has one fault. The rows of conformance/guard must find
 // exactly that fault. Its first argument is the fault, and the second the URL. The fault "none" is a guard that is
-// right, and "everything" a client without a guard.
+// right, and "everything" a client without a guard. With "proxy HOST:PORT" in place of the URL it is a proxy with the
+// same guard.
 package main
 
 import (
@@ -35,6 +36,7 @@ var faults = map[string]func(*client){
 	"numbers":    func(c *client) { c.trustNumbers = true },
 	"parser":     func(c *client) { c.ownParser = true },
 	"proxies":    func(c *client) { c.useProxies = true },
+	"tunnels":    func(c *client) { c.trustTunnels = true },
 }
 
 // client is an HTTP client and its faults.
@@ -50,21 +52,29 @@ type client struct {
 	trustNumbers   bool // takes every host that is not written as an address for a name
 	ownParser      bool // finds the host to judge with a pattern, not with the parser of the client
 	useProxies     bool // connects to the proxies that the environment names
+	trustTunnels   bool // as a proxy it does not judge CONNECT
 }
 
 func main() {
-	if len(os.Args) != 3 || faults[os.Args[1]] == nil {
-		fmt.Fprintf(os.Stderr, "usage: wrong FAULT URL, with a fault of %s\n", strings.Join(slices.Sorted(maps.Keys(faults)), ", "))
+	if len(os.Args) < 3 || faults[os.Args[1]] == nil {
+		fmt.Fprintf(os.Stderr, "usage: wrong FAULT URL, or wrong FAULT proxy HOST:PORT, with a fault of %s\n", strings.Join(slices.Sorted(maps.Keys(faults)), ", "))
 		os.Exit(2)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	c := new(client)
 	faults[os.Args[1]](c)
-	if err := c.fetch(ctx, os.Args[2], os.Stdout); err != nil {
+	if err := c.run(os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func (c *client) run(args []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if len(args) == 2 && args[0] == "proxy" {
+		return c.serve(ctx, args[1])
+	}
+	return c.fetch(ctx, args[0], os.Stdout)
 }
 
 var errRefused = errors.New("refused")
@@ -74,9 +84,6 @@ const maxHops = 10
 
 // fetch fetches a URL, follows redirects, and writes the body.
 func (c *client) fetch(ctx context.Context, raw string, to io.Writer) error {
-	if c.refuses {
-		return errRefused
-	}
 	var at *url.URL
 	for hop := range maxHops {
 		next, err := parse(at, raw)
@@ -156,6 +163,9 @@ var asWritten = regexp.MustCompile(`(?i)^(?:https?:)?//(?:[^/?#\\]*@)?(\[[^\]]*\
 
 // addresses returns the addresses to connect to, of which the guard has refused none.
 func (c *client) addresses(ctx context.Context, u *url.URL, raw string, trusted bool) ([]netip.Addr, error) {
+	if c.refuses {
+		return nil, errRefused
+	}
 	if trusted {
 		return lookUp(ctx, u.Hostname())
 	}
@@ -226,7 +236,7 @@ func port(u *url.URL) string {
 	if u.Port() != "" {
 		return u.Port()
 	}
-	return map[string]string{"ftp": "21", "gopher": "70"}[u.Scheme]
+	return map[string]string{"ftp": "21", "gopher": "70", "https": "443"}[u.Scheme]
 }
 
 // proxy returns the proxy that the environment names, or nil.
