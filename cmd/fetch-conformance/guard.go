@@ -18,6 +18,8 @@ import (
 type guardCmd struct {
 	Limit       time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a guard that runs longer for one row. Default: ${default}."`
 	Proxy       string        `placeholder:"HOST:PORT" group:"Kind of guard:" help:"CMD is an HTTP proxy that listens on this address, such as 127.0.0.1:3128. It starts again for each row."`
+	MCP         bool          `name:"mcp" group:"Kind of guard:" help:"CMD is an MCP server on standard input and output, with a tool that fetches a URL. It starts again for each row."`
+	MCPTool     string        `name:"mcp-tool" placeholder:"NAME" group:"Kind of guard:" help:"The tool of the MCP server. Default: the only one that takes a text named url."`
 	StringCheck bool          `group:"Kind of guard:" help:"CMD only checks the URL, and has a plain fetch behind it. The record says so."`
 	Only        []string      `placeholder:"CATEGORY|NAME" group:"What is run:" help:"Run only the rows of this category or with this name. Repeatable."`
 	Name        string        `placeholder:"NAME" group:"Report:" help:"Name of the guard in the report. Default: that of its program."`
@@ -47,7 +49,7 @@ func (c *guardCmd) run(ctx context.Context, a *app) error {
 		return err
 	}
 	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
-	out.Printf("%s\n\n", p.Paint(cli.Bold, cli.Escape(g.Name)))
+	out.Printf("%s  %s\n\n", p.Paint(cli.Bold, cli.Escape(g.Name)), p.Paint(cli.Dim, record.Kind))
 	for i := range record.Results {
 		for _, failure := range record.Results[i].Failures {
 			out.Printf("%s %s\n  %s\n", p.Paint(cli.Red, "FAILED"), record.Results[i].Name, cli.Escape(failure))
@@ -67,16 +69,20 @@ func (c *guardCmd) guard() (*guardrun.Guard, error) {
 		}
 		return nil, cli.UsageError("CMD", "is missing")
 	}
-	g := &guardrun.Guard{Command: kit.NewCommand(c.Name, c.Command), Address: c.Proxy, Release: c.Release}
+	g := &guardrun.Guard{Command: kit.NewCommand(c.Name, c.Command), Address: c.Proxy, Tool: c.MCPTool, Release: c.Release}
 	g.Limit, g.Env = c.Limit, os.Environ()
 	switch {
-	case c.Proxy != "" && c.StringCheck:
-		return nil, cli.UsageError("--string-check", "does not go with --proxy")
+	case c.Proxy != "" && (c.MCP || c.StringCheck) || c.MCP && c.StringCheck:
+		return nil, cli.UsageError("--proxy", "--mcp and --string-check exclude each other")
+	case c.MCPTool != "" && !c.MCP:
+		return nil, cli.UsageError("--mcp-tool", "needs --mcp")
 	case c.Proxy != "":
 		g.Kind = guardrun.Proxy
 		if at, err := netip.ParseAddrPort(c.Proxy); err != nil || at.Port() == 0 {
 			return nil, cli.UsageError("--proxy", "must be an IP address and a port, such as 127.0.0.1:3128")
 		}
+	case c.MCP:
+		g.Kind = guardrun.MCP
 	case c.StringCheck:
 		g.Kind = guardrun.StringCheck
 	}

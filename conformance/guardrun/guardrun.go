@@ -28,6 +28,8 @@ const (
 	// Proxy is a program that listens on an address. It gets each URL in a request in absolute form, and then in
 	// CONNECT, from a client that follows redirects.
 	Proxy Kind = "HTTP proxy"
+	// MCP is a server of the Model Context Protocol on standard input and output, of which a tool fetches URLs.
+	MCP Kind = "MCP server"
 )
 
 // Guard is a program to judge.
@@ -37,6 +39,8 @@ type Guard struct {
 	Kind Kind
 	// Address is where a proxy listens: an IP address and a port.
 	Address string
+	// Tool is the tool of an MCP server. Empty means the only one that takes a text named url.
+	Tool string
 	// Release is the version of the guard in the record.
 	Release string
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ type program struct {
 	kill   context.CancelFunc
 	errors limited
 	ended  chan struct{}
+	once   sync.Once
 }
 
 // start starts a program. The caller stops it.
@@ -46,9 +48,11 @@ func start(ctx context.Context, c *kit.Command, prepare func(*exec.Cmd) error) (
 
 // stop kills the program and its children.
 func (p *program) stop() {
-	p.kill()
-	<-p.ended
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // children of one that had ended
+	p.once.Do(func() {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // also the children of one that has ended
+		p.kill()
+		<-p.ended
+	})
 }
 
 // failure returns an error with what the program wrote to its standard error. The program must have ended.

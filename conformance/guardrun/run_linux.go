@@ -206,13 +206,7 @@ func (n *network) run(ctx context.Context, g *Guard, row *conformance.GuardRow) 
 	}
 	cmd := g.Command
 	cmd.Env = append(judge.WithoutProxies(cmd.Env), settings(row)...)
-	ask := n.askClient
-	if g.Kind == Proxy {
-		ask = func(ctx context.Context, cmd *kit.Command, row *conformance.GuardRow) (*answers, error) {
-			return n.askProxy(ctx, cmd, g.Address, row)
-		}
-	}
-	got, err := ask(ctx, &cmd, row)
+	got, err := n.ask(ctx, g, &cmd, row)
 	if err != nil {
 		return r, err
 	}
@@ -254,6 +248,18 @@ type answers struct {
 	bodies [][]byte
 	// opened is how many connections this package opened to ask.
 	opened int
+}
+
+// ask asks the guard for the URL of a row.
+func (n *network) ask(ctx context.Context, g *Guard, cmd *kit.Command, row *conformance.GuardRow) (*answers, error) {
+	switch g.Kind {
+	case Proxy:
+		return n.askProxy(ctx, cmd, g.Address, row)
+	case MCP:
+		return n.askMCP(ctx, cmd, g.Tool, row)
+	default:
+		return n.askClient(ctx, cmd, row)
+	}
 }
 
 func (n *network) askClient(ctx context.Context, cmd *kit.Command, row *conformance.GuardRow) (*answers, error) {

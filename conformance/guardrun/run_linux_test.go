@@ -178,6 +178,66 @@ func TestProxyEnds(t *testing.T) {
 	})
 }
 
+// TestMCP checks that wrong MCP servers fail the rows about their faults, and what ends a run with one.
+func TestMCP(t *testing.T) {
+	t.Parallel()
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, shell := wrongGuard(t), need.Program(t, "sh", "dash")
+	run(t, rows[:1], wrong, "none") // skips the test without a network
+	for _, fault := range []string{"none", "names", "redirects", "proxies", "refuses"} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			var want []string
+			for i := range rows {
+				if slices.Contains(rows[i].Faults, fault) {
+					want = append(want, rows[i].Name)
+				}
+			}
+			record := judged(t, rows, &guardrun.Guard{Command: kit.NewCommand("", []string{wrong, fault, "mcp"}), Kind: guardrun.MCP})
+			if diff := cmp.Diff(want, failed(record)); diff != "" {
+				t.Errorf("rows that the server fails (-want +got):\n%s", diff)
+			}
+			if record.Kind != "MCP server" {
+				t.Errorf("the kind is %q", record.Kind)
+			}
+		})
+	}
+	endless := func(text string) string {
+		return "read -r line; while :; do echo '" + text + "'; done"
+	}
+	for _, tt := range []struct{ name, script, tool, want string }{
+		{"another program", "echo why >&2; echo no; cat >/dev/null", "", "did not initialize"},
+		{"one that ends", "echo why >&2; exit 3", "", "why"},
+		{"one that is silent", "cat >/dev/null", "", "did not initialize"},
+		{"one that writes lines without end", endless("{}"), "", "did not initialize"},
+		{"one that writes a line without end", "exec cat /dev/zero", "", "did not initialize"},
+		{"another tool", `exec "$0" none mcp`, "get", `no tool "get"; it has: fetch, look_up`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := &guardrun.Guard{Command: kit.NewCommand("", []string{shell, "-c", tt.script, wrong}), Kind: guardrun.MCP, Tool: tt.tool}
+			g.Limit = 2 * time.Second
+			if _, err := guardrun.Run(t.Context(), g, rows[:1]); err == nil || !strings.Contains(fmt.Sprint(err), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("two tools that fit", func(t *testing.T) {
+		t.Parallel()
+		g := &guardrun.Guard{Command: kit.NewCommand("", []string{wrong, "none", "mcp", "twice"}), Kind: guardrun.MCP}
+		if _, err := guardrun.Run(t.Context(), g, rows[:1]); err == nil || !strings.Contains(fmt.Sprint(err), "2 of the MCP server take a text named url: fetch, fetch_again") {
+			t.Errorf("got %v, want an error with the two tools", err)
+		}
+		g.Tool = "fetch_again"
+		if names := failed(judged(t, rows[:1], g)); names != nil {
+			t.Errorf("it fails %q", names)
+		}
+	})
+}
+
 // TestOtherEnds checks what is counted that is in no row, and what ends a run.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()

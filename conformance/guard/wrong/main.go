@@ -1,7 +1,7 @@
 // Command wrong is an HTTP client with an egress guard that has one fault. The rows of conformance/guard must find
 // exactly that fault. Its first argument is the fault, and the second the URL. The fault "none" is a guard that is
 // right, and "everything" a client without a guard. With "proxy HOST:PORT" in place of the URL it is a proxy with the
-// same guard.
+// same guard, and with "mcp" an MCP server.
 package main
 
 import (
@@ -57,7 +57,7 @@ type client struct {
 
 func main() {
 	if len(os.Args) < 3 || faults[os.Args[1]] == nil {
-		fmt.Fprintf(os.Stderr, "usage: wrong FAULT URL, or wrong FAULT proxy HOST:PORT, with a fault of %s\n", strings.Join(slices.Sorted(maps.Keys(faults)), ", "))
+		fmt.Fprintf(os.Stderr, "usage: wrong FAULT URL, wrong FAULT proxy HOST:PORT, or wrong FAULT mcp [twice], with a fault of %s\n", strings.Join(slices.Sorted(maps.Keys(faults)), ", "))
 		os.Exit(2)
 	}
 	c := new(client)
@@ -73,6 +73,9 @@ func (c *client) run(args []string) error {
 	defer cancel()
 	if len(args) == 2 && args[0] == "proxy" {
 		return c.serve(ctx, args[1])
+	}
+	if args[0] == "mcp" {
+		return c.serveMCP(ctx, len(args) == 2)
 	}
 	return c.fetch(ctx, args[0], os.Stdout)
 }
