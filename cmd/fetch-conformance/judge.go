@@ -80,8 +80,11 @@ func levels(a *app, record *judge.Record, heading string) error {
 	rows.Printf("%s\theld\tfailed\tnot judged\twhole\n", heading)
 	for _, l := range record.Levels {
 		whole := "no"
-		if l.Whole {
+		switch {
+		case l.Whole:
 			whole = "yes"
+		case l.Reported != "":
+			whole = "reported " + l.Reported
 		}
 		rows.Printf("%s\t%d\t%d\t%d\t%s\n", l.Level, l.Held, l.Failed, l.Other, whole)
 	}
