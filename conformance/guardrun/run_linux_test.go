@@ -60,6 +60,42 @@ func judged(t *testing.T, rows []conformance.GuardRow, g *guardrun.Guard) *judge
 	return record
 }
 
+// committed compares a record with that of conformance/results/guard.
+func committed(t *testing.T, got *judge.Record, name, command string) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("../results/guard", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	want, err := judge.ReadRecord(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want.Subject != name || want.Command != command {
+		t.Errorf("the committed record is about %q, command %q; want %q and %q", want.Subject, want.Command, name, command)
+	}
+	want.Judge, want.Subject, want.Command = got.Judge, got.Subject, got.Command
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the committed record of %s is not what a run gives; run conformance/grade (-want +got):\n%s", name, diff)
+	}
+}
+
+// TestPublished checks that the board has nobody but fetchd and the wrong guards. A record of another project needs what
+// docs/disclosure.md says.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../results/guard/*")
+	if err != nil || len(files) != 12 {
+		t.Errorf("%d records, error %v, want 12", len(files), err)
+	}
+	for _, file := range files {
+		if name := filepath.Base(file); name != "fetchd.json" && name != "fetchctl-mcp.json" && !strings.HasPrefix(name, "wrong-") {
+			t.Errorf("%s: is it to be published?", name)
+		}
+	}
+}
+
 // failed returns the names of the rows that failed, in order.
 func failed(r *judge.Record) (names []string) {
 	for i := range r.Results {
@@ -89,8 +125,12 @@ func TestGuards(t *testing.T) {
 					want = append(want, rows[i].Name)
 				}
 			}
-			if diff := cmp.Diff(want, failed(run(t, rows, wrong, fault))); diff != "" {
+			record := run(t, rows, wrong, fault)
+			if diff := cmp.Diff(want, failed(record)); diff != "" {
 				t.Errorf("rows that the guard fails (-want +got):\n%s", diff)
+			}
+			if fault != "none" {
+				committed(t, record, "wrong-"+fault, "wrong "+fault+" {url}")
 			}
 		})
 	}
@@ -139,6 +179,9 @@ func TestProxies(t *testing.T) {
 			record := judged(t, rows, &guardrun.Guard{Command: kit.NewCommand("", []string{wrong, fault, "proxy", proxyAddress}), Kind: guardrun.Proxy, Address: proxyAddress})
 			if diff := cmp.Diff(want, failed(record)); diff != "" {
 				t.Errorf("rows that the proxy fails (-want +got):\n%s", diff)
+			}
+			if fault == "tunnels" {
+				committed(t, record, "wrong-tunnels", "wrong tunnels proxy "+proxyAddress)
 			}
 			if record.Kind != "HTTP proxy" {
 				t.Errorf("the kind is %q", record.Kind)

@@ -11,12 +11,13 @@ import (
 
 	"fetchd/conformance"
 	"fetchd/conformance/guardrun"
+	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/test/need"
 )
 
 // TestGuardRows checks that a fetchd without settings, and the tool of fetchctl mcp, hold every row about guards, and
-// that two runs are equal.
+// that the committed records are what a run gives.
 func TestGuardRows(t *testing.T) {
 	rows, err := conformance.GuardRows()
 	if err != nil {
@@ -30,29 +31,45 @@ func TestGuardRows(t *testing.T) {
 	}
 	for _, g := range []guardrun.Guard{
 		{Command: kit.NewCommand("fetchd", []string{filepath.Join(dir, "guarded"), "{url}"})},
-		{Command: kit.NewCommand("fetchctl mcp", []string{filepath.Join(dir, "fetchctl"), "mcp"}), Kind: guardrun.MCP},
+		{Command: kit.NewCommand("fetchctl-mcp", []string{filepath.Join(dir, "fetchctl"), "mcp"}), Kind: guardrun.MCP},
 	} {
 		g.Env = os.Environ()
-		var runs [2][]guardrun.Result
-		for i := range runs {
-			runs[i], err = guardrun.Run(t.Context(), &g, rows)
-			if errors.Is(err, guardrun.ErrNoNetwork) {
-				need.Missing(t, "run it as root", "%v", err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		results, err := guardrun.Run(t.Context(), &g, rows)
+		if errors.Is(err, guardrun.ErrNoNetwork) {
+			need.Missing(t, "run it as root", "%v", err)
 		}
-		for i := range runs[0] {
-			r := &runs[0][i]
-			t.Run(g.Name+"/"+r.Row.Name, func(t *testing.T) {
-				for _, failure := range r.Failures() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range results {
+			t.Run(g.Name+"/"+results[i].Row.Name, func(t *testing.T) {
+				for _, failure := range results[i].Failures() {
 					t.Error(failure)
-				}
-				if diff := cmp.Diff(r, &runs[1][i]); diff != "" {
-					t.Errorf("two runs differ:\n%s", diff)
 				}
 			})
 		}
+		record, err := guardrun.Record("", &g, results)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := readRecord(t, "../../conformance/results/guard/"+g.Name+".json")
+		want.Judge, want.Command = record.Judge, record.Command
+		if diff := cmp.Diff(want, record); diff != "" {
+			t.Errorf("the committed record of %s is not what a run gives; run conformance/grade (-want +got):\n%s", g.Name, diff)
+		}
 	}
+}
+
+func readRecord(t *testing.T, path string) *judge.Record {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	r, err := judge.ReadRecord(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
