@@ -13,7 +13,7 @@ import (
 
 const description = `Judges when an HTTP client repeats a request, waits, follows redirects, and puts bodies together.
 
-A decider needs no network: it reads what was observed and writes what it decides. A client is any program that fetches a URL: it is judged by what a misbehaving origin sees of it. A service is one that speaks the API of fetchd. A guard is a client that must not connect to a network inside, whatever the URL.
+A decider needs no network: it reads what was observed and writes what it decides. A client is any program that fetches a URL: it is judged by what a misbehaving origin sees of it. A service is one that speaks the API of fetchd. A guard is a client, a proxy or an MCP server that must not connect to a network inside, whatever the URL.
 
 Levels: core (which failures are retried, and how often), waiting, redirects, bodies, resumption. An implementation is whole at a level if nothing fails there and before.`
 
@@ -22,6 +22,8 @@ const examples = `
   fetch-conformance client --level waiting curl -sS --retry 3 -o {out} {url}
   fetch-conformance service 127.0.0.1:8080 --record after.json
   fetch-conformance guard my-guarded-client {url}
+  fetch-conformance guard --proxy 127.0.0.1:3128 squid -N -f squid.conf
+  fetch-conformance guard --mcp fetchctl mcp
   fetch-conformance diff before.json after.json`
 
 // command is a command that runs.
@@ -34,7 +36,7 @@ type grammar struct {
 	Decide  decideCmd  `cmd:"" help:"Judge a program that reads observations and writes verdicts, as lines of JSON."`
 	Client  clientCmd  `cmd:"" help:"Judge an HTTP client by what the origin sees of it."`
 	Service serviceCmd `cmd:"" help:"Judge a service that speaks the API of fetchd."`
-	Guard   guardCmd   `cmd:"" help:"Judge an HTTP client with an egress guard by the addresses that it connects to. Needs Linux and root."`
+	Guard   guardCmd   `cmd:"" help:"Judge an egress guard by the addresses that it connects to: an HTTP client, a proxy or an MCP server. Needs Linux and root."`
 	List    listCmd    `cmd:"" help:"List the scenarios with their levels and rules."`
 	Diff    diffCmd    `cmd:"" help:"Compare two records. Exits with 1 if something that held does not hold any more."`
 
