@@ -15,7 +15,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: guards safeurl|ssrf URL")
+		fmt.Fprintln(os.Stderr, "usage: guards safeurl|safeurl-ipv6|ssrf URL")
 		os.Exit(2)
 	}
 	if err := fetch(os.Args[1], os.Args[2]); err != nil {
@@ -28,8 +28,8 @@ func fetch(name, url string) error {
 	var resp *http.Response
 	var err error
 	switch name {
-	case "safeurl":
-		resp, err = safeurl.Client(safeurl.GetConfigBuilder().Build()).Get(url)
+	case "safeurl", "safeurl-ipv6": // it has an option for IPv6, which is off
+		resp, err = safeurl.Client(safeurl.GetConfigBuilder().EnableIPv6(name == "safeurl-ipv6").Build()).Get(url)
 	case "ssrf":
 		dialer := &net.Dialer{Control: ssrf.New().Safe}
 		client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
