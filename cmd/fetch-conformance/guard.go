@@ -41,7 +41,7 @@ func (c *guardCmd) run(ctx context.Context, a *app) error {
 	results, err := guardrun.Run(ctx, g, rows)
 	switch {
 	case errors.Is(err, guardrun.ErrNoNetwork):
-		return &cli.Error{Code: cli.ExitUsage, Err: err, Hint: "Run it on Linux as root, in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN."}
+		return &cli.Error{Code: cli.ExitUsage, Err: err, Hint: "Run it on Linux as root, in a container with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_NET_BIND_SERVICE."}
 	case err != nil:
 		return cli.AboutFlag("CMD", err)
 	}
@@ -87,6 +87,8 @@ func (c *guardCmd) guard() (*guardrun.Guard, error) {
 		g.Kind = guardrun.Proxy
 		if at, err := netip.ParseAddrPort(c.Proxy); err != nil || at.Port() == 0 {
 			return nil, cli.UsageError("--proxy", "must be an IP address and a port, such as 127.0.0.1:3128")
+		} else if at.Port() == 80 || at.Port() == 443 {
+			return nil, cli.UsageError("--proxy", "must have another port than 80 and 443, which are those of the origins")
 		}
 	case c.MCP:
 		g.Kind = guardrun.MCP

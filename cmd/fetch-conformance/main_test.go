@@ -81,6 +81,7 @@ func TestCommands(t *testing.T) {
 		{"no guard", []string{"guard"}, cli.ExitUsage, "", "CMD: is missing"},
 		{"a proxy that runs already", []string{"guard", "--proxy", "127.0.0.1:3128"}, cli.ExitUsage, "", "must be in the network of the judge"},
 		{"a proxy at a name", []string{"guard", "--proxy", "localhost:3128", shell}, cli.ExitUsage, "", "--proxy: must be an IP address"},
+		{"a proxy on the port of origins", []string{"guard", "--proxy", "127.0.0.1:443", shell}, cli.ExitUsage, "", "--proxy: must have another port"},
 		{"a proxy that checks strings", []string{"guard", "--string-check", "--proxy", "127.0.0.1:3128", shell}, cli.ExitUsage, "", "exclude each other"},
 		{"a tool without a server", []string{"guard", "--mcp-tool", "fetch", shell}, cli.ExitUsage, "", "needs --mcp"},
 		{"reported on no day", []string{"guard", "--reported", "today", shell}, cli.ExitUsage, "", "--reported: must be a day"},
