@@ -128,7 +128,7 @@ func (m *mover) addDatabase(ctx context.Context, added *Store, name string) (int
 	current := m.table.Load()
 	p := &part{Store: added, pg: pg, name: name, number: len(m.parts)}
 	if table == nil {
-		used, err := added.db.Bool(ctx, "look for hosts", `SELECT EXISTS (SELECT 1 FROM hosts)`)
+		used, err := added.used(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -256,15 +256,23 @@ func (m *mover) move(ctx context.Context, v move) error {
 			return err
 		}
 	}
-	for more := true; more; {
-		err := from.db.QueryRow(ctx, `SELECT frontier_forget_slot(?, ?)`, v.Slot, moveURLs).Scan(&more)
-		if err != nil {
-			return fmt.Errorf("delete what was copied: %w", err)
-		}
+	if err := from.forget(ctx, v.Slot); err != nil {
+		return err
 	}
 	m.progress.Slots++
 	m.report(m.progress)
 	return m.change(ctx, func(t *shardTable) { t.Moving = nil })
+}
+
+// forget deletes what has been copied from a slot.
+func (p *part) forget(ctx context.Context, slot int) error {
+	for more := true; more; {
+		err := p.db.QueryRow(ctx, `SELECT frontier_forget_slot(?, ?)`, slot, moveURLs).Scan(&more)
+		if err != nil {
+			return fmt.Errorf("delete what has moved: %w", err)
+		}
+	}
+	return nil
 }
 
 // copySlot closes a slot, copies its hosts as their leases end, and opens it at its new place.

@@ -226,3 +226,49 @@ func TestMoveInterrupted(t *testing.T) {
 		t.Errorf("%d URLs, want at least %d", len(rows), before+added)
 	}
 }
+
+// TestRestored restores one database from a backup that was made before slots moved from it and to it.
+func TestRestored(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	m.seed(60, 2)
+	before := len(m.rows())
+	p := m.many.parts[0]
+	backup := func(query string) {
+		t.Helper()
+		for _, table := range []string{"hosts", "urls", "slots", "settings"} {
+			_, err := p.db.ExecContext(t.Context(), strings.ReplaceAll(query, "NAME", table))
+			must(t, err)
+		}
+	}
+	backup(`CREATE TABLE backup_NAME AS SELECT * FROM NAME`)
+	away, here := m.SlotsOf(0)[:100], m.SlotsOf(1)[:100]
+	must(t, m.MoveSlots(t.Context(), away, 1, nil))
+	must(t, m.again().MoveSlots(t.Context(), here, 0, nil))
+	came := 0 // URLs that have moved into the database
+	for _, r := range m.again().rows() {
+		for _, slot := range here {
+			if hostSlot(strings.Split(r.URL, "/")[2]) == slot {
+				came++
+			}
+		}
+	}
+	if _, err := p.db.ExecContext(t.Context(), `TRUNCATE urls, hosts, slots, settings CASCADE`); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.db.ExecContext(t.Context(), `INSERT INTO slots SELECT * FROM backup_slots`)
+	must(t, err)
+	for _, table := range []string{"hosts", "urls", "settings"} {
+		_, err := p.db.ExecContext(t.Context(), `INSERT INTO `+table+` OVERRIDING SYSTEM VALUE SELECT * FROM backup_`+table)
+		must(t, err)
+	}
+	if _, err := Open(t.Context(), m.dsns[0], Config{}, m.dsns[1]); !errors.Is(err, ErrShards) || !strings.Contains(fmt.Sprint(err), "was restored from a backup") {
+		t.Fatalf("Open = %v", err)
+	}
+	s, err := Open(t.Context(), m.dsns[0], Config{Repair: true}, m.dsns[1])
+	must(t, err)
+	must(t, s.Close())
+	if got := len(m.again().rows()); got != before-came || came == 0 {
+		t.Errorf("%d URLs, want %d without the %d that had moved into it", got, before, came)
+	}
+}

@@ -117,7 +117,7 @@ func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigi
 		slices.SortFunc(all, func(a, b DeferredOrigin) int {
 			return cmp.Or(cmp.Compare(b.UnreachableFor, a.UnreachableFor), cmp.Compare(a.Origin, b.Origin))
 		})
-		return all[:min(len(all), limit)], err
+		return all[:min(len(all), limit)], s.partly(err)
 	}
 	rows, err := s.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,

@@ -200,6 +200,11 @@ func join(ctx context.Context, opened []*part, errs []error, config Config) (*St
 	}
 	m := &shards{parts: byNumber, changed: make(chan struct{}, 1)}
 	m.table.Store(table)
+	if config.Repair {
+		if err := m.repair(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.checkOwners(ctx); err != nil {
 		return nil, err
 	}
@@ -251,12 +256,39 @@ func (m *shards) compareOwners(ctx context.Context) error {
 		}
 		for slot, number := range table.Slots {
 			if has[slot] != (number == p.number) && (table.Moving == nil || table.Moving.Slot != slot) {
-				return fmt.Errorf("%w: slot %d is in database %d by version %d of the table, and database %d (%s) disagrees: it was restored from a backup: see docs/postgresql.md",
+				return fmt.Errorf("%w: slot %d is in database %d by version %d of the table, and database %d (%s) disagrees: it was restored from a backup: repair it with \"frontier shards repair\"",
 					ErrShards, slot, number, table.Version, p.number, p.name)
 			}
 		}
 	}
 	return nil
+}
+
+// repair makes each database have the slots that the newest table gives it.
+func (m *shards) repair(ctx context.Context) error {
+	table := m.table.Load()
+	for _, p := range m.parts {
+		for slot, number := range table.Slots {
+			if table.Moving != nil && table.Moving.Slot == slot {
+				continue
+			}
+			query := `INSERT INTO slots (slot) VALUES (?) ON CONFLICT (slot) DO UPDATE SET open = TRUE`
+			if number != p.number {
+				query = `WITH closed AS (UPDATE slots SET open = FALSE WHERE slot = ? RETURNING slot)
+					UPDATE hosts h SET host = 'gone ' || h.host FROM closed c WHERE frontier_slot(h.host) = c.slot AND h.host NOT LIKE 'gone %'`
+			}
+			if _, err := p.db.Update(ctx, "repair a slot", query, slot); err != nil {
+				return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
+			}
+			if number == p.number {
+				continue
+			}
+			if err := p.forget(ctx, slot); err != nil {
+				return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
+			}
+		}
+	}
+	return m.spread(ctx, table)
 }
 
 // refreshEvery is how often a program that may write reads the table of slots.
@@ -351,10 +383,17 @@ func create(ctx context.Context, opened []*part, tables []*shardTable, byNumber 
 		if tables[i] != nil {
 			continue
 		}
-		if left, err := p.Left(ctx); err != nil {
+		used, err := p.used(ctx)
+		if err != nil {
 			return err
-		} else if left {
+		}
+		if used {
 			return fmt.Errorf("%w: %s is a frontier of one database: add others to it with \"frontier shards add\"", ErrShards, p.name)
+		}
+	}
+	for i, p := range opened {
+		if tables[i] != nil {
+			continue
 		}
 		p.number = slices.Index(byNumber, nil)
 		if err := p.enter(ctx, table); err != nil {
@@ -376,6 +415,11 @@ func create(ctx context.Context, opened []*part, tables []*shardTable, byNumber 
 		}
 	}
 	return nil
+}
+
+// used reports whether the database has a frontier already.
+func (s *core) used(ctx context.Context) (bool, error) {
+	return s.db.Bool(ctx, "look for hosts", `SELECT EXISTS (SELECT 1 FROM hosts)`)
 }
 
 // enter makes this database one of many, with its number. It does nothing to one that is one already.

@@ -21,6 +21,9 @@ type Config struct {
 	// Delay is the time between the end of one fetch of a host and the start of the next, for
 	// hosts without a delay of their own. Zero means one second.
 	Delay time.Duration
+	// Repair makes a database that was restored from a backup one of its frontier again: it deletes what has moved to others
+	// since the backup. What has moved into it since is lost.
+	Repair bool
 	// Connections is the maximum number of connections to PostgreSQL. Zero means 8. A migration uses
 	// two.
 	Connections int

@@ -58,7 +58,7 @@ func (s *Store) WorkerStopped(ctx context.Context, name string) error {
 func (s *Store) Workers(ctx context.Context) ([]WorkerState, error) {
 	if s.many != nil {
 		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]WorkerState, error) { return s.Workers(ctx) })
-		return mergeWorkers(all), err
+		return mergeWorkers(all), s.partly(err)
 	}
 	rows, err := s.db.Query(ctx, `SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
 			w.seen_at > 0 AND w.seen_at < {now} - ?, {now}
