@@ -83,16 +83,17 @@ type moveShardsCmd struct {
 }
 
 func (c *moveShardsCmd) run(ctx context.Context, a *app) int {
+	some := c.From != nil || c.To != nil || c.Slots != 0
+	if some && (c.From == nil || c.To == nil || c.Slots < 1 || *c.From == *c.To) {
+		return a.end(ctx, cli.UsageError("move", "give --from, another number for --to, and --slots of 1 or more; or none of them, to finish a move"))
+	}
 	s, err := c.open(ctx, existing, store.Config{})
 	if err != nil {
 		return a.end(ctx, err)
 	}
 	var slots []int
 	to := 0
-	if c.From != nil || c.To != nil || c.Slots != 0 {
-		if c.From == nil || c.To == nil || c.Slots < 1 || *c.From == *c.To {
-			return a.end(ctx, cli.UsageError("move", "give --from, another number for --to, and --slots of 1 or more; or none of them, to finish a move"))
-		}
+	if some {
 		slots, to = s.SlotsOf(*c.From), *c.To
 		slots = slots[:min(len(slots), c.Slots)]
 	}
