@@ -66,6 +66,7 @@ func TestCommands(t *testing.T) {
 		out, err string
 	}{
 		{"help", []string{"--help"}, cli.ExitOK, "fetch-conformance diff", ""},
+		{"version", []string{"--version"}, cli.ExitOK, "fetch-conformance " + conformance.Version() + " ", ""},
 		{"no command", nil, cli.ExitUsage, "", "expected one of"},
 		{"list", []string{"list", "--level", "resumption"}, cli.ExitOK, "resume point", ""},
 		{"list a rule", []string{"list", "--only", "W2"}, cli.ExitOK, "waiting W2", ""},
