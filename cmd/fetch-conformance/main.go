@@ -38,6 +38,7 @@ type grammar struct {
 	Client  clientCmd  `cmd:"" help:"Judge an HTTP client by what the origin sees of it."`
 	Service serviceCmd `cmd:"" help:"Judge a service that speaks the API of fetchd."`
 	Guard   guardCmd   `cmd:"" help:"Judge an egress guard by the addresses that it connects to: an HTTP client, a proxy or an MCP server. Needs Linux and root."`
+	Origin  originCmd  `cmd:"" help:"Run the misbehaving origin, to try a client by hand."`
 	List    listCmd    `cmd:"" help:"List the scenarios with their levels and rules."`
 	Diff    diffCmd    `cmd:"" help:"Compare two records. Exits with 1 if something that held does not hold any more."`
 

@@ -17,9 +17,7 @@ import (
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
-	"fetchd/server/fetchdtest"
 	"fetchd/test/need"
-	"fetchd/test/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,7 +85,8 @@ func TestCommands(t *testing.T) {
 		{"a tool without a server", []string{"guard", "--mcp-tool", "fetch", shell}, cli.ExitUsage, "", "needs --mcp"},
 		{"reported on no day", []string{"guard", "--reported", "today", shell}, cli.ExitUsage, "", "--reported: must be a day"},
 		{"no service", []string{"service", "--origin-addr", "127.0.0.1:0", "127.0.0.1:1"}, cli.ExitUsage, "", "--origin-addr"},
-		{"a service that does not answer", []string{"service", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "404", "127.0.0.1:1"}, cli.ExitService, "", "Unavailable"},
+		{"an origin without a port", []string{"origin", "--addr", "127.0.0.1:1:2"}, cli.ExitFailed, "", "open listener http"},
+		{"help about the origin", []string{"origin", "--help"}, cli.ExitOK, "GET /_log?key=KEY", ""},
 		{"no record", []string{"diff", "/there/is/none", f}, cli.ExitUsage, "", "BEFORE"},
 		{"another format", []string{"diff", f, f}, cli.ExitUsage, "", "the format is"},
 	} {
@@ -155,18 +154,6 @@ func TestRecords(t *testing.T) {
 		if code, out, err := call(t, "diff", row.before, row.after); code != row.code || !strings.Contains(out, row.out) {
 			t.Errorf("exit code %d, want %d and %q:\n%s%s", code, row.code, row.out, out, err)
 		}
-	}
-}
-
-// TestService judges a real service, which cannot reach the origin.
-func TestService(t *testing.T) {
-	t.Parallel()
-	s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true})
-	at := rig.FreeAddress(t, "127.0.0.1")
-	_, port, _ := strings.Cut(at, ":")
-	code, out, err := call(t, "service", "--origin-addr", at, "--only", "404", "--only", "standard-404", s.Addr)
-	if code != cli.ExitUsage || !strings.Contains(out, "1 vector: 1 held") || !strings.Contains(err, "--egress-allow-port "+port) {
-		t.Errorf("exit code %d\n%s\n%s", code, out, err)
 	}
 }
 

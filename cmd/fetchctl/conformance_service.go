@@ -14,6 +14,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
 	"fetchd/server"
+	"fetchd/stores"
 )
 
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue
@@ -27,7 +28,7 @@ func serveVenue(v *judge.Venue, names []string) (_ *inside.Service, err error) {
 	if err != nil {
 		return nil, cli.OutputError(err)
 	}
-	bodies, err := judge.Stores(dir)
+	bodies, err := openStores(dir)
 	if err != nil {
 		_ = os.RemoveAll(dir) // a temporary folder
 		return nil, cli.OutputError(err)
@@ -53,6 +54,15 @@ func serveVenue(v *judge.Venue, names []string) (_ *inside.Service, err error) {
 	stop := svc.Close
 	svc.Close = func() { stop(); remove() }
 	return svc, nil
+}
+
+// openStores opens the store that scenarios name.
+func openStores(dir string) (*stores.Set, error) {
+	file, err := judge.WriteStores(dir)
+	if err != nil {
+		return nil, err
+	}
+	return stores.ReadFile(file, new(stores.Set))
 }
 
 // stalled is an auth provider whose refresh only ends with its context.

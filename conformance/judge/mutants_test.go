@@ -214,7 +214,11 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
-	bodies, err := judge.Stores(dir)
+	file, err := judge.WriteStores(dir)
+	if err != nil {
+		return nil, err
+	}
+	bodies, err := stores.ReadFile(file, new(stores.Set))
 	if err != nil {
 		return nil, err
 	}

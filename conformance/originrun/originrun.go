@@ -1,4 +1,5 @@
-package main
+// Package originrun is the command line of the misbehaving origin, for "fetch-conformance origin" and cmd/origin.
+package originrun
 
 import (
 	"context"
@@ -7,53 +8,35 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/alecthomas/kong"
-
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
 )
 
-const description = `An HTTP origin that misbehaves on request. The URL says how.
+// Description explains the command.
+const Description = `An HTTP origin that misbehaves on request. The URL says how.
 
 GET /s/KEY/503/reset/200 answers the first request for KEY with 503, resets the connection of the second one, and answers 200 from then on. At the start it prints its listeners; GET / returns them and the whole URL grammar. GET /_log?key=KEY returns the requests that it saw.
 
 HTTP and HTTPS listen on the addresses below. The listeners that break before HTTP begins use ports of 127.0.0.1 that the system chooses. The origin does what any client asks: do not expose it to a network.`
 
-const examples = `
-  origin
-  origin --addr 127.0.0.1:9080 --log
-  origin --write-ca ca.pem`
+// Exits are the exit codes.
+var Exits = cli.Exits{
+	cli.ExitOK:     "stopped by SIGTERM or SIGINT",
+	cli.ExitFailed: "failed to start",
+	cli.ExitOutput: "",
+}
 
-// flags is the command line.
-type flags struct {
+// Flags is the command line.
+type Flags struct {
 	Addr    string `help:"Address of the listener http." default:"127.0.0.1:9080" placeholder:"HOST:PORT"`
 	TLSAddr string `help:"Address of the listener https." name:"tls-addr" default:"127.0.0.1:9443" placeholder:"HOST:PORT"`
 	Seed    uint64 `help:"Seed for the bytes of bodies with size=N." default:"0" placeholder:"N"`
 	WriteCA string `help:"Write the certificate authority to this file, in PEM, for clients to trust. It is removed at the end." name:"write-ca" type:"path" placeholder:"FILE"`
 	Log     bool   `help:"Write a line for each request to standard error."`
-
-	Version    kong.VersionFlag `help:"Print the version and exit."`
-	Completion cli.Completion   `cmd:"" help:"Print a completion script for bash, zsh or fish."`
-	Serve      struct{}         `cmd:"" default:"1" hidden:"" help:"Serve."`
 }
 
-// run serves until ctx ends and returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	p := cli.Program{Name: "origin", Description: description, Streams: cli.Streams{Out: stdout, Err: stderr},
-		Manual: cli.Manual{Examples: examples, Exits: map[int]string{
-			cli.ExitOK:     "stopped by SIGTERM or SIGINT",
-			cli.ExitFailed: "failed to start",
-			cli.ExitOutput: "",
-		}}}
-	var f flags
-	_, err := p.Parse(&f, args)
-	if err == nil {
-		err = serve(ctx, f, stdout, stderr)
-	}
-	return p.Exit(context.Background(), err) // SIGTERM is how the origin is stopped, not an interruption
-}
-
-func serve(ctx context.Context, f flags, stdout, stderr io.Writer) error {
+// Serve serves until ctx ends.
+func (f *Flags) Serve(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg := origin.Config{Seed: f.Seed, Addr: f.Addr, TLSAddr: f.TLSAddr}
 	if f.Log {
 		cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
