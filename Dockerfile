@@ -1,11 +1,11 @@
 # The images contain only one program, as a static binary, and the public certificate
 # authorities.
 #
-#   docker build -t fetchd --build-arg VERSION="$(git describe --tags --always)" .
+#   docker build -t fetchd --build-arg VERSION="$(git describe --tags --match 'v*' --always)" .
 #   docker run --read-only --cap-drop ALL --memory 1g \
 #     -e FETCHD_ALLOW_PLAINTEXT=true -p 127.0.0.1:8080:8080 fetchd
 #
-#   docker build -t frontier --target frontier --build-arg VERSION="$(git describe --tags --always)" .
+#   docker build -t frontier --target frontier --build-arg VERSION="$(git describe --tags --match 'v*' --always)" .
 #   docker run --read-only --cap-drop ALL --memory 1g -v frontier:/data frontier add https://example.org/
 #   docker run --read-only --cap-drop ALL --memory 1g -v frontier:/data frontier
 #

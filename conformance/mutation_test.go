@@ -136,15 +136,6 @@ func goFiles(t *testing.T, dir string) []string {
 	return paths
 }
 
-func readFile(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	whole, err := filepath.Abs(path)

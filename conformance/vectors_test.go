@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -210,4 +211,13 @@ func valid(schema *jsonschema.Schema, text string) error {
 		return err
 	}
 	return schema.Validate(decoded)
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
