@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -123,13 +124,18 @@ func (c *decideCmd) run(ctx context.Context, a *app) error {
 }
 
 type clientCmd struct {
-	Limit time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a client that runs longer. Default: ${default}."`
-	Jobs  int           `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
+	Adapter string        `placeholder:"URL" help:"Judge the client behind this HTTP adapter, in place of CMD. docs/conformance-client.md describes adapters."`
+	Limit   time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a client that runs longer. Default: ${default}."`
+	Jobs    int           `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
 	what
-	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The client and its arguments. {url} is replaced by the URL, {out} by a file for the body. Without {url} the URL is appended, and without {out} the body is read from standard output. $$ORIGIN_CA names a file with the authority of the origin's certificates."`
+	Command []string `arg:"" optional:"" passthrough:"" placeholder:"CMD" help:"The client and its arguments. {url} is replaced by the URL, {out} by a file for the body, {ca} by a file with the authority of the origin's certificates. Without {url} the URL is appended, and without {out} the body is read from standard output. $$ORIGIN_CA names the file too."`
 }
 
 func (c *clientCmd) run(ctx context.Context, a *app) error {
+	client, field, err := c.client()
+	if err != nil {
+		return err
+	}
 	scenarios, _, err := c.choose()
 	if err != nil {
 		return err
@@ -139,13 +145,27 @@ func (c *clientCmd) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer func() { _ = v.Close() }() // always nil
-	cmd := kit.NewCommand(c.what.Name, c.Command)
-	cmd.Limit, cmd.Env = c.Limit, os.Environ()
-	r, err := judge.Client(ctx, &cmd, v, scenarios, c.Jobs)
+	r, err := judge.Client(ctx, client, v, scenarios, c.Jobs)
 	if err != nil {
-		return cli.AboutFlag("CMD", err)
+		return cli.AboutFlag(field, err)
 	}
 	return c.report(a, "client", r)
+}
+
+// client returns the client, and the flag or argument that names it.
+func (c *clientCmd) client() (client kit.Client, field string, err error) {
+	switch {
+	case (c.Adapter != "") == (len(c.Command) > 0):
+		return nil, "", cli.UsageError("CMD", "give the command of a client, or --adapter")
+	case c.Adapter == "":
+		cmd := kit.NewCommand(c.what.Name, c.Command)
+		cmd.Limit, cmd.Env = c.Limit, judge.WithoutProxies(os.Environ())
+		return &cmd, "CMD", nil
+	}
+	if u, err := url.Parse(c.Adapter); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, "", cli.UsageError("--adapter", "must be the URL of an HTTP server, such as http://127.0.0.1:8000/")
+	}
+	return &kit.Adapter{Name: c.name("adapter"), URL: c.Adapter, Limit: c.Limit}, "--adapter", nil
 }
 
 type serviceCmd struct {

@@ -14,13 +14,14 @@ import (
 
 const description = `Judges when an HTTP client repeats a request, waits, follows redirects, and puts bodies together.
 
-A decider needs no network: it reads what was observed and writes what it decides. A client is any program that fetches a URL: it is judged by what a misbehaving origin sees of it. A service is one that speaks the API of fetchd. A guard is a client, a proxy or an MCP server that must not connect to a network inside, whatever the URL.
+A decider needs no network: it reads what was observed and writes what it decides. A client is any program that fetches a URL, or that an HTTP adapter calls: it is judged by what a misbehaving origin sees of it. A service is one that speaks the API of fetchd. A guard is a client, a proxy or an MCP server that must not connect to a network inside, whatever the URL.
 
 Levels: core (which failures are retried, and how often), waiting, redirects, bodies, resumption. An implementation is whole at a level if nothing fails there and before.`
 
 const examples = `
   fetch-conformance decide ./my-decider
   fetch-conformance client --level waiting curl -sS --retry 3 -o {out} {url}
+  fetch-conformance client --adapter http://127.0.0.1:8000/
   fetch-conformance service 127.0.0.1:8080 --record after.json
   fetch-conformance guard my-guarded-client {url}
   fetch-conformance guard --proxy 127.0.0.1:3128 squid -N -f squid.conf

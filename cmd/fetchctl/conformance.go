@@ -126,7 +126,7 @@ func (c *conformanceCmd) clients(ctx context.Context, scenarios []*kit.Scenario)
 		if err != nil {
 			return nil, cli.UsageError("--client", fmt.Sprintf("%q %v", text, err))
 		}
-		cmd.Limit, cmd.Env = c.ClientLimit, os.Environ()
+		cmd.Limit, cmd.Env = c.ClientLimit, judge.WithoutProxies(os.Environ())
 		v, err := c.venue(scenarios)
 		if err != nil {
 			return nil, err

@@ -77,26 +77,23 @@ func Server(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scenarios 
 	return append(results, wire...), reach.blocked, err
 }
 
-// Client judges an HTTP client by the requests that the origin sees, jobs scenarios at a time.
-// The client gets the environment cmd.Env, without proxies. An error that is no [cli.Error] is about the command.
-func Client(ctx context.Context, cmd *kit.Command, v *Venue, scenarios []*kit.Scenario, jobs int) (*kit.Report, error) {
-	folder, err := os.MkdirTemp("", "fetchctl-conformance-")
+// Client judges an HTTP client by the requests that the origin sees, jobs scenarios at a time. An error that is no
+// [cli.Error] is about the client.
+func Client(ctx context.Context, c kit.Client, v *Venue, scenarios []*kit.Scenario, jobs int) (*kit.Report, error) {
+	folder, err := os.MkdirTemp("", "fetch-conformance-")
 	if err != nil {
 		return nil, cli.OutputError(err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }() // a temporary folder
-	ca := folder + "/ca.pem"
-	if err := os.WriteFile(ca, v.CAPEM(), 0o600); err != nil {
+	if err := c.Trust(v.CAPEM(), folder); err != nil {
 		return nil, cli.OutputError(err)
 	}
-	cmd.Env = append(WithoutProxies(cmd.Env), "ORIGIN_CA="+ca)
-	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
-	r.Version = cmd.Version(ctx)
-	r.Results, err = cmd.Scenarios(ctx, scenarios, v, jobs, func() (string, error) { return os.MkdirTemp(folder, "run-") })
+	r, err := c.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	r.Results, err = kit.ClientScenarios(ctx, c, scenarios, v, jobs, func() (string, error) { return os.MkdirTemp(folder, "run-") })
+	return r, err
 }
 
 // WithoutProxies returns env without the variables that send clients to a proxy.

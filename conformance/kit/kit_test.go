@@ -390,11 +390,15 @@ func TestCommand(t *testing.T) {
 		{"standard output", `echo "$1"`, nil, time.Minute, kit.ClientRecord{Body: []byte(s.URL(o) + "\n")}},
 		{"a placeholder for the URL", `echo "$1"`, []string{"<{url}>"}, time.Minute, kit.ClientRecord{Body: []byte("<" + s.URL(o) + ">\n")}},
 		{"a file", `echo noise; printf body >"$1"; exit 3`, []string{"{out}"}, time.Minute, kit.ClientRecord{Body: []byte("body"), Exit: 3}},
+		{"a file with the authority", `test "$1" = "$ORIGIN_CA" && cat "$1"`, []string{"{ca}", "{url}"}, time.Minute, kit.ClientRecord{Body: []byte("PEM")}},
 		{"no file", `exit 0`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
 		{"no end", `exec sleep 1000`, nil, time.Millisecond, kit.ClientRecord{Exit: -1}},
 	} {
 		c := &kit.Command{Args: append([]string{shell, "-c", tt.script, "sh"}, tt.args...), Limit: tt.limit}
-		got, err := c.Perform(t.Context(), s, o, t.TempDir())
+		if err := c.Trust([]byte("PEM"), t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.PerformClient(t.Context(), c, o, t.TempDir())
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -422,7 +426,7 @@ func TestCommandThatIsRefused(t *testing.T) {
 	} {
 		o := log{origin.New(origin.Config{}), []origin.Request{{End: tt.end, Done: done}}}
 		c := &kit.Command{Args: []string{shell, "-c", "exit 1"}}
-		got, err := c.Scenarios(t.Context(), all[at:at+1], o, 1, func() (string, error) { return t.TempDir(), nil })
+		got, err := kit.ClientScenarios(t.Context(), c, all[at:at+1], o, 1, func() (string, error) { return t.TempDir(), nil })
 		if err != nil || got[0].Verdict != tt.want {
 			t.Errorf("%s: verdict %q, error %v; want %q", tt.end, got[0].Verdict, err, tt.want)
 		}

@@ -1,0 +1,137 @@
+package kit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"fetchd/conformance/origin"
+)
+
+// Client is an HTTP client under test: a [Command] or an [Adapter].
+type Client interface {
+	// Describe returns a report without results, for the names and the version of the client.
+	Describe(ctx context.Context) (*Report, error)
+	// Trust makes the client accept certificates of an authority, in PEM. The folder is there until the last Run.
+	Trust(authority []byte, folder string) error
+	// Run fetches a URL. The caller creates an empty folder for it and removes it. Run returns the body and the exit
+	// status, which is -1 if the client exceeded its time limit. It returns an error if the client cannot be run or ctx
+	// ends.
+	Run(ctx context.Context, url, folder string) (body []byte, exit int, err error)
+}
+
+// maxBody is how many bytes of a body are kept. That is more than any scenario has, so a longer one is wrong.
+const maxBody = 16 << 20
+
+// ClientRecord is the result of a client.
+type ClientRecord struct {
+	// Exit is the exit status, or -1 if the client exceeded its time limit.
+	Exit int
+	// Body is what it wrote, even if it failed.
+	Body []byte
+	// Requests are the requests that the origin received.
+	Requests []origin.Request
+}
+
+// PerformClient runs a client with the scenario's URL in an empty folder, which the caller creates and removes. It
+// returns an error if the client cannot be run or ctx ends.
+func (s *Scenario) PerformClient(ctx context.Context, c Client, o Origin, folder string) (*ClientRecord, error) {
+	body, exit, err := c.Run(ctx, s.URL(o), folder)
+	if err != nil {
+		return nil, err
+	}
+	return &ClientRecord{Exit: exit, Body: body, Requests: ended(ctx, s, o)}, nil
+}
+
+// ended waits until the origin has recorded the end of each request, and returns the requests. A client behind an
+// adapter may keep a connection to an origin that does not answer: it gets [grace] to close it.
+func ended(ctx context.Context, s *Scenario, o Origin) []origin.Request {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	for _, r := range o.Requests(s.Key()) {
+		select {
+		case <-r.Done:
+		case <-ctx.Done():
+		}
+	}
+	return o.Requests(s.Key())
+}
+
+// refused reports whether the origin could not run the scenario because the client does not
+// support HTTP/2.
+func (r *ClientRecord) refused() bool {
+	return slices.ContainsFunc(r.Requests, func(r origin.Request) bool { return r.End == origin.EndRefused })
+}
+
+// JudgeClient compares the result of a client with what the scenario expects of a client that
+// only knows the URL. The scenario must have a Client.
+func (s *Scenario) JudgeClient(o Origin, rec *ClientRecord) []Mismatch {
+	j := new(judgement)
+	failed := s.outcome.GetError() != nil
+	switch {
+	case rec.Exit < 0:
+		j.same("end", "an exit status", "still running at the time limit")
+	case failed && rec.Exit == 0:
+		j.same("exit status", "a failure", "0")
+	case !failed && rec.Exit != 0:
+		j.same("exit status", 0, rec.Exit)
+	}
+	least, most := s.Want.Requests, s.Want.Requests
+	if r := s.Client.Requests; len(r) == 2 {
+		least, most = r[0], r[1]
+	}
+	if n := len(rec.Requests); n < least || n > most {
+		j.same("requests", rangeText(least, most), n)
+	}
+	for i, gap := range gapsOf(rec.Requests) {
+		if i < len(s.gaps) && gap < s.gaps[i] {
+			j.same(fmt.Sprintf("gap %d", i+1), fmt.Sprintf("at least %s", s.gaps[i]), gap.Round(time.Millisecond))
+		}
+	}
+	if want := o.Body(s.Want.Body); !failed && rec.Exit == 0 && !bytes.Equal(want, rec.Body) {
+		j.same("body", bodyText(want), bodyText(rec.Body))
+	}
+	if !s.Client.SeenAny {
+		for i := range min(len(rec.Requests), len(s.Want.Seen)) {
+			j.sight(fmt.Sprintf(" of request %d", i+1), &s.Want.Seen[i], &rec.Requests[i])
+		}
+	}
+	return j.wrong
+}
+
+func rangeText(least, most int) string {
+	if least == most {
+		return fmt.Sprint(least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
+}
+
+// ClientScenarios runs a client with each scenario, jobs at a time, and returns the results in their order. folder
+// creates a folder for each run. ClientScenarios returns an error if the client cannot be run or ctx ends.
+func ClientScenarios(ctx context.Context, c Client, scenarios []*Scenario, o Origin, jobs int, folder func() (string, error)) ([]Result, error) {
+	results := make([]Result, len(scenarios))
+	err := each(ctx, jobs, len(scenarios), func(ctx context.Context, i int) error {
+		s := scenarios[i]
+		results[i] = Result{Name: s.Name, Rules: slices.Clone(s.Rules), Verdict: NotApplicable}
+		if s.Client == nil {
+			return nil
+		}
+		dir, err := folder()
+		if err != nil {
+			return err
+		}
+		rec, err := s.PerformClient(ctx, c, o, dir)
+		if err != nil {
+			return err
+		}
+		if rec.refused() {
+			return nil
+		}
+		results[i].Exit = &rec.Exit
+		results[i].judged(s.JudgeClient(o, rec), rec.Requests)
+		return nil
+	})
+	return results, err
+}
