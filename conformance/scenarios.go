@@ -190,6 +190,12 @@ type ClientExpectation struct {
 	Gaps []string `json:"gaps"`
 	// SeenAny means that Seen is not compared, because a client may send other requests.
 	SeenAny bool `json:"seen_any"`
+	// MayStartAgain means that a request without Range is as good as one for the rest of a body: a client that delivers
+	// nothing before a body is complete starts again (B2).
+	MayStartAgain bool `json:"may_start_again"`
+	// MaySucceedWith means that the client may also succeed where a fetch fails, with the bytes of the origin's body
+	// from the first number to before the second. Empty means that it must fail.
+	MaySucceedWith []int64 `json:"may_succeed_with"`
 }
 
 // Breakage is a change of the origin after which a rule does not apply.

@@ -1,0 +1,121 @@
+package kit_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/conformance/kit"
+	"fetchd/conformance/origin"
+)
+
+// fetcher is a client in this process.
+type fetcher func(ctx context.Context, url string) ([]byte, error)
+
+func (fetcher) Describe(context.Context) (*kit.Report, error) { return new(kit.Report), nil }
+
+func (fetcher) Trust([]byte, string) error { return nil }
+
+func (f fetcher) Run(ctx context.Context, url, _ string) (body []byte, exit int, err error) {
+	if body, err = f(ctx, url); err != nil {
+		exit = 1
+	}
+	return body, exit, nil
+}
+
+// TestClientsThatContinue checks what is right for a client when a body breaks off: to continue it, if it is still the
+// same, to start again, or to give up. Two halves of different files are wrong.
+func TestClientsThatContinue(t *testing.T) {
+	t.Parallel()
+	// get asks with the header fields, and returns what arrived.
+	get := func(ctx context.Context, url string, fields ...string) (body []byte, resp *http.Response, err error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := 0; i < len(fields); i += 2 {
+			req.Header.Set(fields[i], fields[i+1])
+		}
+		transport := &http.Transport{DisableKeepAlives: true}
+		if resp, err = transport.RoundTrip(req); err != nil {
+			return nil, nil, err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err = io.ReadAll(resp.Body)
+		return body, resp, err
+	}
+	once := func(ctx context.Context, url string) ([]byte, error) {
+		body, _, err := get(ctx, url)
+		return body, err
+	}
+	// continues asks for the rest: conditionally, and checks what it gets, or not.
+	continues := func(conditional, checks bool) fetcher {
+		return func(ctx context.Context, url string) ([]byte, error) {
+			first, before, err := get(ctx, url)
+			if err == nil {
+				return first, nil
+			}
+			fields := []string{"Range", "bytes=700000-"}
+			if conditional {
+				fields = append(fields, "If-Range", before.Header.Get("Etag"))
+			}
+			rest, after, err := get(ctx, url, fields...)
+			switch {
+			case err != nil:
+				return nil, err
+			case checks && after.StatusCode != http.StatusPartialContent:
+				return rest, nil // the whole of the other version
+			default:
+				return append(first, rest...), nil
+			}
+		}
+	}
+	all := load(t)
+	for _, row := range []struct {
+		name               string
+		client             fetcher
+		continued, changed []string // what is wrong
+	}{
+		{"continues", continues(true, true), nil, nil},
+		{"starts again", func(ctx context.Context, url string) ([]byte, error) {
+			if body, err := once(ctx, url); err == nil {
+				return body, nil
+			}
+			return once(ctx, url)
+		}, nil, nil},
+		{"gives up", once, []string{"exit status", "requests"}, nil},
+		{"does not say which version it has", continues(false, true), []string{"If-Range of request 2"}, []string{"body"}},
+		{"appends whatever comes", continues(true, false), nil, []string{"body"}},
+		{"appends whatever comes, without If-Range", continues(false, false), []string{"If-Range of request 2"}, []string{"body"}},
+		{"takes a part for the whole", func(ctx context.Context, url string) ([]byte, error) {
+			body, _ := once(ctx, url)
+			return body, nil
+		}, []string{"requests", "body"}, []string{"body"}},
+	} {
+		for name, want := range map[string][]string{"body continued": row.continued, "body changed": row.changed} {
+			t.Run(row.name+", "+name, func(t *testing.T) {
+				o, err := origin.Start(origin.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = o.Close() }() // always nil
+				s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == name })]
+				rec, err := s.PerformClient(t.Context(), row.client, o, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, m := range s.JudgeClient(o, rec) {
+					got = append(got, m.What)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("mismatches (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
