@@ -73,7 +73,7 @@ sys.stdout.buffer.write(adapter.fetch(sys.argv[1], open(os.environ["ORIGIN_CA"])
 	}
 	byAdapter := record("adapter.json", "--adapter", "http://"+at+"/")
 	byCommand := record("command.json", python, filepath.Join(dir, "client.py"))
-	neutral := regexp.MustCompile(`\n  "command": .*`)
+	neutral := regexp.MustCompile(`\n  "(command|reproduce)": .*`)
 	if byAdapter, byCommand = neutral.ReplaceAllString(byAdapter, ""), neutral.ReplaceAllString(byCommand, ""); byAdapter != byCommand {
 		t.Errorf("the records differ. By the adapter:\n%s\nBy the command:\n%s", byAdapter, byCommand)
 	}

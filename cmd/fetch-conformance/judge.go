@@ -20,7 +20,6 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/jsontext"
-	"fetchd/internal/version"
 )
 
 // what says what is run, and where the record goes.
@@ -39,16 +38,36 @@ func (w *what) choose() (scenarios []*kit.Scenario, vectors []conformance.Vector
 	return judge.OfLevel(w.Level, scenarios, vectors)
 }
 
-// report prints a report, writes the record, and returns an error if something failed.
-func (w *what) report(a *app, way string, r *kit.Report) error {
-	record, err := judge.NewRecord(way, version.Long(), r)
+// report prints a report, writes the record, and returns an error if something failed. options are the rest of the
+// command line, as far as the results depend on it.
+func (w *what) report(a *app, way string, r *kit.Report, options ...string) error {
+	record, err := judge.NewRecord(way, r)
 	if err != nil {
 		return err
 	}
+	record.Reproduce = w.commandLine(way, options)
 	if err := judge.Text(a.Out, a.Painter(a.Out), r); err != nil {
 		return err
 	}
 	return conclude(a, record, "level", w.Record)
+}
+
+// commandLine returns the command line that gives the same record.
+func (w *what) commandLine(way string, options []string) string {
+	line := "fetch-conformance " + way
+	if w.Level != "" {
+		line += " --level " + w.Level
+	}
+	for _, only := range w.Only {
+		line += fmt.Sprintf(" --only %q", only)
+	}
+	if w.Name != "" {
+		line += fmt.Sprintf(" --name %q", w.Name)
+	}
+	for _, option := range options {
+		line += " " + option
+	}
+	return line
 }
 
 // conclude prints a line for each level, writes the record to a file if it is named, and returns an error if something
@@ -57,6 +76,7 @@ func conclude(a *app, record *judge.Record, heading, file string) error {
 	if err := levels(a, record, heading); err != nil {
 		return err
 	}
+	record.Judge = "fetch-conformance " + conformance.Version()
 	if file != "" {
 		data, err := json.MarshalIndent(record, "", "  ")
 		if err != nil {
@@ -104,7 +124,8 @@ func (w *what) name(otherwise string) string {
 }
 
 type decideCmd struct {
-	Limit time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a program that runs longer. Default: ${default}."`
+	Limit   time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a program that runs longer. Default: ${default}."`
+	Release string        `placeholder:"VERSION" group:"Report:" help:"Version of the program in the report."`
 	what
 	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The program and its arguments. It reads a line of JSON for each vector, with name and observation, and writes a line with name and verdict for each."`
 }
@@ -116,11 +137,11 @@ func (c *decideCmd) run(ctx context.Context, a *app) error {
 	}
 	cmd := kit.NewCommand(c.what.Name, c.Command)
 	cmd.Limit, cmd.Env = c.Limit, os.Environ()
-	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
+	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " "), Version: c.Release}
 	if r.Results, err = cmd.Decide(ctx, vectors); err != nil {
 		return cli.AboutFlag("CMD", err)
 	}
-	return c.report(a, "decide", r)
+	return c.report(a, "decide", r, r.Command)
 }
 
 type clientCmd struct {
@@ -149,7 +170,7 @@ func (c *clientCmd) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return cli.AboutFlag(field, err)
 	}
-	return c.report(a, "client", r)
+	return c.report(a, "client", r, "--limit "+c.Limit.String(), r.Command)
 }
 
 // client returns the client, and the flag or argument that names it.
@@ -170,10 +191,12 @@ func (c *clientCmd) client() (client kit.Client, field string, err error) {
 
 type serviceCmd struct {
 	dial.Flags
-	Jobs       int    `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
-	OriginAddr string `placeholder:"HOST:PORT" default:"127.0.0.1:9100" group:"Origin:" help:"Listen on this address and the ports after it. Default: ${default}."`
-	OriginURL  string `name:"origin-url" placeholder:"BASE" group:"Origin:" help:"The origin's address as the service sees it, such as http://origin.internal:9100. Default: --origin-addr."`
-	WriteCA    string `name:"write-ca" placeholder:"FILE" group:"Origin:" help:"Write the origin's certificate authority to FILE, for --egress-ca-file of fetchd. It changes at each start."`
+	Wait       time.Duration `placeholder:"DURATION" help:"Wait this long for the service to answer. Default: do not wait."`
+	Jobs       int           `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
+	Release    string        `placeholder:"VERSION" group:"Report:" help:"Version of the service in the report."`
+	OriginAddr string        `placeholder:"HOST:PORT" default:"127.0.0.1:9100" group:"Origin:" help:"Listen on this address and the ports after it. Default: ${default}."`
+	OriginURL  string        `name:"origin-url" placeholder:"BASE" group:"Origin:" help:"The origin's address as the service sees it, such as http://origin.internal:9100. Default: --origin-addr."`
+	WriteCA    string        `name:"write-ca" placeholder:"FILE" group:"Origin:" help:"Write the origin's certificate authority to FILE, for --egress-ca-file of fetchd. It changes at each start."`
 	what
 	Address string `arg:"" placeholder:"HOST:PORT" help:"Address of the service."`
 }
@@ -202,19 +225,33 @@ func (c *serviceCmd) run(ctx context.Context, a *app) error {
 		return cli.UsageError("HOST:PORT", fmt.Sprint(err))
 	}
 	defer func() { _ = conn.Close() }()
-	r := &kit.Report{Subject: c.name(c.Address)}
+	r := &kit.Report{Subject: c.name(c.Address), Version: c.Release}
 	var blocked error
-	r.Results, blocked, err = judge.Server(ctx, pb.NewFetchServiceClient(conn), v, scenarios, vectors, c.Jobs)
+	svc := pb.NewFetchServiceClient(conn)
+	if err = c.await(ctx, svc); err == nil {
+		r.Results, blocked, err = judge.Server(ctx, svc, v, scenarios, vectors, c.Jobs)
+	}
 	if st, ok := status.FromError(err); ok && err != nil {
 		return &cli.Error{Code: cli.ExitService, Err: fmt.Errorf("%s: %v: %s", c.Address, st.Code(), st.Message()), Hint: "Start the service, and see that the address is that of its gRPC port."}
 	}
 	if err != nil {
 		return err
 	}
-	if err := c.report(a, "service", r); blocked == nil {
+	if err := c.report(a, "service", r, "HOST:PORT"); blocked == nil {
 		return err
 	}
 	return blocked
+}
+
+// await waits until the service answers, at most as long as --wait.
+func (c *serviceCmd) await(ctx context.Context, svc pb.FetchServiceClient) error {
+	if c.Wait <= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	_, err := svc.Explain(ctx, &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 200}}, grpc.WaitForReady(true))
+	return err
 }
 
 type listCmd struct {

@@ -124,7 +124,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("no sentence says that the client does not fail: %s", first)
 		}
 	}
-	measured, err := judge.NewRecord("client", "v", &kit.Report{Results: []kit.Result{{Name: "503 then 200", Rules: []string{"H1", "W1"}, Verdict: kit.Failed,
+	measured, err := judge.NewRecord("client", &kit.Report{Results: []kit.Result{{Name: "503 then 200", Rules: []string{"H1", "W1"}, Verdict: kit.Failed,
 		Wrong: []kit.Mismatch{{What: "gap 1", Want: "at least 200ms", Got: "3ms"}, {What: "final URL", Want: "http://127.0.0.1:4711/a", Got: "http://127.0.0.1:4712/b"}}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -136,8 +136,11 @@ func TestRecords(t *testing.T) {
 	good, _ := record("good", append([]string{"decide", "--only", "H6"}, right(t, "H6")...)...)
 	bad, text := record("bad", "decide", "--only", "H6", shell, "-c", `sed 's/"observation":.*/"verdict":{}}/'`)
 	var r judge.Record
-	if err := json.Unmarshal(text, &r); err != nil || len(r.Levels) != 5 || r.Levels[0].Whole || r.Levels[0].Failed == 0 || r.Subject != "it" || r.Way != "decide" {
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Levels) != 5 || r.Levels[0].Whole || r.Levels[0].Failed == 0 || r.Subject != "it" || r.Way != "decide" || r.Judge != "fetch-conformance "+conformance.Version() {
 		t.Errorf("%v, %+v", err, r.Levels)
+	}
+	if want := `fetch-conformance decide --only "H6" --name "it" ` + shell; !strings.HasPrefix(r.Reproduce, want) {
+		t.Errorf("reproduce with %s, want %s", r.Reproduce, want)
 	}
 	if len(r.Results) == 0 || len(r.Results[0].Failures) == 0 || !strings.HasPrefix(r.Results[0].Failures[0], `H6: for the observation {"`) {
 		t.Errorf("%+v", r.Results)

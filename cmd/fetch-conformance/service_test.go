@@ -23,8 +23,15 @@ func TestService(t *testing.T) {
 
 func TestServiceDown(t *testing.T) {
 	t.Parallel()
-	code, _, err := call(t, "service", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "404", "127.0.0.1:1")
-	if code != cli.ExitService || !strings.Contains(err, "Unavailable") {
-		t.Errorf("exit code %d, want %d: %s", code, cli.ExitService, err)
+	for _, row := range []struct {
+		name, wait, want string
+	}{
+		{"does not answer", "0s", "Unavailable"},
+		{"is awaited in vain", "1ms", "DeadlineExceeded"},
+	} {
+		code, _, err := call(t, "service", "--wait", row.wait, "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "404", "127.0.0.1:1")
+		if code != cli.ExitService || !strings.Contains(err, row.want) {
+			t.Errorf("%s: exit code %d, want %d: %s", row.name, code, cli.ExitService, err)
+		}
 	}
 }

@@ -20,16 +20,17 @@ const RecordFormat = "fetch-conformance-record/1"
 // waits and no addresses.
 type Record struct {
 	Format string `json:"format"`
-	// Judge is the version of this program, and Data the SHA-256 of the vectors and scenarios.
+	// Judge is the version of the program that judged, and Data the SHA-256 of the vectors and scenarios.
 	Judge string `json:"judge"`
 	Data  string `json:"data"`
 	// Way is decide, client, service or guard, and Kind the kind of a guard. Subject, Command and Version are those of the
-	// implementation.
-	Way     string `json:"way"`
-	Kind    string `json:"kind,omitempty"`
-	Subject string `json:"subject"`
-	Command string `json:"command,omitempty"`
-	Version string `json:"version,omitempty"`
+	// implementation. Reproduce is the command line that gives the same record.
+	Way       string `json:"way"`
+	Kind      string `json:"kind,omitempty"`
+	Subject   string `json:"subject"`
+	Command   string `json:"command,omitempty"`
+	Version   string `json:"version,omitempty"`
+	Reproduce string `json:"reproduce,omitempty"`
 	// Levels has every level.
 	Levels  []RecordLevel  `json:"levels"`
 	Results []RecordResult `json:"results"`
@@ -59,8 +60,8 @@ type RecordResult struct {
 	Failures []string `json:"failures,omitempty"`
 }
 
-// NewRecord makes a record of a report. version is that of this program.
-func NewRecord(way, version string, r *kit.Report) (*Record, error) {
+// NewRecord makes a record of a report. The caller fills in Judge and Reproduce.
+func NewRecord(way string, r *kit.Report) (*Record, error) {
 	vectors, err := conformance.Vectors()
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func NewRecord(way, version string, r *kit.Report) (*Record, error) {
 	for _, s := range scenarios {
 		sent["scenario "+s.Name] = "with the origin at " + s.Listener + " doing " + s.Path
 	}
-	out := &Record{Format: RecordFormat, Judge: version, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: way, Subject: r.Subject, Command: r.Command, Version: r.Version}
+	out := &Record{Format: RecordFormat, Data: fmt.Sprintf("%x", sha256.Sum256(data)), Way: way, Subject: r.Subject, Command: r.Command, Version: r.Version}
 	for i := range r.Results {
 		x := &r.Results[i]
 		result := RecordResult{Kind: "scenario", Name: x.Name, Level: conformance.Level(x.Rules...), Rules: x.Rules, Verdict: x.Verdict}
