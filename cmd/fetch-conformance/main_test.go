@@ -136,11 +136,8 @@ func TestRecords(t *testing.T) {
 	good, _ := record("good", append([]string{"decide", "--only", "H6"}, right(t, "H6")...)...)
 	bad, text := record("bad", "decide", "--only", "H6", shell, "-c", `sed 's/"observation":.*/"verdict":{}}/'`)
 	var r judge.Record
-	if err := json.Unmarshal(text, &r); err != nil || len(r.Levels) != 5 || r.Levels[0].Whole || r.Levels[0].Failed == 0 || r.Subject != "it" || r.Way != "decide" || r.Judge != "fetch-conformance "+conformance.Version() {
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Levels) != 5 || r.Levels[0].Whole || r.Levels[0].Failed == 0 || r.Subject != "it" || r.Way != "decide" {
 		t.Errorf("%v, %+v", err, r.Levels)
-	}
-	if want := `fetch-conformance decide --only "H6" --name "it" ` + shell; !strings.HasPrefix(r.Reproduce, want) {
-		t.Errorf("reproduce with %s, want %s", r.Reproduce, want)
 	}
 	if len(r.Results) == 0 || len(r.Results[0].Failures) == 0 || !strings.HasPrefix(r.Results[0].Failures[0], `H6: for the observation {"`) {
 		t.Errorf("%+v", r.Results)
@@ -157,6 +154,32 @@ func TestRecords(t *testing.T) {
 		if code, out, err := call(t, "diff", row.before, row.after); code != row.code || !strings.Contains(out, row.out) {
 			t.Errorf("exit code %d, want %d and %q:\n%s%s", code, row.code, row.out, out, err)
 		}
+	}
+}
+
+// TestReproduce checks that a record says how to make it again, and what was judged.
+func TestReproduce(t *testing.T) {
+	t.Parallel()
+	shell, path := need.Program(t, "sh", "dash"), filepath.Join(t.TempDir(), "record.json")
+	const script = `test "$0" = --version && echo fails 1; exit 7`
+	code, out, err := call(t, "client", "--name", "mine", "--only", "404", "--only", "expired certificate", "--only", "wrong digest", "--limit", "5s", "--record", path, shell, "-c", script)
+	if code != cli.ExitFailed || !strings.Contains(out, "mine  fails 1\n") || !strings.Contains(out, "2 wire scenarios: 1 held, 1 failed (1 more not judged)") {
+		t.Errorf("exit code %d\n%s%s", code, out, err)
+	}
+	f, failed := os.Open(path)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	r, failed := judge.ReadRecord(f)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	if want := `fetch-conformance client --only "404" --only "expired certificate" --only "wrong digest" --name "mine" --limit 5s ` + shell + " -c " + script; r.Reproduce != want {
+		t.Errorf("reproduce with %s, want %s", r.Reproduce, want)
+	}
+	if r.Judge != "fetch-conformance "+conformance.Version() || r.Subject != "mine" || r.Version != "fails 1" {
+		t.Errorf("judge %q, subject %q, version %q", r.Judge, r.Subject, r.Version)
 	}
 }
 

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"
 )
@@ -33,5 +37,28 @@ func TestServiceDown(t *testing.T) {
 		if code != cli.ExitService || !strings.Contains(err, row.want) {
 			t.Errorf("%s: exit code %d, want %d: %s", row.name, code, cli.ExitService, err)
 		}
+	}
+}
+
+// TestServiceWithoutTheAuthority checks that a service that does not trust the origin is judged by the rest.
+func TestServiceWithoutTheAuthority(t *testing.T) {
+	t.Parallel()
+	s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		*c = server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}}
+	}})
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	var code int
+	var out, err string
+	for range 5 { // the port after a free one may be in use
+		code, out, err = call(t, "service", "--wait", "1m", "--origin-addr", rig.FreeAddress(t, "127.0.0.1"), "--only", "H6", "--only", "5 redirects", "--write-ca", ca, s.Addr)
+		if !strings.Contains(err, "address already in use") {
+			break
+		}
+	}
+	if code != cli.ExitOK || !strings.Contains(out, "(1 more not judged)") || !strings.Contains(out, "--egress-ca-file") {
+		t.Errorf("exit code %d, want 0, one not judged, and why\n%s%s", code, out, err)
+	}
+	if text, failed := os.ReadFile(ca); failed != nil || !strings.Contains(string(text), "BEGIN CERTIFICATE") {
+		t.Errorf("%s has no certificate: %v", ca, failed)
 	}
 }

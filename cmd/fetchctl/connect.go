@@ -27,7 +27,15 @@ func (c connection) connect(bodies *stores.Set, more ...grpc.DialOption) (*insid
 	if c.Server == "" {
 		return inside.Start(inside.Config(bodies), nil, more...)
 	}
-	return dialTo("--server", c.Server, c.Flags, more...)
+	target, opts, err := c.Target("--server", c.Server)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target, append(opts, more...)...)
+	if err != nil {
+		return nil, cli.UsageError("--server", fmt.Sprintf("%v", err))
+	}
+	return &inside.Service{FetchServiceClient: pb.NewFetchServiceClient(conn), Close: func() { _ = conn.Close() }}, nil
 }
 
 // insideFlags are the flags for the way from the service inside to origins.
@@ -102,17 +110,4 @@ func (c connection) connectOut(a *app, f insideFlags, first string, quiet bool, 
 		}
 	}
 	return inside.Route(config, proxies, more...)
-}
-
-// dialTo connects to a service. flag is the one that names the target.
-func dialTo(flag, target string, flags dial.Flags, more ...grpc.DialOption) (*inside.Service, error) {
-	target, opts, err := flags.Target(flag, target)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := grpc.NewClient(target, append(opts, more...)...)
-	if err != nil {
-		return nil, cli.UsageError(flag, fmt.Sprintf("%v", err))
-	}
-	return &inside.Service{FetchServiceClient: pb.NewFetchServiceClient(conn), Close: func() { _ = conn.Close() }}, nil
 }

@@ -199,11 +199,9 @@ func (c *demoCmd) Manual() cli.Manual {
 
 // Help implements kong.HelpProvider.
 func (c *conformanceCmd) Help() string {
-	return `Runs every vector in conformance/ through the Explain call of a server, and every wire scenario through Fetch or FetchUnary against an origin that misbehaves. The origin runs in this program, on loopback. The expectations are data; see conformance/README.md.
+	return `Judges the service inside this program: runs every vector in conformance/ through its call Explain, and every wire scenario through Fetch or FetchUnary against an origin that misbehaves. The origin runs in this program, on loopback. The expectations are data; see conformance/README.md.
 
-The target must be able to reach the origin. A target on this machine needs --egress-allow-cidr 127.0.0.0/8 and an --egress-allow-port for each port of the origin; --origin-addr fixes these ports. A target on another machine needs --origin-addr and, behind address translation, --origin-url. If something is missing, the report names the flags. Scenarios over TLS need --write-ca, and a target that is started after that with --egress-ca-file; --wait waits for it.
-
---client judges an HTTP client instead, by what the origin sees: the requests, the time between them, and whether exit code and body are right. The file $ORIGIN_CA has the certificate authority of the origin. Rules that cannot be observed this way are n/a.`
+fetch-conformance judges other services of the API, HTTP clients, and programs that only decide; see docs/conformance.md.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -211,13 +209,9 @@ func (c *conformanceCmd) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
 		With(cli.ExitOK, "every check held").
 		With(cli.ExitFailed, "a check did not hold").
-		With(cli.ExitUsage, "usage, or the target does not reach the origin").
 		With(cli.ExitService, "the service or the origin failed"), Examples: `
   fetchctl conformance
   fetchctl conformance --list
   fetchctl conformance --only W2 --only "redirect loop"
-  fetchctl conformance --target fetchd.internal:8080 --origin-addr 10.0.0.5:9080
-  fetchctl conformance --client 'curl -sfL --retry 3 --cacert ca.pem {url}' --markdown curl.md
-  fetchctl conformance --client conformance/clients/urllib3 --json
 `}
 }

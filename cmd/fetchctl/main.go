@@ -6,7 +6,7 @@
 //	fetchctl explain       show what would be decided, and by which rule
 //	fetchctl mcp           give a language model tools that fetch
 //	fetchctl demo          run the rules against an origin that misbehaves
-//	fetchctl conformance   judge a server of the contract, or any HTTP client
+//	fetchctl conformance   judge the service inside by the specification
 //
 // It only uses the API, fetchd.v1.FetchService. Without --server it runs the service inside
 // the process, with the user's own access rights: like curl, it reaches any address and port.

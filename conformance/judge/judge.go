@@ -104,7 +104,7 @@ func WithoutProxies(env []string) []string {
 	})
 }
 
-// reach is the part of the origin that a target can reach.
+// reach is the part of the origin that a service can reach.
 type reach struct {
 	blocked  error  // why it reaches nothing; nil if it reaches something
 	tls      string // why it reaches no listener with a good certificate; empty if it does
@@ -115,7 +115,7 @@ type reach struct {
 func (r *reach) skip(s *kit.Scenario) string {
 	switch {
 	case r.blocked != nil:
-		return "the target does not reach the origin"
+		return "the service does not reach the origin"
 	case r.tls != "" && trusted(s.Listener):
 		return r.tls
 	case r.provider != "" && s.AuthProvider() != "":
@@ -131,7 +131,7 @@ func trusted(listener string) bool {
 	return listener == "https" || listener == "https1" || listener == "h2fault"
 }
 
-// probe finds out what the target reaches, before it is judged. It returns an error only if the
+// probe finds out what the service reaches, before it is judged. It returns an error only if the
 // call fails.
 func probe(ctx context.Context, svc pb.FetchServiceClient, v *Venue, names []string) (*reach, error) {
 	out, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200")})
@@ -144,7 +144,7 @@ func probe(ctx context.Context, svc pb.FetchServiceClient, v *Venue, names []str
 		return &reach{blocked: v.forbidden(names)}, nil
 	default:
 		if len(v.Requests("probe")) == 0 {
-			return &reach{blocked: cli.UsageError("--origin-url", fmt.Sprintf("the target does not reach the origin at %s (%s): give --origin-addr an address that it reaches",
+			return &reach{blocked: cli.UsageError("--origin-url", fmt.Sprintf("the service does not reach the origin at %s (%s): give --origin-addr an address that it reaches",
 				v.URL("http", "/"), strings.ToLower(strings.TrimPrefix(class.String(), "ERROR_CLASS_"))))}, nil
 		}
 	}
@@ -156,7 +156,7 @@ func probe(ctx context.Context, svc pb.FetchServiceClient, v *Venue, names []str
 		return nil, err
 	}
 	if out.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE {
-		return &reach{tls: "the target does not trust the origin: use --write-ca, then --egress-ca-file of fetchd"}, nil
+		return &reach{tls: "the service does not trust the origin: use --write-ca, then --egress-ca-file of fetchd"}, nil
 	}
 	return &reach{}, nil
 }
@@ -171,7 +171,7 @@ func probeProviders(ctx context.Context, svc pb.FetchServiceClient, v *Venue, sc
 		_, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200"), AuthProvider: name})
 		switch code := status.Code(err); {
 		case code == codes.InvalidArgument || code == codes.PermissionDenied:
-			return "the target has no auth provider " + name + " for the origin: conformance/README.md shows one", nil
+			return "the service has no auth provider " + name + " for the origin: docs/conformance-service.md shows one", nil
 		case err != nil:
 			return "", err
 		}
@@ -190,7 +190,7 @@ func probeStores(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scena
 		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: name, Key: "probe"}}}})
 	switch code := status.Code(err); {
 	case code == codes.InvalidArgument || code == codes.PermissionDenied:
-		return "the target has no store " + name + ": conformance/README.md shows one", nil
+		return "the service has no store " + name + ": docs/conformance-service.md shows one", nil
 	case err != nil:
 		return "", err
 	}
@@ -219,9 +219,5 @@ func (v *Venue) forbidden(names []string) error {
 	for _, port := range ports {
 		flags += fmt.Sprintf(" --egress-allow-port %d", port)
 	}
-	text := "the target's egress policy forbids the origin; a fetchd needs " + flags
-	if len(v.hosts) == 0 {
-		text += " (and --origin-addr here, so that the ports stay the same)"
-	}
-	return cli.UsageError("--target", text)
+	return cli.UsageError("HOST:PORT", "the service's egress policy forbids the origin; a fetchd needs "+flags)
 }

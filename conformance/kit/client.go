@@ -140,7 +140,6 @@ func ClientScenarios(ctx context.Context, c Client, scenarios []*Scenario, o Ori
 		if rec.refused() {
 			return nil
 		}
-		results[i].Exit = &rec.Exit
 		results[i].judged(s.JudgeClient(o, rec), rec.Requests)
 		return nil
 	})

@@ -35,20 +35,6 @@ const defaultLimit = 30 * time.Second
 // grace is how long a killed program may keep its output open.
 const grace = time.Second
 
-// ParseCommand parses "NAME=PROGRAM ARG…" or "PROGRAM ARG…". It splits at spaces and supports
-// no quoting. The default name is that of the program.
-func ParseCommand(text string) (Command, error) {
-	name, rest, named := strings.Cut(text, "=")
-	if !named || strings.ContainsAny(name, " /{") {
-		name, rest = "", text
-	}
-	args := strings.Fields(rest)
-	if len(args) == 0 {
-		return Command{}, errors.New("names no program")
-	}
-	return NewCommand(name, args), nil
-}
-
 // NewCommand returns a command with the default name if name is empty: that of the program. args must not be empty.
 func NewCommand(name string, args []string) Command {
 	if name == "" {

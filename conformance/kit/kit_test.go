@@ -433,27 +433,6 @@ func TestCommandThatIsRefused(t *testing.T) {
 	}
 }
 
-func TestParseCommand(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		text, name string
-		args       []string
-	}{
-		{"curl -sf {url}", "curl", []string{"curl", "-sf", "{url}"}},
-		{"old=/usr/bin/curl -sf", "old", []string{"/usr/bin/curl", "-sf"}},
-		{"curl-old=/usr/bin/curl -sf", "curl-old", []string{"/usr/bin/curl", "-sf"}},
-		{"curl --retry=3", "curl", []string{"curl", "--retry=3"}},
-		{"dir/curl -o {out}", "curl", []string{"dir/curl", "-o", "{out}"}},
-		{"", "", nil},
-		{"name=", "", nil},
-	} {
-		c, err := kit.ParseCommand(tt.text)
-		if (err != nil) != (tt.args == nil) || c.Name != tt.name || !slices.Equal(c.Args, tt.args) {
-			t.Errorf("ParseCommand(%q) = %q %q, %v; want %q %q", tt.text, c.Name, c.Args, err, tt.name, tt.args)
-		}
-	}
-}
-
 func TestReport(t *testing.T) {
 	t.Parallel()
 	r := kit.Report{Results: []kit.Result{
@@ -467,9 +446,6 @@ func TestReport(t *testing.T) {
 	want := kit.Tally{Held: 1, Failed: 1, Other: 1}
 	if got := r.Tally(func(*kit.Result) bool { return true }); got != want || got.Judged() != 2 {
 		t.Errorf("tally %+v with %d judged, want %+v with 2", got, got.Judged(), want)
-	}
-	if got := r.Results[1].First(); got != "a: c not b" {
-		t.Errorf("First = %q", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,8 +45,6 @@ type Result struct {
 	// Requests is how many requests the origin received, and Gaps the seconds between them.
 	Requests int       `json:"requests"`
 	Gaps     []float64 `json:"gaps,omitempty"`
-	// Exit is the exit status of a client, or -1 if it exceeded its time limit.
-	Exit *int `json:"exit,omitempty"`
 }
 
 // Report has the results of one subject.
@@ -199,13 +196,4 @@ func each(ctx context.Context, jobs, n int, do func(context.Context, int) error)
 		return ctx.Err()
 	}
 	return err
-}
-
-// First describes the first mismatch, or returns "".
-func (r *Result) First() string {
-	if len(r.Wrong) == 0 {
-		return ""
-	}
-	m := r.Wrong[0]
-	return m.What + ": " + strings.Join([]string{m.Got, "not", m.Want}, " ")
 }
