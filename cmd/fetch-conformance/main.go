@@ -42,6 +42,7 @@ type grammar struct {
 	Origin  originCmd  `cmd:"" help:"Run the misbehaving origin, to try a client by hand."`
 	List    listCmd    `cmd:"" help:"List the scenarios with their levels and rules."`
 	Diff    diffCmd    `cmd:"" help:"Compare two records. Exits with 1 if something that held does not hold any more."`
+	Summary summaryCmd `cmd:"" help:"Print a table of records in Markdown: a row for each, a column for each level."`
 
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 	Completion cli.Completion   `cmd:"" help:"Print a completion script for bash, zsh or fish."`

@@ -1,7 +1,7 @@
 //go:build ignore
 
 // Command go-client fetches a URL with Go's net/http, or with go-retryablehttp and its defaults, and
-// writes the body to standard output. "fetchctl conformance --client" judges it.
+// writes the body to standard output. "fetch-conformance client" judges it.
 package main
 
 import (
