@@ -356,7 +356,9 @@ func TestJudgeClient(t *testing.T) {
 	}{
 		{"as it must be", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, time.Second)}, nil},
 		{"no retry", "503 then 200", kit.ClientRecord{Exit: 22, Requests: at(0)}, []string{"exit status", "requests"}},
-		{"no wait", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, firstWait-1)}, []string{"gap 1"}},
+		{"a timer that is a millisecond early", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, firstWait-time.Millisecond)}, nil},
+		{"a wait that is too short", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, firstWait-3*time.Millisecond)}, []string{"gap 1"}},
+		{"no wait", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, 0)}, []string{"gap 1"}},
 		{"wrong bytes", "503 then 200", kit.ClientRecord{Body: o.Body(1999), Requests: at(0, firstWait)}, []string{"body"}},
 		{"many attempts", "503 for ever", kit.ClientRecord{Exit: 1, Requests: at(0, time.Second, 2*time.Second, 3*time.Second)}, nil},
 		{"one attempt", "503 for ever", kit.ClientRecord{Exit: 1, Requests: at(0)}, []string{"requests"}},
