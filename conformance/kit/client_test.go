@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +26,53 @@ func (f fetcher) Run(ctx context.Context, url, _ string) (body []byte, exit int,
 		exit = 1
 	}
 	return body, exit, nil
+}
+
+// TestClientThatIsSlowByChance checks that a client that does not wait fails, although it was slow the first time.
+func TestClientThatIsSlowByChance(t *testing.T) {
+	t.Parallel()
+	all := load(t)
+	at := slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "503 then 200" })
+	started := time.Now()
+	for _, row := range []struct {
+		name string
+		gaps []time.Duration // of the runs
+		runs int
+		want kit.Verdict
+	}{
+		{"clearly waits", []time.Duration{time.Second}, 1, kit.Held},
+		{"slow once", []time.Duration{230 * time.Millisecond, 50 * time.Millisecond}, 2, kit.Failed},
+		{"slow at first", []time.Duration{230 * time.Millisecond, 210 * time.Millisecond, 3 * time.Millisecond}, 3, kit.Failed},
+		{"waits as long as it must", slices.Repeat([]time.Duration{201 * time.Millisecond}, 8), 8, kit.Held},
+	} {
+		o, runs := &retimed{Origin: origin.New(origin.Config{}), gaps: row.gaps, started: started}, 0
+		client := fetcher(func(context.Context, string) ([]byte, error) {
+			runs++
+			return o.Body(2000), nil
+		})
+		got, err := kit.ClientScenarios(t.Context(), client, all[at:at+1], o, 1, func() (string, error) { return "", nil })
+		if err != nil || got[0].Verdict != row.want || runs != row.runs || len(o.keys) != runs {
+			t.Errorf("%s: %q after %d runs with the keys %v, %v; want %q after %d", row.name, got[0].Verdict, runs, o.keys, err, row.want, row.runs)
+		}
+	}
+}
+
+// retimed is an origin that saw two requests for each key, with these times between them.
+type retimed struct {
+	*origin.Origin
+	gaps    []time.Duration
+	started time.Time
+	keys    []string
+}
+
+func (o *retimed) Requests(key string) []origin.Request {
+	if !slices.Contains(o.keys, key) {
+		o.keys = append(o.keys, key)
+	}
+	done := make(chan struct{})
+	close(done)
+	return []origin.Request{{Method: http.MethodGet, Time: o.started, Done: done},
+		{Method: http.MethodGet, Time: o.started.Add(o.gaps[slices.Index(o.keys, key)]), Done: done}}
 }
 
 // TestClientsThatContinue checks what is right for a client when a body breaks off: to continue it, if it is still the

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +37,7 @@ type Scenario struct {
 	outcome  *pb.FetchOutcome
 	waits    []*pb.RetryDecision
 	gaps     []time.Duration // minimum times between the requests of a client
+	run      int             // of several runs; zero for the first
 }
 
 // Load reads all scenarios. An error names the file and the scenario.
@@ -88,7 +90,12 @@ func (s *Scenario) parseClient() error {
 }
 
 // Key returns the key under which the origin counts the requests of the scenario.
-func (s *Scenario) Key() string { return key(s.Name) }
+func (s *Scenario) Key() string {
+	if s.run > 0 {
+		return key(s.Name) + "-run-" + strconv.Itoa(s.run)
+	}
+	return key(s.Name)
+}
 
 func key(name string) string {
 	return strings.Map(func(r rune) rune {
