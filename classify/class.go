@@ -166,6 +166,9 @@ func (f Faults) With(c Class) Faults {
 	return f | 1<<c
 }
 
+// without returns f with c removed.
+func (f Faults) without(c Class) Faults { return f &^ (1 << c) }
+
 // Has reports whether c is in the set.
 func (f Faults) Has(c Class) bool { return f&(1<<c) != 0 }
 

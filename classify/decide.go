@@ -1,5 +1,7 @@
 package classify
 
+import "cmp"
+
 // The order of precedence if an attempt has several faults (spec §3).
 var (
 	// Faults that come before anything the origin did.
@@ -58,6 +60,9 @@ func (o *Observation) class(p *Policy) (Class, Rule) {
 			return Deadline, classes[Deadline].rule // A2: the deadline passed during the refresh
 		}
 		return c, p.statusRule(c, o.Status)
+	}
+	if o.Status >= 300 && !o.followed(p) { // H7 and H9: nothing after the head counts
+		return NoClass, ""
 	}
 	c := o.responseFault()
 	return c, classes[c].rule
@@ -132,14 +137,19 @@ func (p *Policy) statusRule(c Class, status int) Rule {
 // then the body. Only the body of a 2xx can fail, because no other is delivered.
 func (o *Observation) responseFault() Class {
 	delivered := o.Status == 0 || o.Status <= 299
-	if delivered && o.Faults.Has(ContentType) {
+	bodiless := o.Status == 204 || o.Status == 205
+	if delivered && !bodiless && o.Faults.Has(ContentType) {
 		return ContentType
 	}
 	if c := o.Faults.first(timeFaults); c != NoClass {
 		return c
 	}
 	if delivered {
-		if c := o.Faults.first(bodyFaults); c != NoClass {
+		faults := o.Faults
+		if bodiless || o.Status != 0 && cmp.Or(o.HopMethod, o.Method) == "HEAD" {
+			faults = faults.without(EmptyBody)
+		}
+		if c := faults.first(bodyFaults); c != NoClass {
 			return c
 		}
 	}

@@ -102,13 +102,16 @@ func (p *Policy) retries(c Class, status int) (bool, FailureType) {
 	case c == RequestTimeout && p.Profile == Download:
 		retried = true // H5
 	}
-	if status != 0 && slices.Contains(p.Additional, status) {
+	if !slices.Contains(statusFaults, c) || status == 0 {
+		return retried, failure // the lists are about statuses that decide
+	}
+	if slices.Contains(p.Additional, status) {
 		if !retried {
 			failure = Transient // H10
 		}
 		retried = true
 	}
-	if status != 0 && slices.Contains(p.Excluded, status) {
+	if slices.Contains(p.Excluded, status) {
 		retried = false
 	}
 	return retried, failure
@@ -122,8 +125,11 @@ func (p *Policy) Backoff(n int) time.Duration {
 	if p.Profile == Download {
 		n--
 	}
-	limit := max(p.MaxDelay, 0)
-	d := float64(max(p.BaseDelay, 0)) * math.Pow(p.Multiplier, float64(max(n, 0)))
+	limit, power := max(p.MaxDelay, 0), 1.0
+	for range min(n, 1024) { // more than any policy of the contract needs
+		power *= p.Multiplier // not math.Pow, which other languages round in another way
+	}
+	d := float64(max(p.BaseDelay, 0)) * power
 	switch {
 	case d >= float64(limit):
 		return limit

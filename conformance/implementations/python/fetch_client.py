@@ -435,10 +435,10 @@ def reason(attempt: Attempt, verdict: dict[str, Any], number: int) -> str:
     """reason describes in one line why a fetch has no body."""
     decision = verdict["decision"]
     detail = attempt.detail or f"status {attempt.status}"
-    failure = verdict.get("failure")
-    what = f"{failure['class'].upper()} ({failure['rule']})" if failure else f"{verdict['outcome'].upper()}"
+    failure = verdict["failure"]
+    what = f"{failure['class'].upper()} ({failure['rule']})"
     text = f"{attempt.hop_url}: {what} in attempt {number}, {decision['stop'].upper()} ({decision['rule']}): {detail}"
-    if failure and "retry_after" in failure:
+    if "retry_after" in failure:
         text += f"; retry after {failure['retry_after']}"
     return "".join(c if c.isprintable() else "?" for c in text)
 
@@ -459,11 +459,12 @@ def main(arguments: list[str]) -> int:
             print(f"client: ORIGIN_CA: {authority}: {error}", file=sys.stderr)
             return 1
     attempt, verdict, number = asyncio.run(Client(arguments[0], context).fetch())
-    if verdict["outcome"] != "success":
+    if verdict["outcome"] == "failed":
         print(f"client: {reason(attempt, verdict, number)}", file=sys.stderr)
         return 1
-    sys.stdout.buffer.write(attempt.body)
-    sys.stdout.buffer.flush()
+    if verdict["outcome"] == "success":  # Section 3: the other outcomes without an error have no body.
+        sys.stdout.buffer.write(attempt.body)
+        sys.stdout.buffer.flush()
     return 0
 
 

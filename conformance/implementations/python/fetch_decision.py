@@ -308,8 +308,8 @@ def classify(o: Observation) -> Failure | Success | Redirect:
             faults -= {name for name in faults if ROWS[name].group in (5, 7)}
         if o.status in (204, 205):
             faults -= {"content_type", "empty_body"}
-    if o.hop_method == "HEAD":
-        faults.discard("empty_body")
+        if o.hop_method == "HEAD":
+            faults.discard("empty_body")
     for name, row in ROWS.items():
         if row.group > 4 and ends is not None:
             break
@@ -354,7 +354,7 @@ def redirect_of(o: Observation) -> Redirect | Refusal | None:
         target = resolve(before, location)
     except Unusable as error:
         return Refusal("redirect_rejected", str(error))  # R3. It is in no scope.
-    if o.redirect.scope == "same_host" and target.host != first.host:
+    if o.redirect.scope == "same_host" and target.site != first.site:
         return None
     if o.redirect.scope == "same_origin" and target.origin != first.origin:
         return None
@@ -387,10 +387,10 @@ def splitmix64(x: int) -> int:
 def backoff(policy: RetryPolicy, n: int) -> int:
     """backoff returns the delay before retry n (section 2, W1)."""
     exponent = n - 1 if policy.download else n
-    try:
-        delay = float(policy.base_delay) * policy.multiplier ** exponent
-    except OverflowError:
-        delay = float("inf") if policy.base_delay else 0.0
+    power = 1.0
+    for _ in range(exponent):
+        power *= policy.multiplier
+    delay = float(policy.base_delay) * power if policy.base_delay else 0.0  # 0 times infinity is no number.
     delay_ns = policy.max_delay if delay >= policy.max_delay else int(delay)
     choices = policy.max_jitter // MILLISECOND + 1
     jitter = splitmix64((policy.jitter_seed + n) & ((1 << 64) - 1)) % choices

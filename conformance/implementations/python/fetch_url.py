@@ -21,7 +21,12 @@ class Url(NamedTuple):
     @property
     def origin(self) -> tuple[str, str, int]:
         default = 443 if self.scheme == "https" else 80
-        return self.scheme, self.host, int(self.port) if self.port else default
+        return self.scheme, self.site, int(self.port) if self.port else default
+
+    @property
+    def site(self) -> str:
+        """site is the host as it is compared: a dot at its end makes no difference (D4)."""
+        return self.host.removesuffix(".")
 
     def __str__(self) -> str:
         text = f"{self.scheme}://"
@@ -33,16 +38,17 @@ class Url(NamedTuple):
         text += self.path
         if self.query is not None:
             text += f"?{self.query}"
-        if self.fragment is not None:
+        if self.fragment:  # D8: an empty one is not written.
             text += f"#{self.fragment}"
         return text
 
 
 URI_PARTS = re.compile(r"(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
-NAME = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=%-]+")
+NAME = re.compile(r"(?=.{1,253}\.?$)(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?")
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 MALFORMED = re.compile(r"[\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
-ENCODED = re.compile(r'[ "<>\\^`{|}]|[^\x00-\x7f]')
+ENCODED = re.compile(r'[ "#<>\\^`{|}]|[^\x00-\x7f]')
+ENCODED_IN_QUERY = re.compile(r'[ "<>]|[^\x00-\x7f]')
 MAX_URL = 8 * 1024  # Section 12.
 
 
@@ -50,11 +56,11 @@ class Unusable(ValueError):
     """The URL cannot be used. The text is the reason that R3 has in D8."""
 
 
-def encode(text: Optional[str]) -> Optional[str]:
-    """encode replaces the characters that no URI contains."""
+def encode(text: Optional[str], these: re.Pattern[str] = ENCODED) -> Optional[str]:
+    """encode replaces the characters that D8 names."""
     if text is None:
         return None
-    return ENCODED.sub(lambda m: "".join(f"%{b:02X}" for b in m.group().encode("utf-8", "surrogatepass")), text)
+    return these.sub(lambda m: "".join(f"%{b:02X}" for b in m.group().encode("utf-8", "surrogatepass")), text)
 
 
 def parse_url(text: str) -> Optional[Url]:
@@ -78,7 +84,7 @@ def reference_url(base: Optional[Url], reference: str) -> Url:
     if match is None or MALFORMED.search(reference):
         raise Unusable("location_malformed")
     scheme, authority, path, query, fragment = match.groups()
-    path, query, fragment = encode(path) or "", encode(query), encode(fragment)
+    path, query, fragment = encode(path) or "", encode(query, ENCODED_IN_QUERY), encode(fragment)
     if scheme is not None:
         scheme = scheme.lower()
         if scheme not in ("http", "https"):
@@ -99,7 +105,6 @@ def reference_url(base: Optional[Url], reference: str) -> Url:
 def parse_authority(text: str) -> tuple[Optional[str], str, Optional[str]]:
     """parse_authority returns userinfo, host and port."""
     before, at, host = text.rpartition("@")
-    port: Optional[str] = None
     if host.startswith("["):
         address, bracket, rest = host[1:].partition("]")
         if not bracket or rest and not rest.startswith(":"):
@@ -107,16 +112,18 @@ def parse_authority(text: str) -> tuple[Optional[str], str, Optional[str]]:
         if "%" in address:
             raise Unusable("location_zone")
         try:
-            ipaddress.IPv6Address(address)
+            parsed = ipaddress.IPv6Address(address)
         except ValueError:
             raise Unusable("location_host") from None
-        host, port = f"[{address.lower()}]", rest[1:] if rest else None
+        mapped = parsed.ipv4_mapped
+        host, port = f"[::ffff:{mapped}]" if mapped else f"[{parsed.compressed}]", rest[1:]
     else:
-        host, colon, rest = host.partition(":")
-        host, port = parse_name(host), rest if colon else None
-    if port and (not re.fullmatch(r"0*[0-9]{1,5}", port) or int(port[-5:]) > 65535):
+        host, _, port = host.partition(":")
+        host = parse_name(host)
+    digits = (port or "").lstrip("0")
+    if port and not (re.fullmatch(r"[0-9]{1,5}", digits) and int(digits) <= 65535):
         raise Unusable("location_port")
-    return (before if at else None), host, port
+    return (before if at else None), host, digits or None
 
 
 def parse_name(host: str) -> str:

@@ -118,6 +118,7 @@ class Fetches(unittest.IsolatedAsyncioTestCase):
             (b"HTTP/1.1 200 OK\r\nContent-Le", "N4", "attempts_exhausted", 3),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "N8", "attempts_exhausted", 3),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npage\r\n", "N8", "attempts_exhausted", 3),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npage\r\nzz\r\n", "N8", "attempts_exhausted", 3),
             (b"HTTP/2.0 200 OK\r\n\r\n", "N10", "not_retried", 1),
             (b"SSH-2.0-server\r\n", "N10", "not_retried", 1),
             (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "N10", "not_retried", 1),
@@ -127,6 +128,8 @@ class Fetches(unittest.IsolatedAsyncioTestCase):
             (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\npage", "C3", "not_retried", 1),
             (status("200 OK", "Content-Encoding: gzip", body=gzip.compress(b"page" * 99)[:-4]), "C3", "not_retried", 1),
             (status("200 OK", "Content-Encoding: gzip", body=gzip.compress(bytes(4 << 20))), "C4", "not_retried", 1),
+            (status("200 OK", "Content-Encoding: x", body=b"page"), "C3", "not_retried", 1),
+            (status("200 OK", "Content-Encoding: gzip, gzip", body=b"page"), "C3", "not_retried", 1),
             (status("302 Found", "Location: /"), "R2", "not_retried", 1),
             (status("302 Found", "Location: ftp://127.0.0.1/"), "R3", "not_retried", 1),
         )
@@ -200,6 +203,11 @@ class Program(unittest.TestCase):
 
     def test_version(self) -> None:
         self.assertEqual(self.run_client("--version"), (0, f"fetch-client-python {fetch_client.VERSION}\n", ""))
+
+    def test_a_redirect_that_is_not_followed(self) -> None:
+        verdict = {"outcome": "redirect", "decision": {"rule": "H9", "stop": "no_failure"}}
+        with mock.patch.object(Client, "fetch", return_value=(fetch_client.Attempt("http://a.example/", body=b"no"), verdict, 1)):
+            self.assertEqual(self.run_client("http://a.example/"), (0, "", ""))
 
     def test_one_line_on_failure(self) -> None:
         for url in ("ftp://127.0.0.1/", "http://user@127.0.0.1/", "http://127.0.0.1:1/"):

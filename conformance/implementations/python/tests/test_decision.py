@@ -215,7 +215,7 @@ class Parts(unittest.TestCase):
                     target = resolve(parse_url("http://origin.example/a/b"), reference)
                 except Unusable:
                     continue
-                self.assertEqual(parse_url(str(target)), target, repr(reference))
+                self.assertEqual(parse_url(str(target)), target._replace(fragment=target.fragment or None), repr(reference))
 
     def test_reasons(self) -> None:
         for reference, reason in {

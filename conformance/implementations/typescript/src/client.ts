@@ -106,6 +106,7 @@ async function send(url: string, attemptEnds: number, fetchEnds: number): Promis
       await response.body?.cancel();
       return exchange;
     }
+    if (response.body && !isDecoded(exchange.response)) throw new Ended("undecodable"); // C3
     inFlight.arm(IDLE_TIMEOUT, "body_timeout"); // N9
     let size = 0;
     for await (const chunk of response.body ?? []) {
@@ -122,6 +123,12 @@ async function send(url: string, attemptEnds: number, fetchEnds: number): Promis
     current = undefined;
   }
   return exchange;
+}
+
+/** isDecoded reports whether fetch decodes a body. It passes on the bytes of a coding that it does not support. */
+function isDecoded(response: HttpResponse): boolean {
+  const codings = (header(response, "Content-Encoding") ?? "").toLowerCase();
+  return ["", "identity", "gzip", "x-gzip", "br"].includes(codings);
 }
 
 /** CERTIFICATE has the codes of a certificate that is not acceptable (N6): those of OpenSSL and Node's own. */

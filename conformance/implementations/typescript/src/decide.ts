@@ -268,9 +268,9 @@ function contentTypeMatters(c: Context): boolean {
   return c.response?.status !== 204 && c.response?.status !== 205;
 }
 
-/** emptyBodyMatters reports whether C2 can apply: not to HEAD, 204 and 205. */
+/** emptyBodyMatters reports whether C2 can apply: not to a response to HEAD, nor to 204 and 205. */
 function emptyBodyMatters(c: Context): boolean {
-  return c.hopMethod !== "HEAD" && contentTypeMatters(c);
+  return c.response === undefined || (c.hopMethod !== "HEAD" && contentTypeMatters(c));
 }
 
 /** typeOf returns the failure type of a failure, which the policy of the request can change. */
@@ -386,7 +386,9 @@ export function splitmix64(x: bigint): bigint {
 /** backoff returns the wait after the attempt that ended, in nanoseconds (section 2, W1). */
 function backoff(c: Context): bigint {
   const n = c.attempt;
-  const grown = Number(c.baseDelay) * Math.pow(c.multiplier, n - c.profile.exponentShift);
+  let power = 1; // Math.pow rounds in its own way
+  for (let i = c.profile.exponentShift; i < n; i++) power *= c.multiplier;
+  const grown = Number(c.baseDelay) * power;
   let delay = c.maxDelay;
   if (c.baseDelay === 0n) delay = 0n; // 0 times infinity is no number
   else if (grown < Number(c.maxDelay)) delay = BigInt(Math.trunc(grown));

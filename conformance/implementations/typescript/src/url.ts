@@ -65,9 +65,13 @@ export function sameOrigin(a: HttpUrl, b: HttpUrl): boolean {
   return a.scheme === b.scheme && sameHost(a, b) && a.port === b.port;
 }
 
-/** sameHost reports whether the hosts are equal. */
+/** sameHost reports whether the hosts are equal. A dot at the end makes no difference (D4). */
 export function sameHost(a: HttpUrl, b: HttpUrl): boolean {
-  return a.host === b.host;
+  return withoutDot(a.host) === withoutDot(b.host);
+}
+
+function withoutDot(host: string): string {
+  return host.replace(/\.$/, "");
 }
 
 /** sameRequestUrl reports whether both URLs lead to the same request. Fragments are not sent. */
@@ -85,14 +89,17 @@ function split(text: string): Reference | undefined {
     scheme: m[1]?.toLowerCase(),
     authority: m[2],
     path: encode(m[3] ?? ""),
-    query: m[4] === undefined ? undefined : encode(m[4]),
+    query: m[4] === undefined ? undefined : encode(m[4], ENCODED_IN_QUERY),
     fragment: m[5] === undefined ? undefined : encode(m[5]),
   };
 }
 
-/** encode escapes the characters that no URI contains, as browsers do. */
-function encode(text: string): string {
-  return text.replace(/[ "<>\\^`{|}\u0080-\u{10ffff}]/gu, (character) =>
+/** ENCODED and ENCODED_IN_QUERY are the characters that D8 has encoded. */
+const ENCODED = /[ "#<>\\^`{|}\u0080-\u{10ffff}]/gu;
+const ENCODED_IN_QUERY = /[ "<>\u0080-\u{10ffff}]/gu;
+
+function encode(text: string, these = ENCODED): string {
+  return text.replace(these, (character) =>
     Array.from(new TextEncoder().encode(character), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`)
       .join(""));
 }
@@ -107,29 +114,38 @@ function compose(r: Reference): HttpUrl | Unusable {
   if (!m) return "location_host";
   if (m[1] === "") return "location_relative";
   if (m[1]?.startsWith("[") && m[1].includes("%")) return "location_zone";
-  const host = asciiHost(m[1] ?? "")?.toLowerCase();
+  const host = asciiHost(m[1] ?? "");
   if (host === undefined) return "location_host";
   if (isNumberLike(host)) return "location_number_like_host";
   const port = m[2] ? Number(m[2]) : r.scheme === "https" ? 443 : 80;
-  if (!/^[0-9]*$/.test(m[2] ?? "") || port > 65535) return "location_port";
-  const authority = (userinfo === undefined ? "" : `${userinfo}@`) + host + (m[2] === undefined ? "" : `:${m[2]}`);
+  if (!/^[0-9]*$/.test(m[2] ?? "") || port < 1 || port > 65535) return "location_port";
+  const authority = (userinfo === undefined ? "" : `${userinfo}@`) + host + (m[2] ? `:${port}` : "");
   const text = `${r.scheme}://${authority}${r.path}`
     + (r.query === undefined ? "" : `?${r.query}`)
-    + (r.fragment === undefined ? "" : `#${r.fragment}`);
+    + (r.fragment ? `#${r.fragment}` : ""); // D8: an empty one is not written
   if (text.length > MAX_URL) return "location_too_long";
   return { text, scheme: r.scheme, userinfo, host, port, authority, path: r.path, query: r.query, fragment: r.fragment };
 }
 
-/** asciiHost returns a host as it is, or in the ASCII form of an internationalized name. */
+/** asciiHost returns a host in lower case and in ASCII, or undefined if it is none (D8). */
 function asciiHost(host: string): string | undefined {
-  if (host.startsWith("[")) return URL.canParse(`http://${host}/`) ? host : undefined;
-  if (/^[A-Za-z0-9._~!$&'()*+,;=%-]+$/.test(host)) return host;
-  if (/^[\u0000-\u007f]*$/.test(host)) return undefined;
-  try {
-    return new URL(`http://${host}/`).hostname;
-  } catch {
-    return undefined;
-  }
+  if (host.startsWith("[")) return addressV6(host);
+  const name = /^[\u0000-\u007f]*$/.test(host) ? host.toLowerCase() : hostname(host);
+  const label = "[a-z0-9_-]{1,63}";
+  const isName = name !== undefined && new RegExp(`^${label}(?:\\.${label})*\\.?$`).test(name);
+  return isName && name.replace(/\.$/, "").length <= 253 ? name : undefined;
+}
+
+/** addressV6 returns an address in brackets as RFC 5952 writes it. URL writes the IPv4 address in it as two numbers. */
+function addressV6(host: string): string | undefined {
+  const mapped = /^\[::ffff:([0-9a-f]+):([0-9a-f]+)\]$/.exec(hostname(host) ?? "");
+  if (!mapped) return hostname(host);
+  const bytes = mapped.slice(1).map((text) => parseInt(text, 16)).flatMap((n) => [n >> 8, n & 255]);
+  return `[::ffff:${bytes.join(".")}]`;
+}
+
+function hostname(host: string): string | undefined {
+  return URL.canParse(`http://${host}/`) ? new URL(`http://${host}/`).hostname : undefined;
 }
 
 /** isNumberLike reports whether a host ends like an address of IPv4 without being one, such as 127.1. */

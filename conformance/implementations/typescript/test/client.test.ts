@@ -37,6 +37,23 @@ const cases: Case[] = [
   { name: "closed before the head (N4)", answers: ["", OK], requests: 2, body: "ok" },
   { name: "closed in the head for ever (N4, I4)", answers: ["HTTP/1.1 200 OK\r\nConte"], requests: 3, error: "connection_reset (N4)" },
   { name: "short body (N8)", answers: ["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", OK], requests: 2, body: "ok" },
+  {
+    name: "chunk size that is no number (N8)", requests: 2, body: "ok",
+    answers: ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nzz\r\n", OK],
+  },
+  {
+    name: "content coding that is not supported (C3)", requests: 1, error: "undecodable (C3)",
+    answers: ["HTTP/1.1 200 OK\r\nContent-Encoding: x\r\nContent-Length: 2\r\n\r\nok"],
+  },
+  {
+    name: "two content codings (C3)", requests: 1, error: "undecodable (C3)",
+    answers: ["HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: 2\r\n\r\nok"],
+  },
+  {
+    name: "two different Content-Length (N10)", requests: 1, error: "protocol (N10)",
+    answers: ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"],
+  },
+  { name: "redirect without a Location (H9)", answers: ["HTTP/1.1 302 Found\r\nContent-Length: 2\r\n\r\nno"], requests: 1, body: "" },
   { name: "101 (N10)", answers: ["HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"], requests: 1, error: "protocol (N10)" },
   { name: "not HTTP (N10)", answers: ["SSH-2.0-server\r\n"], requests: 1, error: "protocol (N10)" },
   { name: "16 early hints (H0)", answers: [EARLY_HINTS.repeat(16) + OK], requests: 1, body: "ok" },
@@ -45,6 +62,7 @@ const cases: Case[] = [
     name: "a head of 30 kB (section 12)", requests: 1, body: "ok",
     answers: [`HTTP/1.1 200 OK\r\nX: ${"x".repeat(30_000)}\r\nContent-Length: 2\r\n\r\nok`],
   },
+  { name: "more than five redirects (R1)", answers: ["HTTP/1.1 302 Found\r\nLocation: n/\r\nContent-Length: 0\r\n\r\n"], requests: 6, error: "too_many_redirects (R1)" },
   { name: "redirect to itself (R2)", answers: ["HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"], requests: 1, error: "redirect_loop (R2)" },
 ];
 
