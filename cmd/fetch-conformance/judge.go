@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/conformance"
+	"fetchd/conformance/generate"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	pb "fetchd/gen/fetchd/v1"
@@ -124,14 +125,17 @@ func (w *what) name(otherwise string) string {
 }
 
 type decideCmd struct {
-	Limit   time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a program that runs longer. Default: ${default}."`
-	Release string        `placeholder:"VERSION" group:"Report:" help:"Version of the program in the report."`
+	Seed      *uint64       `placeholder:"N" group:"What is run:" help:"Judge observations that are generated from this number, in place of the vectors. The same number gives the same observations."`
+	Count     int           `default:"900" placeholder:"N" group:"What is run:" help:"Generate so many. Default: ${default}."`
+	Reference string        `placeholder:"HOST:PORT" group:"What is run:" help:"A service of the API, which says what must be decided about generated observations."`
+	Limit     time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a program that runs longer. Default: ${default}."`
+	Release   string        `placeholder:"VERSION" group:"Report:" help:"Version of the program in the report."`
 	what
 	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The program and its arguments. It reads a line of JSON for each vector, with name and observation, and writes a line with name and verdict for each."`
 }
 
 func (c *decideCmd) run(ctx context.Context, a *app) error {
-	_, vectors, err := c.choose()
+	vectors, err := c.vectors(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,8 +145,47 @@ func (c *decideCmd) run(ctx context.Context, a *app) error {
 	if r.Results, err = cmd.Decide(ctx, vectors); err != nil {
 		return cli.AboutFlag("CMD", err)
 	}
-	return c.report(a, "decide", r, r.Command)
+	options := []string{r.Command}
+	if c.Seed != nil {
+		options = []string{fmt.Sprintf("--seed %d --count %d --reference HOST:PORT", *c.Seed, c.Count), r.Command}
+	}
+	return c.report(a, "decide", r, options...)
 }
+
+// vectors returns what the program is asked: the vectors, or observations that are generated.
+func (c *decideCmd) vectors(ctx context.Context) ([]conformance.Vector, error) {
+	switch {
+	case c.Seed == nil && c.Reference == "":
+		_, vectors, err := c.choose()
+		return vectors, err
+	case c.Seed == nil || c.Reference == "":
+		return nil, cli.UsageError("--seed", "and --reference belong together: give both or neither")
+	case c.Level != "" || len(c.Only) > 0:
+		return nil, cli.UsageError("--seed", "is for all levels and rules: leave out --level and --only")
+	case c.Count < 1 || c.Count > maxGenerated:
+		return nil, cli.UsageError("--count", fmt.Sprintf("is %d: give 1 to %d", c.Count, maxGenerated))
+	}
+	target, options, err := dial.Flags{}.Target("--reference", c.Reference)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		return nil, cli.UsageError("--reference", fmt.Sprint(err))
+	}
+	defer func() { _ = conn.Close() }()
+	vectors, err := generate.Vectors(*c.Seed, c.Count)
+	if err != nil {
+		return nil, err
+	}
+	if err := kit.Ask(ctx, pb.NewFetchServiceClient(conn), vectors); err != nil {
+		return nil, &cli.Error{Code: cli.ExitService, Err: fmt.Errorf("%s: %w", c.Reference, err)}
+	}
+	return vectors, nil
+}
+
+// maxGenerated is how many observations one run can judge.
+const maxGenerated = 100_000
 
 type clientCmd struct {
 	Adapter string        `placeholder:"URL" help:"Judge the client behind this HTTP adapter, in place of CMD. docs/conformance-client.md describes adapters."`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,15 +38,19 @@ func right(t *testing.T, rule string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return answering(t, slices.DeleteFunc(vectors, func(v conformance.Vector) bool { return v.Rule != rule }))
+}
+
+// answering returns a program that answers with the verdicts of the vectors.
+func answering(t *testing.T, vectors []conformance.Vector) []string {
+	t.Helper()
 	var lines strings.Builder
 	for i := range vectors {
-		if vectors[i].Rule == rule {
-			line, err := json.Marshal(map[string]any{"name": vectors[i].Name, "verdict": &vectors[i].Verdict})
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines.Write(append(line, '\n'))
+		line, err := json.Marshal(map[string]any{"name": vectors[i].Name, "verdict": &vectors[i].Verdict})
+		if err != nil {
+			t.Fatal(err)
 		}
+		lines.Write(append(line, '\n'))
 	}
 	return []string{need.Program(t, "sh", "dash"), "-c", "cat >/dev/null\ncat <<'END'\n" + lines.String() + "END"}
 }
@@ -73,6 +78,11 @@ func TestCommands(t *testing.T) {
 		{"a decider that is right", append([]string{"decide", "--only", "H6"}, right(t, "H6")...), cli.ExitOK, "0 failed", ""},
 		{"a decider that is wrong", []string{"decide", "--only", "H6", shell, "-c", `sed 's/"observation":.*/"verdict":{}}/'`}, cli.ExitFailed, "outcome: expected failed", ""},
 		{"a decider that fails", []string{"decide", shell, "-c", "exit 3"}, cli.ExitUsage, "", "CMD: run"},
+		{"a seed without a reference", []string{"decide", "--seed", "1", shell}, cli.ExitUsage, "", "--seed: and --reference belong together"},
+		{"a reference without a seed", []string{"decide", "--reference", "127.0.0.1:1", shell}, cli.ExitUsage, "", "--seed: and --reference belong together"},
+		{"a seed and a rule", []string{"decide", "--seed", "1", "--reference", "127.0.0.1:1", "--only", "H6", shell}, cli.ExitUsage, "", "leave out --level and --only"},
+		{"no observations", []string{"decide", "--seed", "1", "--reference", "127.0.0.1:1", "--count", "0", shell}, cli.ExitUsage, "", "give 1 to"},
+		{"a reference that does not answer", []string{"decide", "--seed", "1", "--reference", "127.0.0.1:1", shell}, cli.ExitService, "", "127.0.0.1:1: "},
 		{"no decider", []string{"decide", "/there/is/none"}, cli.ExitUsage, "", "/there/is/none"},
 		{"a client that fails", []string{"client", "--only", "404", shell, "-c", "exit 1"}, cli.ExitFailed, "requests: expected 1, got 0", ""},
 		{"no client", []string{"client", "--only", "404", "/there/is/none"}, cli.ExitUsage, "", "CMD: "},

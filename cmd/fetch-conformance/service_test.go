@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/conformance"
+	"fetchd/conformance/generate"
+	"fetchd/conformance/kit"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/server"
@@ -60,5 +63,27 @@ func TestServiceWithoutTheAuthority(t *testing.T) {
 	}
 	if text, failed := os.ReadFile(ca); failed != nil || !strings.Contains(string(text), "BEGIN CERTIFICATE") {
 		t.Errorf("%s has no certificate: %v", ca, failed)
+	}
+}
+
+// TestGenerated judges a program by generated observations: one that says what the service says, and one that
+// contradicts it once.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true})
+	vectors, err := generate.Vectors(7, 200)
+	if err == nil {
+		err = kit.Ask(t.Context(), s.Client, vectors)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"decide", "--seed", "7", "--count", "200", "--reference", s.Addr}
+	if code, out, err := call(t, append(args, answering(t, vectors)...)...); code != cli.ExitOK || !strings.Contains(out, "200 vectors: 200 held") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, err)
+	}
+	vectors[99].Verdict = conformance.Verdict{Outcome: "wrong"}
+	if code, out, err := call(t, append(args, answering(t, vectors)...)...); code != cli.ExitFailed || !strings.Contains(out, "generated-7-100") || !strings.Contains(out, "199 held, 1 failed") {
+		t.Errorf("exit code %d\n%s\n%s", code, out, err)
 	}
 }

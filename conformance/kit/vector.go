@@ -2,6 +2,7 @@ package kit
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -23,6 +24,25 @@ func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.
 	j.explained(mapping.ExplainResponse(&v.Verdict), got)
 	j.same("unset fields", "", strings.Join(unset(got), ", "))
 	return j.wrong
+}
+
+// Ask sets the verdicts of vectors to what the service decides, and their rules to the deciding ones.
+func Ask(ctx context.Context, service pb.FetchServiceClient, vectors []conformance.Vector) error {
+	for i := range vectors {
+		v := &vectors[i]
+		got, err := service.Explain(ctx, mapping.ExplainRequest(&v.Observation))
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.Name, err)
+		}
+		v.Verdict = *mapping.Verdict(got)
+		if f := v.Verdict.Failure; f != nil && f.Class == "redirect_rejected" {
+			f.Reason = "" // several can apply, and no rule says which comes first
+		}
+		if v.Rule = "D8"; v.Verdict.Decision != nil {
+			v.Rule = v.Verdict.Decision.Rule
+		}
+	}
+	return nil
 }
 
 // explained compares everything except the fields that conformance/README.md excludes.

@@ -3,6 +3,7 @@
 package mapping
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -58,6 +59,38 @@ func ExplainResponse(v *conformance.Verdict) *pb.ExplainResponse {
 		out.Next = &pb.ExplainResponse_RetryDecision{RetryDecision: decision(d)}
 	}
 	return out
+}
+
+// Verdict returns what a response of Explain says, as a verdict.
+func Verdict(in *pb.ExplainResponse) *conformance.Verdict {
+	out := new(conformance.Verdict)
+	if in.Kind != nil {
+		out.Outcome = name(in.GetKind(), "OUTCOME_KIND_")
+	}
+	if e := in.GetError(); e != nil {
+		out.Failure = &conformance.Failure{Class: name(e.GetErrorClass(), "ERROR_CLASS_"), Type: name(e.GetFailureType(), "FAILURE_TYPE_"), Rule: e.GetClassRule(), Retryable: e.GetRetryable(), Reason: e.GetReason()}
+		if e.GetRetryAfter() != nil {
+			out.Failure.RetryAfter = new(conformance.Duration(e.GetRetryAfter().AsDuration()))
+		}
+	}
+	if r := in.GetRedirect(); r != nil {
+		out.Redirect = &conformance.Redirect{URL: r.GetUrl(), Method: r.GetMethod(), BodyKept: r.GetBodyKept(), CrossOrigin: r.GetCrossOrigin()}
+	}
+	if d := in.GetRetryDecision(); d != nil {
+		out.Decision = &conformance.Decision{Rule: d.GetRule()}
+		if r := d.GetRetry(); r != nil {
+			out.Decision.Retry = &conformance.Retry{Attempt: int(r.GetAttempt()), Delay: conformance.Duration(r.GetDelay().AsDuration()),
+				Source: name(r.GetDelaySource(), "DELAY_SOURCE_"), Start: name(r.GetStart(), "RETRY_START_")}
+		} else {
+			out.Decision.Stop = name(d.GetStopReason(), "STOP_REASON_")
+		}
+	}
+	return out
+}
+
+// name returns the name of a value of an enum in the data.
+func name(value fmt.Stringer, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(value.String(), prefix))
 }
 
 // FetchRequest returns the request for what a scenario asks for, without a URL.
