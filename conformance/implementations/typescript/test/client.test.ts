@@ -47,7 +47,7 @@ const cases: Case[] = [
   },
   {
     name: "two content codings (C3)", requests: 1, error: "undecodable (C3)",
-    answers: ["HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: 2\r\n\r\nok"],
+    answers: ["HTTP/1.1 200 OK\r\nContent-Encoding: identity, gzip\r\nContent-Length: 2\r\n\r\nok"],
   },
   {
     name: "two different Content-Length (N10)", requests: 1, error: "protocol (N10)",

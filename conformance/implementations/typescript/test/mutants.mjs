@@ -23,6 +23,7 @@ const SOURCES = ["decide.ts", "url.ts"];
 
 /** EQUIVALENT has the changes that no vector can notice, by the reason. */
 const EQUIVALENT = [
+  ["Without the code the phase decides, and the class is the same.", ["a broken head is a reset (N10)"]],
   ["The request would be refused: it has allow_non_idempotent without a key, or a status in both lists (section 12).", [
     `contextOf: ample/"; const repeatable = Boolean(retry.idempotency_key) && retry.allow_non_idem => ample/"; const repeatable = retry.allow_non_idem`,
     'statusIsAdded: eturn c.additional.has(status) && !c.excluded.has(status); } function failur => eturn c.additional.has(status); } function failur',
