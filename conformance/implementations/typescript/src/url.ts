@@ -82,9 +82,9 @@ export function sameRequestUrl(a: HttpUrl, b: HttpUrl): boolean {
 /** split returns the parts of a URI reference (RFC 3986 Appendix B), or undefined if it is malformed. */
 function split(text: string): Reference | undefined {
   if (/[\u0000-\u001f\u007f]/.test(text)) return undefined;
-  if (/%(?![0-9A-Fa-f]{2})/.test(text)) return undefined;
   const m = /^(?:([^:/?#]+):)?(?:\/\/([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$/s.exec(text);
   if (!m) return undefined;
+  if ([m[1], m[2], m[3], m[5]].some((part) => /%(?![0-9A-Fa-f]{2})/.test(part ?? ""))) return undefined;
   return {
     scheme: m[1]?.toLowerCase(),
     authority: m[2],
