@@ -68,6 +68,8 @@ func TestShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(run(3, "status"), cli.ExitOK, "0", "cannot be reached: what it has is left out")
+	want(run(3, "status", "--classes"), cli.ExitOK, "cannot be reached: it is not counted", "")
+	want(run(3, "status", "--json"), cli.ExitOK, `"unreachable_databases":["1 (`, "")
 	want(run(3, "shards", "list"), cli.ExitOK, "cannot be reached", "")
 	want(run(3, "add", urls[0]), cli.ExitDatabase, "", "two")
 }
