@@ -227,7 +227,7 @@ func (q *manyQueue) each(ctx context.Context, leases []Lease, f func(ctx context
 	m := (*shards)(q)
 	var mu sync.Mutex
 	err = inGroups(m, group(leases, func(l Lease) int { return m.numberOfToken(l.Token) }), func(p *part, some []Lease) error {
-		return p.do(ctx, 0, func(ctx context.Context) error {
+		return p.do(ctx, partTimeout, func(ctx context.Context) error {
 			of, err := f(ctx, p, some)
 			mu.Lock()
 			defer mu.Unlock()
@@ -243,18 +243,18 @@ func (q *manyQueue) store() *Store { return &Store{Queue: q, many: (*shards)(q)}
 
 // Reap implements [Queue]. It also sends what waits for databases that can be reached again.
 func (q *manyQueue) Reap(ctx context.Context) (int64, error) {
-	n, err := q.store().sum(ctx, func(ctx context.Context, s *Store) (int64, error) { return s.Reap(ctx) })
+	n, err := q.store().sum(ctx, workTimeout, func(ctx context.Context, s *Store) (int64, error) { return s.Reap(ctx) })
 	return n, errors.Join(err, (*shards)(q).send(ctx))
 }
 
 // Recrawl implements [Queue].
 func (q *manyQueue) Recrawl(ctx context.Context) (int64, error) {
-	return q.store().sum(ctx, func(ctx context.Context, s *Store) (int64, error) { return s.Recrawl(ctx) })
+	return q.store().sum(ctx, workTimeout, func(ctx context.Context, s *Store) (int64, error) { return s.Recrawl(ctx) })
 }
 
 // Left implements [Queue].
 func (q *manyQueue) Left(ctx context.Context) (bool, error) {
-	n, err := q.store().sum(ctx, func(ctx context.Context, s *Store) (n int64, err error) {
+	n, err := q.store().sum(ctx, partTimeout, func(ctx context.Context, s *Store) (n int64, err error) {
 		left, err := s.Left(ctx)
 		if err == nil && !left {
 			left, err = s.db.Bool(ctx, "look for what waits", `SELECT EXISTS (SELECT 1 FROM parcels)`)

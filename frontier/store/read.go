@@ -127,7 +127,7 @@ func (u *URL) columns() []any {
 
 // Due returns how many hosts a claim would find due, and the default delay.
 func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	hosts, err = s.sum(ctx, func(ctx context.Context, s *Store) (int64, error) {
+	hosts, err = s.sum(ctx, partTimeout, func(ctx context.Context, s *Store) (int64, error) {
 		return s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
 	})
 	return hosts, time.Duration(s.delayMS) * time.Millisecond, s.partly(err)

@@ -560,15 +560,16 @@ func (s *Store) all() []*Store {
 }
 
 // everywhere calls f for each database, at once, and joins their errors. Of many databases, one that is known to be
-// unreachable is not called.
-func (s *Store) everywhere(ctx context.Context, f func(ctx context.Context, s *Store) error) error {
+// unreachable is not called, and limit limits the time for each: one that does not answer must not hold up what is done
+// for the others. Zero means no limit.
+func (s *Store) everywhere(ctx context.Context, limit time.Duration, f func(ctx context.Context, s *Store) error) error {
 	if s.many == nil {
 		return f(ctx, s)
 	}
 	errs := make([]error, len(s.many.parts))
 	var wait sync.WaitGroup
 	for i, p := range s.many.parts {
-		wait.Go(func() { errs[i] = p.do(ctx, 0, func(ctx context.Context) error { return f(ctx, p.Store) }) })
+		wait.Go(func() { errs[i] = p.do(ctx, limit, func(ctx context.Context) error { return f(ctx, p.Store) }) })
 	}
 	wait.Wait()
 	return errors.Join(errs...)
@@ -578,7 +579,7 @@ func (s *Store) everywhere(ctx context.Context, f func(ctx context.Context, s *S
 func (m *shards) each(ctx context.Context, f func(ctx context.Context, p *part) error) error {
 	errs := make([]error, len(m.parts))
 	for i, p := range m.parts {
-		errs[i] = p.do(ctx, 0, func(ctx context.Context) error { return f(ctx, p) })
+		errs[i] = p.do(ctx, workTimeout, func(ctx context.Context) error { return f(ctx, p) })
 	}
 	return errors.Join(errs...)
 }
@@ -586,7 +587,7 @@ func (m *shards) each(ctx context.Context, f func(ctx context.Context, p *part) 
 // gather returns what f returns for each database, also with an error.
 func gather[T any](ctx context.Context, s *Store, f func(ctx context.Context, s *Store) ([]T, error)) (all []T, err error) {
 	var mu sync.Mutex
-	err = s.everywhere(ctx, func(ctx context.Context, s *Store) error {
+	err = s.everywhere(ctx, 0, func(ctx context.Context, s *Store) error {
 		some, err := f(ctx, s)
 		mu.Lock()
 		defer mu.Unlock()
@@ -667,9 +668,9 @@ func (s *Store) nameDatabase(of *Store, err error) error {
 }
 
 // sum adds what f returns for each database. It returns the sum of those that can be reached, also with an error.
-func (s *Store) sum(ctx context.Context, f func(ctx context.Context, s *Store) (int64, error)) (int64, error) {
+func (s *Store) sum(ctx context.Context, limit time.Duration, f func(ctx context.Context, s *Store) (int64, error)) (int64, error) {
 	var total atomic.Int64
-	err := s.everywhere(ctx, func(ctx context.Context, s *Store) error {
+	err := s.everywhere(ctx, limit, func(ctx context.Context, s *Store) error {
 		n, err := f(ctx, s)
 		total.Add(n)
 		return err
@@ -680,6 +681,8 @@ func (s *Store) sum(ctx context.Context, f func(ctx context.Context, s *Store) (
 const (
 	// partTimeout is how long a claim or a put waits for one of many databases.
 	partTimeout = 5 * time.Second
+	// workTimeout is the same for what may change many rows.
+	workTimeout = 30 * time.Second
 	// partPause is how long a database is left alone after it could not be reached.
 	partPause = time.Second
 )
