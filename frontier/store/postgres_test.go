@@ -35,7 +35,7 @@ func newPostgres(t testing.TB) string {
 	t.Helper()
 	server.once.Do(startServer)
 	pgtest.Need(t, server.err)
-	name := fmt.Sprintf("frontier_%d_%d", os.Getpid(), server.used.Add(1))
+	name := fmt.Sprintf("frontier_%d_%04d", os.Getpid(), server.used.Add(1))
 	admin(t, "CREATE DATABASE "+name)
 	t.Cleanup(func() { admin(t, "DROP DATABASE "+name+" WITH (FORCE)") })
 	dsn, err := url.Parse(server.dsn)
