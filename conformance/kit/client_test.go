@@ -57,7 +57,43 @@ func TestClientThatIsSlowByChance(t *testing.T) {
 	}
 }
 
-// retimed is an origin that saw two requests for each key, with these times between them.
+// TestClientAtItsLimit checks that a client that was still running at its time limit is run once more: the machine may
+// have been busy.
+func TestClientAtItsLimit(t *testing.T) {
+	t.Parallel()
+	all := load(t)
+	at := slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "404" })
+	for _, row := range []struct {
+		name  string
+		exits []int
+		want  kit.Verdict
+	}{
+		{"in time", []int{1}, kit.Held},
+		{"late once", []int{-1, 1}, kit.Held},
+		{"late twice", []int{-1, -1}, kit.Failed},
+		{"late, and then wrong", []int{-1, 0}, kit.Failed},
+	} {
+		c := &exiting{exits: row.exits}
+		got, err := kit.ClientScenarios(t.Context(), c, all[at:at+1], &retimed{Origin: origin.New(origin.Config{})}, 1, func() (string, error) { return "", nil })
+		if err != nil || got[0].Verdict != row.want || c.runs != len(row.exits) {
+			t.Errorf("%s: %q after %d runs, %v; want %q after %d", row.name, got[0].Verdict, c.runs, err, row.want, len(row.exits))
+		}
+	}
+}
+
+// exiting is a client that ends with each exit status in turn.
+type exiting struct {
+	kit.Client
+	exits []int
+	runs  int
+}
+
+func (e *exiting) Run(context.Context, string, string) ([]byte, int, error) {
+	e.runs++
+	return nil, e.exits[e.runs-1], nil
+}
+
+// retimed is an origin that saw two requests for each key, with these times between them, or one if there are none.
 type retimed struct {
 	*origin.Origin
 	gaps    []time.Duration
@@ -71,6 +107,9 @@ func (o *retimed) Requests(key string) []origin.Request {
 	}
 	done := make(chan struct{})
 	close(done)
+	if len(o.gaps) == 0 {
+		return []origin.Request{{Method: http.MethodGet, Done: done}}
+	}
 	return []origin.Request{{Method: http.MethodGet, Time: o.started, Done: done},
 		{Method: http.MethodGet, Time: o.started.Add(o.gaps[slices.Index(o.keys, key)]), Done: done}}
 }
