@@ -26,6 +26,7 @@ type place struct {
 	Kind     Kind   `json:"kind,omitempty"`
 	Priority int    `json:"priority,omitempty"`
 	Depth    int    `json:"depth,omitempty"`
+	Parent   int64  `json:"parent,omitempty"`
 	Metadata string `json:"metadata,omitempty"`
 }
 
@@ -162,9 +163,9 @@ func (m *shards) arrive(ctx context.Context, p *part, fetches []item) error {
 		id, token int64
 		place
 	}
-	rows, err := p.db.Query(ctx, `SELECT id, token, kind, priority, depth, metadata FROM urls WHERE id {ids} AND status = 'fetching'`, list)
+	rows, err := p.db.Query(ctx, `SELECT id, token, kind, priority, depth, parent_id, metadata FROM urls WHERE id {ids} AND status = 'fetching'`, list)
 	all, err := collect(rows, err, func(r *row) []any {
-		return []any{&r.id, &r.token, &r.Kind, &r.Priority, &r.Depth, &r.Metadata}
+		return []any{&r.id, &r.token, &r.Kind, &r.Priority, &r.Depth, &r.Parent, &r.Metadata}
 	})
 	if err != nil {
 		return fmt.Errorf("read the rows of redirects: %w", err)

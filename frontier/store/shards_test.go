@@ -383,7 +383,7 @@ func TestManyRedirects(t *testing.T) {
 	m := openSeveral(t, 2)
 	from, to := m.hostIn(0, 0), m.hostIn(1, 0)
 	entries := Entries("http://" + from + "/")
-	entries[0].Metadata, entries[0].Depth, entries[0].Priority = `{"a":1}`, 3, 7
+	entries[0].Metadata, entries[0].Depth, entries[0].Priority, entries[0].Parent = `{"a":1}`, 3, 7, 5
 	_, err := m.Put(t.Context(), entries, Limits{})
 	must(t, err)
 	c := m.claimAll()[0]
@@ -399,6 +399,9 @@ func TestManyRedirects(t *testing.T) {
 		u := m.url(final)
 		if u.Status != Fetched || u.HTTPStatus != 200 || u.Metadata != `{"a":1}` || u.Depth != 3 || u.Priority != 7 || u.RecrawlAt.IsZero() || u.Host != to {
 			t.Errorf("the final URL is %+v", u)
+		}
+		if n := m.total(`SELECT count(*) FROM urls WHERE parent_id = 5`); n != 2 {
+			t.Errorf("%d rows have the parent, want both", n)
 		}
 		if u := m.url("http://" + from + "/"); u.Status != Fetched {
 			t.Errorf("the row with the redirect is %+v", u)

@@ -153,14 +153,14 @@ BEGIN
     t := frontier_now();
     WITH new AS (
         INSERT INTO urls (host_id, url, url_hash, status, http_status, etag, last_modified, body_digest, fetched_at, recrawl_ms, recrawl_at,
-            earlier_record_id, earlier_url, earlier_date, earlier_payload_digest, kind, priority, depth, metadata)
+            earlier_record_id, earlier_url, earlier_date, earlier_payload_digest, kind, priority, depth, parent_id, metadata)
         SELECT h.id, x.final_url, decode(x.final_hash, 'hex'), 'fetched', COALESCE(x.http_status, 0), COALESCE(x.etag, ''), COALESCE(x.last_modified, ''),
             COALESCE(x.body_digest, ''), t, COALESCE(x.recrawl_in_ms, 0), CASE WHEN x.recrawl_in_ms > 0 THEN t + x.recrawl_in_ms ELSE 0 END,
             COALESCE(x.earlier_record_id, ''), COALESCE(x.earlier_url, ''), COALESCE(x.earlier_date, ''), COALESCE(x.earlier_payload_digest, ''),
-            COALESCE(x.kind, 0), COALESCE(x.priority, 0), COALESCE(x.depth, 0), COALESCE(x.metadata, '')
+            COALESCE(x.kind, 0), COALESCE(x.priority, 0), COALESCE(x.depth, 0), COALESCE(x.parent, 0), COALESCE(x.metadata, '')
         FROM jsonb_to_recordset(p_items) AS x (final_url text, final_hash text, final_host text, http_status int, etag text, last_modified text,
             body_digest text, recrawl_in_ms bigint, earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text,
-            kind smallint, priority smallint, depth int, metadata text)
+            kind smallint, priority smallint, depth int, parent bigint, metadata text)
         JOIN hosts h ON h.host = x.final_host
         ON CONFLICT (url_hash) DO NOTHING RETURNING host_id
     ), sums AS (
