@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fetchd/frontier/outage"
+	"fetchd/frontier/store"
 )
 
 // awayStore is a store whose database may be away.
@@ -81,4 +82,31 @@ level=INFO msg="the database works again" errors=73`
 			t.Errorf("the log is\n%s\nwant\n%s", got, want)
 		}
 	})
+}
+
+// partStore is a store of many databases, one of which returns an error.
+type partStore struct{ *awayStore }
+
+func (partStore) Claim(context.Context, store.ClaimParams) ([]store.Claim, error) {
+	return []store.Claim{{Lease: store.Lease{ID: 1, Token: 2}, URL: "http://a.test/"}}, errors.New("another database")
+}
+
+// TestClaimWithError checks that a caller gets the URLs of the databases that work.
+func TestClaimWithError(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	server, err := New(Config{Store: partStore{new(awayStore)}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, done, err := server.service.claimNow(t.Context(), claimParams{})
+	if err != nil || done || len(claims) != 1 {
+		t.Errorf("claimNow = %v, %v, %v, want one claim", claims, done, err)
+	}
+	if err := server.Shutdown(t.Context()); err != nil { // nothing writes to the log any more
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), `error="another database"`) {
+		t.Errorf("the log has no error: %s", log.String())
+	}
 }

@@ -143,8 +143,11 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 	defer cancel()
 	for {
 		claims, err = s.store.Claim(storing, params.ClaimParams)
-		if err != nil {
+		if err != nil && len(claims) == 0 {
 			return nil, false, err
+		}
+		if err != nil {
+			s.failed(ctx, "claim of another database", err)
 		}
 		if len(claims) == 0 {
 			left, err := s.store.Left(ctx)

@@ -107,24 +107,34 @@ func (p *part) countURLs(ctx context.Context) int64 {
 // Claim implements [Queue]. The databases take turns. A call returns the URLs of the first that has some, so it costs as
 // much as with one database. One that does not answer is not waited for longer than a moment, while others can.
 //
-// It may return URLs together with an error about another database.
+// It may return URLs together with an error about another database. That one cannot be reached is an error only if no
+// other has answered: otherwise a caller would wait for it, while it finds nothing that is due in the others.
 func (q *manyQueue) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	m := (*shards)(q)
 	if err := m.foreign.Load(); err != nil {
 		return nil, *err
 	}
 	turn := int(m.next.Add(1) % uint64(len(m.parts)))
-	var errs []error
+	var failed, unreachable error
+	answered := false
 	for i := range m.parts {
 		claims, err := m.parts[(turn+i)%len(m.parts)].claim(ctx, params)
-		if err != nil && !errors.Is(err, errClaiming) {
-			errs = append(errs, err)
+		switch {
+		case err == nil:
+			answered = true
+		case errors.Is(err, ErrUnreachable):
+			unreachable = errors.Join(unreachable, err)
+		case !errors.Is(err, errClaiming):
+			failed = errors.Join(failed, err)
 		}
 		if len(claims) > 0 || ctx.Err() != nil {
-			return claims, errors.Join(errs...)
+			return claims, failed
 		}
 	}
-	return nil, errors.Join(errs...)
+	if !answered {
+		failed = errors.Join(failed, unreachable)
+	}
+	return nil, failed
 }
 
 // errClaiming means that an earlier claim has not been answered yet.

@@ -541,8 +541,12 @@ func newOutage(t *testing.T) *outage {
 	o.put("http://"+o.up+"/1", "http://"+o.up+"/2", "http://"+o.hostIn(2, 0)+"/", "http://"+o.down+"/1")
 	o.name, _, _ = strings.Cut(o.dsns[1][strings.Index(o.dsns[1], "/frontier_")+1:], "?")
 	o.reach("false")
-	for range 4 {
-		some, _ := o.Claim(t.Context(), ClaimParams{Limit: 10}) // the error is about the other database
+	for range 6 {
+		o.pause() // so that the other database is called each time
+		some, err := o.Claim(t.Context(), ClaimParams{Limit: 10})
+		if err != nil {
+			t.Errorf("Claim = %v, although other databases have answered", err)
+		}
 		o.claims = append(o.claims, some...)
 	}
 	if len(o.claims) != 2 {
