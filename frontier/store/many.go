@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,7 +53,7 @@ func (m *shards) put(ctx context.Context, good []normalised, limits Limits, keep
 		var one PutResult
 		err := ErrUnreachable
 		if !moving(m, some, func(n normalised) string { return n.Host }) {
-			err = p.do(ctx, partTimeout, func(ctx context.Context) (err error) {
+			err = p.do(ctx, true, func(ctx context.Context) (err error) {
 				one, err = p.pg.put(ctx, some, Limits{URLs: m.share(ctx, p, limits.URLs), URLsPerHost: limits.URLsPerHost})
 				return err
 			})
@@ -94,7 +96,7 @@ func (p *part) countURLs(ctx context.Context) int64 {
 	if !old {
 		return n
 	}
-	_ = p.do(ctx, partTimeout, func(ctx context.Context) (err error) { // otherwise the last number counts
+	_ = p.do(ctx, true, func(ctx context.Context) (err error) { // otherwise the last number counts
 		n, err = p.db.Int(ctx, "count URLs", `SELECT frontier_url_count()`)
 		return err
 	})
@@ -158,10 +160,8 @@ func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	}
 	answer, late := make(chan result), make(chan struct{})
 	p.late.Go(func() {
-		ctx, cancel := context.WithTimeout(p.open, partTimeout)
-		defer cancel()
 		var r result
-		r.err = p.do(ctx, 0, func(ctx context.Context) (err error) {
+		r.err = p.do(p.open, true, func(ctx context.Context) (err error) {
 			r.claims, err = p.Store.Claim(ctx, params)
 			return err
 		})
@@ -176,7 +176,7 @@ func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 				for i, c := range r.claims {
 					leases[i] = c.Lease
 				}
-				_, _ = p.Release(ctx, leases) // otherwise they expire
+				_, _ = p.Release(p.open, leases) // otherwise they expire
 			}
 		}
 	})
@@ -199,7 +199,7 @@ func (q *manyQueue) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, 
 	m := (*shards)(q)
 	ready, results := items(fetches)
 	err := inGroups(m, group(ready, func(it item) int { return m.numberOfToken(it.Token) }), func(p *part, some []item) error {
-		return p.do(ctx, 0, func(ctx context.Context) error {
+		return p.do(ctx, false, func(ctx context.Context) error {
 			if err := m.arrive(ctx, p, some); err != nil {
 				return err
 			}
@@ -237,7 +237,7 @@ func (q *manyQueue) each(ctx context.Context, leases []Lease, f func(ctx context
 	m := (*shards)(q)
 	var mu sync.Mutex
 	err = inGroups(m, group(leases, func(l Lease) int { return m.numberOfToken(l.Token) }), func(p *part, some []Lease) error {
-		return p.do(ctx, partTimeout, func(ctx context.Context) error {
+		return p.do(ctx, true, func(ctx context.Context) error {
 			of, err := f(ctx, p, some)
 			mu.Lock()
 			defer mu.Unlock()
@@ -253,18 +253,62 @@ func (q *manyQueue) store() *Store { return &Store{Queue: q, many: (*shards)(q)}
 
 // Reap implements [Queue]. It also sends what waits for databases that can be reached again.
 func (q *manyQueue) Reap(ctx context.Context) (int64, error) {
-	n, err := q.store().sum(ctx, workTimeout, func(ctx context.Context, s *Store) (int64, error) { return s.Reap(ctx) })
-	return n, errors.Join(err, (*shards)(q).send(ctx))
+	m := (*shards)(q)
+	n, err := m.repeated(ctx, func(p *part) *atomic.Bool { return &p.reaping }, func(ctx context.Context, p *part) (int64, error) { return p.Store.Reap(ctx) })
+	_, sent := m.repeated(ctx, func(p *part) *atomic.Bool { return &p.sending }, func(ctx context.Context, p *part) (int64, error) { return 0, m.sendFrom(ctx, p) })
+	if errors.Is(sent, ErrUnreachable) {
+		sent = nil // the first error says so
+	}
+	return n, errors.Join(err, sent)
 }
 
 // Recrawl implements [Queue].
 func (q *manyQueue) Recrawl(ctx context.Context) (int64, error) {
-	return q.store().sum(ctx, workTimeout, func(ctx context.Context, s *Store) (int64, error) { return s.Recrawl(ctx) })
+	return (*shards)(q).repeated(ctx, func(p *part) *atomic.Bool { return &p.recrawling }, func(ctx context.Context, p *part) (int64, error) { return p.Store.Recrawl(ctx) })
+}
+
+// repeated calls f for each database, at once, and adds what it returns. One that does not answer is not waited for
+// longer than a moment, because the others need the next call. It is not called again before it has answered.
+func (m *shards) repeated(ctx context.Context, running func(p *part) *atomic.Bool, f func(ctx context.Context, p *part) (int64, error)) (total int64, err error) {
+	type result struct {
+		n   int64
+		err error
+	}
+	results := make(chan result, len(m.parts))
+	for _, p := range m.parts {
+		open := running(p)
+		if !open.CompareAndSwap(false, true) {
+			results <- result{0, fmt.Errorf("database %d (%s) has not answered yet: %w", p.number, p.name, ErrUnreachable)}
+			continue
+		}
+		p.late.Go(func() {
+			var r result
+			r.err = p.do(p.open, true, func(ctx context.Context) (err error) {
+				r.n, err = f(ctx, p)
+				return err
+			})
+			open.Store(false)
+			results <- r
+		})
+	}
+	wait := time.NewTimer(repeatTime)
+	defer wait.Stop()
+	for range m.parts {
+		select {
+		case r := <-results:
+			total, err = total+r.n, errors.Join(err, r.err)
+		case <-wait.C:
+			return total, errors.Join(err, fmt.Errorf("a database has not answered yet: %w", ErrUnreachable))
+		case <-ctx.Done():
+			return total, ctx.Err()
+		}
+	}
+	return total, err
 }
 
 // Left implements [Queue].
 func (q *manyQueue) Left(ctx context.Context) (bool, error) {
-	n, err := q.store().sum(ctx, partTimeout, func(ctx context.Context, s *Store) (n int64, err error) {
+	n, err := q.store().sum(ctx, func(ctx context.Context, s *Store) (n int64, err error) {
 		left, err := s.Left(ctx)
 		if err == nil && !left {
 			left, err = s.db.Bool(ctx, "look for what waits", `SELECT EXISTS (SELECT 1 FROM parcels)`)

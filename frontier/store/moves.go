@@ -442,7 +442,7 @@ func (m *shards) refresh(ctx context.Context) error {
 	newest := m.table.Load()
 	for _, p := range m.parts {
 		var table *shardTable
-		err := p.do(ctx, partTimeout, func(ctx context.Context) (err error) {
+		err := p.do(ctx, true, func(ctx context.Context) (err error) {
 			table, _, err = p.readShards(ctx)
 			return err
 		})
@@ -490,7 +490,7 @@ func (s *Store) Shards(ctx context.Context) (all []Shard, moving int, err error)
 				one.Slots++
 			}
 		}
-		one.Err = p.do(ctx, 0, func(ctx context.Context) error {
+		one.Err = p.do(ctx, false, func(ctx context.Context) error {
 			return p.db.QueryRow(ctx, `SELECT GREATEST(0, (SELECT reltuples FROM pg_class WHERE oid = to_regclass('urls')))::bigint, (SELECT count(*) FROM parcels)`).Scan(&one.URLs, &one.Waiting)
 		})
 		all = append(all, one)

@@ -57,7 +57,7 @@ func (m *shards) keep(ctx context.Context, not int, one parcel) error {
 			continue
 		}
 		kept := int64(0)
-		failed := p.do(ctx, partTimeout, func(ctx context.Context) (err error) {
+		failed := p.do(ctx, true, func(ctx context.Context) (err error) {
 			kept, err = p.db.Update(ctx, "keep URLs for another database", `INSERT INTO parcels (body) SELECT ? WHERE pg_total_relation_size('parcels') < ?`, string(body), maxParcels)
 			return err
 		})
@@ -72,18 +72,8 @@ func (m *shards) keep(ctx context.Context, not int, one parcel) error {
 	return err
 }
 
-// send delivers parcels whose databases can be reached. A parcel that cannot be delivered does not stop those after it.
-func (m *shards) send(ctx context.Context) error {
-	var errs []error
-	for _, p := range m.parts {
-		err := p.do(ctx, 0, func(ctx context.Context) error { return m.sendFrom(ctx, p) })
-		if err != nil && !errors.Is(err, ErrUnreachable) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
+// sendFrom delivers the parcels in one database whose databases can be reached. A parcel that cannot be delivered does
+// not stop those after it.
 func (m *shards) sendFrom(ctx context.Context, p *part) error {
 	type row struct {
 		id   int64
@@ -130,7 +120,7 @@ func (m *shards) add(ctx context.Context, arrivals []arrival) error {
 		if moving(m, some, func(a arrival) string { return a.FinalHost }) {
 			return ErrUnreachable
 		}
-		return p.do(ctx, partTimeout, func(ctx context.Context) error {
+		return p.do(ctx, true, func(ctx context.Context) error {
 			list, err := toJSON(some)
 			if err == nil {
 				_, err = p.db.ExecContext(ctx, `SELECT frontier_arrive($1)`, list)

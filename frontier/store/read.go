@@ -127,7 +127,7 @@ func (u *URL) columns() []any {
 
 // Due returns how many hosts a claim would find due, and the default delay.
 func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	hosts, err = s.sum(ctx, partTimeout, func(ctx context.Context, s *Store) (int64, error) {
+	hosts, err = s.sum(ctx, func(ctx context.Context, s *Store) (int64, error) {
 		return s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
 	})
 	return hosts, time.Duration(s.delayMS) * time.Millisecond, s.partly(err)
@@ -253,7 +253,7 @@ func inEach[T any](ctx context.Context, s *Store, rows func(*Store, context.Cont
 	return func(yield func(T, error) bool) {
 		var errs []error
 		for _, p := range s.many.parts {
-			errs = append(errs, p.do(ctx, 0, func(ctx context.Context) error {
+			errs = append(errs, p.do(ctx, false, func(ctx context.Context) error {
 				for row, err := range rows(p.Store, ctx) {
 					if err != nil {
 						return err

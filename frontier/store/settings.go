@@ -32,7 +32,7 @@ func (s *Store) set(ctx context.Context, doing, query string, args ...any) error
 	all := s.all()
 	var err error
 	if len(all) > 1 {
-		err = s.everywhere(ctx, partTimeout, func(ctx context.Context, s *Store) error { return s.db.PingContext(ctx) })
+		err = s.everywhere(ctx, func(ctx context.Context, s *Store) error { return s.db.PingContext(ctx) })
 	}
 	for i := len(all) - 1; i >= 0 && err == nil; i-- {
 		_, err = all[i].db.Update(ctx, doing, query, args...)

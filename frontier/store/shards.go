@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"fetchd/frontier/store/database"
@@ -70,16 +71,19 @@ type part struct {
 	number  int
 	changed chan<- struct{} // of shards
 	name    string          // its address without secrets
+	dsn     string          // its address
 
-	mu sync.Mutex
-	// failed is when it could not be reached for the first time, or zero, and again when it is tried next.
-	failed, again time.Time
-	claiming      bool            // a claim has not been answered yet
-	open          context.Context // ends with Close
-	shut          context.CancelFunc
-	late          sync.WaitGroup // claims, which may outlive their calls
-	urls          int64          // the number of its URLs when it was counted last
-	counted       time.Time
+	mu         sync.Mutex
+	failed     bool            // it could not be reached, and has not answered since
+	claiming   bool            // a claim has not been answered yet
+	reaping    atomic.Bool     // likewise
+	recrawling atomic.Bool     // likewise
+	sending    atomic.Bool     // likewise
+	open       context.Context // ends with Close
+	shut       context.CancelFunc
+	late       sync.WaitGroup // what may outlive its call
+	urls       int64          // the number of its URLs when it was counted last
+	counted    time.Time
 }
 
 // openMany opens a frontier in many databases.
@@ -92,7 +96,7 @@ func openMany(ctx context.Context, dsns []string, config Config) (*Store, error)
 	var wait sync.WaitGroup
 	for i, dsn := range dsns {
 		wait.Go(func() {
-			p := &part{name: redacted(dsn)}
+			p := &part{name: redacted(dsn), dsn: dsn}
 			p.open, p.shut = context.WithCancel(context.WithoutCancel(ctx))
 			if p.Store, errs[i] = openOne(ctx, dsn, config); errs[i] != nil {
 				errs[i] = fmt.Errorf("%s: %w", p.name, errs[i])
@@ -242,7 +246,7 @@ func (m *shards) checkOwners(ctx context.Context) error {
 func (m *shards) compareOwners(ctx context.Context) error {
 	table := m.table.Load()
 	for _, p := range m.parts {
-		if !p.failed.IsZero() {
+		if !p.reachable() {
 			continue
 		}
 		rows, err := p.db.Query(ctx, `SELECT slot FROM slots`)
@@ -477,7 +481,7 @@ func (p *part) openUnreachable(cause error, config Config) error {
 	}
 	p.pg = &postgresDB{core: &core{db, millis(config.Delay)}, part: true}
 	p.Store = &Store{core: p.pg.core, Queue: p.pg, kind: p.pg}
-	p.failed, p.again = time.Now(), time.Now().AddDate(1, 0, 0)
+	p.failed = true
 	return nil
 }
 
@@ -560,16 +564,15 @@ func (s *Store) all() []*Store {
 }
 
 // everywhere calls f for each database, at once, and joins their errors. Of many databases, one that is known to be
-// unreachable is not called, and limit limits the time for each: one that does not answer must not hold up what is done
-// for the others. Zero means no limit.
-func (s *Store) everywhere(ctx context.Context, limit time.Duration, f func(ctx context.Context, s *Store) error) error {
+// unreachable is not called.
+func (s *Store) everywhere(ctx context.Context, f func(ctx context.Context, s *Store) error) error {
 	if s.many == nil {
 		return f(ctx, s)
 	}
 	errs := make([]error, len(s.many.parts))
 	var wait sync.WaitGroup
 	for i, p := range s.many.parts {
-		wait.Go(func() { errs[i] = p.do(ctx, limit, func(ctx context.Context) error { return f(ctx, p.Store) }) })
+		wait.Go(func() { errs[i] = p.do(ctx, true, func(ctx context.Context) error { return f(ctx, p.Store) }) })
 	}
 	wait.Wait()
 	return errors.Join(errs...)
@@ -579,7 +582,7 @@ func (s *Store) everywhere(ctx context.Context, limit time.Duration, f func(ctx 
 func (m *shards) each(ctx context.Context, f func(ctx context.Context, p *part) error) error {
 	errs := make([]error, len(m.parts))
 	for i, p := range m.parts {
-		errs[i] = p.do(ctx, workTimeout, func(ctx context.Context) error { return f(ctx, p) })
+		errs[i] = p.do(ctx, true, func(ctx context.Context) error { return f(ctx, p) })
 	}
 	return errors.Join(errs...)
 }
@@ -587,7 +590,7 @@ func (m *shards) each(ctx context.Context, f func(ctx context.Context, p *part) 
 // gather returns what f returns for each database, also with an error.
 func gather[T any](ctx context.Context, s *Store, f func(ctx context.Context, s *Store) ([]T, error)) (all []T, err error) {
 	var mu sync.Mutex
-	err = s.everywhere(ctx, 0, func(ctx context.Context, s *Store) error {
+	err = s.everywhere(ctx, func(ctx context.Context, s *Store) error {
 		some, err := f(ctx, s)
 		mu.Lock()
 		defer mu.Unlock()
@@ -637,7 +640,7 @@ func (s *Store) Unreachable() []string {
 	if s.many != nil {
 		for _, p := range s.many.parts {
 			p.mu.Lock()
-			if !p.failed.IsZero() {
+			if p.failed {
 				names = append(names, fmt.Sprintf("%d (%s)", p.number, p.name))
 			}
 			p.mu.Unlock()
@@ -668,9 +671,9 @@ func (s *Store) nameDatabase(of *Store, err error) error {
 }
 
 // sum adds what f returns for each database. It returns the sum of those that can be reached, also with an error.
-func (s *Store) sum(ctx context.Context, limit time.Duration, f func(ctx context.Context, s *Store) (int64, error)) (int64, error) {
+func (s *Store) sum(ctx context.Context, f func(ctx context.Context, s *Store) (int64, error)) (int64, error) {
 	var total atomic.Int64
-	err := s.everywhere(ctx, limit, func(ctx context.Context, s *Store) error {
+	err := s.everywhere(ctx, func(ctx context.Context, s *Store) error {
 		n, err := f(ctx, s)
 		total.Add(n)
 		return err
@@ -679,24 +682,29 @@ func (s *Store) sum(ctx context.Context, limit time.Duration, f func(ctx context
 }
 
 const (
-	// partTimeout is how long a claim or a put waits for one of many databases.
-	partTimeout = 5 * time.Second
-	// workTimeout is the same for what may change many rows.
-	workTimeout = 30 * time.Second
-	// partPause is how long a database is left alone after it could not be reached.
+	// watchEvery is how long a call that can be repeated waits for one of many databases, before it looks whether that
+	// answers at all.
+	watchEvery = 500 * time.Millisecond
+	// answerTime is how long a database may need to answer then.
+	answerTime = time.Second
+	// repeatTime is how long a worker waits for what it repeats anyway.
+	repeatTime = time.Second
+	// partPause is how long a database is left alone after it could not be reached, or did not answer.
 	partPause = time.Second
 )
 
-// do calls f, unless the database could not be reached a moment ago. limit limits its time; zero means no limit.
-func (p *part) do(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+// do calls f, unless the database could not be reached a moment ago. If watched is true, f ends when the database no
+// longer answers. Slow calls do not end.
+func (p *part) do(ctx context.Context, watched bool, f func(ctx context.Context) error) error {
 	if !p.reachable() {
 		return fmt.Errorf("database %d (%s): %w", p.number, p.name, ErrUnreachable)
 	}
 	inner := ctx
-	if limit > 0 {
+	if watched && p.dsn != "" {
 		var cancel context.CancelFunc
-		inner, cancel = context.WithTimeout(ctx, limit)
+		inner, cancel = context.WithCancel(ctx)
 		defer cancel()
+		go p.watch(inner, cancel)
 	}
 	err := f(inner)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == movedCode {
@@ -706,20 +714,10 @@ func (p *part) do(ctx context.Context, limit time.Duration, f func(ctx context.C
 		}
 		return fmt.Errorf("database %d (%s): %w: %w", p.number, p.name, ErrUnreachable, err)
 	}
-	unreachable := err != nil && ctx.Err() == nil && isUnreachable(err)
-	p.mu.Lock()
+	unreachable := err != nil && ctx.Err() == nil && (isUnreachable(err) || inner.Err() != nil)
 	switch {
 	case unreachable:
-		if p.failed.IsZero() {
-			p.failed = time.Now()
-		}
-		p.again = time.Now().Add(partPause)
-	case ctx.Err() == nil:
-		p.failed = time.Time{}
-	}
-	p.mu.Unlock()
-	switch {
-	case unreachable:
+		p.fail()
 		return fmt.Errorf("database %d (%s): %w: %w", p.number, p.name, ErrUnreachable, err)
 	case err != nil:
 		return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
@@ -727,19 +725,65 @@ func (p *part) do(ctx context.Context, limit time.Duration, f func(ctx context.C
 	return nil
 }
 
-// reachable reports whether the database may be called. After a failure, one call a second finds out.
+// reachable reports whether the database may be called.
 func (p *part) reachable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.failed.IsZero() {
-		return true
+	return !p.failed
+}
+
+// watch cancels a call if the database does not answer meanwhile. One that is stopped keeps its connections, so the call
+// would wait for it.
+func (p *part) watch(ctx context.Context, cancel context.CancelFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(watchEvery):
+		}
+		if err := p.answers(ctx); err != nil {
+			cancel()
+		}
 	}
-	now := time.Now()
-	if now.Before(p.again) {
-		return false
+}
+
+// answers returns an error if the database does not answer. It has its own connection, because all others may be in use.
+func (p *part) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.dsn)
+	if known, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(known.Code, "53") {
+		return nil // it has no more connections
 	}
-	p.again = now.Add(partPause)
-	return true
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Ping(ctx), conn.Close(ctx))
+}
+
+// fail stops calls to the database until it answers. No call finds that out, because it would wait.
+func (p *part) fail() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed || p.open == nil { // an administrator's command does not wait
+		return
+	}
+	p.failed = true
+	p.late.Go(func() {
+		for {
+			select {
+			case <-p.open.Done():
+				return
+			case <-time.After(partPause):
+			}
+			if p.answers(p.open) == nil {
+				p.mu.Lock()
+				p.failed = false
+				p.mu.Unlock()
+				return
+			}
+		}
+	})
 }
 
 // isUnreachable reports whether an error says that a database cannot be reached or written, and not that a statement

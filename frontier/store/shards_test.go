@@ -529,7 +529,7 @@ func (o *outage) reach(allow string) {
 func (m *many) pause() {
 	for _, p := range m.many.parts {
 		p.mu.Lock()
-		p.again, p.counted = time.Time{}, time.Time{}
+		p.failed, p.counted = false, time.Time{}
 		p.mu.Unlock()
 	}
 }
@@ -603,6 +603,31 @@ func (o *outage) wantSent() {
 	}
 	if n := o.total(`SELECT count(*) FROM urls`); n != 7 || len(o.Unreachable()) != 0 {
 		t.Errorf("%d URLs, want 7; unreachable: %q", n, o.Unreachable())
+	}
+}
+
+// TestManyOneHangs checks that a database that does not answer does not keep back what a worker does in the others.
+func TestManyOneHangs(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	host := m.hostIn(1, 0)
+	m.put("http://"+m.hostIn(0, 0)+"/", "http://"+host+"/")
+	tx, err := m.many.parts[1].db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { must(t, tx.Rollback()) }()
+	_, err = tx.ExecContext(t.Context(), `LOCK TABLE urls, hosts, parcels`)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 2 {
+		for what, f := range map[string]func(context.Context) (int64, error){"Reap": m.Reap, "Recrawl": m.Recrawl} {
+			if _, err := f(ctx); ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
+				t.Fatalf("%s = %v, want an error about the database that does not answer", what, err)
+			}
+		}
+	}
+	if claims, err := m.Claim(ctx, ClaimParams{Limit: 10}); err != nil || len(claims) != 1 {
+		t.Errorf("Claim = %v, %v, want the URL of the other database", claims, err)
 	}
 }
 

@@ -32,7 +32,7 @@ type WorkerState struct {
 // that it has started now.
 func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error {
 	if s.many != nil {
-		return s.everywhere(ctx, partTimeout, func(ctx context.Context, s *Store) error { return s.WorkerSeen(ctx, name, started) })
+		return s.everywhere(ctx, func(ctx context.Context, s *Store) error { return s.WorkerSeen(ctx, name, started) })
 	}
 	if started {
 		_, err := s.db.Update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
@@ -48,7 +48,7 @@ func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error
 
 // WorkerStopped removes a worker that stops and holds no URL any more.
 func (s *Store) WorkerStopped(ctx context.Context, name string) error {
-	return s.everywhere(ctx, partTimeout, func(ctx context.Context, s *Store) error {
+	return s.everywhere(ctx, func(ctx context.Context, s *Store) error {
 		_, err := s.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
 		return err
 	})
