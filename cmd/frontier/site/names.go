@@ -12,18 +12,18 @@ import (
 
 // nameServer answers DNS queries over UDP. Its answers are too short to need TCP.
 type nameServer struct {
+	zone    string // with a dot at both ends
 	conn    *net.UDPConn
 	readers sync.WaitGroup
 }
 
 const (
-	zone = "." + suffix + "."
 	// questionsBuffer is in bytes. The system may grant less.
 	questionsBuffer = 4 << 20
 	readers         = 4
 )
 
-func startNames() (*nameServer, error) {
+func startNames(suffix string) (*nameServer, error) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func startNames() (*nameServer, error) {
 	if err := conn.SetReadBuffer(questionsBuffer); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	n := &nameServer{conn: conn}
+	n := &nameServer{zone: "." + suffix + ".", conn: conn}
 	for range readers {
 		n.readers.Go(n.serve)
 	}
@@ -58,14 +58,14 @@ func (n *nameServer) serve() {
 		case err != nil:
 			continue // an error of one datagram
 		}
-		if answer := reply(buffer[:size]); answer != nil {
+		if answer := n.reply(buffer[:size]); answer != nil {
 			_, _ = n.conn.WriteToUDPAddrPort(answer, from) // a client that left needs no answer
 		}
 	}
 }
 
 // reply returns the answer to a datagram, or nil if it is not a query.
-func reply(datagram []byte) []byte {
+func (n *nameServer) reply(datagram []byte) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(datagram)
 	if err != nil || header.Response {
@@ -82,7 +82,7 @@ func reply(datagram []byte) []byte {
 		},
 		Questions: []dnsmessage.Question{question},
 	}
-	fill(&m, question)
+	n.fill(&m, question)
 	packed, err := m.Pack()
 	if err != nil {
 		return nil
@@ -91,13 +91,13 @@ func reply(datagram []byte) []byte {
 }
 
 // fill adds the address or the response code to the answer.
-func fill(m *dnsmessage.Message, q dnsmessage.Question) {
+func (n *nameServer) fill(m *dnsmessage.Message, q dnsmessage.Question) {
 	name := strings.ToLower(q.Name.String())
 	switch {
 	case m.OpCode != 0:
 		m.RCode = dnsmessage.RCodeNotImplemented
-	case "."+name == zone: // the zone exists because it has names below it (RFC 8020)
-	case !hasName(name):
+	case "."+name == n.zone: // the zone exists because it has names below it (RFC 8020)
+	case !n.hasName(name):
 		m.RCode = dnsmessage.RCodeNameError
 	case q.Type == dnsmessage.TypeA && q.Class == dnsmessage.ClassINET:
 		m.Answers = []dnsmessage.Resource{{
@@ -108,8 +108,8 @@ func fill(m *dnsmessage.Message, q dnsmessage.Question) {
 }
 
 // hasName reports whether a name is below the suffix and has no label gone or gone-....
-func hasName(name string) bool {
-	under, ok := strings.CutSuffix(name, zone)
+func (n *nameServer) hasName(name string) bool {
+	under, ok := strings.CutSuffix(name, n.zone)
 	if !ok || under == "" {
 		return false
 	}

@@ -3,6 +3,7 @@ package site_test
 import (
 	"errors"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +13,7 @@ import (
 
 func TestResolver(t *testing.T) {
 	t.Parallel()
-	s := start(t, site.Config{})
+	s, domains := start(t, site.Config{}), start(t, site.Config{Suffix: "test"})
 	for _, tc := range []struct {
 		name, network, host string
 		want                []string // nil if the host does not exist
@@ -28,10 +29,16 @@ func TestResolver(t *testing.T) {
 		{"ends like the suffix", "ip4", "h1.xdemo.test.", nil},
 		{"suffix", "ip", "demo.test.", nil},
 		{"elsewhere", "ip", "h1.example.test.", nil},
+		{"another suffix", "ip", "domains:h1.test", []string{"127.0.0.1"}},
+		{"not below another suffix", "ip", "domains:h1.example", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			addrs, err := s.Resolver().LookupNetIP(t.Context(), tc.network, tc.host)
+			asked, host := s, tc.host
+			if under, ok := strings.CutPrefix(tc.host, "domains:"); ok {
+				asked, host = domains, under
+			}
+			addrs, err := asked.Resolver().LookupNetIP(t.Context(), tc.network, host)
 			var found []string
 			for _, a := range addrs {
 				found = append(found, a.Unmap().String())

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"fetchd/conformance/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
 )
 
-// suffix is the domain of all hosts.
+// suffix is the default of Config.Suffix.
 const suffix = "demo.test"
 
 // Config configures a [Site]. The zero value is usable.
@@ -25,6 +26,9 @@ type Config struct {
 	// Page answers a path that starts with /x/, with its query. Its Type is empty for a 404. It is
 	// called concurrently.
 	Page func(host, target string) Page
+	// Suffix is the domain of all hosts, in lower case. Empty means demo.test. With test, each host is a
+	// registrable domain.
+	Suffix string
 }
 
 // Page is an answer with status 200.
@@ -36,6 +40,7 @@ type Page struct {
 // Site is a running site. Its methods are safe for concurrent use. The caller must call
 // [Site.Close].
 type Site struct {
+	suffix  string
 	robots  func(host string) (int, string)
 	page    func(host, target string) Page
 	origin  *origin.Origin
@@ -54,12 +59,13 @@ type Site struct {
 // Start starts the site and its name server on free ports of 127.0.0.1. It fails if it cannot
 // listen or the suffix is not a domain.
 func Start(cfg Config) (*Site, error) {
-	names, err := startNames()
+	suffix := cmp.Or(cfg.Suffix, suffix)
+	names, err := startNames(suffix)
 	if err != nil {
 		return nil, fmt.Errorf("start the name server of the site: %w", err)
 	}
 	s := &Site{
-		robots: cfg.Robots, page: cfg.Page, names: names, origin: origin.New(origin.Config{}), journal: newJournal(), served: make(chan struct{}),
+		suffix: suffix, robots: cfg.Robots, page: cfg.Page, names: names, origin: origin.New(origin.Config{}), journal: newJournal(), served: make(chan struct{}),
 	}
 	if s.robots == nil {
 		s.robots = allowAll
@@ -130,7 +136,7 @@ func (s *Site) Port() int { return s.addr.Port }
 
 // URL returns the URL of a path, with leading "/" and optional query, on a host without the suffix.
 func (s *Site) URL(host, path string) string {
-	return fmt.Sprintf("http://%s.%s:%d%s", host, suffix, s.addr.Port, path)
+	return fmt.Sprintf("http://%s.%s:%d%s", host, s.suffix, s.addr.Port, path)
 }
 
 // Origin returns the origin behind /s/ and the redirect helpers. Its log has the header of up to
