@@ -3,6 +3,8 @@
 package crawls
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,10 +25,11 @@ import (
 )
 
 // web is pages of several hosts that link to each other. Page n links to pages 2n+1 and 2n+2, so that all
-// are found from page 0, to pages that were found before, and to one that robots.txt forbids. Each eighth
-// page has two redirects to one URL of another host. The last pages are only in a sitemap.
+// are found from page 0, to pages that were found before, and to one that robots.txt forbids. One of some
+// pages has two redirects to one URL of another host. The last pages are only in a sitemap.
 type web struct {
 	hosts, pages, listed int
+	some                 int // one of how many pages has redirects
 	at                   func(host, path string) string
 }
 
@@ -37,7 +40,7 @@ func (w *web) host(n int) string { return fmt.Sprintf("h%d", n*7%w.hosts) }
 func (w *web) url(n int) string { return w.at(w.host(n), fmt.Sprintf("/x/%d", n)) }
 
 // redirected returns the number of URLs that only redirects lead to.
-func (w *web) redirected() int { return (w.pages + 7) / 8 }
+func (w *web) redirected() int { return (w.pages + w.some - 1) / w.some }
 
 // next returns the pages that are found on page n.
 func (w *web) next(n int) (urls []string) {
@@ -49,7 +52,7 @@ func (w *web) next(n int) (urls []string) {
 
 // redirects returns the redirects that page n links to.
 func (w *web) redirects(n int) []string {
-	if n%8 > 0 || n >= w.pages {
+	if n%w.some > 0 || n >= w.pages {
 		return nil
 	}
 	path := fmt.Sprintf("/go/302/%d?to=%s", n, url.QueryEscape(w.at(w.host(n+3), fmt.Sprintf("/x/%d?via=r", n))))
@@ -145,10 +148,10 @@ type victim struct {
 	kill, start func()
 }
 
-// everything starts two fetchds, a frontier serve, two runs of frontier crawl with additional flags, and
+// everything starts two fetchds, a frontier serve, two runs of frontier crawl with a scope and more flags, and
 // two programs that use the API. A third of the kills stop the program in order instead. stop ends those
 // that crawl.
-func (c *crawl) everything(seed string, flags ...string) (victims []victim, stop func()) {
+func (c *crawl) everything(seed, scope string, flags ...string) (victims []victim, stop func()) {
 	c.Helper()
 	var crawlers []**process
 	run := func(name string, start func() *process) **process {
@@ -176,7 +179,7 @@ func (c *crawl) everything(seed string, flags ...string) (victims []victim, stop
 	client := c.client(api)
 	for range 2 {
 		crawlers = append(crawlers, run("crawl.py", client), run("frontier crawl", func() *process {
-			args := append(slices.Clone(flags), "--scope", "domain", "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
+			args := append(slices.Clone(flags), "--scope", scope, "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
 			return c.workerOf("crawl", args...)
 		}))
 	}
@@ -208,27 +211,38 @@ func (c *crawl) fault(cause func()) {
 }
 
 // linked checks that the links of each page that was recorded are in the frontier. Later they may be found
-// when the page is fetched again.
+// when the page is fetched again. Those into a database that is down wait in another one.
 func (w *web) linked(c *crawl) {
 	c.Helper()
-	rows, err := c.db.QueryContext(c.ctx, `SELECT url, fetched_at FROM urls`)
-	must(c, err)
-	defer rows.Close()
-	fetched := map[string]int64{}
-	for rows.Next() {
-		var u string
-		var at int64
-		must(c, rows.Scan(&u, &at))
-		fetched[u] = at
+	fetched := texts(c.ctx, c.T, c.db, `SELECT url FROM urls WHERE fetched_at > 0`) // first: links are stored before the outcome
+	waiting := ""
+	if c.many != nil {
+		waiting = strings.Join(slices.Collect(maps.Keys(texts(c.ctx, c.T, c.db, `SELECT body FROM parcels`))), "\n")
 	}
-	must(c, rows.Err())
+	found := texts(c.ctx, c.T, c.db, `SELECT url FROM urls`)
 	for n := range w.pages {
 		for _, u := range w.next(n) {
-			if _, found := fetched[u]; !found && fetched[w.url(n)] > 0 {
+			if fetched[w.url(n)] && !found[u] && !strings.Contains(waiting, `"`+u+`"`) {
 				c.Errorf("page %d was recorded without its link to %s", n, u)
 			}
 		}
 	}
+}
+
+// texts returns the texts that a query selects.
+func texts(ctx context.Context, t *testing.T, db *sql.DB, query string) map[string]bool {
+	t.Helper()
+	rows, err := db.QueryContext(ctx, query)
+	must(t, err)
+	defer rows.Close()
+	found := map[string]bool{}
+	for rows.Next() {
+		var text string
+		must(t, rows.Scan(&text))
+		found[text] = true
+	}
+	must(t, rows.Err())
+	return found
 }
 
 // kill kills all victims in a random order, one or two at a time, with requests in between. It returns
@@ -255,27 +269,29 @@ func (c *crawl) kill(w *web, victims []victim) (killed []string) {
 // twice waits until each page was fetched two more times.
 func (c *crawl) twice(pages int) {
 	c.Helper()
-	query := fmt.Sprintf(`SELECT count(*) FROM (SELECT f.url_id FROM fetches f JOIN urls u ON u.id = f.url_id WHERE f.id > %d AND f.status = 'fetched'
-		AND u.url LIKE '%%/x/%%' AND u.kind = 0 GROUP BY f.url_id HAVING count(*) >= 2) AS x`, c.count(`SELECT COALESCE(max(id), 0) FROM fetches`))
+	query := fmt.Sprintf(`SELECT count(*) FROM (SELECT f.url_id FROM fetches f JOIN urls u ON u.id = f.url_id WHERE f.ended_at > %d AND f.status = 'fetched'
+		AND u.url LIKE '%%/x/%%' AND u.kind = 0 GROUP BY f.url_id HAVING count(*) >= 2) AS x`, c.count(`SELECT COALESCE(max(ended_at), 0) FROM fetches`))
 	got := 0
 	if err := wait.Until(c.ctx, 300*time.Millisecond, func() bool { got = c.count(query); return got >= pages }); err != nil {
 		c.Errorf("%d of %d pages were fetched again twice: %v", got, pages, err)
 	}
 }
 
-// TestChaos crawls a site with everything at once, on one database: two runs of frontier crawl find links
+// TestChaos crawls a site with everything at once, on one database or on many: two runs of frontier crawl find links
 // and fetch pages again, and two programs do the same through frontier serve. These, two fetchds, the
-// service and the database are killed in a random order and started again. In some rows a disk is full or
-// a bucket is down in between. Every page is found and fetched again, none is recorded twice for one time,
-// and no host receives a request too early.
+// service and the databases are killed in a random order and started again. Of many databases some are stopped for
+// seconds or shut down instead. In some rows a disk is full or a bucket is down in between. Every page is found and
+// fetched again, none is recorded twice for one time, and no host receives a request too early.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name                                string
 		server, pgBouncer, fullDisk, bucket bool
+		databases                           int // on a server each
 	}{
 		{name: "SQLite"},
 		{name: "PostgreSQL", server: true},
+		{name: "four databases", databases: 4},
 		{name: "PgBouncer", server: true, pgBouncer: true},
 		{name: "full disk", fullDisk: true},
 		{name: "bucket down", server: true, bucket: true},
@@ -298,14 +314,22 @@ func TestChaos(t *testing.T) {
 				dsn = server.dsn()
 			}
 			var c *crawl
-			w := &web{hosts: 40, pages: rig.Pick("FETCHD_CRAWLS", 200, 600), listed: 20, at: func(host, path string) string { return c.site.URL(host, path) }}
-			c = newCrawlOf(ctx, t, dsn, 0, site.Config{Page: w.page, Robots: w.robots})
+			w := &web{hosts: 40, pages: rig.Pick("FETCHD_CRAWLS", 200, 600), listed: 20, some: 8, at: func(host, path string) string { return c.site.URL(host, path) }}
+			config, scope := site.Config{Page: w.page, Robots: w.robots}, "domain"
+			if row.databases > 0 {
+				config.Suffix, scope = "test", "all" // so that hosts lie in different slots
+				w.some, w.pages = 1, w.pages/2       // with the redirects, as many URLs
+				c = newCrawlMany(ctx, t, newMany(t, row.databases), 0, config)
+				victims = append(victims, c.many.victims(ctx)...)
+			} else {
+				c = newCrawlOf(ctx, t, dsn, 0, config)
+			}
 			bodies := filepath.Join(c.dir, "bodies")
 			if row.pgBouncer {
 				c.dsn = server.bouncer()
 			}
 			if row.server {
-				victims = append(victims, victim{"PostgreSQL", server.Crash, func() { server.restart(c.dsn) }})
+				victims = append(victims, victim{"PostgreSQL", server.kill, func() { server.restart(c.dsn) }})
 			}
 			if row.fullDisk {
 				bodies = filepath.Join(dir, "bodies")
@@ -319,7 +343,7 @@ func TestChaos(t *testing.T) {
 				victims = append(victims, victim{"bucket", func() { c.fault(b.Stop) }, func() { b.Start(ctx) }})
 			}
 			c.add([]string{w.url(0)})
-			more, stop := c.everything(w.url(0), flags...)
+			more, stop := c.everything(w.url(0), scope, flags...)
 			victims = append(victims, more...)
 			var killed []string
 			for range rig.Pick("FETCHD_CRAWLS", 1, 3) {
@@ -328,13 +352,18 @@ func TestChaos(t *testing.T) {
 			pages := w.pages + w.listed + w.redirected()
 			c.twice(pages)
 			took := time.Since(c.started)
+			c.delivered()
 			stop()
 			c.kept(pages)
+			c.placed()
 			c.polite()
 			c.bodies(bodies)
 			w.asked(t, c.site.Visits())
 			if server != nil {
 				server.logged()
+			}
+			for _, p := range c.many {
+				p.logged()
 			}
 			t.Logf("%d pages in %.1f s: %d requests, %d outcomes, %d of them 304; killed: %s", pages, took.Seconds(), c.site.Count(),
 				c.count(`SELECT count(*) FROM fetches`), c.count(`SELECT count(*) FROM fetches WHERE http_status = 304`), strings.Join(killed, ", "))

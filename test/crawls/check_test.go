@@ -75,8 +75,8 @@ func (c *crawl) polite() {
 	const shown = 5
 	visits := c.site.Visits()
 	early := 0
-	for _, v := range site.Early(visits, delay, nil) {
-		if v.Before.Left && v.By <= delay {
+	for _, v := range site.Early(visits, c.delay, nil) {
+		if v.Before.Left && v.By <= c.delay {
 			continue
 		}
 		if early++; early <= shown {

@@ -32,9 +32,10 @@ type crawl struct {
 	*testing.T
 	ctx      context.Context // of the test
 	site     *site.Site
-	dsn      string
-	dir      string // outcomes and bodies
-	db       *sql.DB
+	dsn      string  // with spaces between several
+	dir      string  // outcomes and bodies
+	many     many    // nil if there is one database
+	db       *sql.DB // of all databases
 	services []*process
 	urls     int // number of URLs put
 	finals   int // pages that two URLs lead to
@@ -42,6 +43,7 @@ type crawl struct {
 	program  string    // that adds and works, as for start
 	body     []byte    // of the origin, from its first byte on; for tests that compare bodies
 	started  time.Time // when the first worker was
+	delay    time.Duration
 }
 
 // newCrawl starts an origin and n services. put creates the database.
@@ -53,7 +55,7 @@ func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 // newCrawlOf is newCrawl with another origin.
 func newCrawlOf(ctx context.Context, t *testing.T, dsn string, n int, cfg site.Config) *crawl {
 	t.Helper()
-	c := &crawl{T: t, ctx: ctx, site: rig.Site(t, cfg), dsn: dsn, dir: t.TempDir(), program: "frontier"}
+	c := &crawl{T: t, ctx: ctx, site: rig.Site(t, cfg), dsn: dsn, dir: t.TempDir(), program: "frontier", delay: delay}
 	driver, name := "sqlite", "file:"+dsn+"?_pragma=busy_timeout(30000)"
 	if strings.HasPrefix(dsn, "postgres:") {
 		driver, name = "pgx", dsn
@@ -105,12 +107,16 @@ func (c *crawl) add(urls []string) {
 		c.addWith(c.program, urls)
 		return
 	}
-	s, err := store.Open(c.ctx, c.dsn, store.Config{})
+	dsns := strings.Split(c.dsn, " ")
+	s, err := store.Open(c.ctx, dsns[0], store.Config{}, dsns[1:]...)
 	must(c, err)
 	defer s.Close()
 	got, err := s.Put(c.ctx, store.Entries(urls...), store.Limits{})
 	if err != nil || got.Added != int64(len(urls)) {
 		c.Fatalf("Put of %d URLs = %+v, %v", len(urls), got, err)
+	}
+	if c.many != nil && c.urls == 0 {
+		c.many.join(c.ctx) // the tables exist now
 	}
 	c.urls += len(urls)
 }
@@ -138,7 +144,7 @@ func (c *crawl) workerOf(command string, flags ...string) *process {
 		c.started = time.Now()
 	}
 	name := fmt.Sprintf("w%d", len(c.workers)+1)
-	args := []string{command, "--db", c.dsn, "--name", name, "--delay", delay.String(), "--log-level", "info",
+	args := []string{command, "--db", c.dsn, "--name", name, "--delay", c.delay.String(), "--log-level", "info",
 		"--outcomes", filepath.Join(c.dir, name+".jsonl"), "--bodies", filepath.Join(c.dir, "bodies"),
 		"--lease", lease, "--total-timeout", totalTimeout}
 	for _, s := range c.services {

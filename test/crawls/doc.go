@@ -9,11 +9,11 @@
 // The tests run if FETCHD_LONG is 1, which .ci/run crawls sets; they take about three minutes.
 // They use loopback only. The test of a full disk mounts a small tmpfs, which needs root.
 //
-// FETCHD_CRAWLS=all (.ci/run crawls-all) runs the long form, eight minutes. The short form has
+// FETCHD_CRAWLS=all (.ci/run crawls-all) runs the long form, twelve minutes. The short form has
 // the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, a third of
-// the pages and of the kills in TestChaos, and 20 s for each crawl in TestRobotsBombs, which also skips
-// the row with 60 hosts, because 90 hosts need more. Of the 2,000 pages in TestLongBodies one in eight
-// may have more than 64 KiB, 1 GB in all; in the long form every second, 3.5 GB. Only the long form has
-// TestChaos behind PgBouncer, with a full disk and with a bucket that goes down, and TestUpgrade, which
-// builds an earlier version of frontier.
+// the pages and of the kills in TestChaos, outages of ten seconds instead of a minute in TestOneDown,
+// and 20 s for each crawl in TestRobotsBombs, which also skips the row with 60 hosts, because 90 hosts
+// need more. Of the 2,000 pages in TestLongBodies one in eight may have more than 64 KiB, 1 GB in all;
+// in the long form every second, 3.5 GB. Only the long form has TestChaos behind PgBouncer, with a full
+// disk and with a bucket that goes down, and TestUpgrade, which builds an earlier version of frontier.
 package crawls

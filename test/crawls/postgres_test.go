@@ -3,6 +3,8 @@
 package crawls
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 type postgres struct {
 	*testing.T
 	*pgtest.Server
+	crashed bool
 }
 
 // newPostgres starts a server until the test ends.
@@ -25,7 +28,7 @@ func newPostgres(t *testing.T) *postgres {
 	s, err := pgtest.Start()
 	pgtest.Need(t, err)
 	t.Cleanup(s.Remove)
-	return &postgres{t, s}
+	return &postgres{T: t, Server: s}
 }
 
 func (p *postgres) dsn() string { return p.DSN("postgres") }
@@ -38,6 +41,12 @@ func (p *postgres) bouncer() string {
 	pgtest.Need(p.T, err)
 	p.Cleanup(remove)
 	return behind
+}
+
+// kill crashes the server.
+func (p *postgres) kill() {
+	p.crashed = true
+	p.Crash()
 }
 
 // restart starts the server after a crash, and waits until a connection string works.
@@ -70,7 +79,30 @@ func (p *postgres) logged() {
 			p.Errorf("the server logged: %s", line)
 		}
 	}
-	if !regexp.MustCompile(`automatic recovery in progress`).Match(text) {
+	if p.crashed && !regexp.MustCompile(`automatic recovery in progress`).Match(text) {
 		p.Errorf("the server has not recovered from a crash, so the test did not cause one")
 	}
+}
+
+// execute runs statements in a database.
+func execute(ctx context.Context, t *testing.T, dsn string, queries ...string) {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	defer db.Close()
+	for _, query := range queries {
+		if _, err := db.ExecContext(ctx, query); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+	}
+}
+
+// count returns the number that a query selects.
+func (p *postgres) count(ctx context.Context, query string) (n int) {
+	p.Helper()
+	db, err := sql.Open("pgx", p.dsn())
+	must(p, err)
+	defer db.Close()
+	must(p, db.QueryRowContext(ctx, query).Scan(&n))
+	return n
 }
