@@ -15,8 +15,8 @@ import (
 	"fetchd/test/rig"
 )
 
-// earlier are commits with an earlier version of the schema: the last one with 5, and one with 7.
-var earlier = map[string]int64{"97cd7d5": 5, "1fbccf7607fe": 7}
+// earlier are commits with an earlier version of the schema: the last one with 5, one with 7, and the last one with 8.
+var earlier = map[string]int64{"97cd7d5": 5, "1fbccf7607fe": 7, "6c05ce53": 8}
 
 // TestUpgrade starts a new worker in the middle of a crawl of two older ones. It migrates the database,
 // and the older workers continue until nothing is left.
@@ -35,6 +35,9 @@ func upgrade(t *testing.T, commit string, schema int64) {
 	older := filepath.Join(t.TempDir(), "frontier")
 	buildOlder(rig.Long(t, limit), t, commit, older)
 	for name, dsn := range databases {
+		if schema == 8 && name == "sqlite" {
+			continue // its schema has not changed since
+		}
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
 			c := newCrawl(ctx, t, dsn(t), 2)
