@@ -43,14 +43,19 @@ CREATE TABLE parcels (
 );
 
 -- A host is added only where its slot is. A program that knows an older table of slots gets an error, and reads the new one.
--- The lock of the slot waits for one that is being closed. A move adds hosts to a slot that is not open yet.
+-- The lock of a host that exists waits for one that is being taken away: after that it has another name. The lock of the
+-- slot keeps it from being closed. A move adds hosts to a slot that is not open yet.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_own_host() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.moving OR EXISTS (SELECT 1 FROM hosts WHERE host = NEW.host) THEN
+    IF NEW.moving THEN
         RETURN NEW;
     END IF;
-    PERFORM 1 FROM slots WHERE slot = frontier_slot(NEW.host) AND open FOR KEY SHARE;
+    PERFORM 1 FROM hosts WHERE host = NEW.host FOR NO KEY UPDATE;
+    IF FOUND THEN
+        RETURN NEW;
+    END IF;
+    PERFORM 1 FROM slots WHERE slot = frontier_slot(NEW.host) AND open FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'host % is not in this database', NEW.host USING ERRCODE = 'FR001';
     END IF;
