@@ -99,3 +99,40 @@ func TestMoveWhileHostIsUsed(t *testing.T) {
 		})
 	}
 }
+
+// TestMoveDeparted moves a host that a fetch has left before it ended.
+func TestMoveDeparted(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	host := m.hostIn(0, 0)
+	slot := hostSlot(host)
+	m.put("http://" + host + "/1")
+	c := m.claimAll()[0]
+	_, err := m.LeaveHosts(t.Context(), []Lease{c.Lease})
+	must(t, err)
+	waits := make(chan struct{}, 1)
+	moved := make(chan error, 1)
+	go func() {
+		moved <- m.MoveSlots(t.Context(), []int{slot}, 1, func(p Progress) {
+			if p.Leased > 0 {
+				select {
+				case waits <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}()
+	select {
+	case <-waits:
+	case err := <-moved:
+		t.Errorf("the move ended before the fetch: %v", err)
+		moved <- err
+	}
+	if err := m.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched}); err != nil {
+		t.Errorf("record = %v", err)
+	}
+	must(t, <-moved)
+	if u := m.again().url("http://" + host + "/1"); u.Status != Fetched {
+		t.Errorf("the URL is %s, want fetched", u.Status)
+	}
+}

@@ -69,10 +69,11 @@ END $$;
 -- +goose StatementBegin
 CREATE FUNCTION frontier_take_away(p_slot int, p_limit int, OUT hosts jsonb, OUT names text[], OUT waiting bigint) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM 1 FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.host NOT LIKE 'gone %' ORDER BY h.id FOR UPDATE;
+    PERFORM 1 FROM hosts h WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE 'gone %' ORDER BY h.id FOR UPDATE;
     UPDATE hosts h SET moving = TRUE WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE 'gone %';
     WITH free AS (
         SELECT h.id FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.moving AND h.in_flight = 0 AND h.host NOT LIKE 'gone %'
+            AND h.id NOT IN (SELECT u.host_id FROM urls u WHERE u.status = 'fetching')
         ORDER BY h.id LIMIT p_limit FOR UPDATE
     ), renamed AS (
         UPDATE hosts h SET host = 'gone ' || h.host FROM free WHERE h.id = free.id AND h.in_flight = 0 RETURNING h.*
