@@ -136,3 +136,42 @@ func TestMoveDeparted(t *testing.T) {
 		t.Errorf("the URL is %s, want fetched", u.Status)
 	}
 }
+
+// TestMoveWhilePruned prunes while a host has been copied in part.
+func TestMoveWhilePruned(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		params PruneParams
+	}{
+		{"hosts", PruneParams{Hosts: true}},
+		{"URLs", PruneParams{URLs: []Status{Pending}}},
+	} {
+		for _, number := range []int{0, 1} {
+			t.Run(row.name+" of "+[]string{"the old database", "the new one"}[number], func(t *testing.T) {
+				m := openSeveral(t, 2)
+				host := m.hostIn(0, 0)
+				slot := hostSlot(host)
+				m.put("http://"+host+"/1", "http://sub."+host+"/")
+				p := m.many.parts[0]
+				(&fixture{Store: p.Store, t: t}).exec(`DELETE FROM urls WHERE url LIKE '%/1'`) // the host has no URL
+				(&fixture{Store: p.Store, t: t}).exec(`UPDATE hosts SET next_at = 1`)
+				mover, err := m.moverOf(t.Context(), nil)
+				must(t, err)
+				must(t, mover.index(t.Context()))
+				must(t, mover.change(t.Context(), func(t *shardTable) { t.Moving = &move{Slot: slot, From: 0, To: 1} }))
+				_, err = p.db.Update(t.Context(), "close a slot", `UPDATE slots SET open = FALSE WHERE slot = ?`, slot)
+				must(t, err)
+				_, err = mover.parts[1].db.Update(t.Context(), "make a slot", `INSERT INTO slots (slot, open) VALUES (?, FALSE)`, slot)
+				must(t, err)
+				var leased int64
+				taken, err := p.takeAway(t.Context(), slot, &leased)
+				must(t, err)
+				must(t, mover.copyHosts(t.Context(), p, mover.parts[1], taken))
+				_, err = m.many.parts[number].Prune(t.Context(), row.params, nil)
+				must(t, err)
+				must(t, m.again().MoveSlots(t.Context(), nil, 1, nil))
+			})
+		}
+	}
+}

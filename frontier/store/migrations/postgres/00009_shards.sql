@@ -178,6 +178,36 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- As before, and leaves hosts alone that move, and their URLs: the copy must have the same ones.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION frontier_prune(p_ids bigint[], p_statuses text[], p_until bigint) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    pruned bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(7381240021446157685);
+    PERFORM 1 FROM hosts WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (p_ids)) ORDER BY id FOR UPDATE;
+    WITH gone AS (
+        DELETE FROM urls WHERE id = ANY (p_ids) AND status = ANY (p_statuses) AND (p_until = 0 OR fetched_at BETWEEN 1 AND p_until)
+            AND NOT (SELECT h.moving FROM hosts h WHERE h.id = host_id)
+        RETURNING host_id
+    ), unknown AS (
+        UPDATE hosts SET url_count = NULL WHERE url_count IS NOT NULL AND id IN (SELECT host_id FROM gone)
+    )
+    SELECT count(*) INTO pruned FROM gone;
+    DELETE FROM settings WHERE name = 'url_count' AND pruned > 0;
+    RETURN pruned;
+END $$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION frontier_unused(h hosts, p_ms bigint) RETURNS boolean LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1 AND NOT h.moving
+        AND GREATEST(h.next_at, h.blocked_until) <= frontier_now() - CASE WHEN h.crawl_delay_ms > 0 THEN p_ms + 86400000 ELSE p_ms END
+        AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.host_id = h.id)
+$$;
+-- +goose StatementEnd
+
 -- As before. The ten bits of a token above the random ones are the number of the database.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text)
