@@ -96,13 +96,15 @@ func (p *part) countURLs(ctx context.Context) int64 {
 	if !old {
 		return n
 	}
-	_ = p.do(ctx, true, func(ctx context.Context) (err error) { // otherwise the last number counts
+	err := p.do(ctx, true, func(ctx context.Context) (err error) {
 		n, err = p.db.Int(ctx, "count URLs", `SELECT frontier_url_count()`)
 		return err
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.urls = max(p.urls, n)
+	if err == nil { // otherwise the last number counts
+		p.urls = n
+	}
 	return p.urls
 }
 

@@ -377,6 +377,26 @@ func TestManyLimits(t *testing.T) {
 	}
 }
 
+// TestManyLimitsAfterPrune checks that URLs that were deleted from one database make room in another.
+func TestManyLimitsAfterPrune(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	a, b := m.hostIn(0, 0), m.hostIn(1, 0)
+	put := func(urls ...string) PutResult {
+		m.pause()
+		r, err := m.Put(t.Context(), Entries(urls...), Limits{URLs: 4})
+		must(t, err)
+		return r
+	}
+	put("http://"+a+"/1", "http://"+a+"/2", "http://"+a+"/3")
+	put("http://" + b + "/1")
+	_, err := m.Prune(t.Context(), PruneParams{URLs: []Status{Pending}, Host: a}, nil)
+	must(t, err)
+	if r := put("http://"+b+"/2", "http://"+b+"/3"); r.Added != 2 {
+		t.Errorf("Put = %+v, want 2 more URLs", r)
+	}
+}
+
 // TestManyRedirects checks the two steps of a redirect into another database, and that either can be repeated.
 func TestManyRedirects(t *testing.T) {
 	t.Parallel()
