@@ -79,35 +79,34 @@ func (m *shards) sendFrom(ctx context.Context, p *part) error {
 		id   int64
 		body string
 	}
+	var errs []error
 	for after := int64(0); ; {
 		rows, err := p.db.Query(ctx, `SELECT id, body FROM parcels WHERE id > ? ORDER BY id LIMIT ?`, after, sendAtOnce)
 		some, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.body} })
 		if err != nil {
-			return fmt.Errorf("read what waits for other databases: %w", err)
+			return errors.Join(append(errs, fmt.Errorf("read what waits for other databases: %w", err))...)
 		}
 		for _, r := range some {
 			after = r.id
-			var one parcel
-			if err := json.Unmarshal([]byte(r.body), &one); err != nil {
-				return fmt.Errorf("read what waits for other databases: %w", err)
+			err := m.deliver(ctx, r.body)
+			if err == nil {
+				_, err = p.db.Update(ctx, "delete what was delivered", `DELETE FROM parcels WHERE id = ?`, r.id)
 			}
-			switch err := m.deliver(ctx, one); {
-			case errors.Is(err, ErrUnreachable):
-				continue
-			case err != nil:
-				return err
-			}
-			if _, err := p.db.Update(ctx, "delete what was delivered", `DELETE FROM parcels WHERE id = ?`, r.id); err != nil {
-				return err
+			if err != nil && !errors.Is(err, ErrUnreachable) && len(errs) < sendAtOnce {
+				errs = append(errs, fmt.Errorf("deliver parcel %d: %w", r.id, err))
 			}
 		}
-		if len(some) < sendAtOnce {
-			return nil
+		if len(some) < sendAtOnce || ctx.Err() != nil {
+			return errors.Join(errs...)
 		}
 	}
 }
 
-func (m *shards) deliver(ctx context.Context, one parcel) error {
+func (m *shards) deliver(ctx context.Context, body string) error {
+	var one parcel
+	if err := json.Unmarshal([]byte(body), &one); err != nil {
+		return err
+	}
 	if _, err := m.put(ctx, one.Entries, one.Limits, false); err != nil {
 		return err
 	}

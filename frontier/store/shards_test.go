@@ -604,6 +604,31 @@ func TestManyOneDown(t *testing.T) {
 	}
 }
 
+// TestManyBadParcel checks that what cannot be delivered does not keep back the rest.
+func TestManyBadParcel(t *testing.T) {
+	t.Parallel()
+	o := newOutage(t)
+	for _, number := range []int{0, 2} {
+		(&fixture{Store: o.many.many.parts[number].Store, t: t}).exec(`INSERT INTO parcels (body) VALUES ('{')`)
+	}
+	if r := o.put("http://" + o.down + "/2"); r.Waiting != 1 {
+		t.Errorf("Put = %+v", r)
+	}
+	o.reach("true")
+	for range 10 { // the first calls may get connections that have ended
+		if _, err := o.Reap(t.Context()); err == nil {
+			t.Error("Reap says nothing about a bad parcel")
+		}
+		o.pause()
+	}
+	if n := o.total(`SELECT count(*) FROM parcels`); n != 2 {
+		t.Errorf("%d parcels are left, want the 2 that are bad", n)
+	}
+	if u := o.url("http://" + o.down + "/2"); u.Status != Pending {
+		t.Errorf("the URL is %s", u.Status)
+	}
+}
+
 // wantSent ends the outage, and checks that what has waited is where it belongs.
 func (o *outage) wantSent() {
 	t := o.t
