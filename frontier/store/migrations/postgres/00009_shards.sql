@@ -83,11 +83,13 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Hosts, URLs and robots.txt that arrive with a slot. What has arrived before stays.
+-- Hosts, URLs and robots.txt that arrive with a slot. What has arrived before stays. The rows are read in FROM:
+-- (function).* calls the function once for each column.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_settle_hosts(p_hosts jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO hosts OVERRIDING USER VALUE SELECT (jsonb_populate_record(NULL::hosts, x || '{"moving": true}')).* FROM jsonb_array_elements(p_hosts) AS x
+    INSERT INTO hosts OVERRIDING USER VALUE SELECT r.*
+        FROM jsonb_array_elements(p_hosts) AS x, jsonb_populate_record(NULL::hosts, x || '{"moving": true}') AS r
         ON CONFLICT (host) DO NOTHING;
 END $$;
 -- +goose StatementEnd
@@ -97,8 +99,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS
 DECLARE
     n bigint;
 BEGIN
-    INSERT INTO urls OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(NULL::urls, x || jsonb_build_object('host_id', h.id))).*
-        FROM jsonb_array_elements(p_urls) AS x JOIN hosts h ON h.host = x ->> 'host' ON CONFLICT DO NOTHING;
+    INSERT INTO urls OVERRIDING SYSTEM VALUE SELECT r.*
+        FROM jsonb_array_elements(p_urls) AS x JOIN hosts h ON h.host = x ->> 'host',
+            jsonb_populate_record(NULL::urls, x || jsonb_build_object('host_id', h.id)) AS r ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     UPDATE settings SET value = value::bigint + n WHERE name = 'url_count' AND n > 0;
     RETURN n;
