@@ -142,32 +142,36 @@ func more(queue chan *pending, batch []*pending) []*pending {
 }
 
 // apart records each outcome of a batch separately, and returns those to try again. If some
-// succeed, the store works, so it gives up those that fail.
+// succeed, the store works, so it gives up those that fail, unless what they need is in a database that
+// cannot be reached, or moves.
 func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 	if len(batch) < 2 {
 		return batch
 	}
-	var failed []*pending
+	var failed, later []*pending
 	var last error
 	for i, p := range batch {
-		err := r.try(ctx, []*pending{p})
-		if err == nil {
+		switch err := r.try(ctx, []*pending{p}); {
+		case err == nil:
 			continue
+		case errors.Is(err, store.ErrUnreachable):
+			later = append(later, p)
+		default:
+			failed, last = append(failed, p), err
 		}
-		failed, last = append(failed, p), err
-		if i == 1 && len(failed) == 2 {
+		if i == 1 && len(failed)+len(later) == 2 {
 			return batch // probably the store does not work
 		}
 	}
-	if len(failed) == len(batch) {
-		return failed
+	if len(failed)+len(later) == len(batch) {
+		return batch
 	}
 	for _, p := range failed {
 		r.logger.ErrorContext(ctx, "outcome cannot be recorded", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", last))
 		_, _ = r.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // if this fails, the lease expires
 		close(p.done)
 	}
-	return nil
+	return later
 }
 
 // try records a batch in one transaction.

@@ -17,6 +17,8 @@ type pickyStore struct {
 	*store.Store
 	poison map[int64]bool
 	opens  time.Time
+	moving int64 // a URL whose final URL is in a slot that moves until a time
+	moved  time.Time
 	second bool // there is a second database, with the odd URLs, which never answers
 
 	mu        sync.Mutex
@@ -44,6 +46,9 @@ func (s *pickyStore) RecordFetch(ctx context.Context, fetches []store.Fetch) ([]
 		return nil, errBroken
 	}
 	for _, f := range fetches {
+		if f.ID == s.moving && time.Now().Before(s.moved) {
+			return nil, fmt.Errorf("URL %d: %w", f.ID, store.ErrUnreachable)
+		}
 		if s.poison[f.ID] {
 			return nil, fmt.Errorf("URL %d: %w", f.ID, errBroken)
 		}
@@ -76,6 +81,7 @@ func TestRecorder(t *testing.T) {
 		taken     int
 		abandoned int
 		most      time.Duration
+		moves     time.Duration // how long the slot of the final URL of the third moves
 		second    bool
 	}{
 		{name: "a second database does not answer", outcomes: 40, taken: 20, last: time.Minute, most: time.Minute + recordTime, second: true},
@@ -83,6 +89,8 @@ func TestRecorder(t *testing.T) {
 		{name: "a store that comes back", outcomes: 5, taken: 5, last: time.Hour, opens: time.Minute, most: time.Minute + recordWait + recordTime},
 		{name: "the first is never taken", outcomes: 5, poison: map[int64]bool{0: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
 		{name: "one in the middle", outcomes: 5, poison: map[int64]bool{2: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
+		{name: "a slot moves", outcomes: 5, taken: 5, last: time.Hour, moves: time.Minute, most: time.Minute + recordWait + recordTime},
+		{name: "a slot moves, and one is never taken", outcomes: 5, poison: map[int64]bool{4: true}, taken: 4, abandoned: 1, last: time.Hour, moves: time.Minute, most: time.Minute + recordWait + recordTime},
 		{name: "the last", outcomes: 5, poison: map[int64]bool{4: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
 		{name: "one alone", outcomes: 1, poison: map[int64]bool{0: true}, last: time.Hour, most: defaultLease + recordWait + recordTime},
 		{name: "a store that is gone, and the time is over", outcomes: 5, opens: time.Hour, last: time.Minute, most: time.Minute + recordTime},
@@ -92,7 +100,7 @@ func TestRecorder(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				started := time.Now()
-				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens), second: row.second}
+				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens), moving: 2, moved: started.Add(row.moves), second: row.second}
 				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 				must(t, err)
 				var cancel context.CancelFunc
