@@ -132,12 +132,17 @@ func (m *shards) add(ctx context.Context, arrivals []arrival) error {
 	})
 }
 
+// elsewhere reports whether a host belongs into another database, or moves.
+func (m *shards) elsewhere(p *part, host string) bool {
+	return m.numberOf(host) != p.number || moving(m, []string{host}, func(host string) string { return host })
+}
+
 // arrive adds the final URLs that belong into other databases than the rows that were redirected, and takes them out of
 // these: F3 says that a row keeps its URL if another row has the final one. If this ends here, the row is fetched again.
 func (m *shards) arrive(ctx context.Context, p *part, fetches []item) error {
 	var ids []int64
 	for i := range fetches {
-		if fetches[i].FinalHash != "" && m.numberOf(fetches[i].FinalHost) != p.number {
+		if fetches[i].FinalHash != "" && m.elsewhere(p, fetches[i].FinalHost) {
 			ids = append(ids, fetches[i].ID)
 		}
 	}
@@ -166,7 +171,7 @@ func (m *shards) arrive(ctx context.Context, p *part, fetches []item) error {
 	var arrivals []arrival
 	for i := range fetches {
 		it := &fetches[i]
-		if it.FinalHash == "" || m.numberOf(it.FinalHost) == p.number {
+		if it.FinalHash == "" || !m.elsewhere(p, it.FinalHost) {
 			continue
 		}
 		if from, held := places[Lease{ID: it.ID, Token: it.Token}]; held {

@@ -105,7 +105,7 @@ func openMany(ctx context.Context, dsns []string, config Config) (*Store, error)
 				if p.pg, _ = p.kind.(*postgresDB); p.pg != nil {
 					p.pg.part = true
 				} else {
-					errs[i] = fmt.Errorf("%w: %s is a SQLite file, and there are others: give each as postgres://USER@HOST/NAME", ErrShards, dsn)
+					errs[i] = fmt.Errorf("%w: one of them is a SQLite file: give each as postgres://USER@HOST/NAME", ErrShards)
 				}
 			}
 			opened[i] = p
@@ -707,7 +707,8 @@ func (p *part) do(ctx context.Context, watched bool, f func(ctx context.Context)
 		go p.watch(inner, cancel)
 	}
 	err := f(inner)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == movedCode {
+	// A host that is taken away during a put has no id (23502).
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (pg.Code == movedCode || pg.Code == "23502" && pg.ColumnName == "host_id") {
 		select {
 		case p.changed <- struct{}{}:
 		default: // the table will be read soon

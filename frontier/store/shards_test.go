@@ -482,7 +482,7 @@ func TestManyWrongDatabases(t *testing.T) {
 		{"one too many", append(slices.Clone(m.dsns), newPostgres(t)), "has no table of slots"},
 		{"a frontier of one", []string{alone, fresh}, "is a frontier of one database: add others"},
 		{"a new one in the place of one that is lost", []string{m.dsns[0], m.dsns[1], newPostgres(t)}, "has no table of slots"},
-		{"a file", []string{m.dsns[0], filepath.Join(t.TempDir(), "file.db")}, "is a SQLite file"},
+		{"a file", []string{m.dsns[0], filepath.Join(t.TempDir(), "file.db")}, "one of them is a SQLite file"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s, err := Open(t.Context(), row.dsns[0], Config{}, row.dsns[1:]...)
