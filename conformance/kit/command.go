@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -32,6 +34,9 @@ type Command struct {
 // defaultLimit is the default of [Command.Limit].
 const defaultLimit = 30 * time.Second
 
+// maxVersion is how many bytes are read of what a program writes for --version.
+const maxVersion = 16 << 10
+
 // grace is how long a killed program may keep its output open.
 const grace = time.Second
 
@@ -50,9 +55,10 @@ func (c *Command) Describe(ctx context.Context) (*Report, error) {
 	defer cancel()
 	args, _ := c.arguments("--version", os.DevNull)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env, cmd.WaitDelay = c.Env, grace
-	out, _ := cmd.Output() // the output counts even if the program fails
-	return &Report{Subject: c.Name, Command: strings.Join(c.Args, " "), Version: firstLine(out)}, nil
+	out := &limited{left: maxVersion}
+	cmd.Env, cmd.Stdout, cmd.WaitDelay = c.Env, out, grace
+	_ = runGroup(cmd) // the output counts even if the program fails
+	return &Report{Subject: c.Name, Command: strings.Join(c.Args, " "), Version: firstLine(out.kept.Bytes())}, nil
 }
 
 // firstLine returns the first line without blanks around it.
@@ -85,7 +91,7 @@ func (c *Command) Run(ctx context.Context, url, folder string) (body []byte, exi
 	cmd := exec.CommandContext(within, args[0], args[1:]...)
 	stdout := &limited{left: maxBody}
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.WaitDelay = folder, c.Env, stdout, grace
-	err = cmd.Run()
+	err = runGroup(cmd)
 	if ctx.Err() != nil {
 		return nil, 0, ctx.Err()
 	}
@@ -119,9 +125,17 @@ func (c *Command) arguments(url, out string) (args []string, toFile bool) {
 	return args, toFile
 }
 
-// readOutput returns what a program wrote to its file, or nil if there is no file.
+// readOutput returns what a program wrote to its file: nil if there is no regular file, and no more than a body may have.
 func readOutput(path string) []byte {
-	data, err := os.ReadFile(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a named pipe does not block
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxBody))
 	if err != nil {
 		return nil
 	}

@@ -43,7 +43,7 @@ func (c *Command) Decide(ctx context.Context, vectors []conformance.Vector) ([]R
 	cmd := exec.CommandContext(within, c.Args[0], c.Args[1:]...)
 	answers, complaints := &limited{left: len(vectors) * maxAnswers}, &limited{left: maxAnswers}
 	cmd.Env, cmd.WaitDelay, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Env, grace, &questions, answers, complaints
-	err := cmd.Run()
+	err := runGroup(cmd)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

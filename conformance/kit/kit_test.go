@@ -6,8 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -395,6 +398,9 @@ func TestCommand(t *testing.T) {
 		{"a file with the authority", `test "$1" = "$ORIGIN_CA" && cat "$1"`, []string{"{ca}", "{url}"}, time.Minute, kit.ClientRecord{Body: []byte("PEM")}},
 		{"no file", `exit 0`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
 		{"no end", `exec sleep 1000`, nil, time.Millisecond, kit.ClientRecord{Exit: -1}},
+		{"a named pipe", `mkfifo "$1"`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
+		{"a device", `ln -s /dev/zero "$1"`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
+		{"a huge file", `truncate -s 1G "$1"`, []string{"{out}"}, time.Minute, kit.ClientRecord{Body: make([]byte, 16<<20)}},
 	} {
 		c := &kit.Command{Args: append([]string{shell, "-c", tt.script, "sh"}, tt.args...), Limit: tt.limit}
 		if err := c.Trust([]byte("PEM"), t.TempDir()); err != nil {
@@ -406,8 +412,52 @@ func TestCommand(t *testing.T) {
 			continue
 		}
 		if got.Exit != tt.want.Exit || string(got.Body) != string(tt.want.Body) {
-			t.Errorf("%s: exit %d, body %q; want %d, %q", tt.name, got.Exit, got.Body, tt.want.Exit, tt.want.Body)
+			t.Errorf("%s: exit %d, body %.80q; want %d, %.80q", tt.name, got.Exit, got.Body, tt.want.Exit, tt.want.Body)
 		}
+	}
+}
+
+// TestCommandEndsWithItsChildren checks that no process of a client outlives its run: the end of a named pipe that it
+// holds is closed.
+func TestCommandEndsWithItsChildren(t *testing.T) {
+	t.Parallel()
+	shell := need.Program(t, "sh", "dash")
+	for _, row := range []struct {
+		name, script string
+		limit        time.Duration
+		exit         int
+	}{
+		{"exits", `exec >/dev/null 2>&1; sleep 1000 3>pipe & exit 0`, time.Minute, 0},
+		{"is killed", `exec >/dev/null 2>&1; sleep 1000 3>pipe; exit 0`, 500 * time.Millisecond, -1},
+	} {
+		folder := t.TempDir()
+		if err := syscall.Mkfifo(filepath.Join(folder, "pipe"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pipe, err := os.OpenFile(filepath.Join(folder, "pipe"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &kit.Command{Args: []string{shell, "-c", row.script}, Limit: row.limit}
+		if _, exit, err := c.Run(t.Context(), "http://127.0.0.1/", folder); err != nil || exit != row.exit {
+			t.Errorf("%s: exit %d, %v; want %d", row.name, exit, err, row.exit)
+		}
+		if err := pipe.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(pipe); err != nil {
+			t.Errorf("%s: a child still has the pipe: %v", row.name, err)
+		}
+		_ = pipe.Close()
+	}
+}
+
+// TestCommandWithALongVersion checks that little is kept of what a client writes for --version.
+func TestCommandWithALongVersion(t *testing.T) {
+	t.Parallel()
+	c := &kit.Command{Args: []string{need.Program(t, "sh", "dash"), "-c", "head -c 1000000 /dev/zero"}}
+	if r, err := c.Describe(t.Context()); err != nil || len(r.Version) > 16<<10 {
+		t.Errorf("a version of %d bytes, %v", len(r.Version), err)
 	}
 }
 
