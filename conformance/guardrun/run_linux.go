@@ -134,12 +134,20 @@ func (n *network) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			return
+			select {
+			case <-n.closed:
+				return
+			case <-time.After(poll): // a guard that opens many connections uses up the descriptors
+				continue
+			}
 		}
 		at, _ := netip.ParseAddrPort(conn.LocalAddr().String()) // TCP addresses are valid
 		if at.Addr().Unmap() == netip.MustParseAddr(sentinel) {
 			_ = conn.Close()
-			n.sentinels <- struct{}{}
+			select {
+			case n.sentinels <- struct{}{}:
+			case <-n.closed:
+			}
 			continue
 		}
 		n.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -330,5 +331,45 @@ func TestOtherEnds(t *testing.T) {
 	g.Command = kit.NewCommand("", []string{wrong, "none", "{url}"})
 	if _, err := guardrun.Run(ctx, g, rows); err == nil {
 		t.Error("a run that is cancelled returns no error")
+	}
+}
+
+// TestGuardThatFloods checks that a guard cannot stop the judge with more connections than it has descriptors for, or
+// with connections to the address that the judge itself uses.
+func TestGuardThatFloods(t *testing.T) { // not parallel: the limit is that of the process
+	python := need.Program(t, "python3", "python3")
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := syscall.Rlimit{Cur: 100, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}()
+	const script = `
+import resource, socket, sys
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+opened = [socket.create_connection((sys.argv[1], 80), timeout=1) for i in range(300)]
+`
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"8.8.8.8", "198.19.255.253"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		g := &guardrun.Guard{Command: kit.NewCommand("", []string{python, "-c", script, address})}
+		if _, err := guardrun.Run(ctx, g, rows[:1]); errors.Is(err, guardrun.ErrNoNetwork) {
+			need.Missing(t, "run it as root", "%v", err)
+		}
+		if ctx.Err() != nil { // any result is right, if there is one
+			t.Errorf("the judge did not end after connections to %s", address)
+		}
+		cancel()
 	}
 }
