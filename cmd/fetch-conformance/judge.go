@@ -336,7 +336,7 @@ func (c *diffCmd) run(_ context.Context, a *app) error {
 	worse, changes := 0, judge.Changes(before, after)
 	for i := range changes {
 		change := &changes[i]
-		line := fmt.Sprintf("%s %s: %s, was %s", change.Kind, cli.Escape(change.Name), orAbsent(change.After), orAbsent(change.Before))
+		line := fmt.Sprintf("%s %s: %s, was %s", cli.Escape(change.Kind), cli.Escape(change.Name), orAbsent(change.After), orAbsent(change.Before))
 		if change.Regression() {
 			worse++
 			line = p.Paint(cli.Red, line)
@@ -354,7 +354,7 @@ func orAbsent(v kit.Verdict) string {
 	if v == "" {
 		return "absent"
 	}
-	return string(v)
+	return cli.Escape(string(v))
 }
 
 func readRecord(field, path string) (*judge.Record, error) {
