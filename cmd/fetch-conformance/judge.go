@@ -329,6 +329,9 @@ func (c *diffCmd) run(_ context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if before.Way != after.Way {
+		return cli.UsageError("AFTER", fmt.Sprintf("is a record of %q, and BEFORE of %q: compare records of one way", after.Way, before.Way))
+	}
 	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
 	if before.Data != after.Data {
 		out.Printf("The vectors and scenarios of the records differ.\n")

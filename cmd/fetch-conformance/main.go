@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"os"
 
 	"github.com/alecthomas/kong"
@@ -46,6 +47,35 @@ type grammar struct {
 
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 	Completion cli.Completion   `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+}
+
+// exits are the exit codes of the commands that judge.
+var exits = cli.Exits{
+	cli.ExitOK:     "everything that was judged held",
+	cli.ExitFailed: "something failed",
+	cli.ExitUsage:  "",
+	cli.ExitOutput: "",
+}
+
+// Manual is the end of the command's help.
+func (*decideCmd) Manual() cli.Manual { return cli.Manual{Exits: exits} }
+
+// Manual is the end of the command's help.
+func (*clientCmd) Manual() cli.Manual { return cli.Manual{Exits: exits} }
+
+// Manual is the end of the command's help.
+func (*guardCmd) Manual() cli.Manual { return cli.Manual{Exits: exits} }
+
+// Manual is the end of the command's help.
+func (*serviceCmd) Manual() cli.Manual {
+	all := maps.Clone(exits)
+	all[cli.ExitService] = "the service cannot be reached"
+	return cli.Manual{Exits: all}
+}
+
+// Manual is the end of the command's help.
+func (*diffCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "nothing is worse", cli.ExitFailed: "something that held does not hold any more", cli.ExitUsage: "", cli.ExitOutput: ""}}
 }
 
 // app is one run of the program.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 
 	"fetchd/conformance"
@@ -164,10 +163,13 @@ type Change struct {
 // Regression reports whether what held does not hold any more.
 func (c *Change) Regression() bool { return c.Before == kit.Held && c.After != kit.Held }
 
+// maxRecord limits a record that is read, in bytes. Those of all vectors and scenarios have about 1 MiB.
+const maxRecord = 64 << 20
+
 // ReadRecord reads a record. An error says what is wrong with it.
 func ReadRecord(from io.Reader) (*Record, error) {
 	r := new(Record)
-	decoder := json.NewDecoder(from)
+	decoder := json.NewDecoder(io.LimitReader(from, maxRecord))
 	if err := decoder.Decode(r); err != nil {
 		return nil, fmt.Errorf("no record of fetch-conformance: %w", err)
 	}
@@ -180,22 +182,24 @@ func ReadRecord(from io.Reader) (*Record, error) {
 // Changes returns what differs between two records, in the order of the first.
 func Changes(before, after *Record) []Change {
 	var changes []Change
-	find := func(in *Record, x *RecordResult) kit.Verdict {
-		at := slices.IndexFunc(in.Results, func(o RecordResult) bool { return o.Kind == x.Kind && o.Name == x.Name })
-		if at < 0 {
-			return ""
+	type name struct{ kind, name string }
+	verdicts := func(r *Record) map[name]kit.Verdict {
+		all := make(map[name]kit.Verdict, len(r.Results))
+		for i := range r.Results {
+			all[name{r.Results[i].Kind, r.Results[i].Name}] = r.Results[i].Verdict
 		}
-		return in.Results[at].Verdict
+		return all
 	}
+	were, are := verdicts(before), verdicts(after)
 	for i := range before.Results {
 		x := &before.Results[i]
-		if now := find(after, x); now != x.Verdict {
+		if now := are[name{x.Kind, x.Name}]; now != x.Verdict {
 			changes = append(changes, Change{x.Kind, x.Name, x.Verdict, now})
 		}
 	}
 	for i := range after.Results {
 		x := &after.Results[i]
-		if find(before, x) == "" {
+		if were[name{x.Kind, x.Name}] == "" {
 			changes = append(changes, Change{x.Kind, x.Name, "", x.Verdict})
 		}
 	}
