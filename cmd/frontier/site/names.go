@@ -128,10 +128,17 @@ func (s *Site) NameServer() string { return s.names.conn.LocalAddr().String() }
 
 // Resolver returns a resolver that asks only [Site.NameServer]. A lookup during [Site.Close] may
 // wait until its context ends, or for the resolver's own limit of twice 5 s.
-func (s *Site) Resolver() *net.Resolver {
-	addr := s.NameServer()
+func (s *Site) Resolver() *net.Resolver { return resolverOf(s.NameServer()) }
+
+// resolverOf returns a resolver that asks only this name server. What waits for an answer ends with the context of the
+// lookup, which net.Resolver does not do by itself: a transport cancels dials that it no longer needs.
+func resolverOf(addr string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "udp4", addr)
+		conn, err := d.DialContext(ctx, "udp4", addr)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = conn.Close() }) // the resolver closes it too
+		}
+		return conn, err
 	}}
 }
