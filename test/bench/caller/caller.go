@@ -203,6 +203,9 @@ func (o *Options) load() (*load, time.Duration, error) {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
+// firstFetch is how much longer than asked a measurement waits for its first fetch.
+const firstFetch = 30 * time.Second
+
 // measure waits for the warm-up and then measures.
 func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	if !wait.For(ctx, seconds(o.Warmup)) {
@@ -214,9 +217,14 @@ func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, e
 		return Result{}, err
 	}
 	s.begin()
+	ended := s.whole.Load()
 	if !wait.For(ctx, seconds(o.Seconds)) {
 		return Result{}, context.Cause(ctx)
 	}
+	// On a busy machine none may have ended yet. Without one there is nothing to divide by.
+	more, cancel := context.WithTimeout(ctx, firstFetch)
+	_ = wait.Until(more, time.Millisecond, func() bool { return s.whole.Load() > ended }) // otherwise the result has none
+	cancel()
 	s.end()
 	result, err := usage()
 	_, _ = io.WriteString(log, "measured\n")
