@@ -82,7 +82,7 @@ sys.stdout.buffer.write(adapter.fetch(sys.argv[1], open(os.environ["ORIGIN_CA"])
 	}
 }
 
-// TestAdapters checks what an adapter is told if it cannot be used.
+// TestAdapters checks the error about an adapter that cannot be used.
 func TestAdapters(t *testing.T) {
 	t.Parallel()
 	half := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -82,7 +82,7 @@ func committed(t *testing.T, got *judge.Record, name, command string) {
 	}
 }
 
-// TestPublished checks that the board has nobody but fetchd and the wrong guards. A record of another project needs what
+// TestPublished checks that the board has only fetchd and the wrong guards. A record of another project needs what
 // docs/disclosure.md says.
 func TestPublished(t *testing.T) {
 	t.Parallel()

@@ -230,7 +230,7 @@ func (m *mover) moveAll(ctx context.Context, slots []int, to int) error {
 	return nil
 }
 
-// index makes the index of hosts by slots where it is missing. It locks nobody out.
+// index makes the index of hosts by slots where it is missing. Programs can write meanwhile.
 func (m *mover) index(ctx context.Context) error {
 	for _, p := range m.parts {
 		if _, err := p.db.ExecContext(ctx, `CREATE INDEX CONCURRENTLY IF NOT EXISTS hosts_slot ON hosts (frontier_slot(host))`); err != nil {
