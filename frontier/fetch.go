@@ -156,14 +156,17 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	v.overdue, v.queued = time.Time{}, time.Now().Add(maxQueued)
 	v.mu.Unlock()
 	var wait time.Duration
+	var last []*pb.Hop
 	task.OnEvent = func(m *pb.FetchEvent) {
 		v.noteProgress()
 		if f := m.GetAttemptFinished(); f != nil {
 			wait += f.GetRetryDecision().GetRetry().GetDelay().AsDuration()
 			v.delayOthers(f.GetHops())
+			last = f.GetHops()
 		}
 	}
 	outcome, err := v.w.pool.Do(v.ctx, task)
+	v.storeAddresses(addressesOf(last))
 	v.mu.Lock()
 	v.queued = time.Time{}
 	v.mu.Unlock()

@@ -2,9 +2,12 @@ package frontier
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
 )
 
 // reserve reserves a host for this visit once it is open. The visit holds the host of its claim,
@@ -40,6 +43,7 @@ func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
 		r, err := v.w.store.Reserve(patience, host, d)
 		if err == nil && r.Granted() {
 			v.held, v.reservation, v.unused, v.heldUntil = host, r, true, asked.Add(d)
+			v.addresses[host] = r.Address
 			return true, nil
 		}
 		if err != nil && patience.Err() == nil {
@@ -88,4 +92,25 @@ func (v *visit) release() {
 	v.w.persist("give a reserved host back", func(ctx context.Context) error { return v.w.store.Settle(ctx, v.reservation) })
 	v.w.queues.leave(v.held)
 	v.held = ""
+}
+
+// addressesOf returns where requests went, by host. There is no address behind a proxy.
+func addressesOf(hops []*pb.Hop) map[string]string {
+	seen := make(map[string]string)
+	for _, h := range hops {
+		if at, err := netip.ParseAddrPort(h.GetExchange().GetRemoteAddress()); err == nil {
+			seen[normal.HostOf(h.GetUrl())] = normal.Address(at.Addr())
+		}
+	}
+	return seen
+}
+
+// storeAddresses stores addresses that are new.
+func (v *visit) storeAddresses(seen map[string]string) {
+	for host, address := range seen {
+		if v.addresses[host] != address {
+			v.w.persist("store an address", func(ctx context.Context) error { return v.w.store.SetAddress(ctx, host, address) })
+			v.addresses[host] = address
+		}
+	}
 }

@@ -22,16 +22,17 @@ type visit struct {
 	totals      totals
 	held        string // the reserved host
 	reservation store.Reservation
-	heldUntil   time.Time // the reservation lasts at least until then, by this machine's clock
-	leftHost    bool      // the claim's own host was left
-	unused      bool      // no request was sent to the reserved host yet
-	started     bool      // a fetch was sent, so requests may have been made
-	body        Body      // of the last part; nil if bodies are not stored
-	noRoom      int64     // bytes of room that the body of the last part needs; zero if it had enough
-	reserved    Body      // the body of the next part, which has room; nil if it needs none
-	spool       *spool    // of the last part; nil if it is not read for links
-	anySize     bool      // the next part has no maximum size, because a policy of the service forbids its own
-	leftOut     bool      // a budget has left out links
+	heldUntil   time.Time         // the reservation lasts at least until then, by this machine's clock
+	addresses   map[string]string // of the hosts of this visit, as the store has them
+	leftHost    bool              // the claim's own host was left
+	unused      bool              // no request was sent to the reserved host yet
+	started     bool              // a fetch was sent, so requests may have been made
+	body        Body              // of the last part; nil if bodies are not stored
+	noRoom      int64             // bytes of room that the body of the last part needs; zero if it had enough
+	reserved    Body              // the body of the next part, which has room; nil if it needs none
+	spool       *spool            // of the last part; nil if it is not read for links
+	anySize     bool              // the next part has no maximum size, because a policy of the service forbids its own
+	leftOut     bool              // a budget has left out links
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts at least until then, by this machine's clock

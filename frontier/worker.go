@@ -19,6 +19,7 @@ type Store interface {
 	DelayHosts(ctx context.Context, hosts []string) error
 	Reserve(ctx context.Context, host string, d time.Duration) (store.Reservation, error)
 	Settle(ctx context.Context, r store.Reservation) error
+	SetAddress(ctx context.Context, host, address string) error
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
 	AbortHost(ctx context.Context, host, class, text string) (int64, error)
 	Defer(ctx context.Context, origin string, d time.Duration) error

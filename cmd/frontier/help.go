@@ -177,7 +177,7 @@ func (c *whyCmd) Help() string {
 
 The rules of robots.txt are those in the database, as the last worker read them. They apply to a "frontier run" without --ignore-robots. Use the same --user-agent as there.
 
-With --json, the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.`
+With --json, the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay, group_turn and its_turn.`
 }
 
 // Manual lists the exit codes and examples of the command.

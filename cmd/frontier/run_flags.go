@@ -33,6 +33,7 @@ type workerFlags struct {
 	pool
 	services
 	pace
+	grouping
 	fetches
 	endings
 	Recrawl recrawl `embed:""`
@@ -57,6 +58,23 @@ type pace struct {
 	NoRobots   bool          `name:"ignore-robots" group:"Pace:" help:"Ignore robots.txt. Only for your own hosts."`
 	CrawlDelay time.Duration `name:"max-crawl-delay" default:"1m" group:"Pace:" help:"Maximum Crawl-delay of a robots.txt. A longer one is reduced to it."`
 	Patience   time.Duration `name:"robots-patience" default:"1h" group:"Pace:" help:"How long the URLs of a host wait for an unreachable robots.txt before they fail for good."`
+}
+
+// grouping are the flags for hosts that share a delay.
+type grouping struct {
+	GroupBy   string   `enum:"host,domain,address" default:"host" group:"Pace:" help:"Hosts that share the delay and a number of open fetches: each host alone (host), those of one registrable domain (domain), or those at one address (address). Give all workers and services of a database the same. Default: host."`
+	Ungrouped []string `placeholder:"NAME" group:"Pace:" help:"Exception of --group-by: a domain, whose hosts are each alone, or addresses such as 192.0.2.0/24. Repeatable."`
+}
+
+func (c *grouping) groups() (store.Grouping, error) {
+	if c.GroupBy == store.ByHost && len(c.Ungrouped) > 0 {
+		return store.Grouping{}, cli.UsageError("--ungrouped", "has no effect without --group-by domain or address")
+	}
+	g, err := store.NewGrouping(c.GroupBy, c.Ungrouped)
+	if err != nil {
+		return g, cli.UsageError("--ungrouped", fmt.Sprint(err))
+	}
+	return g, nil
 }
 
 // fetches are the flags for what is fetched, and how often it is tried.
@@ -159,9 +177,10 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, SpoolBytes: c.MaxSpool, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
 }
 
-// storeConfig returns how a worker opens the frontier.
+// storeConfig returns how a worker opens the frontier. The flags were checked.
 func (c *workerFlags) storeConfig() store.Config {
-	return store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections}
+	groups, _ := c.groups()
+	return store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections, Groups: groups}
 }
 
 func (c *endings) policy(a *app) (frontier.Policy, error) {
@@ -191,7 +210,8 @@ func (c *endings) policy(a *app) (frontier.Policy, error) {
 func (c *workerFlags) check(a *app) error {
 	c.setProfile(a)
 	_, err := c.Recrawl.config()
-	return cmp.Or(c.checkNumbers(), err, c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
+	_, wrong := c.groups()
+	return cmp.Or(c.checkNumbers(), err, wrong, c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
 }
 
 // download is the value of --profile for files: S4.

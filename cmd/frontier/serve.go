@@ -31,6 +31,7 @@ import (
 type serveCmd struct {
 	database
 	pool
+	grouping
 	GRPCAddr    string        `name:"grpc-addr" default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address of the gRPC port. Default: 127.0.0.1:8090."`
 	HTTPAddr    string        `name:"http-addr" default:"127.0.0.1:8091" placeholder:"HOST:PORT" help:"Address of the HTTP port: the API as JSON, a page that shows the crawl, metrics, health. Empty: no HTTP port. Default: 127.0.0.1:8091."`
 	ConsoleHost []string      `placeholder:"NAME" help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Repeatable."`
@@ -70,7 +71,11 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	}
 	lines := daemon.NewLogQueue(a.Err)
 	defer lines.Close(time.Second)
-	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections})
+	groups, err := c.groups()
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections, Groups: groups})
 	if err == nil {
 		err = errors.Join(c.serve(ctx, s, at, id, c.logger(lines)), s.Close())
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
@@ -16,6 +17,7 @@ const maxInFlight = 10_000
 type setCmd struct {
 	database
 	Host        string  `arg:"" help:"A host, or a URL of it, known or not."`
+	Group       bool    `help:"Set what the hosts of a group of --group-by share. HOST is its name: a registrable domain or an address."`
 	Delay       *string `placeholder:"DURATION" help:"Time from the end of a fetch to the start of the next, such as 5s or 500ms; 0s means none, \"default\" that of the crawl. A longer Crawl-delay in robots.txt still applies."`
 	MaxInFlight *int    `placeholder:"N" help:"Maximum number of fetches at a time, 1 to 10000. The default is 1."`
 }
@@ -29,22 +31,38 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
+	if c.Group {
+		if name := normal.Name(host); name != host || normal.Domain(name) != name {
+			return a.end(ctx, cli.UsageError("HOST", fmt.Sprintf("%s is not a group: give %s, or an address", host, normal.Domain(name))))
+		}
+		return c.with(ctx, a, existing, func(s *store.Store) error {
+			if err := s.SetGroup(ctx, host, params); err != nil {
+				return err
+			}
+			return says(a, "Group", host, params, "")
+		})
+	}
 	return c.withHost(ctx, a, existing, host, func(s *store.Store, note string) error {
 		if err := s.SetHost(ctx, host, params); err != nil {
 			return err
 		}
-		out := &cli.Printer{W: a.Out}
-		if d := params.Delay; d != nil && *d < 0 {
-			out.Printf("Host %s: the delay is the default of the crawl.\n", host)
-		} else if d != nil {
-			out.Printf("Host %s: the delay is %v.\n", host, *d)
-		}
-		if n := params.MaxInFlight; n != nil {
-			out.Printf("Host %s: at most %d in flight.\n", host, *n)
-		}
-		out.Printf("%s", note)
-		return out.End()
+		return says(a, "Host", host, params, note)
 	})
+}
+
+// says prints what was set.
+func says(a *app, what, name string, params store.HostParams, note string) error {
+	out := &cli.Printer{W: a.Out}
+	if d := params.Delay; d != nil && *d < 0 {
+		out.Printf("%s %s: the delay is the default of the crawl.\n", what, name)
+	} else if d != nil {
+		out.Printf("%s %s: the delay is %v.\n", what, name, *d)
+	}
+	if n := params.MaxInFlight; n != nil {
+		out.Printf("%s %s: at most %d in flight.\n", what, name, *n)
+	}
+	out.Printf("%s", note)
+	return out.End()
 }
 
 func (c *setCmd) params() (store.HostParams, error) {

@@ -5,14 +5,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-
-	"golang.org/x/net/publicsuffix"
 
 	"fetchd/frontier/normal"
 )
@@ -127,21 +122,7 @@ func placeOf(by By, normalised string) string {
 
 // domainOf returns the registrable domain of a URL. An address, and a name that has no such domain,
 // stay whole.
-func domainOf(normalised string) string {
-	u, err := url.Parse(normalised)
-	if err != nil {
-		return ""
-	}
-	name := u.Hostname()
-	if _, err := netip.ParseAddr(name); err == nil {
-		return net.JoinHostPort(name, "") // cannot be a name
-	}
-	domain, err := publicsuffix.EffectiveTLDPlusOne(name)
-	if err != nil {
-		return name
-	}
-	return domain
-}
+func domainOf(normalised string) string { return normal.Domain(normal.HostOf(normalised)) }
 
 // SameDomain reports whether two URLs in their normal form have the same registrable domain, with any
 // port.

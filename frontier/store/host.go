@@ -17,6 +17,11 @@ const (
 // DelayHosts reports that a request to each of hosts has just ended. Their URLs are not claimed
 // until the delay has passed. Each host is a separate statement, so locks have no order to keep.
 func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
+	if s.groups != nil {
+		if err := s.groups.charge(ctx, hosts); err != nil {
+			return err
+		}
+	}
 	for _, host := range hosts {
 		_, err := s.of(host).db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
 			ON CONFLICT (host) DO UPDATE SET
@@ -147,6 +152,9 @@ type Reservation struct {
 	Host  string
 	Until int64         // when it expires, in milliseconds by the database's clock; zero if not granted
 	Wait  time.Duration // after which to ask again; zero if granted
+	// Address is where the host was last fetched from, see [Store.SetAddress]. Empty means that it is not known.
+	Address string
+	turn    Lease // of its group; zero if it has none
 }
 
 // Granted reports whether the caller may use the host, exclusively.
@@ -163,13 +171,20 @@ const (
 // claims or reserves the host until Settle, or until d has passed. If not, the host is paused
 // or closed, has its maximum of fetches, or is reserved, and the result says when to ask
 // again. An unknown host is added. Only next_at keeps the host closed, so it opens by then even if the
-// caller crashes. reserved_until records why.
+// caller crashes. reserved_until records why. A turn of the host's group is reserved too.
 func (s *Store) Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
+	if d <= 0 {
+		return Reservation{Host: host}, fmt.Errorf("reserve host %s for %v: the time must be more than zero", host, d)
+	}
+	if s.groups != nil {
+		return s.groups.reserve(ctx, host, d)
+	}
+	return s.reserve(ctx, host, d)
+}
+
+func (s *Store) reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	r := Reservation{Host: host}
 	s = s.of(host)
-	if d <= 0 {
-		return r, fmt.Errorf("reserve host %s for %v: the time must be more than zero", host, d)
-	}
 	granted, err := s.db.One(ctx, `INSERT INTO hosts (host, next_at, reserved_until)
 		SELECT ?, t.until, t.until FROM (SELECT {now} + ? AS until) AS t WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		ON CONFLICT (host) DO UPDATE SET next_at = excluded.next_at, reserved_until = excluded.next_at
@@ -215,6 +230,11 @@ func (s *Store) closedFor(ctx context.Context, host string) (time.Duration, erro
 func (s *Store) Settle(ctx context.Context, r Reservation) error {
 	if !r.Granted() {
 		return nil
+	}
+	if r.turn != (Lease{}) {
+		if err := s.groups.end(ctx, []turnEnd{{r.turn, true}}); err != nil {
+			return err
+		}
 	}
 	s = s.of(r.Host)
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`

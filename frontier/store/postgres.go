@@ -201,3 +201,38 @@ func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64,
 func (p *postgresDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
 	return p.db.Int(ctx, "delete", `SELECT frontier_prune_hosts($1, $2)`, ids, millis(unusedFor))
 }
+
+// takeTurns implements kind.
+func (p *postgresDB) takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait, error) {
+	list, err := toJSON(asks)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take_turns($1, $2, $3)`, list, p.delayMS, promisedAhead.Milliseconds())
+	waits, err := collect(rows, err, func(w *turnWait) []any { return []any{&w.ID, &w.Token, &w.WaitMS, &w.Promised} })
+	if err != nil {
+		return nil, fmt.Errorf("take turns of groups: %w", err)
+	}
+	return waits, nil
+}
+
+// endTurns implements kind.
+func (p *postgresDB) endTurns(ctx context.Context, ends []turnEnd) error {
+	return p.call(ctx, "end turns of groups", `SELECT frontier_end_turns($1, $2)`, ends, p.delayMS)
+}
+
+// lineUp implements kind.
+func (p *postgresDB) lineUp(ctx context.Context, waits []turnWait) error {
+	return p.call(ctx, "have hosts wait for their groups", `SELECT frontier_line_up($1)`, waits)
+}
+
+func (p *postgresDB) call(ctx context.Context, doing, query string, list any, args ...any) error {
+	text, err := toJSON(list)
+	if err == nil {
+		_, err = p.db.ExecContext(ctx, query, append([]any{text}, args...)...)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

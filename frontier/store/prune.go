@@ -198,6 +198,10 @@ func (s *Store) pruneRest(ctx context.Context, dry bool, progress func(int64)) (
 		}
 		after = next
 	}
-	workers, err = s.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
+	_, err = s.db.Update(ctx, "delete groups", `DELETE FROM host_groups WHERE delay_ms IS NULL AND max_in_flight = 1 AND {max}(next_at, promised_at) <= {now} - ?
+		AND NOT EXISTS (SELECT 1 FROM turns WHERE group_name = name)`, millis(unusedFor))
+	if err == nil {
+		workers, err = s.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
+	}
 	return robots, workers, err
 }

@@ -43,6 +43,7 @@ type Place struct {
 // Host is the state that decides when a host may be fetched from.
 type Host struct {
 	NextAt       time.Time // after the delay
+	TurnAt       time.Time // when the host has its turn in its group; zero if it does not wait for one
 	BlockedUntil time.Time
 	Delay        time.Duration // the effective one
 	InFlight     int
@@ -320,11 +321,11 @@ func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
 	s = s.of(n.Host)
 	var e Explanation
 	var deferred time.Time
-	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.blocked_until,
+	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.turn_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)
-	err = row.Scan(append(e.URL.columns(), instant{&e.Host.NextAt}, instant{&e.Host.BlockedUntil}, span{&e.Host.Delay}, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused,
+	err = row.Scan(append(e.URL.columns(), instant{&e.Host.NextAt}, instant{&e.Host.TurnAt}, instant{&e.Host.BlockedUntil}, span{&e.Host.Delay}, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused,
 		instant{&deferred}, &e.Paused, instant{&e.Now})...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Explanation{}, ErrUnknownURL

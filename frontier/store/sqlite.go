@@ -54,10 +54,13 @@ func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) 
 	})
 }
 
+// released makes a URL pending again.
+const released = `status = 'pending', lease_until = 0, worker = '' WHERE id = ? AND token = ? AND status = 'fetching'`
+
 // Release implements [Queue].
 func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "release leases", leases, func(t tx, l Lease) (bool, error) {
-		return t.end(tx.free, `status = 'pending', lease_until = 0, worker = '' WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
+		return t.end(tx.free, released, l.ID, l.Token)
 	})
 }
 

@@ -21,6 +21,8 @@ type Config struct {
 	// Delay is the time between the end of one fetch of a host and the start of the next, for
 	// hosts without a delay of their own. Zero means one second.
 	Delay time.Duration
+	// Groups makes hosts share that delay and a number of open fetches. All users of a frontier should have the same.
+	Groups Grouping
 	// Repair makes a database that was restored from a backup one of its frontier again: it deletes what has moved to others
 	// since the backup. What has moved into it since is lost.
 	Repair bool
@@ -50,6 +52,15 @@ func Open(ctx context.Context, dsn string, config Config, more ...string) (*Stor
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
 	config.Delay = cmp.Or(config.Delay, time.Second)
+	s, err := openAll(ctx, dsn, config, more)
+	if err == nil && config.Groups.on() {
+		s.groups = &groups{Queue: s.Queue, store: s, Grouping: config.Groups}
+		s.Queue = s.groups
+	}
+	return s, err
+}
+
+func openAll(ctx context.Context, dsn string, config Config, more []string) (*Store, error) {
 	if len(more) > 0 {
 		return openMany(ctx, append([]string{dsn}, more...), config)
 	}
@@ -96,8 +107,9 @@ var migrations embed.FS
 type Store struct {
 	*core // without a database if there are many
 	Queue
-	kind kind    // nil if there are many
-	many *shards // nil if there is one
+	kind   kind    // nil if there are many
+	many   *shards // nil if there is one
+	groups *groups // nil if each host is alone
 	// whole is the frontier if this is one of many databases of it.
 	whole *Store
 }
@@ -159,6 +171,11 @@ type kind interface {
 	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
 	prune(ctx context.Context, ids []int64, p pruning) (int64, error)
 	pruneHosts(ctx context.Context, ids []int64) (int64, error)
+
+	takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait, error)
+	endTurns(ctx context.Context, ends []turnEnd) error
+	// lineUp closes the hosts of claims that have to wait, and releases these.
+	lineUp(ctx context.Context, waits []turnWait) error
 }
 
 // again selects the URLs that RetryFailed or Refetch makes pending.

@@ -135,6 +135,7 @@ type Claim struct {
 	ETag         string        // for a conditional request; empty if the origin sent none
 	LastModified string        // likewise
 	BodyDigest   string        // of the last success; empty if no body was stored
+	Address      string        // of the host, see [Store.SetAddress]; empty if it is not known, or not needed
 	Earlier      Earlier
 }
 

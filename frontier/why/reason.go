@@ -97,8 +97,11 @@ func flightReason(e *Evidence) Reason {
 }
 
 func delayReason(e *Evidence) Reason {
-	if !e.Host.NextAt.After(e.Now) {
+	switch {
+	case !e.Host.NextAt.After(e.Now):
 		return Reason{}
+	case e.Host.TurnAt.After(e.Now):
+		return Reason{"group_turn", fmt.Sprintf("Its host waits for its turn in its group (--group-by), which comes %s.", Relative(e.Host.TurnAt, e.Now))}
 	}
 	return Reason{"host_delay", fmt.Sprintf("Its host was fetched from a moment ago, and may be fetched from again %s.", Relative(e.Host.NextAt, e.Now))}
 }

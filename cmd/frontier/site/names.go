@@ -3,7 +3,9 @@ package site
 import (
 	"context"
 	"errors"
+	"hash/crc32"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -12,9 +14,11 @@ import (
 
 // nameServer answers DNS queries over UDP. Its answers are too short to need TCP.
 type nameServer struct {
-	zone    string // with a dot at both ends
-	conn    *net.UDPConn
-	readers sync.WaitGroup
+	zone string // with a dot at both ends
+	// addresses is how many addresses names have.
+	addresses int
+	conn      *net.UDPConn
+	readers   sync.WaitGroup
 }
 
 const (
@@ -23,7 +27,7 @@ const (
 	readers         = 4
 )
 
-func startNames(suffix string) (*nameServer, error) {
+func startNames(suffix string, addresses int) (*nameServer, error) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
@@ -32,7 +36,7 @@ func startNames(suffix string) (*nameServer, error) {
 	if err := conn.SetReadBuffer(questionsBuffer); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	n := &nameServer{zone: "." + suffix + ".", conn: conn}
+	n := &nameServer{zone: "." + suffix + ".", addresses: addresses, conn: conn}
 	for range readers {
 		n.readers.Go(n.serve)
 	}
@@ -102,10 +106,23 @@ func (n *nameServer) fill(m *dnsmessage.Message, q dnsmessage.Question) {
 	case q.Type == dnsmessage.TypeA && q.Class == dnsmessage.ClassINET:
 		m.Answers = []dnsmessage.Resource{{
 			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
-			Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			Body:   &dnsmessage.AResource{A: n.address(strings.TrimSuffix(name, ".")).As4()},
 		}}
 	}
 }
+
+// addressNumber returns an address of a site, from number 0 on.
+func addressNumber(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 0, byte(n >> 8), byte(n + 1)})
+}
+
+// address returns the address of a name without a dot at its end.
+func (n *nameServer) address(name string) netip.Addr {
+	return addressNumber(int(crc32.ChecksumIEEE([]byte(name)) % uint32(n.addresses)))
+}
+
+// Address returns the address of a host, which is a name without a port.
+func (s *Site) Address(host string) netip.Addr { return s.names.address(host) }
 
 // hasName reports whether a name is below the suffix and has no label gone or gone-....
 func (n *nameServer) hasName(name string) bool {
@@ -122,7 +139,7 @@ func (n *nameServer) hasName(name string) bool {
 }
 
 // NameServer returns host:port of the name server, which speaks UDP. Every name below the suffix
-// has the address 127.0.0.1 and no other records. Names with a label gone or gone-..., and all
+// has one address, 127.0.0.1 unless there are many, and no other records. Names with a label gone or gone-..., and all
 // other names, are NXDOMAIN.
 func (s *Site) NameServer() string { return s.names.conn.LocalAddr().String() }
 

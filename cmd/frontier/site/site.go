@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"fetchd/conformance/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
@@ -29,6 +30,8 @@ type Config struct {
 	// Suffix is the domain of all hosts, in lower case. Empty means demo.test. With test, each host is a
 	// registrable domain.
 	Suffix string
+	// Addresses is the number of addresses that hosts have, from 127.0.0.1 on. Zero means one.
+	Addresses int
 }
 
 // Page is an answer with status 200.
@@ -47,9 +50,9 @@ type Site struct {
 	journal *journal
 	names   *nameServer
 
-	addr   *net.TCPAddr
-	server *http.Server
-	served chan struct{} // closed when the server has stopped
+	addr      *net.TCPAddr // the first
+	server    *http.Server
+	listeners sync.WaitGroup // ends when the server has stopped
 
 	mu      sync.Mutex
 	closed  bool
@@ -60,12 +63,12 @@ type Site struct {
 // listen or the suffix is not a domain.
 func Start(cfg Config) (*Site, error) {
 	suffix := cmp.Or(cfg.Suffix, suffix)
-	names, err := startNames(suffix)
+	names, err := startNames(suffix, max(1, cfg.Addresses))
 	if err != nil {
 		return nil, fmt.Errorf("start the name server of the site: %w", err)
 	}
 	s := &Site{
-		suffix: suffix, robots: cfg.Robots, page: cfg.Page, names: names, origin: origin.New(origin.Config{}), journal: newJournal(), served: make(chan struct{}),
+		suffix: suffix, robots: cfg.Robots, page: cfg.Page, names: names, origin: origin.New(origin.Config{}), journal: newJournal(),
 	}
 	if s.robots == nil {
 		s.robots = allowAll
@@ -79,26 +82,47 @@ func Start(cfg Config) (*Site, error) {
 func allowAll(string) (int, string) { return http.StatusOK, "User-agent: *\nAllow: /\n" }
 
 func (s *Site) listen() error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	listeners, err := listenAll(s.names.addresses)
 	if err != nil {
 		return err
 	}
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return errors.Join(fmt.Errorf("listen: %T is not a TCP address", l.Addr()), l.Close())
-	}
-	s.addr = addr
+	s.addr, _ = listeners[0].Addr().(*net.TCPAddr)
 	s.server = &http.Server{
 		Handler: http.HandlerFunc(s.serve),
 		// Clients and faults cause errors on purpose.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
-	go func() {
-		defer close(s.served)
-		_ = s.server.Serve(l) // returns after Close
-	}()
+	for _, l := range listeners {
+		s.listeners.Go(func() { _ = s.server.Serve(l) }) // returns after Close
+	}
 	return nil
+}
+
+// listenAll listens at one port of so many addresses. The port is free at the first of them; another program may have it at
+// another one.
+func listenAll(addresses int) (listeners []net.Listener, err error) {
+	var lc net.ListenConfig
+	for range 10 {
+		port := 0
+		for n := range addresses {
+			l, failed := lc.Listen(context.Background(), "tcp4", netip.AddrPortFrom(addressNumber(n), uint16(port)).String())
+			if err = failed; err != nil {
+				break
+			}
+			listeners = append(listeners, l)
+			if at, ok := l.Addr().(*net.TCPAddr); ok {
+				port = at.Port
+			}
+		}
+		if err == nil {
+			return listeners, nil
+		}
+		for _, l := range listeners {
+			err = errors.Join(err, l.Close())
+		}
+		listeners = nil
+	}
+	return nil, err
 }
 
 // Close stops both servers, closes every connection, and waits for all handlers. The journal stays
@@ -113,7 +137,7 @@ func (s *Site) Close() error {
 	}
 	err := errors.Join(s.server.Close(), s.origin.Close(), s.names.close())
 	s.running.Wait()
-	<-s.served
+	s.listeners.Wait()
 	return err
 }
 

@@ -1,0 +1,437 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fetchd/frontier/normal"
+)
+
+// Grouping makes hosts share a delay and a number of open fetches: those of one registrable domain, or those at one
+// address. The zero value keeps each host for itself.
+type Grouping struct {
+	by       string
+	names    []string
+	prefixes []netip.Prefix
+}
+
+// The kinds of groups.
+const (
+	ByHost    = "host"
+	ByDomain  = "domain"
+	ByAddress = "address"
+)
+
+// NewGrouping returns a grouping. An exception is a domain, whose hosts and those below it are in no group, or addresses
+// as an address or in CIDR notation, which form none.
+func NewGrouping(by string, exceptions []string) (Grouping, error) {
+	g := Grouping{by: by}
+	if by != ByHost && by != ByDomain && by != ByAddress {
+		return g, fmt.Errorf("%q is not a kind of groups: use %s, %s or %s", by, ByHost, ByDomain, ByAddress)
+	}
+	for _, text := range exceptions {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			g.prefixes = append(g.prefixes, prefix)
+			continue
+		}
+		if address, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+			g.prefixes = append(g.prefixes, netip.PrefixFrom(address, address.BitLen()))
+			continue
+		}
+		u, err := normal.NormalizeURL("http://" + text + "/")
+		if err != nil || u != "http://"+normal.Name(normal.HostOf(u))+"/" {
+			return g, fmt.Errorf("%q is neither a domain nor an address, nor addresses such as 192.0.2.0/24", text)
+		}
+		g.names = append(g.names, normal.HostOf(u))
+	}
+	return g, nil
+}
+
+func (g Grouping) on() bool { return g.by == ByDomain || g.by == ByAddress }
+
+// of returns the group of a host, or an empty string if it is in none, or if its address is not known.
+func (g Grouping) of(host, address string) string {
+	name := normal.Name(host)
+	if slices.ContainsFunc(g.names, func(one string) bool { return name == one || strings.HasSuffix(name, "."+one) }) {
+		return ""
+	}
+	group := address
+	if g.by == ByDomain {
+		group = normal.Domain(host)
+	} else if normal.IsAddress(name) {
+		group = name
+	}
+	if at, err := netip.ParseAddr(strings.Trim(group, "[]")); err == nil &&
+		slices.ContainsFunc(g.prefixes, func(p netip.Prefix) bool { return p.Contains(at.Unmap()) }) {
+		return ""
+	}
+	return group
+}
+
+// groups is the Queue of a frontier whose hosts are in groups. A claim has a turn of its group until its fetch has left the
+// host. The group of a host may be in another database than the host.
+type groups struct {
+	Queue
+	store *Store
+	Grouping
+}
+
+// turnAsk asks for a turn of a group.
+type turnAsk struct {
+	Lease
+	Group string `json:"group"`
+	// First is for a host that has waited for its turn, which was promised for WaitedMS ago, and for a redirect.
+	First    bool  `json:"first"`
+	WaitedMS int64 `json:"waited_ms"`
+	LeaseMS  int64 `json:"lease_ms"`
+}
+
+// turnWait answers an ask. WaitMS is zero if the turn was given.
+type turnWait struct {
+	Lease
+	WaitMS int64 `json:"wait_ms"`
+	// Promised means that the host comes first then.
+	Promised bool `json:"promised"`
+}
+
+// turnEnd ends a turn. Sent says that a request was sent.
+type turnEnd struct {
+	Lease
+	Sent bool `json:"sent"`
+}
+
+const (
+	// promisedAhead is how far ahead turns are promised. Hosts that would have to wait longer ask again.
+	promisedAhead = 5 * time.Minute
+	// groupAway is how long a host waits if the database of its group cannot be reached.
+	groupAway = time.Second
+	// claimRounds is how often a claim asks for more URLs, because the hosts of others have to wait.
+	claimRounds = 8
+)
+
+// Claim implements [Queue]. It may return URLs together with an error, which is about others.
+func (g *groups) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
+	params = params.withDefaults()
+	more := params
+	for range claimRounds {
+		more.Limit = params.Limit - len(claims)
+		some, err := g.Queue.Claim(ctx, more)
+		ready, admitted := g.admit(ctx, some, params.Lease)
+		claims = append(claims, ready...)
+		if err = errors.Join(err, admitted); err != nil || len(ready) == len(some) {
+			return claims, err
+		}
+	}
+	return claims, nil
+}
+
+// known is what is known about the group of a host.
+type known struct {
+	Address string
+	Turn    bool  // its promised turn has come
+	Waited  int64 // ms ago
+}
+
+// known reads what is known about hosts.
+func (g *groups) known(ctx context.Context, hosts []string) (map[string]known, error) {
+	type row struct {
+		host string
+		known
+	}
+	all := make(map[string]known, len(hosts))
+	rows, err := divided(ctx, g.store, hosts, func(host string) string { return host }, func(ctx context.Context, s *Store, some []string) ([]row, error) {
+		list, err := toJSON(some)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := s.db.Query(ctx, `SELECT host, address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END
+			FROM hosts WHERE host {among}`, list)
+		return collect(rows, err, func(r *row) []any { return []any{&r.host, &r.Address, &r.Turn, &r.Waited} })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the groups of hosts: %w", err)
+	}
+	for _, r := range rows {
+		all[r.host] = r.known
+	}
+	return all, nil
+}
+
+// divided calls f with those of a list that belong into each database by their names, and returns all that f returned.
+func divided[T, R any](ctx context.Context, s *Store, list []T, name func(T) string, f func(ctx context.Context, s *Store, some []T) ([]R, error)) (all []R, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if s.many == nil {
+		return f(ctx, s, list)
+	}
+	results := make(chan []R, len(s.many.parts))
+	err = inGroups(s.many, group(list, func(one T) int { return s.many.numberOf(name(one)) }), func(p *part, some []T) error {
+		return p.do(ctx, true, func(ctx context.Context) error {
+			r, err := f(ctx, p.Store, some)
+			results <- r
+			return err
+		})
+	})
+	close(results)
+	for r := range results {
+		all = append(all, r...)
+	}
+	return all, err
+}
+
+// admit returns the claims whose groups have a turn for them. The others go back, and their hosts wait.
+func (g *groups) admit(ctx context.Context, claims []Claim, lease time.Duration) ([]Claim, error) {
+	if len(claims) == 0 {
+		return nil, nil
+	}
+	hosts := make([]string, len(claims))
+	for i, c := range claims {
+		hosts[i] = c.Host
+	}
+	about, err := g.known(ctx, hosts)
+	if err != nil {
+		return nil, errors.Join(err, g.refuse(ctx, claims))
+	}
+	var ready []Claim
+	var asks []turnAsk
+	asking := make(map[Lease]Claim)
+	for _, c := range claims {
+		k := about[c.Host]
+		c.Address = k.Address
+		name := g.of(c.Host, k.Address)
+		if name == "" {
+			ready = append(ready, c)
+			continue
+		}
+		asks = append(asks, turnAsk{Lease: c.Lease, Group: name, First: k.Turn, WaitedMS: k.Waited, LeaseMS: millis(lease)})
+		asking[c.Lease] = c
+	}
+	answers, err := g.ask(ctx, asks)
+	var waits []turnWait
+	for _, a := range answers {
+		c := asking[a.Lease]
+		delete(asking, a.Lease)
+		if a.WaitMS == 0 {
+			ready = append(ready, c)
+		}
+		if a.WaitMS > 0 || about[c.Host].Turn {
+			waits = append(waits, a)
+		}
+	}
+	for l := range asking {
+		waits = append(waits, turnWait{Lease: l, WaitMS: groupAway.Milliseconds()})
+	}
+	return ready, errors.Join(err, g.lineUp(ctx, waits))
+}
+
+// refuse gives claims back, after an error.
+func (g *groups) refuse(ctx context.Context, claims []Claim) error {
+	leases := make([]Lease, len(claims))
+	for i, c := range claims {
+		leases[i] = c.Lease
+	}
+	_, err := g.Queue.Release(ctx, leases)
+	return err
+}
+
+// ask asks for turns. Asks for groups in a database that cannot be reached, or in a slot that moves, have no answer.
+func (g *groups) ask(ctx context.Context, asks []turnAsk) ([]turnWait, error) {
+	name := func(a turnAsk) string { return a.Group }
+	if m := g.store.many; m != nil {
+		asks = slices.DeleteFunc(asks, func(a turnAsk) bool { return moving(m, []turnAsk{a}, name) })
+	}
+	answers, err := divided(ctx, g.store, asks, name, func(ctx context.Context, s *Store, some []turnAsk) ([]turnWait, error) {
+		return s.kind.takeTurns(ctx, some)
+	})
+	if errors.Is(err, ErrUnreachable) {
+		err = nil
+	}
+	return answers, err
+}
+
+// lineUp has hosts wait for their groups.
+func (g *groups) lineUp(ctx context.Context, waits []turnWait) error {
+	if g.store.many == nil {
+		if len(waits) == 0 {
+			return nil
+		}
+		return g.store.kind.lineUp(ctx, waits)
+	}
+	m := g.store.many
+	return inGroups(m, group(waits, func(w turnWait) int { return m.numberOfToken(w.Token) }), func(p *part, some []turnWait) error {
+		return p.do(ctx, true, func(ctx context.Context) error { return p.kind.lineUp(ctx, some) })
+	})
+}
+
+// end ends turns, wherever they are. Those in a database that cannot be reached end with their leases.
+func (g *groups) end(ctx context.Context, ends []turnEnd) error {
+	err := g.store.everywhere(ctx, func(ctx context.Context, s *Store) error { return s.kind.endTurns(ctx, ends) })
+	if errors.Is(err, ErrUnreachable) {
+		return nil
+	}
+	return err
+}
+
+// ended calls f after the turns of leases have ended.
+func (g *groups) ended(ctx context.Context, leases []Lease, sent bool, f func(context.Context, []Lease) ([]Lease, error)) ([]Lease, error) {
+	ends := make([]turnEnd, len(leases))
+	for i, l := range leases {
+		ends[i] = turnEnd{l, sent}
+	}
+	if err := g.end(ctx, ends); err != nil {
+		return nil, err
+	}
+	return f(ctx, leases)
+}
+
+// RecordFetch implements [Queue].
+func (g *groups) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
+	ends := make([]turnEnd, len(fetches))
+	for i, f := range fetches {
+		ends[i] = turnEnd{Lease{f.ID, f.Token}, f.Attempts > 0}
+	}
+	if err := g.end(ctx, ends); err != nil {
+		return nil, err
+	}
+	return g.Queue.RecordFetch(ctx, fetches)
+}
+
+// Release implements [Queue].
+func (g *groups) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return g.ended(ctx, leases, false, g.Queue.Release)
+}
+
+// Abandon implements [Queue].
+func (g *groups) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return g.ended(ctx, leases, true, g.Queue.Abandon)
+}
+
+// LeaveHosts implements [Queue].
+func (g *groups) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return g.ended(ctx, leases, true, g.Queue.LeaveHosts)
+}
+
+// Extend implements [Queue]. Turns last as long as their leases.
+func (g *groups) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+	ids, tokens := make([]int64, len(leases)), make([]int64, len(leases))
+	for i, l := range leases {
+		ids[i], tokens[i] = l.ID, l.Token
+	}
+	url, err := toJSON(ids)
+	token, wrong := toJSON(tokens)
+	if err = errors.Join(err, wrong); err != nil {
+		return nil, err
+	}
+	err = g.store.everywhere(ctx, func(ctx context.Context, s *Store) error {
+		_, err := s.db.Update(ctx, "extend turns", `UPDATE turns SET ends_at = {max}(ends_at, {now} + ?) WHERE url_id {ids} AND token {ids}`, millis(d), url, token)
+		return err
+	})
+	if err != nil { // a turn may end before its fetch
+		return nil, err
+	}
+	return g.Queue.Extend(ctx, leases, d)
+}
+
+// reserve reserves a host, and a turn of its group.
+func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
+	refused := Reservation{Host: host}
+	about, err := g.known(ctx, []string{host})
+	if err != nil {
+		return refused, err
+	}
+	address := about[host].Address
+	turn := Lease{Token: rand.Int64()}
+	name := g.of(host, address)
+	if name != "" {
+		answers, err := g.ask(ctx, []turnAsk{{Lease: turn, Group: name, First: true, LeaseMS: millis(d)}})
+		switch {
+		case err != nil:
+			return refused, err
+		case len(answers) == 0:
+			refused.Wait = groupAway
+			return refused, nil
+		case answers[0].WaitMS > 0:
+			refused.Wait = time.Duration(answers[0].WaitMS) * time.Millisecond
+			return refused, nil
+		}
+	}
+	r, err := g.store.reserve(ctx, host, d)
+	r.Address, r.turn = address, turn
+	if name != "" && !r.Granted() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupAway)
+		defer cancel()
+		err = errors.Join(err, g.end(ctx, []turnEnd{{Lease: turn}}))
+	}
+	return r, err
+}
+
+// charge closes the groups of hosts for their delay.
+func (g *groups) charge(ctx context.Context, hosts []string) error {
+	about, err := g.known(ctx, hosts)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, host := range hosts {
+		if name := g.of(host, about[host].Address); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	_, err = divided(ctx, g.store, names, func(name string) string { return name }, func(ctx context.Context, s *Store, some []string) (none []struct{}, err error) {
+		for _, name := range some {
+			_, err = s.db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) VALUES (?, {now} + 1 + ?)
+				ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, s.delayMS, s.delayMS)
+			if err != nil {
+				break
+			}
+		}
+		return nil, err
+	})
+	return err
+}
+
+// SetAddress stores that a request to a host has just ended at an address, which is as in [normal.Address]. With [ByAddress],
+// that says which group the host is in. Otherwise SetAddress does nothing.
+func (s *Store) SetAddress(ctx context.Context, host, address string) error {
+	if s.groups == nil || s.groups.by != ByAddress {
+		return nil
+	}
+	_, err := s.of(host).db.Update(ctx, "store the address of host "+host, `UPDATE hosts SET address = ? WHERE host = ?`, address, host)
+	if err != nil {
+		return err
+	}
+	return s.groups.charge(ctx, []string{host})
+}
+
+// SetGroup changes the settings of a group, known or not, that params has. Its CrawlDelay is not used.
+func (s *Store) SetGroup(ctx context.Context, name string, params HostParams) error {
+	s = s.of(name)
+	if _, err := s.db.Update(ctx, "add group "+name, `INSERT INTO host_groups (name, next_at) VALUES (?, {now})
+		ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, excluded.next_at)`, name); err != nil {
+		return err
+	}
+	set := func(column string, value any) error {
+		_, err := s.db.Update(ctx, "set "+column+" of group "+name, `UPDATE host_groups SET `+column+` = ? WHERE name = ?`, value, name)
+		return err
+	}
+	if d := params.Delay; d != nil {
+		var delay any
+		if *d >= 0 {
+			delay = millis(*d)
+		}
+		if err := set("delay_ms", delay); err != nil {
+			return err
+		}
+	}
+	if n := params.MaxInFlight; n != nil {
+		return set("max_in_flight", *n)
+	}
+	return nil
+}

@@ -1,0 +1,362 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"fetchd/frontier/normal"
+)
+
+func TestGroupOf(t *testing.T) {
+	grouping := func(by string, exceptions ...string) Grouping {
+		g, err := NewGrouping(by, exceptions)
+		must(t, err)
+		return g
+	}
+	domain, address := grouping(ByDomain, "alone.example", "b.shop.example"), grouping(ByAddress, "192.0.2.0/24", "2001:db8::1", "alone.example")
+	for _, row := range []struct {
+		name          string
+		g             Grouping
+		host, address string
+		want          string
+	}{
+		{"a domain", domain, "www.a.example", "", "a.example"},
+		{"the domain", domain, "a.example:8080", "", "a.example"},
+		{"a domain below a country", domain, "www.a.co.uk", "", "a.co.uk"},
+		{"a suffix that anyone may use", domain, "a.github.io", "", "a.github.io"},
+		{"a suffix", domain, "co.uk", "", "co.uk"},
+		{"one label", domain, "localhost:80", "", "localhost"},
+		{"an address is its own domain", domain, "192.0.2.7:81", "", "192.0.2.7"},
+		{"an exception", domain, "alone.example", "", ""},
+		{"below an exception", domain, "www.alone.example:81", "", ""},
+		{"an exception within a domain", domain, "x.b.shop.example", "", ""},
+		{"next to an exception", domain, "xb.shop.example", "", "shop.example"},
+		{"an address", address, "a.example", "203.0.113.7", "203.0.113.7"},
+		{"an address that is not known", address, "a.example", "", ""},
+		{"an address as a host", address, "203.0.113.7:81", "", "203.0.113.7"},
+		{"IPv6 as a host", address, "[2001:db8::2]:81", "", "[2001:db8::2]"},
+		{"an excepted network", address, "a.example", "192.0.2.7", ""},
+		{"an excepted address", address, "a.example", "[2001:db8::1]", ""},
+		{"an excepted name", address, "www.alone.example", "203.0.113.7", ""},
+		{"no grouping", Grouping{}, "a.example", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := row.g.of(row.host, row.address); got != row.want {
+				t.Errorf("group of %s at %s = %q, want %q", row.host, row.address, got, row.want)
+			}
+		})
+	}
+	for _, wrong := range []string{"", "a b", "a.example/x", "a.example:81", "http://a.example", "192.0.2.0/33", "192.0.2.300"} {
+		if g, err := NewGrouping(ByDomain, []string{wrong}); err == nil {
+			t.Errorf("exception %q = %+v, want an error", wrong, g)
+		}
+	}
+	if _, err := NewGrouping("port", nil); err == nil {
+		t.Error("NewGrouping accepts another kind")
+	}
+}
+
+// grouped opens the frontier of f again, with groups and a delay.
+func (f *fixture) grouped(by string, delay time.Duration) *fixture {
+	f.t.Helper()
+	g, err := NewGrouping(by, nil)
+	must(f.t, err)
+	s, err := Open(f.t.Context(), f.dsn, Config{Delay: delay, Groups: g})
+	must(f.t, err)
+	f.t.Cleanup(func() { s.Close() })
+	return &fixture{Store: s, t: f.t, dsn: f.dsn}
+}
+
+// turns fails the test unless so many fetches have a turn.
+func (f *fixture) turns(n int64) {
+	f.t.Helper()
+	if got := f.number(`SELECT count(*) FROM turns`); got != n {
+		f.t.Errorf("%d turns, want %d", got, n)
+	}
+}
+
+// opens returns in how long a group opens.
+func (f *fixture) opens(group string) time.Duration {
+	f.t.Helper()
+	return time.Duration(f.number(`SELECT COALESCE(max(next_at), 0) - {now} FROM host_groups WHERE name = '`+group+`'`)) * time.Millisecond
+}
+
+// TestTurns checks that a claim takes a turn of its group, and that each end of it opens the group: with the delay if a
+// request was sent.
+func TestTurns(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for _, row := range []struct {
+			name string
+			end  func(f *fixture, c Claim) error
+			sent bool
+		}{
+			{"recorded", func(f *fixture, c Claim) error {
+				return f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched})
+			}, true},
+			{"recorded without a request", func(f *fixture, c Claim) error {
+				return f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Dead, ErrorClass: "robots_disallowed"})
+			}, false},
+			{"released", func(f *fixture, c Claim) error { _, err := f.Release(t.Context(), []Lease{c.Lease}); return err }, false},
+			{"abandoned", func(f *fixture, c Claim) error { _, err := f.Abandon(t.Context(), []Lease{c.Lease}); return err }, true},
+			{"left", func(f *fixture, c Claim) error { _, err := f.LeaveHosts(t.Context(), []Lease{c.Lease}); return err }, true},
+			{"expired", func(f *fixture, _ Claim) error {
+				_, err := f.Store.db.Update(t.Context(), "expire", `UPDATE turns SET ends_at = {now}`)
+				return err
+			}, true},
+		} {
+			t.Run(row.name, func(t *testing.T) {
+				f := f.in(t).grouped(ByDomain, time.Hour)
+				f.exec(`DELETE FROM fetches`)
+				f.exec(`DELETE FROM urls`)
+				f.exec(`DELETE FROM hosts`)
+				f.exec(`DELETE FROM turns`)
+				f.exec(`DELETE FROM host_groups`)
+				f.put("http://a.one.example/", "http://b.one.example/", "http://a.two.example/")
+				claims := f.claim(2)
+				f.turns(2)
+				f.openHosts()
+				f.claim(0)
+				for _, c := range claims {
+					must(t, row.end(f, c))
+				}
+				f.exec(`UPDATE hosts SET next_at = 0, due_at = 0, turn_at = 1 WHERE host = 'b.one.example'`)
+				want := 1
+				if row.sent {
+					want = 0
+				}
+				if got := slices.DeleteFunc(f.claimAll(), func(c Claim) bool { return c.Host != "b.one.example" }); len(got) != want {
+					t.Errorf("claimed %v, want %d URLs of the group", got, want)
+				}
+				if left := f.opens("one.example"); row.sent != (left > 50*time.Minute) {
+					t.Errorf("the group opens in %v", left)
+				}
+			})
+		}
+	})
+}
+
+func (f *fixture) claimAll() []Claim {
+	f.t.Helper()
+	claims, err := f.Claim(f.t.Context(), ClaimParams{Limit: 100})
+	must(f.t, err)
+	return claims
+}
+
+// TestPromises checks that hosts that wait get their turns about in the order in which they came: none has its third turn
+// before all had one.
+func TestPromises(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f = f.grouped(ByDomain, 30*time.Millisecond)
+		const hosts, pages = 8, 3
+		var urls []string
+		for i := range hosts * pages {
+			urls = append(urls, fmt.Sprintf("http://h%d.one.example/%d", i%hosts, i))
+		}
+		f.put(urls...)
+		fetched := make(map[string]int)
+		var last time.Time
+		for n := 0; n < len(urls); pause(t, time.Millisecond) {
+			for _, c := range f.claimAll() {
+				if since := time.Since(last); since < 30*time.Millisecond {
+					t.Errorf("%s was claimed %v after the last fetch", c.URL, since)
+				}
+				if n++; fetched[c.Host] == 2 && len(fetched) < hosts {
+					t.Errorf("%s has its third turn after those of %v", c.Host, fetched)
+				}
+				fetched[c.Host]++
+				last = time.Now()
+				f.fetched(c)
+			}
+		}
+	})
+}
+
+// TestManyInGroup checks the settings of a group, and that a claim asks for other groups when one is busy.
+func TestManyInGroup(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f = f.grouped(ByDomain, time.Hour)
+		three, none := 3, time.Duration(0)
+		must(t, f.SetGroup(t.Context(), "one.example", HostParams{MaxInFlight: &three, Delay: &none}))
+		var urls []string
+		for i := range 40 {
+			urls = append(urls, fmt.Sprintf("http://h%d.one.example/", i))
+		}
+		f.put(append(urls, "http://two.example/")...)
+		var got []string
+		for range 3 {
+			claims, err := f.Claim(t.Context(), ClaimParams{Limit: 10})
+			must(t, err)
+			for _, c := range claims {
+				got = append(got, normal.Domain(c.Host))
+				if c.Host == "two.example" {
+					f.fetched(c)
+				}
+			}
+		}
+		slices.Sort(got)
+		if want := []string{"one.example", "one.example", "one.example", "two.example"}; !slices.Equal(got, want) {
+			t.Errorf("claimed of %v, want %v", got, want)
+		}
+		f.turns(3)
+		wait := -time.Second
+		must(t, f.SetGroup(t.Context(), "one.example", HostParams{Delay: &wait}))
+		if n := f.number(`SELECT count(*) FROM host_groups WHERE delay_ms IS NULL`); n != 2 {
+			t.Errorf("%d groups have the delay of the crawl, want 2", n)
+		}
+	})
+}
+
+// TestGroupByAddress checks that hosts are in no group before their addresses are known, and share turns afterwards, also
+// with redirects.
+func TestGroupByAddress(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f = f.grouped(ByAddress, time.Hour)
+		f.put("http://a.example/", "http://b.example/", "http://c.example/", "http://203.0.113.7/")
+		for _, c := range f.claim(4) {
+			if c.Address != "" {
+				t.Errorf("%s has the address %s", c.Host, c.Address)
+			}
+			if c.Host != "203.0.113.7" && c.Host != "c.example" {
+				must(t, f.SetAddress(t.Context(), c.Host, "203.0.113.7"))
+			}
+			if c.Host != "a.example" {
+				_, err := f.Release(t.Context(), []Lease{c.Lease})
+				must(t, err)
+			}
+		}
+		f.turns(0)
+		if left := f.opens("203.0.113.7"); left < 50*time.Minute {
+			t.Errorf("the group opens in %v, want an hour after the last request", left)
+		}
+		if got := f.claimAll(); len(got) != 1 || got[0].Host != "c.example" {
+			t.Errorf("claimed %v, want only the host without an address", got)
+		}
+		r, err := f.Reserve(t.Context(), "b.example", time.Minute)
+		if err != nil || r.Granted() || r.Wait < 50*time.Minute {
+			t.Errorf("Reserve = %+v, %v, want a wait of an hour", r, err)
+		}
+		f.exec(`UPDATE host_groups SET next_at = 0`)
+		f.openHosts()
+		if r, err = f.Reserve(t.Context(), "b.example", time.Minute); err != nil || !r.Granted() || r.Address != "203.0.113.7" {
+			t.Fatalf("Reserve = %+v, %v, want it granted", r, err)
+		}
+		f.turns(1)
+		if r, err := f.Reserve(t.Context(), "203.0.113.7", time.Minute); err != nil || r.Granted() {
+			t.Errorf("Reserve = %+v, %v, want it refused", r, err)
+		}
+		must(t, f.Settle(t.Context(), r))
+		f.turns(0)
+		if left := f.opens("203.0.113.7"); left < 50*time.Minute {
+			t.Errorf("the group opens in %v, want an hour", left)
+		}
+		// A host that is closed keeps no turn of its group.
+		f.exec(`UPDATE host_groups SET next_at = 0`)
+		if r, err := f.Reserve(t.Context(), "b.example", time.Minute); err != nil || r.Granted() {
+			t.Errorf("Reserve = %+v, %v, want it refused by the host", r, err)
+		}
+		f.turns(0)
+		must(t, f.DelayHosts(t.Context(), []string{"b.example"}))
+		if left := f.opens("203.0.113.7"); left < 50*time.Minute {
+			t.Errorf("the group opens in %v after DelayHosts, want an hour", left)
+		}
+	})
+}
+
+// TestTurnsLast checks that a turn lasts as long as its lease, and that prune deletes groups that are not used.
+func TestTurnsLast(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f = f.grouped(ByDomain, time.Hour)
+		f.put("http://a.one.example/", "http://b.two.example/")
+		one := f.claim(2)[0]
+		f.exec(`UPDATE turns SET ends_at = {now} + 1000`)
+		held, err := f.Extend(t.Context(), []Lease{one.Lease}, time.Hour)
+		if err != nil || len(held) != 1 {
+			t.Fatalf("Extend = %v, %v", held, err)
+		}
+		if n := f.number(`SELECT count(*) FROM turns WHERE ends_at > {now} + 3000000`); n != 1 {
+			t.Errorf("%d turns last an hour, want 1", n)
+		}
+		f.exec(`DELETE FROM turns WHERE url_id <> ` + fmt.Sprint(one.ID))
+		f.exec(`UPDATE host_groups SET promised_at = 0`)
+		_, err = f.Prune(t.Context(), PruneParams{Hosts: true}, nil)
+		must(t, err)
+		if n := f.number(`SELECT count(*) FROM host_groups`); n != 1 {
+			t.Errorf("%d groups are left, want the one with a turn", n)
+		}
+	})
+}
+
+// TestGroupsOfMany checks turns of groups that are in other databases than their hosts, and that one that is down delays
+// only its groups.
+func TestGroupsOfMany(t *testing.T) {
+	t.Parallel()
+	plain := openSeveral(t, 4)
+	by, err := NewGrouping(ByAddress, nil)
+	must(t, err)
+	s, err := Open(t.Context(), plain.dsns[0], Config{Delay: time.Hour, Groups: by}, plain.dsns[1:]...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	m := &many{fixture: &fixture{Store: s, t: t, dsn: plain.dsn}, dsns: plain.dsns}
+	in := func(number int) string {
+		for i := range 256 {
+			if address := fmt.Sprintf("203.0.113.%d", i); s.many.numberOf(address) == number {
+				return address
+			}
+		}
+		t.Fatalf("no address is in database %d", number)
+		return ""
+	}
+	const turns = `SELECT count(*) FROM turns`
+	for number := range 3 {
+		m.put("http://" + m.hostIn(number, 0) + "/")
+		must(t, m.SetAddress(t.Context(), m.hostIn(number, 0), in(3)))
+	}
+	m.put("http://" + m.hostIn(0, 1) + "/")
+	must(t, m.SetAddress(t.Context(), m.hostIn(0, 1), in(1)))
+	if n := m.claimAll(); len(n) != 0 {
+		t.Errorf("claimed %v while the groups are closed", n)
+	}
+	open := func() {
+		for _, p := range s.many.parts {
+			f := &fixture{Store: p.Store, t: t}
+			f.exec(`UPDATE host_groups SET next_at = 0, promised_at = 0`)
+			f.exec(`UPDATE hosts SET next_at = 0, due_at = 0, turn_at = 0`)
+		}
+	}
+	open()
+	claims := m.claimAll()
+	if len(claims) != 2 || m.total(turns) != 2 {
+		t.Fatalf("claimed %v with %d turns, want one URL of each group", claims, m.total(turns))
+	}
+	held, err := m.Extend(t.Context(), leasesOf(claims), 2*time.Hour)
+	if n := m.total(turns + ` WHERE ends_at > {now} + 7000000`); err != nil || len(held) != 2 || n != 2 {
+		t.Errorf("Extend = %v, %v, and %d turns are longer", held, err, n)
+	}
+	for _, c := range claims {
+		m.fetched(c)
+	}
+	if n := m.total(turns); n != 0 {
+		t.Errorf("%d turns are left", n)
+	}
+	if n := m.total(`SELECT count(*) FROM host_groups WHERE next_at > {now} + 3000000`); n != 2 {
+		t.Errorf("%d groups are closed for an hour, want 2", n)
+	}
+	open()
+	m.put("http://" + m.hostIn(0, 1) + "/2")
+	down := s.many.parts[3]
+	down.mu.Lock()
+	down.failed = true
+	down.mu.Unlock()
+	if claims = m.claimAll(); len(claims) != 1 || claims[0].Address != in(1) {
+		t.Errorf("claimed %v, want only a URL of the other group", claims)
+	}
+	r, err := m.Reserve(t.Context(), m.hostIn(1, 0), time.Minute)
+	if err != nil || r.Granted() || r.Wait != groupAway {
+		t.Errorf("Reserve = %+v, %v, want a short wait", r, err)
+	}
+	for _, c := range claims {
+		m.fetched(c)
+	}
+}
