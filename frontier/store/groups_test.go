@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -144,30 +145,46 @@ func (f *fixture) claimAll() []Claim {
 	return claims
 }
 
-// TestPromises checks that hosts that wait get their turns about in the order in which they came: none has its third turn
-// before all had one.
+// TestPromises checks who gets a turn of a group, and when the others may ask again.
 func TestPromises(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
-		f = f.grouped(ByDomain, 30*time.Millisecond)
-		const hosts, pages = 8, 3
-		var urls []string
-		for i := range hosts * pages {
-			urls = append(urls, fmt.Sprintf("http://h%d.one.example/%d", i%hosts, i))
+		const delay = 10 * time.Second
+		f = f.grouped(ByDomain, delay)
+		next := int64(0)
+		ask := func(asks ...turnAsk) []turnWait {
+			t.Helper()
+			for i := range asks {
+				next++
+				asks[i].Lease, asks[i].Group, asks[i].LeaseMS = Lease{ID: next, Token: 1}, "one.example", 60_000
+			}
+			waits, err := f.kind.takeTurns(t.Context(), asks)
+			must(t, err)
+			slices.SortFunc(waits, func(a, b turnWait) int { return cmp.Compare(a.ID, b.ID) })
+			return waits
 		}
-		f.put(urls...)
-		fetched := make(map[string]int)
-		var last time.Time
-		for n := 0; n < len(urls); pause(t, time.Millisecond) {
-			for _, c := range f.claimAll() {
-				if since := time.Since(last); since < 30*time.Millisecond {
-					t.Errorf("%s was claimed %v after the last fetch", c.URL, since)
+		check := func(what string, got []turnWait, promised bool, want ...time.Duration) {
+			t.Helper()
+			for i, w := range got {
+				wait := time.Duration(w.WaitMS) * time.Millisecond
+				if off := wait - want[i]; off.Abs() > 5*time.Second || w.Promised != (promised && want[i] > 0) || (wait == 0) != (want[i] == 0) {
+					t.Errorf("%s: number %d waits %v, promised %v, want about %v, %v", what, i+1, wait, w.Promised, want[i], promised)
 				}
-				if n++; fetched[c.Host] == 2 && len(fetched) < hosts {
-					t.Errorf("%s has its third turn after those of %v", c.Host, fetched)
-				}
-				fetched[c.Host]++
-				last = time.Now()
-				f.fetched(c)
+			}
+		}
+		first := func(waited time.Duration) turnAsk { return turnAsk{First: true, WaitedMS: waited.Milliseconds()} }
+		check("the first asks", ask(turnAsk{}, turnAsk{}, turnAsk{}), true, 0, delay, 2*delay)
+		check("a later one", ask(turnAsk{}), true, 3*delay)
+		busy := ask(first(time.Second), turnAsk{}, first(2*time.Second))
+		check("one that comes first, while another has the turn", busy[:1], false, 2*delay)
+		check("another one", busy[1:2], true, 4*delay)
+		check("one that has waited longer", busy[2:], false, delay)
+		must(t, f.kind.endTurns(t.Context(), []turnEnd{{Lease: Lease{ID: 1, Token: 1}}}))
+		check("the group is open, but promised", ask(turnAsk{}), true, 5*delay)
+		check("those that come first", ask(first(0), first(time.Second)), false, delay, 0)
+		f.exec(`UPDATE host_groups SET promised_at = {now} + 295000`)
+		for _, w := range ask(turnAsk{}, turnAsk{}) {
+			if wait := time.Duration(w.WaitMS) * time.Millisecond; w.Promised || wait < promisedAhead/2 || wait > promisedAhead {
+				t.Errorf("one more than can be promised: %v, %v", wait, w.Promised)
 			}
 		}
 	})
@@ -208,6 +225,14 @@ func TestManyInGroup(t *testing.T) {
 	})
 }
 
+// refused fails the test if the host is reserved.
+func (f *fixture) refused(host string) {
+	f.t.Helper()
+	if r := f.reserve(host, time.Minute); r.Granted() {
+		f.t.Errorf("Reserve(%s) = %+v, want it refused", host, r)
+	}
+}
+
 // TestGroupByAddress checks that hosts are in no group before their addresses are known, and share turns afterwards, also
 // with redirects.
 func TestGroupByAddress(t *testing.T) {
@@ -233,29 +258,25 @@ func TestGroupByAddress(t *testing.T) {
 		if got := f.claimAll(); len(got) != 1 || got[0].Host != "c.example" {
 			t.Errorf("claimed %v, want only the host without an address", got)
 		}
-		r, err := f.Reserve(t.Context(), "b.example", time.Minute)
-		if err != nil || r.Granted() || r.Wait < 50*time.Minute {
-			t.Errorf("Reserve = %+v, %v, want a wait of an hour", r, err)
+		if r := f.reserve("b.example", time.Minute); r.Wait < 50*time.Minute {
+			t.Errorf("Reserve = %+v, want a wait of an hour", r)
 		}
 		f.exec(`UPDATE host_groups SET next_at = 0`)
 		f.openHosts()
-		if r, err = f.Reserve(t.Context(), "b.example", time.Minute); err != nil || !r.Granted() || r.Address != "203.0.113.7" {
-			t.Fatalf("Reserve = %+v, %v, want it granted", r, err)
+		r := f.reserved("b.example", time.Minute)
+		if r.Address != "203.0.113.7" {
+			t.Errorf("Reserve = %+v, want the address", r)
 		}
 		f.turns(1)
-		if r, err := f.Reserve(t.Context(), "203.0.113.7", time.Minute); err != nil || r.Granted() {
-			t.Errorf("Reserve = %+v, %v, want it refused", r, err)
-		}
-		must(t, f.Settle(t.Context(), r))
+		f.refused("203.0.113.7")
+		f.settle(r)
 		f.turns(0)
 		if left := f.opens("203.0.113.7"); left < 50*time.Minute {
 			t.Errorf("the group opens in %v, want an hour", left)
 		}
 		// A host that is closed keeps no turn of its group.
 		f.exec(`UPDATE host_groups SET next_at = 0`)
-		if r, err := f.Reserve(t.Context(), "b.example", time.Minute); err != nil || r.Granted() {
-			t.Errorf("Reserve = %+v, %v, want it refused by the host", r, err)
-		}
+		f.refused("b.example")
 		f.turns(0)
 		must(t, f.DelayHosts(t.Context(), []string{"b.example"}))
 		if left := f.opens("203.0.113.7"); left < 50*time.Minute {
