@@ -386,8 +386,8 @@ func (g *groups) charge(ctx context.Context, hosts []string) error {
 	}
 	_, err = divided(ctx, g.store, names, func(name string) string { return name }, func(ctx context.Context, s *Store, some []string) (none []struct{}, err error) {
 		for _, name := range some {
-			_, err = s.db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) VALUES (?, {now} + 1 + ?)
-				ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, s.delayMS, s.delayMS)
+			_, err = s.db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) SELECT ?, {now} + 1 + ? WHERE {owns}
+				ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, s.delayMS, name, s.delayMS)
 			if err != nil {
 				break
 			}
@@ -413,12 +413,9 @@ func (s *Store) SetAddress(ctx context.Context, host, address string) error {
 // SetGroup changes the settings of a group, known or not, that params has. Its CrawlDelay is not used.
 func (s *Store) SetGroup(ctx context.Context, name string, params HostParams) error {
 	s = s.of(name)
-	if _, err := s.db.Update(ctx, "add group "+name, `INSERT INTO host_groups (name, next_at) VALUES (?, {now})
-		ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, excluded.next_at)`, name); err != nil {
-		return err
-	}
 	set := func(column string, value any) error {
-		_, err := s.db.Update(ctx, "set "+column+" of group "+name, `UPDATE host_groups SET `+column+` = ? WHERE name = ?`, value, name)
+		_, err := s.db.Update(ctx, "set "+column+" of group "+name, `INSERT INTO host_groups (name, `+column+`) SELECT ?, ? WHERE {owns}
+			ON CONFLICT (name) DO UPDATE SET `+column+` = excluded.`+column, name, value, name)
 		return err
 	}
 	if d := params.Delay; d != nil {
@@ -432,6 +429,29 @@ func (s *Store) SetGroup(ctx context.Context, name string, params HostParams) er
 	}
 	if n := params.MaxInFlight; n != nil {
 		return set("max_in_flight", *n)
+	}
+	return nil
+}
+
+// copyGroups copies the groups of a slot that is closed in both databases, and who has turns of them.
+func copyGroups(ctx context.Context, from, to *part, slot int) error {
+	var rows, turns string
+	err := from.db.QueryRow(ctx, `SELECT p_groups, p_turns FROM frontier_slot_groups(?)`, slot).Scan(&rows, &turns)
+	if err == nil {
+		_, err = to.db.ExecContext(ctx, `SELECT frontier_settle_groups($1, $2)`, rows, turns)
+	}
+	if err != nil {
+		return fmt.Errorf("copy groups: %w", err)
+	}
+	return nil
+}
+
+// forgetGroups deletes the groups of a slot that has moved.
+func (p *part) forgetGroups(ctx context.Context, slot int) error {
+	for _, query := range []string{`DELETE FROM turns WHERE frontier_slot(group_name) = ?`, `DELETE FROM host_groups WHERE frontier_slot(name) = ?`} {
+		if _, err := p.db.Update(ctx, "delete groups that have moved", query, slot); err != nil {
+			return err
+		}
 	}
 	return nil
 }

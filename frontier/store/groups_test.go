@@ -381,3 +381,42 @@ func TestGroupsOfMany(t *testing.T) {
 		m.fetched(c)
 	}
 }
+
+// TestMoveGroups checks that a group moves with its slot, with its settings and with who has a turn of it.
+func TestMoveGroups(t *testing.T) {
+	t.Parallel()
+	plain := openSeveral(t, 2)
+	by, err := NewGrouping(ByAddress, nil)
+	must(t, err)
+	s, err := Open(t.Context(), plain.dsns[0], Config{Delay: time.Hour, Groups: by}, plain.dsns[1:]...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	m := &many{fixture: &fixture{Store: s, t: t, dsn: plain.dsn}, dsns: plain.dsns}
+	const group = "203.0.113.7"
+	from := s.many.numberOf(group)
+	m.put("http://one.test/", "http://two.test/")
+	for _, host := range []string{"one.test", "two.test"} {
+		must(t, m.SetAddress(t.Context(), host, group))
+	}
+	at := func(number int) *fixture { return &fixture{Store: s.many.parts[number].Store, t: t} }
+	at(from).exec(`UPDATE host_groups SET next_at = 0`)
+	five := 5 * time.Hour
+	must(t, m.SetGroup(t.Context(), group, HostParams{Delay: &five}))
+	claims := m.claimAll()
+	if len(claims) != 1 {
+		t.Fatalf("claimed %v, want one URL of the group", claims)
+	}
+	must(t, plain.MoveSlots(t.Context(), []int{hostSlot(group)}, 1-from, nil))
+	must(t, s.many.refresh(t.Context()))
+	if n := at(from).number(`SELECT count(*) FROM host_groups`) + at(from).number(`SELECT count(*) FROM turns`); n != 0 {
+		t.Errorf("%d rows are left where the group was", n)
+	}
+	if n := at(1 - from).number(`SELECT count(*) FROM turns`); n != 1 {
+		t.Errorf("%d turns have moved, want 1", n)
+	}
+	m.refused(map[string]string{"one.test": "two.test", "two.test": "one.test"}[claims[0].Host])
+	m.fetched(claims[0])
+	if left := at(1 - from).opens(group); left < 4*time.Hour {
+		t.Errorf("the group opens in %v, want its five hours", left)
+	}
+}

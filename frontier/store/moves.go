@@ -256,6 +256,9 @@ func (m *mover) move(ctx context.Context, v move) error {
 			return err
 		}
 	}
+	if err := from.forgetGroups(ctx, v.Slot); err != nil {
+		return err
+	}
 	if err := from.forget(ctx, v.Slot); err != nil {
 		return err
 	}
@@ -415,6 +418,9 @@ func copyRobots(ctx context.Context, from, to *part, origins []string) error {
 
 // openSlot checks that everything was copied, and opens the slot at its new place.
 func (m *mover) openSlot(ctx context.Context, from, to *part, slot int) error {
+	if err := copyGroups(ctx, from, to, slot); err != nil {
+		return err
+	}
 	var counts [2][2]int64
 	for i, p := range []*part{from, to} {
 		err := p.db.QueryRow(ctx, `SELECT count(DISTINCT h.id), count(u.id) FROM hosts h LEFT JOIN urls u ON u.host_id = h.id WHERE frontier_slot(h.host) = ? AND h.moving`, slot).

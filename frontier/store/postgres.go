@@ -23,8 +23,8 @@ type postgresDB struct {
 const aloneFor = 10 * time.Second
 
 // postgresWords are the placeholders that need functions or tables of the frontier: {vacant} (the host of a
-// robots row has no URL) and {unused} (Prune deletes host h).
-var postgresWords = []string{"{vacant}", "NOT frontier_has_urls(robots.origin)", "{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))}
+// robots row has no URL), {unused} (Prune deletes host h) and {owns} (a group belongs into this database).
+var postgresWords = []string{"{vacant}", "NOT frontier_has_urls(robots.origin)", "{owns}", "frontier_owns(?)", "{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))}
 
 func openPostgres(ctx context.Context, dsn string, config database.Config, delayMS int64) (*Store, error) {
 	db, err := database.OpenPostgres(ctx, dsn, config)

@@ -25,8 +25,23 @@ CREATE TABLE turns (
 );
 CREATE INDEX turns_group ON turns (group_name);
 
+-- Fails unless a group belongs into this database. The lock of the slot keeps it from being closed, so nothing is lost in a move.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_owns(p_group text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM slots) THEN
+        RETURN TRUE;
+    END IF;
+    PERFORM 1 FROM slots WHERE slot = frontier_slot(p_group) AND open FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'group % is not in this database', p_group USING ERRCODE = 'FR001';
+    END IF;
+    RETURN TRUE;
+END $$;
+-- +goose StatementEnd
+
 -- Gives turns. Whoever has waited for one comes first. Of the others, each gets the promise of a later turn, up to p_ahead_ms
--- from now: hosts that come after those ask again. The lock of the slot keeps it from being closed.
+-- from now: hosts that come after those ask again.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_take_turns(p_asks jsonb, p_delay_ms bigint, p_ahead_ms bigint)
 RETURNS TABLE (url_id bigint, token bigint, wait_ms bigint, promised boolean) LANGUAGE plpgsql
@@ -44,10 +59,7 @@ DECLARE
     behind bigint;
 BEGIN
     FOR called IN SELECT DISTINCT x."group" FROM jsonb_to_recordset(p_asks) AS x ("group" text) ORDER BY 1 LOOP
-        PERFORM 1 FROM slots WHERE slot = frontier_slot(called) AND open FOR SHARE;
-        IF NOT FOUND AND EXISTS (SELECT 1 FROM slots) THEN
-            RAISE EXCEPTION 'group % is not in this database', called USING ERRCODE = 'FR001';
-        END IF;
+        PERFORM frontier_owns(called);
         LOOP
             SELECT * INTO g FROM host_groups h WHERE h.name = called FOR UPDATE;
             EXIT WHEN FOUND;
@@ -124,4 +136,20 @@ BEGIN
         WHERE h.id = w.host_id;
     PERFORM frontier_release(COALESCE((SELECT jsonb_agg(x) FROM jsonb_to_recordset(p_waits) AS x (id bigint, token bigint, wait_ms bigint) WHERE x.wait_ms > 0), '[]'));
 END $$;
+-- +goose StatementEnd
+
+-- The groups of a slot, and who has turns of them, as they go to another database.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_slot_groups(p_slot int, OUT p_groups jsonb, OUT p_turns jsonb) LANGUAGE sql AS $$
+    SELECT (SELECT COALESCE(jsonb_agg(to_jsonb(g)), '[]') FROM host_groups g WHERE frontier_slot(g.name) = p_slot),
+        (SELECT COALESCE(jsonb_agg(to_jsonb(t)), '[]') FROM turns t WHERE frontier_slot(t.group_name) = p_slot)
+$$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION frontier_settle_groups(p_groups jsonb, p_turns jsonb) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO host_groups SELECT * FROM jsonb_populate_recordset(NULL::host_groups, p_groups)
+        ON CONFLICT (name) DO UPDATE SET next_at = excluded.next_at, promised_at = excluded.promised_at, fetch_ms = excluded.fetch_ms,
+            delay_ms = excluded.delay_ms, max_in_flight = excluded.max_in_flight;
+    INSERT INTO turns SELECT * FROM jsonb_populate_recordset(NULL::turns, p_turns) ON CONFLICT DO NOTHING;
+$$;
 -- +goose StatementEnd
