@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"fetchd/frontier/outage"
 	"fetchd/frontier/store"
+	pb "fetchd/gen/frontier/v1"
 )
 
 // awayStore is a store whose database may be away.
@@ -89,6 +92,31 @@ type partStore struct{ *awayStore }
 
 func (partStore) Claim(context.Context, store.ClaimParams) ([]store.Claim, error) {
 	return []store.Claim{{Lease: store.Lease{ID: 1, Token: 2}, URL: "http://a.test/"}}, errors.New("another database")
+}
+
+func (partStore) RecordFetch(context.Context, []store.Fetch) ([]error, error) {
+	return []error{nil, store.ErrStale, fmt.Errorf("database 1: %w", store.ErrUnreachable), errors.New("no normal form")}, nil
+}
+
+// TestRecordWithError checks that a caller sees which outcomes were recorded, and which to send again.
+func TestRecordWithError(t *testing.T) {
+	t.Parallel()
+	server, err := New(Config{Store: partStore{new(awayStore)}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &pb.RecordRequest{}
+	for i := range 4 {
+		in.Outcomes = append(in.Outcomes, &pb.Outcome{Lease: &pb.Lease{Id: int64(i + 1), Token: 1}, Status: pb.Status_STATUS_FETCHED, AttemptCount: 1})
+	}
+	out, err := server.service.record(t.Context(), in)
+	want := []pb.RecordResult{pb.RecordResult_RECORD_RESULT_RECORDED, pb.RecordResult_RECORD_RESULT_STALE, pb.RecordResult_RECORD_RESULT_UNAVAILABLE, pb.RecordResult_RECORD_RESULT_INVALID}
+	if err != nil || !slices.Equal(out.GetResults(), want) {
+		t.Errorf("record = %v, %v, want %v", out.GetResults(), err, want)
+	}
+	if err := server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestClaimWithError checks that a caller gets the URLs of the databases that work.

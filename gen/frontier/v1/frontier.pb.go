@@ -154,6 +154,9 @@ const (
 	RecordResult_RECORD_RESULT_STALE RecordResult = 2
 	// The outcome is not valid, such as a final URL without a normal form. The lease is still held.
 	RecordResult_RECORD_RESULT_INVALID RecordResult = 3
+	// The database of the lease cannot be reached, so it was not recorded: repeat the call with this outcome. Others of the
+	// call were recorded. If none was, the call fails.
+	RecordResult_RECORD_RESULT_UNAVAILABLE RecordResult = 4
 )
 
 // Enum value maps for RecordResult.
@@ -163,12 +166,14 @@ var (
 		1: "RECORD_RESULT_RECORDED",
 		2: "RECORD_RESULT_STALE",
 		3: "RECORD_RESULT_INVALID",
+		4: "RECORD_RESULT_UNAVAILABLE",
 	}
 	RecordResult_value = map[string]int32{
 		"RECORD_RESULT_UNSPECIFIED": 0,
 		"RECORD_RESULT_RECORDED":    1,
 		"RECORD_RESULT_STALE":       2,
 		"RECORD_RESULT_INVALID":     3,
+		"RECORD_RESULT_UNAVAILABLE": 4,
 	}
 )
 
@@ -2934,12 +2939,13 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\x0fSTATUS_FETCHING\x10\x02\x12\x12\n" +
 	"\x0eSTATUS_FETCHED\x10\x03\x12\x11\n" +
 	"\rSTATUS_FAILED\x10\x04\x12\x0f\n" +
-	"\vSTATUS_DEAD\x10\x05*}\n" +
+	"\vSTATUS_DEAD\x10\x05*\x9c\x01\n" +
 	"\fRecordResult\x12\x1d\n" +
 	"\x19RECORD_RESULT_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16RECORD_RESULT_RECORDED\x10\x01\x12\x17\n" +
 	"\x13RECORD_RESULT_STALE\x10\x02\x12\x19\n" +
-	"\x15RECORD_RESULT_INVALID\x10\x032\x9f\x06\n" +
+	"\x15RECORD_RESULT_INVALID\x10\x03\x12\x1d\n" +
+	"\x19RECORD_RESULT_UNAVAILABLE\x10\x042\x9f\x06\n" +
 	"\x0fFrontierService\x128\n" +
 	"\x03Put\x12\x17.frontier.v1.PutRequest\x1a\x18.frontier.v1.PutResponse\x12>\n" +
 	"\x05Claim\x12\x19.frontier.v1.ClaimRequest\x1a\x1a.frontier.v1.ClaimResponse\x12A\n" +
