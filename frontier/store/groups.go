@@ -362,7 +362,7 @@ func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Res
 			return refused, nil
 		}
 	}
-	r, err := g.store.reserve(ctx, host, d)
+	r, err := g.store.reserveHost(ctx, host, d)
 	r.Address, r.turn = address, turn
 	if name != "" && !r.Granted() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupAway)
@@ -434,11 +434,11 @@ func (s *Store) SetGroup(ctx context.Context, name string, params HostParams) er
 }
 
 // copyGroups copies the groups of a slot that is closed in both databases, and who has turns of them.
-func copyGroups(ctx context.Context, from, to *part, slot int) error {
+func (m *mover) copyGroups(ctx context.Context, from, to *part, slot int) error {
 	var rows, turns string
 	err := from.db.QueryRow(ctx, `SELECT p_groups, p_turns FROM frontier_slot_groups(?)`, slot).Scan(&rows, &turns)
 	if err == nil {
-		_, err = to.db.ExecContext(ctx, `SELECT frontier_settle_groups($1, $2)`, rows, turns)
+		_, err = to.db.ExecContext(ctx, `SELECT frontier_settle_groups($1, $2) WHERE frontier_fence($3)`, rows, turns, m.mover)
 	}
 	if err != nil {
 		return fmt.Errorf("copy groups: %w", err)
@@ -447,9 +447,9 @@ func copyGroups(ctx context.Context, from, to *part, slot int) error {
 }
 
 // forgetGroups deletes the groups of a slot that has moved.
-func (p *part) forgetGroups(ctx context.Context, slot int) error {
-	for _, query := range []string{`DELETE FROM turns WHERE frontier_slot(group_name) = ?`, `DELETE FROM host_groups WHERE frontier_slot(name) = ?`} {
-		if _, err := p.db.Update(ctx, "delete groups that have moved", query, slot); err != nil {
+func (m *mover) forgetGroups(ctx context.Context, p *part, slot int) error {
+	for _, query := range []string{`DELETE FROM turns WHERE frontier_slot(group_name) = ? AND frontier_fence(?)`, `DELETE FROM host_groups WHERE frontier_slot(name) = ? AND frontier_fence(?)`} {
+		if _, err := p.db.Update(ctx, "delete groups that have moved", query, slot, m.mover); err != nil {
 			return err
 		}
 	}

@@ -23,10 +23,13 @@ func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 		}
 	}
 	for _, host := range hosts {
-		_, err := s.of(host).db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
-			ON CONFLICT (host) DO UPDATE SET
-				next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
-			host, s.delayMS, s.delayMS)
+		err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+			_, err := s.db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
+				ON CONFLICT (host) DO UPDATE SET
+					next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
+				name, s.delayMS, s.delayMS)
+			return true, err
+		})
 		if err != nil {
 			return err
 		}
@@ -39,30 +42,33 @@ func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 // never shortens a block. Fetches that end during a block have the same cause, so they do not
 // double it.
 func (s *Store) Block(ctx context.Context, host string, retryAfter time.Duration) error {
-	s = s.of(host)
+	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) { return s.block(ctx, name, retryAfter) })
+}
+
+// block does what Block does, and reports whether the host was there.
+func (s *Store) block(ctx context.Context, host string, retryAfter time.Duration) (bool, error) {
 	if err := s.addHost(ctx, host); err != nil {
-		return err
+		return false, err
 	}
 	if retryAfter > 0 {
-		_, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET blocked_until = {max}(blocked_until, {now} + 1 + ?) WHERE host = ?`,
+		n, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET blocked_until = {max}(blocked_until, {now} + 1 + ?) WHERE host = ?`,
 			millis(retryAfter), host)
-		return err
+		return n > 0, err
 	}
 	const next = `CASE WHEN block_ms = 0 OR {now} > blocked_until + ? THEN ?
 		WHEN block_ms >= ? / 2 THEN ? ELSE block_ms * 2 END`
 	first, longest, reset := millis(firstBlock), millis(longestBlock), millis(blockReset)
-	_, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET block_ms = `+next+`, blocked_until = {now} + 1 + `+next+`
+	n, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET block_ms = `+next+`, blocked_until = {now} + 1 + `+next+`
 		WHERE host = ? AND blocked_until <= {now}`,
 		reset, first, longest, longest, reset, first, longest, longest, host)
-	return err
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	return s.knows(ctx, host)
 }
 
 // SetHost changes the settings of a host, known or not, that params has.
 func (s *Store) SetHost(ctx context.Context, host string, params HostParams) error {
-	s = s.of(host)
-	if err := s.addHost(ctx, host); err != nil {
-		return err
-	}
 	if d := params.Delay; d != nil {
 		var delay any
 		if *d >= 0 {
@@ -83,11 +89,20 @@ func (s *Store) SetHost(ctx context.Context, host string, params HostParams) err
 	return nil
 }
 
-// setHost sets a column, and has the next claim look at the host again.
+// setHost adds the host if it is missing, sets a column, and has the next claim look at the host again.
 func (s *Store) setHost(ctx context.Context, host, column string, value any) error {
-	_, err := s.db.Update(ctx, "set "+column+" of host "+host,
+	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		if err := s.addHost(ctx, name); err != nil {
+			return false, err
+		}
+		return s.changeHost(ctx, name, column, value)
+	})
+}
+
+func (s *Store) changeHost(ctx context.Context, host, column string, value any) (bool, error) {
+	n, err := s.db.Update(ctx, "set "+column+" of host "+host,
 		`UPDATE hosts SET `+column+` = ?, due_at = {max}(next_at, blocked_until) WHERE host = ?`, value, host)
-	return err
+	return n > 0, err
 }
 
 // addHost adds the host's row if it is missing. A new row is not due until a URL is put. Prune does not
@@ -101,18 +116,23 @@ func (s *Store) addHost(ctx context.Context, host string) error {
 // Knows reports whether a host was ever named to the frontier: by a URL, by a redirect, or by
 // a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
 // unknown host. Knows reads one row.
-func (s *Store) Knows(ctx context.Context, host string) (bool, error) {
-	return s.of(host).db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
+func (s *Store) Knows(ctx context.Context, host string) (known bool, err error) {
+	err = s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		var err error
+		known, err = s.knows(ctx, name)
+		return known, err
+	})
+	return known, err
+}
+
+func (s *Store) knows(ctx context.Context, host string) (bool, error) {
+	return s.db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
 }
 
 // Pause stops claims of one host, or of the whole crawl if host is empty.
 func (s *Store) Pause(ctx context.Context, host string) error {
 	if host == "" {
 		return s.set(ctx, "pause the crawl", `INSERT INTO settings (name, value) VALUES ('paused', 'true') ON CONFLICT (name) DO NOTHING`)
-	}
-	s = s.of(host)
-	if err := s.addHost(ctx, host); err != nil {
-		return err
 	}
 	return s.setHost(ctx, host, "paused", true)
 }
@@ -122,8 +142,9 @@ func (s *Store) Resume(ctx context.Context, host string) error {
 	if host == "" {
 		return s.set(ctx, "resume the crawl", `DELETE FROM settings WHERE name = 'paused'`)
 	}
-	s = s.of(host)
-	return s.setHost(ctx, host, "paused", false)
+	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		return s.changeHost(ctx, name, "paused", false)
+	})
 }
 
 // Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
@@ -131,20 +152,33 @@ func (s *Store) Resume(ctx context.Context, host string) error {
 func (s *Store) Postpone(ctx context.Context, released []Lease, d time.Duration) error {
 	if s.many != nil {
 		return inGroups(s.many, group(released, func(l Lease) int { return s.many.numberOfToken(l.Token) }), func(p *part, some []Lease) error {
-			return p.Postpone(ctx, some, d)
+			n, err := p.postpone(ctx, some, d)
+			if err != nil || n == int64(len(some)) && s.many.table.Load().Moving == nil {
+				return err
+			}
+			// Some were claimed again, or have moved since, or move and are in two databases.
+			err = s.everywhere(ctx, func(ctx context.Context, s *Store) error {
+				_, err := s.postpone(ctx, some, d)
+				return err
+			})
+			return s.partly(err)
 		})
 	}
+	_, err := s.postpone(ctx, released, d)
+	return err
+}
+
+func (s *Store) postpone(ctx context.Context, released []Lease, d time.Duration) (int64, error) {
 	ids := make([]int64, len(released))
 	for i, l := range released {
 		ids[i] = l.ID
 	}
 	list, err := toJSON(ids)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	// A URL may have been claimed since, and may have failed. Then it keeps a later time.
-	_, err = s.db.Update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
-	return err
+	return s.db.Update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
 }
 
 // Reservation is the result of [Store.Reserve].
@@ -179,12 +213,22 @@ func (s *Store) Reserve(ctx context.Context, host string, d time.Duration) (Rese
 	if s.groups != nil {
 		return s.groups.reserve(ctx, host, d)
 	}
-	return s.reserve(ctx, host, d)
+	return s.reserveHost(ctx, host, d)
 }
 
-func (s *Store) reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
+// reserveHost is Reserve without the group.
+func (s *Store) reserveHost(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	r := Reservation{Host: host}
-	s = s.of(host)
+	err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		return true, s.reserve(ctx, name, d, &r)
+	})
+	if err != nil {
+		return Reservation{Host: host}, fmt.Errorf("reserve host %s: %w", host, err)
+	}
+	return r, nil
+}
+
+func (s *Store) reserve(ctx context.Context, host string, d time.Duration, r *Reservation) error {
 	granted, err := s.db.One(ctx, `INSERT INTO hosts (host, next_at, reserved_until)
 		SELECT ?, t.until, t.until FROM (SELECT {now} + ? AS until) AS t WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		ON CONFLICT (host) DO UPDATE SET next_at = excluded.next_at, reserved_until = excluded.next_at
@@ -193,10 +237,7 @@ func (s *Store) reserve(ctx context.Context, host string, d time.Duration) (Rese
 	if err == nil && !granted {
 		r.Wait, err = s.closedFor(ctx, host)
 	}
-	if err != nil {
-		return Reservation{Host: host}, fmt.Errorf("reserve host %s: %w", host, err)
-	}
-	return r, nil
+	return err
 }
 
 // closedFor returns how long the host stays closed, as far as that is known.
@@ -236,10 +277,13 @@ func (s *Store) Settle(ctx context.Context, r Reservation) error {
 			return err
 		}
 	}
-	s = s.of(r.Host)
+	return s.onHost(ctx, r.Host, func(ctx context.Context, s *Store, name string) (bool, error) { return s.settle(ctx, name, r.Until) })
+}
+
+func (s *Store) settle(ctx context.Context, host string, until int64) (bool, error) {
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`
-	_, err := s.db.Update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
+	n, err := s.db.Update(ctx, "settle the reservation of host "+host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
 			due_at = CASE WHEN due_at IS NOT NULL THEN {min}(due_at, {max}(blocked_until, `+next+`)) END
-		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, s.delayMS, s.delayMS, r.Host, r.Until)
-	return err
+		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, s.delayMS, s.delayMS, host, until)
+	return n > 0, err
 }

@@ -196,23 +196,49 @@ func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	}
 }
 
-// RecordFetch implements [Queue].
+// RecordFetch implements [Queue]. If some of the databases cannot be reached, the results of their leases match
+// [ErrUnreachable].
 func (q *manyQueue) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	m := (*shards)(q)
 	ready, results := items(fetches)
-	err := inGroups(m, group(ready, func(it item) int { return m.numberOfToken(it.Token) }), func(p *part, some []item) error {
-		return p.do(ctx, false, func(ctx context.Context) error {
-			if err := m.arrive(ctx, p, some); err != nil {
+	groups := group(ready, func(it item) int { return m.numberOfToken(it.Token) })
+	var failed atomic.Int64
+	err := inGroups(m, groups, func(p *part, some []item) error {
+		var err error
+		for range recordTries {
+			err = p.do(ctx, false, func(ctx context.Context) error {
+				if err := m.arrive(ctx, p, some); err != nil {
+					return err
+				}
+				return p.pg.record(ctx, some, results)
+			})
+			if !isMoved(err) {
+				break
+			}
+			// The host of a final URL was taken away. With the newest table that URL waits, or is elsewhere.
+			if err := m.refresh(ctx); err != nil {
 				return err
 			}
-			return p.pg.record(ctx, some, results)
-		})
+		}
+		if !errors.Is(err, ErrUnreachable) {
+			return err
+		}
+		for _, it := range some {
+			results[it.place] = err
+		}
+		if failed.Add(1) == int64(len(groups)) { // otherwise others have recorded something
+			return err
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return results, nil
 }
+
+// recordTries is how often outcomes are recorded whose final URLs belong to hosts that were taken away meanwhile.
+const recordTries = 3
 
 // Extend implements [Queue]. It may return leases together with an error about others.
 func (q *manyQueue) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
@@ -272,21 +298,28 @@ func (q *manyQueue) Recrawl(ctx context.Context) (int64, error) {
 // repeated calls f for each database, at once, and adds what it returns. One that does not answer is not waited for
 // longer than a moment, because the others need the next call. It is not called again before it has answered.
 func (m *shards) repeated(ctx context.Context, running func(p *part) *atomic.Bool, f func(ctx context.Context, p *part) (int64, error)) (total int64, err error) {
+	err = soon(ctx, m, running, f, func(_ *part, n int64) { total += n })
+	return total, err
+}
+
+// soon does what repeated does, and calls take with what f returns.
+func soon[T any](ctx context.Context, m *shards, running func(p *part) *atomic.Bool, f func(ctx context.Context, p *part) (T, error), take func(p *part, t T)) (err error) {
 	type result struct {
-		n   int64
+		p   *part
+		t   T
 		err error
 	}
 	results := make(chan result, len(m.parts))
 	for _, p := range m.parts {
 		open := running(p)
 		if !open.CompareAndSwap(false, true) {
-			results <- result{0, fmt.Errorf("database %d (%s) has not answered yet: %w", p.number, p.name, ErrUnreachable)}
+			results <- result{p: p, err: fmt.Errorf("database %d (%s) has not answered yet: %w", p.number, p.name, ErrUnreachable)}
 			continue
 		}
 		p.late.Go(func() {
-			var r result
+			r := result{p: p}
 			r.err = p.do(p.open, true, func(ctx context.Context) (err error) {
-				r.n, err = f(ctx, p)
+				r.t, err = f(ctx, p)
 				return err
 			})
 			open.Store(false)
@@ -298,14 +331,15 @@ func (m *shards) repeated(ctx context.Context, running func(p *part) *atomic.Boo
 	for range m.parts {
 		select {
 		case r := <-results:
-			total, err = total+r.n, errors.Join(err, r.err)
+			take(r.p, r.t)
+			err = errors.Join(err, r.err)
 		case <-wait.C:
-			return total, errors.Join(err, fmt.Errorf("a database has not answered yet: %w", ErrUnreachable))
+			return errors.Join(err, fmt.Errorf("a database has not answered yet: %w", ErrUnreachable))
 		case <-ctx.Done():
-			return total, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return total, err
+	return err
 }
 
 // Left implements [Queue].
@@ -313,7 +347,7 @@ func (q *manyQueue) Left(ctx context.Context) (bool, error) {
 	n, err := q.store().sum(ctx, func(ctx context.Context, s *Store) (n int64, err error) {
 		left, err := s.Left(ctx)
 		if err == nil && !left {
-			left, err = s.db.Bool(ctx, "look for what waits", `SELECT EXISTS (SELECT 1 FROM parcels)`)
+			left, err = s.db.Bool(ctx, "look for what waits", `SELECT EXISTS (SELECT 1 FROM parcels WHERE NOT stuck)`)
 		}
 		if left {
 			n = 1

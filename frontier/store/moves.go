@@ -14,9 +14,12 @@ import (
 // frontier can finish it.
 //
 // First the slot is closed in its database: no host is added to it, its hosts are not claimed, and what is put waits.
-// Each host is taken away when its last lease has ended, and copied. Then the slot is open in the other database, and
-// what was copied is deleted. Every step can be repeated: a copy keeps what is there, and nothing changes a host between
-// its copy and its deletion, because it has lost its name.
+// Each host is taken away when its last lease has ended, and its URLs are copied. What delays or blocks it meanwhile, or
+// changes its settings, changes the row that was taken away. When all are, the hosts themselves are copied, and the slot
+// is open in the other database. Then what was copied is deleted. Every step can be repeated: a copy keeps the URLs that
+// are there, and nothing changes a host between its copy and its deletion, because it has lost its name.
+//
+// Each step ends without effect if another program moves slots since, see [mover.alone].
 type move struct {
 	Slot int  `json:"slot"`
 	From int  `json:"from"`
@@ -35,7 +38,6 @@ type Progress struct {
 // mover moves slots.
 type mover struct {
 	*shards
-	store    *Store
 	report   func(Progress)
 	progress Progress
 }
@@ -44,6 +46,8 @@ const (
 	// moveHosts and moveURLs are how many rows a step of a move copies.
 	moveHosts = 100
 	moveURLs  = 1000
+	// moveBytes is how long the rows may be, about.
+	moveBytes = 4 << 20
 	// movePause is how long a move waits for leases to end before it looks again.
 	movePause = 200 * time.Millisecond
 )
@@ -56,63 +60,51 @@ func (s *Store) AddDatabase(ctx context.Context, dsn string, config Config, repo
 	if err != nil {
 		return fmt.Errorf("%s: %w", redacted(dsn), err)
 	}
-	m, err := s.moverOf(ctx, report)
-	number := 0
+	m, err := s.moverOf(report)
 	if err == nil {
-		number, err = m.addDatabase(ctx, added, redacted(dsn))
+		err = m.alone(ctx, func(ctx context.Context) error {
+			number, err := m.addDatabase(ctx, added, redacted(dsn))
+			if err != nil {
+				return err
+			}
+			table := m.table.Load()
+			var slots []int
+			for slot, to := range fillSlots(table.Databases) {
+				if to == number && table.Slots[slot] != number {
+					slots = append(slots, slot)
+				}
+			}
+			return m.moveAll(ctx, slots, number)
+		})
 	}
-	if err != nil {
-		return errors.Join(err, added.Close())
-	}
-	table := m.table.Load()
-	var slots []int
-	for slot, to := range fillSlots(table.Databases) {
-		if to == number && table.Slots[slot] != number {
-			slots = append(slots, slot)
-		}
-	}
-	return errors.Join(m.moveAll(ctx, slots, number), added.Close())
+	return errors.Join(err, added.Close())
 }
 
 // MoveSlots moves slots to a database, while workers run. Without slots it only finishes what was interrupted.
 func (s *Store) MoveSlots(ctx context.Context, slots []int, to int, report func(Progress)) error {
-	m, err := s.moverOf(ctx, report)
+	m, err := s.moverOf(report)
 	if err != nil {
 		return err
 	}
 	if to < 0 || to >= len(m.parts) {
 		return fmt.Errorf("%w: there is no database %d", ErrShards, to)
 	}
-	return m.moveAll(ctx, slots, to)
+	return m.alone(ctx, func(ctx context.Context) error { return m.moveAll(ctx, slots, to) })
 }
 
-// moverOf returns a mover of a frontier. One in one database becomes one in many, of which there is one.
-func (s *Store) moverOf(ctx context.Context, report func(Progress)) (*mover, error) {
+// moverOf returns a mover of a frontier, for [mover.alone].
+func (s *Store) moverOf(report func(Progress)) (*mover, error) {
 	if report == nil {
 		report = func(Progress) {}
 	}
 	if s.many != nil {
-		m := &mover{shards: &shards{parts: slices.Clone(s.many.parts)}, store: s, report: report}
-		m.table.Store(s.many.table.Load())
-		return m, nil
+		return &mover{shards: &shards{parts: slices.Clone(s.many.parts)}, report: report}, nil
 	}
 	pg, ok := s.kind.(*postgresDB)
 	if !ok {
 		return nil, fmt.Errorf("%w: a SQLite file cannot be one of many databases: export its URLs, and add them to a new frontier", ErrShards)
 	}
-	p := &part{Store: s, pg: pg, name: "the first"}
-	table, _, err := s.readShards(ctx)
-	if err == nil && table == nil {
-		table = newShardTable(1)
-		table.Ready = true
-		err = p.enter(ctx, table)
-	}
-	if err != nil {
-		return nil, err
-	}
-	m := &mover{shards: &shards{parts: []*part{p}}, store: s, report: report}
-	m.table.Store(table)
-	return m, nil
+	return &mover{shards: &shards{parts: []*part{{Store: s, pg: pg, name: "the first"}}}, report: report}, nil
 }
 
 // addDatabase makes a database one of the frontier, unless it is one already, and returns its number.
@@ -153,6 +145,9 @@ func (m *mover) addDatabase(ctx context.Context, added *Store, name string) (int
 		return 0, fmt.Errorf("%w: %s has number %d, and number %d is missing", ErrShards, name, number, p.number)
 	}
 	m.parts = append(m.parts, p)
+	if err := m.fence(ctx, p); err != nil {
+		return 0, err
+	}
 	return number, m.write(ctx, table)
 }
 
@@ -163,8 +158,8 @@ func (m *shards) spread(ctx context.Context, table *shardTable) error {
 		return err
 	}
 	for _, p := range m.parts {
-		_, err := p.db.Update(ctx, "store the table of slots", `UPDATE settings SET value = ? WHERE name = '`+tableSetting+`' AND CAST(CAST(value AS jsonb) ->> 'version' AS BIGINT) < ?`,
-			string(text), table.Version)
+		_, err := p.db.Update(ctx, "store the table of slots", `UPDATE settings SET value = ? WHERE name = '`+tableSetting+`' AND CAST(CAST(value AS jsonb) ->> 'version' AS BIGINT) < ? AND frontier_fence(?)`,
+			string(text), table.Version, m.mover)
 		if err != nil {
 			return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
 		}
@@ -187,7 +182,7 @@ func (m *mover) write(ctx context.Context, table *shardTable) error {
 			return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
 		}
 		if again, err := json.Marshal(stored); err != nil || string(again) != string(text) {
-			return fmt.Errorf("%w: another program moves slots at the same time: let it end, and repeat the command", ErrShards)
+			return errMover
 		}
 	}
 	m.table.Store(table)
@@ -256,10 +251,10 @@ func (m *mover) move(ctx context.Context, v move) error {
 			return err
 		}
 	}
-	if err := from.forgetGroups(ctx, v.Slot); err != nil {
+	if err := m.forgetGroups(ctx, from, v.Slot); err != nil {
 		return err
 	}
-	if err := from.forget(ctx, v.Slot); err != nil {
+	if err := from.forget(ctx, m.mover, v.Slot); err != nil {
 		return err
 	}
 	m.progress.Slots++
@@ -268,9 +263,9 @@ func (m *mover) move(ctx context.Context, v move) error {
 }
 
 // forget deletes what has been copied from a slot.
-func (p *part) forget(ctx context.Context, slot int) error {
+func (p *part) forget(ctx context.Context, mover int64, slot int) error {
 	for more := true; more; {
-		err := p.db.QueryRow(ctx, `SELECT frontier_forget_slot(?, ?)`, slot, moveURLs).Scan(&more)
+		err := p.db.QueryRow(ctx, `SELECT frontier_forget_slot(?, ?, ?)`, mover, slot, moveURLs).Scan(&more)
 		if err != nil {
 			return fmt.Errorf("delete what has moved: %w", err)
 		}
@@ -284,31 +279,53 @@ func (m *mover) copySlot(ctx context.Context, from, to *part, slot int) error {
 	if err != nil || opened { // it was interrupted after this
 		return err
 	}
-	if _, err := from.db.Update(ctx, "close a slot", `UPDATE slots SET open = FALSE WHERE slot = ?`, slot); err != nil {
-		return err
-	}
-	if _, err := to.db.Update(ctx, "make a slot", `INSERT INTO slots (slot, open) VALUES (?, FALSE) ON CONFLICT (slot) DO NOTHING`, slot); err != nil {
+	if err := m.closeSlot(ctx, from, to, slot); err != nil {
 		return err
 	}
 	// What was taken away by a move that was interrupted has to be copied too.
-	hosts, err := from.goneHosts(ctx, slot)
-	if err == nil {
-		err = m.copyHosts(ctx, from, to, hosts)
-	}
+	err = m.eachGone(ctx, from, slot, func(names []string) error { return m.copyHosts(ctx, from, to, names) })
 	for err == nil {
-		if hosts, err = from.takeAway(ctx, slot, &m.progress.Leased); err == nil {
-			err = m.copyHosts(ctx, from, to, hosts)
+		var names []string
+		if names, err = m.takeAway(ctx, from, slot); err == nil {
+			err = m.copyHosts(ctx, from, to, names)
 		}
 		m.report(m.progress)
 		switch {
-		case err != nil || len(hosts.names) > 0:
+		case err != nil || len(names) > 0:
 		case m.progress.Leased == 0:
-			return m.openSlot(ctx, from, to, slot)
+			if err = m.handOver(ctx, from, to, slot); err == nil {
+				return m.openSlot(ctx, from, to, slot)
+			}
 		default:
 			err = m.wait(ctx, from)
 		}
 	}
 	return err
+}
+
+// closeSlot keeps hosts from being added to a slot.
+func (m *mover) closeSlot(ctx context.Context, from, to *part, slot int) error {
+	_, err := from.db.Update(ctx, "close a slot", `UPDATE slots SET open = FALSE, leaving = TRUE WHERE slot = ? AND open AND frontier_fence(?)`, slot, m.mover)
+	if err == nil {
+		_, err = to.db.Update(ctx, "make a slot", `INSERT INTO slots (slot, open) SELECT ?, FALSE WHERE frontier_fence(?) ON CONFLICT (slot) DO NOTHING`, slot, m.mover)
+	}
+	return err
+}
+
+// handOver copies the hosts of a slot as they are now, which nothing changes any more.
+func (m *mover) handOver(ctx context.Context, from, to *part, slot int) error {
+	if _, err := from.db.Update(ctx, "hand a slot over", `UPDATE slots SET leaving = FALSE WHERE slot = ? AND frontier_fence(?)`, slot, m.mover); err != nil {
+		return err
+	}
+	for n := int64(moveURLs); n > 0; {
+		var err error
+		n, err = from.db.Update(ctx, "hand hosts over", `UPDATE hosts SET host = 'left ' || substr(host, 6)
+			WHERE id IN (SELECT id FROM hosts WHERE frontier_slot(host) = ? AND host LIKE 'gone %' LIMIT ?) AND (SELECT frontier_fence(?))`, slot, moveURLs, m.mover)
+		if err != nil {
+			return err
+		}
+	}
+	return m.eachGone(ctx, from, slot, func(names []string) error { return m.settleHosts(ctx, from, to, names) })
 }
 
 // wait waits for leases to end, and takes expired ones back.
@@ -324,85 +341,138 @@ func (m *mover) wait(ctx context.Context, from *part) error {
 	}
 }
 
-// takenHosts are hosts that were taken away: their rows as JSON, and their names.
-type takenHosts struct {
-	rows  string
-	names []string
-}
-
-// takeAway takes some hosts of a slot away. leased becomes the number of those that have leases.
-func (p *part) takeAway(ctx context.Context, slot int, leased *int64) (t takenHosts, err error) {
-	var names string
-	err = p.db.QueryRow(ctx, `SELECT COALESCE(hosts, '[]'), COALESCE(to_jsonb(names), '[]'), waiting FROM frontier_take_away(?, ?)`, slot, moveHosts).Scan(&t.rows, &names, leased)
+// takeAway takes some hosts of a slot away, and returns their names.
+func (m *mover) takeAway(ctx context.Context, from *part, slot int) (names []string, err error) {
+	var list string
+	err = from.db.QueryRow(ctx, `SELECT COALESCE(to_jsonb(names), '[]'), waiting FROM frontier_take_away(?, ?, ?)`, m.mover, slot, moveHosts).Scan(&list, &m.progress.Leased)
 	if err == nil {
-		err = json.Unmarshal([]byte(names), &t.names)
+		err = json.Unmarshal([]byte(list), &names)
 	}
 	if err != nil {
-		return t, fmt.Errorf("take hosts away: %w", err)
+		return nil, fmt.Errorf("take hosts away: %w", err)
 	}
-	return t, nil
+	return names, nil
 }
 
-// goneHosts returns the hosts of a slot that were taken away before.
-func (p *part) goneHosts(ctx context.Context, slot int) (t takenHosts, err error) {
-	var names string
-	err = p.db.QueryRow(ctx, `SELECT COALESCE(jsonb_agg(to_jsonb(h) || jsonb_build_object('host', substr(h.host, 6))), '[]'), COALESCE(jsonb_agg(substr(h.host, 6)), '[]')
-		FROM hosts h WHERE frontier_slot(h.host) = ? AND h.host LIKE 'gone %'`, slot).Scan(&t.rows, &names)
-	if err == nil {
-		err = json.Unmarshal([]byte(names), &t.names)
+// eachGone calls f with the names of the hosts of a slot that were taken away, some at once.
+func (m *mover) eachGone(ctx context.Context, from *part, slot int, f func(names []string) error) error {
+	type row struct {
+		id   int64
+		name string
 	}
-	if err != nil {
-		return t, fmt.Errorf("read the hosts that were taken away: %w", err)
+	for after := int64(0); ; {
+		rows, err := from.db.Query(ctx, `SELECT id, substr(host, 6) FROM hosts WHERE frontier_slot(host) = ? AND host LIKE '% %' AND id > ? ORDER BY id LIMIT ?`, slot, after, moveHosts)
+		some, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.name} })
+		if err != nil {
+			return fmt.Errorf("read the hosts that were taken away: %w", err)
+		}
+		var names []string
+		for _, r := range some {
+			after, names = r.id, append(names, r.name)
+		}
+		if len(names) > 0 {
+			err = f(names)
+		}
+		if err != nil || len(names) < moveHosts {
+			return err
+		}
 	}
-	return t, nil
 }
 
-// copyHosts copies hosts with their URLs and robots.txt.
-func (m *mover) copyHosts(ctx context.Context, from, to *part, hosts takenHosts) error {
-	if len(hosts.names) == 0 {
-		return nil
+// takenNames returns the names that hosts may have that were taken away, as JSON.
+func takenNames(names []string) (string, error) {
+	var taken []string
+	for _, name := range names {
+		taken = append(taken, "gone "+name, "left "+name)
 	}
-	if _, err := to.db.ExecContext(ctx, `SELECT frontier_settle_hosts($1)`, hosts.rows); err != nil {
-		return fmt.Errorf("copy hosts: %w", err)
-	}
-	var gone []string
-	for _, name := range hosts.names {
-		gone = append(gone, "gone "+name)
-	}
-	names, err := toJSON(gone)
+	return toJSON(taken)
+}
+
+// settleHosts copies the rows of hosts that were taken away.
+func (m *mover) settleHosts(ctx context.Context, from, to *part, names []string) error {
+	list, err := takenNames(names)
 	if err != nil {
 		return err
 	}
-	for after := int64(0); ; {
-		var rows string
-		var n, copied int64
-		err := from.db.QueryRow(ctx, `SELECT COALESCE(jsonb_agg(to_jsonb(u)), '[]'), count(*), COALESCE(max(u.id), 0) FROM (
-				SELECT u.*, substr(h.host, 6) AS host FROM urls u JOIN hosts h ON h.id = u.host_id WHERE h.host {among} AND u.id > ? ORDER BY u.id LIMIT ?) AS u`,
-			names, after, moveURLs).Scan(&rows, &n, &after)
-		if err == nil && n > 0 {
-			err = to.db.QueryRow(ctx, `SELECT frontier_settle_urls(?)`, rows).Scan(&copied)
-		}
-		if err != nil {
-			return fmt.Errorf("copy URLs: %w", err)
-		}
-		if m.progress.URLs += copied; n < moveURLs {
-			break
-		}
-		m.report(m.progress)
+	var rows string
+	err = from.db.QueryRow(ctx, `SELECT COALESCE(jsonb_agg(to_jsonb(h) || jsonb_build_object('host', substr(h.host, 6))), '[]') FROM hosts h WHERE h.host {among}`, list).Scan(&rows)
+	if err == nil {
+		_, err = to.db.ExecContext(ctx, `SELECT frontier_settle_hosts($1, $2)`, m.mover, rows)
+	}
+	if err != nil {
+		return fmt.Errorf("copy hosts: %w", err)
+	}
+	return nil
+}
+
+// copyHosts copies hosts with their URLs and robots.txt.
+func (m *mover) copyHosts(ctx context.Context, from, to *part, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	if err := m.settleHosts(ctx, from, to, names); err != nil {
+		return err
+	}
+	if err := m.copyURLs(ctx, from, to, names); err != nil {
+		return fmt.Errorf("copy URLs: %w", err)
 	}
 	var origins []string
-	for _, name := range hosts.names {
+	for _, name := range names {
 		origins = append(origins, "http://"+name, "https://"+name)
 	}
 	for some := range slices.Chunk(origins, 8) { // a robots.txt has up to 512 KiB
-		if err := copyRobots(ctx, from, to, some); err != nil {
+		if err := m.copyRobots(ctx, from, to, some); err != nil {
 			return fmt.Errorf("copy robots.txt: %w", err)
 		}
 	}
 	return nil
 }
 
-func copyRobots(ctx context.Context, from, to *part, origins []string) error {
+// copyURLs copies the URLs of hosts. It reads them once, because pages in the order of ids would sort all URLs of the
+// hosts for each, and it holds no more than one page.
+func (m *mover) copyURLs(ctx context.Context, from, to *part, names []string) (err error) {
+	list, err := takenNames(names)
+	if err != nil {
+		return err
+	}
+	rows, err := from.db.Query(ctx, `SELECT to_jsonb(u) || jsonb_build_object('host', substr(h.host, 6)) FROM urls u JOIN hosts h ON h.id = u.host_id WHERE h.host {among}`, list)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var page []json.RawMessage
+	size := 0
+	settle := func() error {
+		text, err := toJSON(page)
+		var copied int64
+		if err == nil {
+			err = to.db.QueryRow(ctx, `SELECT frontier_settle_urls(?, ?)`, m.mover, text).Scan(&copied)
+		}
+		m.progress.URLs += copied
+		page, size = page[:0], 0
+		return err
+	}
+	for rows.Next() {
+		var one []byte
+		if err := rows.Scan(&one); err != nil {
+			return err
+		}
+		page, size = append(page, one), size+len(one)
+		if len(page) < moveURLs && size < moveBytes {
+			continue
+		}
+		if err := settle(); err != nil {
+			return err
+		}
+		m.report(m.progress)
+	}
+	if err := rows.Err(); err != nil || len(page) == 0 {
+		return err
+	}
+	return settle()
+}
+
+func (m *mover) copyRobots(ctx context.Context, from, to *part, origins []string) error {
 	list, err := toJSON(origins)
 	if err != nil {
 		return err
@@ -412,13 +482,13 @@ func copyRobots(ctx context.Context, from, to *part, origins []string) error {
 	if err != nil || rows == "[]" {
 		return err
 	}
-	_, err = to.db.ExecContext(ctx, `INSERT INTO robots SELECT * FROM jsonb_populate_recordset(NULL::robots, $1) ON CONFLICT (origin) DO NOTHING`, rows)
+	_, err = to.db.ExecContext(ctx, `INSERT INTO robots SELECT r.* FROM jsonb_populate_recordset(NULL::robots, $1) AS r WHERE (SELECT frontier_fence($2)) ON CONFLICT (origin) DO NOTHING`, rows, m.mover)
 	return err
 }
 
 // openSlot checks that everything was copied, and opens the slot at its new place.
 func (m *mover) openSlot(ctx context.Context, from, to *part, slot int) error {
-	if err := copyGroups(ctx, from, to, slot); err != nil {
+	if err := m.copyGroups(ctx, from, to, slot); err != nil {
 		return err
 	}
 	var counts [2][2]int64
@@ -434,8 +504,8 @@ func (m *mover) openSlot(ctx context.Context, from, to *part, slot int) error {
 			counts[0][0], counts[0][1], from.number, counts[1][0], counts[1][1])
 	}
 	// One statement, so that no host is claimed before the slot is open.
-	_, err := to.db.ExecContext(ctx, `WITH opened AS (UPDATE slots SET open = TRUE WHERE slot = $1 RETURNING slot)
-		UPDATE hosts h SET moving = FALSE, due_at = GREATEST(h.next_at, h.blocked_until) FROM opened o WHERE frontier_slot(h.host) = o.slot AND h.moving`, slot)
+	_, err := to.db.ExecContext(ctx, `WITH opened AS (UPDATE slots SET open = TRUE WHERE slot = $1 AND frontier_fence($2) RETURNING slot)
+		UPDATE hosts h SET moving = FALSE, due_at = GREATEST(h.next_at, h.blocked_until) FROM opened o WHERE frontier_slot(h.host) = o.slot AND h.moving`, slot, m.mover)
 	if err != nil {
 		return fmt.Errorf("open a slot: %w", err)
 	}
@@ -476,6 +546,7 @@ type Shard struct {
 	Slots   int
 	URLs    int64 // an estimate
 	Waiting int64 // parcels for other databases
+	Stuck   int64 // those of them that were refused for long
 	Err     error // why it could not be read; nil if it could
 }
 
@@ -497,7 +568,7 @@ func (s *Store) Shards(ctx context.Context) (all []Shard, moving int, err error)
 			}
 		}
 		one.Err = p.do(ctx, false, func(ctx context.Context) error {
-			return p.db.QueryRow(ctx, `SELECT GREATEST(0, (SELECT reltuples FROM pg_class WHERE oid = to_regclass('urls')))::bigint, (SELECT count(*) FROM parcels)`).Scan(&one.URLs, &one.Waiting)
+			return p.db.QueryRow(ctx, `SELECT GREATEST(0, (SELECT reltuples FROM pg_class WHERE oid = to_regclass('urls')))::bigint, n, stuck FROM (SELECT count(*) AS n, count(*) FILTER (WHERE stuck) AS stuck FROM parcels) AS p`).Scan(&one.URLs, &one.Waiting, &one.Stuck)
 		})
 		all = append(all, one)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 )
 
 // parcel is what waits in one database for others that cannot be reached: URLs to put, or final URLs of redirects. It is
@@ -31,13 +33,17 @@ type place struct {
 }
 
 const (
-	// maxParcels limits the size of the table of parcels, in bytes. A database that is down for long then stops the
+	// maxParcels limits the length of all parcels in a database, in bytes. A database that is down for long then stops the
 	// pages with links into it.
 	maxParcels = 1 << 30
 	// parcelBytes limits one.
 	parcelBytes = 1 << 20
 	// sendAtOnce is how many are read at once.
 	sendAtOnce = 16
+	// sendTime is how long the delivery of one may take. Those for the same database wait for the next time then.
+	sendTime = 5 * time.Second
+	// stuckAfter is how long a parcel may be refused, before it no longer keeps a crawl from ending.
+	stuckAfter = 10 * time.Minute
 )
 
 // keep stores a parcel in a database that can be reached, and is not the one with this number.
@@ -58,7 +64,8 @@ func (m *shards) keep(ctx context.Context, not int, one parcel) error {
 		}
 		kept := int64(0)
 		failed := p.do(ctx, true, func(ctx context.Context) (err error) {
-			kept, err = p.db.Update(ctx, "keep URLs for another database", `INSERT INTO parcels (body) SELECT ? WHERE pg_total_relation_size('parcels') < ?`, string(body), maxParcels)
+			kept, err = p.db.Update(ctx, "keep URLs for another database", `WITH room AS (UPDATE settings SET value = value::bigint + ? WHERE name = 'parcel_bytes' AND value::bigint + ? <= ? RETURNING name)
+				INSERT INTO parcels (body) SELECT ? FROM room`, len(body), len(body), maxParcels, string(body))
 			return err
 		})
 		switch {
@@ -80,6 +87,7 @@ func (m *shards) sendFrom(ctx context.Context, p *part) error {
 		body string
 	}
 	var errs []error
+	slow := map[int]bool{}
 	for after := int64(0); ; {
 		rows, err := p.db.Query(ctx, `SELECT id, body FROM parcels WHERE id > ? ORDER BY id LIMIT ?`, after, sendAtOnce)
 		some, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.body} })
@@ -88,11 +96,8 @@ func (m *shards) sendFrom(ctx context.Context, p *part) error {
 		}
 		for _, r := range some {
 			after = r.id
-			err := m.deliver(ctx, r.body)
-			if err == nil {
-				_, err = p.db.Update(ctx, "delete what was delivered", `DELETE FROM parcels WHERE id = ?`, r.id)
-			}
-			if err != nil && !errors.Is(err, ErrUnreachable) && len(errs) < sendAtOnce {
+			err := m.send(ctx, p, r.id, r.body, slow)
+			if err != nil && len(errs) < sendAtOnce {
 				errs = append(errs, fmt.Errorf("deliver parcel %d: %w", r.id, err))
 			}
 		}
@@ -102,11 +107,59 @@ func (m *shards) sendFrom(ctx context.Context, p *part) error {
 	}
 }
 
-func (m *shards) deliver(ctx context.Context, body string) error {
+// send delivers a parcel, unless one of its databases is slow. It returns an error when the parcel is stuck.
+func (m *shards) send(ctx context.Context, p *part, id int64, body string, slow map[int]bool) error {
 	var one parcel
-	if err := json.Unmarshal([]byte(body), &one); err != nil {
+	failed := json.Unmarshal([]byte(body), &one)
+	numbers := m.numbers(one)
+	if slices.ContainsFunc(numbers, func(number int) bool { return slow[number] }) {
+		return nil
+	}
+	if failed == nil {
+		limited, cancel := context.WithTimeout(ctx, sendTime)
+		failed = m.deliver(limited, one)
+		late := limited.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil || errors.Is(failed, ErrUnreachable):
+			return nil
+		case failed != nil && late:
+			for _, number := range numbers {
+				slow[number] = true
+			}
+			return nil
+		}
+	}
+	if failed == nil {
+		_, err := p.db.Update(ctx, "delete what was delivered", `WITH gone AS (DELETE FROM parcels WHERE id = ? RETURNING octet_length(body) AS n)
+			UPDATE settings SET value = GREATEST(0, value::bigint - n) FROM gone WHERE name = 'parcel_bytes'`, id)
 		return err
 	}
+	stuck, err := p.db.Update(ctx, "keep that a parcel was refused", `UPDATE parcels SET stuck = failed_at BETWEEN 1 AND {now} - ?, failed_at = CASE failed_at WHEN 0 THEN {now} ELSE failed_at END
+		WHERE id = ? AND NOT stuck AND NOT failed_at > {now} - ?`, millis(stuckAfter), id, millis(stuckAfter))
+	if err != nil || stuck == 0 {
+		return err
+	}
+	now, err := p.db.Bool(ctx, "read a parcel", `SELECT COALESCE((SELECT stuck FROM parcels WHERE id = ?), FALSE)`, id)
+	if err != nil || !now {
+		return err
+	}
+	return fmt.Errorf("it stays, and \"frontier shards list\" counts it: %w", failed)
+}
+
+// numbers returns the databases that a parcel is for.
+func (m *shards) numbers(one parcel) (numbers []int) {
+	for _, e := range one.Entries {
+		numbers = append(numbers, m.numberOf(e.Host))
+	}
+	for _, a := range one.Arrivals {
+		numbers = append(numbers, m.numberOf(a.FinalHost))
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
+}
+
+func (m *shards) deliver(ctx context.Context, one parcel) error {
 	if _, err := m.put(ctx, one.Entries, one.Limits, false); err != nil {
 		return err
 	}

@@ -91,8 +91,10 @@ func deferredColumn(origin string) (host, column string) {
 // leaves due_at, which may be early.
 func (s *Store) Defer(ctx context.Context, origin string, d time.Duration) error {
 	host, column := deferredColumn(clean(origin))
-	_, err := s.of(host).db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
-	return err
+	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		n, err := s.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), name)
+		return n > 0, err
+	})
 }
 
 // DeferredOrigin is an origin whose URLs wait for its unreachable robots.txt.
@@ -124,7 +126,7 @@ func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigi
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
 		FROM (SELECT h.id, s.scheme, CASE WHEN s.scheme = 's' THEN 'https://' ELSE 'http://' END || h.host AS origin, t.now,
 				CASE WHEN s.scheme = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END AS until
-			FROM hosts h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
+			FROM {hosts} AS h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
 			WHERE h.http_deferred_until > t.now OR h.https_deferred_until > t.now) AS o
 		LEFT JOIN robots r ON r.origin = o.origin
 		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`, MaxDeferredURLs+1, limit)
@@ -209,13 +211,37 @@ func (s *Store) robots(ctx context.Context, origins []string, body string) (map[
 	return byOrigin, nil
 }
 
+func originSlot(origin string) int {
+	host, _ := deferredColumn(clean(origin))
+	return hostSlot(host)
+}
+
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
 // how many rows it changed. It calls after for the origins of each, unless that is nil.
 func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, *Store, []string) error, query string, args ...any) (changed int64, err error) {
 	if s.many != nil {
+		var late []string // of slots that move
 		for number, some := range s.many.byOrigin(origins) {
-			n, err := s.many.parts[number].updateOrigins(ctx, doing, some, piece, after, query, args...)
+			p := s.many.parts[number]
+			var n int64
+			open, err := p.stayed(ctx, func() (err error) {
+				n, err = p.updateOrigins(ctx, doing, some, piece, after, query, args...)
+				return err
+			})
 			if changed += n; err != nil {
+				return changed, err
+			}
+			late = append(late, slices.DeleteFunc(some, func(origin string) bool { return open[originSlot(origin)] })...)
+		}
+		for slot, some := range group(late, originSlot) {
+			err := s.many.untilMoved(ctx, slot, func(p *part) (bool, error) {
+				return p.inSlot(ctx, slot, func() error {
+					n, err := p.updateOrigins(ctx, doing, some, piece, after, query, args...)
+					changed += n
+					return err
+				})
+			})
+			if err != nil {
 				return changed, err
 			}
 		}
@@ -258,7 +284,7 @@ func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, err
 // empty at the end.
 func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
 	if s.many != nil {
-		return s.many.continued(ctx, after, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
+		return s.many.continued(ctx, after, func(p *part) *atomic.Bool { return &p.refreshing }, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
 			return s.RobotsToRefresh(ctx, after)
 		})
 	}
@@ -276,7 +302,7 @@ func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []st
 func (s *Store) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
 	if s.many != nil {
 		var n atomic.Int64
-		_, next, err = s.many.continued(ctx, after, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
+		_, next, err = s.many.continued(ctx, after, func(p *part) *atomic.Bool { return &p.sweeping }, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
 			next, deleted, err := s.SweepRobots(ctx, after, age)
 			n.Add(deleted)
 			return nil, next, err

@@ -63,10 +63,15 @@ func (s *Store) everywhere(ctx context.Context, f func(ctx context.Context, s *S
 	if s.many == nil {
 		return f(ctx, s)
 	}
-	errs := make([]error, len(s.many.parts))
+	return s.many.atOnce(ctx, func(ctx context.Context, p *part) error { return f(ctx, p.Store) })
+}
+
+// atOnce calls f for each database, at once, and joins the errors.
+func (m *shards) atOnce(ctx context.Context, f func(ctx context.Context, p *part) error) error {
+	errs := make([]error, len(m.parts))
 	var wait sync.WaitGroup
-	for i, p := range s.many.parts {
-		wait.Go(func() { errs[i] = p.do(ctx, true, func(ctx context.Context) error { return f(ctx, p.Store) }) })
+	for i, p := range m.parts {
+		wait.Go(func() { errs[i] = p.do(ctx, true, func(ctx context.Context) error { return f(ctx, p) }) })
 	}
 	wait.Wait()
 	return errors.Join(errs...)
@@ -81,17 +86,50 @@ func (m *shards) each(ctx context.Context, f func(ctx context.Context, p *part) 
 	return errors.Join(errs...)
 }
 
-// gather returns what f returns for each database, also with an error.
+// gather returns what f returns for each database, also with an error. A slot that moves is in two databases, and f reads
+// it in one: where the table has it. If the table changes meanwhile, gather starts again.
 func gather[T any](ctx context.Context, s *Store, f func(ctx context.Context, s *Store) ([]T, error)) (all []T, err error) {
-	var mu sync.Mutex
-	err = s.everywhere(ctx, func(ctx context.Context, s *Store) error {
-		some, err := f(ctx, s)
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, some...)
-		return err
-	})
+	if s.many == nil {
+		return f(ctx, s)
+	}
+	err = s.many.refresh(ctx)
+	for range gatherTries {
+		if err != nil {
+			return nil, err
+		}
+		table := s.many.table.Load()
+		all = nil
+		var mu sync.Mutex
+		failed := s.many.atOnce(ctx, func(ctx context.Context, p *part) error {
+			some, err := f(ctx, table.reader(p))
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, some...)
+			return err
+		})
+		if err = s.many.refresh(ctx); s.many.table.Load().Version == table.Version || failed != nil {
+			return all, failed
+		}
+	}
 	return all, err
+}
+
+// gatherTries is how often what is read is read again, if slots move as fast. The numbers may be wrong then by those of a
+// slot.
+const gatherTries = 3
+
+// reader returns a Store to read what a database has, without the slot that moves if another one has it.
+func (t *shardTable) reader(p *part) *Store {
+	v := t.Moving
+	if v == nil || v.From != p.number && v.To != p.number || t.Slots[v.Slot] == p.number {
+		return p.Store
+	}
+	out := fmt.Sprintf(`(SELECT id FROM hosts WHERE frontier_slot(host) = %d))`, v.Slot)
+	c := *p.core
+	c.db = p.db.With("{hosts}", "(SELECT * FROM hosts WHERE id NOT IN "+out, "{urls}", "(SELECT * FROM urls WHERE host_id NOT IN "+out)
+	reader := *p.Store
+	reader.core = &c
+	return &reader
 }
 
 // byOrigin divides origins by the numbers of their databases.
@@ -103,19 +141,27 @@ func (m *shards) byOrigin(origins []string) map[int][]string {
 }
 
 // continued calls f for each database, with its own place to continue from. The places of all are one text, which is
-// empty at the beginning and at the end.
-func (m *shards) continued(ctx context.Context, after string, f func(ctx context.Context, s *Store, after string) ([]string, string, error)) (all []string, next string, err error) {
+// empty at the beginning and at the end. One that cannot be reached keeps its place.
+func (m *shards) continued(ctx context.Context, after string, running func(p *part) *atomic.Bool, f func(ctx context.Context, s *Store, after string) ([]string, string, error)) (all []string, next string, err error) {
 	places := strings.Split(after, " ") // no origin has a space
 	if len(places) != len(m.parts) {
 		places = make([]string, len(m.parts))
 	}
-	err = m.each(ctx, func(ctx context.Context, p *part) error {
-		some, next, err := f(ctx, p.Store, places[p.number])
-		if err == nil {
-			places[p.number], all = next, append(all, some...)
+	type page struct {
+		some []string
+		next string
+		read bool
+	}
+	from := slices.Clone(places)
+	err = soon(ctx, m, running, func(ctx context.Context, p *part) (page, error) {
+		some, next, err := f(ctx, p.Store, from[p.number])
+		return page{some, next, err == nil}, err
+	}, func(p *part, one page) {
+		if one.read {
+			places[p.number], all = one.next, append(all, one.some...)
 		}
-		return err
 	})
+	err = m.parts[0].whole.partly(err)
 	if strings.Join(places, "") != "" {
 		next = strings.Join(places, " ")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -65,20 +66,39 @@ type Use struct {
 
 // HostUse returns what the fetches of a host have used.
 func (s *Store) HostUse(ctx context.Context, host string) (Use, error) {
-	return s.of(host).use(ctx, `SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COALESCE(SUM(duration_ms), 0) AS BIGINT) FROM hosts WHERE host = ?`, host)
+	var u Use
+	err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		var err error
+		u, err = s.use(ctx, `SELECT bytes, duration_ms FROM hosts WHERE host = ?`, name)
+		if errors.Is(err, sql.ErrNoRows) {
+			return false, nil
+		}
+		return true, err
+	})
+	return u, err
 }
 
-// TotalUse returns the sum over all hosts, whose rows it reads.
-func (s *Store) TotalUse(ctx context.Context) (Use, error) {
-	all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]Use, error) {
-		u, err := s.use(ctx, `SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COALESCE(SUM(duration_ms), 0) AS BIGINT) FROM hosts`)
-		return []Use{u}, err
-	})
-	var total Use
-	for _, u := range all {
-		total.Bytes, total.Duration = total.Bytes+u.Bytes, total.Duration+u.Duration
+// TotalUse returns the sum over all hosts, whose rows it reads. Of many databases, one that does not answer counts with what
+// it has returned last.
+func (s *Store) TotalUse(ctx context.Context) (total Use, err error) {
+	if s.many == nil {
+		return s.use(ctx, `SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COALESCE(SUM(duration_ms), 0) AS BIGINT) FROM {hosts} AS h`)
 	}
-	return total, err
+	err = soon(ctx, s.many, func(p *part) *atomic.Bool { return &p.using }, func(ctx context.Context, p *part) (Use, error) {
+		u, err := s.many.table.Load().reader(p).TotalUse(ctx)
+		if err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.use = u
+		}
+		return u, err
+	}, func(*part, Use) {})
+	for _, p := range s.many.parts {
+		p.mu.Lock()
+		total.Bytes, total.Duration = total.Bytes+p.use.Bytes, total.Duration+p.use.Duration
+		p.mu.Unlock()
+	}
+	return total, s.partly(err)
 }
 
 func (s *Store) use(ctx context.Context, query string, args ...any) (Use, error) {

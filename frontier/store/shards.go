@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -55,6 +56,7 @@ type shards struct {
 	next  atomic.Uint64 // whose turn it is to give claims
 	// changed receives a value when a database has said that it does not have a host.
 	changed chan struct{}
+	mover   int64                 // the number of this program while it moves slots; 0 otherwise
 	foreign atomic.Pointer[error] // why this program must end: the databases are not those that it knows
 }
 
@@ -73,11 +75,15 @@ type part struct {
 	reaping    atomic.Bool     // likewise
 	recrawling atomic.Bool     // likewise
 	sending    atomic.Bool     // likewise
+	sweeping   atomic.Bool     // likewise
+	refreshing atomic.Bool     // likewise
+	using      atomic.Bool     // likewise
 	open       context.Context // ends with Close
 	shut       context.CancelFunc
 	late       sync.WaitGroup // what may outlive its call
 	urls       int64          // the number of its URLs when it was counted last
 	counted    time.Time
+	use        Use // that it has returned last
 }
 
 // openMany opens a frontier in many databases.
@@ -199,7 +205,7 @@ func join(ctx context.Context, opened []*part, errs []error, config Config) (*St
 	m := &shards{parts: byNumber, changed: make(chan struct{}, 1)}
 	m.table.Store(table)
 	if config.Repair {
-		if err := m.repair(ctx); err != nil {
+		if err := (&mover{shards: m}).alone(ctx, m.repair); err != nil {
 			return nil, err
 		}
 	}
@@ -219,50 +225,74 @@ func join(ctx context.Context, opened []*part, errs []error, config Config) (*St
 	return s, nil
 }
 
+// ownerTries is how often a program that opens the frontier looks for a slot that is in the wrong database.
+const ownerTries = 10
+
 // checkOwners checks that each slot is in the database that has it by the table, and in no other. A database that was
 // restored from a backup has slots that have moved away since, or lacks some that have come. While slots move, the table
-// may be older than the slots, so it looks again.
+// may be older than the slots. So a slot is wrong if it was each time.
 func (m *shards) checkOwners(ctx context.Context) error {
-	err := m.compareOwners(ctx)
-	for try := 0; errors.Is(err, ErrShards) && try < 10; try++ {
+	wrong, err := m.wrongSlots(ctx)
+	for range ownerTries {
+		if err != nil || len(wrong) == 0 {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(joinPause):
 		}
-		if err = m.refresh(ctx); err == nil {
-			err = m.compareOwners(ctx)
+		if err := m.refresh(ctx); err != nil {
+			return err
 		}
+		var again map[int]*part
+		again, err = m.wrongSlots(ctx)
+		maps.DeleteFunc(wrong, func(slot int, _ *part) bool { return again[slot] == nil })
+	}
+	table := m.table.Load()
+	for slot, p := range wrong {
+		return fmt.Errorf("%w: slot %d is in database %d by version %d of the table, and database %d (%s) disagrees: it was restored from a backup: repair it with \"frontier shards repair\"",
+			ErrShards, slot, table.Slots[slot], table.Version, p.number, p.name)
 	}
 	return err
 }
 
-func (m *shards) compareOwners(ctx context.Context) error {
+// wrongSlots returns the slots about which a database disagrees with the table, and the database.
+func (m *shards) wrongSlots(ctx context.Context) (map[int]*part, error) {
 	table := m.table.Load()
+	wrong := map[int]*part{}
 	for _, p := range m.parts {
 		if !p.reachable() {
 			continue
 		}
-		rows, err := p.db.Query(ctx, `SELECT slot FROM slots`)
-		own, err := collect(rows, err, func(slot *int) []any { return []any{slot} })
+		has, err := p.slots(ctx, `SELECT slot FROM slots`)
 		if err != nil {
-			return fmt.Errorf("%s: read the slots: %w", p.name, err)
-		}
-		has := make([]bool, slotCount)
-		for _, slot := range own {
-			has[slot] = true
+			return nil, fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
 		}
 		for slot, number := range table.Slots {
 			if has[slot] != (number == p.number) && (table.Moving == nil || table.Moving.Slot != slot) {
-				return fmt.Errorf("%w: slot %d is in database %d by version %d of the table, and database %d (%s) disagrees: it was restored from a backup: repair it with \"frontier shards repair\"",
-					ErrShards, slot, number, table.Version, p.number, p.name)
+				wrong[slot] = p
 			}
 		}
 	}
-	return nil
+	return wrong, nil
 }
 
-// repair makes each database have the slots that the newest table gives it.
+// slots returns for each slot whether a query has it.
+func (p *part) slots(ctx context.Context, query string) (has [slotCount]bool, err error) {
+	rows, err := p.db.Query(ctx, query)
+	some, err := collect(rows, err, func(slot *int) []any { return []any{slot} })
+	if err != nil {
+		return has, fmt.Errorf("read the slots: %w", err)
+	}
+	for _, slot := range some {
+		has[slot] = true
+	}
+	return has, nil
+}
+
+// repair makes each database have the slots that the table gives it. Only one program moves slots or repairs at once, and
+// has read the newest table since.
 func (m *shards) repair(ctx context.Context) error {
 	table := m.table.Load()
 	for _, p := range m.parts {
@@ -270,18 +300,17 @@ func (m *shards) repair(ctx context.Context) error {
 			if table.Moving != nil && table.Moving.Slot == slot {
 				continue
 			}
-			query := `INSERT INTO slots (slot) VALUES (?) ON CONFLICT (slot) DO UPDATE SET open = TRUE`
-			if number != p.number {
-				query = `WITH closed AS (UPDATE slots SET open = FALSE WHERE slot = ? RETURNING slot)
-					UPDATE hosts h SET host = 'gone ' || h.host FROM closed c WHERE frontier_slot(h.host) = c.slot AND h.host NOT LIKE 'gone %'`
-			}
-			if _, err := p.db.Update(ctx, "repair a slot", query, slot); err != nil {
-				return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
-			}
+			var err error
 			if number == p.number {
-				continue
+				_, err = p.db.Update(ctx, "repair a slot", `INSERT INTO slots (slot) SELECT ? WHERE frontier_fence(?) ON CONFLICT (slot) DO UPDATE SET open = TRUE, leaving = FALSE`, slot, m.mover)
+			} else {
+				_, err = p.db.Update(ctx, "repair a slot", `WITH closed AS (UPDATE slots SET open = FALSE, leaving = FALSE WHERE slot = ? AND frontier_fence(?) RETURNING slot)
+					UPDATE hosts h SET host = 'gone ' || h.host FROM closed c WHERE frontier_slot(h.host) = c.slot AND h.host NOT LIKE '% %'`, slot, m.mover)
+				if err == nil {
+					err = p.forget(ctx, m.mover, slot)
+				}
 			}
-			if err := p.forget(ctx, slot); err != nil {
+			if err != nil {
 				return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
 			}
 		}

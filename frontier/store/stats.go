@@ -129,7 +129,7 @@ func (s *Store) readSums(ctx context.Context, _ int, n *Stats) error {
 	const minute = int64(time.Minute / time.Millisecond)
 	var now, first, read int64
 	err := s.db.QueryRow(ctx, `SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
-			COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN bytes END), 0), (SELECT COALESCE(sum(bytes), 0) FROM hosts)
+			COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN bytes END), 0), (SELECT COALESCE(sum(bytes), 0) FROM {hosts} AS h)
 		FROM (SELECT ended_at, bytes FROM fetches ORDER BY id DESC LIMIT ?) AS f`, minute, minute, maxRecent).
 		Scan(&now, &read, &first, &n.LastMinute.Outcomes, &n.LastMinute.Bytes, &n.Bytes)
 	if span := now - first; err == nil && read == maxRecent && span > 0 && span < minute {
@@ -142,7 +142,7 @@ func (s *Store) readSums(ctx context.Context, _ int, n *Stats) error {
 
 func (s *Store) readClasses(ctx context.Context, _ int, n *Stats) error {
 	rows, err := s.db.Query(ctx, `SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
-		FROM urls WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`, maxClasses)
+		FROM {urls} AS u WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`, maxClasses)
 	n.Classes, err = collect(rows, err, func(c *ClassCount) []any { return []any{&c.Class, &c.Failed, &c.Dead} })
 	return err
 }
@@ -157,9 +157,9 @@ func (s *Store) readHosts(ctx context.Context, hosts int, n *Stats) (err error) 
 
 func (s *Store) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
 	rows, err := s.db.Query(ctx, `SELECT host, fetch_count, failure_count, duration_ms, bytes,
-		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts WHERE `+which+` LIMIT ?`, limit)
+		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM {hosts} AS h WHERE `+which+` LIMIT ?`, limit)
 	return collect(rows, err, func(h *HostStats) []any {
-		return []any{&h.Host, &h.Fetches, &h.Failures, span{&h.Duration}, &h.Bytes, instant{&h.BlockedUntil}, &h.Paused, &h.InFlight}
+		return []any{hostName{&h.Host}, &h.Fetches, &h.Failures, span{&h.Duration}, &h.Bytes, instant{&h.BlockedUntil}, &h.Paused, &h.InFlight}
 	})
 }
 

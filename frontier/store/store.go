@@ -254,6 +254,17 @@ func (d span) Scan(value any) error {
 	return err
 }
 
+// hostName reads the name of a host, also of one that was taken away to be moved.
+type hostName struct{ *string }
+
+// Scan implements sql.Scanner.
+func (h hostName) Scan(value any) error {
+	var name sql.NullString
+	err := name.Scan(value)
+	*h.string = name.String[strings.LastIndex(name.String, " ")+1:]
+	return err
+}
+
 // clock converts a stored time. Zero means never.
 func clock(ms int64) time.Time {
 	if ms == 0 {

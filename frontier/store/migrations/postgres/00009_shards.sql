@@ -14,7 +14,7 @@ CREATE FUNCTION frontier_shard() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SEL
 -- +goose StatementBegin
 CREATE FUNCTION frontier_slot(p_host text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    name    text := regexp_replace(regexp_replace(p_host, '^gone ', ''), ':[0-9]*$', '');
+    name    text := regexp_replace(regexp_replace(p_host, '^(gone|left) ', ''), ':[0-9]*$', '');
     labels  text[];
     n       int;
     hash    bytea;
@@ -30,30 +30,59 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The slots that this database has. In one that is not open, no host is added.
+-- The slots that this database has. In one that is not open, no host is added. While one is leaving, hosts that were taken
+-- away from it still have their state here: see frontier_take_away.
 CREATE TABLE slots (
-    slot SMALLINT PRIMARY KEY,
-    open BOOLEAN  NOT NULL DEFAULT TRUE
+    slot    SMALLINT PRIMARY KEY,
+    open    BOOLEAN  NOT NULL DEFAULT TRUE,
+    leaving BOOLEAN  NOT NULL DEFAULT FALSE
 );
 
--- What waits for another database that could not be reached, as the program writes it.
+-- Fails unless the program with this number is the one that moves slots. Programs that move none have number 0. The lock keeps
+-- the next one waiting until the statement of this one has ended.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_fence(p_mover bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM settings WHERE name = 'mover' AND value::bigint = p_mover FOR SHARE;
+    IF NOT FOUND AND p_mover <> 0 THEN
+        RAISE EXCEPTION 'another program moves slots' USING ERRCODE = 'FR002';
+    END IF;
+    RETURN TRUE;
+END $$;
+-- +goose StatementEnd
+
+-- What waits for another database that could not be reached, as the program writes it. failed_at is when it was refused
+-- first, or 0, and one that is stuck was refused for long. The setting has the length of all, in bytes.
 CREATE TABLE parcels (
-    id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    body TEXT   NOT NULL
+    id        BIGINT  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    body      TEXT    NOT NULL,
+    failed_at BIGINT  NOT NULL DEFAULT 0,
+    stuck     BOOLEAN NOT NULL DEFAULT FALSE
 );
+INSERT INTO settings (name, value) VALUES ('parcel_bytes', '0');
 
 -- A host is added only where its slot is. A program that knows an older table of slots gets an error, and reads the new one.
 -- The lock of a host that exists waits for one that is being taken away: after that it has another name. The lock of the
--- slot keeps it from being closed. A move adds hosts to a slot that is not open yet.
+-- slot keeps it from being closed. A move adds hosts to a slot that is not open yet. To a slot that is leaving, a host is only
+-- added as one that was taken away, and not if it is there by its own name.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_own_host() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.moving THEN
         RETURN NEW;
     END IF;
-    PERFORM 1 FROM hosts WHERE host = NEW.host FOR NO KEY UPDATE;
-    IF FOUND THEN
-        RETURN NEW;
+    IF NEW.host LIKE 'gone %' THEN
+        PERFORM 1 FROM slots WHERE slot = frontier_slot(NEW.host) AND leaving
+            AND NOT EXISTS (SELECT 1 FROM hosts WHERE host = substr(NEW.host, 6)) FOR SHARE;
+        IF FOUND THEN
+            NEW.moving := TRUE;
+            RETURN NEW;
+        END IF;
+    ELSE
+        PERFORM 1 FROM hosts WHERE host = NEW.host FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN NEW;
+        END IF;
     END IF;
     PERFORM 1 FROM slots WHERE slot = frontier_slot(NEW.host) AND open FOR SHARE;
     IF NOT FOUND THEN
@@ -63,42 +92,50 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Takes hosts of a slot away from all but the records of their leases, and returns some that have none, with the names that
--- they had. A name with a space is no host, so whoever looks for the host finds none, and may not add it. left is the
--- number of hosts that have leases.
+-- Takes some hosts of a slot away that have no lease, and returns the names that they had. A name with a space is no host, so
+-- whoever looks for the host finds none, and may not add it. waiting is the number of hosts that have leases.
+--
+-- The name "gone HOST" means that the URLs are copied, and "left HOST" that the host itself is. Until then, what delays,
+-- blocks or changes the host does it to "gone HOST".
 -- +goose StatementBegin
-CREATE FUNCTION frontier_take_away(p_slot int, p_limit int, OUT hosts jsonb, OUT names text[], OUT waiting bigint) LANGUAGE plpgsql AS $$
+CREATE FUNCTION frontier_take_away(p_mover bigint, p_slot int, p_limit int, OUT names text[], OUT waiting bigint) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM 1 FROM hosts h WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE 'gone %' ORDER BY h.id FOR UPDATE;
-    UPDATE hosts h SET moving = TRUE WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE 'gone %';
+    PERFORM frontier_fence(p_mover);
+    PERFORM 1 FROM hosts h WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE '% %' ORDER BY h.id FOR UPDATE;
+    UPDATE hosts h SET moving = TRUE WHERE frontier_slot(h.host) = p_slot AND NOT h.moving AND h.host NOT LIKE '% %';
     WITH free AS (
-        SELECT h.id FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.moving AND h.in_flight = 0 AND h.host NOT LIKE 'gone %'
+        SELECT h.id FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.moving AND h.in_flight = 0 AND h.host NOT LIKE '% %'
             AND h.id NOT IN (SELECT u.host_id FROM urls u WHERE u.status = 'fetching')
         ORDER BY h.id LIMIT p_limit FOR UPDATE
     ), renamed AS (
-        UPDATE hosts h SET host = 'gone ' || h.host FROM free WHERE h.id = free.id AND h.in_flight = 0 RETURNING h.*
+        UPDATE hosts h SET host = 'gone ' || h.host FROM free WHERE h.id = free.id AND h.in_flight = 0 RETURNING h.host
     )
-    SELECT jsonb_agg(to_jsonb(r) || jsonb_build_object('host', substr(r.host, 6))), array_agg(substr(r.host, 6)) INTO hosts, names FROM renamed r;
-    SELECT count(*) INTO waiting FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.host NOT LIKE 'gone %';
+    SELECT array_agg(substr(r.host, 6)) INTO names FROM renamed r;
+    SELECT count(*) INTO waiting FROM hosts h WHERE frontier_slot(h.host) = p_slot AND h.host NOT LIKE '% %';
 END $$;
 -- +goose StatementEnd
 
--- Hosts, URLs and robots.txt that arrive with a slot. What has arrived before stays. The rows are read in FROM:
--- (function).* calls the function once for each column.
+-- Hosts and URLs that arrive with a slot. Until the slot is open, a host that has arrived before changes to what arrives,
+-- and a URL stays. The rows are read in FROM: (function).* calls the function once for each column.
 -- +goose StatementBegin
-CREATE FUNCTION frontier_settle_hosts(p_hosts jsonb) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION frontier_settle_hosts(p_mover bigint, p_hosts jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO hosts OVERRIDING USER VALUE SELECT r.*
-        FROM jsonb_array_elements(p_hosts) AS x, jsonb_populate_record(NULL::hosts, x || '{"moving": true}') AS r
-        ON CONFLICT (host) DO NOTHING;
+    PERFORM frontier_fence(p_mover);
+    EXECUTE 'INSERT INTO hosts AS h OVERRIDING USER VALUE SELECT r.*
+        FROM jsonb_array_elements($1) AS x, jsonb_populate_record(NULL::hosts, x || ''{"moving": true}'') AS r
+        ON CONFLICT (host) DO UPDATE SET '
+        || (SELECT string_agg(format('%1$I = excluded.%1$I', attname), ', ') FROM pg_attribute
+            WHERE attrelid = 'hosts'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'host', 'moving'))
+        || ' WHERE h.moving' USING p_hosts;
 END $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
-CREATE FUNCTION frontier_settle_urls(p_urls jsonb) RETURNS bigint LANGUAGE plpgsql
+CREATE FUNCTION frontier_settle_urls(p_mover bigint, p_urls jsonb) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     n bigint;
 BEGIN
+    PERFORM frontier_fence(p_mover);
     INSERT INTO urls OVERRIDING SYSTEM VALUE SELECT r.*
         FROM jsonb_array_elements(p_urls) AS x JOIN hosts h ON h.host = x ->> 'host',
             jsonb_populate_record(NULL::urls, x || jsonb_build_object('host_id', h.id)) AS r ON CONFLICT DO NOTHING;
@@ -110,13 +147,14 @@ END $$;
 
 -- Deletes some of what has been copied from a slot, and returns whether there is more.
 -- +goose StatementBegin
-CREATE FUNCTION frontier_forget_slot(p_slot int, p_limit int) RETURNS boolean LANGUAGE plpgsql
+CREATE FUNCTION frontier_forget_slot(p_mover bigint, p_slot int, p_limit int) RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     host_ids bigint[];
     n        bigint;
 BEGIN
-    SELECT array_agg(h.id) INTO host_ids FROM (SELECT id FROM hosts WHERE frontier_slot(host) = p_slot AND host LIKE 'gone %' ORDER BY id LIMIT 100) AS h;
+    PERFORM frontier_fence(p_mover);
+    SELECT array_agg(h.id) INTO host_ids FROM (SELECT id FROM hosts WHERE frontier_slot(host) = p_slot AND host LIKE '% %' ORDER BY id LIMIT 100) AS h;
     IF host_ids IS NULL THEN
         DELETE FROM slots WHERE slot = p_slot AND NOT open;
         RETURN FALSE;
@@ -148,6 +186,19 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Fails if one of these hosts is not there: it was taken away while the caller waited for its lock.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_must_have(p_hosts text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    missing text;
+BEGIN
+    SELECT x INTO missing FROM unnest(p_hosts) AS x WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = x) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'host % is not in this database', missing USING ERRCODE = 'FR001';
+    END IF;
+END $$;
+-- +goose StatementEnd
+
 -- Adds the final URLs of redirects from other databases as they were fetched there. One that exists stays as it is.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_arrive(p_items jsonb) RETURNS void LANGUAGE plpgsql
@@ -159,6 +210,7 @@ BEGIN
     INSERT INTO hosts (host) SELECT DISTINCT x.final_host FROM jsonb_to_recordset(p_items) AS x (final_host text)
         WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = x.final_host) ORDER BY x.final_host ON CONFLICT (host) DO NOTHING;
     PERFORM 1 FROM hosts WHERE host IN (SELECT x.final_host FROM jsonb_to_recordset(p_items) AS x (final_host text)) ORDER BY id FOR UPDATE;
+    PERFORM frontier_must_have(ARRAY (SELECT x.final_host FROM jsonb_to_recordset(p_items) AS x (final_host text)));
     t := frontier_now();
     WITH new AS (
         INSERT INTO urls (host_id, url, url_hash, status, http_status, etag, last_modified, body_digest, fetched_at, recrawl_ms, recrawl_at,
@@ -310,6 +362,9 @@ BEGIN
         host_ids := host_ids || ARRAY (SELECT h.id FROM unnest(moves) AS m JOIN hosts h ON h.host = m.final_host);
     END IF;
     PERFORM 1 FROM hosts WHERE id = ANY (host_ids) ORDER BY id FOR UPDATE;
+    IF moves IS NOT NULL THEN
+        PERFORM frontier_must_have(ARRAY (SELECT m.final_host FROM unnest(moves) AS m));
+    END IF;
     PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     t := frontier_now();
     WITH recorded AS (
