@@ -40,6 +40,11 @@ func (c *listShardsCmd) run(ctx context.Context, a *app) int {
 			}
 			out.Printf("%d\t%s\t%d\t%d\t%d\n", one.Number, safe(one.Name), one.Slots, one.URLs, one.Waiting)
 		}
+		for _, one := range all {
+			if one.Stuck > 0 {
+				out.Printf("Database %d has %s for others that they refuse. A crawl does not wait for them. The log of a worker has the cause.\n", one.Number, cli.Count(one.Stuck, "parcel"))
+			}
+		}
 		if moving >= 0 {
 			out.Printf("Slot %d moves. If no command moves it, finish it with \"frontier shards move\".\n", moving)
 		}

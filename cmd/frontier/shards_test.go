@@ -52,6 +52,15 @@ func TestShards(t *testing.T) {
 	want(run(2, "shards", "add", dsns[2]), cli.ExitOK, "Moved 0 slots", "") // as if it had been interrupted
 	want(run(3, "status"), cli.ExitOK, "40", "")
 	want(run(3, "shards", "list"), cli.ExitOK, "number  database", "")
+	two, err := sql.Open("pgx", dsns[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	if _, err := two.Exec(`INSERT INTO parcels (body, stuck) VALUES ('{', TRUE)`); err != nil {
+		t.Fatal(err)
+	}
+	want(run(3, "shards", "list"), cli.ExitOK, "Database 1 has 1 parcel for others that they refuse", "")
 	want(run(3, "shards", "move", "--from", "0", "--to", "0", "--slots", "1"), cli.ExitUsage, "", "another number for --to")
 	want(run(3, "shards", "move", "--from", "0", "--to", "7", "--slots", "1"), cli.ExitDatabase, "", "there is no database 7")
 	want(run(3, "shards", "move", "--from", "0", "--to", "2", "--slots", "3"), cli.ExitOK, "Moved 3 slots", "")
