@@ -503,9 +503,9 @@ func (m *mover) openSlot(ctx context.Context, from, to *part, slot int) error {
 		return fmt.Errorf("slot %d has %d hosts and %d URLs in database %d, and %d and %d in the copy: nothing was deleted", slot,
 			counts[0][0], counts[0][1], from.number, counts[1][0], counts[1][1])
 	}
-	// One statement, so that no host is claimed before the slot is open.
+	// One statement, so that no host is found before the slot is open.
 	_, err := to.db.ExecContext(ctx, `WITH opened AS (UPDATE slots SET open = TRUE WHERE slot = $1 AND frontier_fence($2) RETURNING slot)
-		UPDATE hosts h SET moving = FALSE, due_at = GREATEST(h.next_at, h.blocked_until) FROM opened o WHERE frontier_slot(h.host) = o.slot AND h.moving`, slot, m.mover)
+		UPDATE hosts h SET host = substr(h.host, 5), moving = FALSE, due_at = GREATEST(h.next_at, h.blocked_until) FROM opened o WHERE frontier_slot(h.host) = o.slot AND h.moving`, slot, m.mover)
 	if err != nil {
 		return fmt.Errorf("open a slot: %w", err)
 	}

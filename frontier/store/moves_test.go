@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -291,5 +292,45 @@ func TestRestored(t *testing.T) {
 	must(t, s.Close())
 	if got := len(m.again().rows()); got != before-came || came == 0 {
 		t.Errorf("%d URLs, want %d without the %d that had moved into it", got, before, came)
+	}
+}
+
+// TestMoveBack moves a slot away and back. A program that knows the table from before puts and records meanwhile.
+func TestMoveBack(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	host, other := m.hostIn(0, 0), m.hostIn(0, 1)
+	m.put("http://"+host+"/1", "http://"+other+"/")
+	claims := m.claimAll()
+	c := claims[slices.IndexFunc(claims, func(c Claim) bool { return c.Host == other })]
+	m.fetched(claims[slices.IndexFunc(claims, func(c Claim) bool { return c.Host == host })])
+	before := m.many.table.Load()
+	slot := []int{hostSlot(host)}
+	must(t, m.MoveSlots(t.Context(), slot, 1, nil))
+	old, mover := m.again(), m.again()
+	copied := false
+	must(t, mover.MoveSlots(t.Context(), slot, 0, func(p Progress) {
+		if copied || p.URLs == 0 {
+			return
+		}
+		copied = true
+		old.many.table.Store(before)
+		if r, err := old.Put(t.Context(), Entries("http://"+host+"/2"), Limits{}); err != nil || r.Waiting != 1 {
+			t.Errorf("Put = %+v, %v, want one that waits", r, err)
+		}
+		old.many.table.Store(before)
+		final := Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched, FinalURL: "http://" + host + "/3"}
+		if _, err := old.RecordFetch(t.Context(), []Fetch{final}); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("RecordFetch = %v, want ErrUnreachable", err)
+		}
+	}))
+	if !copied {
+		t.Error("nothing was put during the move")
+	}
+	last := m.again()
+	_, err := last.Reap(t.Context())
+	must(t, err)
+	if rows := last.rows(); len(rows) != 3 {
+		t.Errorf("URLs = %v, want 3", rows)
 	}
 }

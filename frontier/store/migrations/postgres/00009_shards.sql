@@ -14,7 +14,7 @@ CREATE FUNCTION frontier_shard() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SEL
 -- +goose StatementBegin
 CREATE FUNCTION frontier_slot(p_host text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    name    text := regexp_replace(regexp_replace(p_host, '^(gone|left) ', ''), ':[0-9]*$', '');
+    name    text := regexp_replace(regexp_replace(p_host, '^(gone |left |new )+', ''), ':[0-9]*$', '');
     labels  text[];
     n       int;
     hash    bytea;
@@ -116,13 +116,14 @@ END $$;
 -- +goose StatementEnd
 
 -- Hosts and URLs that arrive with a slot. Until the slot is open, a host that has arrived before changes to what arrives,
--- and a URL stays. The rows are read in FROM: (function).* calls the function once for each column.
+-- and a URL stays. A host is named "new HOST" until then, so that a program whose table of slots is older than the move finds
+-- none. The rows are read in FROM: (function).* calls the function once for each column.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_settle_hosts(p_mover bigint, p_hosts jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM frontier_fence(p_mover);
     EXECUTE 'INSERT INTO hosts AS h OVERRIDING USER VALUE SELECT r.*
-        FROM jsonb_array_elements($1) AS x, jsonb_populate_record(NULL::hosts, x || ''{"moving": true}'') AS r
+        FROM jsonb_array_elements($1) AS x, jsonb_populate_record(NULL::hosts, x || jsonb_build_object(''moving'', TRUE, ''host'', ''new '' || (x ->> ''host''))) AS r
         ON CONFLICT (host) DO UPDATE SET '
         || (SELECT string_agg(format('%1$I = excluded.%1$I', attname), ', ') FROM pg_attribute
             WHERE attrelid = 'hosts'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'host', 'moving'))
@@ -137,7 +138,7 @@ DECLARE
 BEGIN
     PERFORM frontier_fence(p_mover);
     INSERT INTO urls OVERRIDING SYSTEM VALUE SELECT r.*
-        FROM jsonb_array_elements(p_urls) AS x JOIN hosts h ON h.host = x ->> 'host',
+        FROM jsonb_array_elements(p_urls) AS x JOIN hosts h ON h.host = 'new ' || (x ->> 'host'),
             jsonb_populate_record(NULL::urls, x || jsonb_build_object('host_id', h.id)) AS r ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     UPDATE settings SET value = value::bigint + n WHERE name = 'url_count' AND n > 0;
