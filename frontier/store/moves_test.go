@@ -295,6 +295,32 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// TestMoveRecrawl looks for URLs to fetch again while those that have moved are deleted.
+func TestMoveRecrawl(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	host := m.hostIn(0, 0)
+	m.put("http://" + host + "/")
+	p := m.many.parts[0]
+	f := &fixture{Store: p.Store, t: t, dsn: m.dsns[0]}
+	f.exec(`UPDATE hosts SET host = 'gone ' || host, moving = TRUE`)
+	f.exec(`UPDATE slots SET open = FALSE WHERE slot = frontier_slot($1)`, host)
+	recrawl, err := p.pg.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = recrawl.Exec(`SELECT 1 FROM hosts FOR UPDATE`)
+	must(t, err)
+	forgotten := make(chan error, 1)
+	go func() { forgotten <- p.forget(t.Context(), hostSlot(host)) }()
+	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%forget%' AND datname = current_database()`)
+	_, err = recrawl.Exec(`SELECT 1 FROM urls FOR UPDATE`)
+	must(t, err)
+	must(t, recrawl.Commit())
+	must(t, <-forgotten)
+	if n := f.number(`SELECT count(*) FROM urls`); n != 0 {
+		t.Errorf("%d URLs are left", n)
+	}
+}
+
 // TestMoveBack moves a slot away and back. A program that knows the table from before puts and records meanwhile.
 func TestMoveBack(t *testing.T) {
 	t.Parallel()

@@ -146,7 +146,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Deletes some of what has been copied from a slot, and returns whether there is more.
+-- Deletes some of what has been copied from a slot, and returns whether there is more. The hosts are locked first, because URLs
+-- that are due are made pending here too.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_forget_slot(p_mover bigint, p_slot int, p_limit int) RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -155,7 +156,7 @@ DECLARE
     n        bigint;
 BEGIN
     PERFORM frontier_fence(p_mover);
-    SELECT array_agg(h.id) INTO host_ids FROM (SELECT id FROM hosts WHERE frontier_slot(host) = p_slot AND host LIKE '% %' ORDER BY id LIMIT 100) AS h;
+    SELECT array_agg(h.id) INTO host_ids FROM (SELECT id FROM hosts WHERE frontier_slot(host) = p_slot AND host LIKE '% %' ORDER BY id LIMIT 100 FOR UPDATE) AS h;
     IF host_ids IS NULL THEN
         DELETE FROM slots WHERE slot = p_slot AND NOT open;
         RETURN FALSE;
