@@ -461,9 +461,18 @@ func (p *part) enter(ctx context.Context, table *shardTable) error {
 			own = append(own, slot)
 		}
 	}
-	// One transaction. The insert of the number fails if another program was first.
+	// One transaction. The insert of the number fails if another program was first. Programs that use the database lock rows of
+	// both tables, in either order.
 	_, err = p.db.ExecContext(ctx, fmt.Sprintf(`DO $do$ BEGIN
-		LOCK TABLE settings IN SHARE ROW EXCLUSIVE MODE;
+		PERFORM set_config('lock_timeout', '200ms', TRUE);
+		LOOP
+			BEGIN
+				LOCK TABLE hosts, settings IN SHARE ROW EXCLUSIVE MODE;
+				EXIT;
+			EXCEPTION WHEN lock_not_available THEN
+				PERFORM pg_sleep(0.05);
+			END;
+		END LOOP;
 		IF EXISTS (SELECT 1 FROM settings WHERE name = '%[1]s') THEN
 			RETURN;
 		END IF;
@@ -474,7 +483,10 @@ func (p *part) enter(ctx context.Context, table *shardTable) error {
 		PERFORM setval(pg_get_serial_sequence('fetches', 'id'), GREATEST(%[6]d, (SELECT last_value FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = 'fetches_id_seq') + 1), FALSE);
 		CREATE TRIGGER own_host BEFORE INSERT ON hosts FOR EACH ROW EXECUTE FUNCTION frontier_own_host();
 	END $do$`, tableSetting, text, numberSetting, p.number, slotList(own), firstID(p.number)))
-	return err
+	if err != nil {
+		return fmt.Errorf("make the database one of many: %w", err)
+	}
+	return nil
 }
 
 // The names of the settings with the table of slots, and with the number of this database.

@@ -832,3 +832,21 @@ func TestManyReader(t *testing.T) {
 		t.Errorf("Why = %v", err)
 	}
 }
+
+// TestEnterBusy makes a database one of many while a program puts URLs.
+func TestEnterBusy(t *testing.T) {
+	t.Parallel()
+	f := open(t, newPostgres(t))
+	f.put("http://a.test/1")
+	put, err := f.db().BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = put.Exec(`UPDATE hosts SET due_at = due_at`)
+	must(t, err)
+	entered := make(chan error, 1)
+	go func() { entered <- (&part{Store: f.Store}).enter(t.Context(), newShardTable(1)) }()
+	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%LOCK TABLE%' AND datname = current_database()`)
+	_, err = put.Exec(`UPDATE settings SET value = '1' WHERE name = 'url_count'`)
+	must(t, err)
+	must(t, put.Commit())
+	must(t, <-entered)
+}
