@@ -100,6 +100,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.startBudget(loops)
 	w.others.Go(func() { w.recorder.run(storing) })
 	err := c.loop(w.draining)
+	if err != nil {
+		w.drain(err) // it may have ended by itself
+	}
 	c.giveBackParked()
 	c.visits.Wait()
 	stopLoops()
