@@ -512,8 +512,8 @@ func (m *mover) openSlot(ctx context.Context, from, to *part, slot int) error {
 	return nil
 }
 
-// refresh reads the table of slots again, and writes the newest to databases that lack it. The error is [ErrShards] if the
-// frontier has databases that this program does not know.
+// refresh reads the table of slots again. The error is [ErrShards] if the frontier has databases that this program does not
+// know.
 func (m *shards) refresh(ctx context.Context) error {
 	newest := m.table.Load()
 	for _, p := range m.parts {
@@ -535,7 +535,9 @@ func (m *shards) refresh(ctx context.Context) error {
 	if newest.Databases != len(m.parts) {
 		return fmt.Errorf("%w: the frontier has %d databases now, and this program knows %d: start it again with all of them (--db)", ErrShards, newest.Databases, len(m.parts))
 	}
-	m.table.Store(newest)
+	for old := m.table.Load(); newest.Version > old.Version && !m.table.CompareAndSwap(old, newest); {
+		old = m.table.Load() // another call has stored one
+	}
 	return nil
 }
 

@@ -334,6 +334,10 @@ func TestMoveBack(t *testing.T) {
 	slot := []int{hostSlot(host)}
 	must(t, m.MoveSlots(t.Context(), slot, 1, nil))
 	old, mover := m.again(), m.again()
+	old.many.table.Store(before)
+	if ids, err := old.IDs(t.Context(), []string{"http://" + host + "/1", "http://" + other + "/none"}); err != nil || len(ids) != 1 {
+		t.Errorf("IDs = %v, %v, want that of the URL that has moved", ids, err)
+	}
 	copied := false
 	must(t, mover.MoveSlots(t.Context(), slot, 0, func(p Progress) {
 		if copied || p.URLs == 0 {

@@ -273,14 +273,7 @@ func (s *Store) IDs(ctx context.Context, urls []string) (map[string]int64, error
 		return ids, nil
 	}
 	if s.many != nil {
-		for number, some := range group(slices.Collect(maps.Keys(given)), func(u string) int { return s.many.numberOf(hosts[u]) }) {
-			of, err := s.many.parts[number].IDs(ctx, some)
-			if err != nil {
-				return nil, s.nameDatabase(s.many.parts[number].Store, err)
-			}
-			maps.Copy(ids, of)
-		}
-		return ids, nil
+		return s.many.ids(ctx, hosts)
 	}
 	list, err := toJSON(hashes)
 	if err != nil {
@@ -305,4 +298,25 @@ func (s *Store) IDs(ctx context.Context, urls []string) (map[string]int64, error
 		}
 	}
 	return ids, nil
+}
+
+// ids returns the ids of URLs, whose hosts are given. If some are missing, it looks for them again with the newest table:
+// their slots may have moved.
+func (m *shards) ids(ctx context.Context, hosts map[string]string) (map[string]int64, error) {
+	ids := make(map[string]int64, len(hosts))
+	for again := false; ; again = true {
+		version := m.table.Load().Version
+		missing := slices.DeleteFunc(slices.Collect(maps.Keys(hosts)), func(u string) bool { return ids[u] != 0 })
+		for number, some := range group(missing, func(u string) int { return m.numberOf(hosts[u]) }) {
+			p := m.parts[number]
+			of, err := p.IDs(ctx, some)
+			if err != nil {
+				return nil, fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
+			}
+			maps.Copy(ids, of)
+		}
+		if again || len(ids) == len(hosts) || m.refresh(ctx) != nil || m.table.Load().Version == version {
+			return ids, nil
+		}
+	}
 }
