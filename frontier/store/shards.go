@@ -314,9 +314,19 @@ func (m *shards) repair(ctx context.Context) error {
 				return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
 			}
 		}
+		if _, err := p.db.ExecContext(ctx, skipIDs, idGap); err != nil {
+			return fmt.Errorf("database %d (%s): skip ids: %w", p.number, p.name, err)
+		}
 	}
 	return m.spread(ctx, table)
 }
+
+// A database that was restored does not know which ids it has given since the backup. They may be in use elsewhere. So it
+// continues with ids that are higher by idGap, of 2^43.
+const (
+	skipIDs = `SELECT setval(s, nextval(s) + $1) FROM unnest(ARRAY [pg_get_serial_sequence('urls', 'id'), pg_get_serial_sequence('fetches', 'id')]) AS s`
+	idGap   = int64(1) << 32
+)
 
 // refreshEvery is how often a program that may write reads the table of slots.
 const refreshEvery = time.Second
