@@ -29,13 +29,20 @@ import (
 // pages has two redirects to one URL of another host. The last pages are only in a sitemap.
 type web struct {
 	hosts, pages, listed int
-	some                 int // one of how many pages has redirects
+	names                []string // of the hosts, if not h0 and so on
+	some                 int      // one of how many pages has redirects
 	at                   func(host, path string) string
 }
 
 const sitemapPath = "/x/sitemap.xml"
 
-func (w *web) host(n int) string { return fmt.Sprintf("h%d", n*7%w.hosts) }
+func (w *web) host(n int) string {
+	n = n * 7 % w.hosts
+	if w.names != nil {
+		return w.names[n]
+	}
+	return fmt.Sprintf("h%d", n)
+}
 
 func (w *web) url(n int) string { return w.at(w.host(n), fmt.Sprintf("/x/%d", n)) }
 
@@ -146,6 +153,7 @@ func (c *crawl) serve(address string) *process {
 type victim struct {
 	name        string
 	kill, start func()
+	process     **process // nil for a database, a disk and a bucket
 }
 
 // everything starts two fetchds, a frontier serve, two runs of frontier crawl with a scope and more flags, and
@@ -167,7 +175,7 @@ func (c *crawl) everything(seed, scope string, flags ...string) (victims []victi
 				c.Fatalf("%s: %v", p.name, err)
 			}
 		}
-		victims = append(victims, victim{name, kill, func() { p = start() }})
+		victims = append(victims, victim{name, kill, func() { p = start() }, &p})
 		return &p
 	}
 	for range 2 {
@@ -219,10 +227,16 @@ func (w *web) linked(c *crawl) {
 	if c.many != nil {
 		waiting = strings.Join(slices.Collect(maps.Keys(texts(c.ctx, c.T, c.db, `SELECT body FROM parcels`))), "\n")
 	}
-	found := texts(c.ctx, c.T, c.db, `SELECT url FROM urls`)
+	lost := func(u string) bool { return !strings.Contains(waiting, `"`+u+`"`) }
+	const tries = 3 // a URL that moves while the databases are read one after the other may be in none of them
+	for range tries {
+		found := texts(c.ctx, c.T, c.db, `SELECT url FROM urls`)
+		before := lost
+		lost = func(u string) bool { return before(u) && !found[u] }
+	}
 	for n := range w.pages {
 		for _, u := range w.next(n) {
-			if fetched[w.url(n)] && !found[u] && !strings.Contains(waiting, `"`+u+`"`) {
+			if fetched[w.url(n)] && lost(u) {
 				c.Errorf("page %d was recorded without its link to %s", n, u)
 			}
 		}
@@ -280,8 +294,9 @@ func (c *crawl) twice(pages int) {
 // TestChaos crawls a site with everything at once, on one database or on many: two runs of frontier crawl find links
 // and fetch pages again, and two programs do the same through frontier serve. These, two fetchds, the
 // service and the databases are killed in a random order and started again. Of many databases some are stopped for
-// seconds or shut down instead. In some rows a disk is full or a bucket is down in between. Every page is found and
-// fetched again, none is recorded twice for one time, and no host receives a request too early.
+// seconds or shut down instead, and slots move between them meanwhile, by a command that is killed too. In some rows a
+// disk is full or a bucket is down in between. Every page is found and fetched again, none is recorded twice for one time,
+// and no host receives a request too early.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -318,7 +333,8 @@ func TestChaos(t *testing.T) {
 			config, scope := site.Config{Page: w.page, Robots: w.robots}, "domain"
 			if row.databases > 0 {
 				config.Suffix, scope = "test", "all" // so that hosts lie in different slots
-				w.some, w.pages = 1, w.pages/2       // with the redirects, as many URLs
+				w.names = slotted(w.hosts)
+				w.some, w.pages = 1, w.pages/2 // with the redirects, as many URLs
 				c = newCrawlMany(ctx, t, newMany(t, row.databases), 0, config)
 				victims = append(victims, c.many.victims(ctx)...)
 			} else {
@@ -329,46 +345,59 @@ func TestChaos(t *testing.T) {
 				c.dsn = server.bouncer()
 			}
 			if row.server {
-				victims = append(victims, victim{"PostgreSQL", server.kill, func() { server.restart(c.dsn) }})
+				victims = append(victims, victim{name: "PostgreSQL", kill: server.kill, start: func() { server.restart(c.dsn) }})
 			}
 			if row.fullDisk {
 				bodies = filepath.Join(dir, "bodies")
 				flags = []string{"--bodies", bodies}
 				filler := filepath.Join(dir, "filler")
-				victims = append(victims, victim{"disk", func() { c.fault(func() { c.fill(filler) }) }, func() { c.free(filler) }})
+				victims = append(victims, victim{name: "disk", kill: func() { c.fault(func() { c.fill(filler) }) }, start: func() { c.free(filler) }})
 			}
 			if row.bucket {
 				var b *rig.Bucket
 				b, bodies, flags = c.bucket()
-				victims = append(victims, victim{"bucket", func() { c.fault(b.Stop) }, func() { b.Start(ctx) }})
+				victims = append(victims, victim{name: "bucket", kill: func() { c.fault(b.Stop) }, start: func() { b.Start(ctx) }})
 			}
 			c.add([]string{w.url(0)})
 			more, stop := c.everything(w.url(0), scope, flags...)
 			victims = append(victims, more...)
 			var killed []string
+			var moves *mover
+			if c.many != nil {
+				moves = c.moves()
+			}
 			for range rig.Pick("FETCHD_CRAWLS", 1, 3) {
 				killed = append(killed, c.kill(w, victims)...)
 			}
-			pages := w.pages + w.listed + w.redirected()
-			c.twice(pages)
-			took := time.Since(c.started)
-			c.delivered()
-			stop()
-			c.kept(pages)
-			c.placed()
-			c.polite()
-			c.bodies(bodies)
-			w.asked(t, c.site.Visits())
+			if moves != nil {
+				t.Log(moves.finish())
+			}
+			c.ends(w, stop, bodies, killed)
 			if server != nil {
 				server.logged()
 			}
-			for _, p := range c.many {
-				p.logged()
-			}
-			t.Logf("%d pages in %.1f s: %d requests, %d outcomes, %d of them 304; killed: %s", pages, took.Seconds(), c.site.Count(),
-				c.count(`SELECT count(*) FROM fetches`), c.count(`SELECT count(*) FROM fetches WHERE http_status = 304`), strings.Join(killed, ", "))
 		})
 	}
+}
+
+// ends waits until each page was fetched two more times, stops the crawl, and checks what it has done.
+func (c *crawl) ends(w *web, stop func(), bodies string, killed []string) {
+	c.Helper()
+	pages := w.pages + w.listed + w.redirected()
+	c.twice(pages)
+	took := time.Since(c.started)
+	c.delivered()
+	stop()
+	c.kept(pages)
+	c.placed()
+	c.polite()
+	c.bodies(bodies)
+	w.asked(c.T, c.site.Visits())
+	for _, p := range c.many {
+		p.logged(movedError)
+	}
+	c.Logf("%d pages in %.1f s: %d requests, %d outcomes, %d of them 304; killed: %s", pages, took.Seconds(), c.site.Count(),
+		c.count(`SELECT count(*) FROM fetches`), c.count(`SELECT count(*) FROM fetches WHERE http_status = 304`), strings.Join(killed, ", "))
 }
 
 // kept checks the database of a crawl that fetches its pages again.
@@ -383,11 +412,14 @@ func (c *crawl) kept(pages int) {
 		{"pages that are not fetched again", own + ` AND NOT (status = 'fetched' AND recrawl_at > 0 OR status = 'pending')`, 0},
 		{"outcomes other than fetched", `SELECT count(*) FROM fetches WHERE status <> 'fetched' AND error_class <> 'robots_disallowed'`, 0},
 		{"claims with two outcomes", `SELECT count(*) FROM (SELECT 1 FROM fetches GROUP BY url_id, token HAVING count(*) > 1) AS x`, 0},
-		{"pages that were fetched again in less than a second", `SELECT count(*) FROM (SELECT ended_at - lag(ended_at) OVER (PARTITION BY url_id ORDER BY id) AS gap
+		{"pages that were fetched again in less than a second", `SELECT count(*) FROM (SELECT ended_at - lag(ended_at) OVER (PARTITION BY url_id ORDER BY ended_at) AS gap
 			FROM fetches WHERE status = 'fetched') AS x WHERE gap < 1000`, 0},
 		{"hosts with a fetch in flight", `SELECT count(*) FROM hosts WHERE in_flight <> 0`, 0},
 		{"pages with a depth and no parent", `SELECT count(*) FROM urls u WHERE u.depth > 0 AND NOT EXISTS (SELECT 1 FROM urls p WHERE p.id = u.parent_id)`, 0},
 	} {
+		if c.lossy && strings.Contains(row.query, "NOT EXISTS") {
+			continue
+		}
 		if got := c.count(row.query); got != row.want {
 			c.Errorf("%s: %d, want %d", row.what, got, row.want)
 		}

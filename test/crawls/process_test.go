@@ -23,7 +23,7 @@ const limit = 4 * time.Minute
 func long(t *testing.T) context.Context {
 	t.Helper()
 	t.Parallel() // first: the time of other tests does not count
-	return rig.Long(t, limit)
+	return rig.Long(t, rig.Pick("FETCHD_CRAWLS", limit, 2*limit))
 }
 
 // process is one run of a program.
