@@ -38,14 +38,22 @@ func (c mortalConn) QueryContext(ctx context.Context, query string, args []drive
 	if c.left.Add(-1) < 0 {
 		return nil, errKilled
 	}
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	q, ok := c.Conn.(driver.QueryerContext)
+	if !ok {
+		return nil, driver.ErrSkip
+	}
+	return q.QueryContext(ctx, query, args)
 }
 
 func (c mortalConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if c.left.Add(-1) < 0 {
 		return nil, errKilled
 	}
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	e, ok := c.Conn.(driver.ExecerContext)
+	if !ok {
+		return nil, driver.ErrSkip
+	}
+	return e.ExecContext(ctx, query, args)
 }
 
 // mortalMover returns a mover that runs some statements, and no more.

@@ -450,3 +450,16 @@ func TestExportDuringMoves(t *testing.T) {
 		t.Errorf("%d URLs were exported, want 3000", len(seen))
 	}
 }
+
+// TestMoveBehindPoolers moves slots behind poolers that give each transaction another connection.
+func TestMoveBehindPoolers(t *testing.T) {
+	t.Parallel()
+	m := &many{dsns: []string{newBouncer(t, newPostgres(t)), newBouncer(t, newPostgres(t))}, fixture: &fixture{t: t}}
+	m = m.again()
+	m.seed(40, 3)
+	before := m.rows()
+	must(t, m.MoveSlots(t.Context(), m.SlotsOf(0)[:60], 1, nil))
+	if diff := cmp.Diff(before, m.again().rows()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}

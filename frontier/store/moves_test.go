@@ -321,7 +321,7 @@ func TestMoveRecrawl(t *testing.T) {
 	_, err = recrawl.Exec(`SELECT 1 FROM hosts FOR UPDATE`)
 	must(t, err)
 	forgotten := make(chan error, 1)
-	go func() { forgotten <- p.forget(t.Context(), hostSlot(host)) }()
+	go func() { forgotten <- p.forget(t.Context(), 0, hostSlot(host)) }()
 	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%forget%' AND datname = current_database()`)
 	_, err = recrawl.Exec(`SELECT 1 FROM urls FOR UPDATE`)
 	must(t, err)

@@ -50,8 +50,8 @@ func (p *part) onName(ctx context.Context, host, name string, f func(ctx context
 		if err != nil || found {
 			return err
 		}
-		// A host that is in no slot of this database has moved. One that is not there by any name is unknown.
-		moves, err = p.db.Bool(ctx, "read a slot", `SELECT NOT EXISTS (SELECT 1 FROM slots WHERE slot = ? AND (open OR NOT EXISTS (SELECT 1 FROM hosts WHERE host IN (?, ?))))`,
+		// Before its slot is handed over, a host that is not there by any name is unknown.
+		moves, err = p.db.Bool(ctx, "read a slot", `SELECT NOT EXISTS (SELECT 1 FROM slots WHERE slot = ? AND (open OR leaving AND NOT EXISTS (SELECT 1 FROM hosts WHERE host IN (?, ?))))`,
 			hostSlot(host), "gone "+host, "left "+host)
 		return err
 	})

@@ -352,6 +352,8 @@ DECLARE
     t           bigint;
     done        bigint[];
     broken      text;
+    from_ids    bigint[];
+    locked      bigint;
 BEGIN
     SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0)::frontier_outcome,
             p_items) AS x;
@@ -361,11 +363,13 @@ BEGIN
         PERFORM pg_advisory_xact_lock_shared(7381240021446157685); -- no prune may delete the hosts meanwhile
         INSERT INTO hosts (host) SELECT DISTINCT m.final_host FROM unnest(moves) AS m
             WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = m.final_host) ORDER BY m.final_host ON CONFLICT (host) DO NOTHING;
-        host_ids := host_ids || ARRAY (SELECT h.id FROM unnest(moves) AS m JOIN hosts h ON h.host = m.final_host);
+        from_ids := host_ids;
+        host_ids := ARRAY (SELECT unnest(from_ids) UNION SELECT h.id FROM unnest(moves) AS m LEFT JOIN hosts h ON h.host = m.final_host);
     END IF;
-    PERFORM 1 FROM hosts WHERE id = ANY (host_ids) ORDER BY id FOR UPDATE;
-    IF moves IS NOT NULL THEN
-        PERFORM frontier_must_have(ARRAY (SELECT m.final_host FROM unnest(moves) AS m));
+    PERFORM 1 FROM hosts WHERE id = ANY (host_ids) AND (from_ids IS NULL OR host NOT LIKE '% %' OR id = ANY (from_ids)) ORDER BY id FOR UPDATE;
+    GET DIAGNOSTICS locked = ROW_COUNT;
+    IF moves IS NOT NULL AND locked < cardinality(host_ids) THEN
+        RAISE EXCEPTION 'the host of a final URL was taken away' USING ERRCODE = 'FR001';
     END IF;
     PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     t := frontier_now();
