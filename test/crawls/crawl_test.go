@@ -35,7 +35,6 @@ type crawl struct {
 	dsn      string  // with spaces between several
 	dir      string  // outcomes and bodies
 	many     many    // nil if there is one database
-	lossy    bool    // a database was restored, so rows that others name are lost
 	db       *sql.DB // of all databases
 	services []*process
 	urls     int // number of URLs put

@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -202,55 +200,4 @@ func TestGrow(t *testing.T) {
 func (c *crawl) shards(args ...string) {
 	c.Helper()
 	start(c.T, "frontier shards "+args[0], "frontier", append([]string{"shards", args[0], "--db", c.dsn}, args[1:]...)...).exits(c.ctx, 0)
-}
-
-// TestRestored restores one of two databases from a backup that was made earlier in the crawl. Since then, slots have moved
-// from it and into it. Programs refuse to start until it is repaired. Then the crawl finds and fetches every page, although
-// the URLs of some hosts were lost.
-func TestRestored(t *testing.T) {
-	ctx := long(t)
-	if !all() {
-		need.Request(t, "run .ci/run crawls-all", "it runs only in the long form")
-	}
-	databases := newMany(t, 2)
-	var c *crawl
-	w := &web{hosts: 40, pages: 100, listed: 20, some: 1, at: func(host, path string) string { return c.site.URL(host, path) }}
-	w.names = slotted(w.hosts)
-	c = newCrawlMany(ctx, t, databases, 0, site.Config{Page: w.page, Robots: w.robots, Suffix: "test"})
-	c.add([]string{w.url(0)})
-	victims, stop := c.everything(w.url(0), "all")
-	c.requests(w.pages)
-
-	restored := databases[1]
-	data, backup := filepath.Join(restored.Folder(), "data"), filepath.Join(restored.Folder(), "backup")
-	restored.Shutdown()
-	must(t, exec.CommandContext(ctx, "cp", "-a", data, backup).Run())
-	restored.restart(restored.dsn())
-	c.requests(c.site.Count() + 4*w.pages)
-	c.shards("move", "--from", "1", "--to", "0", "--slots", "12")
-	c.requests(c.site.Count() + 4*w.pages)
-	c.shards("move", "--from", "0", "--to", "1", "--slots", "6")
-	c.requests(c.site.Count() + w.pages)
-	for _, v := range victims {
-		v.kill()
-	}
-	restored.Shutdown()
-	must(t, os.RemoveAll(data))
-	must(t, os.Rename(backup, data))
-	restored.restart(restored.dsn())
-
-	refused := c.workerOf("crawl", w.url(0))
-	refused.exits(ctx, 22)
-	const message = "database 1 (/postgres) disagrees: it was restored from a backup: repair it with"
-	if !strings.Contains(refused.log.String(), message) {
-		t.Errorf("a worker does not print %q:\n%s", message, last(refused.log.String(), 5))
-	}
-	before := c.count(`SELECT count(*) FROM urls`)
-	c.shards("repair")
-	t.Logf("%d URLs before the repair, %d after it", before, c.count(`SELECT count(*) FROM urls`))
-	c.lossy = true
-	for _, v := range victims {
-		v.start()
-	}
-	c.ends(w, stop, filepath.Join(c.dir, "bodies"), nil)
 }
