@@ -16,4 +16,9 @@
 // need more. Of the 2,000 pages in TestLongBodies one in eight may have more than 64 KiB, 1 GB in all;
 // in the long form every second, 3.5 GB. Only the long form has TestChaos behind PgBouncer, with a full
 // disk and with a bucket that goes down, and TestUpgrade, which builds an earlier version of frontier.
+//
+// Two measurements of many databases run only on request. They need PostgreSQL, and up to an hour each:
+//
+//	FETCHD_LONG=1 FETCHD_ROUNDS=10 go test -v -timeout 0 -run TestCostOfDatabases ./test/crawls
+//	FETCHD_LONG=1 FETCHD_URLS=10000000 go test -v -timeout 0 -run TestMillions ./test/crawls
 package crawls

@@ -102,9 +102,15 @@ func execute(ctx context.Context, t *testing.T, dsn string, queries ...string) {
 }
 
 // count returns the number that a query selects.
-func (p *postgres) count(ctx context.Context, query string) (n int) {
+func (p *postgres) count(ctx context.Context, query string) int {
 	p.Helper()
-	db, err := sql.Open("pgx", p.dsn())
+	return p.countIn(ctx, "postgres", query)
+}
+
+// countIn is count in another database.
+func (p *postgres) countIn(ctx context.Context, database, query string) (n int) {
+	p.Helper()
+	db, err := sql.Open("pgx", p.DSN(database))
 	must(p, err)
 	defer db.Close()
 	must(p, db.QueryRowContext(ctx, query).Scan(&n))

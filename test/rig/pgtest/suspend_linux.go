@@ -29,16 +29,24 @@ func (s *Server) Resume() error {
 
 // signalChildren signals the processes that the first one has made. Each is in its own process group.
 func (s *Server) signalChildren(signal syscall.Signal) error {
+	children, err := s.children()
+	for _, pid := range children {
+		_ = syscall.Kill(pid, signal) // it may have ended
+	}
+	return err
+}
+
+func (s *Server) children() (pids []int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.pid))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, field := range strings.Fields(string(text)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_ = syscall.Kill(pid, signal) // it may have ended
+		pids = append(pids, pid)
 	}
-	return nil
+	return pids, nil
 }
