@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// A batch has at most recordBatch outcomes, and waits at most recordTime for more.
+	// A batch has at most recordBatch outcomes, and waits recordTime for more, or with many databases at most slowTime.
 	recordBatch = 128
 	recordTime  = 4 * time.Millisecond
+	slowTime    = 100 * time.Millisecond
 	firstRetry  = 100 * time.Millisecond
 	recordWait  = 5 * time.Second // longest time between two tries
 )
@@ -73,11 +74,15 @@ func (r *recorder) run(ctx context.Context) {
 	queues.Wait()
 }
 
-// runQueue records the outcomes of one database. Of many, each gets a part of them, and waits longer for a batch.
+// runQueue records the outcomes of one database. Of many, each gets a part of them. With one, the outcomes that arrive while a
+// batch is written are the next one. So each of many waits as long as the others need for theirs, and has batches of the
+// same size.
 func (r *recorder) runQueue(ctx context.Context, queue chan *pending) {
+	n := time.Duration(len(r.queues()))
+	var took time.Duration // to write the last batch
 	for first := range queue {
 		batch := []*pending{first}
-		patience := time.NewTimer(recordTime * time.Duration(len(r.queues())))
+		patience := time.NewTimer(max(recordTime*n, min(took*(n-1), slowTime)))
 	more:
 		for len(batch) < min(recordBatch, r.open()) { // without other visits there is nothing to wait for
 			select {
@@ -91,7 +96,9 @@ func (r *recorder) runQueue(ctx context.Context, queue chan *pending) {
 			}
 		}
 		patience.Stop()
+		started := time.Now()
 		r.write(ctx, queue, batch)
+		took = time.Since(started)
 	}
 }
 

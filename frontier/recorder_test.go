@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +177,56 @@ func TestRecorderWaits(t *testing.T) {
 				w.others.Wait()
 			})
 		})
+	}
+}
+
+// slowStore has some databases, each of which needs a time to record a batch.
+type slowStore struct {
+	*store.Store
+	databases int
+	calls     atomic.Int64
+}
+
+func (s *slowStore) Databases() int { return s.databases }
+
+func (s *slowStore) DatabaseOf(l store.Lease) int { return int(l.ID) % s.databases }
+
+func (s *slowStore) RecordFetch(ctx context.Context, fetches []store.Fetch) ([]error, error) {
+	sleep(ctx, 20*time.Millisecond)
+	s.calls.Add(1)
+	return make([]error, len(fetches)), nil
+}
+
+// TestRecorderOfMany checks that the batches of many databases are about as large as those of one.
+func TestRecorderOfMany(t *testing.T) {
+	t.Parallel()
+	calls := func(databases int) (n int64) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &slowStore{databases: databases}
+			w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+			must(t, err)
+			w.storing = t.Context()
+			w.stats.open.Add(1000)
+			var visits sync.WaitGroup
+			w.others.Go(func() { w.recorder.run(w.storing) })
+			for id := range int64(2000) {
+				visits.Go(func() {
+					w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+				})
+				sleep(t.Context(), time.Millisecond)
+			}
+			visits.Wait()
+			w.recorder.close()
+			w.others.Wait()
+			n = s.calls.Load()
+		})
+		return n
+	}
+	one := calls(1)
+	for _, n := range []int{2, 4} {
+		if got := calls(n); got > one*5/4 {
+			t.Errorf("%d databases: %d batches, want about as many as with one: %d", n, got, one)
+		}
 	}
 }
 
