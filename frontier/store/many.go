@@ -144,13 +144,17 @@ func (q *manyQueue) Claim(ctx context.Context, params ClaimParams) ([]Claim, err
 // errClaiming means that an earlier claim has not been answered yet.
 var errClaiming = errors.New("a claim is open")
 
-// claimWait is how long a claim waits for one database before it asks the next.
-const claimWait = 250 * time.Millisecond
+// A claim waits claimWait for one database before it asks the next, or twice as long as the last claim there took, but at most
+// slowWait. Otherwise nothing would ever be claimed from databases that are all slow.
+const (
+	claimWait = 250 * time.Millisecond
+	slowWait  = 5 * time.Second
+)
 
 // claim claims URLs of one database. URLs that come too late are released.
 func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	p.mu.Lock()
-	busy := p.claiming
+	busy, patience := p.claiming, max(claimWait, min(2*p.took, slowWait))
 	p.claiming = true
 	p.mu.Unlock()
 	if busy {
@@ -163,12 +167,16 @@ func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	answer, late := make(chan result), make(chan struct{})
 	p.late.Go(func() {
 		var r result
+		started := time.Now()
 		r.err = p.do(p.open, true, func(ctx context.Context) (err error) {
 			r.claims, err = p.Store.Claim(ctx, params)
 			return err
 		})
 		p.mu.Lock()
 		p.claiming = false
+		if r.err == nil {
+			p.took = time.Since(started)
+		}
 		p.mu.Unlock()
 		select {
 		case answer <- r:
@@ -182,7 +190,7 @@ func (p *part) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 			}
 		}
 	})
-	wait := time.NewTimer(claimWait)
+	wait := time.NewTimer(patience)
 	defer wait.Stop()
 	select {
 	case r := <-answer:

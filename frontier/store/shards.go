@@ -72,6 +72,7 @@ type part struct {
 	mu         sync.Mutex
 	failed     bool            // it could not be reached, and has not answered since
 	claiming   bool            // a claim has not been answered yet
+	took       time.Duration   // of the last claim that was answered
 	reaping    atomic.Bool     // likewise
 	recrawling atomic.Bool     // likewise
 	sending    atomic.Bool     // likewise
