@@ -376,3 +376,22 @@ func TestMoveBack(t *testing.T) {
 		t.Errorf("URLs = %v, %v, %v, want at least 3", rows, ids, err)
 	}
 }
+
+// TestMoveOwnURL records a page without a redirect while its slot moves.
+func TestMoveOwnURL(t *testing.T) {
+	t.Parallel()
+	m := openSeveral(t, 2)
+	host := m.hostIn(0, 0)
+	m.put("http://" + host + "/")
+	c := m.claimAll()[0]
+	moving := *m.many.table.Load()
+	moving.Moving = &move{Slot: hostSlot(host), From: 0, To: 1}
+	m.many.table.Store(&moving)
+	m.mustRecord(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched, FinalURL: c.URL})
+	if n := m.total(`SELECT count(*) FROM parcels`); n != 0 {
+		t.Errorf("%d parcels wait for a page that is where it was", n)
+	}
+	if rows := m.rows(); len(rows) != 1 || rows[c.ID].Status != "fetched" {
+		t.Errorf("URLs = %v, want one that is fetched", rows)
+	}
+}

@@ -208,18 +208,19 @@ func (m *shards) arrive(ctx context.Context, p *part, fetches []item) error {
 	}
 	type row struct {
 		id, token int64
+		url       string
 		place
 	}
-	rows, err := p.db.Query(ctx, `SELECT id, token, kind, priority, depth, parent_id, metadata FROM urls WHERE id {ids} AND status = 'fetching'`, list)
+	rows, err := p.db.Query(ctx, `SELECT id, token, url, kind, priority, depth, parent_id, metadata FROM urls WHERE id {ids} AND status = 'fetching'`, list)
 	all, err := collect(rows, err, func(r *row) []any {
-		return []any{&r.id, &r.token, &r.Kind, &r.Priority, &r.Depth, &r.Parent, &r.Metadata}
+		return []any{&r.id, &r.token, &r.url, &r.Kind, &r.Priority, &r.Depth, &r.Parent, &r.Metadata}
 	})
 	if err != nil {
 		return fmt.Errorf("read the rows of redirects: %w", err)
 	}
-	places := make(map[Lease]place, len(all))
+	held := make(map[Lease]row, len(all))
 	for _, r := range all {
-		places[Lease{ID: r.id, Token: r.token}] = r.place
+		held[Lease{ID: r.id, Token: r.token}] = r
 	}
 	var arrivals []arrival
 	for i := range fetches {
@@ -227,8 +228,12 @@ func (m *shards) arrive(ctx context.Context, p *part, fetches []item) error {
 		if it.FinalHash == "" || !m.elsewhere(p, it.FinalHost) {
 			continue
 		}
-		if from, held := places[Lease{ID: it.ID, Token: it.Token}]; held {
-			arrivals = append(arrivals, arrival{*it, from})
+		from, ok := held[Lease{ID: it.ID, Token: it.Token}]
+		if from.url == it.FinalURL { // no redirect
+			continue
+		}
+		if ok {
+			arrivals = append(arrivals, arrival{*it, from.place})
 		}
 		it.FinalHash, it.FinalHost = "", ""
 	}
