@@ -301,8 +301,10 @@ func TestTurnsLast(t *testing.T) {
 		}
 		f.exec(`DELETE FROM turns WHERE url_id <> ` + fmt.Sprint(one.ID))
 		f.exec(`UPDATE host_groups SET promised_at = 0`)
+		f.exec(`INSERT INTO turns (url_id, token, group_name, started_at, ends_at) VALUES (1, 7, 'two.example', 1, 2)`)
 		_, err = f.Prune(t.Context(), PruneParams{Hosts: true}, nil)
 		must(t, err)
+		f.turns(1)
 		if n := f.number(`SELECT count(*) FROM host_groups`); n != 1 {
 			t.Errorf("%d groups are left, want the one with a turn", n)
 		}

@@ -198,8 +198,11 @@ func (s *Store) pruneRest(ctx context.Context, dry bool, progress func(int64)) (
 		}
 		after = next
 	}
-	_, err = s.db.Update(ctx, "delete groups", `DELETE FROM host_groups WHERE delay_ms IS NULL AND max_in_flight = 1 AND {max}(next_at, promised_at) <= {now} - ?
-		AND NOT EXISTS (SELECT 1 FROM turns WHERE group_name = name)`, millis(unusedFor))
+	_, err = s.db.Update(ctx, "delete turns of groups", `DELETE FROM turns WHERE ends_at <= {now} - ?`, millis(unusedFor))
+	if err == nil {
+		_, err = s.db.Update(ctx, "delete groups", `DELETE FROM host_groups WHERE delay_ms IS NULL AND max_in_flight = 1 AND {max}(next_at, promised_at) <= {now} - ?
+			AND NOT EXISTS (SELECT 1 FROM turns WHERE group_name = name)`, millis(unusedFor))
+	}
 	if err == nil {
 		workers, err = s.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
 	}
