@@ -12,6 +12,7 @@ type turnGroup struct {
 	name                   string
 	now, next, promised    int64
 	pause, step, max, used int64
+	ends                   int64 // when the first of those that have a turn is expected to end
 	behind                 int64 // how many of those that come first wait
 }
 
@@ -56,8 +57,9 @@ func (t tx) group(name string) (g turnGroup, err error) {
 	}
 	var fetch, ended int64
 	_, err = t.One(`SELECT name, {now}, next_at, promised_at, fetch_ms, COALESCE(delay_ms, ?2) + 1, max_in_flight,
-			COALESCE((SELECT max(ends_at) FROM turns WHERE group_name = ?1 AND ends_at <= {now}), 0), (SELECT count(*) FROM turns WHERE group_name = ?1 AND ends_at > {now})
-		FROM host_groups WHERE name = ?1`, []any{name, t.delayMS}, &g.name, &g.now, &g.next, &g.promised, &fetch, &g.pause, &g.max, &ended, &g.used)
+			COALESCE((SELECT max(ends_at) FROM turns WHERE group_name = ?1 AND ends_at <= {now}), 0), (SELECT count(*) FROM turns WHERE group_name = ?1 AND ends_at > {now}),
+			fetch_ms + COALESCE((SELECT min(started_at) FROM turns WHERE group_name = ?1 AND ends_at > {now}), {now})
+		FROM host_groups WHERE name = ?1`, []any{name, t.delayMS}, &g.name, &g.now, &g.next, &g.promised, &fetch, &g.pause, &g.max, &ended, &g.used, &g.ends)
 	if err != nil {
 		return g, err
 	}
@@ -81,7 +83,7 @@ func (g *turnGroup) answer(a turnAsk) turnWait {
 	case a.First:
 		w.WaitMS = max(1, g.next-g.now)
 		if g.used >= g.max {
-			w.WaitMS = max(w.WaitMS, g.step)
+			w.WaitMS = max(w.WaitMS, g.pause, g.ends-g.now+g.pause)
 		}
 		w.WaitMS += g.behind * g.step
 		g.behind++

@@ -56,6 +56,7 @@ DECLARE
     step   bigint;
     ended  bigint;
     used   bigint;
+    began  bigint;
     behind bigint;
 BEGIN
     FOR called IN SELECT DISTINCT x."group" FROM jsonb_to_recordset(p_asks) AS x ("group" text) ORDER BY 1 LOOP
@@ -69,7 +70,7 @@ BEGIN
         pause := COALESCE(g.delay_ms, p_delay_ms) + 1;
         WITH gone AS (DELETE FROM turns WHERE group_name = called AND ends_at <= t RETURNING ends_at) SELECT max(ends_at) INTO ended FROM gone;
         g.next_at := GREATEST(g.next_at, ended + pause);
-        SELECT count(*) INTO used FROM turns WHERE group_name = called;
+        SELECT count(*), COALESCE(min(started_at), t) INTO used, began FROM turns WHERE group_name = called;
         step := (pause + g.fetch_ms) / g.max_in_flight + 1;
         behind := 0;
         FOR a IN SELECT x.* FROM jsonb_to_recordset(p_asks) AS x (id bigint, token bigint, "group" text, first boolean, waited_ms bigint, lease_ms bigint)
@@ -83,7 +84,7 @@ BEGIN
                 used := used + 1;
                 g.promised_at := GREATEST(g.promised_at, t);
             ELSIF a.first THEN
-                wait_ms := GREATEST(g.next_at - t, CASE WHEN used < g.max_in_flight THEN 1 ELSE step END) + behind * step;
+                wait_ms := GREATEST(g.next_at - t, 1, CASE WHEN used >= g.max_in_flight THEN GREATEST(0, began + g.fetch_ms - t) + pause END) + behind * step;
                 behind := behind + 1;
             ELSE
                 promised := GREATEST(g.promised_at, g.next_at, t) + step <= t + p_ahead_ms;
