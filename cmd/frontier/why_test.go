@@ -132,7 +132,7 @@ func TestWhy(t *testing.T) {
 		}, "host_delay", "Its host was fetched from a moment ago, and may be fetched from again in "},
 		{"waits for its group", func(c *fixture) {
 			c.exec(`UPDATE hosts SET next_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 100000, turn_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 100000`)
-		}, "group_turn", "Its host waits for its turn in its group (--group-by), which comes in 1m"},
+		}, "group_turn", "Its host waits for a turn of its group (--group-by), and asks for it in 1m"},
 		{"pending again", func(c *fixture) {
 			c.fetch(failedIn("forbidden", store.Dead))
 			c.must("retry")

@@ -8,11 +8,11 @@ import (
 )
 
 // Domain returns the registrable domain of a host in its normal form, without its port, by the public suffix list. An
-// address, and a name that has no such domain, stay whole.
+// address, as in [Address], and a name that has no such domain, stay whole.
 func Domain(host string) string {
 	name := Name(host)
-	if IsAddress(name) {
-		return name
+	if a, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return Address(a)
 	}
 	domain, err := publicsuffix.EffectiveTLDPlusOne(name)
 	if err != nil {
@@ -35,7 +35,7 @@ func IsAddress(name string) bool {
 	return err == nil
 }
 
-// Address returns an address as it is in a host.
+// Address returns an address as it is in a host. One of IPv4 in IPv6 is of IPv4.
 func Address(a netip.Addr) string {
 	if a = a.Unmap().WithZone(""); a.Is6() {
 		return "[" + a.String() + "]"

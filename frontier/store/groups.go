@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -36,21 +37,35 @@ func NewGrouping(by string, exceptions []string) (Grouping, error) {
 		return g, fmt.Errorf("%q is not a kind of groups: use %s, %s or %s", by, ByHost, ByDomain, ByAddress)
 	}
 	for _, text := range exceptions {
-		if prefix, err := netip.ParsePrefix(text); err == nil {
+		if prefix, ok := parsePrefix(text); ok {
 			g.prefixes = append(g.prefixes, prefix)
 			continue
 		}
-		if address, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-			g.prefixes = append(g.prefixes, netip.PrefixFrom(address, address.BitLen()))
-			continue
-		}
 		u, err := normal.NormalizeURL("http://" + text + "/")
-		if err != nil || u != "http://"+normal.Name(normal.HostOf(u))+"/" {
+		if err != nil || u != "http://"+normal.Name(normal.HostOf(u))+"/" || !domainName.MatchString(normal.HostOf(u)) {
 			return g, fmt.Errorf("%q is neither a domain nor an address, nor addresses such as 192.0.2.0/24", text)
 		}
 		g.names = append(g.names, normal.HostOf(u))
 	}
 	return g, nil
+}
+
+var domainName = regexp.MustCompile(`^[a-z0-9._-]+$`)
+
+// parsePrefix reads an address, or addresses in CIDR notation. Those of IPv4 in IPv6 are of IPv4.
+func parsePrefix(text string) (netip.Prefix, bool) {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		address, err := netip.ParseAddr(strings.Trim(text, "[]"))
+		if err != nil {
+			return prefix, false
+		}
+		prefix = netip.PrefixFrom(address, address.BitLen())
+	}
+	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	return prefix, true
 }
 
 func (g Grouping) on() bool { return g.by == ByDomain || g.by == ByAddress }
@@ -65,7 +80,7 @@ func (g Grouping) of(host, address string) string {
 	if g.by == ByDomain {
 		group = normal.Domain(host)
 	} else if normal.IsAddress(name) {
-		group = name
+		group = normal.Domain(name)
 	}
 	if at, err := netip.ParseAddr(strings.Trim(group, "[]")); err == nil &&
 		slices.ContainsFunc(g.prefixes, func(p netip.Prefix) bool { return p.Contains(at.Unmap()) }) {
@@ -86,6 +101,7 @@ type groups struct {
 type turnAsk struct {
 	Lease
 	Group string `json:"group"`
+	Host  string `json:"host"`
 	// First is for a host that has waited for its turn, which was promised for WaitedMS ago, and for a redirect.
 	First    bool  `json:"first"`
 	WaitedMS int64 `json:"waited_ms"`
@@ -109,8 +125,8 @@ type turnEnd struct {
 const (
 	// promisedAhead is how far ahead turns are promised. Hosts that would have to wait longer ask again.
 	promisedAhead = 5 * time.Minute
-	// groupAway is how long a host waits if the database of its group cannot be reached.
-	groupAway = time.Second
+	// groupAway is how long a host waits at least if the database of its group cannot be reached, and at most twice as long.
+	groupAway = 5 * time.Second
 	// claimRounds is how often a claim asks for more URLs, because the hosts of others have to wait.
 	claimRounds = 8
 )
@@ -138,21 +154,29 @@ type known struct {
 	Waited  int64 // ms ago
 }
 
-// known reads what is known about hosts.
-func (g *groups) known(ctx context.Context, hosts []string) (map[string]known, error) {
+// columns of hosts that known has.
+const knownColumns = `address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END`
+
+func (k *known) columns() []any { return []any{&k.Address, &k.Turn, &k.Waited} }
+
+// claimed reads what is known about the hosts of claims, where these were claimed.
+func (g *groups) claimed(ctx context.Context, claims []Claim) (map[string]known, error) {
 	type row struct {
 		host string
 		known
 	}
-	all := make(map[string]known, len(hosts))
-	rows, err := divided(ctx, g.store, hosts, func(host string) string { return host }, func(ctx context.Context, s *Store, some []string) ([]row, error) {
-		list, err := toJSON(some)
+	all := make(map[string]known, len(claims))
+	rows, err := divided(ctx, g.store, claims, func(c Claim) int { return g.store.DatabaseOf(c.Lease) }, func(ctx context.Context, s *Store, some []Claim) ([]row, error) {
+		hosts := make([]string, len(some))
+		for i, c := range some {
+			hosts[i] = c.Host
+		}
+		list, err := toJSON(hosts)
 		if err != nil {
 			return nil, err
 		}
-		rows, err := s.db.Query(ctx, `SELECT host, address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END
-			FROM hosts WHERE host {among}`, list)
-		return collect(rows, err, func(r *row) []any { return []any{&r.host, &r.Address, &r.Turn, &r.Waited} })
+		rows, err := s.db.Query(ctx, `SELECT host, `+knownColumns+` FROM hosts WHERE host {among}`, list)
+		return collect(rows, err, func(r *row) []any { return append([]any{&r.host}, r.columns()...) })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the groups of hosts: %w", err)
@@ -163,8 +187,34 @@ func (g *groups) known(ctx context.Context, hosts []string) (map[string]known, e
 	return all, nil
 }
 
-// divided calls f with those of a list that belong into each database by their names, and returns all that f returned.
-func divided[T, R any](ctx context.Context, s *Store, list []T, name func(T) string, f func(ctx context.Context, s *Store, some []T) ([]R, error)) (all []R, err error) {
+// groupOf returns the group and the address of a host, wherever it is.
+func (g *groups) groupOf(ctx context.Context, host string) (name, address string, err error) {
+	var k known
+	err = g.store.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		return s.db.One(ctx, `SELECT `+knownColumns+` FROM hosts WHERE host = ?`, []any{name}, k.columns()...)
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("read the group of host %s: %w", host, err)
+	}
+	return g.of(host, k.Address), k.Address, nil
+}
+
+// onGroup calls f with the database of a group. While the group moves, it waits.
+func (s *Store) onGroup(ctx context.Context, name string, f func(ctx context.Context, s *Store) error) error {
+	if s.many == nil {
+		return f(ctx, s)
+	}
+	return s.many.untilMoved(ctx, hostSlot(name), func(p *part) (moves bool, err error) {
+		err = p.do(ctx, true, func(ctx context.Context) error { return f(ctx, p.Store) })
+		if isMoved(err) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+// divided calls f with those of a list that belong to each database, by its number, and returns all that f returned.
+func divided[T, R any](ctx context.Context, s *Store, list []T, number func(T) int, f func(ctx context.Context, s *Store, some []T) ([]R, error)) (all []R, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -172,7 +222,7 @@ func divided[T, R any](ctx context.Context, s *Store, list []T, name func(T) str
 		return f(ctx, s, list)
 	}
 	results := make(chan []R, len(s.many.parts))
-	err = inGroups(s.many, group(list, func(one T) int { return s.many.numberOf(name(one)) }), func(p *part, some []T) error {
+	err = inGroups(s.many, group(list, number), func(p *part, some []T) error {
 		return p.do(ctx, true, func(ctx context.Context) error {
 			r, err := f(ctx, p.Store, some)
 			results <- r
@@ -191,11 +241,7 @@ func (g *groups) admit(ctx context.Context, claims []Claim, lease time.Duration)
 	if len(claims) == 0 {
 		return nil, nil
 	}
-	hosts := make([]string, len(claims))
-	for i, c := range claims {
-		hosts[i] = c.Host
-	}
-	about, err := g.known(ctx, hosts)
+	about, err := g.claimed(ctx, claims)
 	if err != nil {
 		return nil, errors.Join(err, g.refuse(ctx, claims))
 	}
@@ -203,15 +249,18 @@ func (g *groups) admit(ctx context.Context, claims []Claim, lease time.Duration)
 	var asks []turnAsk
 	asking := make(map[Lease]Claim)
 	for _, c := range claims {
-		k := about[c.Host]
+		k, there := about[c.Host]
 		c.Address = k.Address
 		name := g.of(c.Host, k.Address)
-		if name == "" {
+		if name == "" && there {
 			ready = append(ready, c)
 			continue
 		}
-		asks = append(asks, turnAsk{Lease: c.Lease, Group: name, First: k.Turn, WaitedMS: k.Waited, LeaseMS: millis(lease)})
 		asking[c.Lease] = c
+		if !there {
+			continue
+		}
+		asks = append(asks, turnAsk{Lease: c.Lease, Group: name, Host: c.Host, First: k.Turn, WaitedMS: k.Waited, LeaseMS: millis(lease)})
 	}
 	answers, err := g.ask(ctx, asks)
 	var waits []turnWait
@@ -226,7 +275,7 @@ func (g *groups) admit(ctx context.Context, claims []Claim, lease time.Duration)
 		}
 	}
 	for l := range asking {
-		waits = append(waits, turnWait{Lease: l, WaitMS: groupAway.Milliseconds()})
+		waits = append(waits, turnWait{Lease: l, WaitMS: (groupAway + rand.N(groupAway)).Milliseconds()})
 	}
 	return ready, errors.Join(err, g.lineUp(ctx, waits))
 }
@@ -247,7 +296,7 @@ func (g *groups) ask(ctx context.Context, asks []turnAsk) ([]turnWait, error) {
 	if m := g.store.many; m != nil {
 		asks = slices.DeleteFunc(asks, func(a turnAsk) bool { return moving(m, []turnAsk{a}, name) })
 	}
-	answers, err := divided(ctx, g.store, asks, name, func(ctx context.Context, s *Store, some []turnAsk) ([]turnWait, error) {
+	answers, err := divided(ctx, g.store, asks, func(a turnAsk) int { return g.store.many.numberOf(a.Group) }, func(ctx context.Context, s *Store, some []turnAsk) ([]turnWait, error) {
 		return s.kind.takeTurns(ctx, some)
 	})
 	if errors.Is(err, ErrUnreachable) {
@@ -318,22 +367,11 @@ func (g *groups) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error
 	return g.ended(ctx, leases, true, g.Queue.LeaveHosts)
 }
 
-// Extend implements [Queue]. Turns last as long as their leases.
+// Extend implements [Queue]. Turns last as long as their leases. A turn in a database that cannot be reached for longer may end
+// before its fetch.
 func (g *groups) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
-	ids, tokens := make([]int64, len(leases)), make([]int64, len(leases))
-	for i, l := range leases {
-		ids[i], tokens[i] = l.ID, l.Token
-	}
-	url, err := toJSON(ids)
-	token, wrong := toJSON(tokens)
-	if err = errors.Join(err, wrong); err != nil {
-		return nil, err
-	}
-	err = g.store.everywhere(ctx, func(ctx context.Context, s *Store) error {
-		_, err := s.db.Update(ctx, "extend turns", `UPDATE turns SET ends_at = {max}(ends_at, {now} + ?) WHERE url_id {ids} AND token {ids}`, millis(d), url, token)
-		return err
-	})
-	if err != nil { // a turn may end before its fetch
+	err := g.store.everywhere(ctx, func(ctx context.Context, s *Store) error { return s.kind.extendTurns(ctx, leases, d) })
+	if err != nil && !errors.Is(err, ErrUnreachable) {
 		return nil, err
 	}
 	return g.Queue.Extend(ctx, leases, d)
@@ -342,15 +380,13 @@ func (g *groups) Extend(ctx context.Context, leases []Lease, d time.Duration) ([
 // reserve reserves a host, and a turn of its group.
 func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	refused := Reservation{Host: host}
-	about, err := g.known(ctx, []string{host})
+	name, address, err := g.groupOf(ctx, host)
 	if err != nil {
 		return refused, err
 	}
-	address := about[host].Address
 	turn := Lease{Token: rand.Int64()}
-	name := g.of(host, address)
 	if name != "" {
-		answers, err := g.ask(ctx, []turnAsk{{Lease: turn, Group: name, First: true, LeaseMS: millis(d)}})
+		answers, err := g.ask(ctx, []turnAsk{{Lease: turn, Group: name, Host: host, First: true, LeaseMS: millis(d)}})
 		switch {
 		case err != nil:
 			return refused, err
@@ -372,28 +408,20 @@ func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Res
 	return r, err
 }
 
-// charge closes the groups of hosts for their delay.
-func (g *groups) charge(ctx context.Context, hosts []string) error {
-	about, err := g.known(ctx, hosts)
-	if err != nil {
+// charge closes the group of a host for its delay. A group whose database cannot be reached gives no turns.
+func (g *groups) charge(ctx context.Context, host string) error {
+	name, _, err := g.groupOf(ctx, host)
+	if err != nil || name == "" {
 		return err
 	}
-	var names []string
-	for _, host := range hosts {
-		if name := g.of(host, about[host].Address); name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	_, err = divided(ctx, g.store, names, func(name string) string { return name }, func(ctx context.Context, s *Store, some []string) (none []struct{}, err error) {
-		for _, name := range some {
-			_, err = s.db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) SELECT ?, {now} + 1 + ? WHERE {owns}
-				ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, s.delayMS, name, s.delayMS)
-			if err != nil {
-				break
-			}
-		}
-		return nil, err
+	err = g.store.onGroup(ctx, name, func(ctx context.Context, s *Store) error {
+		_, err := s.db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) SELECT ?, {now} + 1 + ? WHERE {owns}
+			ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, s.delayMS, name, s.delayMS)
+		return err
 	})
+	if errors.Is(err, ErrUnreachable) {
+		return nil
+	}
 	return err
 }
 
@@ -403,34 +431,42 @@ func (s *Store) SetAddress(ctx context.Context, host, address string) error {
 	if s.groups == nil || s.groups.by != ByAddress {
 		return nil
 	}
-	_, err := s.of(host).db.Update(ctx, "store the address of host "+host, `UPDATE hosts SET address = ? WHERE host = ?`, address, host)
+	err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
+		n, err := s.db.Update(ctx, "store the address of host "+host, `UPDATE hosts SET address = ? WHERE host = ?`, address, name)
+		return n > 0, err
+	})
 	if err != nil {
 		return err
 	}
-	return s.groups.charge(ctx, []string{host})
+	return s.groups.charge(ctx, host)
 }
 
 // SetGroup changes the settings of a group, known or not, that params has. Its CrawlDelay is not used.
 func (s *Store) SetGroup(ctx context.Context, name string, params HostParams) error {
-	s = s.of(name)
-	set := func(column string, value any) error {
-		_, err := s.db.Update(ctx, "set "+column+" of group "+name, `INSERT INTO host_groups (name, `+column+`) SELECT ?, ? WHERE {owns}
-			ON CONFLICT (name) DO UPDATE SET `+column+` = excluded.`+column, name, value, name)
-		return err
-	}
+	var columns []string
+	var values []any
 	if d := params.Delay; d != nil {
 		var delay any
 		if *d >= 0 {
 			delay = millis(*d)
 		}
-		if err := set("delay_ms", delay); err != nil {
-			return err
-		}
+		columns, values = append(columns, "delay_ms"), append(values, delay)
 	}
 	if n := params.MaxInFlight; n != nil {
-		return set("max_in_flight", *n)
+		columns, values = append(columns, "max_in_flight"), append(values, *n)
 	}
-	return nil
+	var sets []string
+	for _, column := range columns {
+		sets = append(sets, column+" = excluded."+column)
+	}
+	if len(columns) == 0 {
+		return nil
+	}
+	return s.onGroup(ctx, name, func(ctx context.Context, s *Store) error {
+		_, err := s.db.Update(ctx, "change group "+name, `INSERT INTO host_groups (name, `+strings.Join(columns, ", ")+`) SELECT ?`+strings.Repeat(", ?", len(columns))+` WHERE {owns}
+			ON CONFLICT (name) DO UPDATE SET `+strings.Join(sets, ", "), append(append([]any{name}, values...), name)...)
+		return err
+	})
 }
 
 // copyGroups copies the groups of a slot that is closed in both databases, and who has turns of them.

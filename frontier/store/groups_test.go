@@ -16,7 +16,7 @@ func TestGroupOf(t *testing.T) {
 		must(t, err)
 		return g
 	}
-	domain, address := grouping(ByDomain, "alone.example", "b.shop.example"), grouping(ByAddress, "192.0.2.0/24", "2001:db8::1", "alone.example")
+	domain, address := grouping(ByDomain, "alone.example", "b.shop.example"), grouping(ByAddress, "192.0.2.0/24", "2001:db8::1", "::ffff:198.51.100.7", "alone.example")
 	for _, row := range []struct {
 		name          string
 		g             Grouping
@@ -38,6 +38,9 @@ func TestGroupOf(t *testing.T) {
 		{"an address that is not known", address, "a.example", "", ""},
 		{"an address as a host", address, "203.0.113.7:81", "", "203.0.113.7"},
 		{"IPv6 as a host", address, "[2001:db8::2]:81", "", "[2001:db8::2]"},
+		{"IPv4 in IPv6", address, "[::ffff:cb00:7107]:81", "", "203.0.113.7"},
+		{"IPv4 in IPv6 by domain", domain, "[::ffff:cb00:7107]:81", "", "203.0.113.7"},
+		{"an excepted address, as IPv6", address, "a.example", "198.51.100.7", ""},
 		{"an excepted network", address, "a.example", "192.0.2.7", ""},
 		{"an excepted address", address, "a.example", "[2001:db8::1]", ""},
 		{"an excepted name", address, "www.alone.example", "203.0.113.7", ""},
@@ -49,7 +52,7 @@ func TestGroupOf(t *testing.T) {
 			}
 		})
 	}
-	for _, wrong := range []string{"", "a b", "a.example/x", "a.example:81", "http://a.example", "192.0.2.0/33", "192.0.2.300"} {
+	for _, wrong := range []string{"", "a b", "*.a.example", "=", "a.example/x", "a.example:81", "http://a.example", "192.0.2.0/33", "192.0.2.300"} {
 		if g, err := NewGrouping(ByDomain, []string{wrong}); err == nil {
 			t.Errorf("exception %q = %+v, want an error", wrong, g)
 		}
@@ -155,7 +158,7 @@ func TestPromises(t *testing.T) {
 			t.Helper()
 			for i := range asks {
 				next++
-				asks[i].Lease, asks[i].Group, asks[i].LeaseMS = Lease{ID: next, Token: 1}, "one.example", 60_000
+				asks[i].Lease, asks[i].Group, asks[i].Host, asks[i].LeaseMS = Lease{ID: next, Token: 1}, "one.example", fmt.Sprint(next), 60_000
 			}
 			waits, err := f.kind.takeTurns(t.Context(), asks)
 			must(t, err)
@@ -181,6 +184,9 @@ func TestPromises(t *testing.T) {
 		must(t, f.kind.endTurns(t.Context(), []turnEnd{{Lease: Lease{ID: 1, Token: 1}}}))
 		check("the group is open, but promised", ask(turnAsk{}), true, 5*delay)
 		check("those that come first", ask(first(0), first(time.Second)), false, delay, 0)
+		f.exec(`UPDATE host_groups SET promised_at = {now} - 100, next_at = {now} + 30000`)
+		f.exec(`DELETE FROM turns`)
+		check("the delay of the group is longer than that of the host", ask(turnAsk{}), true, 30*time.Second)
 		f.exec(`UPDATE host_groups SET promised_at = {now} + 295000`)
 		for _, w := range ask(turnAsk{}, turnAsk{}) {
 			if wait := time.Duration(w.WaitMS) * time.Millisecond; w.Promised || wait < promisedAhead/2 || wait > promisedAhead {
@@ -231,6 +237,31 @@ func (f *fixture) refused(host string) {
 	if r := f.reserve(host, time.Minute); r.Granted() {
 		f.t.Errorf("Reserve(%s) = %+v, want it refused", host, r)
 	}
+}
+
+// TestManyOfHost checks that a host with many fetches at a time gets one turn after the other, and leaves turns to others.
+func TestManyOfHost(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f = f.grouped(ByDomain, 10*time.Second)
+		var urls []string
+		for i := range 50 {
+			urls = append(urls, fmt.Sprintf("http://a.one.example/%d", i))
+		}
+		f.put(urls...)
+		many := 40
+		must(t, f.SetHost(t.Context(), "a.one.example", HostParams{MaxInFlight: &many}))
+		f.claim(1)
+		for what, query := range map[string]string{"host": `SELECT turn_at - {now} FROM hosts`, "closed host": `SELECT next_at - {now} FROM hosts`, "group": `SELECT promised_at - {now} FROM host_groups`} {
+			if n := f.number(query); n < 1_000 || n > 11_000 {
+				t.Errorf("%s: %d ms, want the next turn", what, n)
+			}
+		}
+		f.put("http://b.one.example/")
+		f.claim(0)
+		if n := f.number(`SELECT turn_at - {now} FROM hosts WHERE host = 'b.one.example'`); n < 11_000 || n > 21_000 {
+			t.Errorf("the other host has its turn in %d ms, want the one after", n)
+		}
+	})
 }
 
 // TestGroupByAddress checks that hosts are in no group before their addresses are known, and share turns afterwards, also
@@ -311,44 +342,68 @@ func TestTurnsLast(t *testing.T) {
 	})
 }
 
-// TestGroupsOfMany checks turns of groups that are in other databases than their hosts, and that one that is down delays
-// only its groups.
-func TestGroupsOfMany(t *testing.T) {
-	t.Parallel()
-	plain := openSeveral(t, 4)
+// byAddress opens a frontier of some databases, with groups by address.
+func byAddress(t *testing.T, databases int) (m *many, at func(number int) *fixture) {
+	t.Helper()
+	plain := openSeveral(t, databases)
 	by, err := NewGrouping(ByAddress, nil)
 	must(t, err)
 	s, err := Open(t.Context(), plain.dsns[0], Config{Delay: time.Hour, Groups: by}, plain.dsns[1:]...)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	m := &many{fixture: &fixture{Store: s, t: t, dsn: plain.dsn}, dsns: plain.dsns}
-	in := func(number int) string {
-		for i := range 256 {
-			if address := fmt.Sprintf("203.0.113.%d", i); s.many.numberOf(address) == number {
-				return address
-			}
+	m = &many{fixture: &fixture{Store: s, t: t, dsn: plain.dsn}, dsns: plain.dsns}
+	return m, func(number int) *fixture { return &fixture{Store: s.many.parts[number].Store, t: t} }
+}
+
+// addressIn returns an address whose group is in a database.
+func (m *many) addressIn(number int) string {
+	m.t.Helper()
+	for i := range 256 {
+		if address := fmt.Sprintf("203.0.113.%d", i); m.many.numberOf(address) == number {
+			return address
 		}
-		t.Fatalf("no address is in database %d", number)
-		return ""
 	}
-	const turns = `SELECT count(*) FROM turns`
+	m.t.Fatalf("no address is in database %d", number)
+	return ""
+}
+
+// openGroups ends all delays of hosts and groups.
+func (m *many) openGroups() {
+	m.t.Helper()
+	for _, p := range m.many.parts {
+		f := &fixture{Store: p.Store, t: m.t}
+		f.exec(`UPDATE host_groups SET next_at = 0, promised_at = 0`)
+		f.exec(`UPDATE hosts SET next_at = 0, due_at = 0, turn_at = 0`)
+	}
+}
+
+// putGroups puts a URL of a host in each of three databases, which are in a group in the fourth, and one of another group.
+func (m *many) putGroups() {
+	m.t.Helper()
 	for number := range 3 {
 		m.put("http://" + m.hostIn(number, 0) + "/")
-		must(t, m.SetAddress(t.Context(), m.hostIn(number, 0), in(3)))
+		must(m.t, m.SetAddress(m.t.Context(), m.hostIn(number, 0), m.addressIn(3)))
 	}
-	m.put("http://" + m.hostIn(0, 1) + "/")
-	must(t, m.SetAddress(t.Context(), m.hostIn(0, 1), in(1)))
+	m.put("http://"+m.hostIn(0, 1)+"/", "http://"+m.hostIn(0, 1)+"/2")
+	must(m.t, m.SetAddress(m.t.Context(), m.hostIn(0, 1), m.addressIn(1)))
+}
+
+// TestGroupsOfMany checks turns of groups that are in other databases than their hosts.
+func TestGroupsOfMany(t *testing.T) {
+	t.Parallel()
+	m, _ := byAddress(t, 4)
+	m.putGroups()
+	current := m.many.table.Load()
+	old := *current
+	old.Slots = slices.Clone(current.Slots)
+	old.Slots[hostSlot(m.hostIn(0, 0))] = 1 // its row is not there
+	m.many.table.Store(&old)
 	if n := m.claimAll(); len(n) != 0 {
 		t.Errorf("claimed %v while the groups are closed", n)
 	}
-	open := func() {
-		for _, p := range s.many.parts {
-			f := &fixture{Store: p.Store, t: t}
-			f.exec(`UPDATE host_groups SET next_at = 0, promised_at = 0`)
-			f.exec(`UPDATE hosts SET next_at = 0, due_at = 0, turn_at = 0`)
-		}
-	}
-	open()
+	m.many.table.Store(current)
+	m.openGroups()
+	const turns = `SELECT count(*) FROM turns`
 	claims := m.claimAll()
 	if len(claims) != 2 || m.total(turns) != 2 {
 		t.Fatalf("claimed %v with %d turns, want one URL of each group", claims, m.total(turns))
@@ -366,41 +421,47 @@ func TestGroupsOfMany(t *testing.T) {
 	if n := m.total(`SELECT count(*) FROM host_groups WHERE next_at > {now} + 3000000`); n != 2 {
 		t.Errorf("%d groups are closed for an hour, want 2", n)
 	}
-	open()
-	m.put("http://" + m.hostIn(0, 1) + "/2")
-	down := s.many.parts[3]
+}
+
+// TestGroupsOneDown checks that a database that is down delays only its groups.
+func TestGroupsOneDown(t *testing.T) {
+	t.Parallel()
+	m, at := byAddress(t, 4)
+	m.putGroups()
+	m.openGroups()
+	down := m.many.parts[3]
 	down.mu.Lock()
 	down.failed = true
 	down.mu.Unlock()
-	if claims = m.claimAll(); len(claims) != 1 || claims[0].Address != in(1) {
-		t.Errorf("claimed %v, want only a URL of the other group", claims)
+	claims := m.claimAll()
+	if len(claims) != 1 || claims[0].Address != m.addressIn(1) {
+		t.Fatalf("claimed %v, want only a URL of the other group", claims)
 	}
 	r, err := m.Reserve(t.Context(), m.hostIn(1, 0), time.Minute)
 	if err != nil || r.Granted() || r.Wait != groupAway {
 		t.Errorf("Reserve = %+v, %v, want a short wait", r, err)
 	}
-	for _, c := range claims {
-		m.fetched(c)
+	if held, err := m.Extend(t.Context(), leasesOf(claims), time.Hour); err != nil || len(held) != 1 {
+		t.Errorf("Extend = %v, %v, want the lease in a database that answers", held, err)
 	}
+	at(1).exec(`UPDATE hosts SET next_at = 0`)
+	must(t, m.DelayHosts(t.Context(), []string{m.hostIn(1, 0)}))
+	if n := at(1).number(`SELECT min(next_at) - {now} FROM hosts`); n < 3_000_000 {
+		t.Errorf("the host opens in %d ms, want an hour", n)
+	}
+	m.fetched(claims[0])
 }
 
 // TestMoveGroups checks that a group moves with its slot, with its settings and with who has a turn of it.
 func TestMoveGroups(t *testing.T) {
 	t.Parallel()
-	plain := openSeveral(t, 2)
-	by, err := NewGrouping(ByAddress, nil)
-	must(t, err)
-	s, err := Open(t.Context(), plain.dsns[0], Config{Delay: time.Hour, Groups: by}, plain.dsns[1:]...)
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Close()) })
-	m := &many{fixture: &fixture{Store: s, t: t, dsn: plain.dsn}, dsns: plain.dsns}
+	m, at := byAddress(t, 2)
 	const group = "203.0.113.7"
-	from := s.many.numberOf(group)
+	from := m.many.numberOf(group)
 	m.put("http://one.test/", "http://two.test/")
 	for _, host := range []string{"one.test", "two.test"} {
 		must(t, m.SetAddress(t.Context(), host, group))
 	}
-	at := func(number int) *fixture { return &fixture{Store: s.many.parts[number].Store, t: t} }
 	at(from).exec(`UPDATE host_groups SET next_at = 0`)
 	five := 5 * time.Hour
 	must(t, m.SetGroup(t.Context(), group, HostParams{Delay: &five}))
@@ -408,8 +469,8 @@ func TestMoveGroups(t *testing.T) {
 	if len(claims) != 1 {
 		t.Fatalf("claimed %v, want one URL of the group", claims)
 	}
-	must(t, plain.MoveSlots(t.Context(), []int{hostSlot(group)}, 1-from, nil))
-	must(t, s.many.refresh(t.Context()))
+	must(t, m.again().MoveSlots(t.Context(), []int{hostSlot(group)}, 1-from, nil))
+	must(t, m.many.refresh(t.Context()))
 	if n := at(from).number(`SELECT count(*) FROM host_groups`) + at(from).number(`SELECT count(*) FROM turns`); n != 0 {
 		t.Errorf("%d rows are left where the group was", n)
 	}

@@ -17,11 +17,6 @@ const (
 // DelayHosts reports that a request to each of hosts has just ended. Their URLs are not claimed
 // until the delay has passed. Each host is a separate statement, so locks have no order to keep.
 func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
-	if s.groups != nil {
-		if err := s.groups.charge(ctx, hosts); err != nil {
-			return err
-		}
-	}
 	for _, host := range hosts {
 		err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
 			_, err := s.db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
@@ -30,6 +25,9 @@ func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 				name, s.delayMS, s.delayMS)
 			return true, err
 		})
+		if err == nil && s.groups != nil {
+			err = s.groups.charge(ctx, host)
+		}
 		if err != nil {
 			return err
 		}

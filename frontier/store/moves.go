@@ -228,6 +228,13 @@ func (m *mover) moveAll(ctx context.Context, slots []int, to int) error {
 // index makes the index of hosts by slots where it is missing. Programs can write meanwhile.
 func (m *mover) index(ctx context.Context) error {
 	for _, p := range m.parts {
+		broken, err := p.db.Bool(ctx, "look at an index", `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('hosts_slot') AND NOT indisvalid)`)
+		if err == nil && broken { // its creation was interrupted
+			_, err = p.db.ExecContext(ctx, `DROP INDEX CONCURRENTLY hosts_slot`)
+		}
+		if err != nil {
+			return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
+		}
 		if _, err := p.db.ExecContext(ctx, `CREATE INDEX CONCURRENTLY IF NOT EXISTS hosts_slot ON hosts (frontier_slot(host))`); err != nil {
 			return fmt.Errorf("database %d (%s): %w", p.number, p.name, err)
 		}

@@ -221,6 +221,14 @@ func (p *postgresDB) endTurns(ctx context.Context, ends []turnEnd) error {
 	return p.call(ctx, "end turns of groups", `SELECT frontier_end_turns($1, $2)`, ends, p.delayMS)
 }
 
+// extendTurns implements kind.
+func (p *postgresDB) extendTurns(ctx context.Context, leases []Lease, d time.Duration) error {
+	return p.call(ctx, "extend turns of groups", `WITH held AS (
+			SELECT t.url_id, t.token FROM turns t JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON t.url_id = x.id AND t.token = x.token
+			ORDER BY t.url_id, t.token FOR UPDATE OF t)
+		UPDATE turns t SET ends_at = GREATEST(t.ends_at, frontier_now() + $2) FROM held h WHERE t.url_id = h.url_id AND t.token = h.token`, append([]Lease{}, leases...), millis(d))
+}
+
 // lineUp implements kind.
 func (p *postgresDB) lineUp(ctx context.Context, waits []turnWait) error {
 	return p.call(ctx, "have hosts wait for their groups", `SELECT frontier_line_up($1)`, waits)

@@ -43,7 +43,7 @@ type Place struct {
 // Host is the state that decides when a host may be fetched from.
 type Host struct {
 	NextAt       time.Time // after the delay
-	TurnAt       time.Time // when the host has its turn in its group; zero if it does not wait for one
+	TurnAt       time.Time // when the host asks for a turn of its group; in the past or zero if it does not wait for one
 	BlockedUntil time.Time
 	Delay        time.Duration // the effective one
 	InFlight     int
@@ -355,7 +355,7 @@ func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
 // why also returns the id of the parent.
 func (s *Store) why(ctx context.Context, n normalised) (e Explanation, parent int64, err error) {
 	var deferred time.Time
-	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, h.turn_at, h.blocked_until,
+	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, abs(h.turn_at), h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}, u.parent_id
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"time"
 )
 
 // turnGroup is a row of host_groups, while turns are given.
@@ -21,7 +22,7 @@ func (s *sqliteDB) takeTurns(ctx context.Context, asks []turnAsk) (waits []turnW
 	asks = slices.Clone(asks)
 	late := map[bool]int{false: 1}
 	slices.SortStableFunc(asks, func(a, b turnAsk) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(late[a.First], late[b.First]), cmp.Compare(b.WaitedMS, a.WaitedMS))
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(late[a.First], late[b.First]), cmp.Compare(b.WaitedMS, a.WaitedMS), cmp.Compare(a.Host, b.Host))
 	})
 	err = s.do(ctx, "take turns of groups", func(t tx) error {
 		waits = waits[:0]
@@ -32,7 +33,11 @@ func (s *sqliteDB) takeTurns(ctx context.Context, asks []turnAsk) (waits []turnW
 					return err
 				}
 			}
-			w := g.answer(a)
+			var before turnWait
+			if i > 0 {
+				before = waits[i-1]
+			}
+			w := g.answer(a, i > 0 && asks[i-1].Host == a.Host, before)
 			if w.WaitMS == 0 {
 				_, err := t.Exec(`INSERT INTO turns (url_id, token, group_name, started_at, ends_at) VALUES (?, ?, ?, ?, ?)`, a.ID, a.Token, a.Group, g.now, g.now+a.LeaseMS)
 				if err != nil {
@@ -47,7 +52,10 @@ func (s *sqliteDB) takeTurns(ctx context.Context, asks []turnAsk) (waits []turnW
 		}
 		return nil
 	})
-	return waits, err
+	if err != nil {
+		return nil, err
+	}
+	return waits, nil
 }
 
 // group reads a group, adds it if it is missing, and ends turns whose leases have expired.
@@ -71,21 +79,25 @@ func (t tx) group(name string) (g turnGroup, err error) {
 	return g, err
 }
 
-// answer gives a turn, or says when to ask again.
-func (g *turnGroup) answer(a turnAsk) turnWait {
-	ahead := promisedAhead.Milliseconds()
-	last := max(g.promised, g.next, g.now) + g.step
+// answer gives a turn, or says when to ask again. The answer before may be to another claim of the same host.
+func (g *turnGroup) answer(a turnAsk, same bool, before turnWait) turnWait {
 	w := turnWait{Lease: a.Lease}
-	switch {
-	case g.used < g.max && g.next <= g.now && (a.First || g.promised <= g.now):
+	if g.used < g.max && g.next <= g.now && (a.First || g.promised <= g.now) {
 		g.used++
 		g.promised = max(g.promised, g.now)
+		return w
+	}
+	if same && before.WaitMS > 0 {
+		w.WaitMS, w.Promised = before.WaitMS, before.Promised
+		return w
+	}
+	ahead, opens := promisedAhead.Milliseconds(), max(g.next, g.now+1)
+	if g.used >= g.max {
+		opens = max(opens, max(g.ends, g.now)+g.pause)
+	}
+	switch last := max(opens, g.promised+g.step); {
 	case a.First:
-		w.WaitMS = max(1, g.next-g.now)
-		if g.used >= g.max {
-			w.WaitMS = max(w.WaitMS, g.pause, g.ends-g.now+g.pause)
-		}
-		w.WaitMS += g.behind * g.step
+		w.WaitMS = opens - g.now + g.behind*g.step
 		g.behind++
 	case last <= g.now+ahead:
 		g.promised, w.WaitMS, w.Promised = last, last-g.now, true
@@ -114,6 +126,18 @@ func (s *sqliteDB) endTurns(ctx context.Context, ends []turnEnd) error {
 	})
 }
 
+// extendTurns implements kind.
+func (s *sqliteDB) extendTurns(ctx context.Context, leases []Lease, d time.Duration) error {
+	return s.do(ctx, "extend turns of groups", func(t tx) error {
+		for _, l := range leases {
+			if _, err := t.Exec(`UPDATE turns SET ends_at = max(ends_at, {now} + ?) WHERE url_id = ? AND token = ?`, millis(d), l.ID, l.Token); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // lineUp implements kind.
 func (s *sqliteDB) lineUp(ctx context.Context, waits []turnWait) error {
 	return s.do(ctx, "have hosts wait for their groups", func(t tx) error {
@@ -122,8 +146,11 @@ func (s *sqliteDB) lineUp(ctx context.Context, waits []turnWait) error {
 			if w.WaitMS > 0 {
 				set = `next_at = max(next_at, {now} + ?2)`
 			}
-			if w.Promised {
+			switch {
+			case w.Promised:
 				set += `, turn_at = {now} + ?2`
+			case w.WaitMS > 0: // one whose turn has come stays first
+				set += `, turn_at = CASE WHEN turn_at > 0 AND turn_at <= {now} THEN turn_at ELSE -{now} - ?2 END`
 			}
 			_, err := t.Exec(`UPDATE hosts SET `+set+` WHERE id = (SELECT host_id FROM urls WHERE id = ?1) AND ?2 >= 0`, w.ID, w.WaitMS)
 			if err == nil && w.WaitMS > 0 {

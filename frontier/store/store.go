@@ -174,6 +174,7 @@ type kind interface {
 
 	takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait, error)
 	endTurns(ctx context.Context, ends []turnEnd) error
+	extendTurns(ctx context.Context, leases []Lease, d time.Duration) error
 	// lineUp closes the hosts of claims that have to wait, and releases these.
 	lineUp(ctx context.Context, waits []turnWait) error
 }

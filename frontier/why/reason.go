@@ -101,7 +101,7 @@ func delayReason(e *Evidence) Reason {
 	case !e.Host.NextAt.After(e.Now):
 		return Reason{}
 	case e.Host.TurnAt.After(e.Now):
-		return Reason{"group_turn", fmt.Sprintf("Its host waits for its turn in its group (--group-by), which comes %s.", Relative(e.Host.TurnAt, e.Now))}
+		return Reason{"group_turn", fmt.Sprintf("Its host waits for a turn of its group (--group-by), and asks for it %s.", Relative(e.Host.TurnAt, e.Now))}
 	}
 	return Reason{"host_delay", fmt.Sprintf("Its host was fetched from a moment ago, and may be fetched from again %s.", Relative(e.Host.NextAt, e.Now))}
 }

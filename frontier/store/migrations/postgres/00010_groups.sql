@@ -2,7 +2,7 @@
 -- +goose Up
 SELECT frontier_lock_tables();
 
--- The address that a host was last fetched from; and the time at which it has its turn, if it waits for its group.
+-- The address that a host was last fetched from. If it waits for its group: when it has a turn, or below zero when it asks again.
 ALTER TABLE hosts ADD COLUMN address TEXT NOT NULL DEFAULT '', ADD COLUMN turn_at BIGINT NOT NULL DEFAULT 0;
 
 CREATE TABLE host_groups (
@@ -57,6 +57,8 @@ DECLARE
     ended  bigint;
     used   bigint;
     began  bigint;
+    opens  bigint;
+    before text;
     behind bigint;
 BEGIN
     FOR called IN SELECT DISTINCT x."group" FROM jsonb_to_recordset(p_asks) AS x ("group" text) ORDER BY 1 LOOP
@@ -73,28 +75,34 @@ BEGIN
         SELECT count(*), COALESCE(min(started_at), t) INTO used, began FROM turns WHERE group_name = called;
         step := (pause + g.fetch_ms) / g.max_in_flight + 1;
         behind := 0;
-        FOR a IN SELECT x.* FROM jsonb_to_recordset(p_asks) AS x (id bigint, token bigint, "group" text, first boolean, waited_ms bigint, lease_ms bigint)
-            WHERE x."group" = called ORDER BY x.first DESC, x.waited_ms DESC LOOP
+        before := NULL;
+        FOR a IN SELECT x.* FROM jsonb_to_recordset(p_asks) AS x (id bigint, token bigint, "group" text, host text, first boolean, waited_ms bigint, lease_ms bigint)
+            WHERE x."group" = called ORDER BY x.first DESC, x.waited_ms DESC, x.host LOOP
             url_id := a.id;
             token := a.token;
-            wait_ms := 0;
-            promised := FALSE;
             IF used < g.max_in_flight AND g.next_at <= t AND (a.first OR g.promised_at <= t) THEN
+                wait_ms := 0;
+                promised := FALSE;
                 INSERT INTO turns VALUES (a.id, a.token, called, t, t + a.lease_ms);
                 used := used + 1;
                 g.promised_at := GREATEST(g.promised_at, t);
-            ELSIF a.first THEN
-                wait_ms := GREATEST(g.next_at - t, 1, CASE WHEN used >= g.max_in_flight THEN GREATEST(0, began + g.fetch_ms - t) + pause END) + behind * step;
-                behind := behind + 1;
+            ELSIF a.host = before AND wait_ms > 0 THEN
+                NULL; -- the same answer as to the claim before
             ELSE
-                promised := GREATEST(g.promised_at, g.next_at, t) + step <= t + p_ahead_ms;
-                IF promised THEN
-                    g.promised_at := GREATEST(g.promised_at, g.next_at, t) + step;
+                opens := GREATEST(g.next_at, t + 1, CASE WHEN used >= g.max_in_flight THEN GREATEST(began + g.fetch_ms, t) + pause END);
+                promised := FALSE;
+                IF a.first THEN
+                    wait_ms := opens - t + behind * step;
+                    behind := behind + 1;
+                ELSIF GREATEST(opens, g.promised_at + step) <= t + p_ahead_ms THEN
+                    promised := TRUE;
+                    g.promised_at := GREATEST(opens, g.promised_at + step);
                     wait_ms := g.promised_at - t;
                 ELSE
                     wait_ms := p_ahead_ms / 2 + floor(random() * p_ahead_ms / 2)::bigint;
                 END IF;
             END IF;
+            before := a.host;
             RETURN NEXT;
         END LOOP;
         UPDATE host_groups h SET next_at = g.next_at, promised_at = g.promised_at WHERE h.name = called;
@@ -111,6 +119,7 @@ DECLARE
 BEGIN
     PERFORM 1 FROM host_groups WHERE name IN (SELECT u.group_name FROM jsonb_to_recordset(p_ends) AS x (id bigint, token bigint)
         JOIN turns u ON u.url_id = x.id AND u.token = x.token) ORDER BY name FOR UPDATE;
+    PERFORM 1 FROM turns u JOIN jsonb_to_recordset(p_ends) AS x (id bigint, token bigint) ON u.url_id = x.id AND u.token = x.token ORDER BY u.url_id, u.token FOR UPDATE OF u;
     t := frontier_now();
     WITH gone AS (
         DELETE FROM turns u USING jsonb_to_recordset(p_ends) AS x (id bigint, token bigint, sent boolean)
@@ -131,7 +140,7 @@ DECLARE
 BEGIN
     PERFORM 1 FROM hosts WHERE id IN (SELECT u.host_id FROM jsonb_to_recordset(p_waits) AS x (id bigint) JOIN urls u ON u.id = x.id) ORDER BY id FOR UPDATE;
     t := frontier_now();
-    UPDATE hosts h SET turn_at = CASE WHEN w.promised THEN t + w.ms WHEN w.ms IS NULL THEN 0 ELSE h.turn_at END, next_at = GREATEST(h.next_at, t + w.ms)
+    UPDATE hosts h SET turn_at = CASE WHEN w.promised THEN t + w.ms WHEN w.ms IS NULL THEN 0 WHEN h.turn_at BETWEEN 1 AND t THEN h.turn_at ELSE -t - w.ms END, next_at = GREATEST(h.next_at, t + w.ms)
         FROM (SELECT u.host_id, bool_or(x.promised) AS promised, min(x.wait_ms) FILTER (WHERE x.wait_ms > 0) AS ms
             FROM jsonb_to_recordset(p_waits) AS x (id bigint, wait_ms bigint, promised boolean) JOIN urls u ON u.id = x.id GROUP BY u.host_id) AS w
         WHERE h.id = w.host_id;

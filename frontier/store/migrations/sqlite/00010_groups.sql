@@ -2,7 +2,7 @@
 -- only for PostgreSQL.
 -- +goose Up
 
--- The address that a host was last fetched from; and the time at which it has its turn, if it waits for its group.
+-- The address that a host was last fetched from. If it waits for its group: when it has a turn, or below zero when it asks again.
 ALTER TABLE hosts ADD COLUMN address TEXT NOT NULL DEFAULT '';
 ALTER TABLE hosts ADD COLUMN turn_at INTEGER NOT NULL DEFAULT 0;
 
