@@ -219,7 +219,8 @@ func (c *claims) rest(ctx context.Context, d, pause time.Duration) bool {
 
 // start runs the visit of a claim in a new goroutine.
 func (c *claims) start(claim store.Claim, until time.Time) {
-	v := &visit{w: c.Worker, claim: claim, until: until, addresses: map[string]string{claim.Host: claim.Address}}
+	v := &visit{w: c.Worker, claim: claim, until: until}
+	v.knowAddress(claim.Host, claim.Address)
 	v.ctx, v.cancel = context.WithCancelCause(c.fetching)
 	c.mu.Lock()
 	c.held[v] = struct{}{}

@@ -43,7 +43,7 @@ func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
 		r, err := v.w.store.Reserve(patience, host, d)
 		if err == nil && r.Granted() {
 			v.held, v.reservation, v.unused, v.heldUntil = host, r, true, asked.Add(d)
-			v.addresses[host] = r.Address
+			v.knowAddress(host, r.Address)
 			return true, nil
 		}
 		if err != nil && patience.Err() == nil {
@@ -105,12 +105,20 @@ func addressesOf(hops []*pb.Hop) map[string]string {
 	return seen
 }
 
+// knowAddress remembers which address the store has.
+func (v *visit) knowAddress(host, address string) {
+	if v.addresses == nil {
+		v.addresses = make(map[string]string)
+	}
+	v.addresses[host] = address
+}
+
 // storeAddresses stores addresses that are new.
 func (v *visit) storeAddresses(seen map[string]string) {
 	for host, address := range seen {
 		if v.addresses[host] != address {
 			v.w.persist("store an address", func(ctx context.Context) error { return v.w.store.SetAddress(ctx, host, address) })
-			v.addresses[host] = address
+			v.knowAddress(host, address)
 		}
 	}
 }

@@ -218,10 +218,11 @@ func TestOlderDatabase(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	c.exec(`DROP INDEX urls_origin; ALTER TABLE hosts DROP COLUMN http_deferred_until; ALTER TABLE hosts DROP COLUMN https_deferred_until;
-		ALTER TABLE robots DROP COLUMN error_text; DELETE FROM goose_db_version WHERE version_id = 8`)
+		ALTER TABLE robots DROP COLUMN error_text; ALTER TABLE hosts DROP COLUMN address; ALTER TABLE hosts DROP COLUMN turn_at;
+		DROP TABLE host_groups; DROP TABLE turns; DELETE FROM goose_db_version WHERE version_id >= 8`)
 	for _, args := range [][]string{{"status"}, {"why", "http://a.test/"}, {"export"}, {"robots", "a.test"}, {"prune", "--hosts", "--dry-run"}} {
 		got := c.cli(args...)
-		want := "the database must be migrated: its schema is version 7, this program needs 8\n  Run \"frontier migrate\""
+		want := "the database must be migrated: its schema is version 7, this program needs 10\n  Run \"frontier migrate\""
 		if got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
 			t.Errorf("%q: exit status %d, %q; want %q", args, got.code, got.err, want)
 		}
