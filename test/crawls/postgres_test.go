@@ -71,7 +71,7 @@ var (
 )
 
 // movedError matches errors of a program that looks for a host in a database from which it moves. It looks elsewhere then.
-var movedError = regexp.MustCompile(`host \S+ is not in this database|null value in column "host_id" of relation "urls"`)
+var movedError = regexp.MustCompile(`(host|group) (gone )?\S+ is not in this database|the host of a final URL was taken away|another program moves slots|null value in column "host_id" of relation "urls"`)
 
 // logged fails the test for logged errors that are neither expected nor explained by a crash.
 func (p *postgres) logged(expected ...*regexp.Regexp) {
