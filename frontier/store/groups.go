@@ -154,11 +154,6 @@ type known struct {
 	Waited  int64 // ms ago
 }
 
-// columns of hosts that known has.
-const knownColumns = `address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END`
-
-func (k *known) columns() []any { return []any{&k.Address, &k.Turn, &k.Waited} }
-
 // claimed reads what is known about the hosts of claims, where these were claimed.
 func (g *groups) claimed(ctx context.Context, claims []Claim) (map[string]known, error) {
 	type row struct {
@@ -175,8 +170,9 @@ func (g *groups) claimed(ctx context.Context, claims []Claim) (map[string]known,
 		if err != nil {
 			return nil, err
 		}
-		rows, err := s.db.Query(ctx, `SELECT host, `+knownColumns+` FROM hosts WHERE host {among}`, list)
-		return collect(rows, err, func(r *row) []any { return append([]any{&r.host}, r.columns()...) })
+		rows, err := s.db.Query(ctx, `SELECT host, address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END
+			FROM hosts WHERE host {among}`, list)
+		return collect(rows, err, func(r *row) []any { return []any{&r.host, &r.Address, &r.Turn, &r.Waited} })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the groups of hosts: %w", err)
@@ -189,14 +185,13 @@ func (g *groups) claimed(ctx context.Context, claims []Claim) (map[string]known,
 
 // groupOf returns the group and the address of a host, wherever it is.
 func (g *groups) groupOf(ctx context.Context, host string) (name, address string, err error) {
-	var k known
 	err = g.store.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-		return s.db.One(ctx, `SELECT `+knownColumns+` FROM hosts WHERE host = ?`, []any{name}, k.columns()...)
+		return s.db.One(ctx, `SELECT address FROM hosts WHERE host = ?`, []any{name}, &address)
 	})
 	if err != nil {
 		return "", "", fmt.Errorf("read the group of host %s: %w", host, err)
 	}
-	return g.of(host, k.Address), k.Address, nil
+	return g.of(host, address), address, nil
 }
 
 // onGroup calls f with the database of a group. While the group moves, it waits.
