@@ -30,13 +30,18 @@ var forbiddenHeaders = map[string]string{
 	"Via":               "belongs to proxies: remove it",
 
 	// The metadata services of clouds require these, so that no browser can be tricked into
-	// calling them. The same holds for this service.
-	"Metadata":                             "gives access to cloud metadata services: remove it",
-	"Metadata-Flavor":                      "gives access to cloud metadata services: remove it",
-	"X-Aws-Ec2-Metadata-Token":             "gives access to cloud metadata services: remove it",
-	"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": "gives access to cloud metadata services: remove it",
-	"X-Google-Metadata-Request":            "gives access to cloud metadata services: remove it",
+	// calling them. The same holds for this service. See metadataToken, too.
+	"Metadata":                  cloudMetadata,
+	"Metadata-Flavor":           cloudMetadata,
+	"X-Google-Metadata-Request": cloudMetadata,
 }
+
+const cloudMetadata = "gives access to cloud metadata services: remove it"
+
+// metadataToken is in the names with which a metadata service issues and checks tokens. Only the rest
+// differs: X-aws-ec2-metadata-token-ttl-seconds, X-aliyun-ecs-metadata-token, X-Metadata-Token (Huawei),
+// X-NCP-METADATA-TOKEN (Naver), Metadata-Token-Expiry-Seconds (Akamai).
+const metadataToken = "Metadata-Token"
 
 // forbiddenPrefixes are the prefixes of other forbidden names.
 var forbiddenPrefixes = []string{"Proxy-", "Sec-", "X-Forwarded-"}
@@ -62,6 +67,9 @@ func CheckHeader(name, value string) string {
 	canonical := textproto.CanonicalMIMEHeaderKey(name)
 	if remedy, ok := forbiddenHeaders[canonical]; ok {
 		return remedy
+	}
+	if strings.Contains(canonical, metadataToken) {
+		return cloudMetadata
 	}
 	for _, prefix := range forbiddenPrefixes {
 		if strings.HasPrefix(canonical, prefix) {

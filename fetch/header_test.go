@@ -13,6 +13,8 @@ var forbidden = []string{
 	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive",
 	"Metadata", "Metadata-Flavor", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Via",
 	"X-Aws-Ec2-Metadata-Token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "X-Google-Metadata-Request",
+	"X-Aliyun-Ecs-Metadata-Token", "X-Aliyun-Ecs-Metadata-Token-Ttl-Seconds", "X-Metadata-Token", "X-Metadata-Token-Ttl-Seconds",
+	"X-Ncp-Metadata-Token", "X-Ncp-Metadata-Token-Ttl-Seconds", "Metadata-Token", "Metadata-Token-Expiry-Seconds",
 	"Proxy-Authorization", "Proxy-Connection", "Proxy-", "Sec-Fetch-Site", "Sec-Websocket-Key", "Sec-", "X-Forwarded-For",
 	"X-Forwarded-Host", "X-Forwarded-",
 }
@@ -48,7 +50,7 @@ func TestAllowedHeaders(t *testing.T) {
 		"Accept", "Accept-Encoding", "Authorization", "Content-Encoding", "Content-Type", "Cookie", "Date", "If-None-Match",
 		"Origin", "Range", "Referer", "User-Agent",
 		"Connect", "Connections", "Content-Len", "X-Content-Length", "Expect-Ct", "Forward", "Forwarded-For", "Hosting", "X-Host",
-		"Http2", "Idempotency", "Idempotency-Keys", "X-Idempotency-Key", "Keep", "Metadata-Token", "X-Metadata-Flavor", "Prox", "Proxy", "Proxying",
+		"Http2", "Idempotency", "Idempotency-Keys", "X-Idempotency-Key", "Keep", "Metadata-Tok", "Token-Metadata", "X-Metadata", "X-Metadata-Flavor", "Prox", "Proxy", "Proxying",
 		"Sec", "Second", "Security", "X-Sec-Fetch", "T", "Tea", "X-Te", "Trailers", "Transfer", "Upgrade-Insecure-Requests", "Viable",
 		"X-Forward", "X-Forwarded", "X-Forwardedfor", "X-Api-Key", "X-Aws-Ec2-Metadata", "X-Idempotency",
 		"!#$%&'*+-.^`|~", "0", "a.b",

@@ -26,6 +26,7 @@ type Policy struct {
 	// it is not empty, names that have a meaning only inside a network, such as
 	// localhost, are allowed too. Prefixes of IPv4-mapped addresses are invalid. An
 	// address in 64:ff9b::/96 is allowed only if the IPv4 address in it is allowed too.
+	// The address of a metadata service is allowed only by a prefix of that one address.
 	// An unspecified address counts as loopback.
 	AllowCIDRs []netip.Prefix
 	// DenyCIDRs blocks addresses. It takes precedence over AllowCIDRs.
@@ -94,6 +95,30 @@ type Guard struct {
 // azureWire is Azure's wire server. Its address is public, but only machines inside Azure
 // reach it, and it provides credentials.
 var azureWire = netip.MustParsePrefix("168.63.129.16/32")
+
+// metadataAddrs are the addresses of services that provide a machine's credentials to all its programs.
+// They lie in ranges that operators allow for other reasons, such as 100.64.0.0/10 or fd00::/8. So only
+// a prefix of that one address allows them.
+var metadataAddrs = map[netip.Addr]bool{
+	netip.MustParseAddr("169.254.169.254"):    true, // nearly all clouds
+	netip.MustParseAddr("169.254.170.2"):      true, // AWS, containers
+	netip.MustParseAddr("169.254.170.23"):     true, // AWS, pods
+	netip.MustParseAddr("169.254.0.23"):       true, // Tencent
+	netip.MustParseAddr("169.254.42.42"):      true, // Scaleway
+	netip.MustParseAddr("100.100.100.200"):    true, // Alibaba
+	netip.MustParseAddr("fd00:100::100:200"):  true, // Alibaba
+	netip.MustParseAddr("169.254.10.10"):      true, // Tencent
+	netip.MustParseAddr("100.96.0.96"):        true, // Volcengine
+	netip.MustParseAddr("192.0.0.192"):        true, // Oracle
+	netip.MustParseAddr("168.63.129.16"):      true, // Azure
+	netip.MustParseAddr("fd00:ec2::254"):      true, // AWS
+	netip.MustParseAddr("fd00:ec2::23"):       true, // AWS, pods
+	netip.MustParseAddr("fd20:ce::254"):       true, // Google
+	netip.MustParseAddr("fd00:42::42"):        true, // Scaleway
+	netip.MustParseAddr("fd00:c1::a9fe:a9fe"): true, // Oracle
+	netip.MustParseAddr("fd00:a9fe:a9fe::1"):  true, // Akamai
+	netip.MustParseAddr("fe80::a9fe:a9fe"):    true, // Akamai, OpenStack
+}
 
 // New returns a guard of a policy that Check accepts.
 func New(p Policy) *Guard {
@@ -208,7 +233,8 @@ func (g *Guard) checkOne(named netip.Addr, port uint16) error {
 		return g.blocked("address_denied", g.denying(addr, named))
 	case g.open:
 		return nil
-	case g.only && !contains(g.allowed, addr),
+	case metadataAddrs[addr] && !slices.Contains(g.allowed, netip.PrefixFrom(addr, addr.BitLen())),
+		g.only && !contains(g.allowed, addr),
 		isISATAP(addr) && !contains(g.allowed, addr),
 		slices.Contains(g.machine, addr) && !contains(g.allowed, addr),
 		g.addresses.SafeAddr(addr) != nil:

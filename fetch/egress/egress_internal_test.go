@@ -44,6 +44,7 @@ var addresses = []struct {
 	{"RFC 1918, 172.16/12, its end", "172.31.255.255", false},
 	{"after RFC 1918, 172.16/12", "172.32.0.0", true},
 	{"IETF protocol assignments", "192.0.0.1", false},
+	{"Oracle's metadata service", "192.0.0.192", false},
 	{"documentation 1", "192.0.2.1", false},
 	{"6to4 relay", "192.88.99.1", false},
 	{"before RFC 1918, 192.168/16", "192.167.255.255", true},
@@ -139,6 +140,16 @@ func TestInvalidSocketAddress(t *testing.T) {
 	}
 }
 
+// everyIPv4 returns the IPv4 addresses of the table, except metadata services.
+func everyIPv4() (all []string) {
+	for _, a := range addresses {
+		if addr := netip.MustParseAddr(a.addr); addr.Is4() && !metadataAddrs[addr] {
+			all = append(all, a.addr)
+		}
+	}
+	return all
+}
+
 // TestAllowCIDRs checks that a prefix allows its own addresses and no others.
 func TestAllowCIDRs(t *testing.T) {
 	t.Parallel()
@@ -152,7 +163,13 @@ func TestAllowCIDRs(t *testing.T) {
 		{"a prefix with host bits", "10.1.2.3/8", []string{"10.0.0.1"}},
 		{"IPv6 loopback", "::1/128", []string{"::1", "::"}},
 		{"the IPv6 unspecified address itself", "::/128", nil},
-		{"unique local", "fc00::/7", []string{"fc00::1", "fd00:ec2::254"}},
+		{"unique local", "fc00::/7", []string{"fc00::1"}},
+		{"carrier-grade NAT", "100.64.0.0/10", []string{"100.64.0.1"}},
+		{"link-local", "169.254.0.0/16", []string{"169.254.0.1"}},
+		{"IETF protocol assignments", "192.0.0.0/24", []string{"192.0.0.1"}},
+		{"everything of IPv4", "0.0.0.0/0", everyIPv4()},
+		{"Alibaba's metadata service", "100.100.100.200/32", []string{"100.100.100.200"}},
+		{"AWS's metadata service in IPv6", "fd00:ec2::254/128", []string{"fd00:ec2::254"}},
 		{"the metadata service", "169.254.169.254/32", []string{"169.254.169.254"}},
 		{"Azure's wire server", "168.63.129.16/32", []string{"168.63.129.16"}},
 		{"NAT64", "64:ff9b::/96", []string{"64:ff9b::808:808"}},
@@ -367,6 +384,8 @@ func TestNames(t *testing.T) {
 		{"a single label if an internal prefix is allowed", "db", inside, ""},
 		{"cloud metadata", "metadata.google.internal", Policy{}, "metadata_name"},
 		{"cloud metadata if an internal prefix is allowed", "metadata.google.internal", inside, "metadata_name"},
+		{"IBM's metadata if an internal prefix is allowed", "api.metadata.cloud.ibm.com", inside, "metadata_name"},
+		{"Rancher's metadata if an internal prefix is allowed", "rancher-metadata", inside, "metadata_name"},
 		{"cloud metadata with a dot", "metadata.google.internal.", inside, "metadata_name"},
 		{"unrestricted", "metadata", Policy{Unrestricted: true}, ""},
 		{"denied by name", "bad.example", denied, "name_denied"},

@@ -21,7 +21,8 @@ var insideDomains = map[string]bool{"localhost": true, "local": true, "localdoma
 // programs. No setting except Unrestricted allows them.
 var metadataNames = []string{"metadata", "metadata.google.internal", "metadata.goog", "instance-data",
 	"instance-data.ec2.internal", "metadata.tencentyun.com", "metadata.azure.internal", "metadata.packet.net",
-	"metadata.platformequinix.com", "metadata.oraclecloud.com"}
+	"metadata.platformequinix.com", "metadata.oraclecloud.com", "api.metadata.cloud.ibm.com", "global.cloudinit.sdns.ksyun.com",
+	"rancher-metadata"}
 
 // checkName checks a host name in lower case and ASCII. A name can resolve to any address,
 // so the address is checked too when it is dialed. checkName keeps lookups of internal names

@@ -250,7 +250,7 @@ func badHeaders() []refused {
 	for _, name := range []string{"Connection", "content-length", "Expect", "Forwarded", "host", "HTTP2-Settings", "Idempotency-Key",
 		"idempotency-key", "Keep-Alive", "Te", "Trailer", "transfer-encoding", "Upgrade", "Via",
 		"Proxy-Authorization", "proxy-connection", "Sec-Fetch-Site", "X-Forwarded-For", "Metadata", "metadata-flavor",
-		"X-aws-ec2-metadata-token", "X-aws-ec2-metadata-token-ttl-seconds", "X-Google-Metadata-Request"} {
+		"X-aws-ec2-metadata-token", "X-aws-ec2-metadata-token-ttl-seconds", "X-Google-Metadata-Request", "X-aliyun-ecs-metadata-token", "metadata-token"} {
 		rows = append(rows, refused{"header " + name, header(&pb.Header{Name: name, Value: marker}), []string{"headers[1].name"}})
 	}
 	for _, row := range []struct{ name, header string }{
