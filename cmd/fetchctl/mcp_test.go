@@ -47,14 +47,18 @@ func startMCP(ctx context.Context, t *testing.T, args ...string) *mcpSession {
 	return s
 }
 
-// call calls "fetch" and returns its first text.
+// call calls "fetch" and returns its window, or the first text of a failure.
 func (s *mcpSession) call(t *testing.T, arguments map[string]any) (text string, failed bool) {
 	t.Helper()
 	result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "fetch", Arguments: arguments})
 	must(t, err)
-	content, ok := result.Content[0].(*sdk.TextContent)
+	block := 2
+	if result.IsError {
+		block = 0
+	}
+	content, ok := result.Content[block].(*sdk.TextContent)
 	if !ok {
-		t.Fatalf("content %+v", result.Content[0])
+		t.Fatalf("content %+v", result.Content)
 	}
 	return content.Text, result.IsError
 }

@@ -72,7 +72,7 @@ func TestInspector(t *testing.T) {
 		return call
 	}
 	got := inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/k/503/503/200:body=hello"))...)
-	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "hello" || !strings.Contains(got.Content[1].Text, "after 3 attempts") || got.StructuredContent != nil || len(o.Requests("k")) != 3 {
+	if got.IsError || len(got.Content) != 4 || got.Content[2].Text != "hello" || !strings.Contains(got.Content[0].Text, "after 3 attempts") || got.StructuredContent != nil || len(o.Requests("k")) != 3 {
 		t.Errorf("503, 503, 200: %+v after %d requests, want one result after 3", got, len(o.Requests("k")))
 	}
 	got = inspect(t, append(flags, "--structured"), "tools/call", fetch("url="+o.URL("http", "/s/n/503/200:body=hello"))...)
@@ -80,7 +80,7 @@ func TestInspector(t *testing.T) {
 		t.Errorf("with structured content: %+v", got)
 	}
 	got = inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/l/200:body=hello"), "start_index=1", "max_length=3", "raw=true", "timeout=5")...)
-	if got.IsError || len(got.Content) != 2 || got.Content[0].Text != "ell" {
+	if got.IsError || len(got.Content) != 4 || got.Content[2].Text != "ell" {
 		t.Errorf("a window: %+v", got)
 	}
 	if got := inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/m/404"))...); !got.IsError {

@@ -23,13 +23,13 @@ func FuzzWindows(f *testing.F) {
 		if !utf8.ValidString(text) || int64(len(text)) > limit {
 			t.Fatalf("decode(%q, %q, %d) = %q, %t", body, contentType, limit, text, whole)
 		}
-		p := newPage(text, "about", "", []byte(`{"kind":"x"}`))
+		p := newPage(text, "says", "", "about", []byte(`{"kind":"x"}`))
 		var joined strings.Builder
 		for start, turns := 0, 0; start < p.chars && turns < 1000; turns++ {
 			result := p.result(start, length, kept)
-			window, ok := result.Content[0].(*sdk.TextContent)
+			window, ok := result.Content[2].(*sdk.TextContent)
 			if !ok || utf8.RuneCountInString(window.Text) > length || window.Text == "" {
-				t.Fatalf("window %+v at %d", result.Content[0], start)
+				t.Fatalf("window %+v at %d", result.Content[2], start)
 			}
 			joined.WriteString(window.Text)
 			start += utf8.RuneCountInString(window.Text)

@@ -84,29 +84,30 @@ const (
 	errorChars = 1000
 )
 
-// failed returns the result of a fetch that failed at its origin. subject says what was fetched.
+// failed returns the result of a fetch that failed at its origin. subject begins the first sentence.
 func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 	e := o.GetError()
 	text := fmt.Sprintf("%s could not be fetched: %s, %s", subject, show.Label(e.GetErrorClass()), e.GetMessage())
 	if code := o.GetResponse().GetStatusCode(); code != 0 {
 		text += fmt.Sprintf(" (status %s)", show.StatusLine(code))
 	}
-	if e.GetDetail() != "" {
-		text += ": " + e.GetDetail()
-	}
-	if target := show.RedirectTarget(o); target != "" {
-		text += fmt.Sprintf("\nThe redirect leads to %.200q.", target)
-	}
 	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttemptCount()) + later(e)
 	if sentence := rules.Sentence(e.GetClassRule()); sentence != "" {
 		text += fmt.Sprintf("\nRule %s: %s", e.GetClassRule(), sentence)
+	}
+	var detail, target string // may quote the origin
+	if e.GetDetail() != "" {
+		detail = fmt.Sprintf("detail %q", e.GetDetail())
+	}
+	if to := show.RedirectTarget(o); to != "" {
+		target = fmt.Sprintf("The redirect leads to %.200q.", to)
 	}
 	body := errorText(o)
 	structured, err := outcomeJSON(o)
 	if err != nil {
 		return failuref("%v", err)
 	}
-	return failure(structured, text, body)
+	return failure(structured, text, detail, target, body)
 }
 
 // later says whether a later fetch may succeed.

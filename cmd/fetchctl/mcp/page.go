@@ -13,18 +13,19 @@ import (
 type page struct {
 	text    string
 	chars   int             // code points in text
-	about   string          // begins the line about the page
-	caveats string          // sentences
+	says    string          // about the page, in the words of the tool
+	caveats string          // sentences of the tool
+	about   string          // the URL, the title and the type, as the origin wrote them
 	outcome json.RawMessage // an object
 }
 
-func newPage(text, about, caveats string, outcome json.RawMessage) *page {
-	return &page{text, utf8.RuneCountInString(text), about, caveats, outcome}
+func newPage(text, says, caveats, about string, outcome json.RawMessage) *page {
+	return &page{text, utf8.RuneCountInString(text), says, caveats, about, outcome}
 }
 
 // bytes returns the memory of a page.
 func (p *page) bytes() int64 {
-	return int64(len(p.text) + len(p.about) + len(p.caveats) + len(p.outcome))
+	return int64(len(p.text) + len(p.says) + len(p.caveats) + len(p.about) + len(p.outcome))
 }
 
 // cut returns the characters from start to end, without end.
@@ -79,28 +80,28 @@ var windowSchema = object{
 	"required": []string{"source", "start_index", "end_index", "length"},
 }
 
-// result returns the characters from start, at most length of them, and a line about the page.
+// result returns the characters from start, at most length of them, and what there is to say about the page.
 func (p *page) result(start, length int, from source) *sdk.CallToolResult {
 	first := min(start, p.chars)
 	w := window{Source: from, Start: first, End: min(first+length, p.chars), Length: p.chars}
-	about := p.about
+	says := p.says
 	switch {
 	case p.chars == 0:
-		about += "."
+		says += "."
 	case start >= p.chars:
-		about += fmt.Sprintf(". start_index is %d, and the text has %d characters: there is no more.", start, p.chars)
+		says += fmt.Sprintf(". start_index is %d, and the text has %d characters: there is no more.", start, p.chars)
 	default:
-		about += fmt.Sprintf(", characters %d to %d of %d.", w.Start, w.End, p.chars)
+		says += fmt.Sprintf(", characters %d to %d of %d.", w.Start, w.End, p.chars)
 	}
 	if w.End < p.chars {
 		w.Next = &w.End
-		about += fmt.Sprintf(" For more, call fetch with start_index %d.", w.End)
+		says += fmt.Sprintf(" For more, call fetch with start_index %d.", w.End)
 	}
-	about += p.caveats
+	says += p.caveats
 	if from == fetchedAgain {
-		about += " The page was fetched again for this window, and may have changed since an earlier one."
+		says += " The page was fetched again for this window, and may have changed since an earlier one."
 	}
-	return &sdk.CallToolResult{Content: texts(p.cut(w.Start, w.End), about), StructuredContent: p.structured(w)}
+	return &sdk.CallToolResult{Content: fromOrigin(says, p.about, p.cut(w.Start, w.End)), StructuredContent: p.structured(w)}
 }
 
 // structured returns the outcome with the window.

@@ -20,16 +20,16 @@ type robotsAnswer struct {
 	status int32
 }
 
-// refuses returns why a page may not be fetched, or an empty text. A robots.txt that needs
+// refuses returns why a page may not be fetched, or an empty text, and the line that forbids it. A robots.txt that needs
 // credentials forbids everything: whoever hides the rules wants no visitors that must obey them.
-func (a robotsAnswer) refuses(page *url.URL, userAgent string) string {
+func (a robotsAnswer) refuses(page *url.URL, userAgent string) (reason, line string) {
 	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
-		return fmt.Sprintf("its robots.txt is not public (status %s)", show.StatusLine(a.status))
+		return fmt.Sprintf("its robots.txt is not public (status %s)", show.StatusLine(a.status)), ""
 	}
 	if d := a.policy.Decide(page.RequestURI()); !d.Allowed {
-		return fmt.Sprintf("its robots.txt forbids it to %.100q: line %d, %q", userAgent, d.Line.Number, d.Line.Text)
+		return fmt.Sprintf("its robots.txt forbids it to %.100q", userAgent), fmt.Sprintf("line %d, %q", d.Line.Number, d.Line.Text)
 	}
-	return ""
+	return "", ""
 }
 
 // bytes returns the memory of an answer.
@@ -55,8 +55,8 @@ func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, deadline time.
 			return refusal, err
 		}
 	}
-	if reason := answer.refuses(page, t.UserAgent); reason != "" {
-		return failuref("%s was not fetched: %s. Tell the user, who can open the page in a browser.", page, reason), nil
+	if reason, line := answer.refuses(page, t.UserAgent); reason != "" {
+		return failure(nil, "The page was not fetched: "+reason+". Tell the user, who can open the page in a browser.", line), nil
 	}
 	return nil, nil
 }
@@ -76,7 +76,7 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 		return robotsAnswer{policy: robots.Policy{Unavailable: true}}, nil, nil
 	}
 	if o.GetBodySummary().GetPartialContent() { // a rule that forbids the page may be missing
-		return robotsAnswer{}, failuref("The page was not fetched, because its robots.txt is unknown: the origin sent only a part of %s/robots.txt.", origin), nil
+		return robotsAnswer{}, failuref("The page was not fetched, because its robots.txt is unknown: the origin sent only a part of it."), nil
 	}
 	answer := robots.Answer{Status: int(o.GetResponse().GetStatusCode()), Body: o.GetInlineBody()}
 	if o.GetError() != nil {
@@ -84,7 +84,7 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 	}
 	a := robotsAnswer{robots.Judge(answer, t.UserAgent), o.GetResponse().GetStatusCode()}
 	if a.policy.Deferred() {
-		return a, failed("The page was not fetched, because its robots.txt is unknown. "+origin+"/robots.txt", o), nil
+		return a, failed("The page was not fetched, because its robots.txt is unknown. It", o), nil
 	}
 	t.robots.put(origin, a, a.bytes())
 	return a, nil, nil

@@ -34,6 +34,13 @@ func isText(media string) bool {
 		strings.HasSuffix(media, "+yaml") || textTypes[media]
 }
 
+// isDisguised reports whether a body that is labelled as text is none: its text has a NUL, or its first bytes are
+// those of another format, such as PDF, and others are of no text.
+func isDisguised(body []byte, text string) bool {
+	other := !strings.HasPrefix(http.DetectContentType(body), "text/")
+	return strings.ContainsRune(text, 0) || other && strings.ContainsFunc(text, func(r rune) bool { return r < '\t' || r > '\r' && r < '\x1b' })
+}
+
 // isHTML reports whether a text is HTML. The start of the text counts too, because servers send
 // pages as text/plain.
 func isHTML(media, text string) bool {
