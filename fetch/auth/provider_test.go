@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/fetch/auth"
+	"fetchd/test/need"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -165,6 +166,16 @@ func TestNewRefuses(t *testing.T) {
 		if err == nil || p != nil || !strings.Contains(fmt.Sprint(err), row.text) || strings.Contains(fmt.Sprint(err), "hush") {
 			t.Errorf("%s: %v, %v; want an error with %q and without the secret", row.name, p, err, row.text)
 		}
+	}
+}
+
+// TestKernelFile reads a regular file that says it is empty, and is not.
+func TestKernelFile(t *testing.T) {
+	t.Parallel()
+	need.Linux(t, "/proc/kallsyms is a file of Linux")
+	_, err := auth.New(auth.Config{Origins: []string{"https://api.example"}, File: "/proc/kallsyms"})
+	if want := "has more than 16384 bytes"; !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("%v; want an error with %q", err, want)
 	}
 }
 

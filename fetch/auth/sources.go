@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -65,21 +67,31 @@ func (f *file) Token(context.Context, Secret) (Secret, error) {
 // wrap adds the path to an error about what the file contains.
 func (f *file) wrap(err error) error { return fmt.Errorf("%w (file %s)", err, f.path) }
 
-// read returns what the file contains.
+// read returns what the file contains. It waits for no pipe, and reads no more than the maximum: some files
+// of the kernel are regular, say that they are empty, and block or never end.
 func (f *file) read() ([]byte, error) {
-	info, err := os.Stat(f.path)
+	opened, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("auth: %s: %w", f.setting, err)
+	}
+	defer func() { _ = opened.Close() }() // it was only read
+	info, err := opened.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("auth: %s: %w", f.setting, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("auth: %s: %s is no regular file: give the path of a file", f.setting, f.path) // a pipe could block each fetch
+		return nil, fmt.Errorf("auth: %s: %s is no regular file: give the path of a file", f.setting, f.path)
 	}
 	if info.Size() > maxTokenBytes {
 		return nil, fmt.Errorf("auth: %s: %s has %d bytes, and the maximum is %d", f.setting, f.path, info.Size(), maxTokenBytes)
 	}
-	raw, err := os.ReadFile(f.path)
+	_ = opened.SetReadDeadline(time.Now().Add(checkInterval)) // files on a disk have none
+	raw, err := io.ReadAll(io.LimitReader(opened, maxTokenBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("auth: %s: %w", f.setting, err)
+	}
+	if len(raw) > maxTokenBytes {
+		return nil, fmt.Errorf("auth: %s: %s has more than %d bytes", f.setting, f.path, maxTokenBytes)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
