@@ -14,6 +14,7 @@ import (
 )
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // the end of the log's reader is an error of the write instead
 	ctx, stop := cli.Interruptible()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)

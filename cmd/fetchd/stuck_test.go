@@ -245,6 +245,26 @@ func TestLogReadAgain(t *testing.T) {
 	}
 }
 
+// TestLogReaderEnds checks that the service goes on, and counts its lines, after the program that reads its
+// log has ended.
+func TestLogReaderEnds(t *testing.T) {
+	t.Parallel()
+	cmd, r := execute(t, nil, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	p := &process{T: t, cmd: cmd, log: bufio.NewReader(r)}
+	p.grpc, p.http = addresses(t, p.await(`"msg":"serving"`))
+	must(t, r.Close())
+	for range 2 {
+		if code, text := p.ask("/v1/fetch:unary", `{"url":"http://10.0.0.1/"}`); code != http.StatusOK || !strings.Contains(text, "TARGET_BLOCKED") {
+			t.Fatalf("status %d, %.500s", code, text)
+		}
+	}
+	p.awaitMetric("fetchd_log_lines_dropped_total", "2")
+	p.signal(syscall.SIGTERM)
+	if state := p.end(); state.ExitCode() != cli.ExitOK {
+		t.Errorf("%v, want exit code %d", state, cli.ExitOK)
+	}
+}
+
 // TestErrorNobodyReads checks that a start that fails has its exit code, even if the pipe
 // is already full.
 func TestErrorNobodyReads(t *testing.T) {
