@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"unicode"
@@ -88,12 +89,14 @@ func plain(err error) string {
 	_, record := errors.AsType[tls.RecordHeaderError](err)
 	op, ok := errors.AsType[*net.OpError](err)
 	alert := ok && (op.Op == "remote error" || op.Op == "local error")
+	_, path := errors.AsType[*fs.PathError](err) // of os.Root, for example: a link leads out of the directory
+	_, link := errors.AsType[*os.LinkError](err)
 	switch {
 	case certificate || authority || record || alert:
 		return "TLS failed"
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
 		return "the connection was closed"
-	case errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
+	case path || link:
 		return "the file system refused it"
 	}
 	return "no valid response"

@@ -74,7 +74,7 @@ func openTree(dir string) (_ *tree, err error) {
 	if t.info, err = root.Stat("."); err != nil {
 		return nil, err
 	}
-	if err := root.Mkdir(incoming, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := t.makeIncoming(); err != nil {
 		return nil, err
 	}
 	if flock.Supported { // else a leftover cannot be distinguished from a file that another process writes
@@ -83,6 +83,14 @@ func openTree(dir string) (_ *tree, err error) {
 		}
 	}
 	return t, nil
+}
+
+// makeIncoming creates the directory of unfinished files, if it is missing.
+func (t *tree) makeIncoming() error {
+	if err := t.root.Mkdir(incoming, 0o755); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // isAt reports whether the path still leads to the tree. While the tree is open, no other one gets its inode.
@@ -151,10 +159,15 @@ func (t *tree) create() (string, *os.File, error) {
 	for {
 		name := path.Join(incoming, rand.Text())
 		file, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrNotExist) { // programs that tidy up remove empty directories
+			if err = t.makeIncoming(); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return "", nil, err
 		}
-		// Another process may take the file for a leftover before it is locket. A file system without
+		// Another process may take the file for a leftover before it is locked. A file system without
 		// locks is usable; there only Clean with an age removes leftovers.
 		if !errors.Is(flock.Lock(file), flock.ErrLocked) && t.is(name, file) {
 			return name, file, nil
@@ -188,6 +201,9 @@ func (d *directory) clean(ctx context.Context, _ string, before time.Time) (n in
 // time, unless it is zero.
 func (t *tree) clean(ctx context.Context, before time.Time) (n int, err error) {
 	dir, err := t.root.Open(incoming)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -226,6 +226,10 @@ func TestFileRefused(t *testing.T) {
 			failure, ok := errors.AsType[*stores.Error](err)
 			if !ok || failure.Reason() != stores.ReasonError || strings.Contains(failure.Detail(), base) {
 				t.Errorf("round %d: %s = %v, want store_error without the path in its detail", round, key, err)
+				continue
+			}
+			if strings.Contains(failure.Detail(), "no valid response") {
+				t.Errorf("round %d: %s: detail %q, want what the file system says", round, key, failure.Detail())
 			}
 		}
 	}
@@ -311,6 +315,26 @@ func TestReplacedDirectory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIncomingRemoved has another program remove the directory of unfinished files, as those do that remove
+// empty directories.
+func TestIncomingRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, stores.Config{URL: "file://" + dir})
+	remove := func() { must(t, os.Remove(filepath.Join(dir, ".incoming"))) }
+	remove()
+	if n, err := s.Clean(t.Context(), 0); n != 0 || err != nil {
+		t.Errorf("Clean = %d, %v, want 0", n, err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, []byte("body"), 4); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		remove()
+	}
+	wantFiles(t, dir, "a", "b")
 }
 
 // TestLeftovers checks that Open removes files of dead processes, and not those that are being
