@@ -134,13 +134,18 @@ func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.Connect(a.target(&req)); err != nil {
-		return nil, err
+	for {
+		if err := x.Connect(a.target(&req)); err != nil {
+			return nil, err
+		}
+		if err := a.sign(x, &req, signer); err != nil {
+			return nil, err
+		}
+		resp, err := x.RoundTrip(&req)
+		if err == nil || !x.Unsent() {
+			return resp, err
+		}
 	}
-	if err := a.sign(x, &req, signer); err != nil {
-		return nil, err
-	}
-	return x.RoundTrip(&req)
 }
 
 // redirects returns how many redirects the chain has followed (D1, I3).

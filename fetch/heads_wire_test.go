@@ -18,7 +18,7 @@ import (
 	"fetchd/internal/budget"
 )
 
-// addFields adds n fields to h. They are short because net/http accepts 4 KiB of trailers.
+// addFields adds n fields to h.
 func addFields(h http.Header, prefix string, n int) {
 	for i := range n {
 		h[prefix+"X"+strconv.FormatInt(int64(i), 36)] = []string{""}
@@ -252,6 +252,15 @@ func TestFramings(t *testing.T) {
 		{"a chunk longer than its size", chunked + "2\r\nokay\r\n0\r\n\r\n", classify.BodyInterrupted, ""},
 		{"an endless chunk extension", chunked + "2;" + strings.Repeat("x", 100000) + "\r\nok\r\n0\r\n\r\n", classify.BodyInterrupted, ""},
 		{"a trailer", chunked + "2\r\nok\r\n0\r\nX-A: a\r\n\r\n", 0, "ok"},
+		{"a trailer of 50 fields and 60 KiB", chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1200)+"\r\n", 50) + "\r\n", 0, "ok"},
+		{"a trailer with a line of 60 KiB", chunked + "2\r\nok\r\n0\r\nX-A: " + strings.Repeat("a", 60<<10) + "\r\n\r\n", 0, "ok"},
+		{"a trailer with a line of 64 KiB", chunked + "2\r\nok\r\n0\r\nX-A: " + strings.Repeat("a", 64<<10) + "\r\n\r\n", classify.Protocol, ""},
+		{"a trailer of 512 fields", chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X-A: a\r\n", 512) + "\r\n", 0, "ok"},
+		{"a trailer of 513 fields", chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X-A: a\r\n", 513) + "\r\n", classify.Protocol, ""},
+		{"an endless trailer", chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X-A: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", 4000), classify.Protocol, ""},
+		{"a trailer without its end", chunked + "2\r\nok\r\n0\r\nX-A: a\r\n", classify.BodyInterrupted, ""},
+		{"a folded trailer", chunked + "2\r\nok\r\n0\r\nX-A: a\r\n b\r\n\r\n", 0, "ok"},
+		{"a trailer that ends with a bare line feed", chunked + "2\r\nok\r\n0\r\nX-A: a\r\n\n", classify.BodyInterrupted, ""},
 		{"a trailer that is broken", chunked + "2\r\nok\r\n0\r\nnonsense\r\n\r\n", classify.BodyInterrupted, ""},
 		{"a 204 with a body", "HTTP/1.1 204 No Content\r\n\r\nbody", 0, ""},
 		{"a 101", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", classify.Protocol, ""},
@@ -271,6 +280,17 @@ func TestFramings(t *testing.T) {
 				t.Errorf("class %s (%+v), body %q, want %s, %q", class, out.Failure, body, row.class, row.body)
 			}
 		})
+	}
+}
+
+// TestTrickledTrailer checks that a trailer must arrive within the idle limit (spec N9).
+func TestTrickledTrailer(t *testing.T) {
+	t.Parallel()
+	url, _ := scripted(t, append([]string{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-A: "}, strings.Split(strings.Repeat("a", 60<<10), "")...)...)
+	r := get(t, url)
+	r.IdleTimeout, r.Policy.MaxAttempts = 500*time.Millisecond, 1
+	if f := newClient(t, fetch.Config{Egress: unrestricted}).Fetch(t.Context(), r, nil).Failure; f == nil || f.Class != classify.BodyTimeout {
+		t.Errorf("%+v, want BODY_TIMEOUT", f)
 	}
 }
 

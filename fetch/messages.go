@@ -165,8 +165,8 @@ var remedies = map[string]string{
 	"answer_before_request":         "the origin had answered before the request was sent",
 	"http_version":                  "its status line has another version of HTTP than the connection",
 	"partial_content":               "it is only a part of the whole, in a 206 response",
-	"unrequested_data":              "it sends more than was asked for",
-	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
+	"unrequested_data":              fmt.Sprintf("it sent more than %d bytes for each request in flight, or %d frames to answer, that belong to no response, a limit of the service", conns.StreamBytes, conns.MaxWrites),
+	"too_many_header_fields":        fmt.Sprintf("a response head or trailer has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
 	"proxy_answer_too_large":        "the proxy's answer to CONNECT is too large",
 	"proxy_bytes":                   "the proxy sent more than its answer to CONNECT",
@@ -174,7 +174,7 @@ var remedies = map[string]string{
 	"store_timeout":                 "it did not answer in time",
 	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", conns.MaxCertificateBytes),
 
-	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", conns.MaxHeadBytes),
+	"response_head_too_large":          fmt.Sprintf("a response head or trailer has more than %d bytes, a limit of the service", conns.MaxHeadBytes),
 	"too_many_informational_responses": fmt.Sprintf("more than %d 1xx responses came before the response, a limit of the service", conns.MaxInformational),
 }
 

@@ -183,7 +183,7 @@ func TestMessagesNameLimits(t *testing.T) {
 		{"the server's", "/s/k/200:size=5001", maxBody, nil, 0, "max_size_bytes 5000, the server's maximum"},
 		{"the profile's", "/s/k/200:size=16777217", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "max_size_bytes 16777216, the default of profile standard"},
 		{"decompression", "/s/k/200:bomb=4000000,coding=gzip", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "more than 200 times as long, which is a limit of the service"},
-		{"a response head", "/s/k/200:head-size=100000", nil, nil, 0, "a response head has more than 65536 bytes, a limit of the service"},
+		{"a response head", "/s/k/200:head-size=100000", nil, nil, 0, "a response head or trailer has more than 65536 bytes, a limit of the service"},
 		{"redirects of the profile", "/r/k/302/6/200", nil, nil, 0, "there were more redirects than max_redirects 5, the default of profile standard"},
 		{"redirects of the request", "/r/k/302/6/200", nil, func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(2))} }, 0,
 			"max_redirects 2, set by the request"},

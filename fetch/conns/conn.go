@@ -138,7 +138,7 @@ func (c *conn) tryRead(deadline time.Time) idleState {
 func (c *conn) permit() {
 	for c.h2 != nil {
 		open := c.open.Load()
-		c.socket.permit(max(idleBytes, streamBytes*int64(open)))
+		c.socket.permit(max(idleBytes, StreamBytes*int64(open)))
 		if c.open.Load() == open {
 			return
 		}

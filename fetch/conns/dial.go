@@ -97,12 +97,14 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 	}
 	// Of a burst of fetches the first to get a head shares its connection. The others
 	// need none of their own, which would use far more memory than a stream.
-	if instead := d.pool.take(d.key, d.target); instead != nil {
-		d.certificateAsked = false // by the connection that is given up
-		_ = d.socket.Close()
-		return instead, true, nil
+	if !d.fresh {
+		if instead := d.pool.take(d.key, d.target); instead != nil {
+			d.certificateAsked = false // by the connection that is given up
+			_ = d.socket.Close()
+			return instead, true, nil
+		}
 	}
-	d.socket.permit(streamBytes)
+	d.socket.permit(StreamBytes)
 	// It writes the first frames, and only the closed socket ends that.
 	if c.h2, err = d.pool.http2.NewClientConn(context.WithValue(context.Background(), readyKey{}, secure), d.key.scheme, d.address); err != nil {
 		return nil, false, err

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log" //nolint:depguard // only to silence it
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -184,12 +183,8 @@ func (w *watched) Close() error {
 	return w.Conn.Close()
 }
 
-// silence stops the log of Transport, which logs unrequested bytes.
-var silence = sync.OnceFunc(func() { log.SetOutput(io.Discard) })
-
 // newTransport returns a Transport with the limits of a Pool.
 func newTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
-	silence()
 	_, roots := testCertificate()
 	return &http.Transport{
 		DialContext:            dial,

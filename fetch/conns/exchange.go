@@ -33,7 +33,7 @@ func (x *Exchange) Connect(t Target) error {
 	x.stop = context.AfterFunc(x.parent, func() { x.Cancel(fault.CallerErrorOf(x.parent)) })
 	k, alone := x.pool.keyOf(&t, x.settings.Tap != nil)
 	var err error
-	if !alone {
+	if !alone && !x.fresh {
 		x.conn = x.pool.take(k, &t)
 	}
 	reused := x.conn != nil
@@ -101,7 +101,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.finish(resp)
 	x.Limit.Rest() // later, because the end of a long request arms it until the exchange is finished
 	if err != nil {
-		return nil, err
+		return nil, x.explain(err)
 	}
 	if x.rejected != nil { // net/http may return the response nevertheless
 		return nil, x.rejected
@@ -115,6 +115,25 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.limit = keepAlive(resp.Header)
 	}
 	return resp, nil
+}
+
+// Unsent reports whether RoundTrip has failed although it sent nothing, over a reused connection. The
+// connection then takes no further request, and Connect makes a new one for this request. An origin could
+// otherwise make all requests fail on a connection that is kept: with a limit for the length of their
+// heads, for example.
+func (x *Exchange) Unsent() bool {
+	c := x.conn
+	if report := x.Report(); c == nil || c.h2 == nil || report.Sent || !report.Reused || x.Cause() != nil {
+		return false
+	}
+	x.stop()
+	x.pool.retire(c)
+	x.end2(c)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.headCameLocked()
+	x.conn, x.began, x.over, x.fresh = nil, false, false, true
+	return true
 }
 
 // begin prepares the connection for the request, and starts the limit for sending it.
@@ -183,7 +202,7 @@ func (x *Exchange) ClassOf(phase classify.Phase, err error) classify.Class {
 	class := classify.Error(phase, err)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if class == classify.Protocol && x.brokeOffLocked(err) {
+	if _, known := errors.AsType[classify.Classified](err); class == classify.Protocol && !known && x.brokeOffLocked(err) {
 		class = classify.ConnectionReset
 	}
 	if class == classify.ConnectionReset && phase != classify.PhaseTransfer && x.certificateAsked && !x.answered {

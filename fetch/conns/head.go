@@ -13,8 +13,7 @@ import (
 const (
 	// MaxHeadBytes is the maximum length of a response head.
 	MaxHeadBytes = 64 << 10
-	// readBytes is the size of the buffer that a response is read through. http.ReadResponse
-	// accepts no longer trailer.
+	// readBytes is the size of the buffer that a response is read through.
 	readBytes = 4 << 10
 	// MaxHeaderFields limits the fields of a response head, a 1xx head or a trailer.
 	// net/http limits only the bytes of a head, and a field of five bytes uses a hundred

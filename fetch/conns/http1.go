@@ -3,11 +3,15 @@ package conns
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httputil"
 	"net/textproto"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +107,10 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 		}
 		return resp, nil
 	}
-	x.body = body{x, resp.Body}
+	x.body = body{x: x, from: resp.Body}
+	if slices.Contains(resp.TransferEncoding, "chunked") {
+		x.body.chunks, x.body.trailer = httputil.NewChunkedReader(x.in), &resp.Trailer
+	}
 	resp.Body = &x.body
 	return resp, nil
 }
@@ -235,8 +242,11 @@ func (in *incoming) Read(p []byte) (int, error) {
 
 // body is the body of a response. Its reader uses a buffer that is another exchange's after End.
 type body struct {
-	x    *Exchange
-	from io.ReadCloser // nil: the exchange has ended
+	x       *Exchange
+	from    io.ReadCloser // nil: the exchange has ended
+	chunks  io.Reader     // replaces from, whose trailers must fit into the buffer; nil: no chunks over HTTP/1.1
+	trailer *http.Header  // what follows the last chunk
+	failed  error         // of the chunks or of the trailer
 }
 
 // Read implements io.Reader.
@@ -244,16 +254,76 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.from == nil {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n, err := b.from.Read(p)
-	switch {
-	case errors.Is(err, io.EOF) && !b.x.whole:
-		b.x.complete()
-	case err != nil && !b.x.whole:
-		if cause := b.x.Cause(); cause != nil {
+	n, err := b.read(p)
+	ended := errors.Is(err, io.EOF)
+	switch x := b.x; {
+	case err == nil || x.whole:
+	case x.conn.h2 != nil && !ended:
+		err = x.explain(err)
+	case x.conn.h2 != nil:
+	case ended:
+		x.complete()
+	default:
+		if cause := x.Cause(); cause != nil {
 			err = cause
 		}
 	}
 	return n, err
+}
+
+func (b *body) read(p []byte) (n int, err error) {
+	if b.chunks == nil {
+		return b.from.Read(p)
+	}
+	if b.failed != nil || b.x.whole {
+		return 0, cmp.Or(b.failed, io.EOF)
+	}
+	n, err = b.chunks.Read(p)
+	if errors.Is(err, io.EOF) { // of the chunks: an early end is another error
+		err = cmp.Or(b.x.readTrailer(b.trailer), io.EOF)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.failed = err
+	}
+	return n, err
+}
+
+// errTrailer is the error for a trailer that does not end as it must.
+var errTrailer = errors.New("the trailer does not end with an empty line")
+
+// readTrailer reads what follows the last chunk, with the limits of a head. Nothing of it decides.
+func (x *Exchange) readTrailer(into *http.Header) error {
+	head := partialHead{memory: x.settings.Memory, lines: 1} // as if the status line had been read
+	defer head.drop()
+	var text []byte
+	for !head.complete {
+		piece, err := x.in.ReadSlice('\n')
+		if limit := head.read(piece); limit != nil {
+			return limit
+		}
+		text = append(text, piece...)
+		switch {
+		case errors.Is(err, io.EOF):
+			return io.ErrUnexpectedEOF
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		}
+	}
+	switch {
+	case string(text) == "\r\n": // the common case
+		return nil
+	case !bytes.HasSuffix(text, []byte("\r\n\r\n")):
+		return errTrailer
+	}
+	fields, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
+	if err != nil {
+		return err
+	}
+	if *into == nil {
+		*into = make(http.Header, len(fields))
+	}
+	maps.Copy(*into, http.Header(fields))
+	return nil
 }
 
 // Close implements io.Closer. The exchange closes the body.

@@ -35,8 +35,18 @@ func (x *Exchange) send2(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.body.from = resp.Body
+	x.body = body{x: x, from: resp.Body}
+	resp.Body = &x.body
 	return resp, nil
+}
+
+// explain returns the error with which this side has closed a connection of HTTP/2 because of what the
+// origin sent, or else err. What uses the connection then can fail with any error of a closed one.
+func (x *Exchange) explain(err error) error {
+	if x.conn.h2 != nil && errors.Is(x.conn.socket.readError(), errUnasked) {
+		return errUnasked
+	}
+	return err
 }
 
 // headCameLocked records that the exchange no longer awaits a head over HTTP/2.
@@ -89,16 +99,19 @@ func (x *Exchange) chargeClosed(c *conn) {
 	time.AfterFunc(closedTime, kept.Close)
 }
 
-// wentSilent reports whether a time limit passed during which nothing was received, not even
-// for another request. The limit may be the deadline of the caller.
+// wentSilent reports whether a time limit passed before the request was written, or during which nothing
+// was received, not even for another request. The limit may be the deadline of the caller.
 func (x *Exchange) wentSilent() bool {
 	cause := x.Cause()
 	if x.unused || !errors.Is(cause, context.DeadlineExceeded) {
 		return false
 	}
 	since := x.started
-	if !x.wrote.IsZero() {
+	switch {
+	case !x.wrote.IsZero():
 		since = x.wrote
+	case x.report.Protocol == "": // there is no response, and the origin may have closed the window of the connection
+		return true
 	}
 	if limit, ok := errors.AsType[*timers.Error](cause); ok {
 		if limit.Class == classify.NoClass { // the body of a redirect, which is only read to keep the connection

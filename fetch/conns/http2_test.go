@@ -3,6 +3,7 @@ package conns_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,8 +22,10 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"fetchd/classify"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
+	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 	"fetchd/test/wait"
 )
@@ -315,6 +318,74 @@ func TestFloodAfterOutcome(t *testing.T) {
 				t.Errorf("%d bytes, of %d frames that were sent, were read after the outcome; want at most %d", got, f.sent.Load(), limit)
 			}
 		})
+	}
+}
+
+// TestFloodUnderRequest checks that an HTTP/2 origin that sends frames without end under a request breaks
+// the protocol, whatever is in them: before the head of the response and in its body (spec I6, N10).
+func TestFloodUnderRequest(t *testing.T) {
+	t.Parallel()
+	const unrequested = "unrequested_data"
+	for _, row := range []struct {
+		name           string
+		frame          func(*http2.Framer) error
+		inHead, inBody string // the reason; "-": another one of HTTP/2
+	}{
+		{"empty DATA", func(f *http2.Framer) error { return f.WriteData(1, false, nil) }, "-", unrequested},
+		{"DATA of padding alone", func(f *http2.Framer) error { return f.WriteDataPadded(1, false, nil, make([]byte, 255)) }, "-", unrequested},
+		{"DATA for another stream", func(f *http2.Framer) error { return f.WriteData(3, false, make([]byte, 100)) }, "-", "-"},
+		{"103", fields(":status", "103"), "too_many_informational_responses", "-"},
+		{"CONTINUATION", continued(), "-", "-"},
+		{"SETTINGS", func(f *http2.Framer) error { return f.WriteSettings() }, unrequested, unrequested},
+		{"SETTINGS that change", settings(), unrequested, unrequested},
+		{"PING", func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }, unrequested, unrequested},
+		{"answers to PING", func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }, unrequested, unrequested},
+		{"WINDOW_UPDATE of the connection", func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }, unrequested, unrequested},
+		{"WINDOW_UPDATE of the stream", func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1) }, unrequested, unrequested},
+		{"WINDOW_UPDATE of another stream", func(f *http2.Framer) error { return f.WriteWindowUpdate(3, 1) }, unrequested, unrequested},
+		{"RST_STREAM of another stream", func(f *http2.Framer) error { return f.WriteRSTStream(3, http2.ErrCodeNo) }, unrequested, unrequested},
+		{"frames of an unknown type", func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 16<<10)) }, unrequested, unrequested},
+		{"GOAWAY", func(f *http2.Framer) error { return f.WriteGoAway(1, http2.ErrCodeNo, make([]byte, 1000)) }, unrequested, unrequested},
+	} {
+		for _, inBody := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, in the body: %t", row.name, inBody), func(t *testing.T) {
+				t.Parallel()
+				f := &flood{headless: !inBody, frame: row.frame, record: 64 << 10, release: make(chan struct{}), over: make(chan error, 1)}
+				close(f.release)
+				var read atomic.Int64
+				b := newFloodBench(t, f, &read)
+				x, resp, err := b.send(t.Context(), b.target)
+				defer x.End()
+				phase, want := x.Phase(), row.inHead
+				if inBody {
+					must(t, err)
+					_, err = io.ReadAll(resp.Body)
+					phase, want = classify.PhaseTransfer, row.inBody
+				}
+				err = cmp.Or(x.Cause(), err)
+				class, reason := x.ClassOf(phase, err), fault.ReasonOf(err)
+				if want == "-" {
+					if wantClass := map[bool]classify.Class{false: classify.Protocol, true: classify.BodyInterrupted}[inBody]; class != wantClass {
+						t.Errorf("%v: %s, want %s", err, class, wantClass)
+					}
+				} else if class != classify.Protocol || reason != want {
+					t.Errorf("%v: %s, %s, want PROTOCOL, %s", err, class, reason, want)
+				}
+				x.End()
+				if err := <-f.over; err == nil {
+					t.Error("the flood ended by itself")
+				}
+			})
+		}
+	}
+}
+
+// settings returns a function that writes SETTINGS which change the windows of streams.
+func settings() func(*http2.Framer) error {
+	n := uint32(0)
+	return func(f *http2.Framer) error {
+		n++
+		return f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: n % 65536}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: n})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log" //nolint:depguard // only to silence it
 	"maps"
 	"net"
 	"net/http"
@@ -34,7 +35,10 @@ import (
 	"fetchd/test/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	log.SetOutput(io.Discard) // net/http logs what was not requested
+	goleak.VerifyTestMain(m)
+}
 
 // bench is a pool with an origin that answers with the number of the connection.
 type bench struct {

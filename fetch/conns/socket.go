@@ -20,11 +20,15 @@ const (
 	// the way when a stream was reset, at most the window of a stream. Frames without data count
 	// too, with their headers and TLS: 6,700 in records of their own, 29,000 in shared ones.
 	idleBytes = 256 << 10
-	// streamBytes is the limit for each open request between two steps of any of them: a
+	// StreamBytes is the limit for each open request between two steps of any of them: a
 	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB. The
 	// window of a stream needs 5 MiB if each byte comes in a separate frame and TLS record,
 	// and the caller may read none of it for a while.
-	streamBytes = 8 << 20
+	StreamBytes = 8 << 20
+	// MaxWrites limits what this side writes between two such steps. An origin asks for a write with each
+	// PING and SETTINGS, which have less than 20 bytes and cost far more than reading them. The longest
+	// request needs 64 writes, if the windows are not tiny.
+	MaxWrites = 4096
 )
 
 var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unrequested_data")
@@ -45,6 +49,7 @@ type socket struct {
 	lastly atomic.Int64    // time of the last read, in nanoseconds since 1970
 	bytes  atomic.Int64    // received
 	most   atomic.Int64    // limit of bytes; zero: none
+	writes atomic.Int64    // since bytes were permitted
 	close  sync.Once
 }
 
@@ -85,14 +90,27 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write implements net.Conn.
+func (s *socket) Write(p []byte) (int, error) {
+	if s.writes.Add(1) > MaxWrites && s.most.Load() > 0 {
+		s.failed.CompareAndSwap(nil, new(error(errUnasked)))
+		_ = s.Close()
+		return 0, errUnasked
+	}
+	return s.Conn.Write(p)
+}
+
 // Close implements net.Conn.
 func (s *socket) Close() error {
 	s.close.Do(func() { s.open.Add(-1) })
 	return s.Conn.Close()
 }
 
-// permit allows the origin n bytes from now on. Zero means that there is no limit.
-func (s *socket) permit(n int64) { s.most.Store(s.bytes.Load() + n) }
+// permit allows the origin n bytes from now on, and what it may ask to be written.
+func (s *socket) permit(n int64) {
+	s.most.Store(s.bytes.Load() + n)
+	s.writes.Store(0)
+}
 
 // readError returns the error that ended reading, or nil.
 func (s *socket) readError() error {

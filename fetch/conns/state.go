@@ -108,6 +108,7 @@ type Exchange struct {
 	unused   bool        // a slot on conn is reserved, and no request has taken it
 	began    bool        // the request is counted on conn
 	surplus  bool        // bytes followed the response
+	fresh    bool        // only a new connection will do
 
 	certificateAsked bool // the origin asked for a client certificate, and there is none
 
