@@ -393,6 +393,7 @@ func (a *attempt) readErrorBody() {
 	}
 	defer body.Close()
 	begin, _ := io.ReadAll(io.LimitReader(&body, most))
+	begin = a.exchange.HideCredentials(begin)
 	a.errorBody = bytes.Clone(begin)    // without spare capacity, because a long wait may keep it
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }

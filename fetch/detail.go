@@ -94,7 +94,7 @@ func (a *attempt) callerText(phase classify.Phase, err error) string {
 	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
 		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
 	}
-	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil && (staged || phase <= classify.PhaseConnect) {
+	if _, staged := errors.AsType[*fault.PhaseError](err); a.exchange.Forwarded() || a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it
 	}
 	return a.transportText(err)

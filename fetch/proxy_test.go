@@ -19,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"fetchd/classify"
 	"fetchd/fetch"
 )
@@ -244,6 +246,59 @@ func TestProxyAnswers(t *testing.T) {
 				t.Errorf("response %+v, error body %q, %d exchanges, %+v: want nothing from the proxy", res.Response, res.ErrorBody, res.Exchanges, res.Failure)
 			}
 		})
+	}
+}
+
+// TestProxyThatForwards checks what callers see of an HTTP proxy that answers http URLs itself, and repeats the
+// request in its answer: no field in which it names itself, and no credentials in fields and error bodies.
+func TestProxyThatForwards(t *testing.T) {
+	t.Parallel()
+	const token = "bmFtZTpodXNoLWh1c2g=" // of name:hush-hush
+	echo := "GET / HTTP/1.1\nProxy-Authorization: Basic " + token + "\nHost: a\n"
+	for _, row := range []struct {
+		name, status, fields, body string
+		header                     http.Header // without Content-Length
+		want                       string      // of the body
+	}{
+		{"an error page of squid", "503", "Via: 1.1 inside (squid/5.7)\r\nX-Cache: MISS from inside\r\nX-Cache-Lookup: NONE from inside:3128\r\nX-Squid-Error: ERR 0\r\nServer: squid\r\n",
+			"sorry", http.Header{"Server": {"squid"}}, "sorry"},
+		{"fields for the client of a proxy", "407", "Proxy-Authenticate: Basic realm=inside\r\nProxy-Status: inside\r\nProxy-Authentication-Info: x\r\nProxy-Connection: close\r\nCache-Status: inside; hit\r\n",
+			"who?", http.Header{}, "who?"},
+		{"the request in the body", "502", "", echo, http.Header{}, "GET / HTTP/1.1\n[hidden]\nHost: a\n"},
+		{"the request in JSON", "403", "", `{"Proxy-Authorization": "Basic ` + token + `", "basic": "basic authentication"}`, http.Header{},
+			`{"[hidden]", "basic": "basic authentication"}`},
+		{"the request in HTML", "500", "", "<b>proxy-authorization</b>: BASIC\t" + token + "<br>", http.Header{}, "<b>proxy-authorization</b>: [hidden]<br>"},
+		{"the request in fields", "200", "X-Echo: Basic " + token + "\r\nX-Echo: a\r\nX-All: Proxy-Authorization: Basic " + token + ", Host: a\r\nWWW-Authenticate: Basic realm=origin\r\n",
+			"fine", http.Header{"X-Echo": {"[hidden]", "a"}, "X-All": {"[hidden], Host: a"}, "Www-Authenticate": {"Basic realm=origin"}}, "fine"},
+		{"the request in a redirect", "300", "Location: /login?Proxy-Authorization:%20Basic%20bmFtZTpodXNoLWh1c2g%3D&x=y\r\n", "", http.Header{"Location": {"/login?[hidden]&x=y"}}, ""},
+		{"the credentials of another", "404", "", "curl -H 'Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=='", http.Header{}, "curl -H 'Authorization: [hidden]'"},
+		{"a page that succeeds is not changed", "200", "", echo, http.Header{}, echo},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			answer := fmt.Sprintf("HTTP/1.1 %s x\r\n%sContent-Length: %d\r\n\r\n%s", row.status, row.fields, len(row.body), row.body)
+			w.client = throughProxy(t, w, "http://name:hush-hush@"+canned(t, answer), w.origin.CA())
+			r := w.request("http", "/s/proxied/200")
+			r.Policy.MaxAttempts, r.Delivery = 1, fetch.Inline
+			out := w.client.Fetch(t.Context(), r, nil)
+			if out.Response == nil {
+				t.Fatalf("no response: %+v", out.Failure)
+			}
+			out.Response.Header.Del("Content-Length")
+			if got := cmp.Diff(row.header, out.Response.Header); got != "" {
+				t.Errorf("the header: -want +got:\n%s", got)
+			}
+			if got := string(out.ErrorBody) + string(out.InlineBody); got != row.want {
+				t.Errorf("the body %q, want %q", got, row.want)
+			}
+		})
+	}
+	w := newWire(t)
+	w.client = throughProxy(t, w, "http://"+canned(t, "inside says hello\r\n\r\n"), w.origin.CA())
+	r := w.request("http", "/s/proxied/200")
+	if f := w.run(t.Context(), r).Failure; f == nil || f.Class != classify.Protocol || f.Detail != r.URL.Host {
+		t.Errorf("%+v, want PROTOCOL, and no text that a proxy may have made", f)
 	}
 }
 

@@ -150,7 +150,7 @@ func (a *attempt) recordedExchange(resp *http.Response) *RecordedExchange {
 	hop := &a.hops[len(a.hops)-1]
 	e := &RecordedExchange{URL: hop.URL, Method: hop.Method, Start: a.run.start.Add(hop.Start), ContentLength: -1,
 		RemoteAddress: hop.Exchange.RemoteAddress, Protocol: hop.Exchange.Protocol, TLSVersion: hop.Exchange.TLSVersion,
-		RequestLength: int64(len(a.hop.body)), Truncated: a.truncation()}
+		RequestLength: int64(len(a.hop.body)), Truncated: a.truncation(), RedactResponse: a.exchange.ProxyFields()}
 	for _, f := range a.added {
 		e.Redact = append(e.Redact, f.Name)
 	}

@@ -379,6 +379,22 @@ func TestRecordRedacts(t *testing.T) {
 	}
 }
 
+// TestRecordRedactsProxy checks that a recording gets the names of the fields of a proxy that has forwarded the
+// request.
+func TestRecordRedactsProxy(t *testing.T) {
+	t.Parallel()
+	w, to := newWire(t), new(tape)
+	w.client = throughProxy(t, w, "http://"+canned(t, "HTTP/1.1 200 OK\r\nVia: 1.1 inside\r\nA: b\r\nContent-Length: 0\r\n\r\n"), w.origin.CA())
+	r := w.request("http", "/s/k/200")
+	r.Recorder = to
+	if out := w.client.Fetch(t.Context(), r, nil); out.Failure != nil || len(to.recordings) != 1 {
+		t.Fatalf("%+v, %d recordings", out.Failure, len(to.recordings))
+	}
+	if got := to.recordings[0].exchange.RedactResponse; len(got) != 1 || got[0] != "Via" {
+		t.Errorf("redact %q, want Via", got)
+	}
+}
+
 // onlyFor is a credential for one host.
 type onlyFor struct{ host string }
 

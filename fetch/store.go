@@ -99,8 +99,8 @@ type RecordedExchange struct {
 	Start       time.Time
 	// RemoteAddress, Protocol and TLSVersion are as in [conns.Report].
 	RemoteAddress, Protocol, TLSVersion string
-	// Redact are the names of request fields that must not be recorded.
-	Redact []string
+	// Redact are the names of request fields that must not be recorded, and RedactResponse those of the response.
+	Redact, RedactResponse []string
 	// RequestLength is the length of the body of the request.
 	RequestLength int64
 	// ContentLength is the length of the body if the head says it, or else negative. Chunked

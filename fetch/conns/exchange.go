@@ -114,7 +114,25 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	default:
 		c.limit = keepAlive(resp.Header)
 	}
+	if c.through != nil {
+		x.ofProxy = c.through.clean(resp.Header)
+	}
 	return resp, nil
+}
+
+// Forwarded reports whether an HTTP proxy has forwarded the request. Then the response may be the proxy's own.
+func (x *Exchange) Forwarded() bool { return x.conn != nil && x.conn.through != nil }
+
+// ProxyFields returns the fields of the response that were removed, or changed, because a proxy has
+// forwarded the request.
+func (x *Exchange) ProxyFields() []string { return x.ofProxy }
+
+// HideCredentials removes Basic credentials from a body that a proxy may have made of the request.
+func (x *Exchange) HideCredentials(p []byte) []byte {
+	if !x.Forwarded() {
+		return p
+	}
+	return x.conn.through.hide(p)
 }
 
 // Unsent reports whether RoundTrip has failed although it sent nothing, over a reused connection. The

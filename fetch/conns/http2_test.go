@@ -327,56 +327,59 @@ func TestFloodUnderRequest(t *testing.T) {
 	t.Parallel()
 	const unrequested = "unrequested_data"
 	for _, row := range []struct {
-		name           string
-		frame          func(*http2.Framer) error
-		inHead, inBody string // the reason; "-": another one of HTTP/2
+		name   string
+		inBody bool
+		frame  func(*http2.Framer) error
+		reason string // of PROTOCOL; "-": the error of HTTP/2 decides
 	}{
-		{"empty DATA", func(f *http2.Framer) error { return f.WriteData(1, false, nil) }, "-", unrequested},
-		{"DATA of padding alone", func(f *http2.Framer) error { return f.WriteDataPadded(1, false, nil, make([]byte, 255)) }, "-", unrequested},
-		{"DATA for another stream", func(f *http2.Framer) error { return f.WriteData(3, false, make([]byte, 100)) }, "-", "-"},
-		{"103", fields(":status", "103"), "too_many_informational_responses", "-"},
-		{"CONTINUATION", continued(), "-", "-"},
-		{"SETTINGS", func(f *http2.Framer) error { return f.WriteSettings() }, unrequested, unrequested},
-		{"SETTINGS that change", settings(), unrequested, unrequested},
-		{"PING", func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }, unrequested, unrequested},
-		{"answers to PING", func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }, unrequested, unrequested},
-		{"WINDOW_UPDATE of the connection", func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }, unrequested, unrequested},
-		{"WINDOW_UPDATE of the stream", func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1) }, unrequested, unrequested},
-		{"WINDOW_UPDATE of another stream", func(f *http2.Framer) error { return f.WriteWindowUpdate(3, 1) }, unrequested, unrequested},
-		{"RST_STREAM of another stream", func(f *http2.Framer) error { return f.WriteRSTStream(3, http2.ErrCodeNo) }, unrequested, unrequested},
-		{"frames of an unknown type", func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 16<<10)) }, unrequested, unrequested},
-		{"GOAWAY", func(f *http2.Framer) error { return f.WriteGoAway(1, http2.ErrCodeNo, make([]byte, 1000)) }, unrequested, unrequested},
+		{"empty DATA before the head", false, func(f *http2.Framer) error { return f.WriteData(1, false, nil) }, "-"},
+		{"empty DATA", true, func(f *http2.Framer) error { return f.WriteData(1, false, nil) }, unrequested},
+		{"DATA of padding alone", true, func(f *http2.Framer) error { return f.WriteDataPadded(1, false, nil, make([]byte, 255)) }, unrequested},
+		{"DATA for another stream", false, func(f *http2.Framer) error { return f.WriteData(3, false, make([]byte, 100)) }, "-"},
+		{"103", false, fields(":status", "103"), "too_many_informational_responses"},
+		{"103 in the body", true, fields(":status", "103"), "-"},
+		{"CONTINUATION", false, continued(), "-"},
+		{"SETTINGS", false, func(f *http2.Framer) error { return f.WriteSettings() }, unrequested},
+		{"SETTINGS that change", true, settings(), unrequested},
+		{"PING", false, func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }, unrequested},
+		{"PING in the body", true, func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }, unrequested},
+		{"answers to PING", true, func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }, unrequested},
+		{"WINDOW_UPDATE of the connection", false, func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }, unrequested},
+		{"WINDOW_UPDATE of the stream", true, func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1) }, unrequested},
+		{"RST_STREAM of another stream", false, func(f *http2.Framer) error { return f.WriteRSTStream(3, http2.ErrCodeNo) }, unrequested},
+		{"frames of an unknown type", false, func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 16<<10)) }, unrequested},
+		{"frames of an unknown type in the body", true, func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 16<<10)) }, unrequested},
+		{"GOAWAY", true, func(f *http2.Framer) error { return f.WriteGoAway(1, http2.ErrCodeNo, make([]byte, 1000)) }, unrequested},
 	} {
-		for _, inBody := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, in the body: %t", row.name, inBody), func(t *testing.T) {
-				t.Parallel()
-				f := &flood{headless: !inBody, frame: row.frame, record: 64 << 10, release: make(chan struct{}), over: make(chan error, 1)}
-				close(f.release)
-				var read atomic.Int64
-				b := newFloodBench(t, f, &read)
-				x, resp, err := b.send(t.Context(), b.target)
-				defer x.End()
-				phase, want := x.Phase(), row.inHead
-				if inBody {
-					must(t, err)
-					_, err = io.ReadAll(resp.Body)
-					phase, want = classify.PhaseTransfer, row.inBody
-				}
-				err = cmp.Or(x.Cause(), err)
-				class, reason := x.ClassOf(phase, err), fault.ReasonOf(err)
-				if want == "-" {
-					if wantClass := map[bool]classify.Class{false: classify.Protocol, true: classify.BodyInterrupted}[inBody]; class != wantClass {
-						t.Errorf("%v: %s, want %s", err, class, wantClass)
-					}
-				} else if class != classify.Protocol || reason != want {
-					t.Errorf("%v: %s, %s, want PROTOCOL, %s", err, class, reason, want)
-				}
-				x.End()
-				if err := <-f.over; err == nil {
-					t.Error("the flood ended by itself")
-				}
-			})
-		}
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			f := &flood{headless: !row.inBody, frame: row.frame, record: 64 << 10, release: make(chan struct{}), over: make(chan error, 1)}
+			close(f.release)
+			var read atomic.Int64
+			b := newFloodBench(t, f, &read)
+			x, resp, err := b.send(t.Context(), b.target)
+			defer x.End()
+			phase, class := x.Phase(), classify.Protocol
+			if row.inBody {
+				must(t, err)
+				_, err = io.ReadAll(resp.Body)
+				phase = classify.PhaseTransfer
+			}
+			if row.inBody && row.reason == "-" {
+				class = classify.BodyInterrupted
+			}
+			err = cmp.Or(x.Cause(), err)
+			if got := x.ClassOf(phase, err); got != class {
+				t.Errorf("%v: %s, want %s", err, got, class)
+			}
+			if got := fault.ReasonOf(err); row.reason != "-" && got != row.reason {
+				t.Errorf("%v: reason %q, want %q", err, got, row.reason)
+			}
+			x.End()
+			if err := <-f.over; err == nil {
+				t.Error("the flood ended by itself")
+			}
+		})
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/proxy"
@@ -58,6 +60,46 @@ func (h *httpProxy) write(to net.Conn, p []byte) error {
 	}
 	_, err := to.Write(append(buf, rest...))
 	return err
+}
+
+// ownFields are fields in which proxies name themselves, next to those that begin with Proxy-.
+var ownFields = []string{"Via", "Cache-Status", "X-Cache", "X-Cache-Lookup", "X-Squid-Error"}
+
+// basic is a field or a value with Basic credentials (RFC 7617). That of a proxy is not compared with them:
+// an origin could then try millions of passwords, and see which one is removed.
+var basic = regexp.MustCompile(`(?i)(?:proxy-authorization["']?(?:[:=]|%3a)(?:["' \t+]|%20)*)?(?:\b|%20)basic(?:[ \t+]|%20)+((?:[a-z0-9+/=]|%2[bf]|%3d)+)`)
+
+// hide replaces Basic credentials in what the proxy has sent. It cannot be told from what an origin sent.
+func (h *httpProxy) hide(p []byte) []byte {
+	if h == nil || h.authorization == "" {
+		return p
+	}
+	return basic.ReplaceAllFunc(p, func(found []byte) []byte {
+		token := bytes.TrimRight(basic.FindSubmatch(found)[1], "=")
+		plain, _ := base64.RawStdEncoding.AppendDecode(nil, token) // what there is of one that is truncated
+		if !bytes.Contains(plain, []byte(":")) {                   // a word behind "basic"
+			return found
+		}
+		return []byte("[hidden]")
+	})
+}
+
+// clean removes what the proxy says about itself from the head of a response, and returns the names of the fields.
+func (h *httpProxy) clean(head http.Header) (names []string) {
+	for name, values := range head {
+		if strings.HasPrefix(name, "Proxy-") || slices.Contains(ownFields, name) {
+			delete(head, name)
+			names = append(names, name)
+			continue
+		}
+		for i, value := range values {
+			if hidden := string(h.hide([]byte(value))); hidden != value {
+				values[i] = hidden
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // proxyAuthorization is the value of Proxy-Authorization for the userinfo of a proxy's URL (RFC 7617).

@@ -109,6 +109,7 @@ type Exchange struct {
 	began    bool        // the request is counted on conn
 	surplus  bool        // bytes followed the response
 	fresh    bool        // only a new connection will do
+	ofProxy  []string    // see ProxyFields
 
 	certificateAsked bool // the origin asked for a client certificate, and there is none
 

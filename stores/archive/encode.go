@@ -94,7 +94,7 @@ func (w *encoder) encode(c *Capture, e *Exchange) error {
 	if !request.whole {
 		h.Truncated = warc.TruncatedUnspecified
 	}
-	if err := w.record(&h, &c.sent, &request, e, w.archive.redactions(e)); err != nil || !answered {
+	if err := w.record(&h, &c.sent, &request, e, w.archive.redactions(e.Redact)); err != nil || !answered {
 		return err
 	}
 	h = both
@@ -105,16 +105,16 @@ func (w *encoder) encode(c *Capture, e *Exchange) error {
 			h.Truncated = warc.TruncatedUnspecified
 		}
 	}
-	return w.record(&h, &c.received, &response, e, w.archive.config.Redact)
+	return w.record(&h, &c.received, &response, e, w.archive.redactions(e.RedactResponse))
 }
 
-// redactions returns the fields that are redacted in a request.
-func (a *Archive) redactions(e *Exchange) []string {
-	if len(e.Redact) == 0 {
+// redactions returns the fields that are redacted in a message: those of the settings, and more.
+func (a *Archive) redactions(more []string) []string {
+	if len(more) == 0 {
 		return a.config.Redact
 	}
 	names := slices.Clone(a.config.Redact)
-	for _, name := range e.Redact {
+	for _, name := range more {
 		if name = http.CanonicalHeaderKey(name); !slices.Contains(names, name) {
 			names = append(names, name)
 		}

@@ -17,6 +17,8 @@ type Exchange struct {
 	Protocol, TLS string
 	// Redact are request fields that the service added, such as Authorization.
 	Redact []string
+	// RedactResponse are fields of the response that an egress proxy added, such as Via.
+	RedactResponse []string
 	// RequestLength is the length of the body of the request.
 	RequestLength int64
 	// Whole reports whether the response was read to its end.

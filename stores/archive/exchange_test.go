@@ -176,6 +176,23 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// TestRedactResponse checks that fields of a response are redacted for one exchange, and none of its request.
+func TestRedactResponse(t *testing.T) {
+	dir := t.TempDir()
+	a := openArchive(t, archive.Config{Dir: dir})
+	e := plainExchange(-1)
+	e.RedactResponse = []string{"Via"}
+	record(t, a, "GET / HTTP/1.1\r\nVia: a\r\n\r\n", "HTTP/1.1 200 OK\r\nVIA: inside\r\nA: b\r\n\r\n", e)
+	closeArchive(t, a)
+	records := readDir(t, dir)
+	if got, want := records[0].block, "GET / HTTP/1.1\r\nVia: a\r\n\r\n"; got != want {
+		t.Errorf("request %q, want %q", got, want)
+	}
+	if got, want := records[1].block, "HTTP/1.1 200 OK\r\nVIA: redacted\r\nA: b\r\n\r\n"; got != want {
+		t.Errorf("response %q, want %q", got, want)
+	}
+}
+
 // TestRevisits checks which responses are recorded without their payload.
 func TestRevisits(t *testing.T) {
 	const hello = warc.Digest("sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N")

@@ -159,7 +159,7 @@ func (r *recording) Commit(e *fetch.RecordedExchange) ([]fetch.Record, error) {
 	peer, _ := netip.ParseAddrPort(e.RemoteAddress) // empty if it is not known
 	records, err := r.Capture.Commit(archive.Exchange{
 		URL: e.URL, Method: e.Method, Date: e.Start, Address: peer.Addr(), Protocol: e.Protocol, TLS: e.TLSVersion,
-		Redact: e.Redact, RequestLength: e.RequestLength, Whole: e.Truncated == fetch.Whole, Length: e.ContentLength, Chunked: e.Chunked, Bodyless: e.Bodyless,
+		Redact: e.Redact, RedactResponse: e.RedactResponse, RequestLength: e.RequestLength, Whole: e.Truncated == fetch.Whole, Length: e.ContentLength, Chunked: e.Chunked, Bodyless: e.Bodyless,
 		Truncated: truncations[e.Truncated], Earlier: r.earlier})
 	out := make([]fetch.Record, len(records))
 	for i, record := range records {
