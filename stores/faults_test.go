@@ -137,6 +137,18 @@ func endless(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 	}
 }
 
+// switched switches to another protocol, in which nothing comes.
+func switched(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: none\r\n\r\n")
+	_, _ = io.Copy(io.Discard, conn) // the client closes it
+	_ = conn.Close()
+}
+
 // TestFaults makes each request fail once, twice, and always. An upload that fails leaves nothing.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -159,6 +171,7 @@ func TestFaults(t *testing.T) {
 		{"lost", lost, append(multipart, single...), 1, true, 2},
 		{"truncated", truncated, []string{"Create", "Complete"}, 1, true, 2},
 		{"endless", endless, append(multipart, single...), 1, true, 2},
+		{"switched", switched, append(multipart, single...), 1, true, 2},
 		{"500 always", status(500, "InternalError"), append(multipart, single...), always, false, 3},
 		{"reset always", reset, append(multipart, single...), always, false, 3},
 		{"lost always", lost, []string{"Create", "Part2"}, always, false, 3},

@@ -182,6 +182,9 @@ func (t bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // its body is the connection, which no context ends
+		return nil, errors.Join(errors.New("the store switched to another protocol"), resp.Body.Close())
+	}
 	most := int64(maxBody)
 	if r.Method == http.MethodGet {
 		most = maxList

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -363,6 +364,29 @@ func TestOriginThatRefusesEverything(t *testing.T) {
 	}
 	if got, most := e.asked.Load(), 3+int64(time.Since(began)/time.Second); got > most {
 		t.Errorf("%d tokens were asked for in %s, want %d at most", got, time.Since(began), most)
+	}
+}
+
+// TestEndpointSwitches has the token endpoint switch to another protocol and say nothing in it: the refresh
+// ends with an error, and does not keep others waiting.
+func TestEndpointSwitches(t *testing.T) {
+	t.Parallel()
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: none\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // the client closes it
+		_ = conn.Close()
+	}))
+	t.Cleanup(e.Close)
+	p := mustNew(t, auth.Config{Origins: []string{"https://api.example"}, Client: &auth.ClientCredentials{TokenURL: e.URL, ID: "me", Secret: "hush"}})
+	for range 2 {
+		if _, _, err := p.Field(t.Context()); err == nil || !strings.Contains(fmt.Sprint(err), "the request to the token endpoint failed") {
+			t.Errorf("Field = %v, want that the request failed", err)
+		}
 	}
 }
 

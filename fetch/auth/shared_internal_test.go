@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,8 +74,8 @@ func TestTokenEndpointHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := source.(*client)
-	transport, ok := c.http.Transport.(*http.Transport)
+	transport, ok := c.http.Transport.(finals)
 	if !ok || !transport.Protocols.HTTP1() || transport.Protocols.HTTP2() {
-		t.Errorf("the transport is %T with %v, want HTTP/1.1 alone", c.http.Transport, transport.Protocols)
+		t.Errorf("the transport is %T with %v, want HTTP/1.1 alone", c.http.Transport, transport)
 	}
 }

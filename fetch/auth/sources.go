@@ -112,6 +112,19 @@ func (f *file) Stale() bool {
 	return err == nil && (f.seen == nil || !os.SameFile(info, f.seen) || info.ModTime() != f.seen.ModTime() || info.Size() != f.seen.Size())
 }
 
+// finals refuses a response that switches to another protocol. Its body is the connection, and no time limit
+// ends a read of it.
+type finals struct{ *http.Transport }
+
+// RoundTrip implements [http.RoundTripper].
+func (f finals) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := f.Transport.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil, errors.Join(errors.New("the token endpoint switched to another protocol"), resp.Body.Close())
+	}
+	return resp, err
+}
+
 // client gets a token from a token endpoint when the last one expires or is rejected.
 type client struct {
 	config clientcredentials.Config
@@ -137,7 +150,7 @@ func (c *ClientCredentials) source() (Source, error) {
 		// HTTP/1.1: a few requests an hour gain nothing from HTTP/2, and that of net/http can be made to wait forever (decision 25).
 		transport := &http.Transport{Proxy: nil, TLSHandshakeTimeout: endpointTime, IdleConnTimeout: time.Minute, Protocols: new(http.Protocols)}
 		transport.Protocols.SetHTTP1(true)
-		httpClient = &http.Client{Transport: transport, Timeout: endpointTime,
+		httpClient = &http.Client{Transport: finals{transport}, Timeout: endpointTime,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // never send the secret elsewhere
 	}
 	config := clientcredentials.Config{ClientID: c.ID, ClientSecret: string(c.Secret), TokenURL: c.TokenURL, Scopes: c.Scopes,
