@@ -21,6 +21,27 @@ func TestFileChanged(t *testing.T) {
 	}
 }
 
+// TestFileRemoved removes the file that is written, and then the directory. The next records are in a file that
+// has a name, or the commit fails.
+func TestFileRemoved(t *testing.T) {
+	dir := t.TempDir()
+	a := openArchive(t, archive.Config{Dir: dir})
+	first := record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+	must(t, os.Remove(filepath.Join(dir, first[0].File+".open")))
+	second := record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+	if got := names(t, dir); len(got) != 1 || got[0] != second[0].File+".open" || second[0].File == first[0].File {
+		t.Errorf("files %q, records in %s and then in %s", got, first[0].File, second[0].File)
+	}
+	must(t, os.RemoveAll(dir))
+	_, err := capture(t, a, getRequest, okResponse("hello")).Commit(plainExchange(5))
+	if e, ok := errors.AsType[*archive.Error](err); !ok || e.Reason() != archive.ReasonError {
+		t.Errorf("without the directory: %v, want store_error", err)
+	}
+	if err := a.Close(t.Context()); err == nil {
+		t.Error("no error although records are lost")
+	}
+}
+
 // TestBrokenSingle breaks the only file of an archive. No other file is created.
 func TestBrokenSingle(t *testing.T) {
 	dir := t.TempDir()

@@ -55,6 +55,12 @@ func (a *Archive) take(brief bool) (*file, error) {
 			a.brief++
 		}
 		a.mu.Unlock()
+		if _, err := f.file.Stat(); err == nil && !flock.Holds(f.path+openEnd, f.file) { // its records would have no name
+			a.logger.Error("a file was removed or replaced by another program: its records are lost", slog.String("store", a.name), slog.String("file", f.name))
+			f.full = true
+			a.release(f)
+			return a.take(brief)
+		}
 	} else {
 		a.open++
 		a.brief++ // others wait while it is created
