@@ -374,6 +374,17 @@ func TestOffsets(t *testing.T) {
 		{"in order", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), chunk(2, "c"), success()}, "abc", 0, nil},
 		{"continued", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(2, 200), chunk(2, "c"), success()}, "abc", 0, nil},
 		{"from a resume point", []*pb.FetchEvent{head(5, 206), chunk(5, "ab"), success()}, "ab", 0, nil},
+		{"from a resume point, and all of it is there", []*pb.FetchEvent{head(5, 206), success()}, "", 0, nil},
+		{"from byte 5, without a resume point", []*pb.FetchEvent{head(5, 206), chunk(5, "ab"), success()}, "", 0, client.ErrContract},
+		{"from before the first byte", []*pb.FetchEvent{head(-2, 200), chunk(-2, "ab"), success()}, "", 0, client.ErrContract},
+		{"started over before the first byte", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(-1, 200), chunk(-1, "x"), success()}, "ab", 0, client.ErrContract},
+		{"a response without a status", []*pb.FetchEvent{head(0, 0), chunk(0, "ab"), success()}, "", 0, client.ErrContract},
+		{"an outcome without a kind", []*pb.FetchEvent{head(0, 200), ended(&pb.FetchOutcome{Response: &pb.HttpResponse{StatusCode: 200}})}, "", 0, client.ErrContract},
+		{"an outcome of an unknown kind", []*pb.FetchEvent{head(0, 200), ended(&pb.FetchOutcome{Kind: 99, Response: &pb.HttpResponse{StatusCode: 200}})}, "", 0, client.ErrContract},
+		{"a success without a response", []*pb.FetchEvent{ended(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS})}, "", 0, client.ErrContract},
+		{"a failure without an error", []*pb.FetchEvent{ended(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED})}, "", 0, client.ErrContract},
+		{"a success with an error", []*pb.FetchEvent{ended(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Error: new(pb.FetchError), Response: &pb.HttpResponse{StatusCode: 200}})}, "", 0, client.ErrContract},
+		{"a redirect without a response", []*pb.FetchEvent{ended(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_REDIRECT})}, "", 0, client.ErrContract},
 		{"a failed attempt before the body", []*pb.FetchEvent{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
 		{"started over", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
 		{"started over in the middle", []*pb.FetchEvent{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
@@ -394,7 +405,11 @@ func TestOffsets(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fake{fetch: events(tt.events...)}
-			resp, err := f.client(t).Get(t.Context(), "http://origin.example/")
+			request := &pb.FetchRequest{Url: "http://origin.example/"}
+			if strings.HasPrefix(tt.name, "from a resume point") {
+				request.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 5}}}}
+			}
+			resp, err := f.client(t).Do(t.Context(), request)
 			var body []byte
 			var restarts int
 			if err == nil {

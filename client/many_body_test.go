@@ -117,7 +117,9 @@ func TestManyChecksBodies(t *testing.T) {
 						return fmt.Errorf("%v, %w; want the tag to be cancelled", m, err)
 					}
 				}
-				err := s.Send(done(tag))
+				end := success()
+				end.GetOutcome().BodySummary = &pb.BodySummary{SizeBytes: int64(len(row.want))}
+				err := s.Send(&pb.FetchManyResponse{Events: []*pb.TaskEvent{{Tag: tag, Event: end}}})
 				_, _ = s.Recv() // returns when the client half-closes the stream
 				return err
 			})}

@@ -118,14 +118,17 @@ type call struct {
 
 // take adds an event to the body. It returns an error if the body cannot be used from now on.
 func (c *call) take(m *pb.FetchEvent) error {
-	if c.parts == nil {
-		if m.GetResponseStarted() == nil && m.GetBodyChunk() == nil {
-			return nil
-		}
-		c.parts = c.newAssembly()
-	}
-	if c.fault != nil {
+	switch {
+	case c.fault != nil:
 		return nil
+	case c.parts == nil && m.GetOutcome() != nil: // no part of the body came before it
+		at := position{request: c.Request}
+		c.fault = at.take(m)
+		return c.fault
+	case c.parts == nil && m.GetResponseStarted() == nil && m.GetBodyChunk() == nil:
+		return nil
+	case c.parts == nil:
+		c.parts = c.newAssembly()
 	}
 	if c.fault = c.parts.add(m); c.fault != nil {
 		c.parts.pieces = nil
@@ -138,7 +141,7 @@ func (c *call) take(m *pb.FetchEvent) error {
 
 // newAssembly returns the body of a task that is streamed.
 func (t *Task) newAssembly() *assembly {
-	a := &assembly{to: t.Body, limit: defaultBodyBytes}
+	a := &assembly{position: position{request: t.Request}, to: t.Body, limit: defaultBodyBytes}
 	if a.to != nil {
 		a.limit = math.MaxInt64
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -69,7 +70,7 @@ func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, e
 		return reader{}, statusError(ctx, err)
 	}
 	reopen := func() (grpc.ServerStreamingClient[pb.FetchResponse], error) { return c.rpc.Fetch(ctx, request) }
-	return reader{ctx: ctx, cancel: cancel, stream: stream, reopen: reopen, once: onceOf(request)}, nil
+	return reader{ctx: ctx, cancel: cancel, stream: stream, reopen: reopen, once: onceOf(request), position: position{request: request}}, nil
 }
 
 // next returns the next event. Nothing follows an outcome or an error. If the call fails after
@@ -115,6 +116,8 @@ func (r *reader) next() (*pb.FetchEvent, error) {
 
 // position is the position in the body of one fetch. It checks that the pieces fit together.
 type position struct {
+	request *pb.FetchRequest
+
 	head  *pb.ResponseStarted // the last one
 	begun bool                // a body byte has arrived
 
@@ -127,6 +130,12 @@ func (p *position) take(m *pb.FetchEvent) error {
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchEvent_ResponseStarted:
 		p.head = e.ResponseStarted
+		if err := checkResponse("a response", p.head.GetResponse()); err != nil {
+			return err
+		}
+		if at := p.head.GetBodyOffsetBytes(); at < 0 {
+			return fmt.Errorf("%w: a body begins at byte %d", ErrContract, at)
+		}
 		if !p.begun {
 			p.offset = p.head.GetBodyOffsetBytes()
 		}
@@ -139,14 +148,71 @@ func (p *position) take(m *pb.FetchEvent) error {
 			return fmt.Errorf("%w: a body came before its head", ErrContract)
 		case e.BodyChunk.GetOffsetBytes() != p.expected:
 			return fmt.Errorf("%w: the body continues at byte %d, want %d", ErrContract, e.BodyChunk.GetOffsetBytes(), p.expected)
+		case !p.begun && p.expected > p.resumePoint():
+			return fmt.Errorf("%w: a body begins at byte %d, want byte %d at most", ErrContract, p.expected, p.resumePoint())
+		case p.expected > math.MaxInt64-int64(len(e.BodyChunk.GetData())):
+			return fmt.Errorf("%w: the body has more bytes than can be counted", ErrContract)
 		}
 		p.begun = true
 		p.expected += int64(len(e.BodyChunk.GetData()))
 		p.offset = p.expected
 	case *pb.FetchEvent_Outcome:
-		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-			p.offset = p.expected // lower if the new body is empty
+		if err := checkOutcome(e.Outcome); err != nil || e.Outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			return err
 		}
+		p.offset = p.expected // lower if the new body is empty
+		return p.checkSize(e.Outcome)
+	}
+	return nil
+}
+
+// resumePoint returns where the caller's part of the body ends.
+func (p *position) resumePoint() int64 {
+	policy := p.request.GetBodyPolicy()
+	return max(policy.GetStream().GetResumePoint().GetOffsetBytes(), policy.GetAuto().GetResumePoint().GetOffsetBytes())
+}
+
+// checkSize compares what has arrived of a body with the size in the outcome.
+func (p *position) checkSize(o *pb.FetchOutcome) error {
+	got, want := int64(0), o.GetBodySummary().GetSizeBytes()
+	switch p.request.GetBodyPolicy().GetDelivery().(type) {
+	case *pb.BodyPolicy_Digest, *pb.BodyPolicy_None, *pb.BodyPolicy_Store:
+		return nil // it was not delivered
+	}
+	switch {
+	case p.begun:
+		got = p.offset
+	case p.resumePoint() > 0:
+		return nil // the caller may have all of it
+	default:
+		got = int64(len(o.GetInlineBody()))
+	}
+	if got != want {
+		return fmt.Errorf("%w: the body has %d bytes, but %d came", ErrContract, want, got)
+	}
+	return nil
+}
+
+// checkOutcome returns what an outcome lacks. Without it a failure could be taken for a success.
+func checkOutcome(o *pb.FetchOutcome) error {
+	kind := o.GetKind()
+	switch failed := kind == pb.OutcomeKind_OUTCOME_KIND_FAILED; {
+	case kind == pb.OutcomeKind_OUTCOME_KIND_UNSPECIFIED || pb.OutcomeKind_name[int32(kind)] == "":
+		return fmt.Errorf("%w: the outcome has the kind %d", ErrContract, kind)
+	case failed && o.GetError() == nil:
+		return fmt.Errorf("%w: the outcome is a failure without an error", ErrContract)
+	case !failed && o.GetError() != nil:
+		return fmt.Errorf("%w: the outcome has an error, and is none", ErrContract)
+	case !failed:
+		return checkResponse("the outcome", o.GetResponse())
+	}
+	return nil
+}
+
+// checkResponse returns an error if there is no response.
+func checkResponse(of string, r *pb.HttpResponse) error {
+	if code := r.GetStatusCode(); code < 100 || code > 999 {
+		return fmt.Errorf("%w: %s has no response with a status: %d", ErrContract, of, code)
 	}
 	return nil
 }

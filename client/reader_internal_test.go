@@ -15,13 +15,15 @@ func chunkOf(body []byte, at, end int) *pb.FetchEvent {
 }
 
 func headAt(offset int) *pb.FetchEvent {
-	return &pb.FetchEvent{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{BodyOffsetBytes: int64(offset)}}}
+	return &pb.FetchEvent{Event: &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{BodyOffsetBytes: int64(offset), Response: &pb.HttpResponse{StatusCode: 200}}}}
 }
 
 // collect passes events to a call until its success, and returns the body in its outcome.
 func collect(t testing.TB, events ...*pb.FetchEvent) []byte {
 	t.Helper()
-	out := &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS}
+	last := events[len(events)-1].GetBodyChunk()
+	out := &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Response: &pb.HttpResponse{StatusCode: 200},
+		BodySummary: &pb.BodySummary{SizeBytes: last.GetOffsetBytes() + int64(len(last.GetData()))}}
 	c := &call{Task: Task{Request: new(pb.FetchRequest)}}
 	for _, m := range append(events, &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: out}}) {
 		if err := c.take(m); err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
@@ -113,10 +114,20 @@ func (f *fake) client(t testing.TB) *client.Client {
 	return client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: f, InMemory: true}).Conn)
 }
 
-// events is a Fetch that sends these.
+// events is a Fetch that sends these. A successful outcome gets the response and the size that it needs.
 func events(all ...*pb.FetchEvent) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
+		var size int64
 		for _, m := range all {
+			switch {
+			case m.GetResponseStarted() != nil:
+				size = m.GetResponseStarted().GetBodyOffsetBytes()
+			case m.GetBodyChunk() != nil:
+				size = m.GetBodyChunk().GetOffsetBytes() + int64(len(m.GetBodyChunk().GetData()))
+			case m.GetOutcome().GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
+				m = proto.CloneOf(m)
+				m.GetOutcome().BodySummary = &pb.BodySummary{SizeBytes: size}
+			}
 			if err := s.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{m}}); err != nil {
 				return err
 			}
@@ -135,7 +146,11 @@ func chunk(offset int64, data string) *pb.FetchEvent {
 }
 
 func success() *pb.FetchEvent {
-	return &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS}}}
+	return ended(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Response: &pb.HttpResponse{StatusCode: 200}})
+}
+
+func ended(o *pb.FetchOutcome) *pb.FetchEvent {
+	return &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: o}}
 }
 
 // readAll reads a body as one does that can start over, and counts how often it

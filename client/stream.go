@@ -215,13 +215,18 @@ func (s *stream) answer(r *pb.TaskEvent) {
 	}
 }
 
-// settle ends a call with its outcome, unless it was abandoned meanwhile.
+// settle ends a call with its outcome, unless it was abandoned meanwhile. An outcome that breaks the contract is as
+// good as none.
 func (s *stream) settle(c *call, o *pb.FetchOutcome) {
+	fault := c.fault
+	if errors.Is(fault, ErrContract) {
+		o, fault = nil, lost(onceOf(c.Request), fmt.Errorf("%w: %w", ErrLost, fault))
+	}
 	s.pool.mu.Lock()
 	over := c.over
 	if !over {
 		s.removeLocked(c)
-		c.settleLocked(o, c.fault)
+		c.settleLocked(o, fault)
 	}
 	s.pool.mu.Unlock()
 	if !over {

@@ -290,6 +290,9 @@ func isAcceptEncoding(h *pb.Header) bool { return strings.EqualFold(h.GetName(),
 // isStatus reports whether the status of a response is the failure. Then [Transport] returns that
 // response.
 func (e *Error) isStatus() bool {
+	if checkResponse("the outcome", e.Outcome.GetResponse()) != nil {
+		return false // it would be a response without a status
+	}
 	switch e.Class() {
 	case pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR,
 		pb.ErrorClass_ERROR_CLASS_RATE_LIMITED, pb.ErrorClass_ERROR_CLASS_AUTH_REQUIRED,

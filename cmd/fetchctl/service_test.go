@@ -114,7 +114,7 @@ func TestGetDropsBytes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			addr := startBroken(t, sends(nil, startedEvent(0), chunkEvent(0, "abcd"), startedEvent(tt.offset), chunkEvent(tt.offset, "xy"),
-				outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: int64(len(tt.want))}})))
+				outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Response: &pb.HttpResponse{StatusCode: 200}, BodySummary: &pb.BodySummary{SizeBytes: int64(len(tt.want))}})))
 			file := filepath.Join(t.TempDir(), "file")
 			if got := fetchctl(t, "get", "--server", addr, "-o", file, "http://origin.test/"); got.code != cli.ExitOK {
 				t.Errorf("-o FILE: exit status %d\n%s", got.code, got.err)
@@ -136,8 +136,8 @@ func TestGetDropsBytes(t *testing.T) {
 // What the service does wrong is never taken for a fetch.
 func TestServiceFails(t *testing.T) {
 	t.Parallel()
-	done := outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS})
-	short := outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: 7}})
+	done := outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Response: &pb.HttpResponse{StatusCode: 200}})
+	short := outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Response: &pb.HttpResponse{StatusCode: 200}, BodySummary: &pb.BodySummary{SizeBytes: 7}})
 	failedWith := func(e *pb.FetchError) *pb.FetchEvent {
 		return outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: e})
 	}
@@ -151,8 +151,8 @@ func TestServiceFails(t *testing.T) {
 		{"two outcomes", sends(nil, done, done), cli.ExitService, "after the outcome"},
 		{"a body without a head", sends(nil, chunkEvent(0, "x"), done), cli.ExitService, "before its head"},
 		{"a hole in the body", sends(nil, startedEvent(0), chunkEvent(5, "x"), done), cli.ExitService, "continues at byte 5, want 0"},
-		{"a body that begins after a hole", sends(nil, startedEvent(5), chunkEvent(5, "x"), done), cli.ExitService, "begins at offset 5 after 0 bytes"},
-		{"a body that begins before its first byte", sends(nil, startedEvent(-1), chunkEvent(-1, "x"), done), cli.ExitService, "begins at offset -1 after 0 bytes"},
+		{"a body that begins after a hole", sends(nil, startedEvent(5), chunkEvent(5, "x"), done), cli.ExitService, "a body begins at byte 5, want byte 0 at most"},
+		{"a body that begins before its first byte", sends(nil, startedEvent(-1), chunkEvent(-1, "x"), done), cli.ExitService, "a body begins at byte -1"},
 		{"a body cut short", sends(nil, short), cli.ExitService, "the body has 7 bytes, but 0 came"},
 		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), startedEvent(0), chunkEvent(0, "x")), cli.ExitService, `drain\x1b[2J`},
 		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), cli.ExitService, "Try again a little later"},

@@ -13,6 +13,7 @@ from fetchd._sync import StreamResponse
 
 WireRequest = contract.message_class("fetchd.wire.FetchManyRequest")
 SHUTDOWN = 34
+OK = contract.HttpResponse(status_code=200)
 
 
 class AddressTest(unittest.TestCase):
@@ -66,7 +67,7 @@ class AddressTest(unittest.TestCase):
 class BodyTest(unittest.TestCase):
     def test_offsets(self):
         def head(offset=0):
-            return contract.ResponseStarted(body_offset_bytes=offset)
+            return contract.ResponseStarted(response=OK, body_offset_bytes=offset)
 
         def chunk(offset, data):
             return contract.BodyChunk(offset_bytes=offset, data=data)
@@ -79,6 +80,8 @@ class BodyTest(unittest.TestCase):
             ("in order", [head(), first, later, end(3)], b"abc"),
             ("continued", [head(), first, head(2), later, end(3)], b"abc"),
             ("from a resume point", [head(2), later, end(3)], b"c"),
+            ("from a byte that was not asked for", [head(4), chunk(4, b"c"), end(5)], errors.ContractError),
+            ("from before the first byte", [head(-1), chunk(-1, b"c"), end(0)], errors.ContractError),
             ("restarted", [head(), first, head(), chunk(0, b"xyz"), end(3)], b"xyz"),
             ("restarted below a resume point", [head(3), chunk(3, b"cd"), head(), chunk(0, b"xyz"), end(3)], b"xyz"),
             ("emptied below a resume point", [head(3), chunk(3, b"cd"), head(), end(0)], b""),
@@ -98,7 +101,7 @@ class BodyTest(unittest.TestCase):
                     self.assertEqual(self.assembled(events), want)
 
     def assembled(self, events):
-        body, got = Body(), bytearray()
+        body, got = Body(3), bytearray()
         for event in events:
             if isinstance(event, contract.ResponseStarted):
                 body.started(event)
@@ -129,13 +132,13 @@ class Call(list):
 
 
 class StreamTest(unittest.TestCase):
-    head = contract.FetchEvent(response_started=contract.ResponseStarted(response=contract.HttpResponse(status_code=200)))
+    head = contract.FetchEvent(response_started=contract.ResponseStarted(response=OK))
 
     def chunk(self, offset, data):
         return contract.FetchEvent(body_chunk=contract.BodyChunk(attempt=1, offset_bytes=offset, data=data))
 
     def end(self, size):
-        return contract.FetchEvent(outcome=contract.FetchOutcome(kind=1, attempt_count=1, body_summary=contract.BodySummary(size_bytes=size)))
+        return contract.FetchEvent(outcome=contract.FetchOutcome(kind=1, response=OK, attempt_count=1, body_summary=contract.BodySummary(size_bytes=size)))
 
     def stream(self, *messages, **options):
         self.call = Call(contract.FetchResponse(events=events) for events in messages)
@@ -206,7 +209,7 @@ class Streams:
 
 
 def done(body=b""):
-    return contract.FetchOutcome(kind=1, inline_body=body)
+    return contract.FetchOutcome(kind=1, response=OK, inline_body=body, body_summary=contract.BodySummary(size_bytes=len(body)))
 
 
 def shutdown(exchanges=0):
@@ -382,7 +385,7 @@ class PoolTest(unittest.TestCase):
             response_of(task)
 
     def chunks(self, task, *pieces, offset=0):
-        answers = [(task, contract.FetchEvent(response_started=contract.ResponseStarted(body_offset_bytes=offset)))]
+        answers = [(task, contract.FetchEvent(response_started=contract.ResponseStarted(response=OK, body_offset_bytes=offset)))]
         for piece in pieces:
             answers.append((task, contract.FetchEvent(body_chunk=contract.BodyChunk(offset_bytes=offset, data=piece))))
             offset += len(piece)
@@ -395,7 +398,7 @@ class PoolTest(unittest.TestCase):
         self.streams.sent(stream)
         mixed = [answer for pair in zip(self.chunks(one, b"ab", b"cd"), self.chunks(two, b"12", b"34")) for answer in pair]
         self.streams.answer(stream, *mixed)
-        end = contract.FetchOutcome(kind=1, body_summary=contract.BodySummary(size_bytes=4))
+        end = contract.FetchOutcome(kind=1, response=OK, body_summary=contract.BodySummary(size_bytes=4))
         self.streams.answer(stream, (two, end), (one, end))
         self.assertEqual((response_of(one).content, response_of(two).content), (b"abcd", b"1234"))
 
@@ -404,7 +407,7 @@ class PoolTest(unittest.TestCase):
         (stream,) = self.streams.opened
         self.streams.sent(stream)
         self.streams.answer(stream, *self.chunks(task, b"abcd"), *self.chunks(task, b"XY", offset=2))
-        self.streams.answer(stream, (task, contract.FetchOutcome(kind=1, body_summary=contract.BodySummary(size_bytes=4))))
+        self.streams.answer(stream, (task, contract.FetchOutcome(kind=1, response=OK, body_summary=contract.BodySummary(size_bytes=4))))
         self.assertEqual(response_of(task).content, b"abXY")
 
     def test_chunks_over_the_limit(self):

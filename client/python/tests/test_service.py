@@ -16,6 +16,9 @@ import grpc
 import fetchd
 from rig import AT_ONCE, BIN, Blocking, Case, Service, free_address
 
+DONE = fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")
+DONE.response.status_code, DONE.body_summary.size_bytes = 200, 4
+
 
 class Faults(Case):
     kind = fetchd.Client
@@ -254,7 +257,7 @@ class Faults(Case):
             for data in requests:
                 answer = fetchd.contract.FetchManyResponse()
                 for task in fetchd.contract.FetchManyRequest.FromString(data).tasks:
-                    outcome = fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")
+                    outcome = DONE
                     if not kept:
                         outcome = fetchd.contract.FetchOutcome(kind=4, error=fetchd.contract.FetchError(error_class=34, failure_type=1, retryable=True))
                     answer.events.add(tag=task.tag, event=fetchd.contract.FetchEvent(outcome=outcome))
@@ -289,7 +292,7 @@ class Faults(Case):
             if len(calls) in refusals:
                 reason, wait = refusals[len(calls)]
                 refuse(context, "RESOURCE_EXHAUSTED", reason, wait)
-            outcome = fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")
+            outcome = DONE
             yield fetchd.contract.FetchResponse(events=[fetchd.contract.FetchEvent(outcome=outcome)]).SerializeToString()
 
         client = self.client_of(self.fake(fetch=fetch), service_config="{}")
@@ -317,7 +320,7 @@ class Faults(Case):
                     refuse(context, "RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS_OF_CALLER", wait=0.6)
                 answer = fetchd.contract.FetchManyResponse()
                 for task in tasks:
-                    answer.events.add(tag=task.tag, event=fetchd.contract.FetchEvent(outcome=fetchd.contract.FetchOutcome(kind=1, inline_body=b"done")))
+                    answer.events.add(tag=task.tag, event=fetchd.contract.FetchEvent(outcome=DONE))
                 if tasks:
                     yield answer.SerializeToString()
 

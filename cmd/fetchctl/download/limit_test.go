@@ -42,7 +42,7 @@ func (s *endlessStream) Recv() (*pb.FetchResponse, error) {
 		s.left, s.at = s.left-1, s.at+1024
 	case s.left == 0:
 		s.left--
-		e.Event = &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: s.at}}}
+		e.Event = &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Response: &pb.HttpResponse{StatusCode: 200}, BodySummary: &pb.BodySummary{SizeBytes: s.at}}}
 	default:
 		return nil, io.EOF
 	}

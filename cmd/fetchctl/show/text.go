@@ -77,7 +77,7 @@ func TotalOf(r *pb.HttpResponse) int64 {
 		return -1
 	case r.GetStatusCode() == http.StatusPartialContent:
 		return totalOfRange(HeadersOf(r).Get("Content-Range"))
-	case r.ContentLength == nil:
+	case r == nil || r.ContentLength == nil:
 		return -1
 	}
 	return r.GetContentLength()

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, Iterable, Iter
 import grpc
 
 from . import _address, _convert, _foreign, contract
+from . import _body
 from ._body import Body
 from ._pool import DEFAULT_BODY_BYTES, TASK_BYTES, Task
 from ._response import NOT_DELIVERED, Head, Headers, Response, failed_status, headers_of
@@ -164,6 +165,7 @@ def task_of(
         if policy.HasField("max_size_bytes"):
             limit = policy.max_size_bytes
     undelivered = delivery in _UNDELIVERED
+    resume = _resume_point(request)
     if limit is DEFAULT_BODY_BYTES and request.HasField("retry_policy") and request.retry_policy.profile == _DOWNLOAD and not undelivered:
         request.body_policy.max_size_bytes = limit
     deadline = None
@@ -176,7 +178,7 @@ def task_of(
     # Encoded messages of one type merge if they are put together.
     data = request.SerializeToString() + _suffix(limited, delivery is None)
     check_size(data)
-    return Task(data, done, limit, deadline, options.get("on_event"), undelivered, timeout, limited is not None)
+    return Task(data, done, limit, deadline, options.get("on_event"), undelivered, timeout, limited is not None, resume)
 
 
 @functools.lru_cache(maxsize=64)
@@ -325,6 +327,7 @@ class StreamRequest(NamedTuple):
     # The request may take effect twice if it is sent twice. A driver calls Check first, so that a
     # fetch that could not be sent is not taken for one that was lost.
     once: bool
+    resume: int = 0  # the resume point
 
 
 def once(method: str, allow_non_idempotent: bool) -> bool:
@@ -348,7 +351,13 @@ def stream_request(method: str, url: str, options: Mapping[str, Any], session: O
         request.body_policy.max_size_bytes = _ANY_SIZE
     data = request.SerializeToString()
     check_size(data)
-    return StreamRequest(data, timeout, delivery in _UNDELIVERED, once(method, request.retry_policy.allow_non_idempotent))
+    return StreamRequest(data, timeout, delivery in _UNDELIVERED, once(method, request.retry_policy.allow_non_idempotent), _resume_point(request))
+
+
+def _resume_point(request: contract.FetchRequest) -> int:
+    policy = request.body_policy
+    delivery = policy.WhichOneof("delivery")
+    return int(getattr(policy, delivery).resume_point.offset_bytes) if delivery in ("auto", "stream") else 0
 
 
 def connected(error: Any, timeout: Optional[float]) -> None:
@@ -382,6 +391,7 @@ class EventState:
     def __init__(self, request: StreamRequest):
         self.request = request
         self.answered = False
+        self._body = Body(request.resume)
         self.outcome: Optional[contract.FetchOutcome] = None
 
     def events(self, message: contract.FetchResponse) -> Iterator[contract.FetchEvent]:
@@ -391,9 +401,17 @@ class EventState:
             if self.outcome is not None:
                 raise ContractError("an event arrived after the outcome")
             if not event.HasField("outcome"):
+                if event.HasField("response_started"):
+                    self._body.started(event.response_started)
+                elif event.HasField("body_chunk"):
+                    self._body.chunk(event.body_chunk)
                 if event.WhichOneof("event") not in (None, "heartbeat"):
                     yield event
                 continue
+            _body.check_outcome(event.outcome)
+            if not self.request.undelivered:
+                _body.check_size(event.outcome, self._body, self.request.resume)
+                self._body.ended(event.outcome)
             self.outcome = event.outcome
             in_own_words(self.outcome, _CALL_DEADLINE, self.request.timeout)
 
@@ -417,7 +435,8 @@ class StreamState(Head):
         self._call = call
         self._on_event = on_event
         self._undelivered, self._once, self._timeout = request.undelivered, request.once, request.timeout
-        self._body = Body()
+        self._resume = request.resume
+        self._body = Body(request.resume)
         self._events: Deque[contract.FetchEvent] = deque()  # received and not handled yet
         self._ready = False  # the head is known for good
         self._answered = False
@@ -489,7 +508,11 @@ class StreamState(Head):
         elif kind == "outcome":
             self._finish(event.outcome)
         elif kind == "response_started":
-            self._body.started(event.response_started)
+            try:
+                self._body.started(event.response_started)
+            except ContractError as error:
+                self._fail(error)
+                return
         if kind != "body_chunk" and self._on_event is not None:
             self._on_event(event)
 
@@ -512,6 +535,13 @@ class StreamState(Head):
         self._ready, self._shown, self._headers, self._url = True, response, headers_of(response.headers), url
 
     def _finish(self, outcome: contract.FetchOutcome) -> None:
+        try:
+            _body.check_outcome(outcome)
+            if not self._undelivered:
+                _body.check_size(outcome, self._body, self._resume)
+        except ContractError as error:
+            self._fail(error)
+            return
         self._outcome, self._attempt = outcome, outcome.attempt_count
         in_own_words(outcome, _CALL_DEADLINE, self._timeout)
         try:

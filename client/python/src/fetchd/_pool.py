@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Type
 
 from . import contract
-from ._body import Body
+from ._body import Body, check_outcome, check_size
 from .errors import ContractError, DeadlineError, FetchdError, LostError, OverloadedError, RefusedError, ServiceError, UnavailableError, late
 
 STREAM_TASKS = 256
@@ -37,7 +37,7 @@ _SHUTDOWN = contract.FetchError.DESCRIPTOR.fields_by_name["error_class"].enum_ty
 class Task:
     """One fetch. When it is over, `outcome` or `error` is set, and `done` has been called."""
 
-    __slots__ = ("data", "limit", "deadline", "undelivered", "done", "on_event", "tag", "stream", "sent", "sends", "body", "received", "outcome", "error", "over", "timeout", "limited")
+    __slots__ = ("data", "limit", "deadline", "undelivered", "done", "on_event", "tag", "stream", "sent", "sends", "body", "received", "outcome", "error", "over", "timeout", "limited", "resume")
 
     def __init__(
         self,
@@ -49,11 +49,13 @@ class Task:
         undelivered: bool = False,
         timeout: Optional[float] = None,
         limited: bool = False,
+        resume: int = 0,
     ):
         self.data = data  # the FetchRequest
         self.limit = limit  # of a body that arrives in chunks
         self.deadline = deadline  # by the clock of the driver
         self.undelivered = undelivered  # the caller wants no body
+        self.resume = resume  # the resume point of the request
         self.timeout = timeout  # as the caller has set it
         self.limited = limited  # the total_timeout of the request follows from it
         self.done = done
@@ -168,6 +170,9 @@ class Stream:
         else:
             self.fruitful, self.pool.fruitless = True, 0
         try:
+            check_outcome(outcome)
+            if not task.undelivered:
+                check_size(outcome, task.body, task.resume)
             if task.body is not None:
                 restart = task.body.ended(outcome)
                 if restart is not None:
@@ -185,7 +190,7 @@ class Stream:
         kind = event.WhichOneof("event")
         if kind == "body_chunk":
             if task.body is None:
-                task.body = Body()
+                task.body = Body(task.resume)
             restart = task.body.chunk(event.body_chunk)
             if not task.received:
                 task.received = bytearray()
@@ -197,7 +202,7 @@ class Stream:
             return
         if kind == "response_started":
             if task.body is None:
-                task.body = Body()
+                task.body = Body(task.resume)
             task.body.started(event.response_started)
         if task.on_event is not None and kind is not None and kind != "heartbeat":
             task.on_event(event)

@@ -76,8 +76,8 @@ def headers_of(fields: Iterable[contract.Header]) -> Headers:
 
 
 def failed_status(outcome: contract.FetchOutcome) -> bool:
-    """Reports whether a fetch failed because of the status of its response."""
-    return contract.enum_name(outcome.error, "error_class") in _STATUS_CLASSES
+    """Reports whether a fetch failed because of the status of its response. A response without one would look ok."""
+    return 100 <= outcome.response.status_code <= 999 and contract.enum_name(outcome.error, "error_class") in _STATUS_CLASSES
 
 
 def charset_of(content_type: str) -> str:
