@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"fetchd/classify"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
@@ -220,7 +222,9 @@ func (x *Exchange) ClassOf(phase classify.Phase, err error) classify.Class {
 	class := classify.Error(phase, err)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, known := errors.AsType[classify.Classified](err); class == classify.Protocol && !known && x.brokeOffLocked(err) {
+	_, known := errors.AsType[classify.Classified](err)
+	known = known || errors.Is(err, http2.ErrFrameTooLarge) // what is no HTTP/2 is such a frame
+	if class == classify.Protocol && !known && x.brokeOffLocked(err) {
 		class = classify.ConnectionReset
 	}
 	if class == classify.ConnectionReset && phase != classify.PhaseTransfer && x.certificateAsked && !x.answered {

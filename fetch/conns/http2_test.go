@@ -350,6 +350,7 @@ func TestFloodUnderRequest(t *testing.T) {
 		{"frames of an unknown type", false, func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 16<<10)) }, unrequested},
 		{"frames of an unknown type in the body", true, func(f *http2.Framer) error { return f.WriteRawFrame(0xbe, 0, 1, make([]byte, 16<<10)) }, unrequested},
 		{"GOAWAY", true, func(f *http2.Framer) error { return f.WriteGoAway(1, http2.ErrCodeNo, make([]byte, 1000)) }, unrequested},
+		{"frames that are too large", false, func(f *http2.Framer) error { return f.WriteRawFrame(0, 0, 1, make([]byte, 1<<20)) }, "-"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
