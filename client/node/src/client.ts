@@ -86,10 +86,10 @@ export class Client {
     if (recovery === "restart" || recovery === "BODY_RECOVERY_RESTART") throw new TypeError(`body_policy.${delivery}.recovery: a Response cannot start again: use events for "restart"`);
     // A body that is read as a stream needs no limit but that of the service.
     request.body_policy = { ...(delivery ? {} : { auto: {} }), max_error_body_bytes: 65536, ...(delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
-    const { url, method, retry_policy } = request as FetchRequestInit & { url: string };
-    const fetching = new Fetching({ url, method, retry_policy }, signal, deadline, resolve, reject);
+    const { url, method, retry_policy, body_policy } = request as FetchRequestInit & { url: string };
+    const fetching = new Fetching({ url, method, retry_policy, body_policy }, signal, deadline, resolve, reject);
     if (delivery === "inline" && deadline === undefined) {
-      const task = new Task(encode(request), defaultBodyBytes, (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
+      const task = new Task(encode(request), defaultBodyBytes, (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)), body_policy);
       fetching.cancel = () => this.#many.cancel(task);
       this.#many.send(task);
       return;
@@ -111,7 +111,7 @@ export class Client {
     const asked = this.#withPolicies(request);
     const message = encode(asked);
     const queue: FetchEvent[] = [];
-    const sequence = new Sequence();
+    const sequence = new Sequence(asked.body_policy);
     let wake: () => void = () => undefined;
     let over = false;
     let failure: unknown;
@@ -208,7 +208,7 @@ export class Client {
         else if (error?.sent === false) return fail(error);
         else results.push(Result.lost(request, unknownEffect(error as ServiceError, asked)));
         wake();
-      });
+      }, asked.body_policy);
       tasks.add(task);
       this.#many.send(task);
     };
@@ -319,7 +319,7 @@ function whole(request: FetchRequestInit): FetchRequestInit {
 type Controller = Omit<ReadableByteStreamController, "byobRequest"> & { readonly byobRequest: { respond(bytes: number): void } | null | undefined };
 
 /** Sent is what is kept of a request. Its body may be large. */
-type Sent = Pick<FetchRequestInit, "method" | "retry_policy"> & { readonly url: string };
+type Sent = Pick<FetchRequestInit, "method" | "retry_policy" | "body_policy"> & { readonly url: string };
 
 /** Waiting is a call of outcomeOf. */
 interface Waiting {
@@ -340,7 +340,7 @@ class Fetching {
   readonly #deadline: number | undefined;
   readonly #resolve: (response: ClientResponse) => void;
   readonly #reject: (error: unknown) => void;
-  #sequence = new Sequence();
+  #sequence: Sequence;
   readonly #abort = (): void => this.#aborted();
   #body: Controller | undefined;
   #ended = false;
@@ -350,6 +350,7 @@ class Fetching {
 
   constructor(request: Sent, signal: AbortSignal | undefined, deadline: number | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
     this.#request = request;
+    this.#sequence = new Sequence(request.body_policy);
     this.#signal = signal;
     this.#deadline = deadline;
     this.#resolve = resolve;
@@ -403,7 +404,7 @@ class Fetching {
     if (this.#ended) return;
     if (this.start && returned(outcome) && this.#sends++ < maxSends) {
       this.call?.cancel();
-      this.#sequence = new Sequence();
+      this.#sequence = new Sequence(this.#request.body_policy);
       this.start();
       return;
     }

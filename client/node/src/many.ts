@@ -1,6 +1,6 @@
 import type { Call, Channel } from "./channel.js";
 import { framed } from "./call.js";
-import { decodeFetchManyResponse, type FetchEvent, type FetchOutcome } from "./contract.js";
+import { decodeFetchManyResponse, type FetchEvent, type FetchOutcome, type FetchRequestInit } from "./contract.js";
 import { ServiceError } from "./errors.js";
 import { broken, Sequence } from "./response.js";
 import { Reader, Writer } from "./wire.js";
@@ -19,6 +19,8 @@ export function returned({ error, exchange_count }: FetchOutcome): boolean {
   return error?.error_class === "shutdown" && exchange_count === 0;
 }
 
+type Policy = FetchRequestInit["body_policy"];
+
 /** Task is one fetch of FetchMany. */
 export class Task {
   /** Called once. */
@@ -29,12 +31,15 @@ export class Task {
   sends = 0;
   over = false;
   #again: NodeJS.Timeout | undefined;
-  #sequence = new Sequence();
+  readonly #policy: Policy;
+  #sequence: Sequence;
   readonly #limit: number; // of a body that is streamed
   #pieces: Uint8Array[] = [];
   #size = 0;
 
-  constructor(request: Buffer, limit: number, done: Task["done"]) {
+  constructor(request: Buffer, limit: number, done: Task["done"], policy?: Policy) {
+    this.#policy = policy;
+    this.#sequence = new Sequence(policy);
     this.request = request;
     this.#limit = limit;
     this.done = done;
@@ -60,7 +65,7 @@ export class Task {
 
   /** restart forgets the events of a fetch that is sent again. */
   restart(): void {
-    this.#sequence = new Sequence();
+    this.#sequence = new Sequence(this.#policy);
   }
 
   /** later calls send after a time, unless the task is over by then. */

@@ -1,7 +1,8 @@
 import { STATUS_CODES } from "node:http";
 
-import type { FetchEvent, FetchOutcome, HttpResponse, ResponseStarted, StoredObject } from "./contract.js";
+import type { FetchEvent, FetchOutcome, FetchRequestInit, HttpResponse, ResponseStarted, StoredObject } from "./contract.js";
 import { ServiceError } from "./errors.js";
+import { deliveryOf } from "./request.js";
 
 // Statuses whose response has no body, in the words of the Fetch standard.
 const nullBody = new Set([101, 103, 204, 205, 304]);
@@ -199,7 +200,19 @@ const statuses = new Set(["http_server_error", "rate_limited", "auth_required", 
 
 /** hasResponse reports whether an outcome is a response, rather than an error. */
 export function hasResponse(o: FetchOutcome): boolean {
-  return o.kind !== "failed" || (o.response !== undefined && statuses.has(o.error?.error_class ?? ""));
+  return o.kind !== "failed" || (hasStatus(o.response) && statuses.has(o.error?.error_class ?? ""));
+}
+
+const hasStatus = (r: HttpResponse | undefined): boolean => r !== undefined && r.status_code >= 100 && r.status_code <= 999;
+
+const kinds = new Set(["success", "not_modified", "redirect", "failed"]);
+
+/** checkOutcome throws if an outcome lacks what it must have. A failure could be taken for a success. */
+function checkOutcome(o: FetchOutcome): void {
+  const failed = o.kind === "failed";
+  if (!kinds.has(o.kind)) throw broken(`an outcome of an unknown kind, ${o.kind}`);
+  if (failed !== (o.error !== undefined)) throw broken(failed ? "the outcome is a failure without an error" : "the outcome has an error, and is none");
+  if (!failed && !hasStatus(o.response)) throw broken("the outcome has no response with a status");
 }
 
 /** Sequence checks that the events of a fetch are in order and that the pieces of its body fit together. */
@@ -207,26 +220,46 @@ export class Sequence {
   head: ResponseStarted | undefined;
   begun = false;
   over = false;
+  readonly #delivered: boolean;
+  readonly #resume: number;
   #offset = 0; // of the end of the body so far
   #expected = 0; // of the next piece: lower than the offset after the head of a new body
+
+  constructor(policy?: FetchRequestInit["body_policy"]) {
+    const delivery = deliveryOf(policy);
+    this.#delivered = delivery === undefined || ["stream", "auto", "inline"].includes(delivery);
+    this.#resume = Number(policy?.stream?.resume_point?.offset_bytes ?? policy?.auto?.resume_point?.offset_bytes ?? 0);
+  }
 
   check(m: FetchEvent): void {
     if (this.over) throw broken("an event came after the outcome");
     if (m.response_started) {
       this.head = m.response_started;
+      if (!hasStatus(this.head.response)) throw broken("a response has no status");
+      if (this.head.body_offset_bytes < 0) throw broken(`a body begins at byte ${this.head.body_offset_bytes}`);
       if (!this.begun) this.#offset = this.head.body_offset_bytes;
       this.#expected = Math.min(this.head.body_offset_bytes, this.#offset);
     } else if (m.body_chunk) {
       const { offset_bytes, data } = m.body_chunk;
       if (!this.head) throw broken("a body came before its head");
       if (offset_bytes !== this.#expected) throw broken(`the body continues at byte ${offset_bytes}, want ${this.#expected}`);
+      if (!this.begun && offset_bytes > this.#resume) throw broken(`a body begins at byte ${offset_bytes}, want byte ${this.#resume} at most`);
       this.begun = true;
       this.#expected += data.length;
       this.#offset = this.#expected;
     } else if (m.outcome) {
-      if (m.outcome.kind === "unspecified") throw broken("an outcome of an unknown kind");
+      checkOutcome(m.outcome);
+      this.#checkSize(m.outcome);
       this.over = true;
     }
+  }
+
+  /** checkSize compares what has arrived of a body with the size in the outcome. */
+  #checkSize({ kind, inline_body, body_summary }: FetchOutcome): void {
+    if (kind !== "success" || !this.#delivered || (!this.begun && this.#resume > 0)) return;
+    const got = this.begun ? this.#expected : (inline_body?.length ?? 0);
+    const size = body_summary?.size_bytes ?? 0;
+    if (got !== size) throw broken(`the body has ${size} bytes, but ${got} came`);
   }
 }
 

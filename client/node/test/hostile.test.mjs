@@ -59,9 +59,11 @@ function send(stream, frames, trailers = { "grpc-status": "0" }) {
 /** message returns a FetchResponse with events. */
 const message = (...events) => Buffer.concat(events.flatMap((e) => [Buffer.from([0x0a, e.length]), e]));
 
-// Events in protobuf: an outcome (field 10) of kind SUCCESS with a body "x", and others.
-const success = Buffer.from([0x52, 5, 0x08, 1, 0x42, 1, 0x78]);
-const started = Buffer.from([0x32, 0]);
+// Events in protobuf: an outcome (field 10) of kind SUCCESS with a response, a body "x" and its size, and others.
+const ok = [3, 0x08, 0xc8, 1];
+const success = Buffer.from([0x52, 14, 0x08, 1, 0x1a, ...ok, 0x42, 1, 0x78, 0x4a, 2, 0x08, 1]);
+const ended = (size) => Buffer.from([0x52, 11, 0x08, 1, 0x1a, ...ok, 0x4a, 2, 0x08, size]);
+const started = Buffer.from([0x32, 5, 0x12, ...ok]);
 const chunk = (offset, text) => Buffer.from([0x3a, 4 + text.length, 0x10, offset, 0x1a, text.length, ...Buffer.from(text)]);
 
 const shutdown = (exchanges) => Buffer.from([0x52, 8, 0x08, 4, 0x22, 2, 0x08, 34, 0x30, exchanges]);
@@ -92,8 +94,8 @@ const rows = [
     }
     s.end();
   } },
-  { name: "a chunk and its head", answer: (s) => send(s, [frame(message(started)), frame(message(chunk(0, "ab"))), frame(message(success))]), body: "ab" },
-  { name: "all events in one message", answer: (s) => send(s, [frame(message(started, chunk(0, "ab"), chunk(2, "cd"), success))]), body: "abcd" },
+  { name: "a chunk and its head", answer: (s) => send(s, [frame(message(started)), frame(message(chunk(0, "ab"))), frame(message(ended(2)))]), body: "ab" },
+  { name: "all events in one message", answer: (s) => send(s, [frame(message(started, chunk(0, "ab"), chunk(2, "cd"), ended(4)))]), body: "abcd" },
   { name: "a message without events", answer: (s) => send(s, [frame(message()), frame(message(success))]), body: "x" },
   { name: "an event after the outcome of a fetch that is sent again", answer: (s, n) => send(s, [frame(n < 2 ? message(shutdown(0), success) : message(success))]), body: "x", calls: 2 },
   { name: "a message over the limit", answer: (s) => { s.respond(head); s.write(frame(Buffer.alloc(10), (4 << 20) + 1)); }, code: "RESOURCE_EXHAUSTED", message: /4194305 bytes, the limit is 4194304/ },
@@ -105,6 +107,17 @@ const rows = [
   { name: "a varint without an end", answer: (s) => send(s, [frame(Buffer.alloc(20, 0xff))]), code: "INTERNAL", message: /not protobuf/ },
   { name: "no outcome", answer: (s) => send(s, [frame(message(started))]), code: "INTERNAL", message: /without an outcome/ },
   { name: "a body before its head", answer: (s) => send(s, [frame(message(chunk(0, "ab")))]), code: "INTERNAL", message: /before its head/ },
+  { name: "a body without its last piece", answer: (s) => send(s, [frame(message(started)), frame(message(chunk(0, "ab"))), frame(message(ended(4)))]), code: "INTERNAL", message: /the body has 4 bytes, but 2 came/ },
+  { name: "a body of another size", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 14, 0x08, 1, 0x1a, ...ok, 0x42, 1, 0x78, 0x4a, 2, 0x08, 2])))]), code: "INTERNAL", message: /the body has 2 bytes, but 1 came/ },
+  { name: "no body", answer: (s) => send(s, [frame(message(ended(4)))]), code: "INTERNAL", message: /the body has 4 bytes, but 0 came/ },
+  { name: "a body before its first byte", answer: (s) => send(s, [frame(message(Buffer.from([0x32, 16, 0x12, ...ok, 0x18, ...Array(9).fill(0xff), 1])))]), code: "INTERNAL", message: /begins at byte -1/ },
+  { name: "a body from a byte that was not asked for", answer: (s) => send(s, [frame(message(Buffer.from([0x32, 7, 0x12, ...ok, 0x18, 2]))), frame(message(chunk(2, "ab"))), frame(message(ended(4)))]), code: "INTERNAL", message: /begins at byte 2/ },
+  { name: "a response without a status", answer: (s) => send(s, [frame(message(Buffer.from([0x32, 0])))]), code: "INTERNAL", message: /a response has no status/ },
+  { name: "an outcome without a kind", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 5, 0x1a, ...ok])))]), code: "INTERNAL", message: /unknown kind/ },
+  { name: "an outcome of an unknown kind", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 7, 0x08, 99, 0x1a, ...ok])))]), code: "INTERNAL", message: /unknown kind/ },
+  { name: "a success without a response", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 2, 0x08, 1])))]), code: "INTERNAL", message: /no response with a status/ },
+  { name: "a failure without an error", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 2, 0x08, 4])))]), code: "INTERNAL", message: /a failure without an error/ },
+  { name: "a success with an error", answer: (s) => send(s, [frame(message(Buffer.from([0x52, 9, 0x08, 1, 0x1a, ...ok, 0x22, 0])))]), code: "INTERNAL", message: /has an error/ },
   { name: "a gap in the body", answer: (s) => send(s, [frame(message(started)), frame(message(chunk(0, "ab"))), frame(message(chunk(3, "cd"))), frame(message(success))]), code: "INTERNAL", message: /continues at byte 3, want 2/ },
   { name: "no trailers", answer: (s) => { s.respond(head); s.end(); }, code: "INTERNAL", message: /without a status/ },
   { name: "an answer of HTTP", answer: (s) => { s.respond({ ":status": 200, "content-type": "text/html" }); s.end("<p>"); }, code: "UNKNOWN", message: /does not speak gRPC: HTTP status 200, Content-Type text\/html/ },
