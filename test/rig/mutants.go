@@ -164,7 +164,10 @@ func (s *Script) play(ctx context.Context, request *pb.FetchRequest, send func(*
 		if err := send(&pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: new(pb.Heartbeat)}}); err != nil {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	return ctx.Err()
 }
