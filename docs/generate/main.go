@@ -1,5 +1,5 @@
 // Command generate generates what the code knows about outcomes and rules: docs/outcomes.md, or with the argument
-// "rules.js" the sentences for the console, with "draft" an Internet-Draft. With "surface" it lists every public name, for docs/surface.txt.
+// "rules.js" the sentences for the console. With "surface" it lists every public name, for docs/surface.txt.
 package main
 
 import (
@@ -117,12 +117,6 @@ func run() error {
 		return writeRulesScript()
 	case "departures.tsv":
 		return writeDepartures()
-	case "draft":
-		text, err := draftText()
-		if err == nil {
-			_, err = os.Stdout.WriteString(text)
-		}
-		return err
 	case "surface":
 		text, err := surface(os.Getenv("TEST_PROGRAMS"))
 		if err == nil {

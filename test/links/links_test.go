@@ -41,7 +41,6 @@ func TestBrokenLinks(t *testing.T) {
 		{"a missing heading", "[x](there.md#three)", []string{"docs/page.md:1: there.md#three"}},
 		{"a heading in a code block", "[x](there.md#not-a-heading)", []string{"docs/page.md:1: there.md#not-a-heading"}},
 		{"a heading of the same page", "# Here\n[x](#here) [y](#hence)", []string{"docs/page.md:2: #hence"}},
-		{"an anchor of kramdown", "{: #w1}W1\n: Wait.\n\n[x]: #w1\n[y]: #w", []string{"docs/page.md:5: #w"}},
 		{"another host", "[x](https://example.com/gone.md) <https://example.com> [m](mailto:a@example.com)", nil},
 		{"in a code span", "`[x](gone.md)`", nil},
 		{"in a code block", "```\n[x](gone.md)\n```\n[y](lost.md)", []string{"docs/page.md:4: lost.md"}},
@@ -196,9 +195,6 @@ func hasAnchor(file, anchor string) (bool, error) {
 	}
 	for _, line := range prose(string(text)) {
 		if m := heading.FindStringSubmatch(line); m != nil && slug(m[1]) == anchor {
-			return true, nil
-		}
-		if strings.HasPrefix(line, "{: #"+anchor+"}") {
 			return true, nil
 		}
 	}
