@@ -21,6 +21,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/jsontext"
+	"fetchd/internal/version"
 )
 
 // what says what is run, and where the record goes.
@@ -77,7 +78,7 @@ func conclude(a *app, record *judge.Record, heading, file string) error {
 	if err := levels(a, record, heading); err != nil {
 		return err
 	}
-	record.Judge = "fetch-conformance " + conformance.Version()
+	record.Judge = "fetch-conformance " + version.String()
 	if file != "" {
 		data, err := json.MarshalIndent(record, "", "  ")
 		if err != nil {

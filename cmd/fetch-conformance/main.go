@@ -9,7 +9,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"fetchd/conformance"
 	"fetchd/internal/cli"
 )
 
@@ -90,7 +89,7 @@ func main() {
 
 // run runs a command and returns the exit code.
 func run(ctx context.Context, args []string, streams cli.Streams) int {
-	p := &cli.Program{Name: "fetch-conformance", Description: description, Version: conformance.Version(), Streams: streams, Manual: cli.Manual{Examples: examples, Exits: map[int]string{
+	p := &cli.Program{Name: "fetch-conformance", Description: description, Streams: streams, Manual: cli.Manual{Examples: examples, Exits: map[int]string{
 		cli.ExitOK:      "everything that was judged held",
 		cli.ExitFailed:  "something failed",
 		cli.ExitUsage:   "",

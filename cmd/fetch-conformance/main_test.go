@@ -18,6 +18,7 @@ import (
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
+	"fetchd/internal/version"
 	"fetchd/test/need"
 )
 
@@ -69,7 +70,7 @@ func TestCommands(t *testing.T) {
 		out, err string
 	}{
 		{"help", []string{"--help"}, cli.ExitOK, "fetch-conformance diff", ""},
-		{"version", []string{"--version"}, cli.ExitOK, "fetch-conformance " + conformance.Version() + " ", ""},
+		{"version", []string{"--version"}, cli.ExitOK, "fetch-conformance " + version.String() + " ", ""},
 		{"no command", nil, cli.ExitUsage, "", "expected one of"},
 		{"list", []string{"list", "--level", "resumption"}, cli.ExitOK, "resume point", ""},
 		{"list a rule", []string{"list", "--only", "W2"}, cli.ExitOK, "waiting W2", ""},
@@ -206,7 +207,7 @@ func TestReproduce(t *testing.T) {
 	if want := `fetch-conformance client --only "404" --only "expired certificate" --only "wrong digest" --name "mine" --limit 5s ` + shell + " -c " + script; r.Reproduce != want {
 		t.Errorf("reproduce with %s, want %s", r.Reproduce, want)
 	}
-	if r.Judge != "fetch-conformance "+conformance.Version() || r.Subject != "mine" || r.Version != "fails 1" {
+	if r.Judge != "fetch-conformance "+version.String() || r.Subject != "mine" || r.Version != "fails 1" {
 		t.Errorf("judge %q, subject %q, version %q", r.Judge, r.Subject, r.Version)
 	}
 }

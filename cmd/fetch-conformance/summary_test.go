@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"fetchd/conformance"
 	"fetchd/conformance/judge"
 	"fetchd/internal/cli"
+	"fetchd/internal/version"
 )
 
 // TestResults checks that the records in conformance/results, which conformance/compare writes, are about the vectors
@@ -47,7 +47,7 @@ func TestResults(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s is not about the vectors and scenarios that there are: run conformance/compare (-want +got):\n%s", path, diff)
 		}
-		if r.Judge != "fetch-conformance "+conformance.Version() || r.Version == "" || !strings.HasPrefix(r.Reproduce, "fetch-conformance "+r.Way) {
+		if r.Judge != "fetch-conformance "+version.String() || r.Version == "" || !strings.HasPrefix(r.Reproduce, "fetch-conformance "+r.Way) {
 			t.Errorf("%s: judge %q, version %q, reproduce with %q: run conformance/compare", path, r.Judge, r.Version, r.Reproduce)
 		}
 		text, err := os.ReadFile(path)

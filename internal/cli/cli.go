@@ -46,9 +46,7 @@ type Streams struct {
 type Program struct {
 	Name        string
 	Description string
-	// Version is that of a program with its own. If it is empty, --version prints that of the build.
-	Version string
-	Manual  // of the program as a whole
+	Manual      // of the program as a whole
 	Streams
 	// Env looks up environment variables for flags that have a tag
 	// `variable:"NAME"`. If it is nil, the tag has no effect.
@@ -102,7 +100,7 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	parser, err := kong.New(grammar, append([]kong.Option{
 		kong.Name(p.Name),
 		kong.Description(p.Description),
-		kong.Vars{"version": p.Name + " " + version.LongOf(p.Version)},
+		kong.Vars{"version": p.Name + " " + version.Long()},
 		kong.Writers(p.Out, p.Err),
 		kong.Exit(func(int) { answered = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),

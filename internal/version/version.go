@@ -32,36 +32,6 @@ func of(set string, info *debug.BuildInfo) string {
 }
 
 // Long returns the version with that of Go and the platform, for --version and reports.
-func Long() string { return LongOf("") }
-
-// LongOf is [Long] for a program with its own version, which is followed by the commit if it is known.
-func LongOf(own string) string {
-	info, _ := debug.ReadBuildInfo()
-	switch commit := commitOf(info); {
-	case own == "":
-		own = String()
-	case commit != "":
-		own += " (" + commit + ")"
-	}
-	return fmt.Sprintf("%s %s %s/%s", own, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// commitOf returns the first digits of the commit, with "+dirty" if files were changed, or "".
-func commitOf(info *debug.BuildInfo) string {
-	if info == nil {
-		return ""
-	}
-	commit, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+dirty"
-		}
-	}
-	if commit == "" {
-		return ""
-	}
-	return commit + dirty
+func Long() string {
+	return fmt.Sprintf("%s %s %s/%s", String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

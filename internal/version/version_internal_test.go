@@ -30,27 +30,6 @@ func TestOf(t *testing.T) {
 	}
 }
 
-func TestCommitOf(t *testing.T) {
-	t.Parallel()
-	built := func(settings ...debug.BuildSetting) *debug.BuildInfo { return &debug.BuildInfo{Settings: settings} }
-	commit := debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"}
-	for _, row := range []struct {
-		name string
-		info *debug.BuildInfo
-		want string
-	}{
-		{"a commit", built(commit, debug.BuildSetting{Key: "vcs.modified", Value: "false"}), "0123456789ab"},
-		{"changed files", built(commit, debug.BuildSetting{Key: "vcs.modified", Value: "true"}), "0123456789ab+dirty"},
-		{"a short commit", built(debug.BuildSetting{Key: "vcs.revision", Value: "17"}), "17"},
-		{"no repository", built(debug.BuildSetting{Key: "GOOS", Value: "linux"}), ""},
-		{"no modules", nil, ""},
-	} {
-		if got := commitOf(row.info); got != row.want {
-			t.Errorf("%s: %q, want %q", row.name, got, row.want)
-		}
-	}
-}
-
 // TestSetAtTheBuild builds a program as the Dockerfile does.
 func TestSetAtTheBuild(t *testing.T) {
 	t.Parallel()
