@@ -3,7 +3,7 @@
 // looks like on the network. A [GuardRow] states where a client with an egress guard may connect.
 // README.md in this folder describes their format.
 //
-// Package kit judges a server or a client by this data; "fetchctl conformance" is its command.
+// Package kit judges a server or a client by this data; fetch-conformance is its command.
 // The tests of this package check the data itself. TestMutation changes package classify in every
 // place where a rule could be wrong, and expects a vector to fail. It takes about 20 s; go test
 // -short skips it.

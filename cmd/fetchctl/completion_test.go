@@ -13,9 +13,8 @@ func TestCompletion(t *testing.T) {
 		got := fetchctl(t, args...)
 		return got.code, got.out, got.err
 	}, map[string][]string{
-		"fetchctl c":                       {"conformance", "completion"},
+		"fetchctl d":                       {"download", "demo"},
 		"fetchctl get --profile d":         {"download"},
-		"fetchctl get --har-with=s":        {"secrets"},
 		"fetchctl get --tra":               {"--trace"},
 		"fetchctl explain --auth refresh_": {"refresh_failed"},
 		"fetchctl explain --tra":           nil,

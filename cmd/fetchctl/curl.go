@@ -82,7 +82,7 @@ var curlTable = []curlRow{
 	{"-s, --silent", "the same, or -q"},
 	{"-T, --upload-file", "the same, within 1 MiB"},
 	{"--tlsv1.2", "the default"},
-	{"--trace", "draws the fetch; curl's is -v or --har"},
+	{"--trace", "draws the fetch; curl's is -v or --warc"},
 	{"-U, --proxy-user", "no: -x http://USER:PASSWORD@HOST:PORT"},
 	{"-u, --user", "the same: Basic"},
 	{"--url", "the same; many URLs: fetchctl download"},
@@ -123,6 +123,8 @@ func (c *getCmd) checkCurl() error {
 		return cli.UsageError("--proto", "is =https, and the URL is not: give an https URL")
 	case c.JSON.events && (c.Quiet || c.Silent):
 		return cli.UsageError("--json", "prints every event, and --quiet prints none: leave out one of them")
+	case c.Trace && c.JSON.events:
+		return cli.UsageError("--trace", "draws on standard error, and --json replaces what is printed there: leave out one of them")
 	case c.Head && c.Request != "" && c.Request != http.MethodHead:
 		return cli.UsageError("-I", "sends HEAD, but -X says "+c.Request+": leave out one of them")
 	case c.RemoteName && c.Output != "":

@@ -28,7 +28,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, "", err)
 	}
 	if c.List {
-		return a.listScenarios(ctx, all, (*kit.Scenario).BreakRules)
+		return a.listScenarios(ctx, all)
 	}
 	chosen := all
 	if c.Break != "" {
@@ -152,11 +152,11 @@ func (d *demo) summary() int {
 	return cli.ExitOK
 }
 
-// listScenarios prints the scenarios, each with the rules that rulesOf returns.
-func (a *app) listScenarios(ctx context.Context, all []*kit.Scenario, rulesOf func(*kit.Scenario) []string) int {
+// listScenarios prints the scenarios with their rules.
+func (a *app) listScenarios(ctx context.Context, all []*kit.Scenario) int {
 	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
 	for _, s := range all {
-		out.Printf("%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(rulesOf(s), " ")), s.Story)
+		out.Printf("%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")), s.Story)
 	}
 	return a.fail(ctx, "", out.End())
 }

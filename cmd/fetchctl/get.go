@@ -43,15 +43,9 @@ func (c *getCmd) run(ctx context.Context, a *app) (code int) {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer body.discard()
-	rec, err := c.record(a, req)
-	if err != nil {
-		return a.fail(ctx, c.Server, err)
-	}
-	defer rec.discard()
+	rec := c.record()
 	outcome, err := c.fetch(ctx, a, svc, req, body, rec)
-	if wrong := rec.end(a); err == nil {
-		err = wrong
-	}
+	rec.end(a)
 	if err == nil {
 		err = c.writeOut(a, &written{outcome, c.URL, cmp.Or(body.file, c.Output)})
 	}

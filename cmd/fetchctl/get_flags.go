@@ -46,11 +46,9 @@ type getCmd struct {
 	Quiet   bool     `short:"q" group:"Output:" xor:"told" help:"Print nothing about the fetch. Usage and service errors are still printed."`
 	Verbose bool     `short:"v" group:"Output:" help:"Print the policy, redirects, headers and timings as well."`
 
-	HAR     string   `name:"har" group:"Record:" placeholder:"FILE" help:"Write every hop of every attempt to FILE as HTTP Archive 1.2, however the fetch ends."`
-	HARWith []string `name:"har-with" enum:"body,secrets" group:"Record:" placeholder:"WHAT" help:"Include what --har leaves out: body, secrets (credentials and cookies), or both, separated by a comma."`
-	WARC    *string  `name:"warc" group:"Record:" xor:"records" placeholder:"FILE" help:"Append every request and response of the fetch to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
-	Record  string   `group:"Record:" xor:"records" placeholder:"NAME" help:"Let the service record every request and response in this store for WARC files. With --server or --stores-file."`
-	Trace   bool     `group:"Record:" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
+	WARC   *string `name:"warc" group:"Record:" xor:"records" placeholder:"FILE" help:"Append every request and response of the fetch to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
+	Record string  `group:"Record:" xor:"records" placeholder:"NAME" help:"Let the service record every request and response in this store for WARC files. With --server or --stores-file."`
+	Trace  bool    `group:"Record:" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
 
 	curlFlags
 	insideFlags
@@ -148,7 +146,7 @@ type refusedFlags struct {
 	SpeedTime       refused `short:"y" hidden:"" refuse:"a body that stops arriving ends the attempt, and --timeout limits the whole fetch"`
 	NoProgressMeter refused `hidden:"" refuse:"-sS prints only why a fetch failed"`
 	Stderr          refused `hidden:"" refuse:"redirect it, with 2>FILE"`
-	TraceASCII      refused `name:"trace-ascii" hidden:"" refuse:"-v prints the headers, and --har FILE writes every request"`
+	TraceASCII      refused `name:"trace-ascii" hidden:"" refuse:"-v prints the headers, and --warc FILE writes every request"`
 	TLSv13          refused `name:"tlsv1.3" hidden:"" refuse:"TLS 1.3 is used if the origin has it, else TLS 1.2"`
 	HTTP10          refused `name:"http1.0" short:"0" hidden:"" refuse:"HTTP/1.1 and HTTP/2 are used"`
 	HTTP3           refused `name:"http3" hidden:"" refuse:"HTTP/1.1 and HTTP/2 are used"`

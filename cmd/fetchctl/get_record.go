@@ -1,70 +1,26 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"time"
 
-	"fetchd/client"
-	"fetchd/cmd/fetchctl/har"
 	"fetchd/cmd/fetchctl/timeline"
-	"fetchd/internal/cli"
-
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/version"
+	"fetchd/internal/cli"
 )
 
-// archivedBody is the maximum size of all bodies in an archive.
-const archivedBody = 16 << 20
-
-// recording is what --har and --trace record of a fetch. A nil recording records nothing.
+// recording is what --trace records of a fetch. A nil recording records nothing.
 type recording struct {
 	timeline.Recorder
-	options har.Options
-	archive *cli.Output // nil without --har
-	traced  bool
-	heard   time.Time // time of the last event
+	heard time.Time // time of the last event
 }
 
-// checkRecord rejects an archive that would go to the same place as other output.
-func (c *getCmd) checkRecord() error {
-	switch {
-	case c.Trace && c.JSON.events:
-		return cli.UsageError("--trace", "draws on standard error, and --json replaces what is printed there: leave out one of them")
-	case c.HAR == "" && len(c.HARWith) > 0:
-		return cli.UsageError("--har-with", "needs --har FILE")
-	case c.HAR == "":
+// record returns a recording if the fetch is to be drawn.
+func (c *getCmd) record() *recording {
+	if !c.Trace {
 		return nil
-	case c.HAR == "-" && !c.toFile():
-		return cli.UsageError("--har", "is standard output, where the body goes: give -o FILE too")
-	case c.HAR == "-" && c.JSON.events:
-		return cli.UsageError("--har", "is standard output, where the lines of --json go: give a file")
-	case c.HAR == c.Output:
-		return cli.UsageError("--har", "is the FILE of -o: give another")
 	}
-	return nil
-}
-
-// record opens the archive before anything is requested. The caller discards the recording.
-func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
-	if c.HAR == "" && !c.Trace {
-		return nil, nil
-	}
-	r := &recording{traced: c.Trace, options: har.Options{Version: version.String(), Request: req}}
-	for _, with := range c.HARWith {
-		switch with {
-		case "body":
-			r.options.Bodies, r.BodyLimit = true, archivedBody
-		case "secrets":
-			r.options.Secrets = true
-		}
-	}
-	if c.HAR == "" {
-		return r, nil
-	}
-	var err error
-	r.archive, err = cli.OpenOutput(c.HAR, a.Out)
-	return r, err
+	return new(recording)
 }
 
 // take records an event.
@@ -75,33 +31,11 @@ func (r *recording) take(m *pb.FetchEvent) {
 	}
 }
 
-// end writes what was recorded, however the fetch ended. If the service rejected the request,
-// there is nothing to write.
-func (r *recording) end(a *app) error {
-	if r == nil || r.heard.IsZero() {
-		return nil
-	}
-	f := r.Fetch(time.Since(r.heard))
-	if r.traced {
-		a.waterfall().Draw(f)
-	}
-	if r.archive == nil {
-		return nil
-	}
-	data, err := har.Marshal(f, r.options)
-	if err != nil {
-		return errors.Join(client.ErrContract, err)
-	}
-	if _, err := r.archive.Write(data); err != nil {
-		return err
-	}
-	return r.archive.Keep()
-}
-
-// discard removes an unfinished archive.
-func (r *recording) discard() {
-	if r != nil && r.archive != nil {
-		r.archive.Discard()
+// end draws what was recorded, however the fetch ended. If the service rejected the request,
+// there is nothing to draw.
+func (r *recording) end(a *app) {
+	if r != nil && !r.heard.IsZero() {
+		a.waterfall().Draw(r.Fetch(time.Since(r.heard)))
 	}
 }
 

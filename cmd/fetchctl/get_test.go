@@ -402,7 +402,6 @@ func TestJSONIsPlain(t *testing.T) {
 	}{
 		{"get --json", []string{"get", "--json", "-o", os.DevNull, o.URL}},
 		{"get --json, next to the body", []string{"get", "--json", o.URL}},
-		{"get --har", []string{"get", "--har", "-", "-o", os.DevNull, "-q", o.URL}},
 		{"download --json", []string{"download", "--json", "-q", "-d", t.TempDir(), o.URL + "/" + hostile}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

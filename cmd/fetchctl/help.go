@@ -28,8 +28,6 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 
 --store lets the service write the body to a store that its operator has configured. The object appears when the body is complete and correct, and a line on standard error has its store, key and entity tag. Standard output is empty, except with --json, which prints the events there. --stores-file configures the stores of the service inside fetchctl: YAML with names and URLs, as docs/stores.md describes.
 
---har writes the fetch to a file that browsers can open: import it in the network panel of the developer tools. It has an entry for each hop and a page for each attempt with the decision after it. It is written for failed and interrupted fetches too. Bodies are left out. So is everything that may be secret: request headers that could identify someone, and cookies and credentials in responses. URLs are complete, including their queries.
-
 Flags of curl mean what they mean there, or the error says what to use instead; the table below has them. --json before JSON or @FILE sends that, as curl does; anywhere else it prints events. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
 
 The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Each redirect is asked for in the same way. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
@@ -54,7 +52,6 @@ func (c *getCmd) Manual() cli.Manual {
   fetchctl get -H 'If-None-Match: "abc"' https://example.org/feed.xml
   fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
   fetchctl get -q --trace -o /dev/null https://example.org/
-  fetchctl get --har fetch.har -o page.html https://example.org/
   fetchctl get --warc crawl.warc.gz -o page.html https://example.org/
   fetchctl get --sign-key keys --sign-agent https://bot.example.com https://example.org/
   fetchctl get --server fetchd.internal:8080 https://example.org/
@@ -194,24 +191,5 @@ func (c *demoCmd) Manual() cli.Manual {
   fetchctl demo
   fetchctl demo --list
   fetchctl demo --break W2
-`}
-}
-
-// Help implements kong.HelpProvider.
-func (c *conformanceCmd) Help() string {
-	return `Judges the service inside this program: runs every vector in conformance/ through its call Explain, and every wire scenario through Fetch or FetchUnary against an origin that misbehaves. The origin runs in this program, on loopback. The expectations are data; see conformance/README.md.
-
-fetch-conformance judges other services of the API, HTTP clients, and programs that only decide; see docs/conformance.md.`
-}
-
-// Manual lists the exit codes and examples of the command.
-func (c *conformanceCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "every check held").
-		With(cli.ExitFailed, "a check did not hold").
-		With(cli.ExitService, "the service or the origin failed"), Examples: `
-  fetchctl conformance
-  fetchctl conformance --list
-  fetchctl conformance --only W2 --only "redirect loop"
 `}
 }

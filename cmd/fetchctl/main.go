@@ -6,7 +6,6 @@
 //	fetchctl explain       show what would be decided, and by which rule
 //	fetchctl mcp           give a language model tools that fetch
 //	fetchctl demo          run the rules against an origin that misbehaves
-//	fetchctl conformance   judge the service inside by the specification
 //
 // It only uses the API, fetchd.v1.FetchService. Without --server it runs the service inside
 // the process, with the user's own access rights: like curl, it reaches any address and port.
@@ -39,14 +38,13 @@ func main() {
 
 // grammar is the command line.
 type grammar struct {
-	Get         getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
-	Download    downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
-	Warc        warcCmd          `cmd:"" help:"Index and check WARC files."`
-	Explain     explainCmd       `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
-	Mcp         mcpCmd           `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
-	Demo        demoCmd          `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
-	Conformance conformanceCmd   `cmd:"" help:"Judge a server of the contract, or any HTTP client, by the vectors and scenarios of the specification."`
-	Version     kong.VersionFlag `short:"V" help:"Print the version and exit."`
+	Get      getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
+	Download downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
+	Warc     warcCmd          `cmd:"" help:"Index and check WARC files."`
+	Explain  explainCmd       `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
+	Mcp      mcpCmd           `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
+	Demo     demoCmd          `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
+	Version  kong.VersionFlag `short:"V" help:"Print the version and exit."`
 
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

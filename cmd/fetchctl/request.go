@@ -56,7 +56,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 	if c.Cookies {
 		req.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH
 	}
-	if c.Verbose || c.HAR != "" || c.Trace {
+	if c.Verbose || c.Trace {
 		req.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 	}
 	return req, c.body(ctx, req, stdin)
@@ -73,7 +73,7 @@ func (c *getCmd) check() error {
 	if c.Sign.Given() && c.Server == "" && c.URL != "" && !signkeys.Signs(c.URL) {
 		return cli.UsageError(signkeys.Name, "signs requests to https origins: give an https URL, or leave --sign-key and --sign-agent out")
 	}
-	return cmp.Or(c.checkRecord(), c.checkRecords(), c.checkStore(), c.insideFlags.check(c.Server), cli.CheckScheme("URL", c.URL),
+	return cmp.Or(c.checkRecords(), c.checkStore(), c.insideFlags.check(c.Server), cli.CheckScheme("URL", c.URL),
 		cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
 			"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key, "--record": c.Record, "--egress-route": c.EgressRoute}))
 }

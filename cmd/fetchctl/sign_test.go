@@ -101,12 +101,12 @@ func TestGetSigned(t *testing.T) {
 			key := "get-" + row.name
 			other := strings.NewReplacer(":", "%3A", "/", "%2F").Replace(strings.TrimSuffix(s.origin.URL("https1", "/"), "/"))
 			url := s.origin.URL("https", "/s/"+key+"/"+strings.NewReplacer("KEY", key, "OTHER", other).Replace(row.script))
-			har, warc := s.path(key+".har"), s.path(key+".warc")
-			got := fetchctl(t, slices.Concat([]string{"get", "-v", "--har", har, "--warc", warc, url}, s.flags, row.args)...)
+			warc := s.path(key + ".warc")
+			got := fetchctl(t, slices.Concat([]string{"get", "-v", "--warc", warc, url}, s.flags, row.args)...)
 			if signed := s.signed(key); got.code != cli.ExitOK || !slices.Equal(signed, row.signed) {
 				t.Errorf("exit status %d, signed %t, want %t\n%s", got.code, signed, row.signed, got.err)
 			}
-			for name, text := range map[string]string{"output": got.out + got.err, "HAR": read(t, har), "WARC": read(t, warc)} {
+			for name, text := range map[string]string{"output": got.out + got.err, "WARC": read(t, warc)} {
 				for _, secret := range []string{"n4Ni-HpI", "created=", "sig1=:"} {
 					if strings.Contains(text, secret) {
 						t.Errorf("the %s has %q:\n%s", name, secret, text)

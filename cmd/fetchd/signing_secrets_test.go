@@ -2,24 +2,31 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"fetchd/cmd/fetchctl/har"
-	"fetchd/cmd/fetchctl/timeline"
 	"fetchd/conformance/origin"
 	"fetchd/fetch/auth/httpsig"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/need"
 	"fetchd/test/rig"
 	"fetchd/test/signatures"
 )
@@ -95,29 +102,60 @@ func (s said) add(where string, what ...any) {
 	fmt.Fprintln(s[where], what...)
 }
 
-// fetch runs a fetch over gRPC and over HTTP, and makes an archive of its events.
+// fetch runs a fetch over gRPC and over HTTP.
 func (s said) fetch(service *service, call pb.FetchServiceClient, in *pb.FetchRequest) {
 	service.Helper()
-	record := timeline.Recorder{BodyLimit: 1 << 20}
 	stream, err := call.Fetch(service.Context(), in)
 	for err == nil {
 		var m *pb.FetchResponse
 		m, err = stream.Recv()
 		s.add("events", protojson.Format(m))
-		for _, e := range m.GetEvents() {
-			record.Take(e)
-		}
 	}
 	s.add("errors", err)
-	archive, err := har.Marshal(record.Fetch(time.Minute), har.Options{Request: in, Bodies: true, Secrets: true})
-	must(service, err)
-	s.add("HAR files", string(archive))
 	sent, err := protojson.Marshal(in)
 	must(service, err)
 	for _, path := range []string{"/v1/fetch", "/v1/fetch:unary"} {
 		_, answer, err := ask(service.Context(), nil, service.http, path, string(sent))
 		s.add("HTTP API", answer, err)
+		if path == "/v1/fetch" {
+			s.add(consoleFiles, string(sent)+"\n"+answer)
+		}
 	}
+}
+
+// consoleFiles is the place of what the console saves, and before that of what it receives.
+const consoleFiles = "HAR files of the console"
+
+// archives has the console make a HAR file of each fetch: its request, and the lines of events after it.
+const archives = `
+import { createInterface } from 'node:readline';
+const { Fetch } = await import(process.argv[1] + 'model.js');
+const { har } = await import(process.argv[1] + 'har.js');
+let fetch, saved = 0;
+const save = () => { if (fetch) console.log(JSON.stringify(har(fetch, '')), saved++); };
+for await (const line of createInterface({ input: process.stdin })) {
+  const message = line.trim() ? JSON.parse(line) : {};
+  if (message.url) { save(); fetch = new Fetch(message); }
+  for (const event of message.events ?? []) fetch.take(event);
+}
+save();`
+
+// save replaces what the console received by its HAR files.
+func (s said) save(t *testing.T) {
+	t.Helper()
+	node, dir := need.Program(t, "node", "nodejs"), t.TempDir()
+	for _, folder := range []string{"../../server/console/page", "../../internal/webpage/shared"} {
+		must(t, os.CopyFS(dir, os.DirFS(folder)))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600))
+	cmd := exec.CommandContext(t.Context(), node, "--input-type=module", "-e", archives, "file://"+dir+"/")
+	cmd.Stdin = strings.NewReader(s[consoleFiles].String())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("har.js: %v\n%s", err, out[max(0, len(out)-2000):])
+	}
+	s[consoleFiles].Reset()
+	s[consoleFiles].Write(out)
 }
 
 // search fails if one of some texts is in a place.
@@ -144,7 +182,7 @@ func (s said) search(t *testing.T, texts []string) {
 }
 
 // TestSigningSecrets looks for keys, added fields and signature bases in everything that a service says: its log at level debug,
-// events at level ALL, errors, metrics, spans, WARC files, and archives that fetchctl makes of the events.
+// events at level ALL, errors, metrics, spans, WARC files, and the HAR files that the console makes of the events.
 func TestSigningSecrets(t *testing.T) {
 	t.Parallel()
 	o, f := rig.Origin(t), newFolder(t)
@@ -222,8 +260,60 @@ func TestSigningSecrets(t *testing.T) {
 			signed++
 		}
 	}
-	if signed < 150 || len(all) != 9 {
+	t.Run("HAR", func(t *testing.T) { all.save(t) }) // without Node the events stay, which are all that the page receives
+	if signed < 150 || len(all) != 9 || all[consoleFiles].Len() < 50_000 {
 		t.Errorf("%d signed requests, %d places", signed, len(all))
 	}
 	all.search(t, forms)
+}
+
+// spans is a collector of traces that keeps what it gets.
+type spans struct {
+	collector.UnimplementedTraceServiceServer
+	text output
+}
+
+// Export implements the collector's service.
+func (s *spans) Export(_ context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	_, err := io.WriteString(&s.text, in.String())
+	return new(collector.ExportTraceServiceResponse), err
+}
+
+// startCollector starts a collector of traces, and returns its address.
+func startCollector(t *testing.T) (address string, s *spans) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	server := grpc.NewServer()
+	s = new(spans)
+	collector.RegisterTraceServiceServer(server, s)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		must(t, <-served)
+	})
+	return l.Addr().String(), s
+}
+
+// to returns a URL as the argument of a step of the origin.
+func to(url string) string {
+	return "to=" + strings.NewReplacer("%", "%25", ":", "%3A", "/", "%2F", ",", "%2C", "=", "%3D", "@", "%40").Replace(url)
+}
+
+// recordsIn returns what the WARC files in a folder contain.
+func recordsIn(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.warc.gz"))
+	must(t, err)
+	var all strings.Builder
+	for _, name := range files {
+		raw, err := os.Open(name)
+		must(t, err)
+		unzipped, err := gzip.NewReader(raw)
+		must(t, err)
+		_, err = io.Copy(&all, unzipped)
+		must(t, errors.Join(err, raw.Close()))
+	}
+	return all.String()
 }

@@ -1,6 +1,5 @@
 // Package judge judges servers of the contract and HTTP clients by the vectors and
-// scenarios of package conformance, and writes the reports. It is what fetch-conformance does,
-// and "fetchctl conformance" for the service inside.
+// scenarios of package conformance, and writes the reports, for fetch-conformance.
 package judge
 
 import (

@@ -463,7 +463,7 @@ var unpublished = []string{"cmd/frontier/crawl.Plan", "cmd/fetchctl/download.sid
 // outputLines returns the JSON names in structs of the commands.
 func (c *code) outputLines() (lines []string, _ error) {
 	for _, s := range c.packages {
-		if !strings.HasPrefix(s.path, "cmd/") || s.path == "cmd/fetchctl/har" { // HAR is a standard
+		if !strings.HasPrefix(s.path, "cmd/") {
 			continue
 		}
 		for _, name := range s.scope.Names() {

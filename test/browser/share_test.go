@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"fetchd/cmd/fetchctl/har/hartest"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/hartest"
 	"fetchd/test/need"
 )
 
@@ -69,6 +69,28 @@ func at(value any, path ...any) any {
 	return value
 }
 
+// otherReader checks that another implementation of the specification's schema agrees, and that it can disagree.
+// FETCHD_NODE_MODULES is the folder node_modules of package-lock.json.
+func otherReader(t *testing.T, text string) {
+	t.Helper()
+	modules := os.Getenv("FETCHD_NODE_MODULES")
+	if modules == "" {
+		need.Missing(t, "run .ci/run console", "FETCHD_NODE_MODULES is not set")
+	}
+	const script = `
+		const validate = require('har-validator');
+		const data = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+		validate.har(data).then(() => console.log('valid'), e => { console.log(JSON.stringify(e.errors)); process.exit(1) });`
+	for file, good := range map[string]bool{text: true, strings.Replace(text, `"version": "1.2"`, `"_version": "1.2"`, 1): false} {
+		cmd := exec.CommandContext(t.Context(), need.Program(t, "node", "nodejs"), "-e", script)
+		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
+		cmd.Stdin = strings.NewReader(file)
+		if out, err := cmd.CombinedOutput(); (err == nil) != good {
+			t.Errorf("har-validator: %v, want a good file: %t\n%s", err, good, out)
+		}
+	}
+}
+
 // TestHAR checks that the file has every hop of every attempt, and no credentials.
 func TestHAR(t *testing.T) {
 	p := open(t)
@@ -81,6 +103,7 @@ func TestHAR(t *testing.T) {
 	if strings.Contains(text, "sesame") {
 		t.Errorf("the file contains a credential: %s", text)
 	}
+	otherReader(t, text)
 	var got []string
 	for _, e := range entries {
 		got = append(got, fmt.Sprint(e["_attempt"], ".", e["_hop"], " ", at(e, "response", "status")))

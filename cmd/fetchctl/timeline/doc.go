@@ -1,6 +1,5 @@
 // Package timeline orders the messages of one Fetch: attempts, their hops, the phases of each
-// hop, and the waits between attempts. The waterfall of --trace and the HTTP Archive are both
-// made from it, so they agree.
+// hop, and the waits between attempts. It also draws the waterfall of --trace.
 //
 // A [Recorder] receives the messages as they arrive, and [Recorder.Fetch] returns what is known
 // so far. The phases of a hop follow each other without a gap from its start to its end.

@@ -8,13 +8,8 @@ import (
 
 // Fetch is what is known of one fetch. Offsets count from its start.
 type Fetch struct {
-	// ID identifies the fetch in the service's logs. It may be empty.
-	ID string
 	// URL of the request.
 	URL string
-	// Start is the time by the service's clock. It is zero at event level OUTCOME, and before
-	// the first message.
-	Start time.Time
 	// Attempts in order. The last one may be unfinished.
 	Attempts []Attempt
 	// Outcome is nil if the recording ended before it arrived.
@@ -55,10 +50,6 @@ type Hop struct {
 	URL string
 	// Status of the response. 0 means that there was no response.
 	Status int
-	// Location is the absolute URL in a redirect, or empty.
-	Location string
-	// Headers of the response. Empty for redirects below event level ALL.
-	Headers []*pb.Header
 	// Exchange describes the connection; empty if the hop is unfinished.
 	Exchange *pb.Exchange
 	// Error of the attempt, only in its last hop.
@@ -69,8 +60,6 @@ type Hop struct {
 	Start, End time.Duration
 	// Phases in order, from Start to End without gaps. Phases that did not occur are left out.
 	Phases []Phase
-	// Body of the response, as far as it is known.
-	Body Body
 }
 
 // Took returns the duration of a phase of the hop, and whether it occurred.
@@ -81,16 +70,6 @@ func (h *Hop) Took(k Kind) (time.Duration, bool) {
 		}
 	}
 	return 0, false
-}
-
-// Body is what is known of the body of a response.
-type Body struct {
-	// Size in bytes after decoding, as delivered or read in this hop.
-	Size int64
-	// EncodedSize in bytes as received. -1 means unknown.
-	EncodedSize int64
-	// Kept has the bytes that were kept. The body is complete if Size is len(Kept).
-	Kept []byte
 }
 
 // Phase is a part of a hop.

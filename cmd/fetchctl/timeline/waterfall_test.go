@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fetchd/cmd/fetchctl/timeline"
-	"fetchd/cmd/fetchctl/timeline/timelinetest"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
@@ -32,11 +31,11 @@ func drawn(t *testing.T, w *timeline.Waterfall, messages []*pb.FetchEvent, since
 // The whole drawing, as files that a reader can look at. UPDATE=1 writes them anew.
 func TestTraceGolden(t *testing.T) {
 	t.Parallel()
-	flaky, err := timelinetest.Flaky()
+	flaky, err := flakyFetch()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stalled, err := timelinetest.Stalled()
+	stalled, err := stalledFetch()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func TestTraceGolden(t *testing.T) {
 // characters steers the terminal.
 func TestTraceWidths(t *testing.T) {
 	t.Parallel()
-	messages, err := timelinetest.Flaky()
+	messages, err := flakyFetch()
 	if err != nil {
 		t.Fatal(err)
 	}

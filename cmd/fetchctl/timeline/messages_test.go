@@ -1,34 +1,20 @@
-// Package timelinetest holds the messages of fetches with fixed times, for tests
-// of what is made of them.
-package timelinetest
+package timeline_test
 
 import (
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Flaky is a fetch of three attempts: a redirect to a 503 over TLS; a connection
+// flakyFetch is a fetch of three attempts: a redirect to a 503 over TLS; a connection
 // that is refused; a success after the redirect, on a connection that was kept. The second wait is a Retry-After.
-func Flaky() ([]*pb.FetchEvent, error) { return parse(flaky) }
+func flakyFetch() ([]*pb.FetchEvent, error) { return parse(flaky) }
 
-// Stalled is a fetch whose record ends in its first attempt: a redirect was
+// stalledFetch is a fetch whose record ends in its first attempt: a redirect was
 // followed, and no answer came since.
-func Stalled() ([]*pb.FetchEvent, error) { return parse(flaky[:3]) }
-
-// Start is when the fetches begin.
-func Start() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC) }
-
-// Request is what was asked for.
-func Request() *pb.FetchRequest {
-	return &pb.FetchRequest{Url: "https://origin.example/a?q=1&empty&p=a%20b#part", Headers: []*pb.Header{
-		{Name: "Accept", Value: "text/html"}, {Name: "authorization", Value: "Bearer hush"},
-		{Name: "Cookie", Value: "session=hush; theme=hush"}, {Name: "X-Api-Key", Value: "hush"},
-	}}
-}
+func stalledFetch() ([]*pb.FetchEvent, error) { return parse(flaky[:3]) }
 
 func parse(lines []string) ([]*pb.FetchEvent, error) {
 	var messages []*pb.FetchEvent
