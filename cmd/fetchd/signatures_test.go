@@ -8,184 +8,17 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
-	"fetchd/conformance/origin"
 	"fetchd/fetch/auth/httpsig"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/rig"
 	"fetchd/test/signatures"
 )
-
-// signingProvider is a provider of the tests, and what its signatures are like.
-type signingProvider struct {
-	name, label, covered, withBody string
-	key                            any // that verifies
-}
-
-// providers of signatures. ORIGINS are those of the origin, except one, and HTTP is the one in plaintext.
-const providers = `
-providers:
-  bot:
-    origins: ["https://*", HTTP]
-    http-signature:
-      key-files: [DIR/keys]
-      profile: web-bot-auth
-      agent: https://bot.example
-  default:
-    origins: ORIGINS
-    http-signature: {key-files: [DIR/p256]}
-  partner:
-    origins: ORIGINS
-    http-signature:
-      key-files: [DIR/secret]
-      key-id: shared
-      algorithm: hmac-sha256
-      label: us
-      tag: orders
-      lifetime: 5m
-      parameters: [created, expires, keyid, alg, nonce, tag]
-      components: ["@method", "@target-uri", "@request-target", "@scheme", "@authority", "@path", "@query", user-agent, accept-encoding, fetchd-hops, content-digest]
-      optional: [content-type, content-length, range, cookie, x-two, 'x-dict;key="a"', "x-bytes;bs"]
-`
-
-// startSigning starts a service with providers of signatures.
-func startSigning(t *testing.T, o *origin.Origin) (*service, []signingProvider) {
-	t.Helper()
-	keys, err := signatures.Keys()
-	must(t, err)
-	f := newFolder(t)
-	must(t, os.Mkdir(f.path("keys"), 0o700))
-	for name, text := range map[string]string{"keys/a.pem": signatures.PEMEd25519, "p256": signatures.JWKP256, "secret": signatures.Base64HMAC} {
-		f.write(name, []byte(text))
-	}
-	var own []string
-	args := []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", f.write("ca.pem", o.CAPEM())}
-	for _, name := range []string{"http", "https1", "https", "http-other"} {
-		args = append(args, "--egress-allow-port", fmt.Sprint(netip.MustParseAddrPort(o.Addr(name)).Port()))
-		if name != "http-other" {
-			own = append(own, strings.TrimSuffix(o.URL(name, "/"), "/"))
-		}
-	}
-	text := strings.NewReplacer("DIR", f.dir, "ORIGINS", "["+strings.Join(own, ", ")+"]", "HTTP", own[0]).Replace(providers)
-	all := `("@method" "@target-uri" "@request-target" "@scheme" "@authority" "@path" "@query" "user-agent" "accept-encoding" "fetchd-hops" "content-digest"`
-	return start(t, append(args, "--origins-file", f.write("origins.yaml", []byte(text)))...), []signingProvider{
-		{name: "bot", label: "sig1", key: keys["test-key-ed25519"], covered: `("@authority" "signature-agent";key="sig1");created=`},
-		{name: "default", label: "sig1", key: keys["test-key-ecc-p256"], covered: `("@method" "@authority" "@path" "@query" "content-digest");created=`},
-		{name: "partner", label: "us", key: keys["test-shared-secret"], covered: all,
-			withBody: all + ` "content-type" "content-length" "cookie" "x-two" "x-dict";key="a" "x-bytes";bs);created=`},
-	}
-}
-
-// TestHTTPSignature has origins verify requests over HTTP/1.1 and HTTP/2.
-func TestHTTPSignature(t *testing.T) {
-	t.Parallel()
-	o := rig.Origin(t)
-	s, signers := startSigning(t, o)
-	c := s.dial(nil)
-	other := strings.NewReplacer(":", "%3A", "/", "%2F").Replace(strings.TrimSuffix(o.URL("http-other", "/"), "/"))
-	two := int32(2)
-	for _, p := range signers {
-		for _, row := range []struct {
-			name, script string
-			change       func(*pb.FetchRequest)
-			signed       []bool // of the requests in order
-		}{
-			{"a-get", "200?a=1&b=%20", nil, []bool{true}},
-			{"a-post", "200", withBody("POST"), []bool{true}},
-			{"a-put", "200", withBody("PUT"), []bool{true}},
-			{"a-retry", "503/200", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: &two} }, []bool{true, true}},
-			{"a-redirect-within", "302:to=%2Fs%2FKEY%2F200", nil, []bool{true, true}},
-			{"a-redirect-elsewhere", "302:to=OTHER%2Fs%2FKEY%2F200", nil, []bool{true, false}},
-		} {
-			for listener, protocol := range map[string]string{"http": "HTTP/1.1", "https1": "HTTP/1.1", "https": "HTTP/2.0"} {
-				if row.name == "a-redirect-elsewhere" && listener != "http" {
-					continue // a downgrade is refused
-				}
-				if row.name == "a-post" {
-					protocol = "HTTP/1.1" // it is sent on a separate connection
-				}
-				t.Run(p.name+" "+row.name+" "+listener, func(t *testing.T) {
-					t.Parallel()
-					key := p.name + "-" + row.name + "-" + listener
-					in := &pb.FetchRequest{Url: o.URL(listener, "/s/"+key+"/"+strings.NewReplacer("KEY", key, "OTHER", other).Replace(row.script)), AuthProvider: p.name}
-					if row.change != nil {
-						row.change(in)
-					}
-					out, err := c.FetchUnary(t.Context(), in)
-					if err != nil || out.GetOutcome().GetError() != nil {
-						t.Fatal(err, out.GetOutcome().GetError())
-					}
-					var signed []bool
-					inputs := make(map[string]bool)
-					for _, q := range o.Requests(key) {
-						input := p.verify(t, rig.Received(&q, in.GetBody()))
-						signed, inputs[input] = append(signed, input != ""), true
-						if q.Protocol != protocol {
-							t.Errorf("over %s, want %s", q.Protocol, protocol)
-						}
-					}
-					if !slices.Equal(signed, row.signed) || len(inputs) != len(signed) {
-						t.Errorf("signed: %t, want %t; %d different", signed, row.signed, len(inputs))
-					}
-				})
-			}
-		}
-	}
-	t.Cleanup(func() {
-		if strings.Contains(s.log.String(), "created=") {
-			t.Error("a signature is logged")
-		}
-	})
-}
-
-// verify verifies a request, and that its signature is of no use for another one. It returns its
-// parameters, which are empty if it has no signature.
-func (p *signingProvider) verify(t *testing.T, m *signatures.Message) string {
-	t.Helper()
-	input := m.Members("signature-input")[p.label]
-	if input == "" {
-		if len(m.Values("signature"))+len(m.Values("signature-agent"))+len(m.Values("content-digest")) > 0 {
-			t.Errorf("fields of a signature without it: %q", m.Lines)
-		}
-		return ""
-	}
-	if err := m.Verify(p.label, p.key); err != nil {
-		t.Errorf("%v: %q", err, m.Lines)
-	}
-	if want := p.covered; !strings.HasPrefix(input, want) || len(m.Body) > 0 && !strings.HasPrefix(input, p.withBody) {
-		t.Errorf("it covers %s, want %s, or %s", input, want, p.withBody)
-	}
-	_, text, _ := strings.Cut(input, ";created=")
-	var created int64
-	if _, err := fmt.Sscan(strings.Split(text, ";")[0], &created); err != nil || time.Since(time.Unix(created, 0)).Abs() > time.Minute {
-		t.Errorf("created %d, %v", created, err)
-	}
-	m.Authority = "evil.example"
-	if m.Verify(p.label, p.key) == nil {
-		t.Error("it is of use at another origin")
-	}
-	return input
-}
-
-// TestHTTPSignatureOfCaller checks that callers cannot send fields that a provider adds.
-func TestHTTPSignatureOfCaller(t *testing.T) {
-	t.Parallel()
-	o := rig.Origin(t)
-	s, _ := startSigning(t, o)
-	c := s.dial(nil)
-	for _, name := range []string{"Signature", "signature-input", "Signature-Agent"} {
-		_, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: o.URL("http", "/s/own/200"), AuthProvider: "bot", Headers: []*pb.Header{{Name: name, Value: "x"}}})
-		if codeOf(err) != codes.InvalidArgument || len(o.Requests("own")) > 0 {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
 
 // withBody returns a change that gives a request a body and many fields.
 func withBody(method string) func(*pb.FetchRequest) {
@@ -464,6 +297,56 @@ func TestKeyStart(t *testing.T) {
 			must(t, err)
 			if len(files) != len(row.ends)+1 {
 				t.Errorf("the folder has %v", files)
+			}
+		})
+	}
+}
+
+// pagesOfSigning returns the two files of origins in docs/signing.md, with keys in f.
+func pagesOfSigning(f *folder) (files []string) {
+	page, err := os.ReadFile("../../docs/signing.md")
+	must(f, err)
+	f.write("aws-credentials", []byte("[default]\naws_access_key_id=A\naws_secret_access_key=hush\n"))
+	for _, name := range []string{"standard-webhooks", "github", "slack", "stripe"} {
+		f.write(name+"-key", []byte("whsec_aHVzaC1rZXktb2Ytd2ViaG9va3M="))
+	}
+	for i, block := range regexp.MustCompile("(?s)```yaml\nproviders:\n.*?```").FindAllString(string(page), 2) {
+		text := strings.TrimSuffix(strings.TrimPrefix(block, "```yaml\n"), "```")
+		name := fmt.Sprintf("page%d.yaml", i)
+		files = append(files, f.write(name, []byte(strings.ReplaceAll(text, "/etc/fetchd/", f.dir+"/"))))
+	}
+	return files
+}
+
+// TestSigV4Variables checks that credentials come from the variables that the operator names, and from no others.
+func TestSigV4Variables(t *testing.T) {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "API_ID", "API_SECRET", "API_TOKEN"} {
+		t.Setenv(name, "hush-"+name)
+	}
+	t.Setenv("API_EMPTY", "")
+	t.Setenv("API_KEY_ID", "id")
+	for i, file := range pagesOfSigning(newFolder(t)) {
+		if o, err := readOrigins(file, new(origins)); err != nil || len(o.providers) < 2 {
+			t.Errorf("block %d of docs/signing.md: %v", i+1, err)
+		}
+	}
+	for _, row := range []struct{ name, keys, fault string }{
+		{"named", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, session-token-env: API_TOKEN", ""},
+		{"those of the SDK, not named", "", "credentials-file: is missing"},
+		{"no secret", "access-key-id-env: API_ID", "no secret access key"},
+		{"an empty one", "access-key-id-env: API_ID, secret-access-key-env: API_EMPTY", "API_EMPTY is empty or not set"},
+		{"one that is not set", "access-key-id-env: API_NONE, secret-access-key-env: API_SECRET", "API_NONE is empty or not set"},
+		{"a file too", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, credentials-file: /etc/x", "credentials file"},
+		{"a profile too", "access-key-id-env: API_ID, secret-access-key-env: API_SECRET, profile: x", "only with a file"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			file := newFolder(t).write("origins.yaml", []byte("providers: {api: {origins: ['https://api.example'], aws-sigv4: {region: r, service: s, "+row.keys+"}}}"))
+			o, err := readOrigins(file, new(origins))
+			if (err == nil) != (row.fault == "") || !strings.Contains(fmt.Sprint(err), row.fault) || strings.Contains(fmt.Sprint(err), "hush") {
+				t.Errorf("%v, want an error with %q and without a secret", err, row.fault)
+			}
+			if text := fmt.Sprintf("%+v", o); row.fault == "" && strings.Contains(text, "hush") {
+				t.Errorf("a secret is in %s", text)
 			}
 		})
 	}
