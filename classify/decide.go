@@ -1,6 +1,9 @@
 package classify
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // The order of precedence if an attempt has several faults (spec §3).
 var (
@@ -14,10 +17,15 @@ var (
 	// Faults that a status implies. They are used if the status is unknown.
 	statusFaults = []Class{HTTPServerError, RateLimited, AuthRequired, Forbidden, RequestTimeout,
 		HTTPClientError, UnexpectedNotModified}
+	// Faults of the head of a response whose body is delivered. The time faults come after them.
+	contentFaults = []Class{ContentType}
 	// Faults after the head of any response.
 	timeFaults = []Class{Deadline, AttemptTimeout}
 	// Faults in a body that is delivered. The time faults take precedence.
 	bodyFaults = []Class{BodyInterrupted, BodyTimeout, Undecodable, BodyTooLarge, EmptyBody, Integrity}
+
+	// listed has the classes of all lists.
+	listed = FaultsOf(slices.Concat(ownFaults, redirectFaults, hopFaults, statusFaults, contentFaults, timeFaults, bodyFaults)...)
 )
 
 // Decide returns what the observation means under the policy and what happens
@@ -138,8 +146,10 @@ func (p *Policy) statusRule(c Class, status int) Rule {
 func (o *Observation) responseFault() Class {
 	delivered := o.Status == 0 || o.Status <= 299
 	bodiless := o.Status == 204 || o.Status == 205
-	if delivered && !bodiless && o.Faults.Has(ContentType) {
-		return ContentType
+	if delivered && !bodiless {
+		if c := o.Faults.first(contentFaults); c != NoClass {
+			return c
+		}
 	}
 	if c := o.Faults.first(timeFaults); c != NoClass {
 		return c
@@ -153,8 +163,8 @@ func (o *Observation) responseFault() Class {
 			return c
 		}
 	}
-	if o.Status == 0 {
-		return Internal // nothing was observed: the caller of Decide has a bug
+	if o.Status == 0 || o.Faults&^listed != 0 {
+		return Internal // nothing was observed, or a fault that no list has: this is a bug
 	}
 	return NoClass
 }

@@ -135,6 +135,56 @@ func wantComplete(t *testing.T, m protoreflect.Message) {
 	}
 }
 
+// asked are values of fields of policies that are neither switches nor always shown: see [TestEffectiveShowsWhatIsAsked].
+var asked = map[protoreflect.Name]protoreflect.Value{
+	"additional_status_codes": protoreflect.ValueOfInt32(418), "excluded_status_codes": protoreflect.ValueOfInt32(503),
+	"accepted_media_types": protoreflect.ValueOfString("text/html"), "idempotency_key": protoreflect.ValueOfString("k"),
+}
+
+// TestEffectiveShowsWhatIsAsked sets the fields that [TestEffectivePoliciesAreComplete] does not cover, one at a time: each
+// switch of a policy, and each list and text.
+func TestEffectiveShowsWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	requests := (*pb.FetchRequest)(nil).ProtoReflect().Descriptor().Fields()
+	n := 0
+	for _, policy := range []protoreflect.Name{"redirect_policy", "retry_policy", "timeout_policy", "body_policy", "content_policy"} {
+		of := requests.ByName(policy)
+		fields := of.Message().Fields()
+		for i := range fields.Len() {
+			f := fields.Get(i)
+			if f.Kind() == protoreflect.EnumKind || f.HasPresence() && f.Kind() != protoreflect.BoolKind {
+				continue
+			}
+			n++
+			t.Run(string(f.FullName()), func(t *testing.T) {
+				r := r.in(t)
+				in := r.request("/s/k/200:size=1,type=text%2Fhtml")
+				in.RetryPolicy.IdempotencyKey = "k"
+				m := in.ProtoReflect().Mutable(of).Message()
+				value, given := asked[f.Name()]
+				switch {
+				case f.Kind() == protoreflect.BoolKind:
+					m.Set(f, protoreflect.ValueOfBool(true))
+				case !given:
+					t.Fatalf("%s: give it a value in the map asked", f.Name())
+				case f.IsList():
+					m.Mutable(f).List().Append(value)
+				default:
+					m.Set(f, value)
+				}
+				got := r.mustFetch(in).admitted().GetEffectiveRequest().ProtoReflect().Get(of).Message()
+				if !got.Has(f) || !got.Get(f).Equal(m.Get(f)) {
+					t.Errorf("it was asked for %v, and the effective request has %v", m.Get(f), got.Get(f))
+				}
+			})
+		}
+	}
+	if n < 12 {
+		t.Errorf("%d fields, want 12 or more", n)
+	}
+}
+
 // TestDefaults compares the tables of defaults in section 2 of the spec with what the service reports.
 func TestDefaults(t *testing.T) {
 	t.Parallel()

@@ -341,8 +341,39 @@ var described = sync.OnceValues(func() (*description, error) {
 	d.compiler.DefaultDraft(jsonschema.Draft2020)
 	d.compiler.AssertFormat()
 	d.compiler.AssertContent()
+	if err := d.stale(); err != nil {
+		return nil, err
+	}
 	return d, d.compiler.AddResource("openapi.json", page)
 })
+
+// stale returns an error if the description lacks a field of the contract: it was not written again after the contract
+// has changed, and every answer with the field would fail.
+func (d *description) stale() error {
+	messages := pb.File_fetchd_v1_fetch_proto.Messages()
+	for i := range messages.Len() {
+		m := messages.Get(i)
+		var text []byte
+		for _, form := range []string{"", "Input", "Output"} {
+			if schema, _ := d.at("components", "schemas", string(m.Name())+form); schema != nil {
+				part, err := json.Marshal(schema)
+				if err != nil {
+					return err
+				}
+				text = append(text, part...)
+			}
+		}
+		for j := range m.Fields().Len() {
+			if name := m.Fields().Get(j).Name(); text != nil && !bytes.Contains(text, []byte(`"`+name+`"`)) {
+				return fmt.Errorf("server/internal/web/openapi.json has no field %s of %s: run .ci/generate, without an argument", name, m.Name())
+			}
+		}
+	}
+	return nil
+}
+
+// staleOnce reports a stale description once, and not for each answer.
+var staleOnce sync.Once
 
 // closeObjects allows no field in answers that is not described. The file itself allows them, because
 // later versions may add fields.
@@ -520,11 +551,12 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) && !b.done {
 		b.done = true
 		b.of.Helper()
-		d, fault := described()
-		if fault == nil {
-			fault = d.check(b.resp, b.text)
+		d, err := described()
+		if err != nil {
+			staleOnce.Do(func() { b.of.Error(err) })
+			return n, io.EOF
 		}
-		if fault != nil {
+		if fault := d.check(b.resp, b.text); fault != nil {
 			b.of.Errorf("openapi.json: %s %s, status %d: %v", b.resp.Request.Method, b.resp.Request.URL.Path, b.resp.StatusCode, fault)
 		}
 	}
