@@ -9,105 +9,155 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/term"
 
 	"fetchd/internal/cli"
 )
 
-// curlRow is a row of the table of curl's flags in the help.
-type curlRow struct{ curl, get string }
-
-// curlTable says what the flags of curl that are used most do in get. They are those of "curl --help", and
-// those that its manual and the book "Everything curl" show for HTTP.
-var curlTable = []curlRow{
-	{"-A, --user-agent", "the same"},
-	{"-b, --cookie", "the same, without files: name=value"},
-	{"--basic", "the default"},
-	{"-C, --continue-at", "no: fetchctl download continues files"},
-	{"-c, --cookie-jar", "no: --cookies keeps them within the fetch"},
-	{"--cacert", "the same"},
-	{"--compressed", "the default: bodies are decoded"},
-	{"--connect-timeout", "the same"},
-	{"--create-dirs", "no: make the folder first"},
-	{"-D, --dump-header", "no: -i, -I or -v"},
-	{"-d, --data", "the same; @FILE keeps its line ends"},
-	{"--data-binary", "the same"},
-	{"--data-raw", "the same"},
-	{"--data-urlencode", "the same"},
-	{"--digest", "no: Basic alone"},
-	{"-E, --cert", "no: client certificates are set up at a fetchd"},
-	{"-e, --referer", "the same, without ;auto"},
-	{"-F, --form", "the same, within 1 MiB"},
-	{"-f, --fail", "the default: a status 4xx or 5xx fails"},
-	{"--fail-with-body", "no: the first lines of an error page are printed"},
-	{"-G, --get", "the same"},
-	{"-g, --globoff", "the default"},
-	{"-H, --header", "the same; 'Name:' sends an empty one"},
-	{"-h, --help", "the same"},
-	{"--http1.1", "no: HTTP/2 is used if the origin offers it"},
-	{"--http2", "the default, over TLS"},
-	{"-I, --head", "the same; -v prints the head of a 4xx or 5xx"},
-	{"-i, --include", "the same"},
-	{"-J, --remote-header-name", "the default with -O"},
-	{"--json", "the same, before JSON or @FILE; else see above"},
-	{"-K, --config", "no"},
-	{"-k, --insecure", "no: trust the origin's authority with --cacert"},
-	{"--key", "no: it names an object of --store"},
-	{"-L, --location", "the default; --no-follow does not follow"},
-	{"--limit-rate", "no: fetchctl download --limit-rate"},
-	{"-m, --max-time", "the same; the retries are within it"},
-	{"--max-filesize", "the same"},
-	{"--max-redirs", "the same, 0 to 20"},
-	{"-N, --no-buffer", "the default"},
-	{"-n, --netrc", "no: -u USER asks for the password"},
-	{"--no-progress-meter", "no: -sS"},
-	{"--noproxy", "no: NO_PROXY, or -x ''"},
-	{"-O, --remote-name", "the same; no file is replaced"},
-	{"-o, --output", "the same; a file is there when it is complete"},
-	{"--oauth2-bearer", "no: -H 'Authorization: Bearer TOKEN'"},
-	{"--output-dir", "no: -o, or fetchctl download -d"},
-	{"--proto", "the same, with =https"},
-	{"-q, --disable", "-q is --quiet; no file has flags"},
-	{"-R, --remote-time", "no"},
-	{"--resolve", "no: names are looked up as by other programs"},
-	{"--retry", "the same, 0 to 10; two retries are the default"},
-	{"--retry-all-errors", "no: fetchctl explain says what is retried"},
-	{"--retry-connrefused", "the default"},
-	{"--retry-delay", "the same"},
-	{"--retry-max-time", "no: --timeout limits the whole fetch"},
-	{"-r, --range", "--range; -r is the number of retries"},
-	{"-S, --show-error", "the same"},
-	{"-s, --silent", "the same, or -q"},
-	{"-T, --upload-file", "the same, within 1 MiB"},
-	{"--tlsv1.2", "the default"},
-	{"--trace", "draws the fetch; curl's is -v or --warc"},
-	{"-U, --proxy-user", "no: -x http://USER:PASSWORD@HOST:PORT"},
-	{"-u, --user", "the same: Basic"},
-	{"--url", "the same; many URLs: fetchctl download"},
-	{"--url-query", "no: -G with --data-urlencode"},
-	{"-V, --version", "the same"},
-	{"-v, --verbose", "the same, and what was decided"},
-	{"-w, --write-out", "the same, with most variables for HTTP"},
-	{"-X, --request", "the same"},
-	{"-x, --proxy", "-x, with the port; or http_proxy and the like"},
-	{"-y, -Y, --speed-limit", "no: a body that stops arriving fails"},
-	{"-z, --time-cond", "no: -H 'If-Modified-Since: DATE'"},
-	{"-Z, --parallel", "no: fetchctl download fetches many URLs"},
-	{"-#, --progress-bar", "the default on a terminal"},
-	{"-4, --ipv4 and -6, --ipv6", "no: addresses of both families are tried"},
+// reflex is a row of the table of flags of other programs in the help.
+type reflex struct {
+	flags, get string
+	has        bool // get has the flags
 }
 
-// curlHelp returns the table as text.
-func curlHelp() string {
+// curlTable says what the flags of curl mean in get. They are those of "curl --help", and those that its manual
+// and the book "Everything curl" show for HTTP. A flag that get does not have is answered with its row.
+var curlTable = []reflex{
+	{"-A, --user-agent", "the same", true},
+	{"-b, --cookie", "the same, without files: name=value", true},
+	{"--basic", "the default with -u", false},
+	{"-C, --continue-at", "\"fetchctl download\" continues files", false},
+	{"-c, --cookie-jar", "--cookies keeps them within the fetch", false},
+	{"--cacert", "the same", true},
+	{"--compressed", "the default: bodies are decoded", false},
+	{"--connect-timeout", "the same", true},
+	{"--connect-to, --resolve", "use a line of the hosts file, or -x", false},
+	{"--create-dirs", "make the folder first", false},
+	{"-D, --dump-header", "-i or -I writes the headers, -v prints them", false},
+	{"-d, --data", "the same; @FILE keeps its line ends", true},
+	{"--data-binary", "the same", true},
+	{"--data-raw", "the same", true},
+	{"--data-urlencode", "the same", true},
+	{"--digest, --anyauth, --ntlm, --negotiate", "-u is Basic; use -H", false},
+	{"--disable", "no file has flags: leave it out", false},
+	{"-E, --cert", "a fetchd at --server has client certificates", false},
+	{"-e, --referer", "the same, without ;auto", true},
+	{"--etag-compare", "-H 'If-None-Match: ETAG'", false},
+	{"--etag-save", "-w '%header{etag}'", false},
+	{"-F, --form", "the same, within 1 MiB", true},
+	{"-f, --fail", "the default: a status 4xx or 5xx fails", false},
+	{"--fail-with-body", "the first lines of an error page are printed", false},
+	{"--form-string", "-F NAME=VALUE, unless it begins with @ or <", false},
+	{"-G, --get", "the same", true},
+	{"-g, --globoff", "the default", false},
+	{"-H, --header", "the same; 'Name:' sends an empty one", true},
+	{"-h, --help", "the same", true},
+	{"--http1.0, -0, --http1.1", "HTTP/2 if the origin has it, else HTTP/1.1", false},
+	{"--http2", "the default, over TLS", false},
+	{"--http3", "HTTP/2 if the origin has it, else HTTP/1.1", false},
+	{"-I, --head", "the same; -v prints the head of a 4xx or 5xx", true},
+	{"-i, --include", "the same", true},
+	{"--interface", "the system chooses the address", false},
+	{"-J, --remote-header-name", "the default with -O", false},
+	{"--json", "the same, before JSON or @FILE; else see above", true},
+	{"-K, --config", "give the flags on the command line", false},
+	{"-k, --insecure", "trust the origin's authority with --cacert FILE", false},
+	{"--key", "it names an object of --store", true},
+	{"-L, --location", "the default; --no-follow does not follow", false},
+	{"--limit-rate", "\"fetchctl download\" has it", false},
+	{"--location-trusted", "fetch the URL of the redirect with -u", false},
+	{"-m, --max-time", "--timeout 5s; the retries are within it", false},
+	{"--max-filesize", "--max-size", false},
+	{"--max-redirs", "--max-redirects, 0 to 20", false},
+	{"-N, --no-buffer", "the default", false},
+	{"-n, --netrc", "-u USER asks for the password", false},
+	{"--next", "run fetchctl once for each request", false},
+	{"--no-progress-meter", "-sS prints only why a fetch failed", false},
+	{"--noproxy", "NO_PROXY in the environment, or -x ''", false},
+	{"-O, --remote-name", "the same; no file is replaced", true},
+	{"-o, --output", "the same; a file is there when it is complete", true},
+	{"--oauth2-bearer", "-H 'Authorization: Bearer TOKEN'", false},
+	{"--output-dir", "-o FILE, or \"fetchctl download -d DIR\"", false},
+	{"--proto", "the same, with =https", true},
+	{"-q", "it is --quiet; no file has flags", true},
+	{"-R, --remote-time", "touch -d, with -w '%header{last-modified}'", false},
+	{"--remote-name-all", "\"fetchctl download\" fetches many URLs", false},
+	{"--retry", "-r or --max-retries, 0 to 10; two are the default", false},
+	{"--retry-all-errors", "\"fetchctl explain\" says what is retried", false},
+	{"--retry-connrefused", "the default", false},
+	{"--retry-delay", "the same", true},
+	{"--retry-max-time", "--timeout limits the whole fetch", false},
+	{"-r, --range", "--range; -r is the number of retries", true},
+	{"-S, --show-error", "the same", true},
+	{"-s, --silent", "the same, or -q", true},
+	{"--socks5, --socks5-hostname", "-x socks5://HOST:PORT", false},
+	{"--stderr", "2>FILE", false},
+	{"-T, --upload-file", "the same, within 1 MiB", true},
+	{"--tlsv1.2, --tlsv1.3", "the default: TLS 1.3, or else 1.2", false},
+	{"--trace", "draws the fetch; curl's is -v or --warc", true},
+	{"--trace-ascii", "-v, or --warc FILE", false},
+	{"-U, --proxy-user", "-x http://USER:PASSWORD@HOST:PORT", false},
+	{"-u, --user", "the same: Basic", true},
+	{"--unix-socket", "only TCP is used: -x PROXY, or another URL", false},
+	{"--url", "the same; many URLs: \"fetchctl download\"", true},
+	{"--url-query", "-G with --data-urlencode", false},
+	{"-V, --version", "the same", true},
+	{"-v, --verbose", "the same, and what was decided", true},
+	{"-w, --write-out", "the same, with most variables for HTTP", true},
+	{"-X, --request", "the same", true},
+	{"-x, --proxy", "-x, with the port; or http_proxy and the like", true},
+	{"-y, -Y, --speed-limit, --speed-time", "a body that stops arriving fails", false},
+	{"-z, --time-cond", "-H 'If-Modified-Since: DATE'", false},
+	{"-Z, --parallel", "\"fetchctl download\" fetches many URLs", false},
+	{"-#, --progress-bar", "the default on a terminal", false},
+	{"-4, --ipv4, -6, --ipv6", "addresses of both families are tried", false},
+}
+
+// wgetTable does the same for flags of wget.
+var wgetTable = []reflex{
+	{"-c, --continue", "\"fetchctl download\" continues files", false},
+	{"-nc, --no-clobber", "-O replaces no file", false},
+	{"--no-check-certificate", "trust the origin's authority with --cacert FILE", false},
+	{"-nv, --no-verbose", "-sS prints only why a fetch failed", false},
+	{"-O-", "standard output is the default: leave it out", false},
+	{"-P, --directory-prefix", "\"fetchctl download -d DIR\"", false},
+	{"--post-data", "-d DATA", false},
+	{"--spider", "-I sends HEAD", false},
+	{"-t, --tries", "-r or --max-retries, one less: 0 to 10", false},
+	{"--waitretry", "--retry-delay", false},
+}
+
+// reflexHelp returns both tables as text.
+func reflexHelp() string {
 	var b strings.Builder
 	b.WriteString("Equivalents:\n")
-	fmt.Fprintf(&b, "  %-26s %s\n", "curl", "fetchctl get")
-	for _, row := range curlTable {
-		fmt.Fprintf(&b, "  %-26s %s\n", row.curl, row.get)
+	for _, table := range [][]reflex{{{flags: "curl", get: "fetchctl get"}}, curlTable, {{flags: "wget", get: "fetchctl get"}}, wgetTable} {
+		for _, row := range table {
+			fmt.Fprintf(&b, "  %-26s %s\n", row.flags, row.get)
+		}
 	}
 	return b.String()
+}
+
+// answers returns what to use instead of flags that get does not have.
+func answers() map[string]string {
+	all := make(map[string]string)
+	for _, table := range [][]reflex{curlTable, wgetTable} {
+		for _, row := range table {
+			for flag := range strings.SplitSeq(row.flags, ", ") {
+				switch earlier := all[flag]; {
+				case row.has:
+				case earlier != "":
+					all[flag] = earlier + "; as a flag of wget: " + row.get
+				default:
+					all[flag] = row.get
+				}
+			}
+		}
+	}
+	all["--"] = all["-O-"] // as -O is a flag of get, its last dash is the one that is not known
+	return all
 }
 
 // checkCurl rejects flags that contradict each other.
@@ -141,9 +191,6 @@ func (c *getCmd) curl(ctx context.Context, stdin io.Reader) error {
 		return err
 	}
 	c.URL, c.Quiet = cmp.Or(c.URL, c.Target), c.Quiet || c.Silent
-	c.MaxRetries, c.MaxRedirects = cmp.Or(c.MaxRetries, c.Retry), cmp.Or(c.MaxRedirects, c.MaxRedirs)
-	c.MaxSize = cmp.Or(c.MaxSize, c.MaxFilesize)
-	c.Timeout = cmp.Or(c.Timeout, (*time.Duration)(c.MaxTime))
 	if c.Head {
 		c.Request, c.Include = http.MethodHead, true
 	}

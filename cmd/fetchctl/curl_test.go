@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"fetchd/internal/cli"
@@ -24,65 +23,61 @@ import (
 	"fetchd/warc"
 )
 
-// TestCurlTable checks that the script runs every row of the table in the help, with each of its flags.
+// TestCurlTable checks that the script runs every row of the table in the help whose flags get has, with each of its flags.
 func TestCurlTable(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile("testdata/script/curl.txtar")
 	must(t, err)
 	for _, row := range curlTable {
-		_, after, ok := strings.Cut(string(script), "\n# "+row.curl+"\n")
+		if !row.has {
+			continue
+		}
+		_, after, ok := strings.Cut(string(script), "\n# "+row.flags+"\n")
 		if !ok {
-			t.Errorf("the script does not run the row %q", row.curl)
+			t.Errorf("the script does not run the row %q", row.flags)
 			continue
 		}
 		paragraph, _, _ := strings.Cut(after, "\n# ")
-		for _, flag := range strings.FieldsFunc(row.curl, func(r rune) bool { return r == ',' || r == ' ' }) {
+		for _, flag := range strings.FieldsFunc(row.flags, func(r rune) bool { return r == ',' || r == ' ' }) {
 			// Letters may share a dash, and have a value.
 			pattern := "[ ']" + regexp.QuoteMeta(flag) + "[ '=\n]"
 			if len(flag) == 2 {
 				pattern = "[ ']-[a-zA-Z]*" + flag[1:] + "[^ ]*[ '\n]"
 			}
-			if flag != "and" && !regexp.MustCompile(`(?m)^(same|exec|exits|\[linux\]).*`+pattern).MatchString(paragraph) {
-				t.Errorf("the script does not run %s of the row %q", flag, row.curl)
+			if !regexp.MustCompile(`(?m)^(same|exec|exits|\[linux\]).*` + pattern).MatchString(paragraph) {
+				t.Errorf("the script does not run %s of the row %q", flag, row.flags)
 			}
 		}
 	}
 }
 
-// TestRefusedFlags checks that each flag of curl that get does not have says what to use instead.
-func TestRefusedFlags(t *testing.T) {
+// TestAnswers checks that each flag of curl or wget that get does not have says what to use instead, and that get has
+// none of them.
+func TestAnswers(t *testing.T) {
 	t.Parallel()
-	parser, err := kong.New(new(grammar), kong.Vars{"version": ""})
-	must(t, err)
 	n := 0
-	for _, command := range parser.Model.Children {
-		for _, flag := range command.Flags {
-			remedy := flag.Tag.Get("refuse")
-			if remedy == "" {
-				continue
-			}
-			n++
-			flags := []string{"--" + flag.Name}
-			if flag.Short != 0 {
-				flags = append(flags, "-"+string(flag.Short))
-			}
-			for _, name := range flags {
-				got := fetchctl(t, command.Name, name, "value", "http://127.0.0.1:1/")
-				if want := "fetchctl: --" + flag.Name + ": is not supported: " + remedy + "\n"; got.code != cli.ExitUsage || got.err != want {
-					t.Errorf("%s: exit status %d, %q, want %q", name, got.code, got.err, want)
-				}
-			}
+	for flag, answer := range answers() {
+		if flag == "--" {
+			continue // see the script
+		}
+		n++
+		got := fetchctl(t, "get", flag, "http://127.0.0.1:1/")
+		if want := "fetchctl: " + flag + ": there is no such flag: " + answer + "\n"; flag != "-O-" && (got.code != cli.ExitUsage || got.err != want) {
+			t.Errorf("%s: exit status %d, %q, want %q", flag, got.code, got.err, want)
 		}
 	}
-	if n < 40 {
-		t.Errorf("%d flags are refused, want 40 or more", n)
+	if n < 80 {
+		t.Errorf("%d flags are answered, want 80 or more", n)
+	}
+	if got := fetchctl(t, "mcp", "--proxy-url", "http://127.0.0.1:1/"); got.code != cli.ExitUsage || !strings.Contains(got.err, "--egress-proxy") {
+		t.Errorf("mcp --proxy-url: exit status %d, %q", got.code, got.err)
 	}
 }
 
 // TestCurlHelp checks that the table fits a terminal.
 func TestCurlHelp(t *testing.T) {
 	t.Parallel()
-	for line := range strings.Lines(curlHelp()) {
+	for line := range strings.Lines(reflexHelp()) {
 		if len(line) > 80 {
 			t.Errorf("%d columns: %s", len(line), line)
 		}

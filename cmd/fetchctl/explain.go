@@ -163,11 +163,12 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 }
 
 func (c *explainCmd) retryPolicy() (*pb.RetryPolicy, error) {
-	get := getCmd{Profile: c.Profile, MaxRetries: (*retries)(c.MaxRetries), IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent}
+	get := getCmd{Profile: c.Profile, MaxRetries: (*retries)(c.MaxRetries), IdempotencyKey: c.IdempotencyKey}
 	if err := get.check(); err != nil {
 		return nil, err
 	}
 	p := get.retryPolicy()
+	p.AllowNonIdempotent = c.AllowNonIdempotent
 	if c.MaxRetryAfter != nil {
 		p.MaxRetryAfter = durationpb.New(*c.MaxRetryAfter)
 	}

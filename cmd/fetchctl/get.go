@@ -128,7 +128,7 @@ func lost(err error) error {
 		return err
 	}
 	return &cli.Error{Code: cli.ExitNotIdempotent, Err: err,
-		Hint: "If the origin knows idempotency keys, give --idempotency-key and --allow-non-idempotent: the same request can then be sent again."}
+		Hint: "If the origin knows idempotency keys, give --idempotency-key: the same request can then be sent again."}
 }
 
 // teller returns a function that prints an event, and the line of progress. It is nil if there is none.

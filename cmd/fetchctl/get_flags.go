@@ -2,14 +2,12 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/internal/cli"
@@ -24,16 +22,15 @@ type getCmd struct {
 	Data    bodyParts `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. If repeated, the parts are joined with &. Unless -H says otherwise, its Content-Type is that of an HTML form."`
 	Cookies bool      `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
 
-	MaxRetries         *retries       `short:"r" xor:"retries" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
-	Profile            string         `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
-	IdempotencyKey     string         `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt. Default: none."`
-	AllowNonIdempotent bool           `group:"Retries:" help:"Allow retries of POST and PATCH; requires --idempotency-key. Default: they are sent once."`
-	Timeout            *time.Duration `xor:"time" group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
+	MaxRetries     *retries       `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
+	Profile        string         `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
+	IdempotencyKey string         `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt, and retry POST and PATCH: the origin must know keys, because a request may arrive twice. Default: such a request is sent once."`
+	Timeout        *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
 
-	MaxRedirects *int32 `xor:"redirects" group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
-	NoFollow     bool   `group:"Redirects:" xor:"follow" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
+	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
+	NoFollow     bool   `group:"Redirects:" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
 
-	MaxSize *byteSize `xor:"size" group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
+	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
 	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
 
 	Store      string `group:"Store:" placeholder:"NAME" help:"Let the service write the body to this store. Standard output stays empty."`
@@ -74,95 +71,15 @@ type curlFlags struct {
 	Referer       *string   `short:"e" group:"Curl:" placeholder:"URL" help:"Referer of every request."`
 	Cookie        []string  `short:"b" sep:"none" group:"Curl:" placeholder:"NAME=VALUE" help:"Send these cookies, and keep those of the origin as --cookies does."`
 
-	MaxTime        *seconds `short:"m" xor:"time" group:"Curl:" placeholder:"SECONDS" help:"The same as --timeout, in seconds."`
 	ConnectTimeout *seconds `group:"Curl:" placeholder:"SECONDS" help:"Time limit for the name lookup, TCP and TLS of a connection. Default: 10."`
-	Retry          *retries `xor:"retries" group:"Curl:" placeholder:"N" help:"The same as --max-retries."`
 	RetryDelay     *seconds `group:"Curl:" placeholder:"SECONDS" help:"Wait so long before every retry, unless Retry-After asks for more."`
-	MaxRedirs      *int32   `xor:"redirects" group:"Curl:" placeholder:"N" help:"The same as --max-redirects."`
 
-	MaxFilesize *byteSize `xor:"size" group:"Curl:" placeholder:"SIZE" help:"The same as --max-size."`
-	Proto       string    `group:"Curl:" placeholder:"=https" help:"Accept https alone, for redirects too."`
+	Proto string `group:"Curl:" placeholder:"=https" help:"Accept https alone, for redirects too."`
 
 	RemoteName bool    `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
 	WriteOut   *string `short:"w" group:"Curl:" placeholder:"FORMAT|@FILE" help:"Write this to standard output when the fetch has ended, with variables such as %{http_code} and %header{etag}."`
 	Silent     bool    `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`
 	ShowError  bool    `short:"S" group:"Curl:" help:"With --silent or --quiet, print why a fetch failed."`
-
-	Location   bool `short:"L" group:"Curl:" xor:"follow" help:"Follow redirects, which is the default."`
-	Fail       bool `short:"f" group:"Curl:" help:"Fail if the status says so, which is the default."`
-	Compressed bool `group:"Curl:" help:"Decode compressed bodies, which is the default."`
-	HTTP2      bool `name:"http2" group:"Curl:" help:"Use HTTP/2 if the origin offers it over TLS, which is the default."`
-	TLSv12     bool `name:"tlsv1.2" group:"Curl:" help:"Use TLS 1.2 or newer, which is the default."`
-	Basic      bool `group:"Curl:" help:"Use the Basic scheme for -u, which is the default."`
-	Globoff    bool `short:"g" group:"Curl:" help:"Do not expand brackets in the URL, which is the default."`
-
-	RemoteHeaderName bool `short:"J" group:"Curl:" help:"With -O, use the name that the origin gives, which is the default."`
-	RetryConnrefused bool `group:"Curl:" help:"Retry a refused connection, which is the default."`
-	NoBuffer         bool `short:"N" group:"Curl:" help:"Write the body as it arrives, which is the default."`
-	ProgressBar      bool `short:"#" group:"Curl:" help:"Show progress on a terminal, which is the default."`
-
-	refusedFlags
-}
-
-// refusedFlags are flags of curl that get does not have. Each has the error that says so.
-type refusedFlags struct {
-	Insecure     refused `short:"k" hidden:"" refuse:"without a check of the certificate anyone on the way could read and change the answer. Give the certificate of the origin or its authority with --cacert FILE"`
-	ContinueAt   refused `short:"C" hidden:"" refuse:"\"fetchctl download URL\" continues an unfinished file, if the origin still has the same one"`
-	CookieJar    refused `short:"c" hidden:"" refuse:"cookies are kept within one fetch, with --cookies. -i writes the Set-Cookie headers, and -b sends cookies"`
-	RetryMaxTime refused `hidden:"" refuse:"--timeout limits the whole fetch, with its retries and waits"`
-	RetryAll     refused `name:"retry-all-errors" hidden:"" refuse:"the rules of fetchd decide what is retried: see \"fetchctl explain\""`
-	DumpHeader   refused `short:"D" hidden:"" refuse:"-i writes the headers before the body, -I only the headers, and -v prints them to standard error"`
-	FailWithBody refused `hidden:"" refuse:"a fetch that failed has no body. The first lines are printed to standard error, and --json has more in error_body"`
-	Cert         refused `short:"E" hidden:"" refuse:"run a fetchd with client certificates for origins (fetchd --origins-file), and name it with --server"`
-	Resolve      refused `hidden:"" refuse:"the names are those of this machine: add a line to its hosts file, or use -x PROXY"`
-	HTTP11       refused `name:"http1.1" hidden:"" refuse:"HTTP/2 is used if the origin offers it over TLS. With --warc FILE all requests use HTTP/1.1"`
-	IPv4         refused `name:"ipv4" short:"4" hidden:"" refuse:"addresses of both families are tried: give the address itself in the URL"`
-	IPv6         refused `name:"ipv6" short:"6" hidden:"" refuse:"addresses of both families are tried: give the address itself in the URL"`
-	LimitRate    refused `hidden:"" refuse:"\"fetchctl download\" has --limit-rate"`
-	Netrc        refused `short:"n" hidden:"" refuse:"give -u USER, and the password is asked for"`
-	Parallel     refused `short:"Z" hidden:"" refuse:"\"fetchctl download\" fetches many URLs, four at once"`
-	ConfigFile   refused `name:"config" short:"K" hidden:"" refuse:"give the flags on the command line"`
-
-	Disable         refused `hidden:"" refuse:"leave it out: flags come from the command line alone"`
-	CreateDirs      refused `hidden:"" refuse:"make the folder first, with mkdir -p"`
-	OutputDir       refused `hidden:"" refuse:"give the path with -o FILE, or use \"fetchctl download -d DIR\""`
-	RemoteNameAll   refused `hidden:"" refuse:"\"fetchctl download\" fetches many URLs into files"`
-	RemoteTime      refused `short:"R" hidden:"" refuse:"set the time with touch -d, from %header{last-modified} of -w"`
-	TimeCond        refused `short:"z" hidden:"" refuse:"give -H 'If-Modified-Since: DATE'"`
-	EtagCompare     refused `hidden:"" refuse:"give -H 'If-None-Match: ETAG'"`
-	EtagSave        refused `hidden:"" refuse:"-w '%header{etag}' writes it"`
-	URLQuery        refused `name:"url-query" hidden:"" refuse:"add it to the URL, or with -G and --data-urlencode"`
-	FormString      refused `hidden:"" refuse:"-F NAME=VALUE sends it, unless VALUE begins with @ or <"`
-	OAuth2Bearer    refused `name:"oauth2-bearer" hidden:"" refuse:"give -H 'Authorization: Bearer TOKEN'"`
-	Digest          refused `hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
-	AnyAuth         refused `name:"anyauth" hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
-	NTLM            refused `name:"ntlm" hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
-	Negotiate       refused `hidden:"" refuse:"-u uses Basic; other schemes need a header of their own with -H"`
-	ProxyUser       refused `short:"U" hidden:"" refuse:"give -x http://USER:PASSWORD@HOST:PORT"`
-	NoProxy         refused `name:"noproxy" hidden:"" refuse:"set NO_PROXY in the environment, or give -x '' for no proxy at all"`
-	Socks5          refused `name:"socks5" hidden:"" refuse:"give -x socks5://HOST:PORT"`
-	Socks5Hostname  refused `name:"socks5-hostname" hidden:"" refuse:"give -x socks5://HOST:PORT, which looks names up"`
-	SpeedLimit      refused `short:"Y" hidden:"" refuse:"a body that stops arriving ends the attempt, and --timeout limits the whole fetch"`
-	SpeedTime       refused `short:"y" hidden:"" refuse:"a body that stops arriving ends the attempt, and --timeout limits the whole fetch"`
-	NoProgressMeter refused `hidden:"" refuse:"-sS prints only why a fetch failed"`
-	Stderr          refused `hidden:"" refuse:"redirect it, with 2>FILE"`
-	TraceASCII      refused `name:"trace-ascii" hidden:"" refuse:"-v prints the headers, and --warc FILE writes every request"`
-	TLSv13          refused `name:"tlsv1.3" hidden:"" refuse:"TLS 1.3 is used if the origin has it, else TLS 1.2"`
-	HTTP10          refused `name:"http1.0" short:"0" hidden:"" refuse:"HTTP/1.1 and HTTP/2 are used"`
-	HTTP3           refused `name:"http3" hidden:"" refuse:"HTTP/1.1 and HTTP/2 are used"`
-	ConnectTo       refused `hidden:"" refuse:"the names are those of this machine: add a line to its hosts file, or use -x PROXY"`
-	UnixSocket      refused `hidden:"" refuse:"only TCP is used: give -x PROXY, or another URL"`
-	Interface       refused `hidden:"" refuse:"the system chooses the address: see ip route"`
-	LocationTrusted refused `hidden:"" refuse:"credentials are not forwarded to other origins: fetch the URL of the redirect with -u"`
-	Next            refused `short:":" hidden:"" refuse:"run fetchctl once for each request"`
-}
-
-// refused is the value of a flag that a command does not have.
-type refused struct{}
-
-// Decode implements kong.MapperValue. It returns the error of the flag.
-func (refused) Decode(ctx *kong.DecodeContext) error {
-	return &cli.Error{Code: cli.ExitUsage, Err: errors.New("is not supported: " + ctx.Value.Tag.Get("refuse"))}
 }
 
 // retries is a number of attempts after the first.

@@ -28,7 +28,7 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 
 --store lets the service write the body to a store that its operator has configured. The object appears when the body is complete and correct, and a line on standard error has its store, key and entity tag. Standard output is empty, except with --json, which prints the events there. --stores-file configures the stores of the service inside fetchctl: YAML with names and URLs, as docs/stores.md describes.
 
-Flags of curl mean what they mean there, or the error says what to use instead; the table below has them. --json before JSON or @FILE sends that, as curl does; anywhere else it prints events. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
+Flags of curl mean what they mean there. For those that get does not have, and for those of wget, the error says what to use instead; the table below has all of them. --json before JSON or @FILE sends that, as curl does; anywhere else it prints events. A password on the command line is visible to other users of the machine: -u USER asks for it on the terminal. -O takes the name that the origin gives with Content-Disposition, or else the last segment of the URL; it is made safe as "fetchctl download" does it.
 
 The service inside fetchctl uses the proxy of --proxy, or the one that the environment names for the scheme of the URL, unless NO_PROXY has its host or it is on this machine. Each redirect is asked for in the same way. Errors of the service inside name the resolver and the proxy; those of a service at --server do not.
 
@@ -43,12 +43,12 @@ The service inside fetchctl uses the proxy of --proxy, or the one that the envir
 func (c *getCmd) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitNotIdempotent, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
 		With(cli.ExitOK, "success, 304, or a redirect that is not followed").
-		With(cli.ExitNotIdempotent, "the request was not sent again, because it may have taken effect; also if the service was lost in between"), Tables: curlHelp(), Examples: `
+		With(cli.ExitNotIdempotent, "the request was not sent again, because it may have taken effect; also if the service was lost in between"), Tables: reflexHelp(), Answers: answers(), Examples: `
   fetchctl get https://example.org/
   fetchctl get -v -o page.html https://example.org/
   fetchctl get -r 10 --profile download -o image.iso https://example.org/image.iso
   fetchctl get -d @order.json -H 'Content-Type: application/json' \
-      --idempotency-key order-17 --allow-non-idempotent https://api.example.org/orders
+      --idempotency-key order-17 https://api.example.org/orders
   fetchctl get -H 'If-None-Match: "abc"' https://example.org/feed.xml
   fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
   fetchctl get -q --trace -o /dev/null https://example.org/
@@ -165,7 +165,7 @@ When standard input ends, the program answers the calls that it has read, and en
 
 // Manual lists the exit codes and examples of the command.
 func (c *mcpCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitService, cli.ExitInterrupted).
+	return cli.Manual{Answers: map[string]string{"--proxy-url": "a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"}, Exits: cli.Codes(cli.ExitService, cli.ExitInterrupted).
 		With(cli.ExitOK, "standard input has ended, and every call is answered").
 		With(cli.ExitFailed, "the client broke the protocol"), Examples: `
   fetchctl mcp

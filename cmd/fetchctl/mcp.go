@@ -27,8 +27,6 @@ type mcpCmd struct {
 
 	Structured bool `group:"Results:" help:"Add the outcome to each result as structured content, for programs: attempts, hops, headers and digest. Some clients show the model nothing else then."`
 
-	ProxyURL refused `name:"proxy-url" hidden:"" refuse:"a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"`
-
 	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" group:"Service:" placeholder:"CIDR" help:"Allow addresses that are not public, such as 10.1.0.0/16. Repeatable. Not with --server, whose operator decides."`
 	EgressAllowPort []uint16       `name:"egress-allow-port" group:"Service:" placeholder:"PORT" help:"Allow a port in addition to 80 and 443. Repeatable. Not with --server."`
 

@@ -91,7 +91,7 @@ var profiles = map[string]pb.RetryProfile{
 func (c *getCmd) retryPolicy() *pb.RetryPolicy {
 	p := &pb.RetryPolicy{
 		Profile: profiles[c.Profile], MaxAttempts: attempts((*int32)(c.MaxRetries)),
-		IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent,
+		IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.IdempotencyKey != "",
 	}
 	if c.RetryDelay != nil {
 		p.BaseDelay, p.MaxDelay, p.MaxJitter = c.RetryDelay.proto(), c.RetryDelay.proto(), durationpb.New(0)

@@ -66,6 +66,8 @@ type Manual struct {
 	// Exits are the exit codes that the command uses, with their meaning. An empty
 	// meaning stands for the general one.
 	Exits Exits
+	// Answers say what to use instead of flags that the command does not have, by flag, such as "-k".
+	Answers map[string]string
 	// OwnFlags leaves out the flags of the program except --help, because the command uses none of them.
 	OwnFlags bool
 }
@@ -119,14 +121,7 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 		return nil, err
 	}
 	if err != nil {
-		command := p.Name
-		if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
-			command = failed.Context.Selected().FullPath()
-		}
-		if flag := unknownShort.FindString(err.Error()); flag != "" { //nolint:forbidigo // kong's error has no type
-			err = errors.New(flag) // to kong all other letters are alike
-		}
-		return nil, &Error{Code: ExitUsage, Err: err, Hint: fmt.Sprintf("Run %q for the flags.", command+" --help")}
+		return nil, p.unusable(err, args)
 	}
 	if selected := parsed.Selected(); selected != nil {
 		if c, ok := selected.Target.Addr().Interface().(*Completion); ok {
@@ -139,8 +134,31 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	return parsed, nil
 }
 
-// unknownShort matches the start of kong's error about a flag of one letter.
-var unknownShort = regexp.MustCompile(`^unknown flag -[^-]`)
+// unknownFlag matches the start of kong's error about a flag. To kong all letters after an unknown one are alike.
+var unknownFlag = regexp.MustCompile(`^unknown flag (--[\w.-]*|-[^-])`)
+
+// unusable returns the error for args, which kong does not accept.
+func (p *Program) unusable(err error, args []string) error {
+	command, manual := p.Name, p.Manual
+	if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
+		command, manual = failed.Context.Selected().FullPath(), manualOf(failed.Context.Selected())
+	}
+	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil { //nolint:forbidigo // kong's error has no type
+		flag := m[1]
+		for _, arg := range args { // a flag of two letters behind one dash is not kong's
+			if len(arg) == 3 && manual.Answers[arg] != "" {
+				flag = arg
+			}
+		}
+		if answer := manual.Answers[flag]; answer != "" {
+			return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: there is no such flag: %s", flag, answer)}
+		}
+		if !strings.HasPrefix(flag, "--") {
+			err = errors.New(m[0])
+		}
+	}
+	return &Error{Code: ExitUsage, Err: err, Hint: fmt.Sprintf("Run %q for the flags.", command+" --help")}
+}
 
 // Command returns the command that the user selected, for its run method. Every command
 // of the grammar must be a T.
