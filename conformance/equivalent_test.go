@@ -42,8 +42,6 @@ var unnoticed = []struct {
 			"class.go String: int(c) >= len(classes) => false",
 			"class.go String: int(c) >= len(classes) => int(c) > len(classes)",
 			`class.go String: "" => "~"`,
-			"class.go With: c == NoClass || int(c) >= len(classes) => false",
-			"class.go With: c == NoClass || int(c) >= len(classes) => c == NoClass && int(c) >= len(classes)",
 			"class.go With: int(c) >= len(classes) => int(c) > len(classes)",
 		},
 	},
@@ -58,8 +56,9 @@ var unnoticed = []struct {
 	{
 		why: "Explain refuses an empty observation, and every fault is in one of the lists.",
 		keys: []string{
-			"decide.go responseFault: NoClass => DNSNotFound (2)",
-			"decide.go responseFault: o.Status == 0 => false",
+			"decide.go responseFault: NoClass => DNSNotFound (3)",
+			"decide.go responseFault: o.Status == 0 || o.Faults&^listed != 0 => false",
+			"decide.go responseFault: o.Status == 0 || o.Faults&^listed != 0 => o.Status == 0 && o.Faults&^listed != 0",
 			"decide.go responseFault: 0 => 1 (3)",
 			"decide.go responseFault: Internal => OutOfMemory",
 		},

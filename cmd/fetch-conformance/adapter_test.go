@@ -20,18 +20,18 @@ import (
 // pythonBlock matches the adapter in the document.
 var pythonBlock = regexp.MustCompile("(?s)\n```python\n(.*?)\n```\n")
 
-// TestAdapterOfTheDocument runs the adapter of docs/conformance-client.md, and checks that its client gets the same
+// TestAdapterOfTheDocument runs the adapter of docs/conformance.md, and checks that its client gets the same
 // record by a command line.
 func TestAdapterOfTheDocument(t *testing.T) {
 	t.Parallel()
 	python, dir := need.Program(t, "python3", "python3"), t.TempDir()
-	page, err := os.ReadFile("../../docs/conformance-client.md")
+	page, err := os.ReadFile("../../docs/conformance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	block := pythonBlock.FindStringSubmatch(string(page))
 	if block == nil {
-		t.Fatal("docs/conformance-client.md has no adapter in Python")
+		t.Fatal("docs/conformance.md has no adapter in Python")
 	}
 	at := rig.FreeAddress(t, "127.0.0.1")
 	_, port, _ := strings.Cut(at, ":")

@@ -189,7 +189,7 @@ func (c *decideCmd) vectors(ctx context.Context) ([]conformance.Vector, error) {
 const maxGenerated = 100_000
 
 type clientCmd struct {
-	Adapter string        `placeholder:"URL" help:"Judge the client behind this HTTP adapter, in place of CMD. docs/conformance-client.md describes adapters."`
+	Adapter string        `placeholder:"URL" help:"Judge the client behind this HTTP adapter, in place of CMD. docs/conformance.md describes adapters."`
 	Limit   time.Duration `placeholder:"DURATION" default:"30s" help:"Stop a client that runs longer. Default: ${default}."`
 	Jobs    int           `short:"j" default:"8" placeholder:"N" help:"Number of scenarios at once. Default: ${default}."`
 	what

@@ -171,7 +171,7 @@ func probeProviders(ctx context.Context, svc pb.FetchServiceClient, v *Venue, sc
 		_, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200"), AuthProvider: name})
 		switch code := status.Code(err); {
 		case code == codes.InvalidArgument || code == codes.PermissionDenied:
-			return "the service has no auth provider " + name + " for the origin: docs/conformance-service.md shows one", nil
+			return "the service has no auth provider " + name + " for the origin: docs/conformance.md shows one", nil
 		case err != nil:
 			return "", err
 		}
@@ -190,7 +190,7 @@ func probeStores(ctx context.Context, svc pb.FetchServiceClient, v *Venue, scena
 		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: name, Key: "probe"}}}})
 	switch code := status.Code(err); {
 	case code == codes.InvalidArgument || code == codes.PermissionDenied:
-		return "the service has no store " + name + ": docs/conformance-service.md shows one", nil
+		return "the service has no store " + name + ": docs/conformance.md shows one", nil
 	case err != nil:
 		return "", err
 	}

@@ -45,7 +45,7 @@ func Ask(ctx context.Context, service pb.FetchServiceClient, vectors []conforman
 	return nil
 }
 
-// explained compares everything except the fields that conformance/README.md excludes.
+// explained compares everything except the fields that docs/conformance.md excludes.
 func (j *judgement) explained(want, got *pb.ExplainResponse) {
 	j.same("kind", want.GetKind(), got.GetKind())
 	e := proto.CloneOf(got.GetError())

@@ -2,6 +2,7 @@ package links
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,6 +35,24 @@ func TestCitedRulesExist(t *testing.T) {
 		}
 	}
 	cited := 0
+	eachLine(t, func(at string, line []byte) {
+		for _, m := range ruleCited.FindAllSubmatch(line, -1) {
+			rule := string(m[1])
+			cited++
+			if !defined[rule] && !slices.Contains(notRules, rule) {
+				t.Errorf("%s: no rule %s is defined in docs/spec.md or docs/frontier.md", at, rule)
+			}
+		}
+	})
+	if len(defined) < 100 || cited < 500 {
+		t.Errorf("found %d rules and %d citations, want at least 100 and 500", len(defined), cited)
+	}
+}
+
+// eachLine calls f for each line of code, comments and documents, with its place.
+func eachLine(t *testing.T, f func(at string, line []byte)) {
+	t.Helper()
+	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -52,20 +71,29 @@ func TestCitedRulesExist(t *testing.T) {
 			return err
 		}
 		for n, line := range bytes.Split(text, []byte("\n")) {
-			for _, m := range ruleCited.FindAllSubmatch(line, -1) {
-				rule := string(m[1])
-				cited++
-				if !defined[rule] && !slices.Contains(notRules, rule) {
-					t.Errorf("%s:%d: no rule %s is defined in docs/spec.md or docs/frontier.md", path, n+1, rule)
-				}
-			}
+			f(fmt.Sprintf("%s:%d", path, n+1), line)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(defined) < 100 || cited < 500 {
-		t.Errorf("found %d rules and %d citations, want at least 100 and 500", len(defined), cited)
+}
+
+var decisionCited = regexp.MustCompile(`(?i)\bdecisions? (\d+)`)
+
+// TestCitedDecisionsExist checks that docs/decisions has a page for each decision that is cited by its number.
+func TestCitedDecisionsExist(t *testing.T) {
+	cited := 0
+	eachLine(t, func(at string, line []byte) {
+		for _, m := range decisionCited.FindAllSubmatch(line, -1) {
+			cited++
+			if pages, err := filepath.Glob(fmt.Sprintf("../../docs/decisions/%04s-*.md", m[1])); err != nil || len(pages) != 1 {
+				t.Errorf("%s: there is no decision %s", at, m[1])
+			}
+		}
+	})
+	if cited < 20 {
+		t.Errorf("found %d citations of decisions, want 20 or more", cited)
 	}
 }
