@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	manifest      = "../../deploy/kubernetes/fetchd.yaml"
+	manifest      = "../../deploy/kubernetes.yaml"
 	serviceConfig = "../../deploy/grpc/service-config.json"
 )
 
@@ -56,19 +56,16 @@ const gateLanes = 2
 // settings reads the shipped manifest and the binary's defaults.
 func settings(t *testing.T, all bool) []setting {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := shippedSettings(t)
 	var file struct {
 		Fetches   int `yaml:"max-fetches"`
 		PerCaller int `yaml:"max-fetches-per-caller"`
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil || file.Fetches == 0 {
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil || file.Fetches == 0 {
 		t.Fatalf("%s: max-fetches %d, %v", manifest, file.Fetches, err)
 	}
-	path, err := filepath.Abs(manifest)
-	if err != nil {
+	path := filepath.Join(t.TempDir(), "fetchd.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	both := []setting{{shipped, []string{"--config", path}, file.Fetches, file.PerCaller}, {none, nil, 10_000, 0}}
@@ -78,6 +75,25 @@ func settings(t *testing.T, all bool) []setting {
 		}
 	}
 	return both
+}
+
+// shippedSettings returns the settings of fetchd in the manifest.
+func shippedSettings(t *testing.T) string {
+	t.Helper()
+	file, err := os.Open(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for documents := yaml.NewDecoder(file); ; {
+		var object struct{ Data map[string]string }
+		if err := documents.Decode(&object); err != nil {
+			t.Fatalf("%s has no settings of fetchd: %v", manifest, err)
+		}
+		if text := object.Data["fetchd.yaml"]; text != "" {
+			return text
+		}
+	}
 }
 
 // callers returns how many fetches each attacker makes at once: all that the service

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// cluster has the objects of one folder.
+// cluster has the objects of one release, or of one folder.
 type cluster struct {
 	namespaces  []*corev1.Namespace
 	accounts    []*corev1.ServiceAccount

@@ -35,8 +35,8 @@ func TestCompose(t *testing.T) {
 	if err := named(sizing(t), int64(fetchd.MemLimit)); err != nil {
 		t.Error(err)
 	}
-	if got, want := int64(fetchd.MemLimit), render(t, "kubernetes").box().Resources.Limits.Memory().Value(); got != want {
-		t.Errorf("fetchd's memory limit is %d bytes, in deploy/kubernetes %d", got, want)
+	if got, want := int64(fetchd.MemLimit), render(t, "fetchd").box().Resources.Limits.Memory().Value(); got != want {
+		t.Errorf("fetchd's memory limit is %d bytes, in the chart %d", got, want)
 	}
 	for name := range fetchd.Environment {
 		if name != "GOMEMLIMIT" && !isVariable(name, known) {
@@ -46,7 +46,7 @@ func TestCompose(t *testing.T) {
 	if !fetchd.ReadOnly || !slices.Equal(fetchd.CapDrop, []string{"ALL"}) || !slices.Contains(fetchd.SecurityOpt, "no-new-privileges:true") {
 		t.Errorf("fetchd: read_only %t, cap_drop %v, security_opt %v", fetchd.ReadOnly, fetchd.CapDrop, fetchd.SecurityOpt)
 	}
-	if fetchd.HealthCheck == nil || !slices.Contains(fetchd.HealthCheck.Test, "--healthcheck") {
+	if fetchd.HealthCheck == nil || !slices.Contains(fetchd.HealthCheck.Test, "healthcheck") {
 		t.Error("fetchd: no health check")
 	}
 	serve := flagsOfCommand(t, "frontier", "serve")

@@ -15,9 +15,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/json"
-	"sigs.k8s.io/kustomize/api/krusty"
-	kustomize "sigs.k8s.io/kustomize/api/types"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
@@ -26,17 +23,16 @@ const root = "../.."
 
 // kinds are the documents that may be in deploy/, by apiVersion and kind.
 var kinds = map[string]func() any{
-	"v1 ConfigMap":                                  func() any { return new(corev1.ConfigMap) },
-	"v1 Namespace":                                  func() any { return new(corev1.Namespace) },
-	"v1 Service":                                    func() any { return new(corev1.Service) },
-	"v1 ServiceAccount":                             func() any { return new(corev1.ServiceAccount) },
-	"apps/v1 Deployment":                            func() any { return new(appsv1.Deployment) },
-	"autoscaling/v2 HorizontalPodAutoscaler":        func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
-	"networking.k8s.io/v1 NetworkPolicy":            func() any { return new(networkingv1.NetworkPolicy) },
-	"policy/v1 PodDisruptionBudget":                 func() any { return new(policyv1.PodDisruptionBudget) },
-	"kustomize.config.k8s.io/v1beta1 Kustomization": func() any { return new(kustomize.Kustomization) },
-	"monitoring.coreos.com/v1 PodMonitor":           func() any { return new(podMonitor) },
-	"monitoring.coreos.com/v1 PrometheusRule":       func() any { return new(prometheusRule) },
+	"v1 ConfigMap":                            func() any { return new(corev1.ConfigMap) },
+	"v1 Namespace":                            func() any { return new(corev1.Namespace) },
+	"v1 Service":                              func() any { return new(corev1.Service) },
+	"v1 ServiceAccount":                       func() any { return new(corev1.ServiceAccount) },
+	"apps/v1 Deployment":                      func() any { return new(appsv1.Deployment) },
+	"autoscaling/v2 HorizontalPodAutoscaler":  func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
+	"networking.k8s.io/v1 NetworkPolicy":      func() any { return new(networkingv1.NetworkPolicy) },
+	"policy/v1 PodDisruptionBudget":           func() any { return new(policyv1.PodDisruptionBudget) },
+	"monitoring.coreos.com/v1 PodMonitor":     func() any { return new(podMonitor) },
+	"monitoring.coreos.com/v1 PrometheusRule": func() any { return new(prometheusRule) },
 }
 
 // decode reads a document as the API server does with
@@ -70,68 +66,30 @@ func documents(text []byte) [][]byte {
 	return found
 }
 
-// render returns what `kubectl apply -k` would send for a folder of deploy/.
-func render(t *testing.T, folder string) *cluster {
+// operator returns the objects of the Prometheus operator.
+func operator(t *testing.T) *cluster {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "deploy", folder))
-	if err != nil {
-		t.Fatalf("kustomize %s: %v", folder, err)
+	c := new(cluster)
+	for _, name := range []string{"podmonitors.yaml", "rules.yaml"} {
+		c.read(t, name, string(read(t, filepath.Join(root, "deploy/prometheus-operator", name))))
 	}
-	text, err := made.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c cluster
-	for _, document := range documents(text) {
+	return c
+}
+
+// read adds the objects of a file.
+func (c *cluster) read(t *testing.T, name, text string) {
+	t.Helper()
+	for _, document := range documents([]byte(text)) {
 		object, err := decode(document)
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", folder, err, document)
+			t.Fatalf("%s: %v\n%s", name, err, document)
 		}
 		c.add(object)
 	}
-	return &c
 }
 
 // configuration is the file that fetchd reads with --config. It is not a manifest.
 const configuration = "fetchd.yaml"
-
-// folders are those of deploy/ that kubectl applies.
-var folders = []string{"kubernetes", "kubernetes-tls", "kubernetes-frontier", "prometheus-operator"}
-
-func TestEveryDocumentIsDecodedStrictly(t *testing.T) {
-	for _, folder := range folders {
-		files, err := filepath.Glob(filepath.Join(root, "deploy", folder, "*"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no files in deploy/%s: %v", folder, err)
-		}
-		for _, file := range files {
-			if filepath.Base(file) == configuration {
-				continue
-			}
-			t.Run(folder+"/"+filepath.Base(file), func(t *testing.T) {
-				for i, document := range documents(read(t, file)) {
-					if _, err := decode(document); err != nil {
-						t.Errorf("document %d: %v", i+1, err)
-					}
-				}
-			})
-		}
-	}
-}
-
-// kubectl does not apply a file that is missing in the kustomization of its folder.
-func TestEveryFileIsNamedInTheKustomization(t *testing.T) {
-	for _, folder := range folders {
-		text := string(read(t, filepath.Join(root, "deploy", folder, "kustomization.yaml")))
-		files, _ := filepath.Glob(filepath.Join(root, "deploy", folder, "*"))
-		for _, file := range files {
-			name := filepath.Base(file)
-			if name != "kustomization.yaml" && !strings.Contains(text, " "+name+"\n") {
-				t.Errorf("deploy/%s/%s is not in its kustomization.yaml", folder, name)
-			}
-		}
-	}
-}
 
 func TestBrokenDocumentsAreRefused(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec:\n  ports: [{port: 80}]\n"

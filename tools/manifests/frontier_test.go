@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// checkFrontier returns the inconsistencies of a folder with pods of frontier. flags are those of each
+// checkFrontier returns the inconsistencies of a release with pods of frontier. flags are those of each
 // command.
 func (c *cluster) checkFrontier(flags map[string][]string) []string {
 	c.faults = nil
@@ -42,7 +42,7 @@ func (c *cluster) checkFrontier(flags map[string][]string) []string {
 	return c.faults
 }
 
-// checkWorkers returns the inconsistencies of deploy/kubernetes-frontier. service is the cluster with
+// checkWorkers returns the inconsistencies of the workers. service is the cluster with
 // fetchd.
 func (c *cluster) checkWorkers(flags map[string][]string, service *cluster) []string {
 	if faults := c.checkFrontier(flags); len(faults) > 0 {
@@ -57,7 +57,7 @@ func (c *cluster) checkWorkers(flags map[string][]string, service *cluster) []st
 	return c.faults
 }
 
-// checkAPI returns the inconsistencies of deploy/kubernetes-frontier-api.
+// checkAPI returns the inconsistencies of the API of the frontier.
 func (c *cluster) checkAPI(flags map[string][]string) []string {
 	if faults := c.checkFrontier(flags); len(faults) > 0 {
 		return faults
@@ -103,8 +103,8 @@ func (c *cluster) checkFrontierBox(box *corev1.Container, flags map[string][]str
 
 func TestWorkers(t *testing.T) {
 	flags := map[string][]string{"add": flagsOfCommand(t, "frontier", "add"), "run": flagsOfCommand(t, "frontier", "run")}
-	service := render(t, "kubernetes")
-	for _, fault := range render(t, "kubernetes-frontier").checkWorkers(flags, service) {
+	service := render(t, "fetchd")
+	for _, fault := range render(t, "frontier").checkWorkers(flags, service) {
 		t.Error(fault)
 	}
 	for _, row := range []struct {
@@ -127,7 +127,7 @@ func TestWorkers(t *testing.T) {
 		{"egress to everything", func(c *cluster) { c.policies[0].Spec.Egress[0].To = nil }, "lets out everything"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := render(t, "kubernetes-frontier")
+			c := render(t, "frontier")
 			row.spoil(c)
 			if faults := c.checkWorkers(flags, service); !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, row.want) }) {
 				t.Errorf("got faults %q, want one with %q", faults, row.want)
@@ -138,7 +138,7 @@ func TestWorkers(t *testing.T) {
 
 func TestAPI(t *testing.T) {
 	flags := map[string][]string{"serve": flagsOfCommand(t, "frontier", "serve")}
-	for _, fault := range render(t, "kubernetes-frontier-api").checkAPI(flags) {
+	for _, fault := range render(t, "frontier-api").checkAPI(flags) {
 		t.Error(fault)
 	}
 	for _, row := range []struct {
@@ -158,7 +158,7 @@ func TestAPI(t *testing.T) {
 		{"a Secret that is not there", func(c *cluster) { c.box().Env[0].ValueFrom.SecretKeyRef.Name = "x" }, "not one that the operator creates"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := render(t, "kubernetes-frontier-api")
+			c := render(t, "frontier-api")
 			row.spoil(c)
 			if faults := c.checkAPI(flags); !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, row.want) }) {
 				t.Errorf("got faults %q, want one with %q", faults, row.want)

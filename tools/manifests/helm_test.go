@@ -19,8 +19,8 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -47,7 +47,7 @@ func template(t *testing.T, namespace, values string) (map[string]string, error)
 	return engine.Engine{Strict: true}.Render(chart, all)
 }
 
-// renderChart returns what `helm install` would send, in a namespace with the labels of the kustomizations.
+// renderChart returns what `helm install` would send.
 func renderChart(t *testing.T, namespace, values string) *cluster {
 	t.Helper()
 	files, err := template(t, namespace, values)
@@ -55,18 +55,10 @@ func renderChart(t *testing.T, namespace, values string) *cluster {
 		t.Fatal(err)
 	}
 	c := new(cluster)
-	c.add(render(t, "kubernetes").namespaces[0])
-	c.namespaces[0].Name = namespace
+	c.add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if filepath.Ext(name) != ".yaml" {
-			continue
-		}
-		for _, document := range documents([]byte(files[name])) {
-			object, err := decode(document)
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", name, err, document)
-			}
-			c.add(object)
+		if filepath.Ext(name) == ".yaml" {
+			c.read(t, name, files[name])
 		}
 	}
 	for _, o := range c.objects {
@@ -75,77 +67,66 @@ func renderChart(t *testing.T, namespace, values string) *cluster {
 	return c
 }
 
-// released are the labels that only the chart sets.
+// frontierOnly are the values of a release without fetchd.
+const frontierOnly = "enabled: false\nfrontier: {fetchdNamespace: fetchd, enabled: %t}\nfrontierApi: {enabled: %t}\n"
+
+// releases are the usual ones, each with a Deployment.
+var releases = map[string]struct{ namespace, values string }{
+	"fetchd":       {"fetchd", ""},
+	"fetchd, TLS":  {"fetchd", "tls: {enabled: true}"},
+	"frontier":     {"frontier", fmt.Sprintf(frontierOnly, true, false)},
+	"frontier-api": {"frontier", fmt.Sprintf(frontierOnly, false, true)},
+}
+
+// render returns the objects of one of the usual releases.
+func render(t *testing.T, release string) *cluster {
+	t.Helper()
+	r := releases[release]
+	return renderChart(t, r.namespace, r.values)
+}
+
+// released are the labels that every object has.
 var released = []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 
-// plain removes the differences that a chart and a kustomization may have, and returns the objects by kind
-// and name: the labels of the objects, but not those of pods; how a change of the settings restarts the pods, by the
-// name of the ConfigMap or by an annotation; comments and the order of keys in the settings; the pull policy, which
-// kustomizations leave to Kubernetes.
-func (c *cluster) plain(t *testing.T) map[string]any {
-	t.Helper()
-	objects := map[string]any{}
-	for _, o := range c.objects {
-		o.SetLabels(nil)
-		switch o := o.(type) {
-		case *corev1.ConfigMap:
-			o.Name, _, _ = strings.Cut(o.Name, "-")
-			text, err := yaml.YAMLToJSON([]byte(o.Data[configuration]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.Data[configuration] = string(text)
-		case *appsv1.Deployment:
-			pod := &o.Spec.Template
-			delete(pod.Annotations, "checksum/config")
-			for _, v := range pod.Spec.Volumes {
-				if v.ConfigMap != nil {
-					v.ConfigMap.Name, _, _ = strings.Cut(v.ConfigMap.Name, "-")
-				}
-			}
-			for _, boxes := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-				for i := range boxes {
-					boxes[i].ImagePullPolicy = ""
+func TestChartLabels(t *testing.T) {
+	for name := range releases {
+		for _, o := range render(t, name).objects {
+			for _, label := range released {
+				if o.GetLabels()[label] == "" {
+					t.Errorf("%s: %T %s has no label %s", name, o, o.GetName(), label)
 				}
 			}
 		}
-		objects[fmt.Sprintf("%T %s", o, o.GetName())] = o
 	}
-	return objects
 }
 
-// frontierOnly are the values of a release without fetchd, as the kustomizations of the frontier are.
-const frontierOnly = "enabled: false\nfrontier: {fetchdNamespace: fetchd, enabled: %t}\nfrontierApi: {enabled: %t}\n"
-
-// TestChartIsTheKustomization compares every object, so that neither changes without the other.
-func TestChartIsTheKustomization(t *testing.T) {
-	for _, row := range []struct{ folder, namespace, values string }{
-		{"kubernetes", "fetchd", ""},
-		{"kubernetes-tls", "fetchd", "tls: {enabled: true}"},
-		{"kubernetes-frontier", "frontier", fmt.Sprintf(frontierOnly, true, false)},
-		{"kubernetes-frontier-api", "frontier", fmt.Sprintf(frontierOnly, false, true)},
-	} {
-		t.Run(row.folder, func(t *testing.T) {
-			got := renderChart(t, row.namespace, row.values)
-			for _, o := range got.objects {
-				for _, label := range released {
-					if o.GetLabels()[label] == "" {
-						t.Errorf("%T %s has no label %s", o, o.GetName(), label)
-					}
-				}
-			}
-			if diff := cmp.Diff(render(t, row.folder).plain(t), got.plain(t)); diff != "" {
-				t.Errorf("- kustomize, + helm:\n%s", diff)
-			}
-		})
+// TestRendered compares deploy/kubernetes.yaml with the chart. Tests that must not need Helm read that file. UPDATE=1 writes it.
+func TestRendered(t *testing.T) {
+	const file = root + "/deploy/kubernetes.yaml"
+	files, err := template(t, "fetchd", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	want.WriteString("# What the chart in helm/fetchd installs without values. To write it again:\n#\n#   UPDATE=1 go -C tools test ./manifests -run TestRendered\n")
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if text := strings.TrimSpace(files[name]); filepath.Ext(name) == ".yaml" && text != "" {
+			fmt.Fprintf(&want, "---\n%s\n", strings.TrimPrefix(text, "---\n"))
+		}
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(want.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want.String(), string(read(t, file))); diff != "" {
+		t.Errorf("deploy/kubernetes.yaml: run UPDATE=1 go -C tools test ./manifests -run TestRendered\n%s", diff)
 	}
 }
 
 func TestChartFitsTogether(t *testing.T) {
 	known, page := flagsOf(t), sizing(t)
 	for _, row := range []struct{ name, values string }{
-		{"defaults", ""},
-		{"tls", "tls: {enabled: true}"},
 		{"tls with tokens", "tls: {enabled: true, requireClientCertificate: false}\nsettings: {token-file: /etc/tokens/tokens.yaml}\nvolumes: [{name: tokens, secret: {secretName: fetchd-tls}}]\nvolumeMounts: [{name: tokens, mountPath: /etc/tokens, readOnly: true}]"},
 		{"settings", "settings: {max-fetches: 500, max-body-bytes: 2000000000, drain-time: 2m, egress-allow-cidr: [10.1.0.0/16]}"},
 		{"memory", "resources: {requests: {memory: 512Mi}, limits: {memory: 512Mi}}"},

@@ -12,9 +12,9 @@ import (
 
 func TestManifestsFitTogether(t *testing.T) {
 	known := flagsOf(t)
-	for _, folder := range []string{"kubernetes", "kubernetes-tls"} {
-		t.Run(folder, func(t *testing.T) {
-			for _, fault := range render(t, folder).check(known, sizing(t)) {
+	for _, release := range []string{"fetchd", "fetchd, TLS"} {
+		t.Run(release, func(t *testing.T) {
+			for _, fault := range render(t, release).check(known, sizing(t)) {
 				t.Error(fault)
 			}
 		})
@@ -25,8 +25,8 @@ func TestManifestsFitTogether(t *testing.T) {
 func TestInconsistenciesAreFound(t *testing.T) {
 	known := []string{"config", "grpc-addr", "http-addr", "allow-plaintext", "max-fetches", "max-fetches-per-caller", "drain-time", "log-level", "log-format"}
 	page := sizing(t)
-	if faults := render(t, "kubernetes").check(known, page); len(faults) > 0 {
-		t.Fatalf("the folder is inconsistent before the test breaks it: %q", faults)
+	if faults := render(t, "fetchd").check(known, page); len(faults) > 0 {
+		t.Fatalf("the chart is inconsistent before the test breaks it: %q", faults)
 	}
 	for _, row := range []struct {
 		name  string
@@ -50,8 +50,8 @@ func TestInconsistenciesAreFound(t *testing.T) {
 			c.scalers[0].Spec.Metrics[0].Pods.Target.AverageValue = resource.NewQuantity(2000, resource.DecimalSI)
 		}, "is not under max-fetches"},
 		{"replicas beside an autoscaler", func(c *cluster) { c.deployments[0].Spec.Replicas = new(int32) }, "sets replicas"},
-		{"a setting that is no flag", func(c *cluster) { c.configs[0].Data[configuration] += "max-fetchs: 1\n" }, "no flag --max-fetchs"},
-		{"a setting given twice", func(c *cluster) { c.configs[0].Data[configuration] += "max-fetches: 1\n" }, "already set"},
+		{"a setting that is no flag", func(c *cluster) { c.configs[0].Data[configuration] += "\nmax-fetchs: 1\n" }, "no flag --max-fetchs"},
+		{"a setting given twice", func(c *cluster) { c.configs[0].Data[configuration] += "\nmax-fetches: 1\n" }, "already set"},
 		{"an argument that is no flag", func(c *cluster) { c.box().Args = []string{"--konfig=x"} }, "no flag --konfig"},
 		{"a variable that is no flag", func(c *cluster) { c.setenv("FETCHD_MAX_FETCHS", "1") }, "the variable of no flag"},
 		{"no memory limit", func(c *cluster) { delete(c.box().Resources.Limits, corev1.ResourceMemory) }, "no memory limit"},
@@ -76,7 +76,7 @@ func TestInconsistenciesAreFound(t *testing.T) {
 		}, "reaches 169.254.169.254"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := render(t, "kubernetes")
+			c := render(t, "fetchd")
 			row.spoil(c)
 			faults := c.check(known, page)
 			if !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, row.want) }) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,12 +54,13 @@ func (c *cluster) checkMonitors(monitors []*podMonitor, job string) {
 }
 
 func TestMonitors(t *testing.T) {
-	operator := render(t, "prometheus-operator")
-	for _, row := range []struct{ folder, job string }{{"kubernetes", "fetchd"}, {"kubernetes-tls", "fetchd"}, {"kubernetes-frontier", "frontier"}, {"kubernetes-frontier-api", "frontier-api"}} {
-		c := render(t, row.folder)
-		c.checkMonitors(operator.monitors, row.job)
+	monitors := operator(t).monitors
+	for release := range releases {
+		c := render(t, release)
+		job, _, _ := strings.Cut(release, ",")
+		c.checkMonitors(monitors, job)
 		for _, fault := range c.faults {
-			t.Errorf("%s: %s", row.folder, fault)
+			t.Errorf("%s: %s", release, fault)
 		}
 	}
 	for _, row := range []struct {
@@ -72,7 +74,7 @@ func TestMonitors(t *testing.T) {
 		{"a port that is not there", func(m *podMonitor) { m.Spec.Endpoints[0].Port = "web" }},
 		{"no port", func(m *podMonitor) { m.Spec.Endpoints = nil }},
 	} {
-		c, broken := render(t, "kubernetes"), render(t, "prometheus-operator").monitors
+		c, broken := render(t, "fetchd"), operator(t).monitors
 		for _, m := range broken {
 			row.spoil(m)
 		}
@@ -84,7 +86,7 @@ func TestMonitors(t *testing.T) {
 
 // The objects have the rules that promtool checks.
 func TestOperatorRules(t *testing.T) {
-	operator := render(t, "prometheus-operator")
+	operator := operator(t)
 	if len(operator.alerts) != len(programs(t)) {
 		t.Fatalf("%d objects, want %d", len(operator.alerts), len(programs(t)))
 	}

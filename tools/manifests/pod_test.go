@@ -111,8 +111,8 @@ func (c *cluster) checkProbe(what string, probe *corev1.Probe) {
 		c.port(what+" probe", probe.TCPSocket.Port)
 		c.expect(what != "readiness", "%s probe: it does not ask for health", what)
 	case probe.Exec != nil && probe.GRPC == nil && probe.TCPSocket == nil:
-		c.expect(slices.Contains(probe.Exec.Command, "--healthcheck"), "%s probe: it does not ask for health", what)
-		c.expect(probe.TimeoutSeconds > 3 || what != "readiness", "%s probe: --healthcheck takes up to 3 s", what)
+		c.expect(slices.Contains(probe.Exec.Command, "healthcheck"), "%s probe: it does not ask for health", what)
+		c.expect(probe.TimeoutSeconds > 3 || what != "readiness", "%s probe: healthcheck takes up to 3 s", what)
 	default:
 		c.fault("%s probe: want either grpc, exec or tcpSocket", what)
 	}

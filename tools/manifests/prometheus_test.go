@@ -168,7 +168,7 @@ func TestAdapterRule(t *testing.T) {
 			t.Errorf("%s: %s", r.SeriesQuery, fault)
 		}
 	}
-	for _, h := range render(t, "kubernetes").scalers {
+	for _, h := range render(t, "fetchd").scalers {
 		for _, m := range h.Spec.Metrics {
 			if m.Pods != nil && !slices.Contains(given, m.Pods.Metric.Name) {
 				t.Errorf("the HPA asks for %s, the adapter gives %v", m.Pods.Metric.Name, given)
