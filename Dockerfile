@@ -61,5 +61,5 @@ ENV FETCHD_GRPC_ADDR=:8080 FETCHD_HTTP_ADDR=:8081
 # gRPC; HTTP and metrics.
 EXPOSE 8080 8081
 # The image has no shell and no curl, so the binary checks itself.
-HEALTHCHECK --interval=10s --timeout=4s --start-period=5s --retries=3 CMD ["/fetchd", "--healthcheck"]
+HEALTHCHECK --interval=10s --timeout=4s --start-period=5s --retries=3 CMD ["/fetchd", "healthcheck"]
 ENTRYPOINT ["/fetchd"]

@@ -155,9 +155,6 @@ func (a *attempt) redirects() int { return len(a.run.chain) + len(a.hops) - 1 }
 func (a *attempt) request(hop *hopRequest) http.Request {
 	req := http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	if a.run.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.run.req.URL) {
-		setField(&req, "Traceparent", a.run.req.TraceParent)
-	}
 	if len(hop.body) > 0 {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
 	}

@@ -118,11 +118,6 @@ type Request struct {
 	Caller string
 	// Hops is the number of fetches that led to this one; see [HopsHeader].
 	Hops int
-	// TraceParent is the value of the traceparent header (W3C Trace Context). It is
-	// sent with every attempt and hop to the origin of URL. It is not sent to other
-	// origins after a redirect, because they could correlate the visit. A Traceparent
-	// in Header takes precedence. Empty means none.
-	TraceParent string
 	// URL is absolute, with scheme http or https; see [urls.Parse].
 	URL *url.URL
 	// Method is one of the methods of spec §12.

@@ -106,7 +106,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 		}
 	}
 	req := p.Request // so that the rest of p can be collected while the fetch runs
-	ctx, req.TraceParent = s.observe.Start(ctx, began)
+	ctx = s.observe.Start(ctx, began)
 	out := s.runUntil(ctx, end, req, events.sink)
 	if err := caller.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -257,9 +257,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies in
 	}
 	var attempts []*pb.AttemptFinished
 	kept := keptAttempts{memory: t.Memory}
-	traced, parent := s.observe.Start(ctx, began)
-	p.Request.TraceParent = parent
-	out := s.runUntil(traced, reserved(ctx), p.Request, func(e fetch.Event) error {
+	out := s.runUntil(s.observe.Start(ctx, began), reserved(ctx), p.Request, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
 			attempts = append(attempts, conversion.Attempt(&finished))
 			kept.add(attempts)

@@ -123,9 +123,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 			return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, classify.Cancelled, "")
 		}
 	}
-	ctx, traceparent := s.observe.Start(t.ctx, t.start)
-	p.Request.TraceParent = traceparent
-	return ctx, p.Request, nil
+	return s.observe.Start(t.ctx, t.start), p.Request, nil
 }
 
 // providerReason returns the reason of an outcome if a request names an auth provider that it cannot have.

@@ -72,7 +72,7 @@ func authorities(file string, read func(string) ([]byte, error)) (*x509.CertPool
 
 // egressCheck prints whether the settings allow a URL. The error is nil if they do.
 func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
-	u, err := urls.Parse(s.EgressCheck)
+	u, err := urls.Parse(s.EgressCheck.URL)
 	if err != nil {
 		_, _ = fmt.Fprintf(stdout, "invalid: the URL %v\n", err)
 		return cli.PrintedError(cli.ExitUsage, "invalid")
@@ -106,7 +106,7 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 	if policy == nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.Caller, policy.Name, policy.Mode())
+	_, _ = fmt.Fprintf(stdout, "%s has the policy %q, mode %s\n", s.EgressCheck.Caller, policy.Name, policy.Mode())
 	if route, _ := policy.Route(""); route != nil {
 		_, _ = fmt.Fprintf(stdout, "the route %q: %s\n", route.Name, policies.Describe(route))
 	}

@@ -91,7 +91,7 @@ func TestCertificateExpires(t *testing.T) {
 	}
 
 	// 6. The health check.
-	healthcheck := append([]string{"--healthcheck", "--grpc-addr", s.grpc}, args...)
+	healthcheck := append([]string{"healthcheck", "--grpc-addr", s.grpc}, args...)
 	wantSays(t, cli.ExitFailed, "presents a certificate that expired at", healthcheck...)
 	wantSays(t, cli.ExitOK, "expired ", append([]string{"config"}, args...)...) // fetchd starts with it
 

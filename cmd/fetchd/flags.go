@@ -31,8 +31,8 @@ const examples = `
   fetchd token crawler
   fetchd keys new /etc/fetchd/keys
   fetchd clean --stores-file stores.yaml --older-than 1h
-  fetchd --egress-check http://169.254.169.254/
-  fetchd --egress-check https://api.example/ --caller team-a --policies-file policies.yaml
+  fetchd egress-check http://169.254.169.254/
+  fetchd egress-check https://api.example/ --caller team-a --policies-file policies.yaml
   fetchd policies check policies.yaml
   fetchd policies report --log fetchd.log
 `
@@ -67,9 +67,6 @@ type flags struct {
 	StoresFile     string         `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, or records as WARC files, and the credentials for them. Changes need no restart. See docs/stores.md and docs/warc.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
 	EgressNoReuse  []string       `name:"egress-no-reuse" help:"Send every request to a host over a new HTTP/1.1 connection that no other request uses, so that no response can be the answer to another request. * means all hosts. Costs time and connections. Repeatable." placeholder:"HOST[:PORT]"`
-	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
-
-	Caller string `name:"caller" help:"With --egress-check: the name of a caller, or address:ADDRESS for one without a name. Its policy in --policies-file is asked too, and every rule is printed with what it says." placeholder:"NAME" env:"-"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Maximum max_size_bytes of a request. Larger values are reduced to it." default:"1099511627776"`
@@ -85,13 +82,11 @@ type flags struct {
 
 	TraceEndpoint string  `help:"Collector for traces, OTLP over gRPC. Empty: no traces." placeholder:"HOST:PORT"`
 	TraceRatio    float64 `help:"Fraction of fetches to trace if the caller does not decide: 0 to 1." default:"1"`
-	TraceOrigins  bool    `help:"Send the traceparent header to origins."`
 
 	LogLevel  string `live:"" complete:"debug,info,warn,error" help:"Minimum level of log lines: debug, info, warn or error." default:"info"`
 	LogFormat string `complete:"json,text" help:"Format of the log on standard error: json or text." default:"json"`
 
-	Healthcheck bool             `help:"Check whether the service at --grpc-addr is serving, and exit." env:"-"`
-	Version     kong.VersionFlag `help:"Print the version and exit." env:"-"`
+	Version kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
 // newKey is the flags of keys new.
@@ -152,14 +147,41 @@ func (*newToken) Manual() cli.Manual {
 `}
 }
 
+// urlCheck is the arguments of egress-check.
+type urlCheck struct {
+	URL    string `arg:"" help:"The URL."`
+	Caller string `help:"Name of a caller, or address:ADDRESS for one without a name. Its policy in --policies-file is asked too, and every rule is printed with what it says." placeholder:"NAME" env:"-"`
+}
+
+// Manual is the end of the command's help.
+func (*urlCheck) Manual() cli.Manual {
+	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "allowed", cli.ExitFailed: "forbidden, or the lookup failed", cli.ExitUsage: "the URL or a setting is not usable"}, Examples: `
+  fetchd egress-check http://169.254.169.254/
+  fetchd egress-check https://api.example/ --caller team-a --policies-file policies.yaml
+`}
+}
+
+// health is the command healthcheck.
+type health struct{}
+
+// Manual is the end of the command's help.
+func (*health) Manual() cli.Manual {
+	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "it serves", cli.ExitFailed: "it does not serve, or its certificate has expired", cli.ExitUsage: ""}, Examples: `
+  fetchd healthcheck
+  fetchd healthcheck --config /etc/fetchd/fetchd.yaml
+`}
+}
+
 // commandLine is the flags and the commands.
 type commandLine struct {
 	flags
-	Serve  struct{} `cmd:"" default:"1" help:"Serve. This is the default command."`
-	Config struct{} `cmd:"" help:"Print the settings as YAML, each with its source. The exit code is 2 if the service could not start with them."`
-	Token  newToken `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
-	Keys   keyTools `cmd:"" help:"Keys that sign requests."`
-	Clean  struct {
+	Serve       struct{} `cmd:"" default:"1" help:"Serve. This is the default command."`
+	Config      struct{} `cmd:"" help:"Print the settings as YAML, each with its source. The exit code is 2 if the service could not start with them."`
+	EgressCheck urlCheck `cmd:"" name:"egress-check" help:"Print whether the egress policy allows a URL, and why, without connecting to it."`
+	Healthcheck health   `cmd:"" help:"Check whether the service that has the same settings is serving."`
+	Token       newToken `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
+	Keys        keyTools `cmd:"" help:"Keys that sign requests."`
+	Clean       struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
 	Policies struct {

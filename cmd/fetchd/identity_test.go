@@ -253,7 +253,7 @@ func TestHealthcheck(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			args := row.args(newFolder(t), a.in(t))
 			s := start(t, args...)
-			code, _, stderr := command(t, append([]string{"--healthcheck", "--grpc-addr", s.grpc}, args...)...)
+			code, _, stderr := command(t, append([]string{"healthcheck", "--grpc-addr", s.grpc}, args...)...)
 			if code != row.code || !strings.Contains(stderr, row.want) {
 				t.Errorf("code %d, stderr %q, want %d and %q", code, stderr, row.code, row.want)
 			}

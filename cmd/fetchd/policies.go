@@ -35,13 +35,13 @@ func (s *settings) readPolicies(before *policies.Set) (*policies.Set, error) {
 // checkedPolicy returns the policy of --caller, or nil if there is none to ask.
 func (s *settings) checkedPolicy() (*policies.Policy, error) {
 	set, err := s.readPolicies(nil)
-	if err != nil || s.Caller == "" {
+	if err != nil || s.EgressCheck.Caller == "" {
 		return nil, err
 	}
 	if set == nil {
 		return nil, errors.New("--caller needs --policies-file: name the file of the service")
 	}
-	address, isAddress := strings.CutPrefix(s.Caller, "address:")
+	address, isAddress := strings.CutPrefix(s.EgressCheck.Caller, "address:")
 	addr, err := netip.ParseAddr(address)
 	switch {
 	case err == nil && isAddress:
@@ -51,7 +51,7 @@ func (s *settings) checkedPolicy() (*policies.Policy, error) {
 	case isAddress:
 		return nil, fmt.Errorf("--caller: %.60q is not an address: give address:10.1.2.3, or a name", address)
 	}
-	return set.Of(s.Caller, netip.Addr{}), nil
+	return set.Of(s.EgressCheck.Caller, netip.Addr{}), nil
 }
 
 // checkPolicies prints what is wrong with a file of policies, or what it says.

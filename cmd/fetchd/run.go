@@ -72,10 +72,10 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		return p.readLog(s.Policies.Report.Log, reportPolicies)
 	case s.command == "policies usage":
 		return p.readLog(s.Policies.Usage.Log, reportUsage)
-	case s.EgressCheck != "":
+	case s.command == "egress-check <url>":
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)
-	case s.Healthcheck:
+	case s.command == "healthcheck":
 		certificates, err := s.identityFiles().ReadCertificates()
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	l.known.Store(r.identity)
 	handshakes := tlswatch.NewHandshakes(logger, l.known.Expired)
 	l.observer, err = observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
-		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped,
+		TraceRatio: s.TraceRatio, Logger: logger, DroppedLogLines: lines.Dropped,
 		Collectors: []prometheus.Collector{tlswatch.NewCollector("fetchd", l.certificates, handshakes)}})
 	if err != nil {
 		return errors.Join(err, daemon.CloseAll(listeners))

@@ -54,7 +54,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "port that is taken", args: []string{"--grpc-addr", taken(t), "--http-addr="}, code: cli.ExitFailed, stderr: "--grpc-addr: "},
 		{name: "HTTP port that is taken", args: []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", taken(t)}, code: cli.ExitFailed, stderr: "--http-addr: "},
 		{name: "no authorities for origins", args: []string{"--egress-ca-file", "/nowhere/ca.pem"}, code: cli.ExitUsage, stderr: "--egress-ca-file: "},
-		{name: "health of nothing", args: []string{"--healthcheck", "--grpc-addr", "127.0.0.1:1"}, code: cli.ExitFailed, stderr: "127.0.0.1:1"},
+		{name: "health of nothing", args: []string{"healthcheck", "--grpc-addr", "127.0.0.1:1"}, code: cli.ExitFailed, stderr: "127.0.0.1:1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.env != "" {
@@ -74,8 +74,8 @@ func TestCommandLine(t *testing.T) {
 func TestServe(t *testing.T) {
 	o := rig.Origin(t)
 	s := start(t, append(open(o), "--log-level", "debug")...)
-	if code, _, stderr := command(t, "--healthcheck", "--grpc-addr", s.grpc); code != cli.ExitOK {
-		t.Errorf("--healthcheck: code %d, stderr %q", code, stderr)
+	if code, _, stderr := command(t, "healthcheck", "--grpc-addr", s.grpc); code != cli.ExitOK {
+		t.Errorf("healthcheck: code %d, stderr %q", code, stderr)
 	}
 	fetch := func(url string) *pb.FetchOutcome {
 		resp, err := s.dial(nil).FetchUnary(t.Context(), &pb.FetchRequest{Url: url})
@@ -114,7 +114,7 @@ func TestEgressCheck(t *testing.T) {
 		"policies: {a: {egress: {allow-names: [www.example.com], deny-names: ['*.ads.example']}}, b: {}, c: {egress: {route: berlin}}, d: {egress: {route: deaf}}}\n"+
 		"callers: [{caller: team, policy: a}, {caller: far, policy: c}, {caller: deaf, policy: d}, {address: 10.0.0.0/8, policy: a}]\ndefault: b\n"))
 	of := func(caller, u string) []string {
-		return []string{"--policies-file", rules, "--caller", caller, "--egress-check", u}
+		return []string{"--policies-file", rules, "egress-check", "--caller", caller, u}
 	}
 	for _, row := range []struct {
 		name   string
@@ -122,11 +122,11 @@ func TestEgressCheck(t *testing.T) {
 		code   int
 		stdout string
 	}{
-		{"a public address", []string{"--egress-check", "http://8.8.8.8/"}, cli.ExitOK, "allowed: 8.8.8.8"},
-		{"loopback", []string{"--egress-check", "http://127.0.0.1/"}, cli.ExitFailed, "address_not_allowed"},
-		{"loopback, opened", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-check", "http://127.0.0.1/"}, cli.ExitOK, "allowed"},
-		{"opened and closed", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-deny-cidr", "127.0.0.1/32", "--egress-check", "http://127.0.0.1/"}, cli.ExitFailed, "address_denied"},
-		{"the service itself", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8080", "--egress-check", "http://127.0.0.1:8080/"}, cli.ExitFailed, "own_listener"},
+		{"a public address", []string{"egress-check", "http://8.8.8.8/"}, cli.ExitOK, "allowed: 8.8.8.8"},
+		{"loopback", []string{"egress-check", "http://127.0.0.1/"}, cli.ExitFailed, "address_not_allowed"},
+		{"loopback, opened", []string{"--egress-allow-cidr", "127.0.0.0/8", "egress-check", "http://127.0.0.1/"}, cli.ExitOK, "allowed"},
+		{"opened and closed", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-deny-cidr", "127.0.0.1/32", "egress-check", "http://127.0.0.1/"}, cli.ExitFailed, "address_denied"},
+		{"the service itself", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8080", "egress-check", "http://127.0.0.1:8080/"}, cli.ExitFailed, "own_listener"},
 		{"the service itself, on every address", serviceAt(":8080", "127.0.0.9"), cli.ExitFailed, "own_listener"},
 		{"the service itself, on every address, IPv6", serviceAt(":8080", "[::1]"), cli.ExitFailed, "own_listener"},
 		{"the service itself, by name", serviceAt("localhost:8080", "127.0.0.1"), cli.ExitFailed, "own_listener"},
@@ -137,12 +137,12 @@ func TestEgressCheck(t *testing.T) {
 		{"an address through the proxy", byProxy("http://8.8.8.8/"), cli.ExitOK, "allowed: 8.8.8.8 (through the proxy)\n"},
 		{"a closed address through the proxy", byProxy("http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
 		{"a closed name through the proxy", byProxy("http://db.internal/"), cli.ExitFailed, "name_not_allowed"},
-		{"a proxy that cannot be", []string{"--egress-proxy", "http://proxy:99999", "--egress-check", "http://8.8.8.8/"}, cli.ExitFailed, ""},
-		{"the service itself, by HTTP", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8081", "--egress-check", "http://127.0.0.1:8081/"}, cli.ExitFailed, "own_listener"},
-		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, cli.ExitFailed, "port_not_allowed"},
-		{"a name inside", []string{"--egress-check", "http://db.internal/"}, cli.ExitFailed, "name_not_allowed"},
-		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, cli.ExitFailed, "name_denied"},
-		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "--egress-check", "http://www.example.com/"}, cli.ExitFailed,
+		{"a proxy that cannot be", []string{"--egress-proxy", "http://proxy:99999", "egress-check", "http://8.8.8.8/"}, cli.ExitFailed, ""},
+		{"the service itself, by HTTP", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8081", "egress-check", "http://127.0.0.1:8081/"}, cli.ExitFailed, "own_listener"},
+		{"a port", []string{"egress-check", "http://8.8.8.8:22/"}, cli.ExitFailed, "port_not_allowed"},
+		{"a name inside", []string{"egress-check", "http://db.internal/"}, cli.ExitFailed, "name_not_allowed"},
+		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "egress-check", "http://www.example.com/"}, cli.ExitFailed, "name_denied"},
+		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "egress-check", "http://www.example.com/"}, cli.ExitFailed,
 			"unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
 		{"a policy", of("team", "http://8.8.8.8/"), cli.ExitFailed, "forbidden (P1): 8.8.8.8: name_not_allowed: the policy \"a\" of this caller forbids"},
 		{"a policy by address", of("address:10.1.1.1", "http://x.ads.example/"), cli.ExitFailed, "its name is in deny-names (*.ads.example)"},
@@ -173,9 +173,9 @@ its addresses  settings  listeners of this service            not asked
 		{"a closed address over a route through a proxy", of("far", "http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
 		{"a direct route", of("deaf", "http://8.8.8.8/"), cli.ExitOK, "the route \"deaf\": direct, with the resolver 127.0.0.1:1, only over IPv4\n"},
 		{"the resolver of a route", of("deaf", "http://www.example.com/"), cli.ExitFailed, "unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
-		{"a caller without policies", []string{"--caller", "team", "--egress-check", "http://8.8.8.8/"}, cli.ExitUsage, ""},
-		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, cli.ExitUsage, "invalid"},
-		{"a number", []string{"--egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},
+		{"a caller without policies", []string{"egress-check", "--caller", "team", "http://8.8.8.8/"}, cli.ExitUsage, ""},
+		{"no URL", []string{"egress-check", "http://user@8.8.8.8/"}, cli.ExitUsage, "invalid"},
+		{"a number", []string{"egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code, stdout, stderr := command(t, row.args...)
@@ -192,12 +192,12 @@ its addresses  settings  listeners of this service            not asked
 // serviceAt checks port 8080 of a host against a service at an address.
 func serviceAt(address, host string) []string {
 	return []string{"--grpc-addr", address, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-cidr", "::1/128",
-		"--egress-allow-port", "8080", "--egress-check", "http://" + host + ":8080/"}
+		"--egress-allow-port", "8080", "egress-check", "http://" + host + ":8080/"}
 }
 
 // byProxy checks a URL where nothing can be looked up here.
 func byProxy(u string) []string {
-	return []string{"--egress-proxy", "http://proxy.example:3128", "--egress-resolver", "127.0.0.1:1", "--egress-check", u}
+	return []string{"--egress-proxy", "http://proxy.example:3128", "--egress-resolver", "127.0.0.1:1", "egress-check", u}
 }
 
 // TestKeyLog: no start with a file for TLS keys in the environment.

@@ -73,9 +73,9 @@ func (o source) String() string {
 func frame(stdout, stderr io.Writer) *cli.Program {
 	return &cli.Program{Name: "fetchd", Description: description, Streams: cli.Streams{Out: stdout, Err: stderr},
 		Manual: cli.Manual{Examples: examples, Exits: map[int]string{
-			cli.ExitOK:     "stopped by SIGTERM or SIGINT; --healthcheck: serving; --egress-check: allowed",
-			cli.ExitFailed: "failed to start; fetches outlasted --drain-time; --healthcheck: not serving, or with an expired certificate; --egress-check: forbidden, or the lookup failed",
-			cli.ExitUsage:  "usage: a flag, a variable, a settings file or the URL of --egress-check is not usable",
+			cli.ExitOK:     "stopped by SIGTERM or SIGINT",
+			cli.ExitFailed: "failed to start; fetches outlasted --drain-time",
+			cli.ExitUsage:  "usage: a flag, a variable or a settings file is not usable",
 			cli.ExitOutput: "",
 		}}}
 }
@@ -216,7 +216,6 @@ func (s *settings) check() error {
 		{"log-format", s.LogFormat == "json" || s.LogFormat == "text", "is not a format, give json or text"},
 		{"trace-ratio", s.TraceRatio >= 0 && s.TraceRatio <= 1 && !math.IsNaN(s.TraceRatio), "is out of range, give a number from 0 to 1"},
 		{"trace-endpoint", s.TraceEndpoint == "" || isHostPort(s.TraceEndpoint), "is not an address, give HOST:PORT"},
-		{"trace-origins", !s.TraceOrigins || s.TraceEndpoint != "", "needs --trace-endpoint"},
 	} {
 		if !row.good {
 			return s.wrong(row.name, row.remedy)

@@ -59,10 +59,10 @@ func asClient(certificates *secure.Certificates, shown *atomic.Pointer[x509.Cert
 	}
 	cfg, err := certificates.AsClient()
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return nil, fmt.Errorf("--healthcheck presents --tls-cert-file to the service, which refuses it: replace it and --tls-key-file: %w", err)
+		return nil, fmt.Errorf("the health check presents --tls-cert-file to the service, which refuses it: replace it and --tls-key-file: %w", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--healthcheck presents --tls-cert-file to the service, and --tls-client-ca-file does not accept it: "+
+		return nil, fmt.Errorf("the health check presents --tls-cert-file to the service, and --tls-client-ca-file does not accept it: "+
 			"have that authority sign it for client authentication too: %w", err)
 	}
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {

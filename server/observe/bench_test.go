@@ -32,7 +32,7 @@ func benchObserver(b *testing.B, cfg observe.Config) {
 	req, e, out := told(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		ctx, _ := o.Start(b.Context(), time.Now())
+		ctx := o.Start(b.Context(), time.Now())
 		o.Attempted(ctx, req, e)
 		o.Fetched(ctx, req, out)
 	}
@@ -91,7 +91,7 @@ func benchFetch(b *testing.B, url string, observed *observe.Config) {
 	req.Delivery = fetch.Inline
 	b.ReportAllocs()
 	for b.Loop() {
-		ctx, _ := o.Start(b.Context(), time.Now())
+		ctx := o.Start(b.Context(), time.Now())
 		if out := c.Fetch(ctx, req, nil); out.Kind != classify.Success {
 			b.Fatalf("%s: %+v", out.Kind, out.Failure)
 		}

@@ -31,7 +31,6 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"ratio over 1", observe.Config{TraceRatio: 1.1}, "TraceRatio"},
 		{"ratio below 0", observe.Config{TraceRatio: -.1}, "TraceRatio"},
-		{"origins without traces", observe.Config{TraceOrigins: true}, "TraceOrigins"},
 		{"no port", observe.Config{TraceEndpoint: "http://collector"}, "TraceEndpoint"},
 		{"no host", observe.Config{TraceEndpoint: ":4317"}, "TraceEndpoint"},
 		{"another scheme", observe.Config{TraceEndpoint: "ftp://collector:4317"}, "TraceEndpoint"},
@@ -116,7 +115,7 @@ func TestExporterThatHangs(t *testing.T) {
 		req, e, out := told(t)
 		begun := time.Now()
 		for range 2000 { // more spans than the queue holds
-			ctx, _ := o.Start(t.Context(), time.Now())
+			ctx := o.Start(t.Context(), time.Now())
 			o.Attempted(ctx, req, e)
 			o.Fetched(ctx, req, out)
 		}

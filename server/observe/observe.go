@@ -30,8 +30,6 @@ type Config struct {
 	// fetches whose caller sends no trace context; otherwise the caller's sampling
 	// decision applies.
 	TraceRatio float64
-	// TraceOrigins sends the trace context to origins: see [fetch.Request].TraceParent.
-	TraceOrigins bool
 	// Exporter receives the spans in place of TraceEndpoint. Nil means TraceEndpoint.
 	Exporter sdktrace.SpanExporter
 	// Logger receives a line when exporting traces starts to fail, and when it works
@@ -93,14 +91,13 @@ func (o *Observer) Fetched(ctx context.Context, req *fetch.Request, out *fetch.O
 
 // Start starts the trace of a fetch whose request arrived at since. Call it right
 // before [fetch.Client.Fetch], and pass it the returned context: the offsets of the
-// attempts count from this call, and the trace ends with the fetch. traceparent is
-// for [fetch.Request].TraceParent. It is empty unless [Config].TraceOrigins is set.
+// attempts count from this call, and the trace ends with the fetch.
 //
 // The parent span is the one in ctx or, if there is none, the one in the metadata of
 // the gRPC call.
-func (o *Observer) Start(ctx context.Context, since time.Time) (_ context.Context, traceparent string) {
+func (o *Observer) Start(ctx context.Context, since time.Time) context.Context {
 	if o == nil || o.traces == nil {
-		return ctx, ""
+		return ctx
 	}
 	return o.traces.start(ctx, since)
 }

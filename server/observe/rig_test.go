@@ -100,9 +100,7 @@ func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetc
 	for _, f := range change {
 		f(req)
 	}
-	ctx := r.context
-	ctx, req.TraceParent = r.observer.Start(ctx, time.Now())
-	return r.client.Fetch(ctx, req, nil)
+	return r.client.Fetch(r.observer.Start(r.context, time.Now()), req, nil)
 }
 
 // series returns the values of all series by name and labels. A histogram has its

@@ -10,7 +10,6 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -34,16 +33,12 @@ type traces struct {
 	queue    sdktrace.SpanProcessor // spans to export
 	tracer   trace.Tracer
 	exporter *exporter
-	origins  bool
 }
 
 // newTraces returns nil if traces are disabled.
 func newTraces(cfg *Config) (*traces, error) {
 	sink := cfg.Exporter
 	if sink == nil && cfg.TraceEndpoint == "" {
-		if cfg.TraceOrigins {
-			return nil, errors.New("observe: TraceOrigins needs a TraceEndpoint")
-		}
 		return nil, nil //nolint:nilnil // disabled
 	}
 	about, err := resource.New(context.Background(),
@@ -68,7 +63,7 @@ func newTraces(cfg *Config) (*traces, error) {
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.TraceRatio))),
 		sdktrace.WithSpanProcessor(queue))
 	return &traces{provider, queue, provider.Tracer("fetchd", trace.WithInstrumentationVersion(cfg.Version),
-		trace.WithSchemaURL(semconv.SchemaURL)), e, cfg.TraceOrigins}, nil
+		trace.WithSchemaURL(semconv.SchemaURL)), e}, nil
 }
 
 // dialExporter returns an exporter that connects at its first export.
@@ -97,16 +92,10 @@ type fetchTrace struct {
 	requests int       // hops so far
 }
 
-func (t *traces) start(ctx context.Context, since time.Time) (context.Context, string) {
+func (t *traces) start(ctx context.Context, since time.Time) context.Context {
 	started := time.Now()
 	ctx, span := t.tracer.Start(withParent(ctx), "fetch", trace.WithTimestamp(since), trace.WithSpanKind(trace.SpanKindServer))
-	ctx = context.WithValue(ctx, fetchTraceKey{}, &fetchTrace{span: span, started: started})
-	if !t.origins {
-		return ctx, ""
-	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return ctx, carrier.Get("traceparent")
+	return context.WithValue(ctx, fetchTraceKey{}, &fetchTrace{span: span, started: started})
 }
 
 // attempted creates the spans of an attempt and its hops. A hop ends when the next
@@ -141,7 +130,7 @@ func (t *traces) attempted(ctx context.Context, e *fetch.AttemptFinished) {
 func (t *traces) fetched(ctx context.Context, req *fetch.Request, out *fetch.Outcome) {
 	f, _ := ctx.Value(fetchTraceKey{}).(*fetchTrace)
 	if f == nil {
-		ctx, _ = t.start(ctx, time.Now().Add(-out.Total))
+		ctx = t.start(ctx, time.Now().Add(-out.Total))
 		f, _ = ctx.Value(fetchTraceKey{}).(*fetchTrace)
 	}
 	defer f.span.End()
