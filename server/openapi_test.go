@@ -365,7 +365,7 @@ func (d *description) stale() error {
 		}
 		for j := range m.Fields().Len() {
 			if name := m.Fields().Get(j).Name(); text != nil && !bytes.Contains(text, []byte(`"`+name+`"`)) {
-				return fmt.Errorf("server/internal/web/openapi.json has no field %s of %s: run .ci/generate, without an argument", name, m.Name())
+				return fmt.Errorf("server/internal/web/openapi.json has no field %s of %s: run .ci/generated, without an argument", name, m.Name())
 			}
 		}
 	}

@@ -215,7 +215,7 @@ func (s *service) memory() (byKind map[string]int64, limit int64) {
 	return byKind, s.Budget.Limit()
 }
 
-// descriptor is the contract as .ci/generate compiles it, with the comments, which
+// descriptor is the contract as .ci/generated compiles it, with the comments, which
 // the generated code leaves out.
 //
 //go:embed descriptor.binpb

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/conformance"
-	"fetchd/conformance/generate"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
+	"fetchd/conformance/observations"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
@@ -175,7 +175,7 @@ func (c *decideCmd) vectors(ctx context.Context) ([]conformance.Vector, error) {
 		return nil, cli.UsageError("--reference", fmt.Sprint(err))
 	}
 	defer func() { _ = conn.Close() }()
-	vectors, err := generate.Vectors(*c.Seed, c.Count)
+	vectors, err := observations.Vectors(*c.Seed, c.Count)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"fetchd/conformance"
-	"fetchd/conformance/generate"
 	"fetchd/conformance/kit"
+	"fetchd/conformance/observations"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/server"
@@ -71,7 +71,7 @@ func TestServiceWithoutTheAuthority(t *testing.T) {
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	s := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true})
-	vectors, err := generate.Vectors(7, 200)
+	vectors, err := observations.Vectors(7, 200)
 	if err == nil {
 		err = kit.Ask(t.Context(), s.Client, vectors)
 	}

@@ -23,7 +23,7 @@ import (
 	"fetchd/internal/tlswatch"
 )
 
-// descriptor is the contract as .ci/generate compiles it, with the comments, which the generated code
+// descriptor is the contract as .ci/generated compiles it, with the comments, which the generated code
 // leaves out.
 //
 //go:embed descriptor.binpb

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// departures has the table of docs/spec.md §14 with tabs between the cells. .ci/generate writes it.
+// departures has the table of docs/spec.md §14 with tabs between the cells. .ci/generated writes it.
 //
 //go:embed departures.tsv
 var departures string

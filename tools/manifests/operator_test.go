@@ -99,7 +99,7 @@ func TestOperatorRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: the rules are not those of %s: run .ci/generate", operator.alerts[i].Name, program.alerts)
+			t.Errorf("%s: the rules are not those of %s: run .ci/generated", operator.alerts[i].Name, program.alerts)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// The rules of the specification. Written by .ci/generate from internal/rules; do not edit.
+// The rules of the specification. Written by .ci/generated from internal/rules; do not edit.
 
 const rules = {
   N1: 'The name does not exist or could not be looked up in time: transient, retried.',

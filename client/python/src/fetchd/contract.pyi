@@ -1,4 +1,4 @@
-# .ci/generate writes this file from fetch.proto, whose comments say what each field means.
+# .ci/generated writes this file from fetch.proto, whose comments say what each field means.
 # The value of an enum is a number; enum_name returns its name.
 
 import datetime

@@ -1,4 +1,4 @@
-"""The policies of a request, as types. .ci/generate writes this file from fetch.proto. Durations are in
+"""The policies of a request, as types. .ci/generated writes this file from fetch.proto. Durations are in
 seconds, or timedeltas."""
 
 from __future__ import annotations

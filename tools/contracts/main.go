@@ -1,4 +1,4 @@
-// Command generate compiles the contracts and writes the Go code for them, in gen/, a descriptor for
+// Command contracts compiles the contracts and writes the Go code for them, in gen/, a descriptor for
 // gRPC reflection next to each server, and the types of the Python package. It runs the plugins of
 // buf.gen.yaml with buf's own compiler, and is built in seconds where buf takes minutes.
 // The gate checks that "buf generate" writes the same.
@@ -46,7 +46,7 @@ var descriptorPaths = map[string]string{
 func main() {
 	log.SetFlags(0)
 	if err := generate(); err != nil {
-		log.Fatal("generate: ", err)
+		log.Fatal("contracts: ", err)
 	}
 }
 

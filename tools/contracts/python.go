@@ -80,7 +80,7 @@ func pythonRequests(files linker.Files) []byte {
 		}
 	}
 	var b bytes.Buffer
-	b.WriteString(`"""The policies of a request, as types. .ci/generate writes this file from fetch.proto. Durations are in
+	b.WriteString(`"""The policies of a request, as types. .ci/generated writes this file from fetch.proto. Durations are in
 seconds, or timedeltas."""
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ func pythonKind(field protoreflect.FieldDescriptor) string {
 // pythonMessages returns the stub of module contract.
 func pythonMessages(files linker.Files) []byte {
 	var b bytes.Buffer
-	b.WriteString(`# .ci/generate writes this file from fetch.proto, whose comments say what each field means.
+	b.WriteString(`# .ci/generated writes this file from fetch.proto, whose comments say what each field means.
 # The value of an enum is a number; enum_name returns its name.
 
 import datetime

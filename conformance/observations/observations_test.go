@@ -1,4 +1,4 @@
-package generate_test
+package observations_test
 
 import (
 	"encoding/json"
@@ -9,12 +9,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"fetchd/conformance"
-	"fetchd/conformance/generate"
+	"fetchd/conformance/observations"
 )
 
 func generated(t *testing.T, seed uint64, count int) []conformance.Vector {
 	t.Helper()
-	vectors, err := generate.Vectors(seed, count)
+	vectors, err := observations.Vectors(seed, count)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ var (
 	variable = regexp.MustCompile(`\$([A-Z_]+)`)
 	exitCode = regexp.MustCompile(`^  (\d+) `)
 	// commandHelp is the path of a command, without that of the program.
-	commandHelp = regexp.MustCompile(`^  ([a-z]+(?: [a-z]+)*)  `)
+	commandHelp = regexp.MustCompile(`^  ([a-z-]+(?: [a-z-]+)*)  `)
 )
 
 // parse reads the help of a command, whose name has the given number of words.

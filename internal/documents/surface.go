@@ -25,7 +25,7 @@ import (
 	"fetchd/internal/rules"
 )
 
-const surfaceHead = `# The public surface of fetchd: the names that callers, scripts and dashboards may depend on. .ci/generate writes
+const surfaceHead = `# The public surface of fetchd: the names that callers, scripts and dashboards may depend on. .ci/generated writes
 # this file from the code: do not edit it. A line that is removed or changed breaks somebody; docs/stability.md says
 # what is promised. A new line is an addition.
 `

@@ -1,6 +1,6 @@
-// Package generate makes observations that no person chose. They show where implementations of the rules
+// Package observations makes observations that no person chose. They show where implementations of the rules
 // disagree that all vectors find right.
-package generate
+package observations
 
 import (
 	"fmt"
