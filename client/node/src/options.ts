@@ -1,6 +1,6 @@
 /**
  * elsewhere has options of undici, of other clients and of browsers that would have no effect here, and what to use
- * instead. The README shows it. Names that begin with "fetchd." are fields of the option fetchd.
+ * instead. Names that begin with "fetchd." are fields of the option fetchd.
  */
 export const elsewhere: Readonly<Record<string, string>> = {
   agent: "fetchd makes the connections to origins; for those to fetchd, new Client has ca, cert and key",

@@ -1,5 +1,4 @@
-"""Names of requests and httpx that this package does not have, with what to use instead. The table
-in README.md has the same rows."""
+"""Names of requests and httpx that this package does not have, with what to use instead."""
 
 from __future__ import annotations
 
