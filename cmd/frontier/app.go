@@ -90,8 +90,6 @@ func withCode(err error) error {
 		e.Code = cli.ExitUsage
 		e.Err = errors.New("--db: this is not an address of a PostgreSQL database (it is not repeated here, because it may contain a password)")
 		e.Hint = "An address looks like postgres://USER@HOST:PORT/NAME. Escape special characters (@ is %40), or give the password with PGPASSWORD or ~/.pgpass."
-	case errors.Is(err, store.ErrShards):
-		e.Hint = `A frontier in many databases is used with all of them: repeat --db, or name them in FRONTIER_DB with spaces between.`
 	case errors.Is(err, store.ErrOlderSchema):
 		e.Hint = `Run "frontier migrate" with a role that may change the schema. On a standby, run it on the primary.`
 	case errors.Is(err, store.ErrReadOnly):

@@ -84,7 +84,7 @@ func (c *crawlCmd) crawl(ctx context.Context, a *app, w *worker.Config, s *store
 	plan, note, err := crawl.Update(ctx, s, &c.Plan, a.given)
 	w.Console.Printf("%s", note)
 	if errors.Is(err, crawl.ErrNone) {
-		err = cli.UsageError("URL", fmt.Sprintf("the database %s has no crawl to continue: give a URL where it starts", c.named()))
+		err = cli.UsageError("URL", fmt.Sprintf("the database %s has no crawl to continue: give a URL where it starts", safe(c.DB)))
 	}
 	if err == nil {
 		err = plan.Configure(&w.Config)

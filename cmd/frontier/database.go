@@ -18,12 +18,12 @@ import (
 
 // database is the flag of all commands that work on a frontier.
 type database struct {
-	DB []string `name:"db" sep:"none" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB, with spaces between several). Repeat it for a frontier in many PostgreSQL databases: always name all of them. Default: frontier.db."`
+	DB string `name:"db" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
 }
 
 // pool is the flag of commands that use a database for long.
 type pool struct {
-	Connections int `name:"db-connections" default:"8" group:"Work:" help:"Maximum number of connections to each PostgreSQL. Default: 8."`
+	Connections int `name:"db-connections" default:"8" group:"Work:" help:"Maximum number of connections to PostgreSQL. Default: 8."`
 }
 
 // mode says how a command uses a database.
@@ -39,9 +39,6 @@ const (
 func (d database) with(ctx context.Context, a *app, m mode, f func(*store.Store) error) int {
 	s, err := d.open(ctx, m, store.Config{})
 	if err == nil {
-		for _, name := range s.Unreachable() {
-			a.Errorf("database %s cannot be reached: what it has is left out", name)
-		}
 		err = errors.Join(f(s), s.Close())
 	}
 	return a.end(ctx, err)
@@ -68,31 +65,12 @@ func (d database) withHost(ctx context.Context, a *app, m mode, host string, f f
 
 // open opens the database. The caller closes it.
 func (d database) open(ctx context.Context, m mode, config store.Config) (*store.Store, error) {
-	all := d.addresses()
-	for _, dsn := range all {
-		if err := check(dsn, m); err != nil {
-			return nil, err
-		}
+	if err := check(d.DB, m); err != nil {
+		return nil, err
 	}
 	config.ReadOnly = m == readOnly
-	return store.Open(ctx, all[0], config, all[1:]...)
+	return store.Open(ctx, d.DB, config)
 }
-
-// addresses returns the databases. A variable has those in PostgreSQL with spaces between them.
-func (d database) addresses() []string {
-	var all []string
-	for _, text := range d.DB {
-		if some := strings.Fields(text); isPostgres(text) {
-			all = append(all, some...)
-		} else {
-			all = append(all, text)
-		}
-	}
-	return all
-}
-
-// named returns the addresses for people to read.
-func (d database) named() string { return safe(strings.Join(d.DB, " ")) }
 
 func isPostgres(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")

@@ -53,7 +53,6 @@ type grammar struct {
 	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
 	Pause   pauseCmd         `cmd:"" help:"Start no more fetches, of the whole crawl or of one host."`
 	Resume  resumeCmd        `cmd:"" help:"End a pause."`
-	Shards  shardsCmd        `cmd:"" help:"Show, add and fill the databases of a frontier in many."`
 	Set     setCmd           `cmd:"" help:"Set the delay or the number of fetches at once of one host."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 

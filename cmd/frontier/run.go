@@ -48,7 +48,7 @@ func (c *runCmd) work(ctx context.Context, w *worker.Config) error {
 	switch {
 	case err != nil:
 	case plan != "": // a run without discovery would lose the links of the pages that it fetches
-		err = cli.UsageError("--db", fmt.Sprintf("%s has a crawl: continue it with \"frontier crawl\"", c.named()))
+		err = cli.UsageError("--db", fmt.Sprintf("%s has a crawl: continue it with \"frontier crawl\"", safe(c.DB)))
 	default:
 		_, err = w.Run(ctx, s)
 	}

@@ -29,20 +29,13 @@ import (
 // pages has two redirects to one URL of another host. The last pages are only in a sitemap.
 type web struct {
 	hosts, pages, listed int
-	names                []string // of the hosts, if not h0 and so on
-	some                 int      // one of how many pages has redirects
+	some                 int // one of how many pages has redirects
 	at                   func(host, path string) string
 }
 
 const sitemapPath = "/x/sitemap.xml"
 
-func (w *web) host(n int) string {
-	n = n * 7 % w.hosts
-	if w.names != nil {
-		return w.names[n]
-	}
-	return fmt.Sprintf("h%d", n)
-}
+func (w *web) host(n int) string { return fmt.Sprintf("h%d", n*7%w.hosts) }
 
 func (w *web) url(n int) string { return w.at(w.host(n), fmt.Sprintf("/x/%d", n)) }
 
@@ -156,10 +149,10 @@ type victim struct {
 	process     **process // nil for a database, a disk and a bucket
 }
 
-// everything starts two fetchds, a frontier serve, two runs of frontier crawl with a scope and more flags, and
+// everything starts two fetchds, a frontier serve, two runs of frontier crawl with more flags, and
 // two programs that use the API. A third of the kills stop the program in order instead. stop ends those
 // that crawl.
-func (c *crawl) everything(seed, scope string, flags ...string) (victims []victim, stop func()) {
+func (c *crawl) everything(seed string, flags ...string) (victims []victim, stop func()) {
 	c.Helper()
 	var crawlers []**process
 	run := func(name string, start func() *process) **process {
@@ -187,7 +180,7 @@ func (c *crawl) everything(seed, scope string, flags ...string) (victims []victi
 	client := c.client(api)
 	for range 2 {
 		crawlers = append(crawlers, run("crawl.py", client), run("frontier crawl", func() *process {
-			args := append(slices.Clone(flags), "--scope", scope, "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
+			args := append(slices.Clone(flags), "--scope", "domain", "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
 			return c.workerOf("crawl", args...)
 		}))
 	}
@@ -219,24 +212,14 @@ func (c *crawl) fault(cause func()) {
 }
 
 // linked checks that the links of each page that was recorded are in the frontier. Later they may be found
-// when the page is fetched again. Those into a database that is down wait in another one.
+// when the page is fetched again.
 func (w *web) linked(c *crawl) {
 	c.Helper()
 	fetched := texts(c.ctx, c.T, c.db, `SELECT url FROM urls WHERE fetched_at > 0`) // first: links are stored before the outcome
-	waiting := ""
-	if c.many != nil {
-		waiting = strings.Join(slices.Collect(maps.Keys(texts(c.ctx, c.T, c.db, `SELECT body FROM parcels`))), "\n")
-	}
-	lost := func(u string) bool { return !strings.Contains(waiting, `"`+u+`"`) }
-	const tries = 3 // a URL that moves while the databases are read one after the other may be in none of them
-	for range tries {
-		found := texts(c.ctx, c.T, c.db, `SELECT url FROM urls`)
-		before := lost
-		lost = func(u string) bool { return before(u) && !found[u] }
-	}
+	found := texts(c.ctx, c.T, c.db, `SELECT url FROM urls`)
 	for n := range w.pages {
 		for _, u := range w.next(n) {
-			if fetched[w.url(n)] && lost(u) {
+			if fetched[w.url(n)] && !found[u] {
 				c.Errorf("page %d was recorded without its link to %s", n, u)
 			}
 		}
@@ -291,22 +274,18 @@ func (c *crawl) twice(pages int) {
 	}
 }
 
-// TestChaos crawls a site with everything at once, on one database or on many: two runs of frontier crawl find links
-// and fetch pages again, and two programs do the same through frontier serve. These, two fetchds, the
-// service and the databases are killed in a random order and started again. Of many databases some are stopped for
-// seconds or shut down instead, and slots move between them meanwhile, by a command that is killed too. In some rows a
-// disk is full or a bucket is down in between. Every page is found and fetched again, none is recorded twice for one time,
+// TestChaos crawls a site with everything at once: two runs of frontier crawl find links and fetch pages again, and
+// two programs do the same through frontier serve. These, two fetchds, the service and the database are killed in a
+// random order and started again. In some rows a disk is full or a bucket is down in between. Every page is found and fetched again, none is recorded twice for one time,
 // and no host receives a request too early.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name                                string
 		server, pgBouncer, fullDisk, bucket bool
-		databases                           int // on a server each
 	}{
 		{name: "SQLite"},
 		{name: "PostgreSQL", server: true},
-		{name: "four databases", databases: 4},
 		{name: "PgBouncer", server: true, pgBouncer: true},
 		{name: "full disk", fullDisk: true},
 		{name: "bucket down", server: true, bucket: true},
@@ -330,16 +309,7 @@ func TestChaos(t *testing.T) {
 			}
 			var c *crawl
 			w := &web{hosts: 40, pages: rig.Pick("FETCHD_CRAWLS", 200, 600), listed: 20, some: 8, at: func(host, path string) string { return c.site.URL(host, path) }}
-			config, scope := site.Config{Page: w.page, Robots: w.robots}, "domain"
-			if row.databases > 0 {
-				config.Suffix, scope = "test", "all" // so that hosts lie in different slots
-				w.names = slotted(w.hosts)
-				w.some, w.pages = 1, w.pages/2 // with the redirects, as many URLs
-				c = newCrawlMany(ctx, t, newMany(t, row.databases), 0, config)
-				victims = append(victims, c.many.victims(ctx)...)
-			} else {
-				c = newCrawlOf(ctx, t, dsn, 0, config)
-			}
+			c = newCrawlOf(ctx, t, dsn, 0, site.Config{Page: w.page, Robots: w.robots})
 			bodies := filepath.Join(c.dir, "bodies")
 			if row.pgBouncer {
 				c.dsn = server.bouncer()
@@ -359,18 +329,11 @@ func TestChaos(t *testing.T) {
 				victims = append(victims, victim{name: "bucket", kill: func() { c.fault(b.Stop) }, start: func() { b.Start(ctx) }})
 			}
 			c.add([]string{w.url(0)})
-			more, stop := c.everything(w.url(0), scope, flags...)
+			more, stop := c.everything(w.url(0), flags...)
 			victims = append(victims, more...)
 			var killed []string
-			var moves *mover
-			if c.many != nil {
-				moves = c.moves()
-			}
 			for range rig.Pick("FETCHD_CRAWLS", 1, 3) {
 				killed = append(killed, c.kill(w, victims)...)
-			}
-			if moves != nil {
-				t.Log(moves.finish())
 			}
 			c.ends(w, stop, bodies, killed)
 			if server != nil {
@@ -386,16 +349,11 @@ func (c *crawl) ends(w *web, stop func(), bodies string, killed []string) {
 	pages := w.pages + w.listed + w.redirected()
 	c.twice(pages)
 	took := time.Since(c.started)
-	c.delivered()
 	stop()
 	c.kept(pages)
-	c.placed()
 	c.polite()
 	c.bodies(bodies)
 	w.asked(c.T, c.site.Visits())
-	for _, p := range c.many {
-		p.logged(movedError)
-	}
 	c.Logf("%d pages in %.1f s: %d requests, %d outcomes, %d of them 304; killed: %s", pages, took.Seconds(), c.site.Count(),
 		c.count(`SELECT count(*) FROM fetches`), c.count(`SELECT count(*) FROM fetches WHERE http_status = 304`), strings.Join(killed, ", "))
 }

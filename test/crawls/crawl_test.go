@@ -32,10 +32,9 @@ type crawl struct {
 	*testing.T
 	ctx      context.Context // of the test
 	site     *site.Site
-	dsn      string  // with spaces between several
+	dsn      string
 	dir      string  // outcomes and bodies
-	many     many    // nil if there is one database
-	db       *sql.DB // of all databases
+	db       *sql.DB
 	services []*process
 	urls     int // number of URLs put
 	finals   int // pages that two URLs lead to
@@ -107,16 +106,12 @@ func (c *crawl) add(urls []string) {
 		c.addWith(c.program, urls)
 		return
 	}
-	dsns := strings.Split(c.dsn, " ")
-	s, err := store.Open(c.ctx, dsns[0], store.Config{}, dsns[1:]...)
+	s, err := store.Open(c.ctx, c.dsn, store.Config{})
 	must(c, err)
 	defer s.Close()
 	got, err := s.Put(c.ctx, store.Entries(urls...), store.Limits{})
 	if err != nil || got.Added != int64(len(urls)) {
 		c.Fatalf("Put of %d URLs = %+v, %v", len(urls), got, err)
-	}
-	if c.many != nil && c.urls == 0 {
-		c.many.join(c.ctx) // the tables exist now
 	}
 	c.urls += len(urls)
 }

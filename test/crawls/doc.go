@@ -11,14 +11,9 @@
 //
 // FETCHD_CRAWLS=all (.ci/run crawls-all) runs the long form, twelve minutes. The short form has
 // the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, a third of
-// the pages and of the kills in TestChaos, a tenth of the 20,000 URLs in TestGroups, outages of ten seconds
-// instead of a minute in TestOneDown, and 20 s for each crawl in TestRobotsBombs, which also skips the row with 60 hosts, because 90 hosts
+// the pages and of the kills in TestChaos, a tenth of the 20,000 URLs in TestGroups, and 20 s for each crawl in TestRobotsBombs, which also skips the row with 60 hosts, because 90 hosts
 // need more. Of the 2,000 pages in TestLongBodies one in eight may have more than 64 KiB, 1 GB in all;
 // in the long form every second, 3.5 GB. Only the long form has TestChaos behind PgBouncer, with a full
 // disk and with a bucket that goes down, and TestUpgrade, which builds an earlier version of frontier.
 //
-// Two measurements of many databases run only on request. They need PostgreSQL, and up to an hour each:
-//
-//	FETCHD_LONG=1 FETCHD_ROUNDS=10 go test -v -timeout 0 -run TestCostOfDatabases ./test/crawls
-//	FETCHD_LONG=1 FETCHD_URLS=10000000 go test -v -timeout 0 -run TestMillions ./test/crawls
 package crawls

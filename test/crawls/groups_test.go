@@ -5,7 +5,6 @@ package crawls
 import (
 	"fmt"
 	"net/url"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,28 +19,17 @@ import (
 func TestGroups(t *testing.T) {
 	urls := rig.Pick("FETCHD_CRAWLS", 2_000, 20_000)
 	for _, row := range []struct {
-		name, by string
-		dsn      func(t *testing.T) many // none for SQLite
+		kind, by string
 	}{
-		{"sqlite_domain", store.ByDomain, func(*testing.T) many { return nil }},
-		{"postgres_domain", store.ByDomain, func(t *testing.T) many { t.Helper(); return newMany(t, 1) }},
-		{"sqlite_address", store.ByAddress, func(*testing.T) many { return nil }},
-		{"two_databases_address", store.ByAddress, func(t *testing.T) many { t.Helper(); return newMany(t, 2) }},
+		{"sqlite", store.ByDomain},
+		{"postgres", store.ByDomain},
+		{"sqlite", store.ByAddress},
+		{"postgres", store.ByAddress},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(row.kind+"_"+row.by, func(t *testing.T) {
 			ctx := long(t)
 			const names, groups = 500, 20
-			cfg := site.Config{Suffix: "test", Addresses: groups}
-			m := row.dsn(t)
-			var c *crawl
-			switch len(m) {
-			case 0:
-				c = newCrawlOf(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1, cfg)
-			case 1:
-				c = newCrawlOf(ctx, t, m.dsn(), 1, cfg)
-			default:
-				c = newCrawlMany(ctx, t, m, 1, cfg)
-			}
+			c := newCrawlOf(ctx, t, databases[row.kind](t), 1, site.Config{Suffix: "test", Addresses: groups})
 			host := func(n int) string { return fmt.Sprintf("h%d.g%d", n%names, n%names%groups) }
 			var all []string
 			for n := range urls {

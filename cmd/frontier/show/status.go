@@ -3,7 +3,6 @@ package show
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,8 +25,6 @@ type Status struct {
 	Paused  bool                   `json:"paused"`            // the whole crawl
 	Budgets string                 `json:"budgets,omitempty"` // what the budgets of "frontier crawl" have left out, and which has ended its last run
 	Classes map[string]classCounts `json:"classes,omitempty"`
-	// Unreachable names those of many databases that are not counted.
-	Unreachable []string `json:"unreachable_databases,omitempty"`
 }
 
 type urlCounts struct {
@@ -143,7 +140,6 @@ func ReadStatus(ctx context.Context, s *store.Store, classes bool) (Status, erro
 	if out.Workers, err = readWorkers(ctx, s); err == nil && classes {
 		out.Classes, err = countClasses(ctx, s)
 	}
-	out.Unreachable = s.Unreachable()
 	return out, err
 }
 
@@ -186,9 +182,6 @@ func readWorkers(ctx context.Context, s *store.Store) ([]workerState, error) {
 func countClasses(ctx context.Context, s *store.Store) (map[string]classCounts, error) {
 	classes := make(map[string]classCounts)
 	for u, err := range s.URLs(ctx) {
-		if errors.Is(err, store.ErrUnreachable) { // those that can be reached have been read
-			break
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -258,9 +251,6 @@ func (n *Status) Table() string {
 		class = cmp.Or(class, "(none)")
 		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", cli.Escape(class), c.Failed, c.Dead)
 	}
-	for _, name := range n.Unreachable {
-		fmt.Fprintf(&b, "Database %s cannot be reached: it is not counted.\n", cli.Escape(name))
-	}
 	if n.Paused {
 		b.WriteString("The crawl is paused: \"frontier resume\" continues it.\n")
 	}
@@ -277,9 +267,6 @@ func (n *Status) Line() string {
 		if w.Vanished {
 			text += "; worker " + cli.Escape(w.Name) + " has vanished"
 		}
-	}
-	for _, name := range n.Unreachable {
-		text += "; database " + cli.Escape(name) + " cannot be reached"
 	}
 	if n.Paused {
 		text += "; the crawl is paused"

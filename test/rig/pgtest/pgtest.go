@@ -51,11 +51,9 @@ const startTime = time.Minute
 // Server is a PostgreSQL on a socket in its own folder.
 type Server struct {
 	folder
-	binary    string
-	flags     []string
-	stop      func(os.Signal) // nil while it is stopped
-	pid       int             // of its first process
-	suspended bool
+	binary string
+	flags  []string
+	stop   func(os.Signal) // nil while it is stopped
 }
 
 // Start starts a new server. The caller calls Remove. [Need] handles the error.
@@ -93,7 +91,7 @@ func start(flags []string, maker string, args ...string) (*Server, error) {
 
 // Restart starts the server after Crash, and waits until it answers.
 func (s *Server) Restart() (err error) {
-	s.pid, s.stop, err = s.run(append([]string{s.binary, "-D", s.data(), "-k", s.dir, "-c", "listen_addresses="}, s.flags...)...)
+	s.stop, err = s.run(append([]string{s.binary, "-D", s.data(), "-k", s.dir, "-c", "listen_addresses="}, s.flags...)...)
 	if err != nil {
 		return err
 	}
@@ -102,17 +100,9 @@ func (s *Server) Restart() (err error) {
 
 // Crash does what pg_ctl stop -m immediate does: every process of the server ends at once, and the next
 // start recovers.
-func (s *Server) Crash() { s.end(syscall.SIGQUIT) }
-
-// Shutdown does what pg_ctl stop -m fast does: transactions are rolled back, and the next start has nothing to recover.
-func (s *Server) Shutdown() { s.end(syscall.SIGINT) }
-
-func (s *Server) end(signal os.Signal) {
-	if s.suspended {
-		_ = s.Resume() // otherwise it does not end, and the test hangs
-	}
+func (s *Server) Crash() {
 	if s.stop != nil {
-		s.stop(signal)
+		s.stop(syscall.SIGQUIT)
 		s.stop = nil
 	}
 }
@@ -122,9 +112,6 @@ func (s *Server) Remove() {
 	s.Crash()
 	_ = os.RemoveAll(s.dir) // it is temporary
 }
-
-// Suspended reports whether the server is stopped by Suspend.
-func (s *Server) Suspended() bool { return s.suspended }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
@@ -160,7 +147,7 @@ func Bouncer(dsn string, connections int) (behind string, remove func(), err err
 	if err = os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(f.dir))
 	}
-	_, stop, err := f.run(bouncer, "-q", config)
+	stop, err := f.run(bouncer, "-q", config)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(f.dir))
 	}
@@ -207,9 +194,6 @@ func newFolder() (f folder, err error) {
 // LogFile is the path of the log.
 func (f *folder) LogFile() string { return filepath.Join(f.dir, "log") }
 
-// Folder is the path of the folder with the socket.
-func (f *folder) Folder() string { return f.dir }
-
 func (f *folder) dsn(user, database string, options url.Values) string {
 	if options == nil {
 		options = make(url.Values)
@@ -226,10 +210,10 @@ func (f *folder) command(args ...string) *exec.Cmd {
 }
 
 // run starts a program that writes to the log. stop ends it with a signal.
-func (f *folder) run(args ...string) (pid int, stop func(os.Signal), err error) {
+func (f *folder) run(args ...string) (stop func(os.Signal), err error) {
 	log, err := os.OpenFile(f.LogFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer func() { _ = log.Close() }() // the program has its own descriptor
 	cmd := f.command(args...)
@@ -249,9 +233,9 @@ func (f *folder) run(args ...string) (pid int, stop func(os.Signal), err error) 
 		}
 	}()
 	if err := <-started; err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	return cmd.Process.Pid, func(signal os.Signal) {
+	return func(signal os.Signal) {
 		_ = cmd.Process.Signal(signal) // it may have ended
 		<-ended
 	}, nil
