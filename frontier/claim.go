@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -73,8 +72,6 @@ func (c *claims) loop(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, store.ErrShards):
-			return err
 		case err != nil:
 			c.reportError(ctx, "claim", err)
 			sleep(ctx, time.Second)

@@ -72,8 +72,6 @@ func (b *broken) Reserve(_ context.Context, host string, _ time.Duration) (store
 	return store.Reservation{Host: host, Until: 1}, nil
 }
 
-func (*broken) Databases() int { return 1 }
-
 func (b *broken) LeaveHosts(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
 	return leases, ctx.Err()
 }

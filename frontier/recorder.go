@@ -5,17 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"fetchd/frontier/store"
 )
 
 const (
-	// A batch has at most recordBatch outcomes, and waits recordTime for more, or with many databases at most slowTime.
+	// A batch has at most recordBatch outcomes, and waits recordTime for more.
 	recordBatch = 128
 	recordTime  = 4 * time.Millisecond
-	slowTime    = 100 * time.Millisecond
 	firstRetry  = 100 * time.Millisecond
 	recordWait  = 5 * time.Second // longest time between two tries
 )
@@ -26,8 +24,7 @@ type recorder struct {
 	store  Store
 	lease  time.Duration
 	report func(context.Context, store.Claim, store.Fetch) // is called for each recorded outcome
-	// queues has one for each database, so that one that is down does not keep back the outcomes of others.
-	queues func() []chan *pending
+	queue  chan *pending
 	// recorded receives a value when outcomes are in the store.
 	recorded chan struct{}
 }
@@ -41,52 +38,28 @@ type pending struct {
 }
 
 func newRecorder(s Store, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
-	queues := sync.OnceValue(func() []chan *pending {
-		all := make([]chan *pending, s.Databases())
-		for i := range all {
-			all[i] = make(chan *pending)
-		}
-		return all
-	})
-	return &recorder{reporter: r, store: s, lease: lease, report: report, queues: queues, recorded: make(chan struct{}, 1)}
+	return &recorder{reporter: r, store: s, lease: lease, report: report, queue: make(chan *pending), recorded: make(chan struct{}, 1)}
 }
 
 // record returns when the outcome is in the store, or was given up.
 func (r *recorder) record(c store.Claim, f store.Fetch) {
 	p := &pending{claim: c, fetch: f, since: time.Now(), done: make(chan struct{})}
-	r.queues()[r.store.DatabaseOf(c.Lease)] <- p
+	r.queue <- p
 	<-p.done
 }
 
 // close makes run return. No call of record may be in flight or follow.
-func (r *recorder) close() {
-	for _, queue := range r.queues() {
-		close(queue)
-	}
-}
+func (r *recorder) close() { close(r.queue) }
 
 // run records until close is called. After ctx has ended it gives outcomes up.
 func (r *recorder) run(ctx context.Context) {
-	var queues sync.WaitGroup
-	for _, queue := range r.queues() {
-		queues.Go(func() { r.runQueue(ctx, queue) })
-	}
-	queues.Wait()
-}
-
-// runQueue records the outcomes of one database. Of many, each gets a part of them. With one, the outcomes that arrive while a
-// batch is written are the next one. So each of many waits as long as the others need for theirs, and has batches of the
-// same size.
-func (r *recorder) runQueue(ctx context.Context, queue chan *pending) {
-	n := time.Duration(len(r.queues()))
-	var took time.Duration // to write the last batch
-	for first := range queue {
+	for first := range r.queue {
 		batch := []*pending{first}
-		patience := time.NewTimer(max(recordTime*n, min(took*(n-1), slowTime)))
+		patience := time.NewTimer(recordTime)
 	more:
 		for len(batch) < min(recordBatch, r.open()) { // without other visits there is nothing to wait for
 			select {
-			case p, open := <-queue:
+			case p, open := <-r.queue:
 				if !open {
 					break more
 				}
@@ -96,15 +69,13 @@ func (r *recorder) runQueue(ctx context.Context, queue chan *pending) {
 			}
 		}
 		patience.Stop()
-		started := time.Now()
-		r.write(ctx, queue, batch)
-		took = time.Since(started)
+		r.write(ctx, batch)
 	}
 }
 
 // write tries until the store accepts the batch. If a single outcome cannot be recorded, it records
 // the others.
-func (r *recorder) write(ctx context.Context, queue chan *pending, batch []*pending) {
+func (r *recorder) write(ctx context.Context, batch []*pending) {
 	for wait := firstRetry; ; wait = min(2*wait, recordWait) {
 		err := r.try(ctx, batch)
 		if err == nil {
@@ -115,7 +86,7 @@ func (r *recorder) write(ctx context.Context, queue chan *pending, batch []*pend
 			return
 		}
 		sleep(ctx, wait)
-		batch = more(queue, batch)
+		batch = r.more(batch)
 	}
 }
 
@@ -133,10 +104,10 @@ func (r *recorder) drop(ctx context.Context, batch []*pending) []*pending {
 
 // more adds outcomes that have arrived meanwhile. With several outcomes, apart can tell a bad one
 // from a store that accepts none.
-func more(queue chan *pending, batch []*pending) []*pending {
+func (r *recorder) more(batch []*pending) []*pending {
 	for len(batch) < recordBatch {
 		select {
-		case p, open := <-queue:
+		case p, open := <-r.queue:
 			if !open {
 				return batch
 			}
@@ -149,28 +120,24 @@ func more(queue chan *pending, batch []*pending) []*pending {
 }
 
 // apart records each outcome of a batch separately, and returns those to try again. If some
-// succeed, the store works, so it gives up those that fail, unless what they need is in a database that
-// cannot be reached, or moves.
+// succeed, the store works, so it gives up those that fail.
 func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 	if len(batch) < 2 {
 		return batch
 	}
-	var failed, later []*pending
+	var failed []*pending
 	var last error
 	for i, p := range batch {
-		switch err := r.try(ctx, []*pending{p}); {
-		case err == nil:
+		err := r.try(ctx, []*pending{p})
+		if err == nil {
 			continue
-		case errors.Is(err, store.ErrUnreachable):
-			later = append(later, p)
-		default:
-			failed, last = append(failed, p), err
 		}
-		if i == 1 && len(failed)+len(later) == 2 {
+		failed, last = append(failed, p), err
+		if i == 1 && len(failed) == 2 {
 			return batch // probably the store does not work
 		}
 	}
-	if len(failed)+len(later) == len(batch) {
+	if len(failed) == len(batch) {
 		return batch
 	}
 	for _, p := range failed {
@@ -178,7 +145,7 @@ func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 		_, _ = r.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // if this fails, the lease expires
 		close(p.done)
 	}
-	return later
+	return nil
 }
 
 // try records a batch in one transaction.

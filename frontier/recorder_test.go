@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,38 +17,19 @@ type pickyStore struct {
 	*store.Store
 	poison map[int64]bool
 	opens  time.Time
-	moving int64 // a URL whose final URL is in a slot that moves until a time
-	moved  time.Time
-	second bool // there is a second database, with the odd URLs, which never answers
 
 	mu        sync.Mutex
 	taken     []int64
 	abandoned []int64
 }
 
-func (s *pickyStore) Databases() int {
-	if s.second {
-		return 2
-	}
-	return 1
-}
-
-func (s *pickyStore) DatabaseOf(l store.Lease) int { return int(l.ID) % s.Databases() }
-
-func (s *pickyStore) RecordFetch(ctx context.Context, fetches []store.Fetch) ([]error, error) {
-	if s.DatabaseOf(store.Lease{ID: fetches[0].ID}) == 1 {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
+func (s *pickyStore) RecordFetch(_ context.Context, fetches []store.Fetch) ([]error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.opens) {
 		return nil, errBroken
 	}
 	for _, f := range fetches {
-		if f.ID == s.moving && time.Now().Before(s.moved) {
-			return nil, fmt.Errorf("URL %d: %w", f.ID, store.ErrUnreachable)
-		}
 		if s.poison[f.ID] {
 			return nil, fmt.Errorf("URL %d: %w", f.ID, errBroken)
 		}
@@ -82,16 +62,11 @@ func TestRecorder(t *testing.T) {
 		taken     int
 		abandoned int
 		most      time.Duration
-		moves     time.Duration // how long the slot of the final URL of the third moves
-		second    bool
 	}{
-		{name: "a second database does not answer", outcomes: 40, taken: 20, last: time.Minute, most: time.Minute + recordTime, second: true},
 		{name: "all well", outcomes: 5, taken: 5, last: time.Hour, most: recordTime},
 		{name: "a store that comes back", outcomes: 5, taken: 5, last: time.Hour, opens: time.Minute, most: time.Minute + recordWait + recordTime},
 		{name: "the first is never taken", outcomes: 5, poison: map[int64]bool{0: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
 		{name: "one in the middle", outcomes: 5, poison: map[int64]bool{2: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
-		{name: "a slot moves", outcomes: 5, taken: 5, last: time.Hour, moves: time.Minute, most: time.Minute + recordWait + recordTime},
-		{name: "a slot moves, and one is never taken", outcomes: 5, poison: map[int64]bool{4: true}, taken: 4, abandoned: 1, last: time.Hour, moves: time.Minute, most: time.Minute + recordWait + recordTime},
 		{name: "the last", outcomes: 5, poison: map[int64]bool{4: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
 		{name: "one alone", outcomes: 1, poison: map[int64]bool{0: true}, last: time.Hour, most: defaultLease + recordWait + recordTime},
 		{name: "a store that is gone, and the time is over", outcomes: 5, opens: time.Hour, last: time.Minute, most: time.Minute + recordTime},
@@ -101,7 +76,7 @@ func TestRecorder(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				started := time.Now()
-				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens), moving: 2, moved: started.Add(row.moves), second: row.second}
+				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens)}
 				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 				must(t, err)
 				var cancel context.CancelFunc
@@ -116,13 +91,6 @@ func TestRecorder(t *testing.T) {
 					visits.Go(func() {
 						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
 					})
-				}
-				if row.second { // the others do not wait
-					sleep(t.Context(), time.Second)
-					if s.mu.Lock(); len(s.taken) != row.taken {
-						t.Errorf("%d taken after a second, want %d", len(s.taken), row.taken)
-					}
-					s.mu.Unlock()
 				}
 				visits.Wait()
 				took := time.Since(started)
@@ -177,56 +145,6 @@ func TestRecorderWaits(t *testing.T) {
 				w.others.Wait()
 			})
 		})
-	}
-}
-
-// slowStore has some databases, each of which needs a time to record a batch.
-type slowStore struct {
-	*store.Store
-	databases int
-	calls     atomic.Int64
-}
-
-func (s *slowStore) Databases() int { return s.databases }
-
-func (s *slowStore) DatabaseOf(l store.Lease) int { return int(l.ID) % s.databases }
-
-func (s *slowStore) RecordFetch(ctx context.Context, fetches []store.Fetch) ([]error, error) {
-	sleep(ctx, 20*time.Millisecond)
-	s.calls.Add(1)
-	return make([]error, len(fetches)), nil
-}
-
-// TestRecorderOfMany checks that the batches of many databases are about as large as those of one.
-func TestRecorderOfMany(t *testing.T) {
-	t.Parallel()
-	calls := func(databases int) (n int64) {
-		synctest.Test(t, func(t *testing.T) {
-			s := &slowStore{databases: databases}
-			w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
-			must(t, err)
-			w.storing = t.Context()
-			w.stats.open.Add(1000)
-			var visits sync.WaitGroup
-			w.others.Go(func() { w.recorder.run(w.storing) })
-			for id := range int64(2000) {
-				visits.Go(func() {
-					w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
-				})
-				sleep(t.Context(), time.Millisecond)
-			}
-			visits.Wait()
-			w.recorder.close()
-			w.others.Wait()
-			n = s.calls.Load()
-		})
-		return n
-	}
-	one := calls(1)
-	for _, n := range []int{2, 4} {
-		if got := calls(n); got > one*5/4 {
-			t.Errorf("%d databases: %d batches, want about as many as with one: %d", n, got, one)
-		}
 	}
 }
 

@@ -1,8 +1,6 @@
 package frontier
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -180,26 +178,5 @@ func TestRecrawlSitemap(t *testing.T) {
 	stop()
 	if n := r.count("a", "/p/2"); n != 1 {
 		t.Errorf("%d requests for the page that did not change, want 1", n)
-	}
-}
-
-// grown is a store whose frontier has got more databases.
-type grown struct{ Store }
-
-func (grown) Claim(context.Context, store.ClaimParams) ([]store.Claim, error) {
-	return nil, store.ErrShards
-}
-
-// TestGrown checks that a worker ends, also if it fetches pages again, when the frontier gets another database.
-func TestGrown(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, time.Millisecond, site.Config{})
-	r.config.Recrawl = Recrawl{Every: time.Hour}
-	w := r.worker()
-	w.store = grown{w.store}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := w.Run(ctx); !errors.Is(err, store.ErrShards) || ctx.Err() != nil {
-		t.Errorf("Run = %v, %v, want ErrShards at once", err, ctx.Err())
 	}
 }

@@ -30,8 +30,6 @@ type Store interface {
 	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
 	WorkerSeen(ctx context.Context, name string, started bool) error
 	WorkerStopped(ctx context.Context, name string) error
-	Databases() int
-	DatabaseOf(l store.Lease) int
 }
 
 // Service is a fetchd, and its name in logs and errors.

@@ -47,8 +47,6 @@ func (s *service) record(ctx context.Context, in *pb.RecordRequest) (*pb.RecordR
 			out.Results[i] = pb.RecordResult_RECORD_RESULT_RECORDED
 		case errors.Is(err, store.ErrStale):
 			out.Results[i] = pb.RecordResult_RECORD_RESULT_STALE
-		case errors.Is(err, store.ErrUnreachable):
-			out.Results[i] = pb.RecordResult_RECORD_RESULT_UNAVAILABLE
 		default:
 			out.Results[i] = pb.RecordResult_RECORD_RESULT_INVALID
 		}

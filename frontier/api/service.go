@@ -147,7 +147,7 @@ func (s *service) claimNow(ctx context.Context, params claimParams) (claims []st
 			return nil, false, err
 		}
 		if err != nil {
-			s.failed(ctx, "claim of another database", err)
+			s.failed(ctx, "claim more URLs", err)
 		}
 		if len(claims) == 0 {
 			left, err := s.store.Left(ctx)

@@ -154,9 +154,6 @@ const (
 	RecordResult_RECORD_RESULT_STALE RecordResult = 2
 	// The outcome is not valid, such as a final URL without a normal form. The lease is still held.
 	RecordResult_RECORD_RESULT_INVALID RecordResult = 3
-	// The database of the lease cannot be reached, so it was not recorded: repeat the call with this outcome. Others of the
-	// call were recorded. If none was, the call fails.
-	RecordResult_RECORD_RESULT_UNAVAILABLE RecordResult = 4
 )
 
 // Enum value maps for RecordResult.
@@ -166,14 +163,12 @@ var (
 		1: "RECORD_RESULT_RECORDED",
 		2: "RECORD_RESULT_STALE",
 		3: "RECORD_RESULT_INVALID",
-		4: "RECORD_RESULT_UNAVAILABLE",
 	}
 	RecordResult_value = map[string]int32{
 		"RECORD_RESULT_UNSPECIFIED": 0,
 		"RECORD_RESULT_RECORDED":    1,
 		"RECORD_RESULT_STALE":       2,
 		"RECORD_RESULT_INVALID":     3,
-		"RECORD_RESULT_UNAVAILABLE": 4,
 	}
 )
 
@@ -2447,7 +2442,7 @@ func (x *StatsResponse) GetCountTime() *timestamppb.Timestamp {
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The `cursor` of a response: outcomes after it are sent. Empty means from the next one on. "0" means
-	// all that are kept. At most 16 KiB.
+	// all that are kept. At most 18 bytes.
 	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2493,8 +2488,7 @@ func (x *WatchRequest) GetAfter() string {
 // WatchResponse has outcomes. The first one is empty: it says that the stream has started.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The outcomes, in the order of ids. Empty in the first message only. A frontier in many databases
-	// has ids of each.
+	// The outcomes, in the order of ids. Empty in the first message only.
 	Outcomes []*RecordedOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	// The place after these outcomes, for `after` of another call. Its form may change. Always set.
 	Cursor        string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -2939,13 +2933,12 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"\x0fSTATUS_FETCHING\x10\x02\x12\x12\n" +
 	"\x0eSTATUS_FETCHED\x10\x03\x12\x11\n" +
 	"\rSTATUS_FAILED\x10\x04\x12\x0f\n" +
-	"\vSTATUS_DEAD\x10\x05*\x9c\x01\n" +
+	"\vSTATUS_DEAD\x10\x05*\x9e\x01\n" +
 	"\fRecordResult\x12\x1d\n" +
 	"\x19RECORD_RESULT_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16RECORD_RESULT_RECORDED\x10\x01\x12\x17\n" +
 	"\x13RECORD_RESULT_STALE\x10\x02\x12\x19\n" +
-	"\x15RECORD_RESULT_INVALID\x10\x03\x12\x1d\n" +
-	"\x19RECORD_RESULT_UNAVAILABLE\x10\x042\x9f\x06\n" +
+	"\x15RECORD_RESULT_INVALID\x10\x03\"\x04\b\x04\x10\x04*\x19RECORD_RESULT_UNAVAILABLE2\x9f\x06\n" +
 	"\x0fFrontierService\x128\n" +
 	"\x03Put\x12\x17.frontier.v1.PutRequest\x1a\x18.frontier.v1.PutResponse\x12>\n" +
 	"\x05Claim\x12\x19.frontier.v1.ClaimRequest\x1a\x1a.frontier.v1.ClaimResponse\x12A\n" +
