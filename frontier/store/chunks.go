@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -38,83 +37,8 @@ func (s *Store) Refetch(ctx context.Context, age time.Duration, host string, pro
 	return s.startAgain(ctx, "fetch URLs again", again{fetched: true, host: host}, age, progress)
 }
 
-// inTurn calls f for the database of a host, or for one after the other if it is empty, and adds what it has done. One
-// that cannot be reached does not stop the others. Hosts that move meanwhile have their turn when they have moved.
-func (m *shards) inTurn(ctx context.Context, host string, progress func(done int64), f func(ctx context.Context, s *Store, host string, progress func(done int64)) (int64, error)) (done int64, err error) {
-	add := func(ctx context.Context, s *Store, host string) error {
-		before := done
-		n, err := f(ctx, s, host, func(n int64) {
-			if progress != nil {
-				progress(before + n)
-			}
-		})
-		done = before + n
-		return err
-	}
-	if host != "" {
-		err := m.parts[0].whole.onHostURLs(ctx, host, func(ctx context.Context, s *Store) (bool, error) {
-			if err := add(ctx, s, host); err != nil {
-				return false, err
-			}
-			return s.knows(ctx, host) // otherwise it was taken away meanwhile
-		})
-		return done, err
-	}
-	var errs []error
-	var seen [slotCount]bool
-	for _, p := range m.parts {
-		open, err := p.stayed(ctx, func() error { return add(ctx, p.Store, "") })
-		if err != nil {
-			errs = append(errs, p.whole.nameDatabase(p.Store, err))
-			continue
-		}
-		for slot := range seen {
-			seen[slot] = seen[slot] || open[slot]
-		}
-	}
-	table := m.table.Load()
-	for slot, number := range table.Slots {
-		if !seen[slot] && (len(errs) == 0 || m.parts[number].reachable()) {
-			errs = append(errs, m.inSlot(ctx, slot, add))
-		}
-	}
-	return done, errors.Join(errs...)
-}
-
-// inSlot calls f for each host of a slot, when the slot does not move.
-func (m *shards) inSlot(ctx context.Context, slot int, f func(ctx context.Context, s *Store, host string) error) error {
-	return m.untilMoved(ctx, slot, func(p *part) (bool, error) {
-		return p.inSlot(ctx, slot, func() error {
-			type row struct {
-				id   int64
-				host string
-			}
-			for after := int64(0); ; {
-				rows, err := p.db.Query(ctx, `SELECT id, host FROM hosts WHERE frontier_slot(host) = ? AND id > ? ORDER BY id LIMIT ?`, slot, after, chunkSize)
-				some, err := collect(rows, err, func(r *row) []any { return []any{&r.id, &r.host} })
-				for _, r := range some {
-					if after = r.id; err == nil {
-						err = f(ctx, p.Store, r.host)
-					}
-				}
-				if err != nil || len(some) < chunkSize {
-					return err
-				}
-			}
-		})
-	})
-}
-
 // startAgain makes the selected URLs pending. Each chunk is a transaction.
 func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
-	if s.many != nil {
-		began := time.Now()
-		return s.many.inTurn(ctx, a.host, progress, func(ctx context.Context, s *Store, host string, progress func(int64)) (int64, error) {
-			one := a
-			one.host = host
-			return s.startAgain(ctx, doing, one, age+time.Since(began), progress)
-		})
-	}
 	// A URL that is fetched meanwhile is not taken a second time.
 	start, err := s.db.Int(ctx, doing, `SELECT {now}`)
 	if err != nil {
@@ -138,11 +62,6 @@ func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.
 // of the caller, and returns their number. It does not affect URLs that are put later.
 // RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
 func (s *Store) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
-	if s.many != nil {
-		return s.many.inTurn(ctx, host, nil, func(ctx context.Context, s *Store, host string, _ func(int64)) (int64, error) {
-			return s.AbortHost(ctx, host, class, text)
-		})
-	}
 	done, err := s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
 		return s.kind.abort(ctx, ids, clean(class), clean(text))
 	}, nil)
@@ -202,24 +121,16 @@ func (s *Store) inChunks(ctx context.Context, host, which string, args []any, be
 func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
 	return func(yield func([]urlRow, error) bool) {
 		last, err := s.db.Int(ctx, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
-		const next = `SELECT COALESCE(min(id), 0) - 1 FROM urls WHERE id > ?`
 		step := int64(pageSize)
 		if host != "" {
 			which += ` AND u.host_id = (SELECT id FROM hosts WHERE host = ?)`
 			args = append(slices.Clone(args), host)
 			step = math.MaxInt64 - last
-		} else if s.whole != nil { // hosts that move have their turn later
-			which += ` AND h.host NOT LIKE '% %'`
 		}
 		query := `SELECT u.id, u.host_id, CASE WHEN u.last_error LIKE '%robots%' THEN h.host ELSE '' END,
 				CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
 			FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? AND u.id <= ? AND ` + which + ` ORDER BY u.id LIMIT ?`
 		for after := int64(0); err == nil && after < last; {
-			if host == "" { // those of another database that have moved here are far away
-				if after, err = s.db.Int(ctx, "find the next URL", next, after); err != nil || after < 0 {
-					break
-				}
-			}
 			var page []urlRow
 			rows, queryErr := s.db.Query(ctx, query, slices.Concat([]any{"%" + behindRedirect, after, after + step}, args, []any{pageSize})...)
 			page, err = collect(rows, queryErr, func(u *urlRow) []any { return []any{&u.id, &u.hostID, &u.host, &u.lastError} })
@@ -278,10 +189,7 @@ func (s *Store) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) 
 		}
 	}
 	const piece = 500
-	if s.whole != nil { // a redirect may lead to an origin of another database
-		s = s.whole
-	}
-	_, err := s.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, endDeferral,
+	_, err := s.updateOrigins(ctx, "forget what robots.txt said", slices.Sorted(maps.Keys(origins)), piece, s.endDeferral,
 		`UPDATE robots SET saved_at = 0 WHERE origin {among} AND saved_at <= ?`, start)
 	return err
 }

@@ -18,13 +18,10 @@ const (
 // until the delay has passed. Each host is a separate statement, so locks have no order to keep.
 func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 	for _, host := range hosts {
-		err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-			_, err := s.db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
-				ON CONFLICT (host) DO UPDATE SET
-					next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
-				name, s.delayMS, s.delayMS)
-			return true, err
-		})
+		_, err := s.db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
+			ON CONFLICT (host) DO UPDATE SET
+				next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
+			host, s.delayMS, s.delayMS)
 		if err == nil && s.groups != nil {
 			err = s.groups.charge(ctx, host)
 		}
@@ -40,29 +37,21 @@ func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 // never shortens a block. Fetches that end during a block have the same cause, so they do not
 // double it.
 func (s *Store) Block(ctx context.Context, host string, retryAfter time.Duration) error {
-	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) { return s.block(ctx, name, retryAfter) })
-}
-
-// block does what Block does, and reports whether the host was there.
-func (s *Store) block(ctx context.Context, host string, retryAfter time.Duration) (bool, error) {
 	if err := s.addHost(ctx, host); err != nil {
-		return false, err
+		return err
 	}
 	if retryAfter > 0 {
-		n, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET blocked_until = {max}(blocked_until, {now} + 1 + ?) WHERE host = ?`,
+		_, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET blocked_until = {max}(blocked_until, {now} + 1 + ?) WHERE host = ?`,
 			millis(retryAfter), host)
-		return n > 0, err
+		return err
 	}
 	const next = `CASE WHEN block_ms = 0 OR {now} > blocked_until + ? THEN ?
 		WHEN block_ms >= ? / 2 THEN ? ELSE block_ms * 2 END`
 	first, longest, reset := millis(firstBlock), millis(longestBlock), millis(blockReset)
-	n, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET block_ms = `+next+`, blocked_until = {now} + 1 + `+next+`
+	_, err := s.db.Update(ctx, "block host "+host, `UPDATE hosts SET block_ms = `+next+`, blocked_until = {now} + 1 + `+next+`
 		WHERE host = ? AND blocked_until <= {now}`,
 		reset, first, longest, longest, reset, first, longest, longest, host)
-	if err != nil || n > 0 {
-		return n > 0, err
-	}
-	return s.knows(ctx, host)
+	return err
 }
 
 // SetHost changes the settings of a host, known or not, that params has.
@@ -89,18 +78,16 @@ func (s *Store) SetHost(ctx context.Context, host string, params HostParams) err
 
 // setHost adds the host if it is missing, sets a column, and has the next claim look at the host again.
 func (s *Store) setHost(ctx context.Context, host, column string, value any) error {
-	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-		if err := s.addHost(ctx, name); err != nil {
-			return false, err
-		}
-		return s.changeHost(ctx, name, column, value)
-	})
+	if err := s.addHost(ctx, host); err != nil {
+		return err
+	}
+	return s.changeHost(ctx, host, column, value)
 }
 
-func (s *Store) changeHost(ctx context.Context, host, column string, value any) (bool, error) {
-	n, err := s.db.Update(ctx, "set "+column+" of host "+host,
+func (s *Store) changeHost(ctx context.Context, host, column string, value any) error {
+	_, err := s.db.Update(ctx, "set "+column+" of host "+host,
 		`UPDATE hosts SET `+column+` = ?, due_at = {max}(next_at, blocked_until) WHERE host = ?`, value, host)
-	return n > 0, err
+	return err
 }
 
 // addHost adds the host's row if it is missing. A new row is not due until a URL is put. Prune does not
@@ -114,23 +101,15 @@ func (s *Store) addHost(ctx context.Context, host string) error {
 // Knows reports whether a host was ever named to the frontier: by a URL, by a redirect, or by
 // a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
 // unknown host. Knows reads one row.
-func (s *Store) Knows(ctx context.Context, host string) (known bool, err error) {
-	err = s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-		var err error
-		known, err = s.knows(ctx, name)
-		return known, err
-	})
-	return known, err
-}
-
-func (s *Store) knows(ctx context.Context, host string) (bool, error) {
+func (s *Store) Knows(ctx context.Context, host string) (bool, error) {
 	return s.db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
 }
 
 // Pause stops claims of one host, or of the whole crawl if host is empty.
 func (s *Store) Pause(ctx context.Context, host string) error {
 	if host == "" {
-		return s.set(ctx, "pause the crawl", `INSERT INTO settings (name, value) VALUES ('paused', 'true') ON CONFLICT (name) DO NOTHING`)
+		_, err := s.db.Update(ctx, "pause the crawl", `INSERT INTO settings (name, value) VALUES ('paused', 'true') ON CONFLICT (name) DO NOTHING`)
+		return err
 	}
 	return s.setHost(ctx, host, "paused", true)
 }
@@ -138,45 +117,26 @@ func (s *Store) Pause(ctx context.Context, host string) error {
 // Resume undoes the Pause with the same argument, and no other.
 func (s *Store) Resume(ctx context.Context, host string) error {
 	if host == "" {
-		return s.set(ctx, "resume the crawl", `DELETE FROM settings WHERE name = 'paused'`)
+		_, err := s.db.Update(ctx, "resume the crawl", `DELETE FROM settings WHERE name = 'paused'`)
+		return err
 	}
-	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-		return s.changeHost(ctx, name, "paused", false)
-	})
+	return s.changeHost(ctx, host, "paused", false)
 }
 
 // Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
 // worker may have claimed some of them since; these do not change. It leaves due_at, which may be early.
 func (s *Store) Postpone(ctx context.Context, released []Lease, d time.Duration) error {
-	if s.many != nil {
-		return inGroups(s.many, group(released, func(l Lease) int { return s.many.numberOfToken(l.Token) }), func(p *part, some []Lease) error {
-			n, err := p.postpone(ctx, some, d)
-			if err != nil || n == int64(len(some)) && s.many.table.Load().Moving == nil {
-				return err
-			}
-			// Some were claimed again, or have moved since, or move and are in two databases.
-			err = s.everywhere(ctx, func(ctx context.Context, s *Store) error {
-				_, err := s.postpone(ctx, some, d)
-				return err
-			})
-			return s.partly(err)
-		})
-	}
-	_, err := s.postpone(ctx, released, d)
-	return err
-}
-
-func (s *Store) postpone(ctx context.Context, released []Lease, d time.Duration) (int64, error) {
 	ids := make([]int64, len(released))
 	for i, l := range released {
 		ids[i] = l.ID
 	}
 	list, err := toJSON(ids)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	// A URL may have been claimed since, and may have failed. Then it keeps a later time.
-	return s.db.Update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
+	_, err = s.db.Update(ctx, "postpone URLs", `UPDATE urls SET ready_at = {max}(ready_at, {now} + ?) WHERE status IN ('pending', 'failed') AND id {ids}`, millis(d), list)
+	return err
 }
 
 // Reservation is the result of [Store.Reserve].
@@ -217,16 +177,6 @@ func (s *Store) Reserve(ctx context.Context, host string, d time.Duration) (Rese
 // reserveHost is Reserve without the group.
 func (s *Store) reserveHost(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	r := Reservation{Host: host}
-	err := s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-		return true, s.reserve(ctx, name, d, &r)
-	})
-	if err != nil {
-		return Reservation{Host: host}, fmt.Errorf("reserve host %s: %w", host, err)
-	}
-	return r, nil
-}
-
-func (s *Store) reserve(ctx context.Context, host string, d time.Duration, r *Reservation) error {
 	granted, err := s.db.One(ctx, `INSERT INTO hosts (host, next_at, reserved_until)
 		SELECT ?, t.until, t.until FROM (SELECT {now} + ? AS until) AS t WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		ON CONFLICT (host) DO UPDATE SET next_at = excluded.next_at, reserved_until = excluded.next_at
@@ -235,7 +185,10 @@ func (s *Store) reserve(ctx context.Context, host string, d time.Duration, r *Re
 	if err == nil && !granted {
 		r.Wait, err = s.closedFor(ctx, host)
 	}
-	return err
+	if err != nil {
+		return Reservation{Host: host}, fmt.Errorf("reserve host %s: %w", host, err)
+	}
+	return r, nil
 }
 
 // closedFor returns how long the host stays closed, as far as that is known.
@@ -271,17 +224,13 @@ func (s *Store) Settle(ctx context.Context, r Reservation) error {
 		return nil
 	}
 	if r.turn != (Lease{}) {
-		if err := s.groups.end(ctx, []turnEnd{{r.turn, true}}); err != nil {
+		if err := s.kind.endTurns(ctx, []turnEnd{{r.turn, true}}); err != nil {
 			return err
 		}
 	}
-	return s.onHost(ctx, r.Host, func(ctx context.Context, s *Store, name string) (bool, error) { return s.settle(ctx, name, r.Until) })
-}
-
-func (s *Store) settle(ctx context.Context, host string, until int64) (bool, error) {
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`
-	n, err := s.db.Update(ctx, "settle the reservation of host "+host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
+	_, err := s.db.Update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
 			due_at = CASE WHEN due_at IS NOT NULL THEN {min}(due_at, {max}(blocked_until, `+next+`)) END
-		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, s.delayMS, s.delayMS, host, until)
-	return n > 0, err
+		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, s.delayMS, s.delayMS, r.Host, r.Until)
+	return err
 }

@@ -280,29 +280,3 @@ func benchmark(b *testing.B, f *fixture, batch int) {
 	}
 	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "urls/s")
 }
-
-// TestSlowClaims claims from databases that each need longer for a claim than claimWait.
-func TestSlowClaims(t *testing.T) {
-	t.Parallel()
-	m := openSeveral(t, 2)
-	var urls []string
-	for n := range 50 {
-		urls = append(urls, fmt.Sprintf("http://h%d.test/", n))
-	}
-	m.put(urls...)
-	for _, p := range m.many.parts {
-		_, err := p.db.ExecContext(t.Context(), `DO $$ BEGIN
-			EXECUTE regexp_replace(pg_get_functiondef('frontier_take'::regproc), E'\nBEGIN', E'\nBEGIN PERFORM pg_sleep(0.4);');
-		END $$`)
-		must(t, err)
-	}
-	got := 0
-	for range 100 {
-		claims, err := m.Claim(t.Context(), ClaimParams{Limit: 10, Worker: "test"})
-		must(t, err)
-		if got += len(claims); got == len(urls) {
-			return
-		}
-	}
-	t.Errorf("%d URLs in 100 claims, want %d", got, len(urls))
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"fetchd/frontier/store/database"
@@ -14,17 +13,11 @@ import (
 // transaction.
 type postgresDB struct {
 	*core
-	part bool // one of many
-	// checked is when it was looked for others, in Unix milliseconds. It is for a database that is not one of many.
-	checked atomic.Int64
 }
 
-// aloneFor is how long a program goes on after its only database has become one of many.
-const aloneFor = 10 * time.Second
-
 // postgresWords are the placeholders that need functions or tables of the frontier: {vacant} (the host of a
-// robots row has no URL), {unused} (Prune deletes host h) and {owns} (a group belongs into this database).
-var postgresWords = []string{"{vacant}", "NOT frontier_has_urls(robots.origin)", "{owns}", "frontier_owns(?)", "{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))}
+// robots row has no URL) and {unused} (Prune deletes host h).
+var postgresWords = []string{"{vacant}", "NOT frontier_has_urls(robots.origin)", "{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))}
 
 func openPostgres(ctx context.Context, dsn string, config database.Config, delayMS int64) (*Store, error) {
 	db, err := database.OpenPostgres(ctx, dsn, config)
@@ -32,7 +25,7 @@ func openPostgres(ctx context.Context, dsn string, config database.Config, delay
 		return nil, err
 	}
 	c := &core{db, delayMS}
-	p := &postgresDB{core: c}
+	p := &postgresDB{c}
 	return &Store{core: c, Queue: p, kind: p}, nil
 }
 
@@ -42,27 +35,18 @@ func (p *postgresDB) Close() error { return p.db.Close() }
 // Put implements [Queue].
 func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
-	r, err := p.put(ctx, good, limits)
-	if err != nil {
-		return PutResult{}, err
+	r := PutResult{Bad: bad}
+	if len(good) > 0 {
+		list, err := toJSON(good)
+		if err == nil {
+			row := p.db.QueryRowContext(ctx, `SELECT added, over, over_host FROM frontier_put_entries($1, $2, $3)`, list, limits.URLs, limits.URLsPerHost)
+			err = row.Scan(&r.Added, &r.Over, &r.OverHost)
+		}
+		if err != nil {
+			return PutResult{}, fmt.Errorf("put URLs: %w", err)
+		}
 	}
-	r.Bad, r.Known = bad, int64(len(entries)-len(bad))-r.Added-r.Over-r.OverHost
-	return r, nil
-}
-
-// put adds URLs, and does not set Known.
-func (p *postgresDB) put(ctx context.Context, good []normalised, limits Limits) (r PutResult, err error) {
-	if len(good) == 0 {
-		return r, nil
-	}
-	list, err := toJSON(good)
-	if err == nil {
-		row := p.db.QueryRowContext(ctx, `SELECT added, over, over_host FROM frontier_put_entries($1, $2, $3)`, list, limits.URLs, limits.URLsPerHost)
-		err = row.Scan(&r.Added, &r.Over, &r.OverHost)
-	}
-	if err != nil {
-		return PutResult{}, fmt.Errorf("put URLs: %w", err)
-	}
+	r.Known = int64(len(entries)-len(bad)) - r.Added - r.Over - r.OverHost
 	return r, nil
 }
 
@@ -73,11 +57,6 @@ func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
 
 // Claim implements [Queue].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
-	if now, last := time.Now().UnixMilli(), p.checked.Load(); !p.part && now-last > aloneFor.Milliseconds() && p.checked.CompareAndSwap(last, now) {
-		if _, err := p.checkAlone(ctx); err != nil {
-			return nil, err
-		}
-	}
 	params = params.withDefaults()
 	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
 	claims, err := collect(rows, err, func(c *Claim) []any {
@@ -93,16 +72,8 @@ func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, er
 // RecordFetch implements [Queue].
 func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
-	if err := p.record(ctx, ready, results); err != nil {
-		return nil, err
-	}
-	return results, nil
-}
-
-// record records fetches, and sets their results to nil.
-func (p *postgresDB) record(ctx context.Context, ready []item, results []error) error {
 	if len(ready) == 0 {
-		return nil
+		return results, nil
 	}
 	list, err := toJSON(ready)
 	var recorded map[Lease]bool
@@ -110,14 +81,14 @@ func (p *postgresDB) record(ctx context.Context, ready []item, results []error) 
 		recorded, err = p.leases(ctx, `SELECT * FROM frontier_record($1, $2)`, list, p.delayMS)
 	}
 	if err != nil {
-		return fmt.Errorf("record fetches: %w", err)
+		return nil, fmt.Errorf("record fetches: %w", err)
 	}
 	for _, it := range ready {
 		if recorded[Lease{ID: it.ID, Token: it.Token}] {
 			results[it.place] = nil
 		}
 	}
-	return nil
+	return results, nil
 }
 
 // leases returns the leases that a query returned.

@@ -37,31 +37,10 @@ type Pruned struct {
 	Outcomes, URLs, Hosts, Robots, Workers int64
 }
 
-func (p Pruned) plus(q Pruned) Pruned {
-	return Pruned{p.Outcomes + q.Outcomes, p.URLs + q.URLs, p.Hosts + q.Hosts, p.Robots + q.Robots, p.Workers + q.Workers}
-}
-
 // Prune deletes rows, some in each transaction, and then calls progress, which may be nil, with
 // the numbers so far. A URL that is deleted is unknown afterwards: it can be put again, and is
 // then fetched without validators. Outcomes outlive their URLs.
 func (s *Store) Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (done Pruned, err error) {
-	if s.many != nil {
-		parts := s.all()
-		if params.Host != "" && params.OutcomesAge == nil && !params.Hosts {
-			parts = []*Store{s.of(params.Host)}
-		}
-		var errs []error
-		for _, p := range parts {
-			before := done
-			one, err := p.Prune(ctx, params, func(n Pruned) {
-				if progress != nil {
-					progress(before.plus(n))
-				}
-			})
-			done, errs = before.plus(one), append(errs, s.nameDatabase(p, err))
-		}
-		return done, errors.Join(errs...)
-	}
 	var now int64
 	report := func(n *int64) func(int64) {
 		return func(now int64) {

@@ -121,49 +121,30 @@ const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, 
 
 // columns returns where urlColumns go.
 func (u *URL) columns() []any {
-	return []any{&u.ID, &u.URL, hostName{&u.Host}, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
+	return []any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
 		&u.CrashCount, &u.HTTPStatus, instant{&u.ReadyAt}, instant{&u.LeaseUntil}, &u.Worker, instant{&u.FetchedAt}, instant{&u.RecrawlAt},
 		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL}
 }
 
 // Due returns how many hosts a claim would find due, and the default delay.
 func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]int64, error) {
-		n, err := s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM {hosts} AS h WHERE due_at <= {now}`)
-		return []int64{n}, err
-	})
-	for _, n := range all {
-		hosts += n
-	}
-	return hosts, time.Duration(s.delayMS) * time.Millisecond, s.partly(err)
+	hosts, err = s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
+	return hosts, time.Duration(s.delayMS) * time.Millisecond, err
 }
 
 // Counts reads the whole table, so call it every few seconds at most.
-//
-// Of a frontier in many databases it counts what can be reached, and [Store.Unreachable] names the others.
 func (s *Store) Counts(ctx context.Context) (Counts, error) {
-	if s.many != nil {
-		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]Counts, error) {
-			n, err := s.Counts(ctx)
-			return []Counts{n}, err
-		})
-		var total Counts
-		for i := range all {
-			total.add(&all[i])
-		}
-		return total, s.partly(err)
-	}
 	var n Counts
 	err := s.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
 			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
 			count(CASE status WHEN 'dead' THEN 1 END) AS dead,
-			count(CASE WHEN status = 'fetched' AND recrawl_at > 0 THEN 1 END) AS scheduled FROM {urls} AS a) AS u,
+			count(CASE WHEN status = 'fetched' AND recrawl_at > 0 THEN 1 END) AS scheduled FROM urls AS a) AS u,
 		(SELECT count(*) AS every, count(CASE WHEN in_flight > 0 THEN 1 END) AS flying,
 			count(CASE WHEN blocked_until > {now} THEN 1 END) AS blocked,
 			count(CASE WHEN due_at > {now} THEN 1 END) AS waiting, count(CASE WHEN due_at <= {now} THEN 1 END) AS due,
-			count(CASE WHEN paused THEN 1 END) AS paused, COALESCE(min(CASE WHEN due_at > {now} THEN due_at - {now} END), 0) AS next FROM {hosts} AS b) AS h`).
+			count(CASE WHEN paused THEN 1 END) AS paused, COALESCE(min(CASE WHEN due_at > {now} THEN due_at - {now} END), 0) AS next FROM hosts AS b) AS h`).
 		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead, &n.Scheduled,
 			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, span{&n.NextDue}, &n.Paused)
 	if err == nil {
@@ -175,30 +156,6 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 	return n, nil
 }
 
-// add adds the counts of another database.
-func (n *Counts) add(m *Counts) {
-	for _, one := range []struct {
-		to   *int64
-		more int64
-	}{
-		{&n.Pending, m.Pending}, {&n.Fetching, m.Fetching}, {&n.Fetched, m.Fetched}, {&n.Failed, m.Failed}, {&n.Dead, m.Dead}, {&n.Scheduled, m.Scheduled},
-		{&n.Hosts, m.Hosts}, {&n.HostsInFlight, m.HostsInFlight}, {&n.HostsBlocked, m.HostsBlocked}, {&n.HostsWaiting, m.HostsWaiting},
-		{&n.HostsDue, m.HostsDue}, {&n.HostsPaused, m.HostsPaused}, {&n.OriginsDeferred, m.OriginsDeferred},
-		{&n.Waits.CrawlPaused, m.Waits.CrawlPaused}, {&n.Waits.HostPaused, m.Waits.HostPaused}, {&n.Waits.RobotsUnreachable, m.Waits.RobotsUnreachable},
-		{&n.Waits.HostBlocked, m.Waits.HostBlocked}, {&n.Waits.BackingOff, m.Waits.BackingOff}, {&n.Waits.HostInFlight, m.Waits.HostInFlight},
-		{&n.Waits.HostDelay, m.Waits.HostDelay}, {&n.Waits.Turn, m.Waits.Turn},
-	} {
-		*one.to += one.more
-	}
-	if n.NextDue == 0 || m.NextDue > 0 && m.NextDue < n.NextDue {
-		n.NextDue = m.NextDue
-	}
-	n.Paused = n.Paused || m.Paused
-	if m.LastOutcome.After(n.LastOutcome) {
-		n.LastOutcome = m.LastOutcome
-	}
-}
-
 // countWaits counts the URLs that wait by host and origin first, because what they wait for is mostly a property of these.
 func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 	var w Waits
@@ -208,12 +165,12 @@ func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight >= max_in_flight THEN n - later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight < max_in_flight AND next_at > now THEN n - later END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until <= now AND in_flight < max_in_flight AND next_at <= now THEN n - later END), 0),
-			(SELECT count(CASE WHEN http_deferred_until > x.now THEN 1 END) + count(CASE WHEN https_deferred_until > x.now THEN 1 END) FROM {hosts} AS y, (SELECT {now} AS now) AS x),
+			(SELECT count(CASE WHEN http_deferred_until > x.now THEN 1 END) + count(CASE WHEN https_deferred_until > x.now THEN 1 END) FROM hosts AS y, (SELECT {now} AS now) AS x),
 			COALESCE((SELECT ended_at FROM fetches ORDER BY id DESC LIMIT 1), 0)
 		FROM (SELECT h.*, u.n, u.later, t.now, CASE WHEN u.secure THEN h.https_deferred_until ELSE h.http_deferred_until END AS deferred,
 				NOT h.paused AND CASE WHEN u.secure THEN h.https_deferred_until ELSE h.http_deferred_until END <= t.now AS open
 			FROM (SELECT host_id, `+scheme+` = 's' AS secure, count(*) AS n, sum(CASE WHEN ready_at > (SELECT {now}) THEN 1 ELSE 0 END) AS later
-				FROM {urls} AS a WHERE status IN ('pending', 'failed') GROUP BY host_id, `+scheme+`) AS u
+				FROM urls AS a WHERE status IN ('pending', 'failed') GROUP BY host_id, `+scheme+`) AS u
 			JOIN hosts h ON h.id = u.host_id CROSS JOIN (SELECT {now} AS now) AS t) AS w`).
 		Scan(&w.HostPaused, &w.RobotsUnreachable, &w.HostBlocked, &w.BackingOff, &w.HostInFlight, &w.HostDelay, &w.Turn, &n.OriginsDeferred, instant{&n.LastOutcome})
 	if n.Paused {
@@ -226,9 +183,6 @@ func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 // URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
 // changes. It ends after the first error.
 func (s *Store) URLs(ctx context.Context) iter.Seq2[URL, error] {
-	if s.many != nil {
-		return s.many.urls(ctx)
-	}
 	query := `SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`
 	return pages(ctx, s.db, query, (*URL).columns, func(u URL) int64 { return u.ID })
 }
@@ -246,41 +200,9 @@ func (f *FetchRow) columns() []any {
 
 // Fetches yields every recorded fetch, in the same way as URLs.
 func (s *Store) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
-	if s.many != nil {
-		return inEach(ctx, s, (*Store).Fetches)
-	}
 	query := `SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`
 	return pages(ctx, s.db, query, (*FetchRow).columns, func(f FetchRow) int64 { return f.ID })
 }
-
-// inEach yields the rows of one database after the other. It ends with the errors of those that failed.
-func inEach[T any](ctx context.Context, s *Store, rows func(*Store, context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var errs []error
-		for _, p := range s.many.parts {
-			errs = append(errs, p.do(ctx, false, func(ctx context.Context) error {
-				for row, err := range rows(p.Store, ctx) {
-					if err != nil {
-						return err
-					}
-					if !yield(row, nil) {
-						return errEnough
-					}
-				}
-				return nil
-			}))
-			if errors.Is(errs[len(errs)-1], errEnough) {
-				return
-			}
-		}
-		if err := errors.Join(errs...); err != nil {
-			yield(*new(T), err)
-		}
-	}
-}
-
-// errEnough means that the caller wants no more rows.
-var errEnough = errors.New("enough")
 
 // pages yields rows in the order of ids. It reads each page before it yields its rows: a slow
 // caller then holds no snapshot, which would keep SQLite's log growing.
@@ -323,49 +245,21 @@ func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
 		return Explanation{}, err
 	}
 	var e Explanation
-	var parent int64
-	known := false
-	err = s.onHostURLs(ctx, n.Host, func(ctx context.Context, s *Store) (_ bool, err error) {
-		e, parent, err = s.why(ctx, n)
-		known = err == nil
-		if errors.Is(err, sql.ErrNoRows) {
-			err = nil
-		}
-		return known, err
-	})
-	switch {
-	case err != nil:
-		return Explanation{}, err
-	case !known:
-		return Explanation{}, ErrUnknownURL
-	case parent == 0 || e.URL.ParentURL != "" || s.many == nil:
-		return e, nil
-	}
-	// The parent may be in another database.
-	urls, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]string, error) {
-		rows, err := s.db.Query(ctx, `SELECT url FROM urls WHERE id = ?`, parent)
-		return collect(rows, err, func(url *string) []any { return []any{url} })
-	})
-	if len(urls) > 0 {
-		e.URL.ParentURL, err = urls[0], nil
-	}
-	return e, s.partly(err)
-}
-
-// why also returns the id of the parent.
-func (s *Store) why(ctx context.Context, n normalised) (e Explanation, parent int64, err error) {
 	var deferred time.Time
 	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, abs(h.turn_at), h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
-			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}, u.parent_id
+			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)
 	err = row.Scan(append(e.URL.columns(), instant{&e.Host.NextAt}, instant{&e.Host.TurnAt}, instant{&e.Host.BlockedUntil}, span{&e.Host.Delay}, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused,
-		instant{&deferred}, &e.Paused, instant{&e.Now}, &parent)...)
-	if err != nil {
-		return Explanation{}, 0, fmt.Errorf("read a URL: %w", err)
+		instant{&deferred}, &e.Paused, instant{&e.Now})...)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return Explanation{}, ErrUnknownURL
+	case err != nil:
+		return Explanation{}, fmt.Errorf("read a URL: %w", err)
 	}
 	if deferred.After(e.Now) {
 		e.Deferred = deferred
 	}
-	return e, parent, nil
+	return e, nil
 }

@@ -1,13 +1,10 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -46,7 +43,6 @@ const maxRobots = 512 << 10
 // unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
 func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
 	r.Origin = clean(r.Origin)
-	s = s.ofOrigin(r.Origin)
 	if len(r.Body) > maxRobots {
 		return fmt.Errorf("save robots.txt of %s: it has %d bytes, the limit is %d", r.Origin, len(r.Body), maxRobots)
 	}
@@ -74,7 +70,7 @@ func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
 	if err != nil {
 		return err
 	}
-	return endDeferral(ctx, s, []string{r.Origin})
+	return s.endDeferral(ctx, []string{r.Origin})
 }
 
 // deferredColumn returns the host of an origin, and the column that says until when the origin is deferred.
@@ -91,10 +87,8 @@ func deferredColumn(origin string) (host, column string) {
 // leaves due_at, which may be early.
 func (s *Store) Defer(ctx context.Context, origin string, d time.Duration) error {
 	host, column := deferredColumn(clean(origin))
-	return s.onHost(ctx, host, func(ctx context.Context, s *Store, name string) (bool, error) {
-		n, err := s.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), name)
-		return n > 0, err
-	})
+	_, err := s.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
+	return err
 }
 
 // DeferredOrigin is an origin whose URLs wait for its unreachable robots.txt.
@@ -114,19 +108,12 @@ const MaxDeferredURLs = 100_000
 // DeferredOrigins returns at most limit origins that are deferred, those first that have been unreachable for
 // longest. It reads the rows of all hosts.
 func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
-	if s.many != nil {
-		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]DeferredOrigin, error) { return s.DeferredOrigins(ctx, limit) })
-		slices.SortFunc(all, func(a, b DeferredOrigin) int {
-			return cmp.Or(cmp.Compare(b.UnreachableFor, a.UnreachableFor), cmp.Compare(a.Origin, b.Origin))
-		})
-		return all[:min(len(all), limit)], s.partly(err)
-	}
 	rows, err := s.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
 		FROM (SELECT h.id, s.scheme, CASE WHEN s.scheme = 's' THEN 'https://' ELSE 'http://' END || h.host AS origin, t.now,
 				CASE WHEN s.scheme = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END AS until
-			FROM {hosts} AS h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
+			FROM hosts AS h CROSS JOIN (SELECT ':' AS scheme UNION ALL SELECT 's') AS s CROSS JOIN (SELECT {now} AS now) AS t
 			WHERE h.http_deferred_until > t.now OR h.https_deferred_until > t.now) AS o
 		LEFT JOIN robots r ON r.origin = o.origin
 		WHERE o.until > o.now ORDER BY 5 DESC, o.origin LIMIT ?`, MaxDeferredURLs+1, limit)
@@ -136,7 +123,7 @@ func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigi
 }
 
 // endDeferral undoes Defer for origins that are deferred. Each is a separate statement, so locks have no order to keep.
-func endDeferral(ctx context.Context, s *Store, origins []string) error {
+func (s *Store) endDeferral(ctx context.Context, origins []string) error {
 	hosts := map[string][]string{} // by column
 	for _, origin := range origins {
 		host, column := deferredColumn(origin)
@@ -174,17 +161,6 @@ func (s *Store) RobotsHeads(ctx context.Context, origins []string) (map[string]R
 
 // robots reads rows. body is the SQL expression for the body column.
 func (s *Store) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
-	if s.many != nil {
-		all := make(map[string]Robots, len(origins))
-		for number, some := range s.many.byOrigin(origins) {
-			of, err := s.many.parts[number].robots(ctx, some, body)
-			if err != nil {
-				return nil, err
-			}
-			maps.Copy(all, of)
-		}
-		return all, nil
-	}
 	wanted := make([]string, len(origins))
 	for i, origin := range origins {
 		wanted[i] = clean(origin)
@@ -211,42 +187,9 @@ func (s *Store) robots(ctx context.Context, origins []string, body string) (map[
 	return byOrigin, nil
 }
 
-func originSlot(origin string) int {
-	host, _ := deferredColumn(clean(origin))
-	return hostSlot(host)
-}
-
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
 // how many rows it changed. It calls after for the origins of each, unless that is nil.
-func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, *Store, []string) error, query string, args ...any) (changed int64, err error) {
-	if s.many != nil {
-		var late []string // of slots that move
-		for number, some := range s.many.byOrigin(origins) {
-			p := s.many.parts[number]
-			var n int64
-			open, err := p.stayed(ctx, func() (err error) {
-				n, err = p.updateOrigins(ctx, doing, some, piece, after, query, args...)
-				return err
-			})
-			if changed += n; err != nil {
-				return changed, err
-			}
-			late = append(late, slices.DeleteFunc(some, func(origin string) bool { return open[originSlot(origin)] })...)
-		}
-		for slot, some := range group(late, originSlot) {
-			err := s.many.untilMoved(ctx, slot, func(p *part) (bool, error) {
-				return p.inSlot(ctx, slot, func() error {
-					n, err := p.updateOrigins(ctx, doing, some, piece, after, query, args...)
-					changed += n
-					return err
-				})
-			})
-			if err != nil {
-				return changed, err
-			}
-		}
-		return changed, nil
-	}
+func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
 	for some := range slices.Chunk(origins, piece) {
 		list, err := toJSON(some)
 		if err != nil {
@@ -254,7 +197,7 @@ func (s *Store) updateOrigins(ctx context.Context, doing string, origins []strin
 		}
 		n, err := s.db.Update(ctx, doing, query, append([]any{list}, args...)...)
 		if err == nil && after != nil {
-			err = after(ctx, s, some)
+			err = after(ctx, some)
 		}
 		if err != nil {
 			return changed, err
@@ -275,7 +218,7 @@ func (s *Store) ForgetRobots(ctx context.Context, origins []string) (int64, erro
 // returns how many of them were stored.
 func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 500
-	return s.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
+	return s.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, s.endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
 }
 
 // RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
@@ -283,11 +226,6 @@ func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, err
 // It returns some after the given one, in a fixed order, and the origin to continue from, which is
 // empty at the end.
 func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
-	if s.many != nil {
-		return s.many.continued(ctx, after, func(p *part) *atomic.Bool { return &p.refreshing }, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
-			return s.RobotsToRefresh(ctx, after)
-		})
-	}
 	rows, err := s.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
 	origins, err = collect(rows, err, func(origin *string) []any { return []any{origin} })
 	if len(origins) == refreshPage {
@@ -300,15 +238,6 @@ func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []st
 // rows as ForgetRobots, if they were saved at least age ago. It returns the origin to continue
 // from, which is empty at the end.
 func (s *Store) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
-	if s.many != nil {
-		var n atomic.Int64
-		_, next, err = s.many.continued(ctx, after, func(p *part) *atomic.Bool { return &p.sweeping }, func(ctx context.Context, s *Store, after string) ([]string, string, error) {
-			next, deleted, err := s.SweepRobots(ctx, after, age)
-			n.Add(deleted)
-			return nil, next, err
-		})
-		return next, n.Load(), err
-	}
 	const page = 500
 	type row struct {
 		origin string

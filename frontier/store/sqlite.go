@@ -15,7 +15,7 @@ type sqliteDB struct {
 }
 
 // sqliteWords are the same placeholders as postgresWords.
-var sqliteWords = []string{"{owns}", "? <> ''", "{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
+var sqliteWords = []string{"{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.paused AND h.delay_ms IS NULL AND h.max_in_flight = 1
 		AND max(h.next_at, h.blocked_until) <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - CASE WHEN h.crawl_delay_ms > 0 THEN %[1]d + 86400000 ELSE %[1]d END
 		AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.host_id = h.id)`, millis(unusedFor)),
 	"{vacant}", `NOT EXISTS (SELECT 1 FROM hosts h JOIN urls u ON u.host_id = h.id

@@ -73,7 +73,7 @@ func TestFetchesAfter(t *testing.T) {
 		if last, err := f.LastFetch(t.Context()); err != nil || last != "3" {
 			t.Errorf("LastFetch = %q, %v, want 3", last, err)
 		}
-		if page := ids("", 2, 1, 2); page[0].Metadata+page[1].Metadata != `{"a":1}` {
+		if page := ids("0", 2, 1, 2); page[0].Metadata+page[1].Metadata != `{"a":1}` {
 			t.Errorf("metadata of %+v", page)
 		}
 		ids("2", 2, 3)
@@ -82,7 +82,7 @@ func TestFetchesAfter(t *testing.T) {
 		ids("0", 3, 1)
 		ids("1", 3)
 		f.exec(`UPDATE fetches SET ended_at = ended_at - 6000`)
-		ids("", 3, 1, 3)
+		ids("0", 3, 1, 3)
 		for _, bad := range []Cursor{"", "x", "-1", "1.", ".1", " 1", "1234567890123456789"} {
 			if bad.Valid() {
 				t.Errorf("%q is valid", bad)

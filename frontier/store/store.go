@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -23,9 +22,6 @@ type Config struct {
 	Delay time.Duration
 	// Groups makes hosts share that delay and a number of open fetches. All users of a frontier should have the same.
 	Groups Grouping
-	// Repair makes a database that was restored from a backup one of its frontier again: it deletes what has moved to others
-	// since the backup. What has moved into it since is lost.
-	Repair bool
 	// Connections is the maximum number of connections to PostgreSQL. Zero means 8. A migration uses
 	// two.
 	Connections int
@@ -39,20 +35,16 @@ type Config struct {
 // starts with postgres:// or postgresql:// is a PostgreSQL database. Any other is the path of a
 // SQLite file.
 //
-// With more, the frontier is in many PostgreSQL databases, each of which has some hosts. Their order means nothing. If
-// none has a frontier, Open divides the hosts among them. It returns [ErrShards] for databases that are not those of
-// one frontier, or not all of them. With ReadOnly some of them may be unreachable; see [Store.Unreachable].
-//
 // Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
 // URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
 // must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
 // closes the store.
-func Open(ctx context.Context, dsn string, config Config, more ...string) (*Store, error) {
+func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
 	if config.Delay < 0 {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
 	config.Delay = cmp.Or(config.Delay, time.Second)
-	s, err := openAll(ctx, dsn, config, more)
+	s, err := openDatabase(ctx, dsn, config)
 	if err == nil && config.Groups.on() {
 		s.groups = &groups{Queue: s.Queue, store: s, Grouping: config.Groups}
 		s.Queue = s.groups
@@ -60,58 +52,28 @@ func Open(ctx context.Context, dsn string, config Config, more ...string) (*Stor
 	return s, err
 }
 
-func openAll(ctx context.Context, dsn string, config Config, more []string) (*Store, error) {
-	if len(more) > 0 {
-		return openMany(ctx, append([]string{dsn}, more...), config)
-	}
-	s, err := openOne(ctx, dsn, config)
-	if err != nil {
-		return nil, err
-	}
-	first, err := s.checkAlone(ctx)
-	if err == nil && !first {
-		return s, nil
-	}
-	if err = errors.Join(err, s.Close()); err != nil {
-		return nil, err
-	}
-	return openMany(ctx, []string{dsn}, config)
-}
-
-// openOne opens a database.
-func openOne(ctx context.Context, dsn string, config Config) (*Store, error) {
+func openDatabase(ctx context.Context, dsn string, config Config) (*Store, error) {
 	kind, open, words := "sqlite", openSQLite, sqliteWords
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
 		kind, open, words = "postgres", openPostgres, postgresWords
 	}
-	d, err := databaseConfig(config, kind, words)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, dsn, d, millis(config.Delay))
-}
-
-func databaseConfig(config Config, kind string, words []string) (database.Config, error) {
 	files, err := fs.Sub(migrations, "migrations/"+kind)
 	if err != nil {
-		return database.Config{}, fmt.Errorf("find the migrations: %w", err)
+		return nil, fmt.Errorf("find the migrations: %w", err)
 	}
-	return database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly, Migrations: files, NormalForm: normal.Version, Words: words}, nil
+	return open(ctx, dsn, database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly, Migrations: files, NormalForm: normal.Version, Words: words}, millis(config.Delay))
 }
 
 //go:embed migrations
 var migrations embed.FS
 
-// Store is one frontier, in one database or in many. It is safe for concurrent use, also by several stores in
+// Store is one frontier. It is safe for concurrent use, also by several stores in
 // several processes. Its users declare which of its methods they need.
 type Store struct {
 	*core // without a database if there are many
 	Queue
-	kind   kind    // nil if there are many
-	many   *shards // nil if there is one
+	kind   kind
 	groups *groups // nil if each host is alone
-	// whole is the frontier if this is one of many databases of it.
-	whole *Store
 }
 
 // core is what the two databases have in common.
@@ -197,18 +159,7 @@ type pruning struct {
 const recrawlChunk = 1000
 
 // Close closes the database. No other call may be in flight.
-func (s *Store) Close() error {
-	if s.many == nil {
-		return s.kind.Close()
-	}
-	var errs []error
-	for _, p := range s.many.parts {
-		p.shut()
-		p.late.Wait()
-		errs = append(errs, p.Store.Close())
-	}
-	return errors.Join(errs...)
-}
+func (s *Store) Close() error { return s.kind.Close() }
 
 // collect reads all rows of a query that returned rows and err, and closes rows. columns returns where the
 // columns of a row go.
@@ -252,17 +203,6 @@ func (d span) Scan(value any) error {
 	var ms sql.NullInt64
 	err := ms.Scan(value)
 	*d.Duration = time.Duration(ms.Int64) * time.Millisecond
-	return err
-}
-
-// hostName reads the name of a host, also of one that was taken away to be moved.
-type hostName struct{ *string }
-
-// Scan implements sql.Scanner.
-func (h hostName) Scan(value any) error {
-	var name sql.NullString
-	err := name.Scan(value)
-	*h.string = name.String[strings.LastIndex(name.String, " ")+1:]
 	return err
 }
 

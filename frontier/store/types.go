@@ -103,7 +103,6 @@ type PutResult struct {
 	Known    int64    // URLs that existed already, or came twice
 	Over     int64    // URLs that Limits.URLs has kept out
 	OverHost int64    // URLs that Limits.URLsPerHost has kept out
-	Waiting  int64    // URLs for a database that cannot be reached, which others keep until it can; some may be known
 	Bad      []BadURL // invalid entries, in the order of Index; the others were added
 }
 

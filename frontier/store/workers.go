@@ -1,10 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -31,9 +29,6 @@ type WorkerState struct {
 // WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
 // that it has started now.
 func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error {
-	if s.many != nil {
-		return s.everywhere(ctx, func(ctx context.Context, s *Store) error { return s.WorkerSeen(ctx, name, started) })
-	}
 	if started {
 		_, err := s.db.Update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
 		if err != nil {
@@ -48,18 +43,12 @@ func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error
 
 // WorkerStopped removes a worker that stops and holds no URL any more.
 func (s *Store) WorkerStopped(ctx context.Context, name string) error {
-	return s.everywhere(ctx, func(ctx context.Context, s *Store) error {
-		_, err := s.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
-		return err
-	})
+	_, err := s.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
+	return err
 }
 
 // Workers returns the workers that run or have vanished, and those that hold URLs, by name.
 func (s *Store) Workers(ctx context.Context) ([]WorkerState, error) {
-	if s.many != nil {
-		all, err := gather(ctx, s, func(ctx context.Context, s *Store) ([]WorkerState, error) { return s.Workers(ctx) })
-		return mergeWorkers(all), s.partly(err)
-	}
 	rows, err := s.db.Query(ctx, `SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
 			w.seen_at > 0 AND w.seen_at < {now} - ?, {now}
 		FROM (SELECT name, max(started_at) AS started_at, max(seen_at) AS seen_at, sum(claims) AS claims, max(lease_until) AS lease_until
@@ -73,25 +62,4 @@ func (s *Store) Workers(ctx context.Context) ([]WorkerState, error) {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}
 	return all, nil
-}
-
-// mergeWorkers makes one state of those with the same name in many databases.
-func mergeWorkers(all []WorkerState) []WorkerState {
-	slices.SortStableFunc(all, func(a, b WorkerState) int { return cmp.Compare(a.Name, b.Name) })
-	merged := all[:0]
-	for _, w := range all {
-		if n := len(merged); n == 0 || merged[n-1].Name != w.Name {
-			merged = append(merged, w)
-			continue
-		}
-		m := &merged[len(merged)-1]
-		m.Claims += w.Claims
-		if w.LeaseUntil.After(m.LeaseUntil) {
-			m.LeaseUntil = w.LeaseUntil
-		}
-		if w.Seen.After(m.Seen) { // it has vanished only if no database has seen it
-			m.Started, m.Seen, m.Now, m.Vanished = w.Started, w.Seen, w.Now, w.Vanished
-		}
-	}
-	return merged
 }

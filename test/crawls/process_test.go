@@ -4,15 +4,12 @@ package crawls
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"fetchd/test/need"
 	"fetchd/test/rig"
 )
 
@@ -121,17 +118,3 @@ func (p *process) exits(ctx context.Context, want int) {
 
 // all reports whether the long form was asked for.
 func all() bool { return os.Getenv("FETCHD_CRAWLS") == "all" }
-
-// number returns the number that a variable has, and skips the test if it is not set.
-func number(t *testing.T, variable string, example int64, why string) int64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		need.Request(t, fmt.Sprintf("set %s=%d, and use -timeout 0", variable, example), "%s", why)
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 {
-		t.Fatalf("%s is %q: give a number of 1 or more", variable, text)
-	}
-	return n
-}

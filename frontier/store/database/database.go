@@ -31,8 +31,7 @@ type Config struct {
 type DB struct {
 	*sql.DB
 	words      *strings.Replacer
-	pairs      []string // of words
-	numbered   bool     // placeholders are $1, $2 instead of ?
+	numbered   bool // placeholders are $1, $2 instead of ?
 	needs      *goose.Provider
 	normalForm string
 	// exec runs one translated statement that writes.
@@ -46,20 +45,12 @@ func newDB(db *sql.DB, dialect goose.Dialect, c Config, words ...string) (*DB, e
 	if err != nil {
 		err = fmt.Errorf("read the migrations: %w", err)
 	}
-	words = append(append(words, "{hosts}", "hosts", "{urls}", "urls"), c.Words...)
-	return &DB{DB: db, words: strings.NewReplacer(words...), pairs: words, numbered: dialect == goose.DialectPostgres, needs: needs, normalForm: strconv.Itoa(c.NormalForm)}, err
-}
-
-// With returns a DB that replaces these placeholders by other SQL.
-func (d *DB) With(words ...string) *DB {
-	with := *d
-	with.words = strings.NewReplacer(append(words, d.pairs...)...)
-	return &with
+	return &DB{DB: db, words: strings.NewReplacer(append(words, c.Words...)...), numbered: dialect == goose.DialectPostgres, needs: needs, normalForm: strconv.Itoa(c.NormalForm)}, err
 }
 
 // Translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
 // {min}, {among} and {ids} (is in a JSON list of texts or of ids), {hashed} (is in a JSON list
-// in hexadecimal), {migrated} (there is a schema), {hosts} and {urls} (the tables, or a part of them: see [DB.With]), those of Config.Words, and ?.
+// in hexadecimal), {migrated} (there is a schema), those of Config.Words, and ?.
 func (d *DB) Translate(query string) string {
 	query = d.words.Replace(query)
 	if !d.numbered {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -45,18 +44,6 @@ func OpenPostgres(ctx context.Context, dsn string, config Config) (*DB, error) {
 	db.SetMaxOpenConns(connections)
 	return d, nil
 }
-
-// Unreachable returns a PostgreSQL database whose statements fail with err.
-func Unreachable(err error, config Config) (*DB, error) {
-	return newPostgres(sql.OpenDB(unreachable{err}), config)
-}
-
-// unreachable is a driver.Connector that fails.
-type unreachable struct{ error }
-
-func (u unreachable) Connect(context.Context) (driver.Conn, error) { return nil, u.error }
-
-func (u unreachable) Driver() driver.Driver { return stdlib.GetDefaultDriver() }
 
 // newPostgres returns a DB.
 func newPostgres(db *sql.DB, config Config) (*DB, error) {
