@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,6 +32,19 @@ func open(t testing.TB, dsn string) *fixture {
 	}
 	t.Cleanup(func() { r.Close() })
 	return &fixture{Store: r, t: t, dsn: dsn}
+}
+
+// rawDatabase opens a database without its schema.
+func rawDatabase(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	driver := "pgx"
+	if !strings.HasPrefix(dsn, "postgres:") {
+		driver, dsn = "sqlite", "file:"+dsn
+	}
+	db, err := sql.Open(driver, dsn)
+	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
 }
 
 // in returns f for a subtest.

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/pressly/goose/v3"
 
 	"fetchd/test/need"
 )
@@ -114,48 +111,6 @@ func TestPostgresStandby(t *testing.T) {
 		t.Errorf("Pause on a standby = %v, want an error about a read-only transaction", err)
 	}
 	notWritable(t, dsn, "this server is a standby")
-}
-
-// TestReadOnlyDoesNotMigrate opens databases that must be migrated, or are no frontier.
-func TestReadOnlyDoesNotMigrate(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		version int64
-		want    string
-	}{
-		{"an older version", 5, "its schema is version 5, this program needs "},
-		{"an empty database", 0, "it has no frontier yet"},
-	} {
-		for kind, dsn := range map[string]string{"sqlite": filepath.Join(t.TempDir(), "frontier.db"), "postgres": newPostgres(t)} {
-			t.Run(row.name+" "+kind, func(t *testing.T) {
-				dialect, driver, raw := goose.DialectPostgres, "pgx", dsn
-				if kind == "sqlite" {
-					dialect, driver, raw = goose.DialectSQLite3, kind, "file:"+dsn
-				}
-				db, list := unmigrated(t, dialect, driver, raw)
-				if row.version > 0 {
-					if _, err := list.UpTo(t.Context(), row.version); err != nil {
-						t.Fatal(err)
-					}
-				} else if _, err := db.ExecContext(t.Context(), `CREATE TABLE other (id BIGINT)`); err != nil {
-					t.Fatal(err)
-				}
-				_, err := Open(t.Context(), dsn, Config{ReadOnly: true})
-				if !errors.Is(err, ErrOlderSchema) || !strings.Contains(fmt.Sprint(err), row.want) {
-					t.Errorf("Open = %v, want %q", err, row.want)
-				}
-				if got, err := list.GetDBVersion(t.Context()); got != row.version || err != nil {
-					t.Errorf("the schema is version %d, %v; want %d still", got, err, row.version)
-				}
-				open(t, dsn)
-				if s, err := Open(t.Context(), dsn, Config{ReadOnly: true}); err != nil {
-					t.Errorf("Open after the migration = %v", err)
-				} else {
-					s.Close()
-				}
-			})
-		}
-	}
 }
 
 // TestPostgresIsolation checks that a default other than read committed is refused.

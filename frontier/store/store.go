@@ -44,7 +44,7 @@ func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
 	config.Delay = cmp.Or(config.Delay, time.Second)
-	s, err := openDatabase(ctx, dsn, config)
+	s, err := openDatabase(ctx, dsn, config, migrations)
 	if err == nil && config.Groups.on() {
 		s.groups = &groups{Queue: s.Queue, store: s, Grouping: config.Groups}
 		s.Queue = s.groups
@@ -52,12 +52,13 @@ func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
 	return s, err
 }
 
-func openDatabase(ctx context.Context, dsn string, config Config) (*Store, error) {
+// openDatabase opens a database with migrations/sqlite or migrations/postgres of a folder.
+func openDatabase(ctx context.Context, dsn string, config Config, folder fs.FS) (*Store, error) {
 	kind, open, words := "sqlite", openSQLite, sqliteWords
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
 		kind, open, words = "postgres", openPostgres, postgresWords
 	}
-	files, err := fs.Sub(migrations, "migrations/"+kind)
+	files, err := fs.Sub(folder, "migrations/"+kind)
 	if err != nil {
 		return nil, fmt.Errorf("find the migrations: %w", err)
 	}

@@ -137,7 +137,7 @@ func TestTokens(t *testing.T) {
 		next   bool // the token is soon after the stored one
 	}{
 		{"of a database that has lost all claims", 0, false},
-		{"of a claim of an older program", 7, false},
+		{"of a clock that was long behind", 7, false},
 		{"of a clock that was ahead", 1 << 62, true},
 	}
 	onBoth(t, func(t *testing.T, f *fixture) {

@@ -33,13 +33,12 @@ type crawl struct {
 	ctx      context.Context // of the test
 	site     *site.Site
 	dsn      string
-	dir      string  // outcomes and bodies
+	dir      string // outcomes and bodies
 	db       *sql.DB
 	services []*process
 	urls     int // number of URLs put
 	finals   int // pages that two URLs lead to
 	workers  []*process
-	program  string    // that adds and works, as for start
 	body     []byte    // of the origin, from its first byte on; for tests that compare bodies
 	started  time.Time // when the first worker was
 	delay    time.Duration
@@ -54,7 +53,7 @@ func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 // newCrawlOf is newCrawl with another origin.
 func newCrawlOf(ctx context.Context, t *testing.T, dsn string, n int, cfg site.Config) *crawl {
 	t.Helper()
-	c := &crawl{T: t, ctx: ctx, site: rig.Site(t, cfg), dsn: dsn, dir: t.TempDir(), program: "frontier", delay: delay}
+	c := &crawl{T: t, ctx: ctx, site: rig.Site(t, cfg), dsn: dsn, dir: t.TempDir(), delay: delay}
 	driver, name := "sqlite", "file:"+dsn+"?_pragma=busy_timeout(30000)"
 	if strings.HasPrefix(dsn, "postgres:") {
 		driver, name = "pgx", dsn
@@ -102,10 +101,6 @@ func (c *crawl) put(hosts, pages, pairs int) {
 // add puts URLs that are not in the database yet.
 func (c *crawl) add(urls []string) {
 	c.Helper()
-	if filepath.IsAbs(c.program) {
-		c.addWith(c.program, urls)
-		return
-	}
 	s, err := store.Open(c.ctx, c.dsn, store.Config{})
 	must(c, err)
 	defer s.Close()
@@ -145,7 +140,7 @@ func (c *crawl) workerOf(command string, flags ...string) *process {
 	for _, s := range c.services {
 		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
 	}
-	w := start(c.T, "frontier "+command+" "+name, c.program, append(args, flags...)...)
+	w := start(c.T, "frontier "+command+" "+name, "frontier", append(args, flags...)...)
 	c.workers = append(c.workers, w)
 	return w
 }
