@@ -38,11 +38,6 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 	for {
 		asked[url] = true
 		outcome, e := v.part(url, left, kind, earlier)
-		if e == nil && v.noRoom > 0 {
-			if e = v.awaitRoom(url, kind); e == nil {
-				continue
-			}
-		}
 		if e != nil {
 			return nil, e
 		}
@@ -102,20 +97,20 @@ func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) 
 // minRoom is how much room at least a body waits for that had none: the default maximum of bodies.
 const minRoom = defaultMaxBody
 
-// awaitRoom waits until there is room for the body of url, and then until its host is open. While it
+// awaitRoom waits until there is room for so many bytes of the body of url, and then until its host is open. While it
 // waits, it holds no host.
-func (v *visit) awaitRoom(url string, kind chainKind) *ending {
+func (v *visit) awaitRoom(url string, kind chainKind, bytes int64) *ending {
 	v.dropBody()
 	v.release()
 	if e := v.leaveHost(); e != nil {
 		return e
 	}
-	v.w.logger.InfoContext(v.ctx, "a body waits for room", slog.String("url", url), slog.Int64("bytes", v.noRoom))
+	v.w.logger.InfoContext(v.ctx, "a body waits for room", slog.String("url", url), slog.Int64("bytes", bytes))
 	waiting, cancel := context.WithCancel(v.ctx)
 	defer cancel()
 	defer context.AfterFunc(v.w.draining, cancel)()
 	v.reserved = v.w.config.Bodies.New(v.w.storing)
-	if err := v.wait(func() error { return v.reserved.Reserve(waiting, v.noRoom) }); err != nil {
+	if err := v.wait(func() error { return v.reserved.Reserve(waiting, bytes) }); err != nil {
 		if e := v.stopped(); e != nil {
 			return e
 		}
@@ -128,29 +123,58 @@ func (v *visit) awaitRoom(url string, kind chainKind) *ending {
 	return e
 }
 
-// part runs one fetch of a chain. If its body had no room, it sets noRoom.
+// part fetches one URL of a chain, with its redirects within the origin. It is sent again when there is room for its body, or
+// without a setting that the service cannot use.
 func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
-	if e := v.checkLease(); e != nil {
-		return nil, e
+	for {
+		if e := v.checkLease(); e != nil {
+			return nil, e
+		}
+		task := v.task(url, redirects, kind, earlier)
+		outcome, err := v.send(task)
+		if outcome == nil {
+			return nil, v.broken(err)
+		}
+		if errors.Is(context.Cause(v.ctx), errLeaseLost) {
+			return nil, &ending{how: forget}
+		}
+		again, e := v.sendAgain(url, kind, task.Request, outcome, err)
+		if e != nil {
+			return nil, e
+		}
+		if !again {
+			return v.recorded(whole(outcome))
+		}
 	}
-	task := client.Task{Request: v.w.config.robotsRequest(url, redirects, earlier), SendBefore: v.startBefore()}
-	if kind == robotsOnceChain {
-		once(task.Request)
-	}
-	if !kind.robots() {
+}
+
+// task returns the fetch of a part. Its body is that of the visit, except for a robots.txt.
+func (v *visit) task(url string, redirects int, kind chainKind, earlier store.Earlier) client.Task {
+	task := client.Task{SendBefore: v.startBefore()}
+	if kind.robots() {
+		task.Request = v.w.config.robotsRequest(url, redirects, earlier)
+	} else {
 		task.Body = v.newBody()
 		task.Request = v.w.config.pageRequest(url, redirects, v.validators(url), earlier)
 		if v.spool != nil {
 			deliver(task.Request)
 		}
 	}
-	if kind == sitemapChain {
+	switch kind {
+	case robotsOnceChain:
+		once(task.Request)
+	case sitemapChain:
 		sitemapPolicies(task.Request)
 	}
 	if v.anySize {
 		anySize(task.Request)
 	}
 	task.Request.AuthProvider = v.provider(url)
+	return task
+}
+
+// send sends a task, and counts what it has cost. The outcome is nil if the fetch has none.
+func (v *visit) send(task client.Task) (*pb.FetchOutcome, error) {
 	v.unused = false
 	v.mu.Lock()
 	v.overdue, v.queued = time.Time{}, time.Now().Add(maxQueued)
@@ -173,28 +197,26 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 	if outcome != nil || errors.Is(err, client.ErrLost) {
 		v.started = true
 	}
-	if outcome == nil {
-		return nil, v.broken(err)
+	if outcome != nil {
+		v.totals.add(outcome, wait)
 	}
-	v.totals.add(outcome, wait)
-	if cause := context.Cause(v.ctx); errors.Is(cause, errLeaseLost) {
-		return nil, &ending{how: forget}
-	}
-	v.noRoom = 0
+	return outcome, err
+}
+
+// sendAgain reports whether a part is to be sent again. It waits until it may be, or returns the visit's ending.
+func (v *visit) sendAgain(url string, kind chainKind, request *pb.FetchRequest, outcome *pb.FetchOutcome, err error) (again bool, e *ending) {
 	if full, ok := errors.AsType[*NoRoomError](err); ok {
-		v.noRoom = min(max(2*full.Bytes, minRoom), task.Request.GetBodyPolicy().GetMaxSizeBytes())
-		return nil, nil
+		return true, v.awaitRoom(url, kind, min(max(2*full.Bytes, minRoom), request.GetBodyPolicy().GetMaxSizeBytes()))
 	}
 	if _, failed := errors.AsType[*client.Error](err); err != nil && !failed { // the body could not be written
 		v.notKept(err)
-		return nil, &ending{how: giveBackDelayed}
+		return false, &ending{how: giveBackDelayed}
 	}
-	if again, e := v.checkSettings(url, task.Request, outcome, kind); again {
-		return v.part(url, redirects, kind, earlier)
-	} else if e != nil {
-		return nil, e
-	}
-	outcome = whole(outcome)
+	return v.checkSettings(url, request, outcome, kind)
+}
+
+// recorded returns an outcome whose WARC records were written, if there are to be some, or else the visit's ending.
+func (v *visit) recorded(outcome *pb.FetchOutcome) (*pb.FetchOutcome, *ending) {
 	if err := v.w.config.recordError(outcome); err != nil {
 		v.w.cannotStore(v.ctx, &v.w.recording, "write WARC records", err)
 		return nil, &ending{how: giveBackDelayed}

@@ -28,7 +28,6 @@ type visit struct {
 	unused      bool              // no request was sent to the reserved host yet
 	started     bool              // a fetch was sent, so requests may have been made
 	body        Body              // of the last part; nil if bodies are not stored
-	noRoom      int64             // bytes of room that the body of the last part needs; zero if it had enough
 	reserved    Body              // the body of the next part, which has room; nil if it needs none
 	spool       *spool            // of the last part; nil if it is not read for links
 	anySize     bool              // the next part has no maximum size, because a policy of the service forbids its own
