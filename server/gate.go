@@ -19,6 +19,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
+	"fetchd/internal/rejections"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/calls"
 	"fetchd/server/internal/wire"
@@ -35,10 +36,14 @@ type gate struct {
 	*calls.Shared
 	receiving *wire.Receiving
 	streams   *admission.Slots // for streams that are not one fetch; a single fetch is admitted after its request is read
+	probes    *door.Probes
+	methods   map[string]bool                        // that are served, by their full names
+	share     func(context.Context) *admission.Share // of the caller of a call
 }
 
 func newGate(s *calls.Shared, refused admission.Refusals) *gate {
 	return &gate{Shared: s, receiving: wire.NewReceiving(s.Budget, refused),
+		probes:  door.NewProbes(s.Budget.Limit()/probesOfBudget, wire.CallBytes+wire.StreamWindow, s.Callers.Ask != nil),
 		streams: admission.New(s.Budget, &admission.Limits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
 }
 
@@ -95,18 +100,17 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		began := time.Now()
 		ctx := stream.Context()
-		if public(info.FullMethod) { // healthService has its own limits
-			err := guarded(srv, stream, info, handler)
+		over, err := g.begin(ctx)
+		defer over()
+		if public(info.FullMethod) { // its request is not read
+			if err == nil {
+				err = guarded(srv, stream, info, handler)
+			}
 			g.logCall(ctx, info.FullMethod, began, err)
 			return err
 		}
-		err := refuseCompressed(ctx)
-		over := func() {}
 		if err == nil {
-			over, err = g.begin(ctx)
-		}
-		if err == nil {
-			defer over()
+			err = refuseCompressed(ctx)
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 			var t *admission.Ticket
@@ -126,26 +130,30 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 	}
 }
 
-// handled are the methods whose calls are charged when their handlers start, unless the
-// connection is blocked. Handlers report the end of a call at a lower cost than ten
-// thousand contexts would. A call that gRPC ends before its handler starts leaves nothing
-// behind then.
-var handled = map[string]bool{
+// fetches are the methods that a drain waits for.
+var fetches = map[string]bool{
 	pb.FetchService_Fetch_FullMethodName: true, pb.FetchService_FetchUnary_FullMethodName: true,
 	pb.FetchService_FetchMany_FullMethodName: true, pb.FetchService_Explain_FullMethodName: true,
 }
 
-// begin charges a call whose handler starts, and counts it. It returns a function that undoes both.
+// errGivenUp is the status of a call whose handler started much too late.
+var errGivenUp = status.Error(codes.Unavailable, "the service was too busy to start the call")
+
+// begin records that the handler of a call starts, and counts the call. The function that it returns must be
+// called when the handler returns: it releases what the call holds since its headers arrived.
 func (g *gate) begin(ctx context.Context) (over func(), err error) {
 	c, counts := wire.CallOf(ctx), int64(0)
-	if !c.Start(ctx, g.Budget) {
-		return nil, g.Fetches.NoMemory(ctx, "calls")
+	if c == nil { // not by gRPC
+		return func() {}, nil
 	}
-	if method, _ := grpc.Method(ctx); handled[method] { // a drain does not wait for other calls
+	if !c.Start() {
+		return func() {}, errGivenUp
+	}
+	if method, _ := grpc.Method(ctx); fetches[method] {
 		counts = 1
 	}
 	g.InFlight.Add(counts)
-	return func() { c.End(ctx); g.InFlight.Add(-counts) }, nil
+	return func() { c.End(); g.InFlight.Add(-counts) }, nil
 }
 
 // refuseCompressed refuses a call with compressed requests by its headers. A few bytes
@@ -170,14 +178,14 @@ func (g *gate) description() *grpc.ServiceDesc {
 	for i := range desc.Methods {
 		handler := desc.Methods[i].Handler
 		desc.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			if err := refuseCompressed(ctx); err != nil {
-				return nil, err
-			}
 			over, err := g.begin(ctx)
+			defer over()
+			if err == nil {
+				err = refuseCompressed(ctx)
+			}
 			if err != nil {
 				return nil, err
 			}
-			defer over()
 			return handler(srv, ctx, func(m any) error { return g.receiving.Message(ctx, m, true) }, interceptor)
 		}
 	}
@@ -239,6 +247,7 @@ const (
 	pingTimeout      = 20 * time.Second
 	minPingInterval  = 10 * time.Second // between pings of a caller
 	connWindow       = 1 << 20          // of a connection
+	readBuffer       = 8 << 10          // of a connection; it also limits how many calls arrive at once
 )
 
 // errNoCalls is returned to unauthenticated clients that make too many calls.
@@ -257,42 +266,85 @@ func (g *gate) options(cfg *Config) []grpc.ServerOption {
 		grpc.ConnectionTimeout(wire.HandshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.ReadBufferSize(readBuffer),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			return g.tapped(ctx, info)
+			call, err := g.tapped(ctx, info)
+			if err != nil {
+				door.FromContext(ctx).Refused()
+			}
+			return call, err
 		}),
 	}
+	identity := door.Credentials(cfg.TLS, g.Callers.ByCertificate)
 	if cfg.TLS != nil {
-		limits = append(limits, grpc.Creds(cfg.Handshakes.Credentials(door.Credentials(cfg.TLS, g.Callers.ByCertificate))))
+		identity = cfg.Handshakes.Credentials(identity)
 	}
+	limits = append(limits, grpc.Creds(identity))
 	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), g.interceptors(), limits)
 }
 
-// tapped returns the context of a call when its headers have arrived, before gRPC calls
-// the handler. Callers that are not allowed are refused here, before the request is read.
+// serves records the methods that s serves. It must be called before s serves.
+func (g *gate) serves(s *grpc.Server) {
+	g.methods = make(map[string]bool)
+	for service, info := range s.GetServiceInfo() {
+		for _, m := range info.Methods {
+			g.methods["/"+service+"/"+m.Name] = true
+		}
+	}
+}
+
+// tapped returns the context of a call when its headers have arrived, before gRPC starts a goroutine for
+// its handler. What is refused here costs no more than the refusal. Everything else is charged until its handler
+// returns: see [gate.begin]. It must not wait, because gRPC holds locks.
 func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from := wire.ConnOf(ctx)
 	if !door.FromContext(ctx).MayCall() {
-		go from.Drop() // gRPC holds a lock here
+		go from.Drop() // it waits for locks
 		return ctx, errNoCalls
 	}
 	named, err := g.Callers.Identify(ctx, wire.CredentialsIn(ctx, info.Header))
-	if err != nil && !public(info.FullMethodName) {
+	switch {
+	case err != nil && !public(info.FullMethodName):
 		return ctx, err
+	case !g.methods[info.FullMethodName]:
+		return ctx, status.Errorf(codes.Unimplemented, "there is no method %.100q", info.FullMethodName)
+	case ctx.Err() != nil:
+		return ctx, status.FromContextError(ctx.Err()).Err()
+	case public(info.FullMethodName):
+		return g.probe(named, info.FullMethodName)
 	}
-	later := handled[info.FullMethodName] && !from.IsBlocked()
-	if !later {
-		memory := g.Budget.Lease(admission.Caller(named))
-		if !from.Charge(info.Header, memory) && (!public(info.FullMethodName) || from.IsBlocked()) { // a probe is always answered
-			return ctx, g.Fetches.NoMemory(ctx, "calls")
-		}
-		context.AfterFunc(named, func() { from.CallOver(memory) })
-	}
-	if public(info.FullMethodName) { // its request is not read
-		return named, nil
+	memory := g.Budget.Lease(admission.Caller(named))
+	if !from.Charge(info.Header, memory) {
+		defer memory.Close()
+		return ctx, g.Fetches.NoMemoryOf(named, g.share(named), memory, wire.CallBytes+wire.StreamWindow)
 	}
 	ctx, cancel := admission.Cancellable(named)
 	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last one
 		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
 	}
-	return g.receiving.Expect(ctx, cancel, !later), nil
+	return g.receiving.Expect(ctx, cancel, memory), nil
+}
+
+// probesOfBudget is the divisor of the memory budget that gives the memory of health calls. They are not
+// charged to it: a probe must be answered when it is used up.
+const probesOfBudget = 8
+
+// probe admits a health check, or refuses it with RESOURCE_EXHAUSTED.
+func (g *gate) probe(ctx context.Context, method string) (context.Context, error) {
+	call, crowd := g.probes.Enter(door.FromContext(ctx), admission.Caller(ctx), method == healthpb.Health_Watch_FullMethodName)
+	switch crowd {
+	case door.NoCrowd:
+		return wire.Probe(ctx, call), nil
+	case door.OfConn:
+		return ctx, g.Fetches.Refused.Refuse(ctx, "TOO_MANY_STREAMS_OF_CALLER", "this connection has as many health calls in flight as it may")
+	default:
+		return ctx, g.Fetches.Refused.Refuse(ctx, "TOO_MANY_STREAMS", "the server has as many health calls in flight as it may")
+	}
+}
+
+// dropped counts and logs a connection that is closed for what it did.
+func (g *gate) dropped(c *door.Conn, cause door.Cause) {
+	caller, reason := c.Payer(), strings.ToUpper(string(cause))
+	g.Fetches.Refused(caller, reason)
+	g.Rejected.Add(rejections.Call{Caller: caller, Reason: reason, Error: "the connection was closed: " + cause.Text()})
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -53,7 +54,8 @@ func statusOf(t *testing.T, head map[string]string) error {
 // another caller is served.
 func TestUnfinishedRequests(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withMemory(32<<20)) // four slots
+	const call = 72 << 10                // whose request arrives
+	r := newRig(t, withMemory(4*4*call)) // a quarter of it is for four of them
 	body, err := proto.Marshal(&pb.FetchRequest{
 		Url: r.Origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)})
 	must(t, err)
@@ -87,19 +89,68 @@ func TestUnfinishedRequests(t *testing.T) {
 	if stream, head := honest.next(); stream != 1 || head["grpc-status"] != "0" {
 		t.Errorf("the slow request ended with %v", statusOf(t, head))
 	}
-	if held := r.Service.Held()[budget.Receiving]; held < 3*2<<20 || held >= 4*2<<20 {
+	if held := r.Service.Held()[budget.Receiving]; held < 3*call || held >= 4*call {
 		t.Errorf("%d bytes are charged for three requests", held)
 	}
 	_ = attacker.Close()
 	r.wantNothingHeld()
 }
 
-// TestLongRequestsAreCharged checks that long requests are charged while they arrive, by the length
-// in their first bytes. For FetchMany this is the part that its stream has not reserved. A request
-// that is too long is refused at once and not charged.
+// TestCallsAreCharged checks that every call is charged from its headers on, whatever becomes of it, and that nothing
+// stays charged. gRPC starts no handler for some of these calls.
+func TestCallsAreCharged(t *testing.T) {
+	t.Parallel()
+	const call = 72 << 10
+	const fetch, info = "/fetchd.v1.FetchService/Fetch", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+	for _, row := range []struct {
+		name, method string
+		fields       [][2]string
+		held         int64 // bytes, at least, until the call has ended
+		refused      codes.Code
+	}{
+		{"a fetch", fetch, nil, call, codes.OK},
+		{"a unary fetch", "/fetchd.v1.FetchService/FetchUnary", nil, call, codes.OK},
+		{"many fetches", "/fetchd.v1.FetchService/FetchMany", nil, call + 2<<20, codes.OK},
+		{"reflection", info, nil, call + 2<<20, codes.OK},
+		{"an unknown method", "/fetchd.v1.FetchService/Nothing", nil, 0, codes.Unimplemented},
+		{"an unknown service", "/nothing.Nothing/Nothing", nil, 0, codes.Unimplemented},
+		{"a malformed method", "nothing", nil, 0, codes.Unimplemented},
+		{"a deadline that is over", fetch, [][2]string{{"grpc-timeout", "0n"}}, 0, codes.DeadlineExceeded},
+		{"an unknown coding", fetch, [][2]string{{"grpc-encoding", "none-such"}}, 0, codes.Unimplemented},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(r *rig) {
+				conn := r.dial(r.DialGRPC)
+				c := r.raw(conn, window(1<<20))
+				c.open(1, row.method, row.fields...)
+				if row.refused != codes.OK {
+					_, head := c.next()
+					wantCode(r.T, row.name, statusOf(r.T, head), row.refused)
+				} else {
+					go func() { _, _ = io.Copy(io.Discard, conn) }() // the service must not wait for its reader
+				}
+				synctest.Wait()
+				if held := r.Service.Held()[budget.Receiving]; held < row.held {
+					r.Errorf("%d bytes are charged while the call is open, want %d", held, row.held)
+				}
+				c.must(c.framer.WriteRSTStream(1, http2.ErrCodeCancel))
+				<-time.After(11 * time.Second) // longer than a handler may take to start
+				synctest.Wait()
+				if held := r.Service.Held(); held.Total() != 0 {
+					r.Errorf("%v bytes are charged after the call, want none", held)
+				}
+			})
+		})
+	}
+}
+
+// TestLongRequestsAreCharged checks that a long request is charged as it arrives, and that what it only
+// announces is not. A stream of FetchMany reserves what its usual messages need. A request that is too long is
+// refused at once.
 func TestLongRequestsAreCharged(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
+	const mib, call = 1 << 20, 72 << 10
 	r := newRig(t, withMemory(64*mib))
 	held := func(what string, low, high int64) {
 		t.Helper()
@@ -116,22 +167,42 @@ func TestLongRequestsAreCharged(t *testing.T) {
 	}
 	c := r.raw(r.dialFrom(1), window(1<<20))
 	c.open(1, pb.FetchService_FetchMany_FullMethodName)
-	held("a stream", 2*mib, 2*mib+mib/2)
+	held("a stream", 2*mib, 2*mib+2*call)
 	tasks := marshal(t, &pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: &pb.FetchRequest{Url: "http://a.example/", Body: make([]byte, 3*mib)}}}})
 	c.send(1, tasks, 0, 100)
-	held("a stream and a long message", 3*mib, 3*mib+mib/2)
 	c.open(3, pb.FetchService_FetchUnary_FullMethodName)
 	c.send(3, make([]byte, 2*mib+1), 0, 100)
 	stream, head := c.next()
 	if err := statusOf(t, head); stream != 3 || status.Code(err) != codes.InvalidArgument {
 		t.Errorf("stream %d ends with %v, want 3 and INVALID_ARGUMENT", stream, err)
 	}
-	held("one that is refused is not charged", 3*mib, 3*mib+mib/2)
+	held("what is only announced", 2*mib, 2*mib+2*call)
 	c.open(5, pb.FetchService_FetchUnary_FullMethodName)
-	c.send(5, make([]byte, mib), 0, 100)
-	held("a request of one fetch too, before or after it takes a slot", 4*mib, 5*mib+mib/2)
+	body := make([]byte, mib)
+	c.send(5, body, 0, 100)
+	held("a request of one fetch that is only announced", 2*mib, 2*mib+3*call)
+	for from, free := 100, 65_535-100; from < mib*3/4; from += 16 << 10 {
+		for free < 16<<10 {
+			free += c.widened(5)
+		}
+		c.send(5, body, from, from+16<<10)
+		free -= 16 << 10
+	}
+	held("three quarters of it", 2*mib+mib/2, 3*mib)
 	_ = c.Close()
 	r.wantNothingHeld()
+}
+
+// widened reads until the service widens the window of a stream, and returns by how much.
+func (c *rawClient) widened(stream uint32) int {
+	c.Helper()
+	for {
+		frame, err := c.framer.ReadFrame()
+		c.must(err)
+		if f, ok := frame.(*http2.WindowUpdateFrame); ok && f.StreamID == stream {
+			return int(f.Increment)
+		}
+	}
 }
 
 // TestMalformedRequests sends no request, half a request and two requests in a call that needs one.
@@ -162,31 +233,22 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// TestLongRequestWithoutMemory checks that such a request is refused by its first bytes, with the
-// time after which to retry.
+// TestLongRequestWithoutMemory checks that such a request is refused, with the time after which to retry.
 func TestLongRequestWithoutMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(4<<20))
-	c := r.raw(r.dialFrom(1), window(1<<20))
-	c.open(1, pb.FetchService_FetchMany_FullMethodName) // it reserves two thirds of what a caller may have
-	message := make([]byte, 1<<20)
-	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName} {
-		for r.Service.Held()[budget.Receiving] < 2<<20 {
-			runtime.Gosched()
-		}
-		stream := uint32(3)
-		if method == pb.FetchService_Fetch_FullMethodName {
-			stream = 5
-		}
-		c.open(stream, method)
-		c.send(stream, message, 0, 100)
-		_, head := c.next()
-		wantReason(t, statusOf(t, head), "MEMORY")
-		if head["grpc-retry-pushback-ms"] == "" {
-			t.Errorf("%s: %v has no grpc-retry-pushback-ms", method, head)
-		}
-	}
-	_ = c.Close()
+	m := r.many(t.Context()) // it reserves two thirds of what a caller may have
+	m.start(r.task("1", "/s/k/200"))
+	m.until(1)
+	in := r.request("/s/k/200")
+	in.Method, in.Body = "PUT", make([]byte, 1<<20)
+	var trailer metadata.MD
+	_, err := r.Client.FetchUnary(t.Context(), in, grpc.Trailer(&trailer))
+	wantRefused(t, "FetchUnary", err, trailer, "MEMORY")
+	stream := r.mustStream(t.Context(), in)
+	_, err = stream.Recv()
+	wantRefused(t, "Fetch", err, stream.Trailer(), "MEMORY")
+	m.finish("1")
 	r.wantNothingHeld()
 }
 
@@ -321,8 +383,9 @@ func withMemory(n int64) func(*server.Config) {
 // before its first message, and says when to retry.
 func TestAdmissionWithoutMemory(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withMemory(40<<10))
+	r := newRig(t, withMemory(170<<10)) // the request arrives, and there is no memory for its fetch
 	in := r.request("/s/k/200")
+	in.Method, in.Body = "PUT", make([]byte, 100_000)
 	stream := r.mustStream(t.Context(), in)
 	event, err := stream.Recv()
 	if event != nil {

@@ -337,8 +337,8 @@ func isTimeout(err error) bool {
 // neither an orchestrator's probe nor a watch from another address.
 func TestProbeIsAlwaysAnswered(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, knows)
-	const ofConn, conns = 16, 64
+	const ofConn, conns, call = 16, 64, 72 << 10
+	r := newRig(t, knows, withMemory(8*ofConn*conns*call))
 	var watches []healthpb.Health_WatchClient
 	watch := func(health healthpb.HealthClient) (healthpb.Health_WatchClient, error) {
 		w, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))

@@ -293,7 +293,7 @@ func TestFetchManyStalledBodies(t *testing.T) {
 // send a chunk, and that the stream goes on.
 func TestFetchManyChunkWithoutMemory(t *testing.T) {
 	t.Parallel()
-	const caller = 2<<20 + 60<<10 // what the stream reserves, and a fetch without a chunk
+	const caller = 2<<20 + 76<<10 // what the stream reserves, and a fetch without a chunk
 	r := newRig(t, withMemory(caller*4/3))
 	m := r.many(t.Context())
 	large := r.large("large", 1<<30)

@@ -57,6 +57,7 @@ type Server struct {
 	end                 context.CancelFunc // ends the streams of FetchMany once their tasks are answered
 	watch               context.CancelFunc // ends the health watches
 	handshakes          *tlswatch.Handshakes
+	dropped             func(*door.Conn, door.Cause) // counts and logs connections of gRPC
 	directory           web.Directory
 }
 
@@ -96,12 +97,15 @@ func New(cfg Config) (*Server, error) {
 	g := newGate(common, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
 	s.grpc.RegisterService(g.description(), s.service)
-	probes := &healthService{states: s.health, calls: newPublicCalls(memory.Limit(), cfg.Authenticate != nil, cfg.Observe.Refused), watching: watching}
+	probes := &healthService{states: s.health, watching: watching}
 	s.grpc.RegisterService(probes.desc(), probes)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
 		return nil, err
 	}
+	g.serves(s.grpc)
+	g.share = func(ctx context.Context) *admission.Share { return s.service.shareOf(s.service.policyOf(ctx).Policy) }
+	s.dropped = g.dropped
 	cfg.Observe.Serving(s.grpc, s.service.gauges())
 	return s, nil
 }
@@ -110,6 +114,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Serve(l net.Listener) error {
 	bounded := door.Listen(l, s.grpcConns)
 	bounded.AnswerHTTP(s.otherPort)
+	bounded.Dropped = s.dropped
 	s.listening.Store(bounded)
 	if err := s.grpc.Serve(wire.Listener{Listener: bounded}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err

@@ -35,22 +35,25 @@ func TestQuotas(t *testing.T) {
 	for _, row := range []struct{ name, share, quota string }{
 		{"fetches a second", "fetches-per-second: 0.5, burst: 1", "fetches-per-second"},
 		{"fetches in flight", "fetches-in-flight: 1", "fetches-in-flight"},
-		{"memory", "memory: 1%", "memory"},
+		{"memory", "memory: 3%", "memory"}, // of two requests that arrive, and of one fetch
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			known := newRoster()
 			bubble(t, func(r *rig) {
 				r.setQuota("enforce", row.share)
-				first := r.mustStream(as(r.Context(), "a"), r.request("/s/k/200:delay=1500ms"))
-				if _, err := first.Recv(); err != nil {
+				first, second := r.request("/s/k/200:delay=1500ms"), r.request("/s/k/200")
+				first.Method, first.Body = "PUT", make([]byte, 90_000)
+				second.Method, second.Body = first.Method, first.Body
+				open := r.mustStream(as(r.Context(), "a"), first)
+				if _, err := open.Recv(); err != nil {
 					r.Fatal(err)
 				}
-				stream := r.mustStream(as(r.Context(), "a"), r.request("/s/k/200"))
+				stream := r.mustStream(as(r.Context(), "a"), second)
 				_, err := stream.Recv()
 				wantQuota(r.T, "Fetch", err, stream.Trailer(), row.quota)
 				var trailer metadata.MD
-				_, err = r.Client.FetchUnary(as(r.Context(), "a"), r.request("/s/k/200"), grpc.Trailer(&trailer))
+				_, err = r.Client.FetchUnary(as(r.Context(), "a"), second, grpc.Trailer(&trailer))
 				wantQuota(r.T, "FetchUnary", err, trailer, row.quota)
 				if row.quota != "fetches-per-second" {
 					return

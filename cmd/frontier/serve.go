@@ -60,7 +60,6 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, c.healthcheck(ctx))
 	}
 	daemon.HoldHeap()
-	daemon.Memory()
 	at, err := c.check()
 	if err != nil {
 		return a.end(ctx, err)
@@ -157,7 +156,8 @@ func (c *serveCmd) serve(ctx context.Context, s *store.Store, at []daemon.Port, 
 		}
 	}
 	files := daemon.OpenFiles()
-	config.MaxConnections = maxConnections(files, c.Connections)
+	memory := daemon.Memory().Budget()
+	config.MaxConnections, config.MaxCalls = maxConnections(files, c.Connections, memory), api.CallsFor(memory)
 	listeners, err := daemon.Listen(at)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Err: err}
@@ -261,7 +261,10 @@ func (c *serveCmd) withCertificates(now *secure.Identity) (*secure.Identity, err
 }
 
 // maxConnections returns the maximum number of connections of each of the two ports, with that many
-// connections to the database.
-func maxConnections(files daemon.FileLimit, database int) int {
-	return min(max(int(files)-daemon.FilesNeeded(0, database, 0), 32)/2, api.DefaultMaxConnections)
+// connections to the database and that many bytes for callers.
+func maxConnections(files daemon.FileLimit, database int, memory int64) int {
+	return min(max(int(files)-daemon.FilesNeeded(0, database, 0), 32)/2, api.DefaultMaxConnections, int(memory/connectionBytes))
 }
+
+// connectionBytes is twice the memory of a connection, because there are two ports.
+const connectionBytes = 192 << 10

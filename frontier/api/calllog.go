@@ -33,13 +33,26 @@ func setCaller(ctx context.Context, name string) {
 	}
 }
 
+// ownMethod returns the name of a method of the contract, or "".
+func ownMethod(full string) string {
+	name, own := strings.CutPrefix(full, "/"+pb.FrontierService_ServiceDesc.ServiceName+"/")
+	if !own {
+		return ""
+	}
+	return name
+}
+
+// refused logs and counts a call that was refused by its headers.
+func (s *Server) refused(ctx context.Context, caller, method string, st *status.Status) {
+	s.ended(ctx, &endedCall{method: slog.String("grpc.method", method), name: ownMethod(method), caller: caller, began: time.Now()}, "", st)
+}
+
 // logged is the interceptor that logs and counts the ends of calls.
 func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	name, own := strings.CutPrefix(info.FullMethod, "/"+pb.FrontierService_ServiceDesc.ServiceName+"/")
-	if !own {
-		name = ""
+	c := &endedCall{method: slog.String("grpc.method", info.FullMethod), name: ownMethod(info.FullMethod), began: callOf(stream.Context()).Began()}
+	if by := callOf(stream.Context()).caller; by != nil {
+		c.caller = by.name
 	}
-	c := &endedCall{method: slog.String("grpc.method", info.FullMethod), name: name, began: time.Now()}
 	ctx := context.WithValue(stream.Context(), endedCallKey{}, c)
 	wrapped := middleware.WrapServerStream(stream)
 	wrapped.WrappedContext = ctx

@@ -13,8 +13,8 @@ import (
 // the first ones leave something for others. If there are as many waits or watches as there may be, the
 // caller with most of them loses its oldest for one of a caller that has fewer.
 const (
-	maxCalls, maxCallsOfCaller         = 2048, 1024 // in flight, waiting claims and watches included
-	maxWaits, maxWaitsOfCaller         = 1024, 512  // claims that wait
+	maxCalls                           = 2048      // in flight, waiting claims and watches included; half of them of one caller
+	maxWaits, maxWaitsOfCaller         = 1024, 512 // claims that wait
 	maxWatches, maxWatchesOfCaller     = 64, 32
 	maxReflections                     = 16    // of one caller and in all
 	maxReceiving, maxReceivingOfCaller = 32, 8 // requests that arrive, or are long
@@ -23,6 +23,7 @@ const (
 // gate limits calls, so that the memory for callers has a limit.
 type gate struct {
 	receiving chan struct{}
+	calls     limit
 
 	mu      sync.Mutex
 	all     load
@@ -48,8 +49,9 @@ type hold struct {
 	undo   func()
 }
 
-func newGate() *gate {
-	return &gate{receiving: make(chan struct{}, maxReceiving), callers: make(map[string]*caller)}
+// newGate returns a gate for at most that many calls.
+func newGate(calls int) *gate {
+	return &gate{calls: limit{"calls", func(l *load) *int { return &l.calls }, calls, max(calls/2, 1), false}, receiving: make(chan struct{}, maxReceiving), callers: make(map[string]*caller)}
 }
 
 // limit is a kind of load and its limits.
@@ -61,7 +63,6 @@ type limit struct {
 }
 
 var (
-	callLimit  = limit{"calls", func(l *load) *int { return &l.calls }, maxCalls, maxCallsOfCaller, false}
 	waitLimit  = limit{"waiting claims", func(l *load) *int { return &l.waits }, maxWaits, maxWaitsOfCaller, true}
 	watchLimit = limit{"watches", func(l *load) *int { return &l.watches }, maxWatches, maxWatchesOfCaller, true}
 

@@ -10,6 +10,7 @@ import (
 // TestShares checks how much callers that take what they get leave for one more.
 func TestShares(t *testing.T) {
 	t.Parallel()
+	callLimit := newGate(maxCalls).calls
 	for _, row := range []struct {
 		limit   limit
 		callers int
@@ -21,7 +22,7 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s, %d callers", row.limit.things, row.callers), func(t *testing.T) {
 			t.Parallel()
-			g, l := newGate(), row.limit
+			g, l := newGate(maxCalls), row.limit
 			calls := limit{"calls", callLimit.of, 1 << 30, 1 << 30, true}
 			var leave []func()
 			add := func(name string) (context.Context, error) {

@@ -19,7 +19,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -44,6 +43,7 @@ const (
 	arrivalTime = 10 * time.Second
 	maxStreams  = 256 // of one connection
 	maxHead     = 16 << 10
+	readBuffer  = 8 << 10 // of a connection; it also limits how many calls arrive at once
 	idleTime    = 2 * time.Minute
 )
 
@@ -52,20 +52,28 @@ const (
 func (s *Server) options() []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(encodingproto.Name)}),
-		grpc.InTapHandle(s.tapped),
+		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			call, err := s.tapped(ctx, info)
+			if err != nil {
+				door.FromContext(ctx).Refused()
+			}
+			return call, err
+		}),
+		grpc.ReadBufferSize(readBuffer),
 		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHead),
 		grpc.ConnectionTimeout(arrivalTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: time.Minute, Timeout: arrivalTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(
+			s.admit,
 			s.logged,
-			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked)),
-			s.admit),
+			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked))),
 	}
+	identity := door.Credentials(s.config.TLS, s.byCertificate)
 	if s.config.TLS != nil {
-		options = append(options, grpc.Creds(s.config.Handshakes.Credentials(door.Credentials(s.config.TLS, s.byCertificate))))
+		identity = s.config.Handshakes.Credentials(identity)
 	}
-	return options
+	return append(options, grpc.Creds(identity))
 }
 
 // panicked logs a panic. It ends only its call, which does not get the value.
@@ -74,57 +82,108 @@ func (s *Server) panicked(ctx context.Context, p any) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
-type cancelKey struct{}
+// call is the context of a gRPC call. It has its slot from its headers until its handler has returned.
+type call struct {
+	door.Call
+	cancel context.CancelFunc // ends reads and writes that wait for the client
+	caller *caller            // nil: a health check
+	probe  *door.Probe        // nil: not a health check
+	leave  func()             // releases the slot
+	clock  *time.Timer        // until the handler starts
+}
 
-// tapped limits the calls of unauthenticated clients, and makes the context of a call cancellable. That
-// ends reads and writes which wait for the client.
-func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
-	c := door.FromContext(ctx)
-	if c.IsStranger() {
-		_, _ = s.identify(ctx, info.Header.Get("authorization"), tlsOf(ctx)) // only for the connection: enter reports the error
+type callKey struct{}
+
+// Value implements context.Context.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
 	}
-	if !c.MayCall() {
-		go func() { _ = c.Close() }() // gRPC holds a lock here
+	return c.Call.Value(key)
+}
+
+// callOf returns the call of a context. tapped has made it.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// tapped returns the call of a context when its headers have arrived, before gRPC starts a goroutine for its
+// handler. What is refused here costs no more than the refusal. It must not wait, because gRPC holds locks.
+func (s *Server) tapped(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
+	conn := door.FromContext(ctx)
+	name, unknown := s.identify(ctx, info.Header.Get("authorization"), tlsOf(ctx))
+	defer func() {
+		if err != nil && (name != "" || unknown != nil) { // other strangers are not logged
+			s.refused(ctx, name, info.FullMethodName, status.Convert(err))
+		}
+	}()
+	isHealth := strings.HasPrefix(info.FullMethodName, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") // orchestrators have no credentials
+	switch {
+	case !conn.MayCall():
+		go func() { _ = conn.Close() }() // it waits for locks
 		return ctx, status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
+	case unknown != nil && !isHealth:
+		return ctx, unknown
+	case !s.methods[info.FullMethodName]:
+		return ctx, status.Errorf(codes.Unimplemented, "there is no method %.100q", info.FullMethodName)
+	case ctx.Err() != nil:
+		return ctx, status.FromContextError(ctx.Err()).Err()
 	}
-	ctx, cancel := context.WithCancel(ctx) // it ends with the stream
-	return context.WithValue(ctx, cancelKey{}, cancel), nil
+	c := new(call)
+	if err = s.enter(ctx, c, name, info.FullMethodName, isHealth); err != nil {
+		return ctx, err
+	}
+	ctx, c.cancel = context.WithCancel(ctx) // it ends with the stream
+	c.Tapped(ctx)
+	c.clock = time.AfterFunc(arrivalTime, func() {
+		if c.GiveUp() {
+			c.leave()
+		}
+	})
+	return c, nil
+}
+
+// enter gives a call its slot, or refuses it.
+func (s *Server) enter(ctx context.Context, c *call, name, method string, isHealth bool) (err error) {
+	if isHealth {
+		probe, crowd := s.probes.Enter(door.FromContext(ctx), addressOf(ctx), method == healthpb.Health_Watch_FullMethodName)
+		if crowd != door.NoCrowd {
+			return status.Error(codes.ResourceExhausted, "too many health calls are in flight; retry later")
+		}
+		c.probe, c.leave = probe, probe.Leave
+		return nil
+	}
+	l := s.gate.calls
+	if strings.HasPrefix(method, "/grpc.reflection.") {
+		l = reflectionLimit
+	}
+	c.caller, c.leave, err = s.gate.enter(name, l)
+	return err
 }
 
 // cancelAfter cancels a call unless stop is called in time.
 func cancelAfter(ctx context.Context, d time.Duration) (stop func() bool) {
-	cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc)
-	if !ok {
-		return func() bool { return true }
-	}
-	return time.AfterFunc(d, cancel).Stop
+	return time.AfterFunc(d, callOf(ctx).cancel).Stop
 }
 
-// admit is the interceptor that identifies the caller of a call, and counts the call.
-func (s *Server) admit(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	c, leave, err := s.enter(stream.Context(), info.FullMethod)
-	if err != nil {
-		return err
+// admit is the outermost interceptor. It runs the handler of a call, and releases its slot.
+func (s *Server) admit(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	c := callOf(stream.Context())
+	c.clock.Stop()
+	if !c.Start() {
+		return status.Error(codes.Unavailable, "the service was too busy to start the call")
 	}
-	defer leave()
+	defer func() {
+		c.End()
+		c.leave()
+	}()
+	if c.caller == nil {
+		return handler(srv, stream)
+	}
 	admitted := middleware.WrapServerStream(stream)
-	admitted.WrappedContext = withCaller(stream.Context(), c)
+	admitted.WrappedContext = withCaller(stream.Context(), c.caller)
 	return handler(srv, admitted)
-}
-
-func (s *Server) enter(ctx context.Context, method string) (c *caller, leave func(), err error) {
-	if strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") { // orchestrators have no credentials
-		return s.public.enter(addressOf(ctx), callLimit)
-	}
-	name, err := s.identify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), tlsOf(ctx))
-	if err != nil {
-		return nil, nil, err
-	}
-	setCaller(ctx, name)
-	if strings.HasPrefix(method, "/grpc.reflection.") {
-		return s.gate.enter(name, reflectionLimit)
-	}
-	return s.gate.enter(name, callLimit)
 }
 
 // identify returns the name of the caller with these Authorization headers, or its IP address. Its
@@ -135,7 +194,7 @@ func (s *Server) identify(ctx context.Context, authorization []string, state *tl
 	} else if name, err = s.config.Authenticate(secure.Bearer(authorization), state); err != nil {
 		return "", status.Error(codes.Unauthenticated, fmt.Sprint(err))
 	}
-	door.FromContext(ctx).Authenticated()
+	door.FromContext(ctx).Authenticated(name)
 	return name, nil
 }
 
@@ -189,6 +248,7 @@ func (s *Server) healthDescription() *grpc.ServiceDesc {
 		return stream.SendMsg(out)
 	}
 	watch := func(_ any, stream grpc.ServerStream) error {
+		defer context.AfterFunc(callOf(stream.Context()).probe.Ended(), callOf(stream.Context()).cancel)()
 		return s.health.Watch(new(healthpb.HealthCheckRequest), &grpc.GenericServerStream[healthpb.HealthCheckRequest, healthpb.HealthCheckResponse]{ServerStream: stream})
 	}
 	return &grpc.ServiceDesc{ServiceName: healthpb.Health_ServiceDesc.ServiceName, HandlerType: (*any)(nil), Metadata: healthpb.Health_ServiceDesc.Metadata,

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+
+	"fetchd/internal/door"
 )
 
 const (
@@ -21,6 +23,7 @@ const (
 type Metrics struct {
 	calls    *prometheus.HistogramVec
 	byCaller *prometheus.CounterVec
+	closed   *prometheus.CounterVec
 	named    atomic.Pointer[[]string] // sorted
 }
 
@@ -29,9 +32,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_api_call_duration_seconds",
 		Help: "Duration of calls of the API, gRPC and HTTP, by method and gRPC code.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, []string{"method", "code"}),
 		byCaller: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "frontier_api_caller_calls_total",
-			Help: "Calls of the API, gRPC and HTTP, by caller and gRPC code."}, []string{"caller", "code"})}
+			Help: "Calls of the API, gRPC and HTTP, by caller and gRPC code."}, []string{"caller", "code"}),
+		closed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "frontier_api_connections_closed_total",
+			Help: "Connections that were closed for what their client did, by caller and cause."}, []string{"caller", "cause"})}
 	m.named.Store(new([]string))
-	r.MustRegister(m.calls, m.byCaller)
+	r.MustRegister(m.calls, m.byCaller, m.closed)
 	return m
 }
 
@@ -40,10 +45,22 @@ func (m *Metrics) ended(method, caller string, code codes.Code, took time.Durati
 		return
 	}
 	m.calls.WithLabelValues(method, code.String()).Observe(took.Seconds())
-	if _, named := slices.BinarySearch(*m.named.Load(), caller); !named {
-		caller = otherCallers
+	m.byCaller.WithLabelValues(m.label(caller), code.String()).Inc()
+}
+
+// dropped counts a connection that is closed for what it did.
+func (m *Metrics) dropped(caller string, cause door.Cause) {
+	if m != nil {
+		m.closed.WithLabelValues(m.label(caller), string(cause)).Inc()
 	}
-	m.byCaller.WithLabelValues(caller, code.String()).Inc()
+}
+
+// label returns the label value of a caller.
+func (m *Metrics) label(caller string) string {
+	if _, named := slices.BinarySearch(*m.named.Load(), caller); !named {
+		return otherCallers
+	}
+	return caller
 }
 
 func (m *Metrics) setCallers(names []string) {
@@ -56,6 +73,7 @@ func (m *Metrics) setCallers(names []string) {
 	for _, before := range *m.named.Swap(&names) {
 		if !slices.Contains(names, before) && before != otherCallers {
 			m.byCaller.DeletePartialMatch(prometheus.Labels{"caller": before})
+			m.closed.DeletePartialMatch(prometheus.Labels{"caller": before})
 		}
 	}
 }

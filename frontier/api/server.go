@@ -53,6 +53,9 @@ type Config struct {
 	// IPv6: one network of 64 bits). Connections over the limit wait to be accepted, or replace one
 	// without an authenticated call.
 	MaxConnections int
+	// MaxCalls limits the calls in flight; one caller may have half of them. Each may hold 72 KiB before its
+	// request is read. Zero means 2,048.
+	MaxCalls int
 	// Stall is how long a caller may read nothing before its call ends. Zero means 30 seconds.
 	Stall time.Duration
 	// Metrics gets the metrics of the server, and serves /metrics. Nil means no metrics.
@@ -65,7 +68,8 @@ type Config struct {
 type Server struct {
 	service  *service
 	gate     *gate
-	public   *gate // for health, which needs no credentials
+	probes   *door.Probes
+	methods  map[string]bool // that are served, by their full names
 	config   Config
 	logger   *slog.Logger
 	grpc     *grpc.Server
@@ -96,6 +100,16 @@ func (c *Config) connectionLimits() door.Limits {
 	return l
 }
 
+const (
+	// callBytes is what a call may hold before its request is read: the window of its stream, and gRPC's state.
+	callBytes = 72 << 10
+	// probesOfCalls is the divisor of what calls may hold that gives what health checks may hold.
+	probesOfCalls = 4
+)
+
+// CallsFor returns MaxCalls for a program that may hold that many bytes for its callers.
+func CallsFor(bytes int64) int { return int(min(max(bytes/2/callBytes, 16), maxCalls)) }
+
 // reapEvery is the time between two looks for expired leases and for pages to fetch again.
 const reapEvery = 5 * time.Second
 
@@ -104,9 +118,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	cfg.Stall, cfg.MaxConnections = cmp.Or(cfg.Stall, 30*time.Second), cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.Stall, cfg.MaxConnections, cfg.MaxCalls = cmp.Or(cfg.Stall, 30*time.Second), cmp.Or(cfg.MaxConnections, DefaultMaxConnections), cmp.Or(cfg.MaxCalls, maxCalls)
 	stopping, stop := context.WithCancel(context.Background())
-	s := &Server{config: cfg, logger: cfg.Logger, rejected: rejections.New(cfg.Logger), gate: newGate(), public: newGate(), health: health.NewServer(), stop: stop,
+	s := &Server{config: cfg, logger: cfg.Logger, rejected: rejections.New(cfg.Logger), gate: newGate(cfg.MaxCalls), probes: door.NewProbes(int64(cfg.MaxCalls)*callBytes/probesOfCalls, callBytes, cfg.Authenticate != nil), methods: make(map[string]bool), health: health.NewServer(), stop: stop,
 		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping,
 			polls: map[bool]chan struct{}{false: make(chan struct{}, 1), true: make(chan struct{}, 1)}, stats: make(chan cachedStats, 1)}}
 	s.service.stats <- cachedStats{}
@@ -119,6 +133,11 @@ func New(cfg Config) (*Server, error) {
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
 		stop()
 		return nil, err
+	}
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			s.methods["/"+service+"/"+m.Name] = true
+		}
 	}
 	s.web = s.newWeb()
 	s.loops.Go(func() { s.reap(stopping) })
@@ -166,10 +185,17 @@ func (s *Server) Serve(l net.Listener) error {
 	limits.StrangerBytes = door.StrangerBytes
 	bounded := door.Listen(l, limits)
 	bounded.AnswerHTTP(s.otherPort)
+	bounded.Dropped = s.dropped
 	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
+}
+
+// dropped counts and logs a connection that is closed for what it did.
+func (s *Server) dropped(c *door.Conn, cause door.Cause) {
+	s.metrics.dropped(c.Payer(), cause)
+	s.rejected.Add(rejections.Call{Caller: c.Payer(), Reason: string(cause), Error: "the connection was closed: " + cause.Text()})
 }
 
 // otherPort is the answer to HTTP/1 on the gRPC port.

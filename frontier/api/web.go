@@ -98,7 +98,7 @@ func (s *Server) guarded(m method, guard *webapi.Guard, r *http.Request, out *we
 		return err
 	}
 	setCaller(r.Context(), name)
-	c, leave, err := s.gate.enter(name, callLimit)
+	c, leave, err := s.gate.enter(name, s.gate.calls)
 	if err != nil {
 		return err
 	}

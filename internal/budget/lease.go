@@ -67,6 +67,13 @@ func (l *Lease) OfCaller() int64 {
 	return l.account.used
 }
 
+// ExceedsLimit reports whether n more bytes would exceed the limit that [Lease.LimitCaller] has set.
+func (l *Lease) ExceedsLimit(n int64) bool {
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	return l.account != nil && l.account.most > 0 && l.account.used+n > l.account.most
+}
+
 // Grow charges n more bytes, all or none, and reports whether they were granted.
 func (l *Lease) Grow(k Kind, n int64) bool {
 	if l == nil || n <= 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,11 +24,17 @@ type Conn struct {
 	listener *Listener
 	address  *address
 	remote   remote
+	closed   chan struct{}
+	close    sync.Once // closes closed
 	opened   time.Time
 	first    [3]byte      // what it has sent first
 	ahead    int          // bytes of first that the program has not read yet
 	read     int64        // bytes while it is a stranger; used only by the reading goroutine
 	made     atomic.Int64 // calls while it is a stranger
+	refusals atomic.Int64 // calls that were refused since the last read
+	paid     atomic.Int64 // calls that pay for cancelled ones, see [framed]
+	debt     int64        // cancelled calls that are not paid; used only by the reading goroutine
+	caller   atomic.Pointer[string]
 
 	stranger  atomic.Bool
 	shaking   atomic.Bool // its TLS handshake is not over
@@ -44,12 +51,22 @@ type Conn struct {
 func (c *Conn) IsStranger() bool { return c != nil && c.stranger.Load() }
 
 // Authenticated records that a call on the connection is authenticated, or that its client
-// certificate identifies a caller. A nil Conn has no effect.
-func (c *Conn) Authenticated() {
-	if c.IsStranger() {
-		c.listener.mu.Lock()
-		defer c.listener.mu.Unlock()
-		c.listener.proveLocked(c)
+// certificate identifies a caller. caller is its name, or empty if it is known by its address. A caller with
+// more connections than one may have loses this one. A nil Conn has no effect.
+func (c *Conn) Authenticated(caller string) {
+	if c == nil {
+		return
+	}
+	if was := c.caller.Load(); !c.stranger.Load() && (caller == "" || was != nil && *was == caller) {
+		return
+	}
+	c.listener.mu.Lock()
+	c.listener.proveLocked(c)
+	fits := c.listener.nameLocked(c, caller)
+	c.listener.mu.Unlock()
+	if !fits {
+		c.listener.dropped(c, ConnsOfCaller)
+		go func() { _ = c.Close() }() // the caller may hold locks of gRPC
 	}
 }
 
@@ -60,7 +77,13 @@ const strangerCalls = 64
 // MayCall counts a gRPC call, and reports whether the connection may make it. Only strangers are
 // limited. A stranger that makes too many should be closed.
 func (c *Conn) MayCall() bool {
-	return !c.IsStranger() || c.made.Add(1) <= strangerCalls+int64(time.Since(c.opened).Seconds())
+	if !c.IsStranger() || c.made.Add(1) <= strangerCalls+int64(time.Since(c.opened).Seconds()) {
+		return true
+	}
+	if c.made.Load() == strangerCalls+1 {
+		c.listener.dropped(c, StrangersCalls)
+	}
+	return false
 }
 
 // Enter counts a call that may be in flight for long, until Leave. It returns how many there are now. A
@@ -159,6 +182,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
+	c.close.Do(func() { close(c.closed) })
 	c.listener.mu.Lock()
 	c.listener.leaveLocked(c)
 	c.listener.mu.Unlock()

@@ -42,14 +42,36 @@ type Limits struct {
 	// Total is the maximum number of open connections. If all of them are authenticated, the next
 	// one waits.
 	Total int
-	// PerAddress is the maximum number of connections of one address. Over it, the idlest stranger of
-	// the address is closed, or else the new connection.
+	// PerAddress is the maximum number of connections of one address, and of one caller that has a name. Over
+	// it, the idlest stranger of the address is closed, or else the new connection.
 	PerAddress int
 	// Strangers is the maximum number of connections that have not authenticated.
 	Strangers int
 	// StrangerBytes is how much a stranger may send. It may send 1 KiB more for each second that it is
 	// open. Zero means no limit.
 	StrangerBytes int64
+}
+
+// Cause is why a connection is closed.
+type Cause string
+
+// Values of [Cause].
+const (
+	CancelledCalls Cause = "cancelled_calls" // Its client cancels most of its calls; see [Credentials].
+	StrangersCalls Cause = "strangers_calls" // It has made too many calls, and none of them is authenticated.
+	ConnsOfCaller  Cause = "conns_of_caller" // Its caller has as many as one may, from several addresses.
+)
+
+// Text returns the cause in words.
+func (c Cause) Text() string {
+	switch c {
+	case CancelledCalls:
+		return "its client cancels most of its calls at once"
+	case ConnsOfCaller:
+		return "its caller has as many connections as one may"
+	default:
+		return "its client makes too many calls without credentials"
+	}
 }
 
 // Listener accepts connections within its limits. Its methods are safe for concurrent use. It must be
@@ -65,9 +87,17 @@ type Listener struct {
 	failed chan error         // receives errors of the inner Accept
 	answer func() string      // see AnswerHTTP
 
+	debts, refusals debts // of cancelled and of refused calls
+	drops           debts // of connections that were closed for what they did, by address
+
+	// Dropped is called when a connection is closed for what it did. It must not wait, and must be
+	// set before Accept. Nil means that it is not called.
+	Dropped func(c *Conn, cause Cause)
+
 	mu        sync.Mutex
 	conns     map[*Conn]struct{} // all that are open
 	addresses map[string]*address
+	callers   map[string]int // connections of callers with a name
 	strangers int
 	ranks     []*rank // addresses by their number of strangers
 	most      int     // the highest of these numbers
@@ -78,7 +108,8 @@ type Listener struct {
 func Listen(l net.Listener, limits Limits) *Listener {
 	closed, end := context.WithCancel(context.Background())
 	return &Listener{Listener: l, limits: limits, closed: closed, end: end, freed: make(chan struct{}, 1), spoke: make(chan *Conn), failed: make(chan error),
-		conns: make(map[*Conn]struct{}), addresses: make(map[string]*address), turns: newTurns()}
+		conns: make(map[*Conn]struct{}), addresses: make(map[string]*address), callers: make(map[string]int), turns: newTurns(),
+		debts: debts{rate: debtRate, of: make(map[string]debt)}, refusals: debts{rate: refusalRate, of: make(map[string]debt)}, drops: debts{rate: dropRate, of: make(map[string]debt)}}
 }
 
 // Accept implements net.Listener. The connection is a [*Conn] that has sent something.
@@ -151,11 +182,25 @@ func (l *Listener) drop(which func(*Conn) bool) {
 	}
 }
 
+// An address may have dropRate connections a second closed for what they did. Beyond that its new ones are
+// not accepted: to set up a connection costs more than most attacks on it.
+const dropRate, freeDrops = 10, 50
+
+func (l *Listener) dropped(c *Conn, why Cause) {
+	l.drops.add(c.address.name, 1, time.Now())
+	if l.Dropped != nil {
+		l.Dropped(c, why)
+	}
+}
+
 // admit waits until raw may be served. It returns nil if its address has too many connections, because
-// one address must not use all slots, or if the listener is closed. While it waits, later connections
+// one address must not use all slots, if too many of them were closed for what they did, or if the listener is closed. While it waits, later connections
 // wait in the queue of the kernel.
 func (l *Listener) admit(raw net.Conn) *Conn {
 	name := Address(raw.RemoteAddr())
+	if l.drops.add(name, 0, time.Now()) > freeDrops {
+		return nil
+	}
 	for {
 		c, old, patience := l.try(raw, name)
 		if old != nil {
@@ -209,7 +254,7 @@ func (l *Listener) try(raw net.Conn, name string) (c, old *Conn, patience time.D
 }
 
 func (l *Listener) enterLocked(raw net.Conn, a *address) *Conn {
-	c := &Conn{Conn: raw, listener: l, address: a, opened: time.Now()}
+	c := &Conn{Conn: raw, listener: l, address: a, opened: time.Now(), closed: make(chan struct{})}
 	c.remote = remote{raw.RemoteAddr(), c}
 	c.stranger.Store(true)
 	l.conns[c] = struct{}{}
@@ -227,6 +272,7 @@ func (l *Listener) leaveLocked(c *Conn) {
 	}
 	delete(l.conns, c)
 	l.proveLocked(c)
+	l.nameLocked(c, "")
 	l.turns.leave(c)
 	a := c.address
 	if a.open--; a.open == 0 {
@@ -246,4 +292,20 @@ func (l *Listener) proveLocked(c *Conn) {
 	l.strangers--
 	c.address.remove(c)
 	l.place(c.address)
+}
+
+// nameLocked records whose connection it is; an empty name means nobody's. It returns false if the caller has more
+// than one may.
+func (l *Listener) nameLocked(c *Conn, caller string) bool {
+	if was := c.caller.Swap(nil); was != nil {
+		if l.callers[*was]--; l.callers[*was] == 0 {
+			delete(l.callers, *was)
+		}
+	}
+	if _, open := l.conns[c]; !open || caller == "" {
+		return true
+	}
+	c.caller.Store(&caller)
+	l.callers[caller]++
+	return l.callers[caller] <= l.limits.PerAddress
 }

@@ -280,8 +280,8 @@ func TestRules(t *testing.T) {
 			callers := make([]*client, 60)
 			for i := range callers {
 				callers[i] = p.in([]string{a, b}[i%2])
-				callers[i].conn.Authenticated()
-				callers[i].conn.Authenticated()
+				callers[i].conn.Authenticated("")
+				callers[i].conn.Authenticated("")
 			}
 			for range 100 {
 				p.in(a)
@@ -292,13 +292,13 @@ func TestRules(t *testing.T) {
 			callers := []*client{p.in(a), p.in(a), p.in(b)}
 			for _, c := range callers {
 				c.say()
-				c.conn.Authenticated()
+				c.conn.Authenticated("")
 			}
 			first := p.in(c)
 			second := p.in(c)
 			p.want(false, first)
 			second.say()
-			second.conn.Authenticated()
+			second.conn.Authenticated("")
 			late := p.dial(d)
 			<-time.After(time.Minute)
 			p.want(false, late)
@@ -310,8 +310,8 @@ func TestRules(t *testing.T) {
 			first, second := p.in(a), p.in(a)
 			third := p.in(a)
 			p.want(false, first)
-			second.conn.Authenticated()
-			third.conn.Authenticated()
+			second.conn.Authenticated("")
+			third.conn.Authenticated("")
 			last := p.dial(a)
 			p.want(false, last)
 			if !last.lost.Load() {
@@ -344,7 +344,7 @@ func TestRules(t *testing.T) {
 		}},
 		{"a stranger may send so much", Limits{Total: 4, PerAddress: 4, Strangers: 4, StrangerBytes: 1000}, func(p *port) {
 			one, caller := p.in(a), p.in(a)
-			caller.conn.Authenticated()
+			caller.conn.Authenticated("")
 			<-time.After(2 * time.Second)
 			for range 3048 {
 				one.say()
@@ -359,7 +359,7 @@ func TestRules(t *testing.T) {
 		}},
 		{"a stranger may make so many calls", limits, func(p *port) {
 			one, caller := p.in(a), p.in(a)
-			caller.conn.Authenticated()
+			caller.conn.Authenticated("")
 			one.say()
 			<-time.After(10 * time.Second)
 			n := 0
@@ -407,7 +407,7 @@ func TestAddress(t *testing.T) {
 func TestNoConn(t *testing.T) {
 	t.Parallel()
 	var none *Conn
-	none.Authenticated()
+	none.Authenticated("")
 	if none.IsStranger() || !none.MayCall() || none.Enter() != 0 || FromContext(t.Context()) != nil {
 		t.Error("a nil connection is limited")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // turnTime is how long a handshake may wait for its turn.
@@ -153,10 +154,13 @@ func (t *turns) next() {
 	c.granted = nil
 }
 
-// Credentials returns the TLS credentials of a gRPC server. After a handshake with a client
-// certificate it asks whether the certificate alone identifies a caller; then the connection is
-// authenticated. identifies may be nil.
+// Credentials returns the credentials of a gRPC server, with TLS unless config is nil. After a handshake
+// with a client certificate it asks whether the certificate alone identifies a caller; then the
+// connection is authenticated. identifies may be nil. A connection whose client cancels most of its calls is closed.
 func Credentials(config *tls.Config, identifies func(*tls.ConnectionState) bool) credentials.TransportCredentials {
+	if config == nil {
+		return certified{insecure.NewCredentials(), nil}
+	}
 	return certified{credentials.NewTLS(TLS(config)), identifies}
 }
 
@@ -170,10 +174,13 @@ func (s certified) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	secured, info, err := s.TransportCredentials.ServerHandshake(raw)
 	c := connOf(raw)
 	c.endHandshake()
-	if state, ok := info.(credentials.TLSInfo); ok && err == nil && s.identifies != nil && len(state.State.VerifiedChains) > 0 && s.identifies(&state.State) {
-		c.Authenticated()
+	if c == nil || err != nil {
+		return secured, info, err
 	}
-	return secured, info, err
+	if state, ok := info.(credentials.TLSInfo); ok && s.identifies != nil && len(state.State.VerifiedChains) > 0 && s.identifies(&state.State) {
+		c.Authenticated("")
+	}
+	return newFramed(secured, c), info, nil
 }
 
 // Clone implements credentials.TransportCredentials.

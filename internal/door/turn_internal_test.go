@@ -100,7 +100,7 @@ func TestRandom(t *testing.T) {
 			_ = c.Close()
 		case 1:
 			if random.IntN(4) == 0 {
-				c.Authenticated()
+				c.Authenticated("")
 			}
 		case 2:
 			_, _ = c.Read(make([]byte, 1))

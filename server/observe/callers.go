@@ -46,7 +46,7 @@ func newCallers(series promauto.Factory) *callers {
 		fetches:  counter("fetchd_caller_fetches_total", "Finished fetches, by caller and kind of outcome.", "outcome"),
 		attempts: counter("fetchd_caller_attempts_total", "Attempts, by caller."),
 		bytes:    counter("fetchd_caller_body_bytes_total", "Bytes of the body of each fetch's last attempt, after content decoding, by caller."),
-		refused:  counter("fetchd_caller_refused_total", "Calls and tasks that were rejected because of a limit, by caller and limit.", "reason"),
+		refused:  counter("fetchd_caller_refused_total", "Calls and tasks that were rejected, and connections that were closed, because of a limit, by caller and limit.", "reason"),
 	}
 	c.other = c.series(otherCallers)
 	c.known.Store(new(map[string]*callerSeries))

@@ -26,7 +26,7 @@ var buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 
 // none is the label value for an absent value.
 const none = "none"
 
-// reasons maps the ErrorInfo reason of a rejected call to its label value.
+// reasons maps the ErrorInfo reason of a rejected call, or the cause for which a connection was closed, to its label value.
 var reasons = map[string]string{
 	"TOO_MANY_FETCHES":           "too_many_fetches",
 	"QUOTA":                      "quota",
@@ -34,6 +34,9 @@ var reasons = map[string]string{
 	"TOO_MANY_STREAMS":           "too_many_streams",
 	"TOO_MANY_STREAMS_OF_CALLER": "too_many_streams_of_caller",
 	"MEMORY":                     "memory",
+	"CANCELLED_CALLS":            "cancelled_calls",
+	"STRANGERS_CALLS":            "strangers_calls",
+	"CONNS_OF_CALLER":            "conns_of_caller",
 }
 
 // otherReason is the label value of any other reason.
@@ -149,7 +152,7 @@ func (m *Metrics) makeAttempts(series promauto.Factory) {
 
 func (m *Metrics) makeRefused(series promauto.Factory) {
 	refused := series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_refused_total",
-		Help: "Calls that were rejected because of a limit, by limit."}, []string{"reason"})
+		Help: "Calls that were rejected, and connections that were closed, because of a limit, by limit."}, []string{"reason"})
 	m.refused = map[string]prometheus.Counter{}
 	for reason, label := range reasons {
 		m.refused[reason] = refused.WithLabelValues(label)

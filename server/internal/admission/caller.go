@@ -121,7 +121,7 @@ func NewCallers(ask Authenticator, hangUp func(ctx context.Context)) *Callers {
 // is then authenticated.
 func (a *Callers) Identify(ctx context.Context, shown Credentials) (context.Context, error) {
 	if a.Ask == nil {
-		door.FromContext(ctx).Authenticated()
+		door.FromContext(ctx).Authenticated("")
 		return ctx, nil
 	}
 	round := a.rounds.Load() // before asking: Enter notices a later change
@@ -129,7 +129,7 @@ func (a *Callers) Identify(ctx context.Context, shown Credentials) (context.Cont
 	if err != nil {
 		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
 	}
-	door.FromContext(ctx).Authenticated()
+	door.FromContext(ctx).Authenticated(name)
 	return &callerContext{Context: ctx, name: name, shown: shown, round: round}, nil
 }
 

@@ -150,6 +150,14 @@ func (a *Slots) NoMemory(ctx context.Context, things string) error {
 	return a.Refused.Refuse(ctx, ReasonMemory, "the memory for "+things+" is used up")
 }
 
+// NoMemoryOf returns the error of a call that was refused n bytes, which names the share of its caller if that is used up.
+func (a *Slots) NoMemoryOf(ctx context.Context, s *Share, memory *budget.Lease, n int64) error {
+	if s != nil && !s.Report && memory.ExceedsLimit(n) {
+		return a.overQuota(ctx, s, QuotaMemory, 0)
+	}
+	return a.NoMemory(ctx, "calls")
+}
+
 // NoAnswer returns the error of a call whose fetch has run, and for whose answer there is no memory. Clients
 // do not repeat such a call by themselves: the request may have taken effect.
 func (a *Slots) NoAnswer(ctx context.Context) error {

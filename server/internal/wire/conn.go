@@ -260,11 +260,10 @@ const (
 	fewCalls = 64
 )
 
-// Charge charges a call with the metadata md until [Conn.CallOver]. If there is no memory
-// left and the connection does not read, it is closed.
+// Charge charges a call with the metadata md until [Conn.CallOver], and the window of its stream until its
+// request has arrived. If there is no memory left and the connection does not read, it is closed.
 func (c *Conn) Charge(md metadata.MD, memory *budget.Lease) bool {
-	if !memory.Grow(budget.Receiving, CallBytes+max(FieldBytes(md, metadataField)-usualMetadata, 0)) {
-		memory.Close()
+	if !memory.Grow(budget.Receiving, CallBytes+StreamWindow+max(FieldBytes(md, metadataField)-usualMetadata, 0)) {
 		if c.IsBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
 			go c.Drop() // gRPC holds a lock here
 		}

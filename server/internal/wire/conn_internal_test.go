@@ -20,7 +20,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		there, here := net.Pipe()
-		b := budget.New(1 << 20)
+		b := budget.New(9 << 20)
 		closed := make(chan struct{})
 		c := accepted(t, closing{here, sync.OnceFunc(func() { close(closed) })})
 		call := func() (over func()) {
@@ -33,7 +33,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 		}
 		held := func(want int) {
 			t.Helper()
-			if got := b.Usage().Total(); got != int64(want)*CallBytes {
+			if got := b.Usage().Total(); got != int64(want)*(CallBytes+StreamWindow) {
 				t.Errorf("%d bytes are charged, want %d calls", got, want)
 			}
 		}
@@ -102,7 +102,7 @@ func TestCallsAfterABlockedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there, here := net.Pipe()
 		defer func() { _ = there.Close() }()
-		b := budget.New(4 << 20)
+		b := budget.New(32 << 20)
 		c := accepted(t, here)
 		go func() { _, _ = c.Write(make([]byte, 10*endBytes)) }()
 		<-time.After(blockedAfter + 1)
@@ -170,7 +170,7 @@ func accepted(t *testing.T, raw net.Conn) *Conn {
 		t.Fatal(err)
 	}
 	c, _ := accepted.(*Conn)
-	c.Authenticated()
+	c.Authenticated("")
 	return c
 }
 

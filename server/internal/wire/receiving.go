@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -24,6 +23,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/budget"
+	"fetchd/internal/door"
 	"fetchd/server/internal/admission"
 )
 
@@ -33,8 +33,8 @@ const (
 	slowAfter = 50 * time.Millisecond
 	// MaxRequestBytes limits a message: it fits three tasks of FetchMany with bodies of 1 MiB.
 	MaxRequestBytes = 4 << 20
-	// ReservedBytes is the memory reserved for an arriving request. A valid request of one
-	// fetch is shorter. A longer message is charged by its length.
+	// ReservedBytes is the memory that a stream of many messages reserves for the one that it may hold. A
+	// longer message is charged by its length. A valid request of one fetch is shorter.
 	ReservedBytes = 2 << 20
 	// HandshakeTime is the time from accept to a connection that can carry calls.
 	HandshakeTime = 10 * time.Second
@@ -43,7 +43,7 @@ const (
 	// StreamWindow is the data of a stream that no handler has read yet. By default gRPC's window
 	// grows to 16 MiB.
 	StreamWindow = 64 << 10
-	// receivingShare is the divisor of the budget that gives the maximum of these slots.
+	// receivingShare is the divisor of the budget that gives the memory of these slots.
 	receivingShare = 4
 )
 
@@ -52,21 +52,20 @@ type callKey struct{}
 
 // Call is the context of a gRPC call, with its state.
 type Call struct {
-	context.Context
+	door.Call
 	cancel  context.CancelCauseFunc
 	clock   *time.Timer // ends the call while its request is arriving; nil once it has arrived
 	caller  string
 	reading atomic.Bool     // a handler waits for the request
 	stream  transportStream // set before reading
-	early   *budget.Lease   // until it has a slot; set before reading; nil: the request is short
-	due     time.Time       // when the request must have arrived
+	memory  *budget.Lease   // since its headers arrived; nil: a health call
+	extra   int64           // of memory, until the request has arrived
+	probe   *door.Probe     // nil: not a health call
 
 	// Guarded by Receiving.mu.
-	arrived bool  // or ended
-	slot    *slot // nil: none
+	arrived bool        // or ended
+	slot    *time.Timer // ends the call; nil: it has no slot
 
-	charged  bool              // since its headers arrived
-	started  *budget.Lease     // since its handler started; nil: it was charged before
 	head     [5]byte           // of the message that is read
 	Ticket   *admission.Ticket // of FetchUnary, between the handler and the answer
 	Reserved *budget.Lease     // of a long stream: ReservedBytes, and the rest of its last message
@@ -79,12 +78,6 @@ type transportStream interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
 	WriteStatus(st *status.Status) error
-}
-
-// slot is held by a call whose request takes long to arrive.
-type slot struct {
-	limit  *time.Timer // ends the call
-	memory *budget.Lease
 }
 
 // Value implements context.Context.
@@ -101,9 +94,10 @@ func CallOf(ctx context.Context) *Call {
 	return c
 }
 
-// Receiving holds the requests that take long to arrive. gRPC buffers each without
-// reporting it. So each gets a slot of ReservedBytes from the budget. If there is none,
-// the oldest request of the caller with the most of them ends.
+// Receiving holds the requests that take long to arrive. A call is charged the window of its stream until
+// its request has arrived, and the rest of a longer request as it arrives. What is only announced costs
+// no more. Those that take long share a quarter of the budget: each has a slot, and if there is none, the oldest
+// request of the caller with the most of them ends.
 type Receiving struct {
 	budget  *budget.Budget
 	refused admission.Refusals
@@ -118,55 +112,69 @@ func NewReceiving(memory *budget.Budget, refused admission.Refusals) *Receiving 
 	return &Receiving{budget: memory, refused: refused, callers: make(map[string]int)}
 }
 
-// Expect returns the call of a context, and starts the timer for its request. charged reports whether
-// the call is charged already.
-func (r *Receiving) Expect(ctx context.Context, cancel context.CancelCauseFunc, charged bool) *Call {
-	c := &Call{Context: ctx, cancel: cancel, caller: admission.Caller(ctx), charged: charged, due: time.Now().Add(FirstMessageTime)}
+// Expect returns the call of a context, which is charged to memory, and starts the timer for its request.
+func (r *Receiving) Expect(ctx context.Context, cancel context.CancelCauseFunc, memory *budget.Lease) *Call {
+	c := &Call{cancel: cancel, caller: admission.Caller(ctx), memory: memory, extra: StreamWindow}
+	c.Tapped(ctx)
 	c.clock = time.AfterFunc(FirstMessageTime, func() {
 		if c.reading.Load() {
 			r.late(c)
-		} else {
-			c.cancel(context.Canceled)
+			return
 		}
+		c.cancel(context.Canceled)
+		c.giveUp()
 	})
 	return c // the timer has no effect on a call that has ended
 }
 
-// Start charges a call whose handler starts, unless it is charged already. It reports whether there
-// is memory. c may be nil.
-func (c *Call) Start(ctx context.Context, memory *budget.Budget) bool {
-	if c == nil || c.charged {
-		return true
-	}
-	c.started = memory.Lease(c.caller)
-	md, _ := metadata.FromIncomingContext(ctx)
-	return ConnOf(ctx).Charge(md, c.started)
+// Probe returns the call of a context for a health check, whose request is not read.
+func Probe(ctx context.Context, probe *door.Probe) *Call {
+	c := &Call{probe: probe}
+	c.Tapped(ctx)
+	c.clock = time.AfterFunc(FirstMessageTime, c.giveUp)
+	return c
 }
 
-// End releases the charge of [Call.Start]. c may be nil.
-func (c *Call) End(ctx context.Context) {
-	if c != nil {
-		ConnOf(ctx).CallOver(c.started)
+// Probe returns what admits the health check.
+func (c *Call) Probe() *door.Probe { return c.probe }
+
+// giveUp releases a call for which gRPC has started no handler.
+func (c *Call) giveUp() {
+	if c.GiveUp() {
+		c.release()
 	}
 }
 
-// read records that a handler now waits for its request of n bytes. Before that gRPC
-// buffers no more of it than the stream's window. A longer request is charged until it
-// has a slot or c.early is closed.
-func (r *Receiving) read(ctx context.Context, c *Call, s transportStream, n int) error {
+// Start records that the handler of the call has started. It returns false if the call was given up.
+func (c *Call) Start() bool {
+	if c.probe != nil {
+		c.clock.Stop()
+	}
+	return c.Call.Start()
+}
+
+// End releases what the call holds.
+func (c *Call) End() {
+	c.Call.End()
+	c.release()
+}
+
+func (c *Call) release() {
+	if c.probe != nil {
+		c.probe.Leave()
+	}
+	ConnOf(c.Context).CallOver(c.memory)
+}
+
+// read records that a handler now waits for its request. Before that gRPC buffers no more of it than the
+// stream's window.
+func (c *Call) read(s transportStream) {
 	if c.clock == nil || !c.clock.Stop() {
-		return nil
+		return
 	}
 	c.stream = s
 	c.reading.Store(true)
-	if n > StreamWindow {
-		c.early = r.budget.Lease(c.caller)
-		if !c.early.Grow(budget.Receiving, int64(n)) {
-			return r.noMemory(ctx, n)
-		}
-	}
 	c.clock.Reset(slowAfter)
-	return nil
 }
 
 // noMemory refuses a message of n bytes.
@@ -185,6 +193,7 @@ func (r *Receiving) Received(ctx context.Context) {
 		r.arrived(c)
 	}
 	c.clock = nil // so that it can be collected while the call waits
+	c.memory.Shrink(budget.Receiving, c.extra)
 }
 
 // arrived releases the slot of a call that has its request or has ended, or prevents it from getting
@@ -203,36 +212,26 @@ func (r *Receiving) late(c *Call) {
 	if c.arrived || c.Err() != nil {
 		return
 	}
-	c.early.Close()
-	memory := r.budget.Lease(c.caller)
-	for limit := max(r.budget.Limit()/receivingShare, MaxRequestBytes) / ReservedBytes; int64(len(r.calls)) >= limit; {
-		if !r.evictLocked("") {
+	for limit := max(r.budget.Limit()/receivingShare/(CallBytes+StreamWindow), 1); int64(len(r.calls)) >= limit; {
+		if !r.evictLocked() {
 			r.endLocked(c)
 			return
 		}
 	}
-	for !memory.Grow(budget.Receiving, ReservedBytes) { // a caller without memory ends no call of another
-		if !r.evictLocked(c.caller) {
-			memory.Close()
-			r.endLocked(c)
-			return
-		}
-	}
-	c.slot = &slot{memory: memory, limit: time.AfterFunc(time.Until(c.due), func() { c.cancel(context.Canceled) })}
+	c.slot = time.AfterFunc(time.Until(c.Began().Add(FirstMessageTime)), func() { c.cancel(context.Canceled) })
 	r.calls = append(r.calls, c)
 	r.callers[c.caller]++
 	context.AfterFunc(c, func() { r.arrived(c) })
 }
 
-// evictLocked ends the oldest call of a caller, and reports whether there was one. Without a
-// caller it takes the one with the most.
-func (r *Receiving) evictLocked(caller string) bool {
+// evictLocked ends the oldest call of the caller with the most, and reports whether there was one.
+func (r *Receiving) evictLocked() bool {
 	most := 0
 	for _, n := range r.callers {
 		most = max(most, n)
 	}
 	for _, c := range r.calls {
-		if c.caller == caller || caller == "" && r.callers[c.caller] == most {
+		if r.callers[c.caller] == most {
 			r.leaveLocked(c)
 			r.endLocked(c)
 			return true
@@ -251,15 +250,13 @@ func (r *Receiving) endLocked(c *Call) {
 }
 
 func (r *Receiving) leaveLocked(c *Call) {
-	held := c.slot
-	if held == nil {
+	if c.slot == nil {
 		return
 	}
+	c.slot.Stop()
 	c.slot = nil
 	at := slices.Index(r.calls, c)
 	r.calls = slices.Delete(r.calls, at, at+1)
-	held.limit.Stop()
-	held.memory.Close()
 	if r.callers[c.caller]--; r.callers[c.caller] == 0 {
 		delete(r.callers, c.caller)
 	}
@@ -306,19 +303,13 @@ func (r *Receiving) Message(ctx context.Context, m any, only bool) error {
 		return refuseRequest(request, tooLong(request, n))
 	}
 	if only {
-		if err := r.read(ctx, c, s, n); err != nil {
-			c.early.Close()
-			return err
-		}
-		defer c.early.Close()
-	} else if more := int64(n - ReservedBytes); more > 0 && c.Reserved != nil && !c.Reserved.Grow(budget.Receiving, more) {
-		return r.noMemory(ctx, n)
+		c.read(s)
 	}
-	data, err := s.Read(n)
-	if err != nil {
-		return receiveError(err)
-	}
+	data, err := r.arrive(ctx, c, s, n)
 	defer data.Free()
+	if err != nil {
+		return err
+	}
 	if err := NewCodec().Unmarshal(data, m); err != nil {
 		return status.Errorf(codes.Internal, "the message cannot be decoded: %v", err)
 	}
@@ -329,6 +320,36 @@ func (r *Receiving) Message(ctx context.Context, m any, only bool) error {
 		return cmp.Or(err, status.Error(codes.Internal, "the call has a second request: send one"))
 	}
 	return nil
+}
+
+// pieceBytes is how much of a message is charged and read at a time.
+const pieceBytes = StreamWindow
+
+// arrive reads a message of n bytes. What exceeds the window of the stream, or what the stream reserves, is charged as it
+// arrives, until the call has been admitted or its next message is read. The data must be freed, also after an error.
+func (r *Receiving) arrive(ctx context.Context, c *Call, s transportStream, n int) (data mem.BufferSlice, err error) {
+	paid, memory := pieceBytes, c.memory
+	if c.Reserved != nil {
+		paid, memory = ReservedBytes, c.Reserved
+	}
+	for have := 0; have < n; {
+		piece := min(n-have, pieceBytes)
+		if more := int64(min(have+piece-paid, piece)); more > 0 {
+			if !memory.Grow(budget.Receiving, more) {
+				return data, r.noMemory(ctx, n)
+			}
+			if memory == c.memory {
+				c.extra += more
+			}
+		}
+		part, err := s.Read(piece)
+		data = append(data, part...)
+		if err != nil {
+			return data, receiveError(err)
+		}
+		have += piece
+	}
+	return data, nil
 }
 
 // nextMessage returns the length of the next message. The error is io.EOF if none follows.

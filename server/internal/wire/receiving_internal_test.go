@@ -3,34 +3,37 @@ package wire
 import (
 	"context"
 	"testing"
-	"time"
 
 	"fetchd/internal/budget"
 )
 
-// TestSlotsOfOthers checks that a caller without memory ends its own slow requests, and none of
-// another caller.
+// TestSlotsOfOthers checks that a caller with too many slow requests ends its own, and none of another
+// caller.
 func TestSlotsOfOthers(t *testing.T) {
 	t.Parallel()
-	memory := budget.New(64 << 20)
+	const slots = 4
+	memory := budget.New(slots * receivingShare * (CallBytes + StreamWindow))
 	r := NewReceiving(memory, func(string, string) {})
 	start := func(caller string) *Call {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		c := &Call{Context: ctx, cancel: cancel, caller: caller, due: time.Now().Add(time.Hour)}
+		c := &Call{cancel: cancel, caller: caller}
+		c.Tapped(ctx)
+		c.Start()
 		t.Cleanup(func() { r.arrived(c) })
 		r.late(c)
 		return c
 	}
-	honest, first := start("honest"), start("greedy")
-	held := memory.Lease("greedy")
-	defer held.Close()
-	for held.Grow(budget.Body, 1<<20) {
+	honest := start("honest")
+	var greedy []*Call
+	for range slots {
+		greedy = append(greedy, start("greedy"))
 	}
-	second := start("greedy")
 	if honest.Err() != nil {
 		t.Errorf("the request of the other caller ended: %v", context.Cause(honest))
 	}
-	if first.Err() == nil || second.Err() != nil {
-		t.Errorf("the caller's own requests ended with %v and %v, want only the oldest ended", context.Cause(first), context.Cause(second))
+	for i, c := range greedy {
+		if ended := c.Err() != nil; ended != (i == 0) {
+			t.Errorf("request %d of the caller ended: %t, want only the oldest ended", i+1, ended)
+		}
 	}
 }
