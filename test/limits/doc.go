@@ -8,6 +8,8 @@
 // strangers, from one core, next to callers with a token and health checks on the other. It runs
 // in its own network namespace. The long form has all numbers of addresses.
 //
+// TestFloods floods the gRPC ports of both with calls that are cancelled, do not arrive or are refused.
+//
 // The rows need Linux, root and a writable memory controller (cgroup v1 or v2),
 // and run only where FETCHD_LONG is 1. They reach loopback only. .ci/run limits
 // runs each row once, within 256 MiB; .ci/run limits-all runs every row within

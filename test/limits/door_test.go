@@ -47,6 +47,7 @@ const (
 	tlsSilent = "tls"       // it sends nothing to a port with TLS
 	handshake = "handshake" // it makes TLS handshakes, and then resets them
 	idle      = "idle"      // no connections: a loop that uses as much of its core
+	flooding  = "flooding"  // it sends a flood on each
 )
 
 // crowd is a run of the attacker. The test program runs itself as the attacker, on its own core.
@@ -57,6 +58,8 @@ type crowd struct {
 	Rate         int           // connections a second; 0: as many as the core makes
 	Time         time.Duration // of the run
 	Core         int           // its processor; -1: any
+
+	Flood, Program, Token string // of flooding
 }
 
 // crowdVariable has the crowd of a process that is an attacker.
@@ -96,6 +99,8 @@ func (f crowd) run() error {
 		}
 	case handshake:
 		err = f.handshakes(pace, &made)
+	case flooding:
+		err = f.flood()
 	default:
 		err = f.connections(pace, &made)
 	}
@@ -239,28 +244,37 @@ func (f crowd) start(t *testing.T) (made func() int64) {
 type doorService struct {
 	*rig.Process
 	program, token string
+	evil           string            // the token of an attacker
 	ports          map[string]string // addresses of "grpc" and "http"
 	tls            *tls.Config       // of callers; nil: plaintext
 	host           string
 }
 
+// doorOptions say how a program is started.
+type doorOptions struct {
+	program, host string
+	secured       bool
+	memory        int64 // limit of its cgroup, with the connections that it allows by itself; 0: no limit, and many connections
+}
+
 // startDoor starts a program that requires tokens.
-func startDoor(t *testing.T, program, host string, secured bool) *doorService {
+func startDoor(t *testing.T, o doorOptions) *doorService {
 	t.Helper()
+	program, host := o.program, o.host
 	dir := t.TempDir()
 	callers, err := newTokens(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &doorService{program: program, token: callers.bystander, host: host, ports: map[string]string{"grpc": rig.FreeAddress(t, host), "http": rig.FreeAddress(t, host)}}
+	s := &doorService{program: program, token: callers.bystander, evil: callers.attacker, host: host, ports: map[string]string{"grpc": rig.FreeAddress(t, host), "http": rig.FreeAddress(t, host)}}
 	args := []string{rig.Program(program)}
 	if program == "frontier" {
 		args = append(args, "serve", "--db", filepath.Join(dir, "frontier.db"))
-	} else {
+	} else if o.memory == 0 {
 		args = append(args, "--max-connections", "4096")
 	}
 	args = append(args, "--token-file", callers.file, "--grpc-addr", s.ports["grpc"], "--http-addr", s.ports["http"])
-	if secured {
+	if o.secured {
 		_, cert, key, err := selfsigned.New()
 		if err != nil {
 			t.Fatal(err)
@@ -273,6 +287,14 @@ func startDoor(t *testing.T, program, host string, secured bool) *doorService {
 		roots.AppendCertsFromPEM(cert)
 		s.tls = &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
 		args = append(args, "--tls-cert-file", certFile, "--tls-key-file", keyFile)
+	}
+	if o.memory > 0 {
+		group, err := rig.NewCgroup(o.memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = group.Remove(context.WithoutCancel(t.Context())) })
+		args = group.Command(args...)
 	}
 	var log rig.Log
 	if s.Process, err = rig.Start(args, nil, log.Add); err != nil {
@@ -496,7 +518,7 @@ func doorRow(t *testing.T, program, kind, port string, addresses, calls int, all
 	if !all && (f.Rate == 0 || f.Rate > 1000) {
 		f.Rate = 1000 // the machine of the gate is busy
 	}
-	s := startDoor(t, program, host, kind == tlsSilent || kind == handshake)
+	s := startDoor(t, doorOptions{program: program, host: host, secured: kind == tlsSilent || kind == handshake})
 	f.Target = s.ports[port]
 	f.Time = 2*time.Second + time.Duration(calls)*100*time.Millisecond
 	run := func(f crowd) (perSecond float64, byDelay []*answers, health *answers) {
