@@ -107,17 +107,20 @@ func TestWrongAnswers(t *testing.T) {
 		}
 	}
 	c := client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: script, DialOptions: client.DialOptions()}).Conn)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range 4 {
 		workers.Go(func() {
 			for n := range next {
 				for how, call := range calls {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					if got, err := call(ctx, c, script.URL(n)); err == nil && got != want[n] || err == nil && want[n] == "" {
 						t.Errorf("%s, %s: a success with %d bytes, want an error or %d bytes", how, names[n], len(got), len(want[n]))
 					}
+					if ctx.Err() != nil {
+						t.Errorf("%s, %s: the call did not end", how, names[n])
+					}
+					cancel()
 				}
 			}
 		})
@@ -127,9 +130,6 @@ func TestWrongAnswers(t *testing.T) {
 	}
 	close(next)
 	workers.Wait()
-	if ctx.Err() != nil {
-		t.Error("the calls did not end in time")
-	}
 	t.Logf("%d wrong answers", len(names))
 }
 

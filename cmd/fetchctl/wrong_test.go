@@ -30,7 +30,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 	addr := fetchdtest.Start(t, fetchdtest.Options{Fake: script}).Addr
 	commands := [][]string{
-		{"get", "-o", "FILE"}, {"get", "-v", "-o", "FILE"}, {"get", "-i", "-v"}, {"get", "--json", "-o", "FILE"}, {"get", "--har", "HAR", "-o", "FILE"}, {"get", "--trace", "-o", "FILE"},
+		{"get", "-o", "FILE"}, {"get", "-v", "-o", "FILE"}, {"get", "-i", "-v"}, {"get", "--json", "-o", "FILE"}, {"get", "--trace", "-o", "FILE"},
 		{"download", "-r", "0", "-d", "FOLDER"}, {"download", "--json", "-r", "0", "-d", "FOLDER"},
 	}
 	try := func(n int, args []string) {
@@ -40,7 +40,7 @@ func TestWrongAnswers(t *testing.T) {
 			return
 		}
 		file := filepath.Join(folder, "file")
-		args = strings.Split(strings.NewReplacer("FILE", file, "HAR", filepath.Join(folder, "har"), "FOLDER", folder).Replace(strings.Join(args, "\n")), "\n")
+		args = strings.Split(strings.NewReplacer("FILE", file, "FOLDER", folder).Replace(strings.Join(args, "\n")), "\n")
 		got := runWith(t.Context(), "", nil, append(args, "--server", addr, script.URL(n))...)
 		if args[1] == "-i" {
 			got.out = strings.TrimSuffix(got.out, testrig.Hostile) // the body is printed as it is
