@@ -177,12 +177,19 @@ func (c *getCmd) checkCurl() error {
 		return cli.UsageError("--trace", "draws on standard error, and --json replaces what is printed there: leave out one of them")
 	case c.Head && c.Request != "" && c.Request != http.MethodHead:
 		return cli.UsageError("-I", "sends HEAD, but -X says "+c.Request+": leave out one of them")
+	}
+	return cmp.Or(c.checkRemoteName(), c.checkBody())
+}
+
+// checkRemoteName rejects -O next to flags that say where the body goes.
+func (c *getCmd) checkRemoteName() error {
+	switch {
 	case c.RemoteName && c.Output != "":
 		return cli.UsageError("-O", "names the file, and so does -o: leave out one of them")
 	case c.RemoteName && c.Store != "":
 		return cli.UsageError("-O", "writes a file, and with --store the body goes to the store: leave out one of them")
 	}
-	return c.checkBody()
+	return nil
 }
 
 // curl converts flags of curl to those of get.
