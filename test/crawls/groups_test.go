@@ -17,7 +17,7 @@ import (
 // TestGroups crawls hosts that share a domain or an address, by two workers of which one is killed. No fetch may be early for its group.
 // By address, the first fetch of a name does not count. In the long form there are 20,000 URLs on 500 names at 20 addresses.
 func TestGroups(t *testing.T) {
-	urls := rig.Pick("FETCHD_CRAWLS", 2_000, 20_000)
+	urls := rig.Pick("FETCHD_CRAWLS", 1_000, 20_000)
 	for _, row := range []struct {
 		kind, by string
 	}{
