@@ -18,7 +18,7 @@ import (
 )
 
 // pythonBlock matches the adapter in the document.
-var pythonBlock = regexp.MustCompile("(?s)\n```python\n(.*?)\n```\n")
+var pythonBlock = regexp.MustCompile("(?s)<!-- file: adapter.py -->\n```python\n(.*?)\n```\n")
 
 // TestAdapterOfTheDocument runs the adapter of docs/conformance.md, and checks that its client gets the same
 // record by a command line.
