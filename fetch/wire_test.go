@@ -330,7 +330,7 @@ func TestErrorClasses(t *testing.T) {
 		{"h2 goaway with an error", "h2fault", "/s/k36/h2-goaway:code=2,last=0", classify.ConnectionReset, classify.PhaseProcessing, 3, -1, nil},
 		{"h2 goaway always", "h2fault", "/s/k37/h2-goaway-forever", classify.ConnectionReset, 255, 3, -1, nil},
 		{"h2 huge head", "h2fault", "/s/k38/h2-huge-head:size=100000", classify.Protocol, classify.PhaseProcessing, 1, -1, nil},
-		{"h2 frame that is too long, an error without a type (decision 6)", "h2fault", "/s/k40/h2-bad-frame:fault=oversize", classify.ConnectionReset, 255, 3, -1, nil},
+		{"h2 frame that is too long", "h2fault", "/s/k40/h2-bad-frame:fault=oversize", classify.Protocol, 255, 1, -1, nil},
 		{"h2 bad frame", "h2fault", "/s/k39/h2-bad-frame", classify.Protocol, 255, 1, -1, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -316,7 +316,7 @@ func TestMCPReference(t *testing.T) {
 		"`--ignore-robots-txt`": {call(append(slices.Clip(flags), "--ignore-robots-txt"), map[string]any{"url": closed.URL}), "User-agent: *"},
 		"`--proxy-url`": {func(t *testing.T) string {
 			return runWith(t.Context(), "", nil, "mcp", "--proxy-url=http://a.example:1").err
-		}, "fetchctl: --proxy-url: is not supported: a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"},
+		}, "fetchctl: --proxy-url: there is no such flag: a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"},
 		"the prompt `fetch`": {func(t *testing.T) string {
 			_, err := startMCP(t.Context(), t, flags...).GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "fetch", Arguments: map[string]string{"url": html}})
 			return fmt.Sprint(err)
