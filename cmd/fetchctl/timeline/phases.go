@@ -20,7 +20,7 @@ func (h *Hop) divide(end time.Duration) {
 	var took [Kinds]time.Duration
 	var sum time.Duration
 	for k, d := range measured {
-		took[k] = max(d.AsDuration(), 0)
+		took[k] = span(d)
 		sum += took[k]
 	}
 	h.End = max(end, h.Start+sum)
@@ -68,4 +68,10 @@ func failedIn(p pb.Phase) Kind {
 		return Receive
 	}
 	return Blocked
+}
+
+// span returns a time that a service says. One that no fetch has is cut: below 0, and above a day.
+func span(d *durationpb.Duration) time.Duration {
+	const most = 24 * time.Hour
+	return min(max(d.AsDuration(), 0), most)
 }

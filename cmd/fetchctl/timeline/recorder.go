@@ -33,7 +33,7 @@ type record struct {
 
 // Take records a message.
 func (r *Recorder) Take(m *pb.FetchEvent) {
-	r.last = max(r.last, m.GetElapsedOffset().AsDuration())
+	r.last = max(r.last, span(m.GetElapsedOffset()))
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchEvent_Admitted:
 		r.admitted(e.Admitted)
@@ -42,7 +42,7 @@ func (r *Recorder) Take(m *pb.FetchEvent) {
 	case *pb.FetchEvent_RedirectFollowed:
 		a := r.attempt(e.RedirectFollowed.GetAttempt())
 		a.redirects = append(a.redirects, e.RedirectFollowed.GetHop())
-		a.followed = m.GetElapsedOffset().AsDuration()
+		a.followed = span(m.GetElapsedOffset())
 	case *pb.FetchEvent_ResponseStarted:
 		r.responded(e.ResponseStarted)
 	case *pb.FetchEvent_BodyChunk:
@@ -50,7 +50,7 @@ func (r *Recorder) Take(m *pb.FetchEvent) {
 		r.delivered = r.delivered || len(e.BodyChunk.GetData()) > 0
 	case *pb.FetchEvent_AttemptFinished:
 		a := r.attempt(e.AttemptFinished.GetAttempt())
-		a.finished, a.ended = e.AttemptFinished, m.GetElapsedOffset().AsDuration()
+		a.finished, a.ended = e.AttemptFinished, span(m.GetElapsedOffset())
 	case *pb.FetchEvent_Outcome:
 		r.outcome = e.Outcome
 	}
@@ -127,7 +127,7 @@ func (r *Recorder) build(rec *record, now time.Duration) Attempt {
 
 func hopOf(i int, h *pb.Hop) Hop {
 	return Hop{Number: i + 1, Method: h.GetMethod(), URL: h.GetUrl(), Status: int(h.GetStatusCode()),
-		Exchange: h.GetExchange(), Start: h.GetStartOffset().AsDuration()}
+		Exchange: h.GetExchange(), Start: span(h.GetStartOffset())}
 }
 
 // unfinished returns the hop after the last redirect, whose end is not known.

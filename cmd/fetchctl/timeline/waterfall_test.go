@@ -13,6 +13,7 @@ import (
 	"fetchd/cmd/fetchctl/timeline"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	testrig "fetchd/test/rig"
 )
 
 // drawn is the waterfall of messages with fixed times.
@@ -95,6 +96,22 @@ func TestTraceWidths(t *testing.T) {
 				if n := utf8.RuneCountInString(line); strings.ContainsAny(line, "│|") && n > columns {
 					t.Fatalf("at %d columns a line has %d:\n%s", columns, n, line)
 				}
+			}
+		}
+	}
+}
+
+// TestTraceWrong draws answers in which a message or a field is missing or wrong, such as a time before the start.
+func TestTraceWrong(t *testing.T) {
+	t.Parallel()
+	flaky, err := flakyFetch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, messages := range testrig.Wrong(flaky) {
+		for _, w := range []timeline.Waterfall{{Columns: 80}, {Columns: 30, Plain: true}} {
+			if got := drawn(t, &w, messages, 0); strings.ContainsAny(got, "\x00\x1b\x07\u202e\u2028") {
+				t.Errorf("%s: prints %q", name, got)
 			}
 		}
 	}
