@@ -316,15 +316,15 @@ var pathFacts = []fact{
 }
 
 // The tests in this file read the URL test data of github.com/web-platform-tests/wpt from the folder
-// $FETCHD_TEST_SETS. docs/frontier.md says where to get them. Any difference without
-// a known reason fails.
+// $FETCHD_TEST_SETS. frontier/robots/publicsets_test.go says where to get them. Any difference
+// without a known reason fails.
 
 // webPlatformCases reads a file of cases, and skips the test if there is no folder.
 func webPlatformCases[T any](t *testing.T, name string) []T {
 	t.Helper()
 	folder := os.Getenv("FETCHD_TEST_SETS")
 	if folder == "" {
-		need.Request(t, "set FETCHD_TEST_SETS as docs/frontier.md says", "it reads public test sets")
+		need.Request(t, "set FETCHD_TEST_SETS as frontier/robots/publicsets_test.go says", "it reads public test sets")
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "wpt", "url", "resources", name))
 	must(t, err)

@@ -17,15 +17,25 @@ import (
 	"fetchd/test/need"
 )
 
-// The tests in this file read public test sets from the folder $FETCHD_TEST_SETS. docs/frontier.md
-// says where to get them. Any difference without a known reason fails.
+// The tests in this file read public test sets from the folder $FETCHD_TEST_SETS, and those of
+// frontier/normal the URL test data of the Web Platform Tests. Any difference without a known reason
+// fails. To get the sets:
+//
+//	mkdir sets && cd sets
+//	git clone --depth 1 https://github.com/google/robotstxt
+//	git clone --depth 1 https://github.com/google/robotstxt-spec-test
+//	git clone --depth 1 https://github.com/scrapy/protego
+//	git clone --depth 1 --filter=blob:none --sparse https://github.com/web-platform-tests/wpt
+//	git -C wpt sparse-checkout set url/resources
+//	cd -
+//	FETCHD_TEST_SETS=$PWD/sets go test -v -run 'TestGoogle|TestReal|TestWebPlatform' ./frontier/robots ./frontier/normal
 
 // publicSet returns the path of a set, and skips the test if there is no folder.
 func publicSet(t *testing.T, path string) string {
 	t.Helper()
 	folder := os.Getenv("FETCHD_TEST_SETS")
 	if folder == "" {
-		need.Request(t, "set FETCHD_TEST_SETS as docs/frontier.md says", "it reads public test sets")
+		need.Request(t, "set FETCHD_TEST_SETS as frontier/robots/publicsets_test.go says", "it reads public test sets")
 	}
 	return filepath.Join(folder, filepath.FromSlash(path))
 }
