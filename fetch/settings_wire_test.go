@@ -23,7 +23,7 @@ import (
 type moody struct {
 	net.Listener
 	frames func(*http2.Framer) error
-	acked  chan struct{} // the client has read the frames of a connection
+	acked  chan struct{} // the client has read the frames of a connection, or has closed it
 	first  bool          // only the first connection gets the frames
 }
 
@@ -51,7 +51,10 @@ func newMoody(t *testing.T, frames func(*http2.Framer) error) (*moody, *fetch.Cl
 }
 
 func (m *moody) serve(c net.Conn, moody bool) {
-	defer func() { _ = c.Close() }()
+	defer func() {
+		_ = c.Close()
+		m.acked <- struct{}{} // after GOAWAY the client may close it before it reads the PING
+	}()
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
