@@ -35,7 +35,7 @@ func TestCitedRulesExist(t *testing.T) {
 		}
 	}
 	cited := 0
-	eachLine(t, func(at string, line []byte) {
+	eachLine(t, documented, func(at string, line []byte) {
 		for _, m := range ruleCited.FindAllSubmatch(line, -1) {
 			rule := string(m[1])
 			cited++
@@ -49,8 +49,11 @@ func TestCitedRulesExist(t *testing.T) {
 	}
 }
 
-// eachLine calls f for each line of code, comments and documents, with its place.
-func eachLine(t *testing.T, f func(at string, line []byte)) {
+// documented are the extensions of code, comments and documents.
+var documented = []string{".go", ".md", ".proto", ".js"}
+
+// eachLine calls f for each line of the files with these extensions, with its place.
+func eachLine(t *testing.T, extensions []string, f func(at string, line []byte)) {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -63,7 +66,7 @@ func eachLine(t *testing.T, f func(at string, line []byte)) {
 			}
 			return nil
 		}
-		if !slices.Contains([]string{".go", ".md", ".proto", ".js"}, filepath.Ext(path)) || strings.HasSuffix(path, "links/rules_test.go") {
+		if !slices.Contains(extensions, filepath.Ext(path)) || strings.HasSuffix(path, "links/rules_test.go") {
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -82,10 +85,15 @@ func eachLine(t *testing.T, f func(at string, line []byte)) {
 
 var decisionCited = regexp.MustCompile(`(?i)\bdecisions? (\d+)`)
 
-// TestCitedDecisionsExist checks that docs/decisions has a page for each decision that is cited by its number.
-func TestCitedDecisionsExist(t *testing.T) {
+// TestDecisions checks that docs/decisions has one page for each decision that code, scripts or documents cite by its
+// number, and that no page has more than 250 words.
+func TestDecisions(t *testing.T) {
 	cited := 0
-	eachLine(t, func(at string, line []byte) {
+	scripts := []string{"", ".mjs", ".py", ".sh", ".sql", ".tsv", ".yaml", ".yml"}
+	eachLine(t, append(scripts, documented...), func(at string, line []byte) {
+		if !bytes.Contains(line, []byte("ecision")) {
+			return // the expression is slow
+		}
 		for _, m := range decisionCited.FindAllSubmatch(line, -1) {
 			cited++
 			if pages, err := filepath.Glob(fmt.Sprintf("../../docs/decisions/%04s-*.md", m[1])); err != nil || len(pages) != 1 {
@@ -95,5 +103,18 @@ func TestCitedDecisionsExist(t *testing.T) {
 	})
 	if cited < 20 {
 		t.Errorf("found %d citations of decisions, want 20 or more", cited)
+	}
+	pages, err := filepath.Glob("../../docs/decisions/0*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("found %d decisions, want 10 or more: %v", len(pages), err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(bytes.Fields(text)); n > 250 {
+			t.Errorf("%s has %d words, want at most 250", page, n)
+		}
 	}
 }
