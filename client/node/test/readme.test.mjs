@@ -15,9 +15,10 @@ test("the retry loop with got and the program without it print the same", { skip
   const printed = {};
   for (const name of ["retry-got.mjs", "retry.mjs"]) {
     const [, program] = readme.split(`<!-- file: ${name} -->\n\`\`\`js\n`);
+    const text = program?.split("\n```")[0] ?? readFileSync(new URL(name, import.meta.url), "utf8");
     const file = fileURLToPath(new URL(`.${process.pid}-${name}`, import.meta.url)); // here it finds both packages
     after(() => rmSync(file, { force: true }));
-    writeFileSync(file, program.split("\n```")[0].replaceAll("http://127.0.0.1:9080", origin.url("")).replaceAll("http://127.0.0.1:8080", fetchd.url));
+    writeFileSync(file, text.replaceAll("http://127.0.0.1:9080", origin.url("")).replaceAll("http://127.0.0.1:8080", fetchd.url));
     printed[name] = (await promisify(execFile)(process.execPath, [file], { timeout: 30_000 })).stdout;
   }
   assert.equal(printed["retry-got.mjs"], "200 one\n200 two\n200 three\n404 four\n");
