@@ -31,7 +31,7 @@ func articlePage() string {
 		`<footer><nav>` + menu("about", 30) + `</nav><p>All rights reserved.</p></footer></body></html>`
 }
 
-// TestAnswerSize: an answer is the text that was asked for, and a few lines. -v prints the table of docs/agents.md.
+// TestAnswerSize: an answer is the text that was asked for, and a few lines. -v prints a table.
 func TestAnswerSize(t *testing.T) {
 	t.Parallel()
 	pages := map[string]string{
