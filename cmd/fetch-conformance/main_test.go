@@ -173,12 +173,12 @@ func TestDiffOfForeignRecords(t *testing.T) {
 	t.Parallel()
 	write := func(results string) string {
 		path := filepath.Join(t.TempDir(), "record.json")
-		if err := os.WriteFile(path, []byte(`{"format": "fetch-conformance-record/1", "results": [`+results+`]}`), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(`{"format": "fetch-conformance-record/2", "results": {"names": {`+results+`}}}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	evil := write(`{"kind": "vector\u001b[2J", "name": "\u001b]0;name\u0007", "verdict": "held\u001b[31m"}`)
+	evil := write(`"held\u001b[31m": {"vector\u001b[2J": ["\u001b]0;name\u0007"]}`)
 	for _, paths := range [][]string{{evil, write("")}, {write(""), evil}} {
 		if _, out, _ := call(t, "diff", paths[0], paths[1]); strings.Contains(out, "\x1b") || !strings.Contains(out, `vector\x1b[2J`) || !strings.Contains(out, `held\x1b[31m`) {
 			t.Errorf("the difference is %q", out)

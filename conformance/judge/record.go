@@ -1,11 +1,13 @@
 package judge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"fetchd/conformance"
@@ -13,7 +15,7 @@ import (
 )
 
 // RecordFormat is the format of a [Record]. A change that readers must know has another number.
-const RecordFormat = "fetch-conformance-record/1"
+const RecordFormat = "fetch-conformance-record/2"
 
 // Record is a report to keep and to compare. The same results give the same bytes: it has no times, no measured
 // waits and no addresses.
@@ -31,8 +33,8 @@ type Record struct {
 	Version   string `json:"version,omitempty"`
 	Reproduce string `json:"reproduce,omitempty"`
 	// Levels has every level.
-	Levels  []RecordLevel  `json:"levels"`
-	Results []RecordResult `json:"results"`
+	Levels  []RecordLevel `json:"levels"`
+	Results RecordResults `json:"results"`
 }
 
 // RecordLevel counts the results of a level.
@@ -48,15 +50,115 @@ type RecordLevel struct {
 	Reported string `json:"reported,omitempty"`
 }
 
-// RecordResult is the result of a vector or a scenario.
+// RecordResult is the result of a vector, a scenario or a row for guards.
 type RecordResult struct {
-	Kind    string      `json:"kind"` // vector or scenario
-	Name    string      `json:"name"`
-	Level   string      `json:"level"`
-	Rules   []string    `json:"rules"`
-	Verdict kit.Verdict `json:"verdict"`
+	Kind, Name string
+	// Level and Rules follow from the name. They are empty after reading a name that this program does not know.
+	Level   string
+	Rules   []string
+	Verdict kit.Verdict
 	// Failures has a sentence for each difference: the rules, what was sent, what was expected and what came.
-	Failures []string `json:"failures,omitempty"`
+	Failures []string
+}
+
+// RecordResults are the results of a record. As JSON they are names by verdict and kind, and the sentences about those
+// that failed. What does not apply to the subject is only counted, in [RecordLevel].
+type RecordResults []RecordResult
+
+type savedResults struct {
+	Names    map[kit.Verdict]map[string][]string `json:"names"`
+	Failures map[string]map[string][]string      `json:"failures,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (all RecordResults) MarshalJSON() ([]byte, error) {
+	saved := savedResults{make(map[kit.Verdict]map[string][]string), make(map[string]map[string][]string)}
+	for i := range all {
+		r := &all[i]
+		if r.Verdict == kit.NotApplicable {
+			continue
+		}
+		if saved.Names[r.Verdict] == nil {
+			saved.Names[r.Verdict] = make(map[string][]string)
+		}
+		saved.Names[r.Verdict][r.Kind] = append(saved.Names[r.Verdict][r.Kind], r.Name)
+		if r.Failures == nil {
+			continue
+		}
+		if saved.Failures[r.Kind] == nil {
+			saved.Failures[r.Kind] = make(map[string][]string)
+		}
+		saved.Failures[r.Kind][r.Name] = r.Failures
+	}
+	return json.Marshal(saved)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. The results have the order of the data of this program.
+func (all *RecordResults) UnmarshalJSON(data []byte) error {
+	var saved savedResults
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return err
+	}
+	known, err := everything()
+	if err != nil {
+		return err
+	}
+	order := make(map[[2]string]int, len(known))
+	for i := range known {
+		order[[2]string{known[i].Kind, known[i].Name}] = i
+	}
+	var strange RecordResults
+	for verdict, kinds := range saved.Names {
+		for kind, names := range kinds {
+			for _, name := range names {
+				r := &RecordResult{Kind: kind, Name: name}
+				at, ok := order[[2]string{kind, name}]
+				if ok {
+					r = &known[at]
+				}
+				if r.Verdict != "" {
+					return fmt.Errorf("%s %q has two results", kind, name)
+				}
+				r.Verdict, r.Failures = verdict, saved.Failures[kind][name]
+				if !ok {
+					strange = append(strange, *r)
+				}
+			}
+		}
+	}
+	slices.SortFunc(strange, func(a, b RecordResult) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	known = slices.DeleteFunc(known, func(r RecordResult) bool { return r.Verdict == "" })
+	*all = append(known, strange...)
+	return nil
+}
+
+// everything returns each vector, scenario and row for guards of this program, without a verdict.
+func everything() (RecordResults, error) {
+	vectors, err := conformance.Vectors()
+	if err != nil {
+		return nil, err
+	}
+	scenarios, err := kit.Load()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := conformance.GuardRows()
+	if err != nil {
+		return nil, err
+	}
+	var all RecordResults
+	for i := range vectors {
+		all = append(all, RecordResult{Kind: "vector", Name: vectors[i].Name, Level: conformance.Level(vectors[i].Rule), Rules: []string{vectors[i].Rule}})
+	}
+	for _, s := range scenarios {
+		all = append(all, RecordResult{Kind: "scenario", Name: s.Name, Level: conformance.Level(s.Rules...), Rules: s.Rules})
+	}
+	for i := range rows {
+		all = append(all, RecordResult{Kind: "guard row", Name: rows[i].Name, Level: rows[i].Category, Rules: []string{}})
+	}
+	return all, nil
 }
 
 // NewRecord makes a record of a report. The caller fills in Judge and Reproduce.
@@ -113,7 +215,7 @@ var loopback = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
 // unmeasured replaces the addresses of the origin, whose ports are others in each run.
 func unmeasured(text string) string { return loopback.ReplaceAllString(text, "ORIGIN") }
 
-func levels(results []RecordResult) []RecordLevel {
+func levels(results RecordResults) []RecordLevel {
 	all := make([]RecordLevel, len(conformance.Levels))
 	whole := true
 	for i, level := range conformance.Levels {

@@ -225,7 +225,7 @@ func (a *about) groups(r *record) []*group {
 	for i := range r.Results {
 		x := &r.Results[i]
 		ids := x.Rules
-		if r.Way == "guard" {
+		if r.Way == "guard" && x.Level != "" { // empty for a row that this program does not know
 			ids = []string{x.Level}
 		}
 		for _, id := range ids {
@@ -367,7 +367,9 @@ func (a *about) evidence(r *record) *evidence {
 			e.Items = append(e.Items, a.item(r, x))
 		}
 	}
-	e.Others = len(r.Results) - e.Judged()
+	for _, l := range r.Levels {
+		e.Others += l.Other
+	}
 	return e
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
+
+	"fetchd/conformance/judge"
 )
 
 const (
@@ -261,12 +263,10 @@ func TestReported(t *testing.T) {
 	t.Parallel()
 	pages := pagesOf(t, fixtures)
 	told := string(pages["guard-told.html"])
-	var record struct {
-		Results []struct{ Name, Level string }
-	}
+	record := new(judge.Record)
 	text, err := os.ReadFile(filepath.Join(fixtures, "guard/told.json"))
 	if err == nil {
-		err = json.Unmarshal(text, &record)
+		err = json.Unmarshal(text, record)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -311,10 +311,11 @@ func change(t *testing.T, name string, edit func(map[string]any)) (folder string
 	return folder
 }
 
-func result(record map[string]any, number int) map[string]any {
-	all, _ := record["results"].([]any)
-	x, _ := all[number].(map[string]any)
-	return x
+// results returns the names of the results of a record by verdict and kind.
+func results(record map[string]any) map[string]any {
+	all, _ := record["results"].(map[string]any)
+	names, _ := all["names"].(map[string]any)
+	return names
 }
 
 func TestRejected(t *testing.T) {
@@ -324,7 +325,7 @@ func TestRejected(t *testing.T) {
 		edit       func(map[string]any)
 		want       string
 	}{
-		{"another format", "careless.json", func(r map[string]any) { r["format"] = "fetch-conformance-record/2" }, "careless.json: the format is"},
+		{"another format", "careless.json", func(r map[string]any) { r["format"] = "fetch-conformance-record/1" }, "careless.json: the format is"},
 		{"no format", "careless.json", func(r map[string]any) { clear(r) }, "careless.json: the format is"},
 		{"the name of another", "careless.json", func(r map[string]any) { r["subject"] = "careful" }, `careless.json: the name "careful" is also that of`},
 		{"no name", "careless.json", func(r map[string]any) { r["subject"] = "" }, "careless.json: it has no name"},
@@ -332,10 +333,11 @@ func TestRejected(t *testing.T) {
 		{"a guard among the clients", "careless.json", func(r map[string]any) { r["way"] = "guard" }, `careless.json: a record of way "guard"`},
 		{"a client among the guards", "guard/wrong.json", func(r map[string]any) { r["way"] = "client" }, `wrong.json: a record of way "client"`},
 		{"an unknown way", "careless.json", func(r map[string]any) { r["way"] = "../x" }, `careless.json: a record of way "../x"`},
-		{"an unknown verdict", "careless.json", func(r map[string]any) { result(r, 0)["verdict"] = "perhaps" }, `careless.json: scenario "503 then 200": the verdict "perhaps"`},
-		{"a client that is reported", "careless.json", func(r map[string]any) { result(r, 0)["verdict"] = "reported" }, `careless.json: scenario "503 then 200": the verdict "reported"`},
-		{"no number of a rule", "careless.json", func(r map[string]any) { result(r, 0)["rules"] = []string{"H1", ""} }, `careless.json: scenario "503 then 200": "" is not`},
-		{"a result twice", "careless.json", func(r map[string]any) { result(r, 1)["name"] = "503 then 200" }, `careless.json: scenario "503 then 200" has two results`},
+		{"an unknown verdict", "careless.json", func(r map[string]any) { results(r)["perhaps"] = map[string]any{"scenario": []string{"new"}} }, `the verdict "perhaps"`},
+		{"a client that is reported", "careless.json", func(r map[string]any) { results(r)["reported"] = map[string]any{"scenario": []string{"new"}} }, `the verdict "reported"`},
+		{"a result twice", "careless.json", func(r map[string]any) {
+			results(r)["not run"] = map[string]any{"scenario": []string{"503 then 200"}}
+		}, `scenario "503 then 200" has two results`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -367,13 +369,11 @@ func TestHostile(t *testing.T) {
 		for _, field := range []string{"judge", "data", "kind", "subject", "command", "version", "reproduce"} {
 			r[field] = evil
 		}
-		for i := range 3 {
-			x := result(r, i)
-			x["kind"], x["name"], x["verdict"], x["failures"] = evil, evil+fmt.Sprint(i), []string{"failed", "held", "n/a"}[i], []string{evil}
-			if r["way"] == "guard" {
-				x["level"] = []string{evil, "title", "failed"}[i]
-			}
-		}
+		names := results(r)
+		names["failed"] = map[string]any{evil: []string{evil + "0"}, "scenario": []string{evil + "1", "503 then 200"}}
+		names["held"] = map[string]any{evil: []string{evil + "2"}}
+		r["results"] = map[string]any{"names": names, "failures": map[string]any{
+			evil: map[string]any{evil + "0": []string{evil}}, "scenario": map[string]any{evil + "1": []string{evil}, "503 then 200": []string{evil}}}}
 	}
 	for _, file := range []string{"careless.json", "guard/wrong.json"} {
 		t.Run(filepath.Base(file), func(t *testing.T) {
