@@ -83,13 +83,18 @@ func Request(t testing.TB, remedy, format string, args ...any) {
 	skip(t, remedy, fmt.Sprintf(format, args...))
 }
 
-// folder is the folder of the package under test.
+// folder is the folder of the package under test, from the top of the module, such as ./frontier/store.
 var folder = func() string {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "?"
 	}
-	return filepath.Base(filepath.Dir(dir)) + "/" + filepath.Base(dir)
+	for top := dir; top != filepath.Dir(top); top = filepath.Dir(top) {
+		if _, err := os.Stat(filepath.Join(top, "go.mod")); err == nil {
+			return "." + strings.TrimPrefix(dir, top)
+		}
+	}
+	return dir
 }()
 
 // skip skips the test. If TEST_SKIPS names a file, it appends a line to it: go test prints skips
