@@ -190,7 +190,7 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 		"source":      enum("DELAY_SOURCE"),
 		"phase":       {"resolve", "connect", "tls", "processing", "transfer"},
 		"kind":        {"answer", "body", "decoder", "fetch", "head", "hold_back", "idle", "receiving", "request"},
-		"reason":      {"memory", "other", "quota", "too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller"},
+		"reason":      {"cancelled_calls", "conns_of_caller", "memory", "other", "quota", "strangers_calls", "too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller"},
 		"use":         {"service", "service_chain", "client_authority", "egress_authority", "origin_client", "origin_authority"},
 		"grpc_method": {"Fetch", "FetchUnary", "FetchMany", "Explain"},
 		"grpc_code":   grpcCodes,
