@@ -41,7 +41,7 @@ WORKDIR /data
 # container's.
 ENV FRONTIER_DB=/data/frontier.db TMPDIR=/data
 ENTRYPOINT ["/frontier"]
-CMD ["run", "--endless", "--quiet"]
+CMD ["crawl", "--endless", "--quiet"]
 
 # The last image is the one that is built without --target.
 FROM scratch AS fetchd

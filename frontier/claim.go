@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -72,6 +73,8 @@ func (c *claims) loop(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.Is(err, ErrOutdated):
+			return err
 		case err != nil:
 			c.reportError(ctx, "claim", err)
 			sleep(ctx, time.Second)
@@ -141,6 +144,10 @@ func (c *claims) claim() (int, error) {
 		c.giveBack(taken)
 		return 0, nil
 	}
+	if err := c.checkOutdated(ctx); err != nil {
+		c.giveBack(taken)
+		return 0, err
+	}
 	ready, err := c.sift(ctx, taken, until)
 	if err != nil {
 		c.giveBack(taken)
@@ -151,6 +158,18 @@ func (c *claims) claim() (int, error) {
 		c.start(one, until)
 	}
 	return len(taken), nil
+}
+
+// checkOutdated returns [ErrOutdated] if another configuration applies now.
+func (c *claims) checkOutdated(ctx context.Context) error {
+	if c.config.Outdated == nil {
+		return nil
+	}
+	outdated, err := c.config.Outdated(ctx)
+	if err == nil && outdated {
+		err = ErrOutdated
+	}
+	return err
 }
 
 // sift returns the claims whose visits may start, and parks the others for [claims.unpark]. It reads the

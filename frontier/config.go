@@ -77,9 +77,8 @@ type Config struct {
 	// RequireValidCharset fails a body that is not valid in its charset, as undecodable.
 	RequireValidCharset bool
 	// MaxBodyBytes is the maximum length of a body, 1 to 1 TiB; zero means 16 MiB. A longer body
-	// fails as body_too_large, or is truncated if TruncateBodies is set.
-	MaxBodyBytes   int64
-	TruncateBodies bool
+	// fails as body_too_large.
+	MaxBodyBytes int64
 	// KeepHeaders names the response headers that are recorded with each outcome, at most 32. Of a
 	// name at most 8 values are kept, of a value 1 KiB, and of a response 8 KiB; "…" stands for what
 	// is left out.
@@ -102,6 +101,9 @@ type Config struct {
 	RecordStore string
 	// Discovery adds the links of pages. If it is nil, only sitemaps that were added are read.
 	Discovery *Discovery
+	// Outdated reports whether another configuration applies now. It is asked after each claim, before a URL of it is
+	// fetched. If so, Run gives the URLs back, lets its fetches finish, and returns [ErrOutdated]. It may be nil.
+	Outdated func(context.Context) (bool, error)
 	// Budget ends the crawl, or that of a host.
 	Budget Budget
 	// Recorded is called for each recorded outcome, one at a time, unless it is nil. An error stops
@@ -162,12 +164,10 @@ func CheckDigest(got hash.Hash, want string) error {
 
 // Discovery makes a worker add what pages link to.
 type Discovery struct {
-	Scope          *scope.Scope // of the links; nil means every URL
-	MaxDepth       int          // links from the seeds; negative means no limit
-	FollowNoFollow bool         // follow links that ask not to be followed
-	NoSitemaps     bool         // ignore the Sitemap lines of robots.txt
-	Links          links.Limits // of a page
-	Limits         store.Limits
+	Scope    *scope.Scope // of the links; nil means every URL
+	MaxDepth int          // links from the seeds; negative means no limit
+	Links    links.Limits // of a page
+	Limits   store.Limits
 }
 
 // narrow reports whether redirects within an origin may leave the scope.
@@ -179,21 +179,9 @@ type Budget struct {
 	// up, the worker claims nothing more, and Run returns an error that matches [ErrBudget].
 	Bytes int64
 	Time  time.Duration
-	// HostBytes of bodies and HostTime of fetches of one host, by all workers. A host that has used up
-	// one is aborted with [ClassOverBudget].
+	// HostBytes of bodies of one host, by all workers. A host that has used them up is aborted with
+	// [ClassOverBudget].
 	HostBytes int64
-	HostTime  time.Duration
-}
-
-// over returns which budget a host has used up, or an empty string.
-func (b Budget) over(u store.Use) string {
-	switch {
-	case b.HostBytes > 0 && u.Bytes >= b.HostBytes:
-		return fmt.Sprintf("the host has used %d bytes of %d", u.Bytes, b.HostBytes)
-	case b.HostTime > 0 && u.Duration >= b.HostTime:
-		return fmt.Sprintf("the fetches of the host took %v of %v", u.Duration, b.HostTime)
-	}
-	return ""
 }
 
 // withDefaults returns c with defaults for zero fields, or an error about invalid ones.
@@ -242,7 +230,7 @@ func (c *Config) check() error {
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
 	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
-	fault(c.Budget.Bytes < 0 || c.Budget.Time < 0 || c.Budget.HostBytes < 0 || c.Budget.HostTime < 0, "Budget is %+v: it must not be negative", c.Budget)
+	fault(c.Budget.Bytes < 0 || c.Budget.Time < 0 || c.Budget.HostBytes < 0, "Budget is %+v: it must not be negative", c.Budget)
 	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: KeepHeaders: %w", err))
 	}

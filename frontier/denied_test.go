@@ -121,7 +121,7 @@ func TestPolicyDeniesSettings(t *testing.T) {
 		{"the size", "max-size-bytes: 1000000", "request.body_policy.max_size_bytes is 16777216: the policy permits at most 1000000: give a lower --max-body-bytes, or permit it in the policy"},
 		{"the time", "max-total-timeout: 30s", "request.timeout_policy.total_timeout is 1m0s: the policy permits at most 30s: give a shorter --total-timeout, or permit it in the policy"},
 		{"the attempts", "max-attempts: 1", "request.retry_policy.max_attempts is 2: the policy permits at most 1: give a lower --max-attempts, or permit it in the policy"},
-		{"the redirects", "max-redirects: 4", "request.redirect_policy.max_redirects is 5: the policy permits at most 4: give a lower --max-redirects, or --queue-redirects, or permit it in the policy"},
+		{"the redirects", "max-redirects: 4", "request.redirect_policy.max_redirects is 5: the policy permits at most 4: set a lower CRAWLER_MAX_REDIRECTS, or permit it in the policy"},
 		{"the method", "methods: [HEAD]", `request.method is "GET": the policy permits HEAD: permit it in the policy`},
 		{"a label", "required-labels: [team]", `request.labels lacks "team": the policy requires it: permit it in the policy`},
 	} {

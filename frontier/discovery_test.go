@@ -154,7 +154,6 @@ func TestRedirectOutOfScope(t *testing.T) {
 		dead   int
 	}{
 		{"host", scope.Host, func(*rig) {}, 2},
-		{"queued", scope.Host, func(r *rig) { r.config.Policy.QueueRedirects = true }, 2},
 		{"patterns", scope.Host, func(r *rig) {
 			s, err := scope.New(scope.Config{By: scope.Host, Places: scope.Places(scope.Host, []string{r.site.URL("a", "/")}), Exclude: []string{`/out/1\?via`}})
 			must(r, err)

@@ -42,7 +42,7 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 			return nil, e
 		}
 		next := target(outcome)
-		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (!kind.robots() && !v.follows()) {
+		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (!kind.robots() && !v.w.config.Policy.FollowRedirects) {
 			return outcome, nil
 		}
 		if !kind.robots() && !v.allows(next) {
@@ -64,10 +64,6 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 		}
 		url = next
 	}
-}
-
-func (v *visit) follows() bool {
-	return v.w.config.Policy.FollowRedirects && !v.w.config.Policy.QueueRedirects
 }
 
 // takeHost waits until the host of a redirect's target is open, and reserves it. It returns false

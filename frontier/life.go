@@ -94,18 +94,18 @@ func isHTML(mediaType string) bool {
 
 // checkBudget ends a visit to a host that has used up its budget.
 func (v *visit) checkBudget() *ending {
-	b := v.w.config.Budget
-	if b.HostBytes == 0 && b.HostTime == 0 {
+	limit := v.w.config.Budget.HostBytes
+	if limit == 0 {
 		return nil
 	}
 	u, err := v.w.store.HostUse(v.ctx, v.claim.Host)
 	if err != nil {
 		return v.storeFailed("read the use of a host", err)
 	}
-	text := b.over(u)
-	if text == "" {
+	if u.Bytes < limit {
 		return nil
 	}
+	text := fmt.Sprintf("the host has used %d bytes of %d", u.Bytes, limit)
 	e := v.failed(ClassOverBudget, ClassOverBudget+": "+text, false, 0)
 	e.action, e.fetch.Status = AbortHost, store.Dead
 	return &e

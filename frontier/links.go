@@ -83,7 +83,7 @@ func (v *visit) searchPage(body io.Reader, c links.Config) (page links.Page, rel
 // readPage adds the links of a page. If a limit has left out some, it says so in e.
 func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*ending, error) {
 	w, d := v.w, v.w.config.Discovery
-	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: e.fetch.ContentType, Agent: w.config.UserAgent, FollowNoFollow: d.FollowNoFollow, Limits: d.Links}
+	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: e.fetch.ContentType, Agent: w.config.UserAgent, Limits: d.Links}
 	for _, h := range outcome.GetResponse().GetHeaders() {
 		switch h.GetName() {
 		case "Content-Type":

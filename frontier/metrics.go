@@ -24,7 +24,7 @@ type Metrics struct {
 	queue     *QueueMetrics
 }
 
-// QueueMetrics are the Prometheus metrics of a frontier as a whole, which "frontier run" and "frontier serve" have.
+// QueueMetrics are the Prometheus metrics of a frontier as a whole, which "frontier crawl" and "frontier serve" have.
 type QueueMetrics struct {
 	urls    *prometheus.GaugeVec
 	waits   *prometheus.GaugeVec

@@ -33,8 +33,6 @@ type Policy struct {
 	FollowRedirects bool
 	// MaxRedirects limits the redirects of one fetch, over all hosts: 0 to 20.
 	MaxRedirects int
-	// QueueRedirects adds the targets of redirects to the frontier instead of following them.
-	QueueRedirects bool
 	// MaxURLRetries is how many more times a URL is tried after failures that may be temporary.
 	// Zero means none.
 	MaxURLRetries int

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"fetchd/cmd/frontier/site"
-	"fetchd/frontier/store"
 )
 
 const (
@@ -109,29 +108,5 @@ func TestPolite(t *testing.T) {
 	}
 	if counts, err := r.store.Counts(t.Context()); err != nil || counts.HostsInFlight != 0 || counts.Fetching != 0 {
 		t.Errorf("%+v, %v; want no host in flight", counts, err)
-	}
-}
-
-// TestPoliteWithoutRetries checks that no request at all is early if each fetch is one request.
-func TestPoliteWithoutRetries(t *testing.T) {
-	t.Parallel()
-	r, stats := politeCrawl(t, func(c *Config) { c.MaxAttempts, c.Policy.QueueRedirects = 1, true })
-	visits := r.site.Visits()
-	if early := site.Early(visits, politeDelay, nil); len(early) > 0 {
-		t.Errorf("%d too early, such as %v", len(early), early[0])
-	}
-	const all = politeHosts * politePages
-	const targets = politeHosts / 2 * 3 // two lead to one
-	// Redirects within the host, one retry and one robots.txt each, and the robots.txt of the other
-	// hosts.
-	const requests = all + targets + 3*politeHosts + politeHosts/2
-	want := Stats{Completed: all + targets, Failed: politeHosts, Dead: politeHosts}
-	if stats != want || len(visits) != requests {
-		t.Errorf("%+v and %d requests, want %+v and %d", stats, len(visits), want, requests)
-	}
-	for u, err := range r.store.URLs(t.Context()) {
-		if err != nil || (u.Status != store.Fetched && !strings.Contains(u.URL, "within")) {
-			t.Errorf("%+v, %v; want it fetched", u, err)
-		}
 	}
 }

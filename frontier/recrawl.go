@@ -22,9 +22,6 @@ type Recrawl struct {
 	Every time.Duration
 	// Rules have the intervals of some URLs. The first that matches counts.
 	Rules []RecrawlRule
-	// Min and Max limit an interval that has adapted to how often its page changes. Zero means a
-	// quarter of the interval, and eight times as long.
-	Min, Max time.Duration
 }
 
 // RecrawlRule is the interval of the URLs of a host, or of those that match a pattern.
@@ -49,11 +46,8 @@ func (r *RecrawlRule) matches(url string) bool {
 func (r *Recrawl) On() bool { return r.Every > 0 || len(r.Rules) > 0 }
 
 func (r *Recrawl) check() error {
-	if r.Every < 0 || r.Min < 0 || r.Max < 0 {
-		return fmt.Errorf("the times are %v, %v and %v: they must not be negative", r.Every, r.Min, r.Max)
-	}
-	if r.Max > 0 && r.Min > r.Max {
-		return fmt.Errorf("the minimum is %v, longer than the maximum, %v", r.Min, r.Max)
+	if r.Every < 0 {
+		return fmt.Errorf("the interval is %v: it must not be negative", r.Every)
 	}
 	if len(r.Rules) > MaxRecrawlRules {
 		return fmt.Errorf("there are %d rules: use at most %d", len(r.Rules), MaxRecrawlRules)
@@ -93,23 +87,15 @@ func (r *Recrawl) next(c store.Claim, f store.Fetch) time.Duration {
 			next /= 2
 		}
 	}
-	low, high := r.bounds(base)
-	return min(max(next, low), high)
-}
-
-// bounds returns the bounds of an interval that starts at base.
-func (r *Recrawl) bounds(base time.Duration) (low, high time.Duration) {
-	low, high = cmp.Or(r.Min, base/4), cmp.Or(r.Max, 8*base)
-	return min(low, high), max(low, high)
+	return min(max(next, base/4), 8*base)
 }
 
 // shortest returns the shortest time between two fetches of any URL.
 func (r *Recrawl) shortest() time.Duration {
-	shortest, _ := r.bounds(cmp.Or(r.Every, 4*recrawlEvery))
+	shortest := cmp.Or(r.Every, 4*recrawlEvery) / 4
 	for _, rule := range r.Rules {
 		if rule.Every > 0 {
-			low, _ := r.bounds(rule.Every)
-			shortest = min(shortest, low)
+			shortest = min(shortest, rule.Every/4)
 		}
 	}
 	return shortest

@@ -44,9 +44,6 @@ func TestRecrawlNext(t *testing.T) {
 		{"no longer than eight times", weekly, store.Claim{Recrawl: 60 * day}, status(304), 64 * day},
 		{"no shorter than a quarter", weekly, store.Claim{Recrawl: 3 * day, BodyDigest: "a"}, ok("b"), 2 * day},
 		{"another interval than before", Recrawl{Every: day}, store.Claim{Recrawl: 64 * day}, status(200), 8 * day},
-		{"the set maximum", Recrawl{Every: 8 * day, Max: 9 * day}, store.Claim{Recrawl: 8 * day}, status(304), 9 * day},
-		{"the set minimum", Recrawl{Every: 8 * day, Min: 7 * day}, store.Claim{Recrawl: 8 * day, BodyDigest: "a"}, ok("b"), 7 * day},
-		{"a minimum above the interval", Recrawl{Every: day, Min: 2 * day}, store.Claim{}, ok("a"), 2 * day},
 	} {
 		tt.claim.URL = "http://a.test/"
 		if got := tt.recrawl.next(tt.claim, tt.fetch); got != tt.want {

@@ -143,24 +143,6 @@ func TestRedirectLoop(t *testing.T) {
 	}
 }
 
-// TestQueueRedirects checks that the target is added instead of followed.
-func TestQueueRedirects(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, time.Millisecond, site.Config{})
-	r.config.Policy.QueueRedirects = true
-	from, to := r.site.URL("a", redirectTo(301, "/p/3")), r.site.URL("a", "/p/3?via=r")
-	r.add(from)
-	if stats := r.crawl(); stats.Completed != 2 {
-		t.Errorf("%+v, want both fetched", stats)
-	}
-	if got := r.row(from); got.Status != store.Fetched || got.HTTPStatus != 301 {
-		t.Errorf("%+v, want fetched with 301", got)
-	}
-	if got := r.row(to); got.Status != store.Fetched || got.HTTPStatus != 200 {
-		t.Errorf("%+v, want fetched with 200", got)
-	}
-}
-
 // TestRedirectToClosedHost checks that a target whose host is closed for too long is added to the
 // frontier, and the fetch does not wait.
 func TestRedirectToClosedHost(t *testing.T) {

@@ -25,9 +25,6 @@ import (
 func (c *Config) pageRequest(url string, redirects int, validators store.Claim, earlier store.Earlier) *pb.FetchRequest {
 	r := c.request(url, redirects, earlier)
 	r.BodyPolicy.MaxSizeBytes = proto.Int64(c.MaxBodyBytes)
-	if c.TruncateBodies {
-		r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
-	}
 	r.BodyPolicy.Delivery = &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
 	if c.Bodies != nil {
 		deliver(r)
@@ -42,7 +39,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 		}
 		r.RetryPolicy.Profile = pb.RetryProfile_RETRY_PROFILE_DOWNLOAD
 	}
-	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects || c.Discovery.narrow() {
+	if !c.Policy.FollowRedirects || c.Discovery.narrow() {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
 	bodyKept := c.Bodies == nil || validators.BodyDigest != ""
@@ -170,7 +167,7 @@ var deniedFlags = map[string]string{
 	deniedSize:      "give a lower --max-body-bytes",
 	"total_timeout": "give a shorter --total-timeout",
 	"max_attempts":  "give a lower --max-attempts",
-	"max_redirects": "give a lower --max-redirects, or --queue-redirects",
+	"max_redirects": "set a lower CRAWLER_MAX_REDIRECTS",
 	"record_store":  "give another --warc",
 	"auth_provider": "give another --identity",
 }

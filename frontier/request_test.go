@@ -184,8 +184,8 @@ func TestRequests(t *testing.T) {
 	}{
 		{"the default", func(*Config) {}, store.Claim{}, &pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{
 			MaxSizeBytes: proto.Int64(16 << 20), Delivery: digest}}},
-		{"bodies", func(c *Config) { c.Bodies, c.MaxBodyBytes, c.TruncateBodies = new(shelf), 9, true }, store.Claim{},
-			&pb.FetchRequest{BodyPolicy: stored(9, pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE)}},
+		{"bodies", func(c *Config) { c.Bodies, c.MaxBodyBytes = new(shelf), 9 }, store.Claim{},
+			&pb.FetchRequest{BodyPolicy: stored(9, 0)}},
 		{"types", func(c *Config) { c.Bodies, c.Accept = new(shelf), accept }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0), ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept, RequireBody: true}}},
 		{"types and a valid charset", func(c *Config) { c.Bodies, c.Accept, c.RequireValidCharset = new(shelf), accept, true }, store.Claim{}, &pb.FetchRequest{
@@ -197,8 +197,6 @@ func TestRequests(t *testing.T) {
 		{"the profile of downloads, and attempts", func(c *Config) { c.Bodies, c.Download, c.MaxAttempts = new(shelf), true, 2 }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0), RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: proto.Int32(2)}}},
 		{"no redirects", func(c *Config) { c.Bodies, c.Policy.FollowRedirects = new(shelf), false }, store.Claim{}, &pb.FetchRequest{
-			BodyPolicy: stored(16<<20, 0), RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
-		{"queued redirects", func(c *Config) { c.Bodies, c.Policy.QueueRedirects = new(shelf), true }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0), RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
 		{"an ETag, rather than a date", func(c *Config) { c.Bodies = new(shelf) },
 			store.Claim{BodyDigest: "x", ETag: `W/"1"`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{

@@ -44,6 +44,9 @@ import (
 // ErrNoService means that no service answered when Run started.
 var ErrNoService = errors.New("no service answers")
 
+// ErrOutdated means that Config.Outdated has ended Run.
+var ErrOutdated = errors.New("the configuration of the worker is outdated")
+
 // New returns a worker that fetches the URLs of s through services, which must not be empty. The
 // error says which fields of config are not valid.
 func New(s Store, services []Service, config Config) (*Worker, error) {

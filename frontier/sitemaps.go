@@ -168,7 +168,7 @@ func (v *visit) listed(base *normal.Base, s sitemap.Entry, l listing) (store.Ent
 // putSitemaps adds the sitemaps that a robots.txt names.
 func (v *visit) putSitemaps(origin string, body []byte) *ending {
 	d := v.w.config.Discovery
-	if d == nil || d.NoSitemaps {
+	if d == nil {
 		return nil
 	}
 	base, err := normal.NewBase(origin + "/robots.txt")

@@ -141,7 +141,8 @@ func TestUsage(t *testing.T) {
 		{"why of another scheme", []string{"why", "ftp://example.org/"}, `URL: "ftp://example.org/" is not usable: URL has the wrong scheme: it is neither http nor https: give a complete URL, such as https://example.org/`},
 		{"why of a password", []string{"why", "ftp://u:secret@example.org/"}, "URL: it is not usable: URL has the wrong scheme"},
 		{"crawl a word", []string{"crawl", "example"}, `URL: "example" is not usable: URL has the wrong scheme: it has none: give`},
-		{"crawl another sitemap", []string{"crawl", "--sitemap", "map.xml", "https://example.org/"}, `--sitemap: "map.xml" has no scheme: did you mean https://map.xml?`},
+		{"crawl a sitemap", []string{"crawl", "--sitemap", "https://example.org/map.xml"}, `--sitemap: there is no such flag: "frontier add --sitemap URL" adds one`},
+		{"run", []string{"run", "--endless"}, `run: there is no such command: "frontier crawl" without a URL fetches what is in the database`},
 		{"retry an unknown class", []string{"retry", "--class", "nothing_like_it"}, `unknown error class "nothing_like_it": the classes are attempt_timeout, auth_required,`},
 		{"retry a misspelt class", []string{"retry", "--class", "HTTP-Sever-Error"}, `unknown error class "HTTP-Sever-Error"; did you mean http_server_error?`},
 		{"retry the contract's name", []string{"retry", "--class", "ERROR_CLASS_FORBIDDEN"}, `did you mean forbidden?`},
@@ -178,7 +179,7 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "add", "run", "status", "why", "retry", "export", "pause", "resume", "set"} {
+	for _, command := range []string{"", "add", "crawl", "status", "why", "retry", "export", "pause", "resume", "set"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(strings.Fields(command), "--help")...)
@@ -190,7 +191,7 @@ func TestHelp(t *testing.T) {
 					t.Errorf("help lacks %q:\n%s", want, got.out)
 				}
 			}
-			if accept := "Default: text/html,application/xhtml+xml."; command == "run" && !strings.Contains(strings.Join(strings.Fields(got.out), " "), accept) {
+			if accept := "Default: text/html,application/xhtml+xml."; command == "crawl" && !strings.Contains(strings.Join(strings.Fields(got.out), " "), accept) {
 				t.Errorf("help lacks %q:\n%s", accept, got.out)
 			}
 			if command != "" && !strings.Contains(got.out, "--db=DSN") {
@@ -244,7 +245,7 @@ func TestSafe(t *testing.T) {
 // TestReaderOfHelpThatGoes has a reader of help and completions that goes away early, like head.
 func TestReaderOfHelpThatGoes(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"completion", "bash"}, {"--version"}} {
+	for _, args := range [][]string{{"--help"}, {"crawl", "--help"}, {"completion", "bash"}, {"--version"}} {
 		r, w := io.Pipe()
 		_ = r.Close()
 		var stderr strings.Builder

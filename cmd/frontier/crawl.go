@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"fetchd/cmd/frontier/crawl"
 	"fetchd/cmd/frontier/progress"
 	"fetchd/cmd/frontier/worker"
+	"fetchd/frontier"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
@@ -16,10 +16,9 @@ import (
 
 // crawlCmd is "frontier crawl".
 type crawlCmd struct {
-	workerFlags
-	URL  []string   `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues the crawl of the database."`
+	URL  []string   `arg:"" optional:"" help:"Where the crawl starts. Without a URL, it continues what the database has."`
 	Plan crawl.Plan `embed:""` // what the flags say
-	Maps []string   `name:"sitemap" sep:"none" placeholder:"URL" group:"Discovery:" help:"Read this sitemap too. Repeatable."`
+	workerFlags
 }
 
 func (c *crawlCmd) run(ctx context.Context, a *app) int {
@@ -34,32 +33,29 @@ func (c *crawlCmd) run(ctx context.Context, a *app) int {
 	return a.end(ctx, err)
 }
 
-// checkCrawl checks the flags that "frontier run" does not have, and brings the URLs into their normal
-// form.
+// checkCrawl checks the flags of the plan, and brings the URLs into their normal form.
 func (c *crawlCmd) checkCrawl() error {
-	p := &c.Plan
+	p, depth := &c.Plan, 0
+	if p.MaxDepth != nil {
+		depth = *p.MaxDepth
+	}
 	for _, n := range []struct {
 		flag  string
 		value int64
 	}{
-		{"--max-depth", int64(valueOr(p.MaxDepth, 0))}, {"--max-links", int64(p.MaxLinks)}, {"--max-urls", p.MaxURLs}, {"--max-urls-per-host", p.MaxHostURLs},
-		{"--max-bytes", p.MaxBytes}, {"--max-bytes-per-host", p.MaxHostBytes}, {"--max-time", int64(p.MaxTime)}, {"--max-time-per-host", int64(p.MaxHostTime)},
+		{"--max-depth", int64(depth)}, {"--max-urls", p.MaxURLs}, {"--max-urls-per-host", p.MaxHostURLs},
+		{"--max-bytes", p.MaxBytes}, {"--max-bytes-per-host", p.MaxHostBytes}, {"--max-time", int64(p.MaxTime)},
 	} {
 		if n.value < 0 {
 			return cli.UsageError(n.flag, "is negative: give 0 or more, or leave it out for its default")
 		}
 	}
-	for _, list := range []struct {
-		flag string
-		urls []string
-	}{{"URL", c.URL}, {"--sitemap", c.Maps}} {
-		for i, raw := range list.urls {
-			u, err := normalURL(list.flag, raw)
-			if err != nil {
-				return err
-			}
-			list.urls[i] = u
+	for i, raw := range c.URL {
+		u, err := normalURL("URL", raw)
+		if err != nil {
+			return err
 		}
+		c.URL[i] = u
 	}
 	_, err := crawl.NewScope(scope.Config{By: p.Scope, Include: p.Include, Exclude: p.Exclude})
 	return err
@@ -75,22 +71,25 @@ func (c *crawlCmd) work(ctx context.Context, a *app, w *worker.Config) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.crawl(ctx, a, w, s), s.Close())
+	for {
+		err = c.crawl(ctx, a, *w, s)
+		if !errors.Is(err, frontier.ErrOutdated) {
+			return errors.Join(err, s.Close())
+		}
+		w.Console.Printf("A crawl was started in this database: links are followed from now on.\n")
+	}
 }
 
 // crawl follows the plan of the database, changed by the flags.
-func (c *crawlCmd) crawl(ctx context.Context, a *app, w *worker.Config, s *store.Store) error {
+func (c *crawlCmd) crawl(ctx context.Context, a *app, w worker.Config, s *store.Store) error {
 	c.Plan.Seeds = c.URL
 	plan, note, err := crawl.Update(ctx, s, &c.Plan, a.given)
 	w.Console.Printf("%s", note)
-	if errors.Is(err, crawl.ErrNone) {
-		err = cli.UsageError("URL", fmt.Sprintf("the database %s has no crawl to continue: give a URL where it starts", safe(c.DB)))
-	}
 	if err == nil {
 		err = plan.Configure(&w.Config)
 	}
 	if err == nil {
-		err = crawl.Put(ctx, s, c.URL, c.Maps)
+		err = crawl.Put(ctx, s, c.URL)
 	}
 	if err == nil {
 		err = c.reportDone(ctx, s, w.Console)
@@ -100,6 +99,9 @@ func (c *crawlCmd) crawl(ctx context.Context, a *app, w *worker.Config, s *store
 	}
 	if err != nil {
 		return err
+	}
+	if w.Discovery == nil { // another command may start a crawl, whose pages must not be fetched without their links
+		w.Outdated = func(ctx context.Context) (bool, error) { return crawl.Started(ctx, s) }
 	}
 	found, err := w.Run(ctx, s)
 	line, err := plan.End(ctx, s, found, err)

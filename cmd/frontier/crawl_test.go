@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"fetchd/cmd/frontier/crawl"
 	"fetchd/cmd/frontier/site"
+	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 )
 
@@ -77,9 +80,8 @@ func TestFirstCrawlOfWhatIsDone(t *testing.T) {
 	}
 }
 
-// TestRunRefusesACrawl checks that "frontier run" does not fetch pages of a crawl, whose links it would
-// not add.
-func TestRunRefusesACrawl(t *testing.T) {
+// TestCrawlTime checks that a crawl continues after its time was used up.
+func TestCrawlTime(t *testing.T) {
 	t.Parallel()
 	s := linked(t, 5)
 	c := newCrawl(t)
@@ -87,11 +89,43 @@ func TestRunRefusesACrawl(t *testing.T) {
 	if want := "\"frontier crawl\" continues for as long again, or for longer with a larger --max-time than 1ms.\n"; !strings.Contains(got.err, want) || strings.Contains(got.err, "--max-bytes") {
 		t.Errorf("%q, want %q", got.err, want)
 	}
-	before := c.statuses()
-	if got = c.cli(append([]string{"run", "-q"}, inside(s.Port())...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, "continue it with \"frontier crawl\"") {
+	c.crawl(s, "-q", "--max-time", "1h")
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 5, "dead http_client_error": 1}), fmt.Sprint(c.statuses()))
+}
+
+// TestCrawlOfAList checks that the links of URLs that were only added are not followed, before a crawl is started.
+func TestCrawlOfAList(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 5)
+	c := newCrawl(t, at(s, "/x/2"))
+	if got := c.crawl(s, "-q", "--max-bytes", "100000"); got.code != cli.ExitOK || strings.Contains(got.err, "links found") {
 		t.Errorf("%+v", got)
 	}
-	diff(t, "statuses", fmt.Sprint(before), fmt.Sprint(c.statuses()))
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 1}), fmt.Sprint(c.statuses()))
+	if got := c.crawl(s, "--max-depth", "3"); got.code != cli.ExitUsage || !strings.Contains(got.err, "--max-depth: is about links, and those of URLs that were only added are not followed") {
+		t.Errorf("%+v", got)
+	}
+	c.crawl(s, "-q", at(s, "/x/0")) // finds the page that is fetched already
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 3}), fmt.Sprint(c.statuses()))
+}
+
+// TestServiceJoinsACrawl checks that a worker without links follows those of a crawl that starts while it waits.
+func TestServiceJoinsACrawl(t *testing.T) {
+	t.Parallel()
+	s := linked(t, 5)
+	c := newCrawl(t, at(s, "/p/1"))
+	b := c.start(append(inside(s.Port()), "--endless", "--outcomes", "-")...)
+	b.out.until(t, "{")
+	c.store(func(st *store.Store) error {
+		_, _, err := crawl.Update(t.Context(), st, &crawl.Plan{Seeds: []string{at(s, "/x/0")}}, nil)
+		return errors.Join(err, crawl.Put(t.Context(), st, []string{at(s, "/x/0")}))
+	})
+	b.err.until(t, "A crawl was started in this database")
+	for range 6 {
+		b.out.until(t, "{")
+	}
+	b.end(cli.ExitInterrupted)
+	diff(t, "statuses", fmt.Sprint(map[string]int{"fetched": 6, "dead http_client_error": 1}), fmt.Sprint(c.statuses()))
 }
 
 func TestCrawlBytes(t *testing.T) {
@@ -129,7 +163,7 @@ func TestCrawlHostBudget(t *testing.T) {
 	if !strings.Contains(got.err, "over_budget: 1 failed: the host has used up --max-bytes-per-host") {
 		t.Errorf("%+v", got)
 	}
-	const left = "--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"
+	const left = "--max-bytes-per-host: left out 1 URL\n"
 	if status := c.must("status"); !strings.Contains(status, left) {
 		t.Errorf("status: %q, want %q", status, left)
 	}
@@ -200,12 +234,10 @@ func TestCrawlFull(t *testing.T) {
 func TestCrawlUsage(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, args, want string }{
-		{"no crawl to continue", "", "has no crawl to continue"},
 		{"a scope", "--scope site http://a.test/", "--scope: unknown scope"},
 		{"a pattern", "--include ( http://a.test/", "--include: "},
 		{"a depth", "--max-depth=-1 http://a.test/", "--max-depth: "},
 		{"no URL", "a.test", "URL: "},
-		{"a bad sitemap", "--sitemap x http://a.test/", "--sitemap: "},
 		{"the demo", "--demo http://a.test/", "--demo"},
 		{"a flag of run", "--open 0 http://a.test/", "--open"},
 	} {
@@ -214,10 +246,5 @@ func TestCrawlUsage(t *testing.T) {
 		if got.code == cli.ExitOK || !strings.Contains(got.err, row.want) {
 			t.Errorf("%s: %+v", row.name, got)
 		}
-	}
-	c := newCrawl(t)
-	c.add("http://a.test/\n", "-i", "-")
-	if got := c.cli("crawl"); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no crawl to continue") {
-		t.Errorf("a database without a crawl: %+v", got)
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"maps"
 
+	"github.com/alecthomas/kong"
+
 	"fetchd/internal/cli"
 )
 
@@ -17,13 +19,26 @@ If the reader of standard output goes away early, as head does, the exit code is
 const overviewExamples = `  frontier crawl --max-urls 1000 https://example.org/
   frontier add https://example.org/
   frontier add -i urls.txt --sitemap sitemap.xml.gz
-  frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)'
+  frontier crawl --user-agent 'mybot/1.0 (+https://example.org/bot)'
   frontier status
   frontier why https://example.org/page
   frontier pause example.org
   frontier export --format csv -o urls.csv
   frontier status --db postgres://crawler@db.internal/frontier
 `
+
+// groups are the groups of flags, with a word on when one needs them.
+var groups = []kong.Group{
+	{Key: "Discovery:", Title: "Discovery:", Description: "To follow other links than all those to the hosts of the URLs."},
+	{Key: "Budgets:", Title: "Budgets:", Description: "To end a crawl before nothing is left."},
+	{Key: "Service:", Title: "Service:", Description: "To fetch through another fetchd, to reach your own network, or to sign requests."},
+	{Key: "Pace:", Title: "Pace:", Description: "To be slower, or faster on hosts that bear it."},
+	{Key: "Fetches:", Title: "Fetches:", Description: "To say whose crawler it is, and to fetch other things than pages, or again."},
+	{Key: "Failures:", Title: "Failures:", Description: "To try more or less often than the defaults."},
+	{Key: "Results:", Title: "Results:", Description: "To keep more than a row of the database for each fetch."},
+	{Key: "Work:", Title: "Work:", Description: "To run as a service."},
+	{Key: "Callers:", Title: "Callers:", Description: "To let callers of other machines in."},
+}
 
 // manual returns the manual of a command that works on a database and prints something. exits are
 // its exit codes that differ from those of every such command.
@@ -58,42 +73,25 @@ func (c *addCmd) Manual() cli.Manual {
 
 // Help implements kong.HelpProvider.
 func (c *crawlCmd) Help() string {
-	return `Fetches the URLs, adds what they link to, and continues until nothing is left or a budget is used up. The database is created if it does not exist. The flags of "frontier run" apply; its help describes service, politeness, redirects, results and signals.
+	return `With URLs, it starts a crawl: it fetches them, adds what they link to, and creates the database if it does not exist. Without a URL, it continues what the database has. Links are followed if a crawl was started there. URLs that were only added, with "frontier add" or by the API, are fetched, and their links are not followed. Each URL is fetched when its host may be fetched from. Any number of these commands may share one database, on one machine or on several.
 
-Discovery. Links are those of a, area, iframe, frame, embed, object, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
+End. The command ends when nothing is left to fetch or a budget is used up. As a service, give it --endless: it then waits for more URLs, and if another command starts a crawl, it follows links from then on. With --recrawl it does not end either.
 
-Continue. URLs, scope and budgets are stored in the database. Without a URL, the command continues that crawl, and other runs with the same --db join it. A flag of these that you give again changes the crawl, and the command says so. Give the other flags to each run, such as --user-agent, --bodies and --warc.
+Discovery. Links are those of a, area, iframe, frame, embed, object, meta refresh, and link with rel=canonical, next, prev or alternate. Each is stored once, in its normal form, with the page that has it and its depth. rel=nofollow, meta robots and X-Robots-Tag are obeyed. The sitemaps that robots.txt names are read in turn with the pages of their host; "frontier add --sitemap" adds others. A redirect out of the scope is not followed; its URL is dead as out_of_scope.
 
-Budgets. --max-urls and --max-urls-per-host leave out links. A host that uses up --max-bytes-per-host or --max-time-per-host is given up: its URLs are dead as over_budget, and "frontier retry --class over_budget" undoes it. --max-bytes and --max-time end the run, and its URLs stay pending. Fetches in flight are completed, so a little more may be used. The lines before the last one say what each budget and limit left out.`
-}
+Plan. URLs, scope and budgets are stored in the database, and apply to every later command. If you give one of these flags again, it changes the crawl, and the command says so. Give the other flags each time, such as --user-agent, --bodies and --warc.
 
-// Manual lists the exit codes and examples of the command.
-func (c *crawlCmd) Manual() cli.Manual {
-	m := (&runCmd{}).Manual()
-	m.Examples = `  frontier crawl --user-agent 'mybot/1.0 (+https://example.org/bot)' https://example.org/
-  frontier crawl --scope domain --max-urls 10000 --bodies pages https://www.example.org/
-  frontier crawl --scope prefix --exclude '\?' --max-depth 5 https://example.org/docs/
-  frontier crawl --sign-key keys --sign-agent https://bot.example.com --user-agent 'mybot/1.0 (+https://bot.example.com/)' https://example.org/
-  frontier crawl --max-urls 20000
-`
-	delete(m.Exits, cli.ExitFailed)
-	m.Exits[cli.ExitOK] = "nothing is left to fetch, a budget is used up, or the reader of the outcomes has gone away"
-	return m
-}
-
-// Help implements kong.HelpProvider.
-func (c *runCmd) Help() string {
-	return `Fetches URLs, each when its host may be fetched from, until nothing is left. With --endless it then waits for more. Use "frontier add" to create the database. Any number of runs may share one database, on one machine or on several.
+Budgets. --max-urls and --max-urls-per-host leave out links. A host that uses up --max-bytes-per-host is given up: its URLs are dead as over_budget, and "frontier retry --class over_budget" undoes it. --max-bytes and --max-time end the run, and its URLs stay pending. Fetches in flight are completed, so a little more may be used. The lines before the last one say what each budget and limit left out.
 
 Service. A fetchd inside this process makes the fetches. It reaches only public addresses on ports 80 and 443, whatever address a name or a redirect leads to. To crawl your own site on another address or port, allow just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, another fetchd makes the fetches, and its own settings apply. With several --server flags, each fetch goes to the service with the fewest fetches in flight. If a service is lost, its fetches are made again.
 
-Politeness. A host gets one request at a time, and the next one --delay after the last fetch has ended. "frontier set" changes this for one host. A longer Crawl-delay in robots.txt applies, up to --max-crawl-delay. robots.txt is obeyed, and fetched again after a day. While it is unreachable, the URLs of its origin wait, and those of the other scheme of the host do not. A redirect to another host waits until that host may be fetched from. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
+Politeness. A host gets one request at a time, and the next one --delay after the last fetch has ended. "frontier set" changes this for one host. A longer Crawl-delay in robots.txt applies, up to a minute. robots.txt is obeyed, and fetched again after a day. While it is unreachable, the URLs of its origin wait for up to an hour, and those of the other scheme of the host do not. A redirect to another host waits until that host may be fetched from. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
 
 Identity. --user-agent and --from say whose crawler it is, and a signature proves it (Web Bot Auth). The fetchd inside signs with --sign-key and --sign-agent, the one at --server with the auth provider of --identity. Origins that these do not cover, such as those of http, get requests without a signature. If a request cannot be signed, for example because the key has expired, no URL is lost: the worker waits and says why. docs/crawl.md has a recipe.
 
-Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) replace the defaults of --follow-redirects and --max-redirects.
+Redirects. The environment variable CRAWLER_MAX_REDIRECTS (0 to 20; default: 5) limits the redirects of one fetch. With CRAWLER_FOLLOW_REDIRECTS=false none is followed.
 
-Results. Each outcome is a row in the database; "frontier export" prints them. --outcomes also appends each outcome to a file, as one line of JSON. --bodies stores each body as sha256/XX/DIGEST, where XX are the first two digits of the digest and DIGEST is the field body_sha256 of the outcome. Equal bodies are stored once. The empty body is stored first, to check that the place can be written. A body goes to its place as it arrives, and has its name when it is complete. A bucket needs --stores-file, which has its URL and its credentials; the environment is not read. Bodies for a bucket wait in temporary files ($TMPDIR) until they are complete.
+Results. Each outcome is a row in the database; "frontier export" prints them. --outcomes also appends each outcome to a file, as one line of JSON. --bodies stores each body as sha256/XX/DIGEST, where XX are the first two digits of the digest and DIGEST is the field body_sha256 of the outcome. Equal bodies are stored once. The empty body is stored first, to check that the place can be written. A body goes to its place as it arrives, and has its name when it is complete. A bucket needs --stores-file, which has its URL and its credentials; the environment is not read. Bodies for a bucket wait in temporary files ($TMPDIR), up to 8 GiB in all, until they are complete.
 
 Records. --warc records every request and response in WARC files: pages, redirects, retries and robots.txt. The fields of an outcome that start with warc_ say where the record of its response is. A response that equals the last one of its URL is recorded without its body, and refers to the earlier record, also in later runs; so keep all WARC files of a database. A file has the suffix .open until it is whole. The end of a run makes all its files whole. After a crash, the next run does that. Recorded fetches use HTTP/1.1. With --server, the fetchd there writes the records into its own store, and --warc is the name of that store.
 
@@ -101,37 +99,38 @@ The last line on standard error counts the URLs that were completed, the URLs th
 
 Recrawl. --recrawl 7d fetches each URL again a week after it was fetched, and the run goes on until you stop it. A page that has not changed (a 304, or a body with the same digest) waits twice as long next time, and one that has changed half as long, from a quarter to eight times of what you set. Digests are compared only with --bodies or --warc. A URL that failed for good is not fetched again.
 
-Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their --lease expires.
-
---demo needs no database and no network, takes a few seconds, and reports the result of each check.`
+Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their leases end: after five times --total-timeout, or 5 minutes more than it if that is less.`
 }
 
 // Manual lists the exit codes and examples of the command.
-func (c *runCmd) Manual() cli.Manual {
-	return manual(`
-  frontier run --demo
-  frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)' --bodies pages
-  frontier run --delay 5s --outcomes - --quiet | jq -r 'select(.status == "dead") | .url'
-  frontier run --server fetch-1:8080 --server fetch-2:8080 --token-file token --tls
-  frontier run --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
-  frontier run --accept any --stores-file stores.yaml --bodies archive --endless --metrics-addr :9100
-  frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
-  frontier run --accept any --warc warc
-  frontier run --recrawl 7d --recrawl-host news.example.org=6h --bodies pages
+func (c *crawlCmd) Manual() cli.Manual {
+	m := manual(`
+  frontier crawl --user-agent 'mybot/1.0 (+https://example.org/bot)' https://example.org/
+  frontier crawl --scope domain --max-urls 10000 --bodies pages https://www.example.org/
+  frontier crawl --scope prefix --exclude '\?' --max-depth 5 https://example.org/docs/
+  frontier crawl --max-urls 20000
+  frontier crawl --sign-key keys --sign-agent https://bot.example.com --user-agent 'mybot/1.0 (+https://bot.example.com/)'
+  frontier crawl --delay 5s --outcomes - --quiet | jq -r 'select(.status == "dead") | .url'
+  frontier crawl --server https://fetch-1 --server https://fetch-2 --token-file token
+  frontier crawl --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
+  frontier crawl --db postgres://crawler@db.internal/frontier --endless --quiet --metrics-addr :9100
+  frontier crawl --accept any --stores-file stores.yaml --bodies archive --warc records
+  frontier crawl --recrawl 7d --recrawl news.example.org=6h --bodies pages
 `, map[int]string{
-		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
-		cli.ExitFailed:      "a check of --demo failed",
+		cli.ExitOK:          "nothing is left to fetch, a budget is used up, or the reader of the outcomes has gone away",
 		cli.ExitNothing:     "nothing is left to fetch, URLs failed for good or were disallowed, and none was completed",
 		cli.ExitAborted:     "an outcome aborted the crawl, which is now paused",
 		cli.ExitService:     "no fetch service answers",
 		cli.ExitOutput:      "the outcomes, the bodies or the records cannot be written",
 		cli.ExitInterrupted: "interrupted, after fetches in flight could end",
 	})
+	m.Answers = map[string]string{"--sitemap": `"frontier add --sitemap URL" adds one to the crawl`}
+	return m
 }
 
 // Help implements kong.HelpProvider.
 func (c *serveCmd) Help() string {
-	return `Serves frontier.v1.FrontierService: crawlers in any language put URLs, claim them, fetch them themselves, and record how each ended. They share the delays of hosts with each other and with every "frontier run" on the database. Several services may run on one database, which is created if it does not exist. docs/frontier-api.md describes the API. To describe it, you can also ask a running service: grpcurl -plaintext HOST:PORT describe
+	return `Serves frontier.v1.FrontierService: crawlers in any language put URLs, claim them, fetch them themselves, and record how each ended. They share the delays of hosts with each other and with every "frontier crawl" on the database. Several services may run on one database, which is created if it does not exist. docs/frontier-api.md describes the API. To describe it, you can also ask a running service: grpcurl -plaintext HOST:PORT describe
 
 A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both. On SIGHUP the files of these flags are read again, and the certificates also every minute. A call that has started continues.
 
@@ -144,7 +143,7 @@ func (c *serveCmd) Manual() cli.Manual {
   frontier serve --db crawl.db
   frontier serve --db postgres://crawler@db.internal/frontier --grpc-addr :8090 --http-addr :8091 --tls-cert-file cert.pem --tls-key-file key.pem --token-file callers.yaml
   curl -s http://127.0.0.1:8091/v1/stats
-`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT; --healthcheck: serving", cli.ExitFailed: "a port failed, or calls outlasted --drain-time; --healthcheck: not serving, or with an expired certificate", cli.ExitUsage: "", cli.ExitDatabase: ""}}
+`, Exits: map[int]string{cli.ExitOK: "stopped by SIGTERM or SIGINT; healthcheck: serving", cli.ExitFailed: "a port failed, or calls outlasted --drain-time; healthcheck: not serving, or with an expired certificate", cli.ExitUsage: "", cli.ExitDatabase: ""}}
 }
 
 // Help implements kong.HelpProvider.
@@ -155,7 +154,7 @@ What pending and failed URLs wait for: each is counted once, for the first cause
 
 A host may be counted in several lines: a blocked host is also waiting.
 
-A worker is one "frontier run". It is listed from its start to its stop. One that was not seen for 30 s has vanished: its URLs are fetched by another worker when their leases end.
+A worker is one "frontier crawl". It is listed from its start to its stop. One that was not seen for 30 s has vanished: its URLs are fetched by another worker when their leases end.
 
 Each reading counts the rows of the whole table. --classes reads them one by one, which takes some seconds for a million URLs.`
 }
@@ -175,7 +174,7 @@ func (c *statusCmd) Manual() cli.Manual {
 func (c *whyCmd) Help() string {
 	return `The first line is the reason; the facts follow. If several things delay the URL, the reason is the one that you can change, or else the one that lasts longest. All times come from the database's clock.
 
-The rules of robots.txt are those in the database, as the last worker read them. They apply to a "frontier run" without --ignore-robots. Use the same --user-agent as there.
+The rules of robots.txt are those in the database, as the last worker read them. They apply to a "frontier crawl" without --ignore-robots. Use the same --user-agent as there.
 
 With --json, the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay, group_turn and its_turn.`
 }
@@ -226,7 +225,7 @@ func (c *pruneCmd) Help() string {
 
 The frontier forgets a URL that is deleted. If it is added again, by a list, a link or a redirect, it is fetched again, and without the validators of its last fetch. Its outcomes stay until --outcomes-before deletes them. Bodies and WARC files stay.
 
-A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour, or within 25 hours if its robots.txt has a Crawl-delay. With the row go the sums that --max-bytes-per-host and --max-time-per-host compare.
+A host without URLs is needed if it has settings, is paused, or was fetched from or blocked within the last hour, or within 25 hours if its robots.txt has a Crawl-delay. With the row go the sum that --max-bytes-per-host compares.
 
 Rows are deleted 2,000 at a time, so running crawls are hardly delayed. If you interrupt the command, it says what it has deleted; run it again to continue. --hosts --dry-run does not count hosts that lose their last URL by --urls.`
 }

@@ -1,7 +1,7 @@
 // Command frontier stores the URLs of a crawl and decides when each one is fetched.
 //
 //	frontier add       add URLs from arguments, lists and sitemaps
-//	frontier run       fetch what is in the frontier
+//	frontier crawl     fetch pages and what they link to, or what was added
 //	frontier status    count URLs and hosts
 //	frontier why URL   show why a URL is not being fetched now
 //	frontier retry     try failed URLs again, or fetch old ones again
@@ -16,6 +16,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"slices"
@@ -41,8 +42,7 @@ func main() {
 // grammar is the command line: a field for each command.
 type grammar struct {
 	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
-	Crawl   crawlCmd         `cmd:"" help:"Fetch pages and what they link to."`
-	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
+	Crawl   crawlCmd         `cmd:"" help:"Fetch pages and what they link to, or continue what the database has."`
 	Serve   serveCmd         `cmd:"" help:"Serve the API, for crawlers that do their own fetching."`
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Show why a URL is not being fetched now."`
@@ -54,6 +54,7 @@ type grammar struct {
 	Pause   pauseCmd         `cmd:"" help:"Start no more fetches, of the whole crawl or of one host."`
 	Resume  resumeCmd        `cmd:"" help:"End a pause."`
 	Set     setCmd           `cmd:"" help:"Set the delay or the number of fetches at once of one host."`
+	Demo    demoCmd          `cmd:"" help:"Crawl a built-in site on loopback, and check the result."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
@@ -63,7 +64,10 @@ type grammar struct {
 func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
 	a := &app{Program: cli.Program{Name: "frontier", Description: description, Manual: cli.Manual{Examples: overviewExamples},
 		Streams: std, Env: env, Clean: safe}}
-	parsed, err := a.Parse(new(grammar), args, kong.Vars{"agent": worker.Agent()})
+	if len(args) > 0 && args[0] == "run" {
+		return a.end(ctx, &cli.Error{Code: cli.ExitUsage, Err: errors.New(`run: there is no such command: "frontier crawl" without a URL fetches what is in the database`)})
+	}
+	parsed, err := a.Parse(new(grammar), args, kong.Vars{"agent": worker.Agent()}, kong.ExplicitGroups(groups))
 	if err != nil {
 		return a.end(ctx, err)
 	}

@@ -11,78 +11,72 @@ import (
 	"fetchd/internal/cli"
 )
 
-// recrawl are the flags that have URLs fetched again.
+// recrawl is the flag that has URLs fetched again.
 type recrawl struct {
-	Every time.Duration `name:"recrawl" placeholder:"DURATION" group:"Recrawl:" help:"Fetch each URL again after about this time, such as 7d or 12h, and run on when no URL is left. Default: never."`
-	Hosts []string      `name:"recrawl-host" sep:"none" placeholder:"HOST=DURATION" group:"Recrawl:" help:"Another time for this host, or for all hosts below a domain (*.example.org=1d); 0s means never. Repeatable: the first that matches counts."`
-	URLs  []string      `name:"recrawl-url" sep:"none" placeholder:"PATTERN=DURATION" group:"Recrawl:" help:"Another time for URLs that match this regular expression (RE2). These count before --recrawl-host. Repeatable."`
-	Min   time.Duration `name:"recrawl-min" placeholder:"DURATION" group:"Recrawl:" help:"Minimum time for pages that change often. Default: a quarter of the time that is set."`
-	Max   time.Duration `name:"recrawl-max" placeholder:"DURATION" group:"Recrawl:" help:"Maximum time for pages that do not change. Default: eight times the time that is set."`
+	Rules []string `name:"recrawl" sep:"none" placeholder:"[NAME=]DURATION" group:"Fetches:" help:"Fetch each URL again after about this time, such as 7d or 12h, and run on when no URL is left. NAME= gives some URLs another time: those of a host (news.example.org=6h), of all hosts below a domain (*.example.org=1d), or those that match a regular expression with a slash (/archive/=8w); 0s means never. Repeatable: the first name that matches counts. Default: never."`
 }
 
-// config returns what the flags say.
-func (c *recrawl) config() (frontier.Recrawl, error) {
-	r := frontier.Recrawl{Every: c.Every, Min: c.Min, Max: c.Max}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{{"--recrawl", c.Every}, {"--recrawl-min", c.Min}, {"--recrawl-max", c.Max}} {
-		if d.value < 0 || d.value > 0 && d.value < minRecrawl {
-			return r, cli.UsageError(d.flag, fmt.Sprintf("%v is below %v: give a duration such as 7d", d.value, minRecrawl))
-		}
-	}
-	for _, text := range c.URLs {
-		pattern, every, err := recrawlRule("--recrawl-url", text)
+// config returns what the flag says.
+func (c *recrawl) config() (r frontier.Recrawl, _ error) {
+	for _, text := range c.Rules {
+		name, every, err := recrawlRule(text)
 		if err != nil {
 			return r, err
 		}
-		if _, err := scope.New(scope.Config{Include: []string{pattern}}); err != nil {
-			return r, cli.UsageError("--recrawl-url", fmt.Sprint(err))
+		switch {
+		case name == "" && r.Every > 0:
+			return r, cli.UsageError(recrawlFlag, fmt.Sprintf("%.80q is a second time for all URLs: give one, and others with a name, such as example.org=7d", text))
+		case name == "":
+			r.Every = every
+			continue
 		}
-		r.Rules = append(r.Rules, frontier.RecrawlRule{Pattern: regexp.MustCompile(pattern), Every: every})
-	}
-	for _, text := range c.Hosts {
-		name, every, err := recrawlRule("--recrawl-host", text)
+		rule, err := ruleOf(name)
 		if err != nil {
 			return r, err
 		}
-		name, below := strings.CutPrefix(name, "*.")
-		host, err := hostKey(name)
-		if err != nil {
-			return r, cli.UsageError("--recrawl-host", fmt.Sprintf("%.80q is not a host: give one such as example.org or *.example.org", name))
-		}
-		if below {
-			host = "*." + host
-		}
-		r.Rules = append(r.Rules, frontier.RecrawlRule{Host: host, Every: every})
+		rule.Every = every
+		r.Rules = append(r.Rules, rule)
 	}
-	return r, c.checkRules(r)
+	if len(r.Rules) > frontier.MaxRecrawlRules {
+		return r, cli.UsageError(recrawlFlag, fmt.Sprintf("there are %d names: give at most %d", len(r.Rules), frontier.MaxRecrawlRules))
+	}
+	return r, nil
 }
 
-// minRecrawl is the minimum of all times but 0, which means never.
-const minRecrawl = time.Second
+const (
+	recrawlFlag = "--recrawl"
+	// minRecrawl is the minimum of all times but 0, which means never.
+	minRecrawl = time.Second
+)
 
-func (c *recrawl) checkRules(r frontier.Recrawl) error {
-	switch {
-	case !r.On() && (c.Min > 0 || c.Max > 0):
-		return cli.UsageError("--recrawl-min, --recrawl-max", "no URL is fetched again: add --recrawl, --recrawl-host or --recrawl-url")
-	case c.Max > 0 && c.Min > c.Max:
-		return cli.UsageError("--recrawl-min", fmt.Sprintf("%v is longer than --recrawl-max %v", c.Min, c.Max))
-	case len(r.Rules) > frontier.MaxRecrawlRules:
-		return cli.UsageError("--recrawl-host", fmt.Sprintf("there are %d rules with --recrawl-url: give at most %d", len(r.Rules), frontier.MaxRecrawlRules))
+// ruleOf returns the rule of a name: a pattern if it has a slash, which a host has not.
+func ruleOf(name string) (frontier.RecrawlRule, error) {
+	if strings.Contains(name, "/") {
+		if _, err := scope.New(scope.Config{Include: []string{name}}); err != nil {
+			return frontier.RecrawlRule{}, cli.UsageError(recrawlFlag, fmt.Sprint(err))
+		}
+		return frontier.RecrawlRule{Pattern: regexp.MustCompile(name)}, nil
 	}
-	return nil
+	name, below := strings.CutPrefix(name, "*.")
+	host, err := hostKey(name)
+	if err != nil {
+		return frontier.RecrawlRule{}, cli.UsageError(recrawlFlag, fmt.Sprintf("%.80q is neither a host such as example.org or *.example.org, nor a pattern, which has a slash", name))
+	}
+	if below {
+		host = "*." + host
+	}
+	return frontier.RecrawlRule{Host: host}, nil
 }
 
-// recrawlRule splits "PATTERN=DURATION".
-func recrawlRule(flag, text string) (pattern string, every time.Duration, err error) {
+// recrawlRule splits "DURATION" and "NAME=DURATION".
+func recrawlRule(text string) (name string, every time.Duration, err error) {
 	at := strings.LastIndexByte(text, '=')
-	if at <= 0 {
-		return "", 0, cli.UsageError(flag, fmt.Sprintf("%.80q has no duration: give one such as example.org=7d", text))
-	}
 	every, err = cli.ParseDuration(text[at+1:])
 	if err != nil || every < 0 || every > 0 && every < minRecrawl {
-		return "", 0, cli.UsageError(flag, fmt.Sprintf("%.40q is not a duration such as 7d or 12h, of at least %v, or 0s", text[at+1:], minRecrawl))
+		return "", 0, cli.UsageError(recrawlFlag, fmt.Sprintf("%.40q is not a duration such as 7d or 12h, of at least %v, or 0s", text[at+1:], minRecrawl))
 	}
-	return text[:at], every, nil
+	if at == 0 {
+		return "", 0, cli.UsageError(recrawlFlag, fmt.Sprintf("%.80q has no name: give one such as example.org=7d", text))
+	}
+	return text[:max(at, 0)], every, nil
 }

@@ -18,7 +18,7 @@ type robotsCmd struct {
 	URL       []string `name:"url" sep:"none" placeholder:"URL" help:"Also say whether this URL of the host is allowed, and by which line. Repeatable."`
 	Refresh   bool     `help:"Have the files fetched again, by the next worker that needs them."`
 	JSON      bool     `name:"json" help:"Print one line of JSON."`
-	UserAgent string   `default:"${agent}" help:"Name of the crawler, as for \"frontier run\". Its leading letters, _ and - select the rules."`
+	UserAgent string   `default:"${agent}" help:"Name of the crawler, as for \"frontier crawl\". Its leading letters, _ and - select the rules."`
 }
 
 func (c *robotsCmd) run(ctx context.Context, a *app) int {

@@ -28,33 +28,23 @@ func TestRefused(t *testing.T) {
 		{"no attempt", []string{"--max-attempts", "0"}, "--max-attempts: 0 is not from 1 to 11"},
 		{"too many attempts", []string{"--max-attempts", "12"}, "--max-attempts: 12 is not from 1 to 11"},
 		{"no body", []string{"--max-body-bytes", "0"}, "--max-body-bytes: 0 is not from 1 to 1099511627776"},
-		{"no temporary files", []string{"--max-spool-bytes", "0"}, "--max-spool-bytes: 0 is not from 1 to 9223372036854775807"},
 		{"too large a body", []string{"--max-body-bytes", "1099511627777"}, "--max-body-bytes: 1099511627777 is not from 1 to 1099511627776"},
-		{"too many redirects", []string{"--max-redirects", "21"}, "--max-redirects: 21 is not from 0 to 20"},
-		{"fewer redirects", []string{"--max-redirects=-1"}, "--max-redirects: -1 is not from 0 to 20"},
 		{"fewer retries", []string{"--max-url-retries=-1"}, "--max-url-retries: -1 is not from 0 to 1000000"},
 		{"a negative delay", []string{"--delay=-1s"}, "--delay: -1s is negative: give a duration"},
 		{"a delay without a unit", []string{"--delay", "1"}, `--delay: "1" has no unit: did you mean 1s?`},
-		{"a negative crawl-delay", []string{"--max-crawl-delay=-1s"}, "--max-crawl-delay: -1s is negative"},
 		{"a negative drain time", []string{"--drain-time=-1s"}, "--drain-time: -1s is negative"},
 		{"a negative timeout", []string{"--total-timeout=-1s"}, "--total-timeout: -1s is negative"},
 		{"no timeout", []string{"--total-timeout", "0s"}, "--total-timeout: 0s is not allowed: give a duration such as 30s"},
-		{"no lease", []string{"--lease", "0s"}, "--lease: 0s is not allowed"},
-		{"a lease that ends with the fetch", []string{"--lease", "1m10s"},
-			"--lease: 1m10s is too short for --total-timeout 1m0s: give more than 1m10s (the fetch, and 10s to record it), or a shorter --total-timeout"},
-		{"a fetch that outlives the lease", []string{"--total-timeout", "5m"}, "--lease: 5m0s is too short for --total-timeout 5m0s: give more than 5m10s"},
-		{"a download that outlives the lease", []string{"--profile", "download", "--lease", "15m10s"}, "--lease: 15m10s is too short for --total-timeout 15m0s"},
 		{"no profile", []string{"--profile", "fast"}, `--profile must be one of "standard","download" but got "fast"`},
-		{"recrawl at once", []string{"--recrawl", "10ms"}, "--recrawl: 10ms is below 1s: give a duration such as 7d"},
-		{"a negative recrawl", []string{"--recrawl=-1h"}, "--recrawl: -1h0m0s is below 1s"},
-		{"bounds without recrawl", []string{"--recrawl-min", "1h"}, "--recrawl-min, --recrawl-max: no URL is fetched again: add --recrawl, "},
-		{"bounds that cross", []string{"--recrawl", "7d", "--recrawl-min", "2d", "--recrawl-max", "1d"}, "--recrawl-min: 48h0m0s is longer than --recrawl-max 24h0m0s"},
-		{"recrawl of a host without a time", []string{"--recrawl-host", "a.test"}, `--recrawl-host: "a.test" has no duration: give one such as example.org=7d`},
-		{"recrawl of no host", []string{"--recrawl-host", "=7d"}, `--recrawl-host: "=7d" has no duration`},
-		{"recrawl of a host that is none", []string{"--recrawl-host", "a b=7d"}, `--recrawl-host: "a b" is not a host: give one such as example.org or *.example.org`},
-		{"recrawl of a host, and no duration", []string{"--recrawl-host", "a.test=often"}, `--recrawl-host: "often" is not a duration such as 7d or 12h, of at least 1s, or 0s`},
-		{"recrawl of a pattern that is none", []string{"--recrawl-url", "(=7d"}, `--recrawl-url: the pattern "(" is not valid`},
-		{"too many rules", slices.Repeat([]string{"--recrawl-host", "a.test=1d"}, 101), "--recrawl-host: there are 101 rules with --recrawl-url: give at most 100"},
+		{"recrawl at once", []string{"--recrawl", "10ms"}, `--recrawl: "10ms" is not a duration such as 7d or 12h, of at least 1s, or 0s`},
+		{"a negative recrawl", []string{"--recrawl=-1h"}, `--recrawl: "-1h" is not a duration`},
+		{"two recrawls", []string{"--recrawl", "7d", "--recrawl", "8d"}, `--recrawl: "8d" is a second time for all URLs`},
+		{"recrawl of a host without a time", []string{"--recrawl", "a.test"}, `--recrawl: "a.test" is not a duration such as 7d`},
+		{"recrawl of no host", []string{"--recrawl", "=7d"}, `--recrawl: "=7d" has no name: give one such as example.org=7d`},
+		{"recrawl of a host that is none", []string{"--recrawl", "a b=7d"}, `--recrawl: "a b" is neither a host such as example.org or *.example.org, nor a pattern, which has a slash`},
+		{"recrawl of a host, and no duration", []string{"--recrawl", "a.test=often"}, `--recrawl: "often" is not a duration such as 7d or 12h, of at least 1s, or 0s`},
+		{"recrawl of a pattern that is none", []string{"--recrawl", "/(=7d"}, `--recrawl: the pattern "/(" is not valid`},
+		{"too many rules", slices.Repeat([]string{"--recrawl", "a.test=1d"}, 101), "--recrawl: there are 101 names: give at most 100"},
 		{"no user agent", []string{"--user-agent", " "}, "--user-agent: is empty: give a name and how to reach you"},
 		{"a user agent of two lines", []string{"--user-agent", "bot\r\nHost: b"}, `--user-agent: "bot\r\nHost: b" contains a character that is not allowed in a header`},
 		{"what is no media type", []string{"--accept", "html"}, `--accept: "html" is not a media type without parameters: give one such as text/html or text/*, or "any"`},
@@ -73,13 +63,11 @@ func TestRefused(t *testing.T) {
 		{"records of another service in a directory", []string{"--warc", "./warc", "--server", "a:1"},
 			`--warc: "./warc" is a directory, but the fetchd of --server makes the records: give the name of a store that is configured there, or remove --server`},
 		{"records of another service in a store of our own", []string{"--warc", "crawl", "--stores-file", "file", "--server", "a:1"}, "--stores-file: is used by --bodies only, because"},
-		{"the demo with records", []string{"--demo", "--warc", "warc"}, "--warc: not possible with --demo"},
 		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or remove it"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
 		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
 		{"another action", []string{"--on", "forbidden=stop"}, `--on: unknown action "stop": use retry, skip, abort-host or abort-crawl`},
 		{"a level that is none", []string{"--log-level", "loud"}, "--log-level: "},
-		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: --no-follow-redirects"},
 		{"an empty server", []string{"--server="}, "--server: an address is empty: give HOST:PORT"},
 		{"a server without a port", []string{"--server", "a:1", "--server", "b"}, `--server: is "b", and the port is missing: give HOST:PORT, http`},
 		{"a plaintext server with TLS", []string{"--server", "http://a:1", "--tls"}, `--server: is "http://a:1", which is plaintext, but a setting asks for TLS`},
@@ -99,22 +87,12 @@ func TestRefused(t *testing.T) {
 		{"a port that is none", []string{"--egress-allow-port", "65536"}, "--egress-allow-port: "},
 		{"TLS with the service inside", []string{"--tls"}, "--tls: applies to another fetchd: give its address with --server"},
 		{"a token for the service inside", []string{"--token-file", "token"}, "--token-file: applies to another fetchd"},
-		{"the demo with a server", []string{"--demo", "--server", "a:1"}, "--server: not possible with --demo, which has its own crawl: remove one of the two"},
-		{"the demo with outcomes", []string{"--outcomes", "-", "--demo"}, "--outcomes: not possible with --demo"},
-		{"the demo with no fetch open", []string{"--demo", "--open", "0"}, "--open: 0 is not from 1 to 100000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			checkRefused(t, nil, tt.told, tt.args...)
 		})
 	}
-	t.Run("the demo with a database", func(t *testing.T) {
-		t.Parallel()
-		got := runWith(t.Context(), strings.NewReader(""), nil, "run", "--demo", "--db", "crawl.db")
-		if want := "frontier: --db: not possible with --demo, which has its own crawl: remove one of the two\n"; got.code != cli.ExitUsage || got.err != want {
-			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitUsage, want)
-		}
-	})
 }
 
 func TestBadEnvironment(t *testing.T) {
@@ -129,32 +107,24 @@ func TestBadEnvironment(t *testing.T) {
 		t.Run(fmt.Sprintf("%s=%s", tt.name, tt.value), func(t *testing.T) {
 			t.Parallel()
 			checkRefused(t, map[string]string{tt.name: tt.value}, tt.told)
-			checkRefused(t, map[string]string{tt.name: tt.value}, tt.told, "--follow-redirects", "--max-redirects", "1")
 		})
 	}
-	t.Run("queued and not followed", func(t *testing.T) {
-		t.Parallel()
-		checkRefused(t, map[string]string{"CRAWLER_FOLLOW_REDIRECTS": "0"}, "--queue-redirects: --no-follow-redirects", "--queue-redirects")
-	})
 }
 
 // checkRefused fails the test unless the flags are rejected before anything starts.
 func checkRefused(t *testing.T, env map[string]string, told string, args ...string) {
 	t.Helper()
 	dir := t.TempDir()
-	all := []string{"run"}
-	if len(args) == 0 || !strings.Contains(strings.Join(args, " "), "--demo") {
-		all = append(all, "--db", filepath.Join(dir, "no.db"))
-	}
-	if !strings.Contains(strings.Join(args, " "), "--demo") && !strings.Contains(strings.Join(args, " "), "--bodies") && !slices.Contains(args, "--stores-file") {
+	all := []string{"crawl", "--db", filepath.Join(dir, "no.db")}
+	if !strings.Contains(strings.Join(args, " "), "--bodies") && !slices.Contains(args, "--stores-file") {
 		all = append(all, "--outcomes", filepath.Join(dir, "outcomes"), "--bodies", filepath.Join(dir, "pages"))
 	}
 	got := runWith(t.Context(), strings.NewReader(""), env, append(all, args...)...)
 	if got.code != cli.ExitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: "+told) {
-		t.Errorf("frontier run %q: exit status %d, %q, %q; want %d, nothing and %q", args, got.code, got.out, got.err, cli.ExitUsage, told)
+		t.Errorf("frontier crawl %q: exit status %d, %q, %q; want %d, nothing and %q", args, got.code, got.out, got.err, cli.ExitUsage, told)
 	}
 	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
-		t.Errorf("frontier run %q made %v (%v)", args, made, err)
+		t.Errorf("frontier crawl %q made %v (%v)", args, made, err)
 	}
 }
 
@@ -162,14 +132,13 @@ func checkRefused(t *testing.T, env map[string]string, told string, args ...stri
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1099511627776", "--max-redirects", "20", "--max-url-retries", "0"},
-		{"--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--delay", "0s", "--drain-time", "0s", "--max-crawl-delay", "0s"},
-		{"--lease", "1m10.001s"},
-		{"--total-timeout", "4m49s"},
+		{"--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1099511627776", "--max-url-retries", "0"},
+		{"--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--delay", "0s", "--drain-time", "0s"},
+		{"--total-timeout", "1ms"},
+		{"--total-timeout", "1h"},
 		{"--profile", "download", "--require-valid-charset"},
-		{"--recrawl", "7d", "--recrawl-min", "1d", "--recrawl-max", "8w", "--recrawl-host", "*.a.test:8080=1w1d", "--recrawl-host", "a.test=0s", "--recrawl-url", "/news/.*[?]x=1=1h"},
-		{"--recrawl-host", "a.test=1d", "--recrawl-min", "1h"},
-		{"--profile", "download", "--total-timeout", "15m", "--lease", "15m11s"},
+		{"--recrawl", "7d", "--recrawl", "*.a.test:8080=1w1d", "--recrawl", "a.test=0s", "--recrawl", "/news/.*[?]x=1=1h"},
+		{"--recrawl", "a.test=1d"},
 		{"--accept", "any"},
 		{"--accept", "text/*,application/pdf"},
 		{"--metrics-addr", ":9100"},
@@ -177,14 +146,13 @@ func TestAccepted(t *testing.T) {
 		{"--server", "https://a.test", "--server", "dns:///a:1", "--tls-ca-file", "file"},
 		{"--server", "http://a.test:1"},
 		{"--on", "forbidden=abort-host", "--on", "dns_not_found=retry"},
-		{"--no-follow-redirects", "--max-redirects", "1"},
 		{"--warc", "warc"},
 		{"--warc", "crawl", "--server", "a:1"},
 		{"--identity", "bot", "--server", "a:1", "--from", "Bots <bot@a.test>"},
 	} {
-		got := runWith(t.Context(), strings.NewReader(""), nil, append([]string{"run", "--db", filepath.Join(t.TempDir(), "no.db")}, args...)...)
+		got := runWith(t.Context(), strings.NewReader(""), nil, append([]string{"crawl", "--db", filepath.Join(t.TempDir(), "no.db")}, args...)...)
 		if got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, "frontier: no database at ") {
-			t.Errorf("frontier run %q: exit status %d, %q, want %d and no database", args, got.code, got.err, cli.ExitDatabase)
+			t.Errorf("frontier crawl %q: exit status %d, %q, want %d and no database", args, got.code, got.err, cli.ExitDatabase)
 		}
 	}
 }
@@ -194,11 +162,11 @@ func TestLimitsAreTheWorkers(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	for _, args := range [][]string{
-		{"--lease", "1m10.001s", "--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--max-url-retries", "0"},
-		{"--total-timeout", "4m49s", "--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1099511627776", "--max-redirects", "20", "--max-url-retries", "1000000"},
+		{"--total-timeout", "1ms", "--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-url-retries", "0"},
+		{"--total-timeout", "1h", "--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1099511627776", "--max-url-retries", "1000000"},
 	} {
 		if got := c.run(args); got.code != cli.ExitOK || !strings.Contains("\n"+got.err, "\n0 completed, ") { // after a warning about the limit of open files
-			t.Errorf("frontier run %q: exit status %d, %q, want 0 and nothing done", args, got.code, got.err)
+			t.Errorf("frontier crawl %q: exit status %d, %q, want 0 and nothing done", args, got.code, got.err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func inside(port int) []string {
 // run runs the crawl, with more flags.
 func (c *fixture) run(flags []string, more ...string) result {
 	c.t.Helper()
-	return c.cli(append(append([]string{"run"}, flags...), more...)...)
+	return c.cli(append(append([]string{"crawl"}, flags...), more...)...)
 }
 
 // statuses returns the URLs of the crawl by status and error class.
@@ -79,7 +79,7 @@ func (c *fixture) startWith(env map[string]string, args ...string) *background {
 	b.out, out = newTail()
 	b.err, err = newTail()
 	go func() {
-		b.code <- run(ctx, append([]string{"run", "--db", c.db}, args...), func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(""), Out: out, Err: err})
+		b.code <- run(ctx, append([]string{"crawl", "--db", c.db}, args...), func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(""), Out: out, Err: err})
 		_, _ = out.Close(), err.Close()
 	}()
 	return b

@@ -45,13 +45,13 @@ func TestOneServer(t *testing.T) {
 	address := startServer(t, s, &used, nil)
 	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {rig.FreeAddress(t, "127.0.0.1"), address}} {
 		c := newCrawl(t, s.URL("a", "/p/1"), s.URL("b", "/p/1"))
-		got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--server", strings.Join(servers, ","))
+		got := c.cli("crawl", "--delay", "1ms", "--log-level", "error", "--server", strings.Join(servers, ","))
 		if want := "2 completed, 0 failed, 0 retries in "; got.code != cli.ExitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
 			t.Errorf("%s: exit status %d, %q, want 0 and %q", name, got.code, got.err, want)
 		}
 	}
 	c := newCrawl(t, s.URL("c", "/p/1"))
-	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "run", "--delay", "1ms", "--db", c.db)
+	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "crawl", "--delay", "1ms", "--db", c.db)
 	if got.code != cli.ExitOK || !strings.HasPrefix(got.err, "1 completed") {
 		t.Errorf("by the environment: exit status %d, %q", got.code, got.err)
 	}
@@ -124,7 +124,7 @@ func TestServerWithTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCrawl(t, s.URL("a", "/p/1"))
 			before := s.Count()
-			got := c.cli(append([]string{"run", "--delay", "1ms", "--server", address}, tt.flags...)...)
+			got := c.cli(append([]string{"crawl", "--delay", "1ms", "--server", address}, tt.flags...)...)
 			if got.code != tt.code || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "Bearer") {
 				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, tt.code, tt.told)
 			}
@@ -139,7 +139,7 @@ func TestNoService(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t, page)
 	one, two := rig.FreeAddress(t, "127.0.0.1"), rig.FreeAddress(t, "127.0.0.1")
-	got := c.cli("run", "--server", one, "--server", two)
+	got := c.cli("crawl", "--server", one, "--server", two)
 	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  No URL was fetched. Is the service running, and are --server"} {
 		if got.code != cli.ExitService || !strings.Contains(got.err, want) || strings.Contains(got.err, "completed") {
 			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitService, want)

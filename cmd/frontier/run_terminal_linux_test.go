@@ -19,7 +19,7 @@ func TestRunOnTerminal(t *testing.T) {
 		need.Missing(t, "run it where /dev/ptmx exists", "there are no pseudo-terminals here: %v", err)
 	}
 	defer func() { _ = screen.Close() }() // it is read to its end
-	code := run(t.Context(), append([]string{"run", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
+	code := run(t.Context(), append([]string{"crawl", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
 		cli.Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: terminal})
 	must(t, terminal.Close())
 	got := clitest.Seen(screen)

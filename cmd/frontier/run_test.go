@@ -195,7 +195,7 @@ func TestReaderThatGoes(t *testing.T) {
 	r, w := io.Pipe()
 	_ = r.Close()
 	var err strings.Builder
-	code := run(t.Context(), append([]string{"run", "--outcomes", "-", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
+	code := run(t.Context(), append([]string{"crawl", "--outcomes", "-", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
 		cli.Streams{In: strings.NewReader(""), Out: w, Err: &err})
 	if code != cli.ExitOK || !strings.Contains(err.String(), " completed, 0 failed") {
 		t.Errorf("exit status %d, %q, want 0 and the sum", code, err.String())
@@ -297,7 +297,7 @@ func TestAbortCrawl(t *testing.T) {
 	}
 }
 
-// TestRedirectSettings checks that flags override environment variables.
+// TestRedirectSettings checks the environment variables for redirects.
 func TestRedirectSettings(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
@@ -305,31 +305,19 @@ func TestRedirectSettings(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		follow, limit string
-		flags         []string
 		want          map[string]int
 		pages         int // requests for the target
 	}{
-		{"the default", "", "", nil, map[string]int{"fetched": 1}, 1},
-		{"none by the environment", "false", "", nil, map[string]int{"fetched": 1}, 0},
-		{"none by the environment, but by the flag", "false", "", []string{"--follow-redirects"}, map[string]int{"fetched": 1}, 1},
-		{"none by the flag", "true", "", []string{"--no-follow-redirects"}, map[string]int{"fetched": 1}, 0},
-		{"too many by the environment", "", "0", nil, map[string]int{"failed too_many_redirects": 1}, 0},
-		{"too many by the environment, but not by the flag", "", "0", []string{"--max-redirects", "1"}, map[string]int{"fetched": 1}, 1},
-		{"too many by the flag", "", "5", []string{"--max-redirects", "0"}, map[string]int{"failed too_many_redirects": 1}, 0},
-		{"queued", "", "", []string{"--queue-redirects"}, map[string]int{"fetched": 2}, 1},
+		{"the default", "", "", map[string]int{"fetched": 1}, 1},
+		{"none by the environment", "false", "", map[string]int{"fetched": 1}, 0},
+		{"too many by the environment", "", "0", map[string]int{"failed too_many_redirects": 1}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCrawl(t, at(s, moved))
 			before := len(visitsOf(s, "/p/7"))
 			b := c.startWith(map[string]string{"CRAWLER_FOLLOW_REDIRECTS": tt.follow, "CRAWLER_MAX_REDIRECTS": tt.limit},
-				append(append(inside(s.Port()), "--outcomes", "-", "--endless"), tt.flags...)...)
-			n := 0
-			for _, count := range tt.want {
-				n += count
-			}
-			for range n {
-				b.out.until(t, "{")
-			}
+				append(inside(s.Port()), "--outcomes", "-", "--endless")...)
+			b.out.until(t, "{")
 			b.end(cli.ExitInterrupted)
 			if got := c.statuses(); !maps.Equal(got, tt.want) {
 				t.Errorf("URLs = %v, want %v", got, tt.want)
@@ -353,7 +341,7 @@ func visitsOf(s *site.Site, path string) []site.Visit {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": "/no/such.db", "FETCHD_SERVER": "127.0.0.1:1"}, "run", "--demo", "--quiet")
+	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": "/no/such.db", "FETCHD_SERVER": "127.0.0.1:1"}, "demo", "--quiet")
 	if got.code != cli.ExitOK || strings.Count(got.out, "\nok    ") != 6 || strings.Contains(got.out, "FAIL") {
 		t.Errorf("exit status %d, %q, %s, want 0 and six checks that hold", got.code, got.err, got.out)
 	}

@@ -134,7 +134,7 @@ func TestRecordsOfAnotherService(t *testing.T) {
 			c := newCrawl(t, at(s, "/p/1"))
 			before := s.Count()
 			// A service that does not answer is not checked.
-			got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--outcomes", "-", "--server", rig.FreeAddress(t, "127.0.0.1"), "--server", service.Addr, "--warc", tt.warc)
+			got := c.cli("crawl", "--delay", "1ms", "--log-level", "error", "--outcomes", "-", "--server", rig.FreeAddress(t, "127.0.0.1"), "--server", service.Addr, "--warc", tt.warc)
 			if tt.told != "" {
 				if got.code != cli.ExitUsage || !strings.Contains(got.err, tt.told) || s.Count() != before {
 					t.Errorf("exit status %d, %q; want %d and %q before any request", got.code, got.err, cli.ExitUsage, tt.told)
@@ -154,7 +154,7 @@ func TestRecordsOfAnotherService(t *testing.T) {
 	t.Run("an older service", func(t *testing.T) {
 		t.Parallel()
 		address := fetchdtest.Start(t, fetchdtest.Options{Fake: olderService{}}).Addr
-		got := newCrawl(t, at(s, "/p/1")).cli("run", "--server", address, "--warc", "crawl")
+		got := newCrawl(t, at(s, "/p/1")).cli("crawl", "--server", address, "--warc", "crawl")
 		if want := "--warc: " + address + ": this fetchd cannot record fetches: use a newer one"; got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
 			t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, cli.ExitUsage, want)
 		}

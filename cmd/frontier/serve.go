@@ -32,13 +32,12 @@ type serveCmd struct {
 	database
 	pool
 	grouping
+	Check       string        `arg:"" optional:"" placeholder:"healthcheck" name:"healthcheck" help:"Only check whether the service at --grpc-addr is serving, with the flags of the service."`
 	GRPCAddr    string        `name:"grpc-addr" default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address of the gRPC port. Default: 127.0.0.1:8090."`
 	HTTPAddr    string        `name:"http-addr" default:"127.0.0.1:8091" placeholder:"HOST:PORT" help:"Address of the HTTP port: the API as JSON, a page that shows the crawl, metrics, health. Empty: no HTTP port. Default: 127.0.0.1:8091."`
 	ConsoleHost []string      `placeholder:"NAME" help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Repeatable."`
 	Delay       time.Duration `default:"1s" help:"Time from the end of a fetch of a host to the start of the next. SetDelay and \"frontier set\" change it for a host. Give all workers and services of a database the same."`
 	UserAgent   string        `default:"${agent}" help:"Name of the crawler, whose rules of robots.txt Why shows."`
-
-	Healthcheck bool `help:"Check whether the service at --grpc-addr is serving, and exit. Give the flags of the service."`
 
 	AllowPlaintext  bool     `group:"Callers:" help:"Allow ports without TLS that are not on loopback. For networks where something else encrypts and authenticates."`
 	TLSCertFile     string   `name:"tls-cert-file" placeholder:"FILE" group:"Callers:" help:"Certificate of the service, with its intermediate certificates, in PEM, for both ports."`
@@ -56,8 +55,12 @@ type serveCmd struct {
 const filesEvery = time.Minute
 
 func (c *serveCmd) run(ctx context.Context, a *app) int {
-	if c.Healthcheck {
+	switch c.Check {
+	case "":
+	case "healthcheck":
 		return a.end(ctx, c.healthcheck(ctx))
+	default:
+		return a.end(ctx, cli.UsageError("serve", fmt.Sprintf("%.80q is not possible: give healthcheck, or nothing", c.Check)))
 	}
 	daemon.HoldHeap()
 	at, err := c.check()

@@ -249,13 +249,13 @@ func TestServeWatchesCertificates(t *testing.T) {
 	s.end()
 }
 
-// checkHealth runs --healthcheck with a certificate.
+// checkHealth runs healthcheck with a certificate.
 func (s *served) checkHealth(i identity, want int) {
 	s.Helper()
-	got := runWith(s.Context(), strings.NewReader(""), nil, "serve", "--healthcheck", "--grpc-addr", s.grpc, "--tls-client-ca-file", filepath.Join(s.dir, "ca.pem"),
+	got := runWith(s.Context(), strings.NewReader(""), nil, "serve", "healthcheck", "--grpc-addr", s.grpc, "--tls-client-ca-file", filepath.Join(s.dir, "ca.pem"),
 		"--tls-cert-file", write(s.T, s.dir, "check-cert.pem", string(i.cert)), "--tls-key-file", write(s.T, s.dir, "check-key.pem", string(i.key)))
 	if got.code != want {
-		s.Errorf("--healthcheck: %+v, want the exit code %d", got, want)
+		s.Errorf("healthcheck: %+v, want the exit code %d", got, want)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestServeUsage(t *testing.T) {
 		{"--grpc-addr 0.0.0.0:0", "--grpc-addr: is not on loopback"},
 		{"--grpc-addr=", "--grpc-addr: is empty: give HOST:PORT"},
 		{"--http-addr nowhere", "--http-addr: "},
-		{"--healthcheck --tls-cert-file cert.pem --tls-key-file key.pem", "cert.pem"},
+		{"healthcheck --tls-cert-file cert.pem --tls-key-file key.pem", "cert.pem"},
 		{"--delay=-1s", "--delay: -1s is negative: give a duration"},
 		{"--console-host http://a.test", "--console-host: is not a host name"},
 		{"--log-format xml", "--log-format: is not a format"},

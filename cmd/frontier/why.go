@@ -16,7 +16,7 @@ type whyCmd struct {
 	database
 	URL       string `arg:"" help:"The URL, in any form."`
 	JSON      bool   `name:"json" help:"Print one line of JSON."`
-	UserAgent string `default:"${agent}" help:"Name of the crawler, as for \"frontier run\". Its leading letters, _ and - select the rules of robots.txt."`
+	UserAgent string `default:"${agent}" help:"Name of the crawler, as for \"frontier crawl\". Its leading letters, _ and - select the rules of robots.txt."`
 }
 
 func (c *whyCmd) run(ctx context.Context, a *app) int {

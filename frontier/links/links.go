@@ -54,10 +54,8 @@ type Config struct {
 	// RobotsTags are the values of the header X-Robots-Tag.
 	RobotsTags []string
 	// Agent is the name of the crawler, whose meta element and X-Robots-Tag lines apply too.
-	Agent string
-	// FollowNoFollow ignores rel=nofollow, meta robots and X-Robots-Tag.
-	FollowNoFollow bool
-	Limits         Limits
+	Agent  string
+	Limits Limits
 	// Pause is called after each [work.Quantum] with the work since the last call. Its error ends the
 	// search. It may be nil.
 	Pause func(spent int) error
@@ -100,9 +98,7 @@ func Read(r io.Reader, c Config) (Page, error) {
 	c.Limits = c.Limits.withDefaults()
 	s := &search{config: c, url: c.URL, meter: &work.Meter{Limit: c.Limits.Work, Pause: c.Pause},
 		seen: make(map[string]struct{}), references: make(map[string]struct{})}
-	if !c.FollowNoFollow {
-		s.page.Closed = headerCloses(c.RobotsTags, c.Agent)
-	}
+	s.page.Closed = headerCloses(c.RobotsTags, c.Agent)
 	bounded := &io.LimitedReader{R: r, N: c.Limits.Bytes + 1}
 	text, err := s.decoded(bounded)
 	if err != nil {
@@ -396,7 +392,7 @@ func (s *search) meta(a attributes) {
 		if target, ok := refresh(a.content); ok {
 			s.add(target, "")
 		}
-	case !s.config.FollowNoFollow && (strings.EqualFold(a.name, "robots") || isAgent(a.name, s.config.Agent)):
+	case strings.EqualFold(a.name, "robots") || isAgent(a.name, s.config.Agent):
 		s.page.Closed = s.page.Closed || closes(a.content)
 	}
 }
@@ -408,7 +404,7 @@ const early = 100
 // add adds a reference.
 func (s *search) add(reference, rel string) {
 	switch {
-	case hasWord(rel, "nofollow") && !s.config.FollowNoFollow:
+	case hasWord(rel, "nofollow"):
 		s.page.NoFollow++
 	case len(reference) > normal.MaxURLBytes:
 		s.page.TooLong++

@@ -64,7 +64,7 @@ func TestDiscoveryBombs(t *testing.T) {
 	c := &crawl{T: t, ctx: ctx, site: s, dsn: filepath.Join(t.TempDir(), "frontier.db")}
 	address := rig.FreeAddress(t, "127.0.0.1")
 	c.service(address)
-	args := []string{"crawl", "--db", c.dsn, "--delay", "1ms", "-q", "--server", address, "--max-urls-per-host", "30", "--truncate-bodies"}
+	args := []string{"crawl", "--db", c.dsn, "--delay", "1ms", "-q", "--server", address, "--max-urls-per-host", "30", "--max-body-bytes", "67108864"}
 	for n := range rig.Pick("FETCHD_CRAWLS", 4, 20) {
 		args = append(args, s.URL(fmt.Sprintf("h%d", n), "/x/start"))
 	}
@@ -83,7 +83,7 @@ func TestDiscoveryBombs(t *testing.T) {
 	}
 	w.exits(ctx, 0)
 	text := w.log.String()
-	for _, want := range []string{"--max-urls-per-host: left out ", "--max-links: left out links of ", " too long", "bad_sitemap: ", " completed"} {
+	for _, want := range []string{"--max-urls-per-host: left out ", "10,000 links of a page: left out links of ", " too long", "bad_sitemap: ", " completed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the end of the crawl does not say %q:\n%s", want, text)
 		}
@@ -138,7 +138,7 @@ func TestSearchBombs(t *testing.T) {
 	for n := range bombs {
 		args = append(args, s.URL(fmt.Sprintf("bomb%d", n), "/x/p/0"))
 	}
-	w := c.workerOf("crawl", args...)
+	w := c.worker(args...)
 	rig.Until(ctx, t, "the good hosts have their pages", func() bool {
 		visits := make(map[string]int)
 		for _, v := range s.Visits() {

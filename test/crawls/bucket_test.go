@@ -32,7 +32,7 @@ func TestBucketDown(t *testing.T) {
 	c.body = c.site.Origin().Body(longest + 1<<20)
 	pages := c.faulty(200, 2)
 	c.add(urlsOf(pages))
-	w := c.worker(append(flags, "--open", "32", "--accept", "any", "--max-body-bytes", "33554432", "--total-timeout", "30s", "--lease", "45s")...)
+	w := c.worker(append(flags, "--open", "32", "--accept", "any", "--max-body-bytes", "33554432", "--total-timeout", "30s")...)
 	rig.Until(ctx, t, "bodies are stored", func() bool { return c.count(`SELECT count(*) FROM fetches`) >= 20 })
 	b.Stop()
 	w.wrote(ctx, "cannot keep a body")

@@ -180,8 +180,8 @@ func (c *crawl) everything(seed string, flags ...string) (victims []victim, stop
 	client := c.client(api)
 	for range 2 {
 		crawlers = append(crawlers, run("crawl.py", client), run("frontier crawl", func() *process {
-			args := append(slices.Clone(flags), "--scope", "domain", "--open", "8", "--recrawl", "2s", "--recrawl-min", "1s", "--recrawl-max", "4s", seed)
-			return c.workerOf("crawl", args...)
+			args := append(slices.Clone(flags), "--scope", "domain", "--open", "8", "--recrawl", "2s", seed)
+			return c.worker(args...)
 		}))
 	}
 	return victims, func() {

@@ -21,10 +21,9 @@ import (
 const (
 	// delay is the delay between the fetches of a host.
 	delay = 20 * time.Millisecond
-	// lease is not much longer than total_timeout requires, so that the URLs of a dead
-	// worker are soon claimed by another.
-	totalTimeout = "5s"
-	lease        = "16s"
+	// totalTimeout is short: a lease is five times as long, and the URLs of a dead worker are claimed by another
+	// when it ends.
+	totalTimeout = "4s"
 )
 
 // crawl is an origin, a frontier, and the processes that work on it.
@@ -124,23 +123,17 @@ func (c *crawl) slow(hosts int, ms string) {
 // worker starts a worker, w1 and so on, with outcomes and bodies in the crawl's folder.
 func (c *crawl) worker(flags ...string) *process {
 	c.Helper()
-	return c.workerOf("run", flags...)
-}
-
-// workerOf starts a worker with another command of frontier.
-func (c *crawl) workerOf(command string, flags ...string) *process {
-	c.Helper()
 	if len(c.workers) == 0 {
 		c.started = time.Now()
 	}
 	name := fmt.Sprintf("w%d", len(c.workers)+1)
-	args := []string{command, "--db", c.dsn, "--name", name, "--delay", c.delay.String(), "--log-level", "info",
+	args := []string{"crawl", "--db", c.dsn, "--delay", c.delay.String(), "--log-level", "info",
 		"--outcomes", filepath.Join(c.dir, name+".jsonl"), "--bodies", filepath.Join(c.dir, "bodies"),
-		"--lease", lease, "--total-timeout", totalTimeout}
+		"--total-timeout", totalTimeout}
 	for _, s := range c.services {
 		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
 	}
-	w := start(c.T, "frontier "+command+" "+name, "frontier", append(args, flags...)...)
+	w := start(c.T, "frontier crawl "+name, "frontier", append(args, flags...)...)
 	c.workers = append(c.workers, w)
 	return w
 }

@@ -129,7 +129,7 @@ func TestLongBodies(t *testing.T) {
 	c.add(urlsOf(pages))
 	dir := filepath.Join(c.dir, "bodies")
 	work := func() *process {
-		return c.worker("--open", "128", "--accept", "any", "--max-body-bytes", "33554432", "--total-timeout", "14s", "--lease", "25s")
+		return c.worker("--open", "128", "--accept", "any", "--max-body-bytes", "33554432", "--total-timeout", "14s")
 	}
 	w, interrupted, memory := work(), 0, 0
 	for range kills {
@@ -183,7 +183,7 @@ func TestDiskFullLong(t *testing.T) {
 	}
 	c.add(urlsOf(pages))
 	bodies := filepath.Join(dir, "bodies")
-	w := c.worker("--accept", "any", "--bodies", bodies, "--total-timeout", "30s", "--lease", "45s") // a body takes 3 s
+	w := c.worker("--accept", "any", "--bodies", bodies, "--total-timeout", "30s") // a body takes 3 s
 	rig.Until(ctx, t, "bodies are being written", func() bool { return c.unfinished(bodies) == len(pages) })
 	filler := filepath.Join(dir, "filler")
 	c.fill(filler)

@@ -98,7 +98,7 @@ func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (
 	c.add(urls)
 	address := rig.FreeAddress(t, "127.0.0.1")
 	c.service(address)
-	w := start(t, "frontier run", "frontier", "run", "--db", c.dsn, "--delay", "1s", "-q", "--server", address)
+	w := start(t, "frontier crawl", "frontier", "crawl", "--db", c.dsn, "--delay", "1s", "-q", "--server", address)
 	w.after(ctx, rig.Pick("FETCHD_CRAWLS", 20*time.Second, 30*time.Second))
 	memory = w.peak()
 	for _, v := range s.Visits() {

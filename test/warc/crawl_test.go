@@ -136,7 +136,7 @@ func TestCrawl(t *testing.T) {
 	if err := os.WriteFile(list, []byte(strings.Join(urls, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	crawl := []string{"run", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", lines, "--delay", "1ms",
+	crawl := []string{"crawl", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", lines, "--delay", "1ms",
 		"--accept", "any", "--max-url-retries", "0", "--quiet"}
 	for _, args := range [][]string{{"add", "--db", db, "--input", list}, crawl, {"retry", "--db", db, "--fetched-before", "0s"}, crawl} {
 		if out, faults, err := run(ctx, t, rig.Program("frontier"), args...); err != nil {

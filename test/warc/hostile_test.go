@@ -115,7 +115,7 @@ func TestHostile(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"add", "--db", db, "--input", list},
-		{"run", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", "-", "--delay", "1ms", "--accept", "any", "--max-url-retries", "0", "--ignore-robots",
+		{"crawl", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", "-", "--delay", "1ms", "--accept", "any", "--max-url-retries", "0", "--ignore-robots",
 			"--keep-header", "X-A", "--log-level", "debug"},
 		{"export", "--db", db, "--what", "fetches"}, {"export", "--db", db, "--format", "csv", "--what", "fetches"}, {"export", "--db", db},
 		{"status", "--db", db, "--classes"}, {"why", "--db", db, urls[0]},

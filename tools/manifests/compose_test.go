@@ -55,7 +55,7 @@ func TestCompose(t *testing.T) {
 			t.Errorf("frontier-api: frontier serve has no flag %s", arg)
 		}
 	}
-	if api := project.Services["frontier-api"]; api.HealthCheck == nil || !slices.Contains(api.HealthCheck.Test, "--healthcheck") {
+	if api := project.Services["frontier-api"]; api.HealthCheck == nil || !slices.Contains(api.HealthCheck.Test, "healthcheck") {
 		t.Error("frontier-api: no health check")
 	}
 	for _, service := range project.Services {

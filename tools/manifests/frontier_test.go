@@ -102,7 +102,7 @@ func (c *cluster) checkFrontierBox(box *corev1.Container, flags map[string][]str
 }
 
 func TestWorkers(t *testing.T) {
-	flags := map[string][]string{"add": flagsOfCommand(t, "frontier", "add"), "run": flagsOfCommand(t, "frontier", "run")}
+	flags := map[string][]string{"add": flagsOfCommand(t, "frontier", "add"), "crawl": flagsOfCommand(t, "frontier", "crawl")}
 	service := render(t, "fetchd")
 	for _, fault := range render(t, "frontier").checkWorkers(flags, service) {
 		t.Error(fault)

@@ -140,7 +140,7 @@ func TestChartFitsTogether(t *testing.T) {
 		})
 	}
 	t.Run("everything in one namespace", func(t *testing.T) {
-		flags := map[string][]string{"add": flagsOfCommand(t, "frontier", "add"), "run": flagsOfCommand(t, "frontier", "run")}
+		flags := map[string][]string{"add": flagsOfCommand(t, "frontier", "add"), "crawl": flagsOfCommand(t, "frontier", "crawl")}
 		workers := renderChart(t, "crawl", "enabled: false\nfrontier: {enabled: true, args: [--tls]}")
 		for _, fault := range workers.checkWorkers(flags, renderChart(t, "crawl", "")) {
 			t.Error(fault)

@@ -76,7 +76,7 @@ func (l leftOut) String() string {
 	return limitLines([]limit{
 		{"--max-urls", l.urls, "link"},
 		{"--max-urls-per-host", l.hostURLs, "link"},
-		{"--max-bytes-per-host or --max-time-per-host", l.ofHosts, "URL"},
+		{"--max-bytes-per-host", l.ofHosts, "URL"},
 	})
 }
 
@@ -92,7 +92,7 @@ func Summary(f frontier.Found, bytes int64) string {
 		}
 	}
 	return fmt.Sprintf("%s; %d bytes of bodies\n%v%s", text, bytes, leftOutOf(&f), limitLines([]limit{
-		{"--max-links", f.Cut[links.CutLinks], "page"},
+		{"10,000 links of a page", f.Cut[links.CutLinks], "page"},
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
 		{"128 Mi of work for a page", f.Cut[links.CutWork], "page"},
 		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},

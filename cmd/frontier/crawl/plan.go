@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"fetchd/frontier"
-	"fetchd/frontier/links"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
@@ -21,56 +20,45 @@ import (
 )
 
 const (
-	// Setting is the name of the setting with the plan. A database without it has no crawl.
-	Setting = "crawl"
+	// setting is the name of the setting with the plan.
+	setting = "crawl"
 	// endedSetting says which budget has ended the last run.
 	endedSetting = "crawl_ended"
 	maxSeeds     = 1000
 	maxSeedBytes = 1 << 20
 )
 
-// ErrNone is returned if a database has no crawl to continue.
-var ErrNone = errors.New("no crawl to continue")
-
 // Plan is what all runs of a crawl have in common. Its JSON is in the database, so that a run without
-// these flags continues the same crawl.
+// these flags continues the same crawl. Links are followed if there are seeds: a database to which URLs
+// were only added has none.
 type Plan struct {
-	Seeds          []string      `kong:"-" json:"seeds"` // in their normal form
-	Scope          scope.By      `name:"scope" placeholder:"host" complete:"host,domain,prefix,all" group:"Discovery:" json:"scope" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
-	Include        []string      `name:"include" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"include,omitempty" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
-	Exclude        []string      `name:"exclude" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"exclude,omitempty" help:"Follow no links that match this regular expression. Repeatable."`
-	MaxDepth       *int          `name:"max-depth" placeholder:"N" group:"Discovery:" json:"max_depth,omitempty" help:"Maximum number of links from a start. Default: no limit."`
-	FollowNoFollow bool          `name:"follow-nofollow" group:"Discovery:" json:"follow_nofollow,omitempty" help:"Follow links with rel=nofollow, and those of pages that ask crawlers not to follow them."`
-	NoSitemaps     bool          `name:"no-sitemaps" group:"Discovery:" json:"no_sitemaps,omitempty" help:"Do not read the sitemaps that robots.txt names."`
-	MaxLinks       int           `name:"max-links" placeholder:"10000" group:"Discovery:" json:"max_links,omitempty" help:"Maximum number of links of a page that are followed."`
-	MaxURLs        int64         `name:"max-urls" placeholder:"N" group:"Budgets:" json:"max_urls,omitempty" help:"Maximum number of URLs in the database. Links to more are left out."`
-	MaxHostURLs    int64         `name:"max-urls-per-host" placeholder:"N" group:"Budgets:" json:"max_urls_per_host,omitempty" help:"Maximum number of URLs of a host."`
-	MaxBytes       int64         `name:"max-bytes" placeholder:"N" group:"Budgets:" json:"max_bytes,omitempty" help:"Stop after this many bytes of bodies, of all runs."`
-	MaxHostBytes   int64         `name:"max-bytes-per-host" placeholder:"N" group:"Budgets:" json:"max_bytes_per_host,omitempty" help:"Give up a host after this many bytes of bodies."`
-	MaxTime        time.Duration `name:"max-time" placeholder:"DURATION" group:"Budgets:" json:"max_time_ns,omitempty" help:"Stop this run after this time."`
-	MaxHostTime    time.Duration `name:"max-time-per-host" placeholder:"DURATION" group:"Budgets:" json:"max_time_per_host_ns,omitempty" help:"Give up a host when its fetches took this long in all."`
+	Seeds        []string      `kong:"-" json:"seeds"` // in their normal form
+	Scope        scope.By      `name:"scope" placeholder:"host" complete:"host,domain,prefix,all" group:"Discovery:" json:"scope" help:"Follow links to the hosts of the URLs (host), to all hosts of their domains (domain), to URLs that start with one of them up to its last slash (prefix), or all. Default: host."`
+	Include      []string      `name:"include" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"include,omitempty" help:"Follow only links that match this regular expression (RE2). Repeatable: one must match."`
+	Exclude      []string      `name:"exclude" sep:"none" placeholder:"PATTERN" group:"Discovery:" json:"exclude,omitempty" help:"Follow no links that match this regular expression. Repeatable."`
+	MaxDepth     *int          `name:"max-depth" placeholder:"N" group:"Discovery:" json:"max_depth,omitempty" help:"Maximum number of links from a start. Default: no limit."`
+	MaxURLs      int64         `name:"max-urls" placeholder:"N" group:"Budgets:" json:"max_urls,omitempty" help:"Maximum number of URLs in the database. Links to more are left out."`
+	MaxHostURLs  int64         `name:"max-urls-per-host" placeholder:"N" group:"Budgets:" json:"max_urls_per_host,omitempty" help:"Maximum number of URLs of a host."`
+	MaxBytes     int64         `name:"max-bytes" placeholder:"N" group:"Budgets:" json:"max_bytes,omitempty" help:"Stop after this many bytes of bodies, of all runs."`
+	MaxHostBytes int64         `name:"max-bytes-per-host" placeholder:"N" group:"Budgets:" json:"max_bytes_per_host,omitempty" help:"Give up a host after this many bytes of bodies."`
+	MaxTime      time.Duration `name:"max-time" placeholder:"DURATION" group:"Budgets:" json:"max_time_ns,omitempty" help:"Stop this run after this time."`
 
-	started bool // before this run
+	started bool // before this run, with seeds
 }
 
-// Update reads the plan of the database, or begins one. It changes the plan by the flags that were given,
+// Update reads the plan of the database, or makes one. It changes the plan by the flags that were given,
 // adds the seeds of the flags, and stores it. The note says what has changed, even after an error.
 func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p *Plan, note string, err error) {
-	text, err := s.Setting(ctx, Setting)
+	p, err = read(ctx, s)
 	if err != nil {
 		return nil, "", err
 	}
-	if text == "" && len(flags.Seeds) == 0 {
-		return nil, "", ErrNone
-	}
-	p = &Plan{Scope: scope.Host, started: text != ""}
-	if p.started {
-		if err := json.Unmarshal([]byte(text), p); err != nil {
-			return nil, "", fmt.Errorf("the crawl in the database is not readable: %w", err)
-		}
-	}
+	p.started = len(p.Seeds) > 0
 	left, err := readLeftOut(ctx, s)
 	if err != nil {
+		return nil, "", err
+	}
+	if err := checkLinks(given, p.started || len(flags.Seeds) > 0); err != nil {
 		return nil, "", err
 	}
 	note = p.change(flags, given, left)
@@ -86,7 +74,34 @@ func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p
 	if err != nil {
 		return nil, note, err
 	}
-	return p, note, s.SetSetting(ctx, Setting, string(changed))
+	return p, note, s.SetSetting(ctx, setting, string(changed))
+}
+
+// read returns the plan of the database.
+func read(ctx context.Context, s *store.Store) (*Plan, error) {
+	p := &Plan{Scope: scope.Host}
+	text, err := s.Setting(ctx, setting)
+	if err == nil && text != "" {
+		if err := json.Unmarshal([]byte(text), p); err != nil {
+			return nil, fmt.Errorf("the crawl in the database is not readable: %w", err)
+		}
+	}
+	return p, err
+}
+
+// checkLinks returns an error for the first flag about links, unless they are followed.
+func checkLinks(given []string, followed bool) error {
+	about := []string{"scope", "include", "exclude", "max-depth", "max-urls", "max-urls-per-host"}
+	if i := slices.IndexFunc(given, func(flag string) bool { return slices.Contains(about, flag) }); i >= 0 && !followed {
+		return cli.UsageError("--"+given[i], "is about links, and those of URLs that were only added are not followed: give a URL where a crawl starts, or remove it")
+	}
+	return nil
+}
+
+// Started reports whether a crawl was started in the database, so that links are to be followed.
+func Started(ctx context.Context, s *store.Store) (bool, error) {
+	p, err := read(ctx, s)
+	return err == nil && len(p.Seeds) > 0, err
 }
 
 // change changes the plan by the flags that were given. It returns what has changed of a crawl that was
@@ -128,7 +143,7 @@ func hint(changed []string, left leftOut) string {
 	}
 	crawl := "frontier crawl"
 	switch {
-	case changes("scope", "include", "exclude", "max-depth", "follow-nofollow", "max-links"):
+	case changes("scope", "include", "exclude", "max-depth"):
 		crawl += " --full" // the pages may not have changed
 	case !changes("max-urls", "max-urls-per-host"):
 		return ""
@@ -147,9 +162,10 @@ func (p *Plan) Configure(config *frontier.Config) error {
 	if p.MaxDepth != nil {
 		depth = *p.MaxDepth
 	}
-	config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: depth, FollowNoFollow: p.FollowNoFollow, NoSitemaps: p.NoSitemaps,
-		Links: links.Limits{Links: p.MaxLinks}, Limits: store.Limits{URLs: p.MaxURLs, URLsPerHost: p.MaxHostURLs}}
-	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: p.MaxTime, HostBytes: p.MaxHostBytes, HostTime: p.MaxHostTime}
+	if len(p.Seeds) > 0 {
+		config.Discovery = &frontier.Discovery{Scope: s, MaxDepth: depth, Limits: store.Limits{URLs: p.MaxURLs, URLsPerHost: p.MaxHostURLs}}
+	}
+	config.Budget = frontier.Budget{Bytes: p.MaxBytes, Time: p.MaxTime, HostBytes: p.MaxHostBytes}
 	return nil
 }
 
@@ -170,22 +186,18 @@ func NewScope(c scope.Config) (*scope.Scope, error) {
 	return scope.New(c)
 }
 
-// Put adds the URLs and the sitemaps where a run starts. They are wanted, whatever the budgets.
-func Put(ctx context.Context, s *store.Store, urls, sitemaps []string) error {
-	entries := store.Entries(urls...)
-	for _, u := range sitemaps {
-		entries = append(entries, store.Entry{URL: u, Kind: store.Sitemap})
-	}
-	if len(entries) == 0 {
+// Put adds the URLs where a run starts. They are wanted, whatever the budgets.
+func Put(ctx context.Context, s *store.Store, urls []string) error {
+	if len(urls) == 0 {
 		return nil
 	}
-	_, err := s.Put(ctx, entries, store.Limits{})
+	_, err := s.Put(ctx, store.Entries(urls...), store.Limits{})
 	return err
 }
 
 // Start starts a run. Before the first one of the crawl, it forgets what the robots.txt files of the seeds said.
 func (p *Plan) Start(ctx context.Context, s *store.Store) error {
-	if !p.started && !p.NoSitemaps {
+	if !p.started {
 		// A robots.txt that was read before the crawl may name sitemaps.
 		for _, u := range p.Seeds {
 			host, err := normal.ExtractHost(u)

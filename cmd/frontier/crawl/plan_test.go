@@ -43,9 +43,6 @@ func TestUpdate(t *testing.T) {
 	const hint = "--max-urls: left out 2 links\nPages that were fetched before are not searched again. To find the links that were left out, " +
 		"run \"frontier retry --fetched-before 0s\", then \"frontier crawl%s\".\n"
 	s, three, four := newStore(t), 3, 4
-	if _, _, err := Update(t.Context(), s, &Plan{}, nil); !errors.Is(err, ErrNone) {
-		t.Errorf("without a URL: %v, want ErrNone", err)
-	}
 	must(t, (leftOut{urls: 2, ofHosts: 1}).add(t.Context(), s))
 	for _, row := range []struct {
 		name  string
@@ -54,12 +51,13 @@ func TestUpdate(t *testing.T) {
 		note  string
 		plan  string
 	}{
+		{"URLs that were added", Plan{MaxBytes: 7}, []string{"max-bytes"}, "", `{"seeds":null,"scope":"host","max_bytes":7}`},
 		{"the first run", Plan{Seeds: []string{page}, MaxDepth: &three}, []string{"max-depth", "quiet"}, "",
-			`{"seeds":["http://a.test/page"],"scope":"host","max_depth":3}`},
-		{"without flags", Plan{MaxURLs: 5}, []string{"quiet"}, "", `{"seeds":["http://a.test/page"],"scope":"host","max_depth":3}`},
-		{"the same flag", Plan{MaxDepth: &three}, []string{"max-depth"}, "", `{"seeds":["http://a.test/page"],"scope":"host","max_depth":3}`},
-		{"a known URL and another", Plan{Seeds: []string{"http://b.test/", page}}, nil, "", `{"seeds":["http://a.test/page","http://b.test/"],"scope":"host","max_depth":3}`},
-		{"another budget", Plan{MaxBytes: 5}, []string{"max-bytes"}, "--max-bytes of this crawl was not set and is now 5" + old,
+			`{"seeds":["http://a.test/page"],"scope":"host","max_depth":3,"max_bytes":7}`},
+		{"without flags", Plan{MaxURLs: 5}, []string{"quiet"}, "", `{"seeds":["http://a.test/page"],"scope":"host","max_depth":3,"max_bytes":7}`},
+		{"the same flag", Plan{MaxDepth: &three}, []string{"max-depth"}, "", `{"seeds":["http://a.test/page"],"scope":"host","max_depth":3,"max_bytes":7}`},
+		{"a known URL and another", Plan{Seeds: []string{"http://b.test/", page}}, nil, "", `{"seeds":["http://a.test/page","http://b.test/"],"scope":"host","max_depth":3,"max_bytes":7}`},
+		{"another budget", Plan{MaxBytes: 5}, []string{"max-bytes"}, "--max-bytes of this crawl was 7 and is now 5" + old,
 			`{"seeds":["http://a.test/page","http://b.test/"],"scope":"host","max_depth":3,"max_bytes":5}`},
 		{"another budget of URLs", Plan{MaxURLs: 9}, []string{"max-urls"}, "--max-urls of this crawl was not set and is now 9" + old + fmt.Sprintf(hint, ""),
 			`{"seeds":["http://a.test/page","http://b.test/"],"scope":"host","max_depth":3,"max_urls":9,"max_bytes":5}`},
@@ -72,9 +70,12 @@ func TestUpdate(t *testing.T) {
 			t.Fatalf("%s: %v", row.name, err)
 		}
 		diff(t, row.name, row.note, note)
-		text, err := s.Setting(t.Context(), Setting)
+		text, err := s.Setting(t.Context(), setting)
 		must(t, err)
 		diff(t, row.name, row.plan, text)
+	}
+	if _, _, err := Update(t.Context(), newStore(t), &Plan{Scope: scope.All}, []string{"quiet", "scope"}); cli.CodeOf(err) != cli.ExitUsage || !strings.HasPrefix(fmt.Sprint(err), "--scope: is about links") {
+		t.Errorf("a scope of URLs that were added: %v, want a usage error", err)
 	}
 	many := make([]string, maxSeeds)
 	for i := range many {
@@ -97,6 +98,7 @@ func TestConfigure(t *testing.T) {
 	}{
 		{"no limit", Plan{Seeds: []string{page}, Scope: scope.Host}, "", -1, "http://b.test/"},
 		{"a depth and a pattern", Plan{Seeds: []string{page}, Scope: scope.All, Exclude: []string{"/x"}, MaxDepth: &one}, "", 1, "http://b.test/x"},
+		{"no seeds", Plan{Scope: scope.Host}, "", 0, ""},
 		{"a scope that is none", Plan{Scope: "site"}, "--scope: unknown scope", 0, ""},
 		{"a pattern that is none", Plan{Scope: scope.Host, Include: []string{"("}}, "--include: ", 0, ""},
 		{"another pattern that is none", Plan{Scope: scope.Host, Exclude: []string{"("}}, "--exclude: ", 0, ""},
@@ -105,7 +107,9 @@ func TestConfigure(t *testing.T) {
 		if err := row.plan.Configure(&config); (err == nil) != (row.fault == "") || err != nil && !strings.HasPrefix(fmt.Sprint(err), row.fault) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.fault)
 		}
-		if d := config.Discovery; row.fault == "" && (d.MaxDepth != row.depth || d.Scope.Allows(row.out) || !d.Scope.Allows(page)) {
+		if d := config.Discovery; (d == nil) != (len(row.plan.Seeds) == 0) {
+			t.Errorf("%s: %+v", row.name, d)
+		} else if d != nil && (d.MaxDepth != row.depth || d.Scope.Allows(row.out) || !d.Scope.Allows(page)) {
 			t.Errorf("%s: %+v, want depth %d, and %s out of its scope", row.name, d, row.depth, row.out)
 		}
 	}
@@ -122,11 +126,10 @@ func TestStart(t *testing.T) {
 	}{
 		{"the first run", Plan{Seeds: []string{page}}, true},
 		{"a later run", Plan{Seeds: []string{page}, started: true}, false},
-		{"without sitemaps", Plan{Seeds: []string{page}, NoSitemaps: true}, false},
 	} {
 		s := newStore(t)
 		must(t, s.SaveRobots(t.Context(), store.Robots{Origin: "http://a.test", Status: 404}))
-		must(t, errors.Join(Put(t.Context(), s, []string{page}, []string{"http://a.test/map"}), row.plan.Start(t.Context(), s)))
+		must(t, errors.Join(Put(t.Context(), s, []string{page}), row.plan.Start(t.Context(), s)))
 		state, err := rulebook.Ask(t.Context(), s, "bot", page)
 		if err != nil || state.Refresh != row.refresh {
 			t.Errorf("%s: robots.txt is to be read again: %v, %v, want %v", row.name, state.Refresh, err, row.refresh)
@@ -136,7 +139,7 @@ func TestStart(t *testing.T) {
 			must(t, err)
 			got = append(got, u.Kind.String()+" "+u.URL)
 		}
-		if want := []string{"page " + page, "sitemap http://a.test/map"}; !slices.Equal(got, want) {
+		if want := []string{"page " + page}; !slices.Equal(got, want) {
 			t.Errorf("%s: URLs %q, want %q", row.name, got, want)
 		}
 	}
@@ -160,11 +163,11 @@ func TestEnd(t *testing.T) {
 		{"nothing is left", Plan{}, frontier.Found{Links: 3}, nil, "", nil, ""},
 		{"a failure", Plan{}, frontier.Found{Over: 1}, failed, "", failed, "--max-urls: left out 1 link\n"},
 		{"bytes", Plan{MaxBytes: 5}, frontier.Found{Over: 2, OverHost: 1, OverBudget: 1}, used, start + " with a larger --max-bytes than 5.\n", nil,
-			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"},
+			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host: left out 1 URL\n"},
 		{"time", Plan{MaxTime: time.Minute}, frontier.Found{}, used, start + " for as long again, or for longer with a larger --max-time than 1m0s.\n", nil,
-			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"},
+			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host: left out 1 URL\n"},
 		{"one of both", Plan{MaxTime: time.Minute, MaxBytes: 5}, frontier.Found{}, used, start + " for as long again, and with a larger --max-bytes than 5 if that is used up.\n", nil,
-			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"},
+			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host: left out 1 URL\n"},
 	} {
 		must(t, row.plan.Start(t.Context(), s))
 		line, err := row.plan.End(t.Context(), s, row.found, row.err)
@@ -180,7 +183,7 @@ func TestEnd(t *testing.T) {
 	for _, row := range []struct {
 		names []string
 		want  string
-	}{{[]string{OverURLs, OverHostURLs}, "--max-bytes-per-host or --max-time-per-host: left out 1 URL\n"}, {[]string{OverHosts}, ""}} {
+	}{{[]string{OverURLs, OverHostURLs}, "--max-bytes-per-host: left out 1 URL\n"}, {[]string{OverHosts}, ""}} {
 		must(t, ClearLeftOut(t.Context(), s, row.names...))
 		text, err := Budgets(t.Context(), s)
 		must(t, err)
@@ -200,8 +203,8 @@ func TestSummary(t *testing.T) {
 		{"all", frontier.Found{Links: 9, OutOfScope: 1, NoFollow: 2, TooLong: 3, TooDeep: 4, Over: 5, OverHost: 1, OverBudget: 2,
 			Cut: map[string]int64{links.CutLinks: 1, links.CutLinkBytes: 2, links.CutWork: 3, links.CutBytes: 4, links.CutToken: 5}},
 			"9 links found, 0 added, 1 out of scope, 2 not to be followed, 3 not valid in a sitemap, or too long, 4 too deep; 7 bytes of bodies\n" +
-				"--max-urls: left out 5 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host or --max-time-per-host: left out 2 URLs\n" +
-				"--max-links: left out links of 1 page\n1 MiB of links: left out links of 2 pages\n128 Mi of work for a page: left out links of 3 pages\n" +
+				"--max-urls: left out 5 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host: left out 2 URLs\n" +
+				"10,000 links of a page: left out links of 1 page\n1 MiB of links: left out links of 2 pages\n128 Mi of work for a page: left out links of 3 pages\n" +
 				"16 MiB of a page: left out links of 4 pages\n2 MiB of a tag or text: left out links of 5 pages\n"},
 	} {
 		diff(t, row.name, row.want, Summary(row.found, 7))

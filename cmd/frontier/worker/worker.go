@@ -64,7 +64,7 @@ func (c *Config) Work(ctx context.Context, s *store.Store, services []frontier.S
 	c.Recorded = display.Recorded(c.Recorded)
 	w, err := frontier.New(s, services, c.Config)
 	if err != nil {
-		return found, cli.UsageError("run", fmt.Sprint(err)) // the checks of the flags do not find every invalid value
+		return found, cli.UsageError("crawl", fmt.Sprint(err)) // the checks of the flags do not find every invalid value
 	}
 	if c.Discovery != nil {
 		display.Found = w.Found

@@ -38,7 +38,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // FrontierService decides when a URL is fetched. Its callers fetch: they claim URLs, send the
-// requests themselves, and record how each ended. All callers, and the workers of "frontier run",
+// requests themselves, and record how each ended. All callers, and the workers of "frontier crawl",
 // share one database, so a host has one fetch at a time and keeps its delay, whoever fetches.
 //
 // A claim has a token. A call with the token of a lost claim has no effect on its URL, so a late
@@ -223,7 +223,7 @@ type FrontierService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // for forward compatibility.
 //
 // FrontierService decides when a URL is fetched. Its callers fetch: they claim URLs, send the
-// requests themselves, and record how each ended. All callers, and the workers of "frontier run",
+// requests themselves, and record how each ended. All callers, and the workers of "frontier crawl",
 // share one database, so a host has one fetch at a time and keeps its delay, whoever fetches.
 //
 // A claim has a token. A call with the token of a lost claim has no effect on its URL, so a late

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"math"
 	"mime"
 	"net"
 	"net/mail"
@@ -27,17 +26,17 @@ import (
 	"fetchd/internal/signkeys"
 )
 
-// workerFlags are the flags of a worker: those of "frontier run", and of "frontier crawl" too.
+// workerFlags are the flags of "frontier crawl" that its worker needs, whether it follows links or not.
 type workerFlags struct {
 	database
-	pool
 	services
 	pace
 	grouping
 	fetches
-	endings
 	Recrawl recrawl `embed:""`
+	endings
 	results
+	pool
 	process
 }
 
@@ -53,11 +52,9 @@ type services struct {
 
 // pace are the flags for how fast hosts are fetched from.
 type pace struct {
-	Open       int           `default:"256" group:"Pace:" help:"Maximum number of fetches in flight."`
-	Delay      time.Duration `default:"1s" group:"Pace:" help:"Time from the end of a fetch of a host to the start of the next. \"frontier set\" and robots.txt can change it for a host."`
-	NoRobots   bool          `name:"ignore-robots" group:"Pace:" help:"Ignore robots.txt. Only for your own hosts."`
-	CrawlDelay time.Duration `name:"max-crawl-delay" default:"1m" group:"Pace:" help:"Maximum Crawl-delay of a robots.txt. A longer one is reduced to it."`
-	Patience   time.Duration `name:"robots-patience" default:"1h" group:"Pace:" help:"How long the URLs of a host wait for an unreachable robots.txt before they fail for good."`
+	Open     int           `default:"256" group:"Pace:" help:"Maximum number of fetches in flight."`
+	Delay    time.Duration `default:"1s" group:"Pace:" help:"Time from the end of a fetch of a host to the start of the next. \"frontier set\" and robots.txt can change it for a host."`
+	NoRobots bool          `name:"ignore-robots" group:"Pace:" help:"Ignore robots.txt. Only for your own hosts."`
 }
 
 // grouping are the flags for hosts that share a delay.
@@ -83,7 +80,6 @@ type fetches struct {
 	From      string        `placeholder:"ADDRESS" group:"Fetches:" help:"Mail address of who is responsible for the crawler, which origins receive in From. Default: none."`
 	Accept    []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
 	MaxBody   int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
-	Truncate  bool          `name:"truncate-bodies" group:"Fetches:" help:"Truncate longer bodies instead."`
 	Full      bool          `group:"Fetches:" help:"Fetch pages in full that were fetched before, also if they have not changed."`
 	Charset   bool          `name:"require-valid-charset" group:"Fetches:" help:"Fail a body that is not valid in its charset, as undecodable."`
 	Profile   string        `enum:"standard,download" default:"standard" group:"Fetches:" help:"Retries within a fetch: standard (short waits) or download (1, 2 and 4 s with jitter, also after a 408). Default: ${default}."`
@@ -91,13 +87,10 @@ type fetches struct {
 	Timeout   time.Duration `name:"total-timeout" placeholder:"DURATION" group:"Fetches:" help:"Time limit of one fetch, including its retries. Default: 1m, or 15m with --profile download."`
 }
 
-// endings are the flags for what follows from redirects and failures.
+// endings are the flags for what follows from failures.
 type endings struct {
-	Follow    *bool    `name:"follow-redirects" negatable:"" group:"Redirects:" help:"Follow redirects ($$CRAWLER_FOLLOW_REDIRECTS). Default: yes."`
-	Redirects *int     `name:"max-redirects" placeholder:"5" group:"Redirects:" help:"Maximum number of redirects in one fetch, 0 to 20 ($$CRAWLER_MAX_REDIRECTS)."`
-	Queue     bool     `name:"queue-redirects" group:"Redirects:" help:"Add the targets of redirects to the frontier instead of following them."`
-	Retries   int      `name:"max-url-retries" default:"3" group:"Failures:" help:"How many more times a URL is tried after temporary failures: after one minute, then two, four and so on."`
-	On        []string `placeholder:"CLASS=ACTION" group:"Failures:" help:"What to do about an error class: retry, skip, abort-host or abort-crawl. Repeatable."`
+	Retries int      `name:"max-url-retries" default:"3" group:"Failures:" help:"How many more times a URL is tried after temporary failures: after one minute, then two, four and so on."`
+	On      []string `placeholder:"CLASS=ACTION" group:"Failures:" help:"What to do about an error class: retry, skip, abort-host or abort-crawl. Repeatable."`
 }
 
 // results are the flags of the places of the results.
@@ -105,7 +98,6 @@ type results struct {
 	Bodies   string   `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
 	WARC     string   `name:"warc" placeholder:"PLACE" group:"Results:" help:"Record the crawl, with its robots.txt files, in WARC files in a directory, or in the store of --stores-file with this name. With --server, in the store of that fetchd with this name."`
 	Stores   string   `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
-	MaxSpool int64    `name:"max-spool-bytes" default:"8589934592" group:"Results:" help:"Maximum sum of long bodies that wait for a bucket in temporary files. A body that does not fit is fetched again when there is room. Default: 8 GiB."`
 	Keep     []string `name:"keep-header" placeholder:"NAME" sep:"none" group:"Results:" help:"Record this response header with each outcome. Repeatable."`
 	Outcomes string   `placeholder:"FILE" group:"Results:" help:"Append each outcome to FILE as a line of JSON; - is standard output."`
 	Metrics  string   `name:"metrics-addr" placeholder:"HOST:PORT" group:"Results:" help:"Serve Prometheus metrics at this address, under /metrics."`
@@ -115,8 +107,6 @@ type results struct {
 // process are the flags for this process.
 type process struct {
 	Endless   bool          `group:"Work:" help:"Wait for more URLs when none are left."`
-	Name      string        `placeholder:"NAME" group:"Work:" help:"Name of this worker in the database. Default: host name and process id."`
-	Lease     time.Duration `placeholder:"DURATION" group:"Work:" help:"How long a URL stays with a worker that is gone. Default: 5m, or 20m with --profile download."`
 	DrainTime time.Duration `default:"30s" group:"Work:" help:"How long fetches may continue after SIGTERM or SIGINT."`
 	LogLevel  slog.Level    `default:"warn" group:"Work:" help:"debug, info, warn or error. The log goes to standard error."`
 }
@@ -125,10 +115,9 @@ const (
 	maxOpen       = 100_000
 	maxAttempts   = 11      // limit of fetchd: spec §2
 	maxBody       = 1 << 40 // limit of fetchd: spec §12
-	maxRedirects  = 20
 	maxMediaTypes = 64
-	// leaseReserve is how much longer than a fetch a worker needs a lease.
-	leaseReserve = 10 * time.Second
+	// spoolBytes limits the temporary files of bodies that wait for a bucket.
+	spoolBytes = 8 << 30
 )
 
 // worker checks the flags and returns the worker that they describe. It redirects standard error to the
@@ -150,20 +139,13 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 		return nil, err
 	}
 	config := frontier.Config{ // use the minimum where zero would mean a default
-		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
-		UserAgent: c.UserAgent, From: c.From, Identity: c.Identity, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept, RequireValidCharset: c.Charset,
-		KeepHeaders: c.Keep, Full: c.Full, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
+		Name: workerName(), Open: c.Open, Lease: leaseFor(c.Timeout), TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Download: c.Profile == download, Policy: p,
+		UserAgent: c.UserAgent, From: c.From, Identity: c.Identity, IgnoreRobots: c.NoRobots, Accept: c.Accept, RequireValidCharset: c.Charset,
+		KeepHeaders: c.Keep, Full: c.Full, MaxBodyBytes: c.MaxBody, DrainTime: max(c.DrainTime, 1), Endless: c.Endless, Recrawl: again,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {
 		config.Accept = nil
-	}
-	if config.Name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "worker"
-		}
-		config.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	providers, err := c.Sign.Providers()
 	if err != nil {
@@ -174,7 +156,22 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 	}
 	return &worker.Config{Config: config, MetricsAddr: c.Metrics, Console: console, Quiet: c.Quiet,
 		Services: worker.Services{Servers: c.Server, Dial: c.Flags, Egress: fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort}, Providers: providers},
-		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, SpoolBytes: c.MaxSpool, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
+		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, SpoolBytes: spoolBytes, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
+}
+
+// workerName returns the name of this worker in the database.
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// leaseFor returns how long a URL stays with a worker that is gone, for a time limit of a fetch. A worker needs the time
+// of the fetch and 10 s to record it. The rest is for a database that does not answer.
+func leaseFor(fetch time.Duration) time.Duration {
+	return min(fetch+5*time.Minute, max(5*fetch, fetch+15*time.Second))
 }
 
 // storeConfig returns how a worker opens the frontier. The flags were checked.
@@ -188,16 +185,7 @@ func (c *endings) policy(a *app) (frontier.Policy, error) {
 	if err := p.Environment(a.Env); err != nil {
 		return p, cli.UsageError("environment", fmt.Sprint(err))
 	}
-	if c.Follow != nil {
-		p.FollowRedirects = *c.Follow
-	}
-	if c.Redirects != nil {
-		p.MaxRedirects = *c.Redirects
-	}
-	if c.Queue && !p.FollowRedirects {
-		return p, cli.UsageError("--queue-redirects", "--no-follow-redirects or CRAWLER_FOLLOW_REDIRECTS=false turns redirects off: remove one of the two")
-	}
-	p.QueueRedirects, p.MaxURLRetries = c.Queue, c.Retries
+	p.MaxURLRetries = c.Retries
 	for _, rule := range c.On {
 		if err := p.Set(rule); err != nil {
 			return p, cli.UsageError("--on", fmt.Sprint(err))
@@ -220,9 +208,9 @@ const download = "download"
 // setProfile sets the flags that are not given and whose defaults depend on the profile. fetchd limits
 // a fetch of DOWNLOAD only by its maximum, 15 min.
 func (c *workerFlags) setProfile(a *app) {
-	attempts, timeout, lease := 3, time.Minute, 5*time.Minute
+	attempts, timeout := 3, time.Minute
 	if c.Profile == download {
-		attempts, timeout, lease = 4, 15*time.Minute, 20*time.Minute
+		attempts, timeout = 4, 15*time.Minute
 	}
 	given := func(flag string) bool { return slices.Contains(a.given, flag) }
 	if !given("max-attempts") {
@@ -230,9 +218,6 @@ func (c *workerFlags) setProfile(a *app) {
 	}
 	if !given("total-timeout") {
 		c.Timeout = timeout
-	}
-	if !given("lease") {
-		c.Lease = lease
 	}
 }
 
@@ -246,8 +231,6 @@ func (c *workerFlags) checkNumbers() error {
 		{"--db-connections", int64(c.Connections), 1, 1000},
 		{"--max-attempts", int64(c.Attempts), 1, maxAttempts},
 		{"--max-body-bytes", c.MaxBody, 1, maxBody},
-		{"--max-spool-bytes", c.MaxSpool, 1, math.MaxInt64},
-		{"--max-redirects", int64(valueOr(c.Redirects, 0)), 0, maxRedirects},
 		{"--max-url-retries", int64(c.Retries), 0, 1_000_000},
 	} {
 		if n.value < n.least || n.value > n.most {
@@ -264,11 +247,8 @@ func (c *workerFlags) checkTimes() error {
 		zero  bool // zero is allowed
 	}{
 		{"--delay", c.Delay, true},
-		{"--max-crawl-delay", c.CrawlDelay, true},
-		{"--robots-patience", c.Patience, true},
 		{"--drain-time", c.DrainTime, true},
 		{"--total-timeout", c.Timeout, false},
-		{"--lease", c.Lease, false},
 	} {
 		switch {
 		case d.value < 0:
@@ -276,11 +256,6 @@ func (c *workerFlags) checkTimes() error {
 		case d.value == 0 && !d.zero:
 			return cli.UsageError(d.flag, "0s is not allowed: give a duration such as 30s")
 		}
-	}
-	if least := c.Timeout + leaseReserve; c.Lease <= least {
-		return cli.UsageError("--lease", fmt.Sprintf("%v is too short for --total-timeout %v: give more than %v (the fetch, and %v to record it), or a shorter --total-timeout",
-			c.Lease, c.Timeout, least, leaseReserve))
-
 	}
 	return nil
 }
@@ -380,11 +355,4 @@ func (c services) check(a *app) error {
 		}
 	}
 	return nil
-}
-
-func valueOr(n *int, otherwise int) int {
-	if n == nil {
-		return otherwise
-	}
-	return *n
 }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"fetchd/cmd/frontier/demo"
+	"fetchd/cmd/frontier/progress"
+	"fetchd/cmd/frontier/worker"
+	"fetchd/frontier"
+	"fetchd/internal/cli"
+	"fetchd/internal/daemon"
+)
+
+// demoCmd is "frontier demo".
+type demoCmd struct {
+	Quiet bool `short:"q" help:"Show no progress."`
+}
+
+func (c *demoCmd) run(ctx context.Context, a *app) int {
+	daemon.HoldHeap()
+	console := progress.NewConsole(a.Err, a.Env)
+	a.Err = console
+	w := &worker.Config{Config: frontier.Config{Logger: slog.New(slog.NewTextHandler(console, &slog.HandlerOptions{Level: slog.LevelWarn}))}, Console: console, Quiet: c.Quiet}
+	return a.end(ctx, demo.Run(ctx, w, a.Out))
+}
+
+// Help implements kong.HelpProvider.
+func (c *demoCmd) Help() string {
+	return `Crawls a built-in site of 300 hosts on loopback, with a temporary database, and checks the result. It needs no network and takes a few seconds.`
+}
+
+// Manual lists the exit codes and examples of the command.
+func (c *demoCmd) Manual() cli.Manual {
+	return cli.Manual{Examples: `
+  frontier demo
+`, Exits: map[int]string{cli.ExitOK: "every check held", cli.ExitFailed: "a check failed", cli.ExitOutput: "", cli.ExitDatabase: "", cli.ExitInterrupted: ""}}
+}
