@@ -333,7 +333,7 @@ func TestBadSitemapRules(t *testing.T) {
 }
 
 // failingPut fails when links are put.
-type failingPut struct{ *store.Store }
+type failingPut struct{ store.Store }
 
 func (failingPut) Put(context.Context, []store.Entry, store.Limits) (store.PutResult, error) {
 	return store.PutResult{}, errors.New("no space")

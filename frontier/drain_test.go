@@ -109,7 +109,7 @@ func TestDrainBeforeStart(t *testing.T) {
 
 // claimThen is a store that calls a function after each claim. The claim itself is not cancelled.
 type claimThen struct {
-	*store.Store
+	store.Store
 	then func()
 }
 

@@ -14,7 +14,7 @@ import (
 
 // broken is a store whose calls fail for some time. It runs in a bubble.
 type broken struct {
-	*store.Store
+	store.Store
 	works    time.Time // zero means never
 	released []store.Lease
 	charged  []string

@@ -14,7 +14,7 @@ import (
 
 // pickyStore rejects every batch that contains certain URLs, and all batches before a time.
 type pickyStore struct {
-	*store.Store
+	store.Store
 	poison map[int64]bool
 	opens  time.Time
 

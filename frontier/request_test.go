@@ -131,7 +131,7 @@ func TestRequestLeaksNothing(t *testing.T) {
 }
 
 // mark gives a frontier a history.
-func mark(t *testing.T, s *store.Store, urls []string) {
+func mark(t *testing.T, s store.Store, urls []string) {
 	t.Helper()
 	delay, flights := 7*time.Millisecond, 3
 	_, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{})
@@ -156,7 +156,7 @@ func mark(t *testing.T, s *store.Store, urls []string) {
 }
 
 // crawlScript crawls urls until none is left.
-func crawlScript(t *testing.T, service Service, s *store.Store, c Config, urls []string) {
+func crawlScript(t *testing.T, service Service, s store.Store, c Config, urls []string) {
 	t.Helper()
 	c.Policy = DefaultPolicy()
 	if _, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{}); err != nil {

@@ -25,7 +25,7 @@ type rig struct {
 	*testing.T
 	site    *site.Site
 	service *fetchd
-	store   *store.Store
+	store   store.Store
 	db      string
 	config  Config
 
@@ -64,7 +64,7 @@ func newRig(t *testing.T, delay time.Duration, cfg site.Config) *rig {
 	return r
 }
 
-func openStore(t *testing.T, dsn string, delay time.Duration) *store.Store {
+func openStore(t *testing.T, dsn string, delay time.Duration) store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), dsn, store.Config{Delay: delay})
 	must(t, err)

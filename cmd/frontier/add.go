@@ -43,7 +43,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, creating, func(s *store.Store) error {
+	return c.with(ctx, a, creating, func(s store.Store) error {
 		f := &feed.Feed{Line: progress.NewLine(a.Err), Store: s, Clean: safe, Verbose: c.Verbose, Priority: c.Priority, Scope: wanted, Metadata: metadata,
 			Limits: store.Limits{URLs: c.URLs, URLsPerHost: c.HostURLs}}
 		err := f.Add(ctx, sources)

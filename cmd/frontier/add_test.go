@@ -254,7 +254,7 @@ func TestAddKinds(t *testing.T) {
 	const list = "http://a.test/yes/1\nhttp://a.test/no/1\nhttp://a.test/yes/old\n"
 	got := c.add(list, "-i", "-", "--sitemap", "https://a.test/map.xml", "--priority", "7", "--include", "/yes/", "--exclude", "old$")
 	diff(t, "output", "2 added, 0 known, 0 bad, 2 left out\n", got.out)
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		claims := map[string]store.Claim{}
 		for len(claims) < 2 {
 			found, err := s.Claim(t.Context(), store.ClaimParams{Limit: 10})

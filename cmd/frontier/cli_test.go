@@ -48,7 +48,7 @@ func (c *fixture) in(t *testing.T) *fixture { return &fixture{t, c.db} }
 func newCrawl(t *testing.T, urls ...string) *fixture {
 	t.Helper()
 	c := &fixture{t, filepath.Join(t.TempDir(), "frontier.db")}
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{})
 		return err
 	})
@@ -72,7 +72,7 @@ func (c *fixture) must(args ...string) string {
 }
 
 // store opens the database as another program would.
-func (c *fixture) store(f func(*store.Store) error) {
+func (c *fixture) store(f func(store.Store) error) {
 	c.t.Helper()
 	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *fixture) store(f func(*store.Store) error) {
 // fetch claims the only ready URL and records its outcome.
 func (c *fixture) fetch(f store.Fetch) {
 	c.t.Helper()
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		claims, err := s.Claim(c.t.Context(), store.ClaimParams{})
 		if err != nil || len(claims) != 1 {
 			return fmt.Errorf("Claim = %v, %w", claims, err)

@@ -81,7 +81,7 @@ func (c *crawlCmd) work(ctx context.Context, a *app, w *worker.Config) error {
 }
 
 // crawl follows the plan of the database, changed by the flags.
-func (c *crawlCmd) crawl(ctx context.Context, a *app, w worker.Config, s *store.Store) error {
+func (c *crawlCmd) crawl(ctx context.Context, a *app, w worker.Config, s store.Store) error {
 	c.Plan.Seeds = c.URL
 	plan, note, err := crawl.Update(ctx, s, &c.Plan, a.given)
 	w.Console.Printf("%s", note)
@@ -110,7 +110,7 @@ func (c *crawlCmd) crawl(ctx context.Context, a *app, w worker.Config, s *store.
 }
 
 // reportDone says of the first URLs of the command line why this run does not fetch them, if it does not.
-func (c *crawlCmd) reportDone(ctx context.Context, s *store.Store, console *progress.Console) error {
+func (c *crawlCmd) reportDone(ctx context.Context, s store.Store, console *progress.Console) error {
 	const most = 3
 	fetched := false
 	for _, u := range c.URL[:min(len(c.URL), most)] {

@@ -116,7 +116,7 @@ func TestServiceJoinsACrawl(t *testing.T) {
 	c := newCrawl(t, at(s, "/p/1"))
 	b := c.start(append(inside(s.Port()), "--endless", "--outcomes", "-")...)
 	b.out.until(t, "{")
-	c.store(func(st *store.Store) error {
+	c.store(func(st store.Store) error {
 		_, _, err := crawl.Update(t.Context(), st, &crawl.Plan{Seeds: []string{at(s, "/x/0")}}, nil)
 		return errors.Join(err, crawl.Put(t.Context(), st, []string{at(s, "/x/0")}))
 	})

@@ -36,7 +36,7 @@ const (
 )
 
 // with opens the database, calls f, and returns the exit code.
-func (d database) with(ctx context.Context, a *app, m mode, f func(*store.Store) error) int {
+func (d database) with(ctx context.Context, a *app, m mode, f func(store.Store) error) int {
 	s, err := d.open(ctx, m, store.Config{})
 	if err == nil {
 		err = errors.Join(f(s), s.Close())
@@ -46,8 +46,8 @@ func (d database) with(ctx context.Context, a *app, m mode, f func(*store.Store)
 
 // withHost is with, for a command about a host, which may be empty. The note says that the frontier does not
 // know it, because it may be misspelt, or is empty.
-func (d database) withHost(ctx context.Context, a *app, m mode, host string, f func(s *store.Store, note string) error) int {
-	return d.with(ctx, a, m, func(s *store.Store) error {
+func (d database) withHost(ctx context.Context, a *app, m mode, host string, f func(s store.Store, note string) error) int {
+	return d.with(ctx, a, m, func(s store.Store) error {
 		if host == "" {
 			return f(s, "")
 		}
@@ -64,7 +64,7 @@ func (d database) withHost(ctx context.Context, a *app, m mode, host string, f f
 }
 
 // open opens the database. The caller closes it.
-func (d database) open(ctx context.Context, m mode, config store.Config) (*store.Store, error) {
+func (d database) open(ctx context.Context, m mode, config store.Config) (store.Store, error) {
 	if err := check(d.DB, m); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func checkHeader(path string, m mode) error {
 type migrateCmd struct{ database }
 
 func (c *migrateCmd) run(ctx context.Context, a *app) int {
-	return c.with(ctx, a, existing, func(*store.Store) error { // opening it migrates it
+	return c.with(ctx, a, existing, func(store.Store) error { // opening it migrates it
 		out := &cli.Printer{W: a.Out}
 		out.Printf("The database has the schema of this version.\n")
 		return out.End()

@@ -17,7 +17,7 @@ type exportCmd struct {
 }
 
 func (c *exportCmd) run(ctx context.Context, a *app) int {
-	return c.with(ctx, a, readOnly, func(s *store.Store) error {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
 		out, err := cli.OpenOutput(c.Output, a.Out)
 		if err != nil {
 			return err

@@ -113,7 +113,7 @@ func TestExportInterrupted(t *testing.T) {
 	out, err := cli.OpenOutput(file, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		cancel()
 		if err := show.URLs(out, "jsonl", s.URLs(ctx)); !errors.Is(err, context.Canceled) {
 			t.Errorf("URLs = %v, want context.Canceled", err)

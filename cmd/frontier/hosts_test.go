@@ -26,7 +26,7 @@ func TestPauseAndResume(t *testing.T) {
 		{"resume", "The crawl is not paused.\nHosts with a pause of their own: 1.\n", 1},
 	} {
 		diff(t, step.command, step.told, c.must(strings.Fields(step.command)...))
-		c.store(func(s *store.Store) error {
+		c.store(func(s store.Store) error {
 			claims, err := s.Claim(t.Context(), store.ClaimParams{})
 			if err == nil && len(claims) != step.claims {
 				t.Errorf("after %s a worker gets %d URLs, want %d", step.command, len(claims), step.claims)
@@ -39,7 +39,7 @@ func TestPauseAndResume(t *testing.T) {
 			return err
 		})
 	}
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Claim(t.Context(), store.ClaimParams{})
 		return err
 	})
@@ -90,7 +90,7 @@ func TestSet(t *testing.T) {
 		{[]string{"--delay", "default"}, "Host a.test: the delay is the default of the crawl.\n", time.Hour, 2},
 	} {
 		diff(t, "output", step.told, c.must(append([]string{"set", page}, step.args...)...))
-		c.store(func(s *store.Store) error {
+		c.store(func(s store.Store) error {
 			e, err := s.Why(t.Context(), page)
 			if e.Host.Delay != step.delay || e.Host.MaxInFlight != step.most {
 				t.Errorf("after %q: delay %v, at most %d in flight; want %v, %d", step.args, e.Host.Delay, e.Host.MaxInFlight, step.delay, step.most)

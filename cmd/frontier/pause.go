@@ -17,7 +17,7 @@ type pauseScope struct {
 type pauseCmd struct{ pauseScope }
 
 func (c *pauseCmd) run(ctx context.Context, a *app) int {
-	return c.set(ctx, a, (*store.Store).Pause, func(out *cli.Printer, host string, n store.Counts) {
+	return c.set(ctx, a, store.Store.Pause, func(out *cli.Printer, host string, n store.Counts) {
 		if host != "" {
 			out.Printf("Host %s is paused: none of its URLs is fetched until \"frontier resume %s\".\n", host, host)
 			if n.Paused {
@@ -36,7 +36,7 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 type resumeCmd struct{ pauseScope }
 
 func (c *resumeCmd) run(ctx context.Context, a *app) int {
-	return c.set(ctx, a, (*store.Store).Resume, func(out *cli.Printer, host string, n store.Counts) {
+	return c.set(ctx, a, store.Store.Resume, func(out *cli.Printer, host string, n store.Counts) {
 		if host != "" {
 			out.Printf("Host %s is not paused.\n", host)
 			if n.Paused {
@@ -52,7 +52,7 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 }
 
 // set pauses or resumes, and prints the result.
-func (c *pauseScope) set(ctx context.Context, a *app, change func(*store.Store, context.Context, string) error,
+func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, context.Context, string) error,
 	show func(out *cli.Printer, host string, n store.Counts)) int {
 	host, err := c.Host, error(nil)
 	if host != "" {
@@ -61,7 +61,7 @@ func (c *pauseScope) set(ctx context.Context, a *app, change func(*store.Store, 
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.withHost(ctx, a, existing, host, func(s *store.Store, note string) error {
+	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
 		if err := change(s, ctx, host); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func (c *pruneCmd) run(ctx context.Context, a *app) int {
 	if c.DryRun {
 		m = readOnly
 	}
-	return c.withHost(ctx, a, m, params.Host, func(s *store.Store, note string) error {
+	return c.withHost(ctx, a, m, params.Host, func(s store.Store, note string) error {
 		return c.prune(ctx, a, s, params, note)
 	})
 }
@@ -72,7 +72,7 @@ func (c *pruneCmd) params() (store.PruneParams, error) {
 }
 
 // prune deletes rows and prints the result, with a note.
-func (c *pruneCmd) prune(ctx context.Context, a *app, s *store.Store, params store.PruneParams, note string) error {
+func (c *pruneCmd) prune(ctx context.Context, a *app, s store.Store, params store.PruneParams, note string) error {
 	line := progress.NewLine(a.Err)
 	done, err := s.Prune(ctx, params, func(p store.Pruned) {
 		n := p.Outcomes + p.URLs + p.Hosts + p.Robots

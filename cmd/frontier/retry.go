@@ -28,7 +28,7 @@ func (c *retryCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.withHost(ctx, a, existing, host, func(s *store.Store, note string) error {
+	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
 		return c.retry(ctx, a, s, host, note)
 	})
 }

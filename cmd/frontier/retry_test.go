@@ -12,7 +12,7 @@ import (
 
 // endingStore ends a retry after the first chunk of 2,000 URLs.
 type endingStore struct {
-	*store.Store
+	store.Store
 	end func() error
 }
 

@@ -34,7 +34,7 @@ func (c *robotsCmd) run(ctx context.Context, a *app) int {
 	if c.Refresh {
 		m = existing
 	}
-	return c.withHost(ctx, a, m, host, func(s *store.Store, note string) error {
+	return c.withHost(ctx, a, m, host, func(s store.Store, note string) error {
 		if c.Refresh {
 			if _, err := s.RefreshRobots(ctx, crawl.Origins(host)); err != nil {
 				return err

@@ -44,7 +44,7 @@ func (c *fixture) run(flags []string, more ...string) result {
 func (c *fixture) statuses() map[string]int {
 	c.t.Helper()
 	got := make(map[string]int)
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		for u, err := range s.URLs(c.t.Context()) {
 			if err != nil {
 				return err

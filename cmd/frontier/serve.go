@@ -143,7 +143,7 @@ func (c *serveCmd) logger(lines *daemon.LogQueue) *slog.Logger {
 }
 
 // serve serves until ctx ends, then drains.
-func (c *serveCmd) serve(ctx context.Context, s *store.Store, at []daemon.Port, id *secure.Identity, logger *slog.Logger) error {
+func (c *serveCmd) serve(ctx context.Context, s store.Store, at []daemon.Port, id *secure.Identity, logger *slog.Logger) error {
 	var known secure.Known
 	known.Store(id)
 	registry := prometheus.NewRegistry()
@@ -199,7 +199,7 @@ func (c *serveCmd) serve(ctx context.Context, s *store.Store, at []daemon.Port, 
 }
 
 // count sets the metrics of the frontier until the returned function is called. Without an HTTP port they cannot be read.
-func (c *serveCmd) count(ctx context.Context, s *store.Store, registry *prometheus.Registry, fail func(error)) (stop func()) {
+func (c *serveCmd) count(ctx context.Context, s store.Store, registry *prometheus.Registry, fail func(error)) (stop func()) {
 	if c.HTTPAddr == "" {
 		return func() {}
 	}

@@ -310,7 +310,7 @@ func TestServeUsage(t *testing.T) {
 // TestServeCounts checks that serve has the metrics of the whole frontier.
 func TestServeCounts(t *testing.T) {
 	c := newCrawl(t, "http://a.test/", "https://a.test/", "https://b.test/")
-	c.store(func(s *store.Store) error { return s.Defer(t.Context(), "https://a.test", time.Hour) })
+	c.store(func(s store.Store) error { return s.Defer(t.Context(), "https://a.test", time.Hour) })
 	s := startServe(t, filepath.Dir(c.db))
 	defer s.end()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+"/metrics", nil)

@@ -35,14 +35,14 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 		if name := normal.Name(host); name != host || normal.Domain(name) != name {
 			return a.end(ctx, cli.UsageError("HOST", fmt.Sprintf("%s is not a group: give %s, or an address", host, normal.Domain(name))))
 		}
-		return c.with(ctx, a, existing, func(s *store.Store) error {
+		return c.with(ctx, a, existing, func(s store.Store) error {
 			if err := s.SetGroup(ctx, host, params); err != nil {
 				return err
 			}
 			return says(a, "Group", host, params, "")
 		})
 	}
-	return c.withHost(ctx, a, existing, host, func(s *store.Store, note string) error {
+	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
 		if err := s.SetHost(ctx, host, params); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 	if c.Watch && c.Classes {
 		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: remove --watch"))
 	}
-	return c.with(ctx, a, readOnly, func(s *store.Store) error {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
 		if c.Watch {
 			return c.watch(ctx, a.Out, s, cli.IsTerminal(a.Out))
 		}
@@ -47,7 +47,7 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 
 // watch prints counts until ctx ends or the reader goes away. On a terminal it replaces the
 // previous table.
-func (c *statusCmd) watch(ctx context.Context, w io.Writer, s *store.Store, terminal bool) error {
+func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, terminal bool) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	out := &cli.Printer{W: w}

@@ -31,12 +31,12 @@ func busy(t *testing.T) *fixture {
 		c.fetch(f)
 	}
 	c.must("add", "http://fetching.test/")
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Claim(t.Context(), store.ClaimParams{})
 		return err
 	})
 	c.must("add", "http://pending.test/1", "http://pending.test/2")
-	c.store(func(s *store.Store) error { return s.Block(t.Context(), "pending.test", time.Hour) })
+	c.store(func(s store.Store) error { return s.Block(t.Context(), "pending.test", time.Hour) })
 	c.must("pause", "dns_not_found.dead.test")
 	return c
 }
@@ -153,7 +153,7 @@ func TestStatusWatchOnTerminal(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	once := c.must("status")
-	c.store(func(s *store.Store) error {
+	c.store(func(s store.Store) error {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()

@@ -24,7 +24,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, readOnly, func(s *store.Store) error {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
 		e, err := evidence(ctx, s, c.UserAgent, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
@@ -44,7 +44,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 }
 
 // evidence returns everything that is known about a URL in its normal form.
-func evidence(ctx context.Context, s *store.Store, userAgent, url string) (*why.Evidence, error) {
+func evidence(ctx context.Context, s store.Store, userAgent, url string) (*why.Evidence, error) {
 	found, err := s.Why(ctx, url)
 	if err != nil {
 		return nil, err

@@ -22,12 +22,12 @@ func (c *fixture) robots(r store.Robots) {
 	if r.Origin == "" {
 		r.Origin = "http://a.test"
 	}
-	c.store(func(s *store.Store) error { return s.SaveRobots(c.t.Context(), r) })
+	c.store(func(s store.Store) error { return s.SaveRobots(c.t.Context(), r) })
 }
 
 func TestWhy(t *testing.T) {
 	t.Parallel()
-	claim := func(s *store.Store, lease time.Duration) error {
+	claim := func(s store.Store, lease time.Duration) error {
 		_, err := s.Claim(t.Context(), store.ClaimParams{Worker: "w\x1b1", Lease: lease})
 		return err
 	}
@@ -60,16 +60,16 @@ func TestWhy(t *testing.T) {
 		{"dead without a class", func(c *fixture) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries again.`},
 		{"dead, and the crawl paused", func(c *fixture) { c.fetch(failedIn("forbidden", store.Dead)); c.must("pause") }, "dead", "It failed for good"},
 		{"in flight", func(c *fixture) {
-			c.store(func(s *store.Store) error { return claim(s, time.Hour) })
+			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 		}, "fetching", `It is being fetched now by worker w\x1b1; the lease ends in `},
 		{"left by its worker", func(c *fixture) {
-			c.store(func(s *store.Store) error { return claim(s, time.Hour) })
+			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 			c.exec(`UPDATE urls SET lease_until = 1`)
 		}, "lease_expired", `It was being fetched by worker w\x1b1, but the lease expired `},
 		{"crawl paused", func(c *fixture) { c.must("pause"); c.must("pause", "a.test") }, "crawl_paused", `The crawl is paused: "frontier resume" continues it.`},
 		{"host paused", func(c *fixture) {
 			c.must("pause", "a.test")
-			c.store(func(s *store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "host_paused", `Its host is paused: "frontier resume a.test" continues it.`},
 		{"another host paused", func(c *fixture) { c.must("pause", "b.test") }, "its_turn", "It is not delayed"},
 		{"forbidden by robots.txt", func(c *fixture) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = saved_at - 7200000`) }, "robots_disallowed",
@@ -87,13 +87,13 @@ func TestWhy(t *testing.T) {
 		{"robots.txt out of reach, and its origin is deferred", func(c *fixture) {
 			c.robots(store.Robots{ErrorClass: "connect_refused", ErrorText: "the connection was refused; dial tcp 127.0.0.1:443\x1b.", Unreachable: true})
 			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 261000000`)
-			c.store(func(s *store.Store) error { return s.Defer(t.Context(), "http://a.test", 100*time.Hour) })
-			c.store(func(s *store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Defer(t.Context(), "http://a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "robots_unreachable", `The robots.txt of its origin, http://a.test, is unreachable for 3d0h: connect_refused: the connection was refused; dial tcp 127.0.0.1:443\x1b. ` +
 			"No URL of this origin is fetched until it can be read; it is tried again in 4d"},
 		{"the other origin is deferred", func(c *fixture) {
 			c.robots(store.Robots{Origin: "https://a.test", ErrorClass: "connect_refused", Unreachable: true})
-			c.store(func(s *store.Store) error { return s.Defer(t.Context(), "https://a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Defer(t.Context(), "https://a.test", time.Hour) })
 		}, "its_turn", "It is not delayed"},
 		{"no robots.txt", func(c *fixture) { c.robots(store.Robots{Status: 404}) }, "its_turn", "It is not delayed"},
 		{"robots.txt of another origin", func(c *fixture) {
@@ -110,25 +110,25 @@ func TestWhy(t *testing.T) {
 		}, "dead", "It failed for good (robots_unreachable); the robots.txt of http://a.test: unreachable for 3d0h: connect_refused: the connection was refused (tried "},
 		{"dead otherwise", func(c *fixture) { c.robots(forbidding); c.fetch(failedIn("forbidden", store.Dead)) }, "dead", "It failed for good (forbidden): "},
 		{"host blocked", func(c *fixture) {
-			c.store(func(s *store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
 		}, "host_blocked", "Its host asked for a pause (429 or 503), which ends in 4d"},
 		{"failed", func(c *fixture) { c.fetch(failedIn("http_server_error", store.Failed)) }, "backing_off",
 			"It failed (http_server_error), and is tried again in 4"},
 		{"failed, and its host blocked for longer", func(c *fixture) {
 			c.fetch(failedIn("rate_limited", store.Failed))
-			c.store(func(s *store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
 		}, "host_blocked", "Its host asked for a pause"},
 		{"failed, and its host blocked for less", func(c *fixture) {
 			c.fetch(failedIn("rate_limited", store.Failed))
-			c.store(func(s *store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "backing_off", "It failed (rate_limited)"},
 		{"another URL of its host in flight", func(c *fixture) {
-			c.store(func(s *store.Store) error { return claim(s, time.Hour) })
+			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 			c.must("add", "http://a.test/other")
 			c.exec(`UPDATE urls SET status = CASE url WHEN '` + page + `' THEN 'pending' ELSE 'fetching' END`)
 		}, "host_in_flight", "Its host has 1 of at most 1 fetches in flight."},
 		{"its host just asked", func(c *fixture) {
-			c.store(func(s *store.Store) error { return s.DelayHosts(t.Context(), []string{"a.test"}) })
+			c.store(func(s store.Store) error { return s.DelayHosts(t.Context(), []string{"a.test"}) })
 		}, "host_delay", "Its host was fetched from a moment ago, and may be fetched from again in "},
 		{"waits for its group", func(c *fixture) {
 			c.exec(`UPDATE hosts SET next_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 100000, turn_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 100000`)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	*testing.T
 	pb.FrontierServiceClient
-	store *store.Store
+	store store.Store
 	conn  *grpc.ClientConn
 	web   string // address of the HTTP port
 	http  *http.Client

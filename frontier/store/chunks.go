@@ -19,26 +19,18 @@ const (
 	pageSize = 100_000
 )
 
-// RetryFailed makes URLs of host pending whose last fetch failed with class, including dead URLs,
-// and returns their number. An empty host or class means any. It resets their failures and
-// crashes. If robots.txt ended them, that file is fetched again.
-//
-// It changes some URLs in each transaction, and then calls progress, which may be nil, with
-// the number so far. After an error it returns the number of URLs that are pending. The next
-// call continues with the others.
-func (s *Store) RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error) {
+// RetryFailed implements [Store].
+func (s *core) RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error) {
 	return s.startAgain(ctx, "retry failed URLs", again{class: class, host: host}, 0, progress)
 }
 
-// Refetch makes URLs of host, or of any host if that is empty, pending that were fetched at
-// least age ago, and returns their number. It keeps their validators, so that the next fetch can
-// be conditional. It runs as RetryFailed does.
-func (s *Store) Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error) {
+// Refetch implements [Store].
+func (s *core) Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error) {
 	return s.startAgain(ctx, "fetch URLs again", again{fetched: true, host: host}, age, progress)
 }
 
 // startAgain makes the selected URLs pending. Each chunk is a transaction.
-func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
+func (s *core) startAgain(ctx context.Context, doing string, a again, age time.Duration, progress func(done int64)) (int64, error) {
 	// A URL that is fetched meanwhile is not taken a second time.
 	start, err := s.db.Int(ctx, doing, `SELECT {now}`)
 	if err != nil {
@@ -51,19 +43,17 @@ func (s *Store) startAgain(ctx context.Context, doing string, a again, age time.
 	}
 	done, err := s.inChunks(ctx, a.host, which, args, func(page []urlRow) error {
 		return s.forgetVerdicts(ctx, page, start)
-	}, func(ids []int64) (int64, error) { return s.kind.again(ctx, ids, a) }, progress)
+	}, func(ids []int64) (int64, error) { return s.own.again(ctx, ids, a) }, progress)
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", doing, err)
 	}
 	return done, nil
 }
 
-// AbortHost makes the pending and failed URLs of a host dead, with an error class and a text
-// of the caller, and returns their number. It does not affect URLs that are put later.
-// RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
-func (s *Store) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
+// AbortHost implements [Store].
+func (s *core) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
 	done, err := s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
-		return s.kind.abort(ctx, ids, clean(class), clean(text))
+		return s.own.abort(ctx, ids, clean(class), clean(text))
 	}, nil)
 	if err != nil {
 		return done, fmt.Errorf("give up host %s: %w", host, err)
@@ -84,7 +74,7 @@ type urlRow struct {
 //
 // It reads the rows of a page without a lock, so change must check them again. It returns the URLs of
 // a page in the order of hosts, so that a chunk locks few of them.
-func (s *Store) inChunks(ctx context.Context, host, which string, args []any, before func([]urlRow) error,
+func (s *core) inChunks(ctx context.Context, host, which string, args []any, before func([]urlRow) error,
 	change func(ids []int64) (int64, error), progress func(done int64)) (done int64, err error) {
 	for page, err := range s.pagesOf(ctx, host, which, args) {
 		if err != nil {
@@ -118,7 +108,7 @@ func (s *Store) inChunks(ctx context.Context, host, which string, args []any, be
 // pagesOf yields the URLs that which selects, a page at a time. A page covers a range of ids, so that
 // no query reads the whole table. Of one host it covers any ids, because the index of hosts finds its
 // URLs.
-func (s *Store) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
+func (s *core) pagesOf(ctx context.Context, host, which string, args []any) func(yield func([]urlRow, error) bool) {
 	return func(yield func([]urlRow, error) bool) {
 		last, err := s.db.Int(ctx, "find the last URL", `SELECT COALESCE(max(id), 0) FROM urls`)
 		step := int64(pageSize)
@@ -178,7 +168,7 @@ func verdictOrigins(host, lastError string) []string {
 
 // forgetVerdicts has robots.txt fetched again, by the next worker that needs it, for every origin
 // whose file ended one of these URLs. It does not forget a file that was fetched after start.
-func (s *Store) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) error {
+func (s *core) forgetVerdicts(ctx context.Context, urls []urlRow, start int64) error {
 	origins := make(map[string]bool)
 	for _, u := range urls {
 		if u.host == "" {

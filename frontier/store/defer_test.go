@@ -239,8 +239,8 @@ func (f *fixture) looked(claim func()) int64 {
 			+ (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'urls')::bigint`)
 	}
 	flush := func() { f.exec(`SELECT pg_stat_force_next_flush()`) }
-	f.Store.db.SetMaxOpenConns(1)
-	defer f.Store.db.SetMaxOpenConns(cmp.Or(0, database.PostgresConnections))
+	f.base().db.SetMaxOpenConns(1)
+	defer f.base().db.SetMaxOpenConns(cmp.Or(0, database.PostgresConnections))
 	flush()
 	before := read()
 	claim()

@@ -12,7 +12,7 @@ import (
 
 // fixture is a frontier with the helpers of a test.
 type fixture struct {
-	*Store
+	engine
 	t   testing.TB
 	dsn string
 }
@@ -31,7 +31,12 @@ func open(t testing.TB, dsn string) *fixture {
 		t.Fatalf("Open(%s) = %v", dsn, err)
 	}
 	t.Cleanup(func() { r.Close() })
-	return &fixture{Store: r, t: t, dsn: dsn}
+	return newFixture(t, r, dsn)
+}
+
+// newFixture returns a fixture of a store that Open has returned.
+func newFixture(t testing.TB, s Store, dsn string) *fixture {
+	return &fixture{engine: s.(engine), t: t, dsn: dsn} //nolint:errcheck // Open returns no other
 }
 
 // rawDatabase opens a database without its schema.
@@ -49,14 +54,14 @@ func rawDatabase(t testing.TB, dsn string) *sql.DB {
 
 // in returns f for a subtest.
 func (f *fixture) in(t testing.TB) *fixture {
-	return &fixture{Store: f.Store, t: t, dsn: f.dsn}
+	return newFixture(t, f.engine, f.dsn)
 }
 
-func (f *fixture) db() *sql.DB { return f.Store.db.DB }
+func (f *fixture) db() *sql.DB { return f.base().db.DB }
 
 func (f *fixture) exec(query string, args ...any) {
 	f.t.Helper()
-	if _, err := f.Store.db.Update(context.Background(), "exec", query, args...); err != nil {
+	if _, err := f.base().db.Update(context.Background(), "exec", query, args...); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 }
@@ -64,7 +69,7 @@ func (f *fixture) exec(query string, args ...any) {
 func (f *fixture) number(query string) int64 {
 	f.t.Helper()
 	var n int64
-	if err := f.db().QueryRow(f.Store.db.Translate(query)).Scan(&n); err != nil {
+	if err := f.db().QueryRow(f.base().db.Translate(query)).Scan(&n); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 	return n

@@ -17,7 +17,7 @@ import (
 func TestSQLiteNamesAFullFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "frontier.db")
 	s := open(t, path)
-	lite := s.kind.(*sqliteDB).lite //nolint:errcheck // it is SQLite
+	lite := s.engine.(*sqliteDB).lite //nolint:errcheck // it is SQLite
 	pages := func(limit string) {
 		t.Helper()
 		if err := lite.Transact(t.Context(), func(t database.Tx) error { _, err := t.Exec(`PRAGMA max_page_count = ` + limit); return err }); err != nil {
@@ -41,7 +41,7 @@ func TestSQLiteNamesAFullFile(t *testing.T) {
 	if got, err := s.Put(t.Context(), Entries(urls...), Limits{}); err != nil || got.Added != int64(len(urls)) {
 		t.Errorf("Put once there is room = %+v, %v, want %d added", got, err, len(urls))
 	}
-	if _, err := s.Store.db.Update(t.Context(), "test", `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {
+	if _, err := s.base().db.Update(t.Context(), "test", `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {
 		t.Errorf("a statement that is wrong = %v, want an error that does not speak of the file", err)
 	}
 }

@@ -89,12 +89,22 @@ func (g Grouping) of(host, address string) string {
 	return group
 }
 
-// groups is the Queue of a frontier whose hosts are in groups. A claim has a turn of its group until its fetch has left the
+// groups is a Store whose hosts are in groups. A claim has a turn of its group until its fetch has left the
 // host.
 type groups struct {
-	Queue
-	store *Store
+	engine
 	Grouping
+}
+
+// engine is the Store of one database, with what groups need of it.
+type engine interface {
+	Store
+	base() *core
+	takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait, error)
+	endTurns(ctx context.Context, ends []turnEnd) error
+	extendTurns(ctx context.Context, leases []Lease, d time.Duration) error
+	// lineUp closes the hosts of claims that have to wait, and releases these.
+	lineUp(ctx context.Context, waits []turnWait) error
 }
 
 // turnAsk asks for a turn of a group.
@@ -137,7 +147,7 @@ func (g *groups) Claim(ctx context.Context, params ClaimParams) (claims []Claim,
 	more := params
 	for range claimRounds {
 		more.Limit = params.Limit - len(claims)
-		some, err := g.Queue.Claim(ctx, more)
+		some, err := g.engine.Claim(ctx, more)
 		ready, admitted := g.admit(ctx, some, params.Lease)
 		claims = append(claims, ready...)
 		if err = errors.Join(err, admitted); err != nil || len(ready) == len(some) {
@@ -169,7 +179,7 @@ func (g *groups) claimed(ctx context.Context, claims []Claim) (map[string]known,
 	if err != nil {
 		return nil, err
 	}
-	rows, err := g.store.db.Query(ctx, `SELECT host, address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END
+	rows, err := g.base().db.Query(ctx, `SELECT host, address, turn_at > 0 AND turn_at <= {now}, CASE WHEN turn_at > 0 THEN {max}(0, {now} - turn_at) ELSE 0 END
 		FROM hosts WHERE host {among}`, list)
 	some, err := collect(rows, err, func(r *row) []any { return []any{&r.host, &r.Address, &r.Turn, &r.Waited} })
 	if err != nil {
@@ -183,7 +193,7 @@ func (g *groups) claimed(ctx context.Context, claims []Claim) (map[string]known,
 
 // groupOf returns the group and the address of a host.
 func (g *groups) groupOf(ctx context.Context, host string) (name, address string, err error) {
-	if _, err := g.store.db.One(ctx, `SELECT address FROM hosts WHERE host = ?`, []any{host}, &address); err != nil {
+	if _, err := g.base().db.One(ctx, `SELECT address FROM hosts WHERE host = ?`, []any{host}, &address); err != nil {
 		return "", "", fmt.Errorf("read the group of host %s: %w", host, err)
 	}
 	return g.of(host, address), address, nil
@@ -214,7 +224,7 @@ func (g *groups) admit(ctx context.Context, claims []Claim, lease time.Duration)
 	if len(asks) == 0 {
 		return ready, nil
 	}
-	answers, err := g.store.kind.takeTurns(ctx, asks)
+	answers, err := g.takeTurns(ctx, asks)
 	if err != nil {
 		return ready, errors.Join(err, g.refuse(ctx, asked))
 	}
@@ -233,7 +243,7 @@ func (g *groups) admit(ctx context.Context, claims []Claim, lease time.Duration)
 		}
 	}
 	if len(waits) > 0 {
-		err = g.store.kind.lineUp(ctx, waits)
+		err = g.lineUp(ctx, waits)
 	}
 	return ready, err
 }
@@ -244,7 +254,7 @@ func (g *groups) refuse(ctx context.Context, claims []Claim) error {
 	for i, c := range claims {
 		leases[i] = c.Lease
 	}
-	_, err := g.Queue.Release(ctx, leases)
+	_, err := g.engine.Release(ctx, leases)
 	return err
 }
 
@@ -254,7 +264,7 @@ func (g *groups) ended(ctx context.Context, leases []Lease, sent bool, f func(co
 	for i, l := range leases {
 		ends[i] = turnEnd{l, sent}
 	}
-	if err := g.store.kind.endTurns(ctx, ends); err != nil {
+	if err := g.endTurns(ctx, ends); err != nil {
 		return nil, err
 	}
 	return f(ctx, leases)
@@ -266,37 +276,37 @@ func (g *groups) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, err
 	for i, f := range fetches {
 		ends[i] = turnEnd{Lease{f.ID, f.Token}, f.Attempts > 0}
 	}
-	if err := g.store.kind.endTurns(ctx, ends); err != nil {
+	if err := g.endTurns(ctx, ends); err != nil {
 		return nil, err
 	}
-	return g.Queue.RecordFetch(ctx, fetches)
+	return g.engine.RecordFetch(ctx, fetches)
 }
 
 // Release implements [Queue].
 func (g *groups) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
-	return g.ended(ctx, leases, false, g.Queue.Release)
+	return g.ended(ctx, leases, false, g.engine.Release)
 }
 
 // Abandon implements [Queue].
 func (g *groups) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
-	return g.ended(ctx, leases, true, g.Queue.Abandon)
+	return g.ended(ctx, leases, true, g.engine.Abandon)
 }
 
 // LeaveHosts implements [Queue].
 func (g *groups) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
-	return g.ended(ctx, leases, true, g.Queue.LeaveHosts)
+	return g.ended(ctx, leases, true, g.engine.LeaveHosts)
 }
 
 // Extend implements [Queue]. Turns last as long as their leases.
 func (g *groups) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
-	if err := g.store.kind.extendTurns(ctx, leases, d); err != nil {
+	if err := g.extendTurns(ctx, leases, d); err != nil {
 		return nil, err
 	}
-	return g.Queue.Extend(ctx, leases, d)
+	return g.engine.Extend(ctx, leases, d)
 }
 
-// reserve reserves a host, and a turn of its group.
-func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
+// Reserve implements [Store]. It also reserves a turn of the group.
+func (g *groups) Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	refused := Reservation{Host: host}
 	name, address, err := g.groupOf(ctx, host)
 	if err != nil {
@@ -304,7 +314,7 @@ func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Res
 	}
 	turn := Lease{Token: rand.Int64()}
 	if name != "" {
-		answers, err := g.store.kind.takeTurns(ctx, []turnAsk{{Lease: turn, Group: name, Host: host, First: true, LeaseMS: millis(d)}})
+		answers, err := g.takeTurns(ctx, []turnAsk{{Lease: turn, Group: name, Host: host, First: true, LeaseMS: millis(d)}})
 		if err != nil {
 			return refused, err
 		}
@@ -313,12 +323,12 @@ func (g *groups) reserve(ctx context.Context, host string, d time.Duration) (Res
 			return refused, nil
 		}
 	}
-	r, err := g.store.reserveHost(ctx, host, d)
+	r, err := g.engine.Reserve(ctx, host, d)
 	r.Address, r.turn = address, turn
 	if name != "" && !r.Granted() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
 		defer cancel()
-		err = errors.Join(err, g.store.kind.endTurns(ctx, []turnEnd{{Lease: turn}}))
+		err = errors.Join(err, g.endTurns(ctx, []turnEnd{{Lease: turn}}))
 	}
 	return r, err
 }
@@ -329,45 +339,42 @@ func (g *groups) charge(ctx context.Context, host string) error {
 	if err != nil || name == "" {
 		return err
 	}
-	_, err = g.store.db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) VALUES (?, {now} + 1 + ?)
-		ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, g.store.delayMS, g.store.delayMS)
+	_, err = g.base().db.Update(ctx, "delay group "+name, `INSERT INTO host_groups (name, next_at) VALUES (?, {now} + 1 + ?)
+		ON CONFLICT (name) DO UPDATE SET next_at = {max}(host_groups.next_at, {now} + 1 + COALESCE(host_groups.delay_ms, ?))`, name, g.base().delayMS, g.base().delayMS)
 	return err
 }
 
-// SetAddress stores that a request to a host has just ended at an address, which is as in [normal.Address]. With [ByAddress],
-// that says which group the host is in. Otherwise SetAddress does nothing.
-func (s *Store) SetAddress(ctx context.Context, host, address string) error {
-	if s.groups == nil || s.groups.by != ByAddress {
+// SetAddress implements [Store].
+func (g *groups) SetAddress(ctx context.Context, host, address string) error {
+	if g.by != ByAddress {
 		return nil
 	}
-	if _, err := s.db.Update(ctx, "store the address of host "+host, `UPDATE hosts SET address = ? WHERE host = ?`, address, host); err != nil {
+	if _, err := g.base().db.Update(ctx, "store the address of host "+host, `UPDATE hosts SET address = ? WHERE host = ?`, address, host); err != nil {
 		return err
 	}
-	return s.groups.charge(ctx, host)
+	return g.charge(ctx, host)
 }
 
-// SetGroup changes the settings of a group, known or not, that params has. Its CrawlDelay is not used.
-func (s *Store) SetGroup(ctx context.Context, name string, params HostParams) error {
-	var columns []string
-	var values []any
-	if d := params.Delay; d != nil {
-		var delay any
-		if *d >= 0 {
-			delay = millis(*d)
+// DelayHosts implements [Store].
+func (g *groups) DelayHosts(ctx context.Context, hosts []string) error {
+	for _, host := range hosts {
+		err := g.engine.DelayHosts(ctx, []string{host})
+		if err == nil {
+			err = g.charge(ctx, host)
 		}
-		columns, values = append(columns, "delay_ms"), append(values, delay)
+		if err != nil {
+			return err
+		}
 	}
-	if n := params.MaxInFlight; n != nil {
-		columns, values = append(columns, "max_in_flight"), append(values, *n)
+	return nil
+}
+
+// Settle implements [Store].
+func (g *groups) Settle(ctx context.Context, r Reservation) error {
+	if r.Granted() && r.turn != (Lease{}) {
+		if err := g.endTurns(ctx, []turnEnd{{r.turn, true}}); err != nil {
+			return err
+		}
 	}
-	var sets []string
-	for _, column := range columns {
-		sets = append(sets, column+" = excluded."+column)
-	}
-	if len(columns) == 0 {
-		return nil
-	}
-	_, err := s.db.Update(ctx, "change group "+name, `INSERT INTO host_groups (name, `+strings.Join(columns, ", ")+`) VALUES (?`+strings.Repeat(", ?", len(columns))+`)
-		ON CONFLICT (name) DO UPDATE SET `+strings.Join(sets, ", "), append([]any{name}, values...)...)
-	return err
+	return g.engine.Settle(ctx, r)
 }

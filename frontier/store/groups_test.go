@@ -70,7 +70,7 @@ func (f *fixture) grouped(by string, delay time.Duration) *fixture {
 	s, err := Open(f.t.Context(), f.dsn, Config{Delay: delay, Groups: g})
 	must(f.t, err)
 	f.t.Cleanup(func() { s.Close() })
-	return &fixture{Store: s, t: f.t, dsn: f.dsn}
+	return newFixture(f.t, s, f.dsn)
 }
 
 // turns fails the test unless so many fetches have a turn.
@@ -106,7 +106,7 @@ func TestTurns(t *testing.T) {
 			{"abandoned", func(f *fixture, c Claim) error { _, err := f.Abandon(t.Context(), []Lease{c.Lease}); return err }, true},
 			{"left", func(f *fixture, c Claim) error { _, err := f.LeaveHosts(t.Context(), []Lease{c.Lease}); return err }, true},
 			{"expired", func(f *fixture, _ Claim) error {
-				_, err := f.Store.db.Update(t.Context(), "expire", `UPDATE turns SET ends_at = {now}`)
+				_, err := f.base().db.Update(t.Context(), "expire", `UPDATE turns SET ends_at = {now}`)
 				return err
 			}, true},
 		} {
@@ -160,7 +160,7 @@ func TestPromises(t *testing.T) {
 				next++
 				asks[i].Lease, asks[i].Group, asks[i].Host, asks[i].LeaseMS = Lease{ID: next, Token: 1}, "one.example", fmt.Sprint(next), 60_000
 			}
-			waits, err := f.kind.takeTurns(t.Context(), asks)
+			waits, err := f.takeTurns(t.Context(), asks)
 			must(t, err)
 			slices.SortFunc(waits, func(a, b turnWait) int { return cmp.Compare(a.ID, b.ID) })
 			return waits
@@ -181,7 +181,7 @@ func TestPromises(t *testing.T) {
 		check("one that comes first, while another has the turn", busy[:1], false, 2*delay)
 		check("another one", busy[1:2], true, 4*delay)
 		check("one that has waited longer", busy[2:], false, delay)
-		must(t, f.kind.endTurns(t.Context(), []turnEnd{{Lease: Lease{ID: 1, Token: 1}}}))
+		must(t, f.endTurns(t.Context(), []turnEnd{{Lease: Lease{ID: 1, Token: 1}}}))
 		check("the group is open, but promised", ask(turnAsk{}), true, 5*delay)
 		check("those that come first", ask(first(0), first(time.Second)), false, delay, 0)
 		f.exec(`UPDATE host_groups SET promised_at = {now} - 100, next_at = {now} + 30000`)

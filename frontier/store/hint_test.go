@@ -117,7 +117,7 @@ func (w *walk) step() (string, error) {
 		_, err = w.LeaveHosts(ctx, w.leases())
 		return "leave", err
 	case 13:
-		if _, err = w.Store.db.Update(ctx, "expire", `UPDATE urls SET lease_until = 1 WHERE status = 'fetching' AND id = ?`, 1+w.IntN(w.added+1)); err == nil {
+		if _, err = w.base().db.Update(ctx, "expire", `UPDATE urls SET lease_until = 1 WHERE status = 'fetching' AND id = ?`, 1+w.IntN(w.added+1)); err == nil {
 			_, err = w.Reap(ctx)
 		}
 		return "reap", err
@@ -171,7 +171,7 @@ func (f *fixture) wantSoundHosts(when string) {
 }
 
 func newWalk(f *fixture, seed uint64) *walk {
-	f.Store.delayMS = 1
+	f.base().delayMS = 1
 	return &walk{fixture: f, Rand: rand.New(rand.NewPCG(seed, 0))}
 }
 

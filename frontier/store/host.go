@@ -14,17 +14,13 @@ const (
 	blockReset   = 30 * time.Minute // without a block, after which the next is a first one
 )
 
-// DelayHosts reports that a request to each of hosts has just ended. Their URLs are not claimed
-// until the delay has passed. Each host is a separate statement, so locks have no order to keep.
-func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
+// DelayHosts implements [Store].
+func (s *core) DelayHosts(ctx context.Context, hosts []string) error {
 	for _, host := range hosts {
 		_, err := s.db.Update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
 			ON CONFLICT (host) DO UPDATE SET
 				next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
 			host, s.delayMS, s.delayMS)
-		if err == nil && s.groups != nil {
-			err = s.groups.charge(ctx, host)
-		}
 		if err != nil {
 			return err
 		}
@@ -32,11 +28,8 @@ func (s *Store) DelayHosts(ctx context.Context, hosts []string) error {
 	return nil
 }
 
-// Block closes a host for retryAfter. If that is zero, it closes the host for 60 s, and for
-// twice as long each further time up to a day, until the host was open for 30 minutes. It
-// never shortens a block. Fetches that end during a block have the same cause, so they do not
-// double it.
-func (s *Store) Block(ctx context.Context, host string, retryAfter time.Duration) error {
+// Block implements [Store].
+func (s *core) Block(ctx context.Context, host string, retryAfter time.Duration) error {
 	if err := s.addHost(ctx, host); err != nil {
 		return err
 	}
@@ -54,37 +47,56 @@ func (s *Store) Block(ctx context.Context, host string, retryAfter time.Duration
 	return err
 }
 
-// SetHost changes the settings of a host, known or not, that params has.
-func (s *Store) SetHost(ctx context.Context, host string, params HostParams) error {
-	if d := params.Delay; d != nil {
-		var delay any
-		if *d >= 0 {
-			delay = millis(*d)
-		}
-		if err := s.setHost(ctx, host, "delay_ms", delay); err != nil {
+// SetHost implements [Store].
+func (s *core) SetHost(ctx context.Context, host string, params HostParams) error {
+	for column, value := range params.columns() {
+		if err := s.setHost(ctx, host, column, value); err != nil {
 			return err
 		}
-	}
-	if d := params.CrawlDelay; d != nil {
-		if err := s.setHost(ctx, host, "crawl_delay_ms", millis(*d)); err != nil {
-			return err
-		}
-	}
-	if n := params.MaxInFlight; n != nil {
-		return s.setHost(ctx, host, "max_in_flight", *n)
 	}
 	return nil
 }
 
+// SetGroup implements [Store].
+func (s *core) SetGroup(ctx context.Context, name string, params HostParams) error {
+	params.CrawlDelay = nil
+	for column, value := range params.columns() {
+		_, err := s.db.Update(ctx, "set "+column+" of group "+name, `INSERT INTO host_groups (name, `+column+`) VALUES (?, ?)
+			ON CONFLICT (name) DO UPDATE SET `+column+` = excluded.`+column, name, value)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columns returns the settings that p changes, by column.
+func (p HostParams) columns() map[string]any {
+	columns := make(map[string]any)
+	if d := p.Delay; d != nil {
+		columns["delay_ms"] = nil
+		if *d >= 0 {
+			columns["delay_ms"] = millis(*d)
+		}
+	}
+	if d := p.CrawlDelay; d != nil {
+		columns["crawl_delay_ms"] = millis(*d)
+	}
+	if n := p.MaxInFlight; n != nil {
+		columns["max_in_flight"] = *n
+	}
+	return columns
+}
+
 // setHost adds the host if it is missing, sets a column, and has the next claim look at the host again.
-func (s *Store) setHost(ctx context.Context, host, column string, value any) error {
+func (s *core) setHost(ctx context.Context, host, column string, value any) error {
 	if err := s.addHost(ctx, host); err != nil {
 		return err
 	}
 	return s.changeHost(ctx, host, column, value)
 }
 
-func (s *Store) changeHost(ctx context.Context, host, column string, value any) error {
+func (s *core) changeHost(ctx context.Context, host, column string, value any) error {
 	_, err := s.db.Update(ctx, "set "+column+" of host "+host,
 		`UPDATE hosts SET `+column+` = ?, due_at = {max}(next_at, blocked_until) WHERE host = ?`, value, host)
 	return err
@@ -92,21 +104,19 @@ func (s *Store) changeHost(ctx context.Context, host, column string, value any) 
 
 // addHost adds the host's row if it is missing. A new row is not due until a URL is put. Prune does not
 // delete the row before the caller has changed it, because it looks as if the host had just opened.
-func (s *Store) addHost(ctx context.Context, host string) error {
+func (s *core) addHost(ctx context.Context, host string) error {
 	_, err := s.db.Update(ctx, "add host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now})
 		ON CONFLICT (host) DO UPDATE SET next_at = {max}(hosts.next_at, excluded.next_at)`, host)
 	return err
 }
 
-// Knows reports whether a host was ever named to the frontier: by a URL, by a redirect, or by
-// a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
-// unknown host. Knows reads one row.
-func (s *Store) Knows(ctx context.Context, host string) (bool, error) {
+// Knows implements [Store].
+func (s *core) Knows(ctx context.Context, host string) (bool, error) {
 	return s.db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
 }
 
-// Pause stops claims of one host, or of the whole crawl if host is empty.
-func (s *Store) Pause(ctx context.Context, host string) error {
+// Pause implements [Store].
+func (s *core) Pause(ctx context.Context, host string) error {
 	if host == "" {
 		_, err := s.db.Update(ctx, "pause the crawl", `INSERT INTO settings (name, value) VALUES ('paused', 'true') ON CONFLICT (name) DO NOTHING`)
 		return err
@@ -114,8 +124,8 @@ func (s *Store) Pause(ctx context.Context, host string) error {
 	return s.setHost(ctx, host, "paused", true)
 }
 
-// Resume undoes the Pause with the same argument, and no other.
-func (s *Store) Resume(ctx context.Context, host string) error {
+// Resume implements [Store].
+func (s *core) Resume(ctx context.Context, host string) error {
 	if host == "" {
 		_, err := s.db.Update(ctx, "resume the crawl", `DELETE FROM settings WHERE name = 'paused'`)
 		return err
@@ -123,9 +133,8 @@ func (s *Store) Resume(ctx context.Context, host string) error {
 	return s.changeHost(ctx, host, "paused", false)
 }
 
-// Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
-// worker may have claimed some of them since; these do not change. It leaves due_at, which may be early.
-func (s *Store) Postpone(ctx context.Context, released []Lease, d time.Duration) error {
+// Postpone implements [Store].
+func (s *core) Postpone(ctx context.Context, released []Lease, d time.Duration) error {
 	ids := make([]int64, len(released))
 	for i, l := range released {
 		ids[i] = l.ID
@@ -158,24 +167,11 @@ const (
 	waitForResume  = time.Second            // until a user resumes the host or the crawl
 )
 
-// Reserve asks for a host for one request that no claim covers, such as that of a redirect.
-// The request ends within d, which must be more than zero. If it is granted, no other worker
-// claims or reserves the host until Settle, or until d has passed. If not, the host is paused
-// or closed, has its maximum of fetches, or is reserved, and the result says when to ask
-// again. An unknown host is added. Only next_at keeps the host closed, so it opens by then even if the
-// caller crashes. reserved_until records why. A turn of the host's group is reserved too.
-func (s *Store) Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
+// Reserve implements [Store].
+func (s *core) Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	if d <= 0 {
 		return Reservation{Host: host}, fmt.Errorf("reserve host %s for %v: the time must be more than zero", host, d)
 	}
-	if s.groups != nil {
-		return s.groups.reserve(ctx, host, d)
-	}
-	return s.reserveHost(ctx, host, d)
-}
-
-// reserveHost is Reserve without the group.
-func (s *Store) reserveHost(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	r := Reservation{Host: host}
 	granted, err := s.db.One(ctx, `INSERT INTO hosts (host, next_at, reserved_until)
 		SELECT ?, t.until, t.until FROM (SELECT {now} + ? AS until) AS t WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
@@ -192,7 +188,7 @@ func (s *Store) reserveHost(ctx context.Context, host string, d time.Duration) (
 }
 
 // closedFor returns how long the host stays closed, as far as that is known.
-func (s *Store) closedFor(ctx context.Context, host string) (time.Duration, error) {
+func (s *core) closedFor(ctx context.Context, host string) (time.Duration, error) {
 	var left int64
 	var busy, paused bool
 	err := s.db.QueryRow(ctx, `SELECT
@@ -216,17 +212,10 @@ func (s *Store) closedFor(ctx context.Context, host string) (time.Duration, erro
 	return wait, nil
 }
 
-// Settle reports that the request of a reservation has ended. The host opens after its delay,
-// or later if it was charged for more. Settle does nothing if r was not granted, was settled
-// before, or has expired and the host was used since.
-func (s *Store) Settle(ctx context.Context, r Reservation) error {
+// Settle implements [Store].
+func (s *core) Settle(ctx context.Context, r Reservation) error {
 	if !r.Granted() {
 		return nil
-	}
-	if r.turn != (Lease{}) {
-		if err := s.kind.endTurns(ctx, []turnEnd{{r.turn, true}}); err != nil {
-			return err
-		}
 	}
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`
 	_, err := s.db.Update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
@@ -234,3 +223,6 @@ func (s *Store) Settle(ctx context.Context, r Reservation) error {
 		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, s.delayMS, s.delayMS, r.Host, r.Until)
 	return err
 }
+
+// SetAddress implements [Store]. Only groups need the address.
+func (s *core) SetAddress(context.Context, string, string) error { return nil }

@@ -157,7 +157,7 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 		stores := make([]*fixture, workers)
 		for i := range stores {
 			stores[i] = open(t, f.dsn)
-			stores[i].Store.delayMS = 0
+			stores[i].base().delayMS = 0
 		}
 		check := serverLog(t)
 		var wg sync.WaitGroup
@@ -249,7 +249,7 @@ func BenchmarkClaimAndRecord(b *testing.B) {
 }
 
 func benchmark(b *testing.B, f *fixture, batch int) {
-	f.Store.delayMS = 0
+	f.base().delayMS = 0
 	const hosts = 1000
 	n := 0
 	fill := func() {

@@ -20,7 +20,7 @@ var second = map[string]string{
 }
 
 // openSecond opens a frontier as a later version does, which has the second migration.
-func openSecond(ctx context.Context, dsn string, config Config) (*Store, error) {
+func openSecond(ctx context.Context, dsn string, config Config) (Store, error) {
 	folder := fstest.MapFS{}
 	for kind, text := range second {
 		path := "migrations/" + kind + "/00001_frontier.sql"
@@ -45,7 +45,7 @@ func TestMigrate(t *testing.T) {
 		}
 		s, err := openSecond(t.Context(), f.dsn, Config{})
 		must(t, err)
-		later := &fixture{Store: s, t: t, dsn: f.dsn}
+		later := newFixture(t, s, f.dsn)
 		defer func() { must(t, s.Close()) }()
 		if n := later.number(`SELECT sum(second) FROM urls`); n != 4 {
 			t.Errorf("the sum of the new column is %d, want 2 for each URL", n)

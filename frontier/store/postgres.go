@@ -9,8 +9,8 @@ import (
 	"fetchd/frontier/store/database"
 )
 
-// postgresDB calls the functions that its migrations define. Each call is one round trip and one
-// transaction.
+// postgresDB is a Store in PostgreSQL. It calls the functions that its migrations define. Each call is
+// one round trip and one transaction.
 type postgresDB struct {
 	*core
 }
@@ -19,17 +19,18 @@ type postgresDB struct {
 // robots row has no URL) and {unused} (Prune deletes host h).
 var postgresWords = []string{"{vacant}", "NOT frontier_has_urls(robots.origin)", "{unused}", fmt.Sprintf("frontier_unused(h, %d)", millis(unusedFor))}
 
-func openPostgres(ctx context.Context, dsn string, config database.Config, delayMS int64) (*Store, error) {
+func openPostgres(ctx context.Context, dsn string, config database.Config, delayMS int64) (engine, error) {
+	config.Words = postgresWords
 	db, err := database.OpenPostgres(ctx, dsn, config)
 	if err != nil {
 		return nil, err
 	}
-	c := &core{db, delayMS}
-	p := &postgresDB{c}
-	return &Store{core: c, Queue: p, kind: p}, nil
+	p := &postgresDB{&core{db: db, delayMS: delayMS}}
+	p.own = p
+	return p, nil
 }
 
-// Close implements kind.
+// Close implements [Store].
 func (p *postgresDB) Close() error { return p.db.Close() }
 
 // Put implements [Queue].
@@ -149,17 +150,17 @@ func (p *postgresDB) Left(ctx context.Context) (bool, error) {
 	return p.db.Bool(ctx, "look for URLs that are left", `SELECT frontier_left()`)
 }
 
-// again implements kind.
+// again implements changes.
 func (p *postgresDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
 	return p.db.Int(ctx, "make URLs pending", `SELECT frontier_again($1, $2, $3, $4)`, ids, a.fetched, a.class, a.until)
 }
 
-// abort implements kind.
+// abort implements changes.
 func (p *postgresDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
 	return p.db.Int(ctx, "make URLs dead", `SELECT frontier_abort_some($1, $2, $3)`, ids, class, text)
 }
 
-// prune implements kind.
+// prune implements changes.
 func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64, error) {
 	statuses := make([]string, len(pr.statuses))
 	for i, s := range pr.statuses {
@@ -168,12 +169,12 @@ func (p *postgresDB) prune(ctx context.Context, ids []int64, pr pruning) (int64,
 	return p.db.Int(ctx, "delete", `SELECT frontier_prune($1, $2, $3)`, ids, statuses, pr.until)
 }
 
-// pruneHosts implements kind.
+// pruneHosts implements changes.
 func (p *postgresDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
 	return p.db.Int(ctx, "delete", `SELECT frontier_prune_hosts($1, $2)`, ids, millis(unusedFor))
 }
 
-// takeTurns implements kind.
+// takeTurns implements engine.
 func (p *postgresDB) takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait, error) {
 	list, err := toJSON(asks)
 	if err != nil {
@@ -187,12 +188,12 @@ func (p *postgresDB) takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait,
 	return waits, nil
 }
 
-// endTurns implements kind.
+// endTurns implements engine.
 func (p *postgresDB) endTurns(ctx context.Context, ends []turnEnd) error {
 	return p.call(ctx, "end turns of groups", `SELECT frontier_end_turns($1, $2)`, ends, p.delayMS)
 }
 
-// extendTurns implements kind.
+// extendTurns implements engine.
 func (p *postgresDB) extendTurns(ctx context.Context, leases []Lease, d time.Duration) error {
 	return p.call(ctx, "extend turns of groups", `WITH held AS (
 			SELECT t.url_id, t.token FROM turns t JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON t.url_id = x.id AND t.token = x.token
@@ -200,7 +201,7 @@ func (p *postgresDB) extendTurns(ctx context.Context, leases []Lease, d time.Dur
 		UPDATE turns t SET ends_at = GREATEST(t.ends_at, frontier_now() + $2) FROM held h WHERE t.url_id = h.url_id AND t.token = h.token`, append([]Lease{}, leases...), millis(d))
 }
 
-// lineUp implements kind.
+// lineUp implements engine.
 func (p *postgresDB) lineUp(ctx context.Context, waits []turnWait) error {
 	return p.call(ctx, "have hosts wait for their groups", `SELECT frontier_line_up($1)`, waits)
 }

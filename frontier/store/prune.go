@@ -37,10 +37,8 @@ type Pruned struct {
 	Outcomes, URLs, Hosts, Robots, Workers int64
 }
 
-// Prune deletes rows, some in each transaction, and then calls progress, which may be nil, with
-// the numbers so far. A URL that is deleted is unknown afterwards: it can be put again, and is
-// then fetched without validators. Outcomes outlive their URLs.
-func (s *Store) Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (done Pruned, err error) {
+// Prune implements [Store].
+func (s *core) Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (done Pruned, err error) {
 	var now int64
 	report := func(n *int64) func(int64) {
 		return func(now int64) {
@@ -76,7 +74,7 @@ func (s *Store) Prune(ctx context.Context, params PruneParams, progress func(Pru
 // pruneOutcomes deletes outcomes that ended by until. They are in the order in which they ended, apart
 // from those of one moment, so it stops at the first chunk without one. The last outcome stays: SQLite
 // would give its id to the next one, which FetchesAfter would then miss.
-func (s *Store) pruneOutcomes(ctx context.Context, until int64, dry bool, progress func(int64)) (done int64, err error) {
+func (s *core) pruneOutcomes(ctx context.Context, until int64, dry bool, progress func(int64)) (done int64, err error) {
 	type row struct{ id, ended int64 }
 	for after := int64(0); ; {
 		rows, err := s.db.Query(ctx, `SELECT id, ended_at FROM fetches
@@ -105,7 +103,7 @@ func (s *Store) pruneOutcomes(ctx context.Context, until int64, dry bool, progre
 	}
 }
 
-func (s *Store) pruneURLs(ctx context.Context, params PruneParams, now int64, progress func(int64)) (int64, error) {
+func (s *core) pruneURLs(ctx context.Context, params PruneParams, now int64, progress func(int64)) (int64, error) {
 	p := pruning{statuses: params.URLs}
 	for _, s := range p.statuses {
 		if s == Fetching {
@@ -121,14 +119,14 @@ func (s *Store) pruneURLs(ctx context.Context, params PruneParams, now int64, pr
 		p.until = now - millis(*params.URLsAge)
 		which, args = which+` AND u.fetched_at BETWEEN 1 AND ?`, append(args, p.until)
 	}
-	remove := func(ids []int64) (int64, error) { return s.kind.prune(ctx, ids, p) }
+	remove := func(ids []int64) (int64, error) { return s.own.prune(ctx, ids, p) }
 	if params.DryRun {
 		remove = func(ids []int64) (int64, error) { return int64(len(ids)), nil }
 	}
 	return s.inChunks(ctx, params.Host, which, args, nil, remove, progress)
 }
 
-func (s *Store) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (done int64, err error) {
+func (s *core) pruneHosts(ctx context.Context, dry bool, progress func(int64)) (done int64, err error) {
 	type row struct {
 		id     int64
 		unused bool
@@ -147,7 +145,7 @@ func (s *Store) pruneHosts(ctx context.Context, dry bool, progress func(int64)) 
 		}
 		deleted := int64(len(ids))
 		if !dry && deleted > 0 {
-			if deleted, err = s.kind.pruneHosts(ctx, ids); err != nil {
+			if deleted, err = s.own.pruneHosts(ctx, ids); err != nil {
 				return done, err
 			}
 		}
@@ -158,7 +156,7 @@ func (s *Store) pruneHosts(ctx context.Context, dry bool, progress func(int64)) 
 }
 
 // pruneRest deletes the robots.txt of hosts without URLs, and workers that have vanished.
-func (s *Store) pruneRest(ctx context.Context, dry bool, progress func(int64)) (robots, workers int64, err error) {
+func (s *core) pruneRest(ctx context.Context, dry bool, progress func(int64)) (robots, workers int64, err error) {
 	const vanished = ` FROM workers WHERE seen_at <= {now} - ?`
 	if dry {
 		robots, err = s.db.Int(ctx, "count", `SELECT count(*) FROM robots WHERE saved_at <= {now} - ? AND {vacant}`, millis(unusedFor))

@@ -119,7 +119,7 @@ func TestPruneOutcomes(t *testing.T) {
 	day := 24 * time.Hour
 	onBoth(t, func(t *testing.T, f *fixture) {
 		largest := func() int64 { return chunkSize }
-		if _, ok := f.kind.(*postgresDB); ok {
+		if _, ok := f.engine.(*postgresDB); ok {
 			largest = f.changes()
 		}
 		f.exec(`WITH RECURSIVE g (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < ?)
@@ -176,7 +176,7 @@ func TestPruneHosts(t *testing.T) {
 			f.exec(`UPDATE hosts SET `+r.set+` WHERE host = ?`, r.host)
 		}
 		for _, host := range []string{"blocking.test", "new.test"} { // a setting or a block follows in another transaction
-			must(t, f.Store.addHost(t.Context(), host))
+			must(t, f.base().addHost(t.Context(), host))
 		}
 		f.put("http://urls.test/")
 		f.saveRobots("http://gone.test", "http://urls.test", "http://young.test")

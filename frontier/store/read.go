@@ -126,14 +126,14 @@ func (u *URL) columns() []any {
 		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL}
 }
 
-// Due returns how many hosts a claim would find due, and the default delay.
-func (s *Store) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
+// Due implements [Store].
+func (s *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
 	hosts, err = s.db.Int(ctx, "count due hosts", `SELECT count(*) FROM hosts WHERE due_at <= {now}`)
 	return hosts, time.Duration(s.delayMS) * time.Millisecond, err
 }
 
-// Counts reads the whole table, so call it every few seconds at most.
-func (s *Store) Counts(ctx context.Context) (Counts, error) {
+// Counts implements [Store].
+func (s *core) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
 	err := s.db.QueryRow(ctx, `SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead, u.scheduled,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, h.next, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
@@ -157,7 +157,7 @@ func (s *Store) Counts(ctx context.Context) (Counts, error) {
 }
 
 // countWaits counts the URLs that wait by host and origin first, because what they wait for is mostly a property of these.
-func (s *Store) countWaits(ctx context.Context, n *Counts) error {
+func (s *core) countWaits(ctx context.Context, n *Counts) error {
 	var w Waits
 	err := s.db.QueryRow(ctx, `SELECT COALESCE(sum(CASE WHEN paused THEN n END), 0), COALESCE(sum(CASE WHEN NOT paused AND deferred > now THEN n END), 0),
 			COALESCE(sum(CASE WHEN open AND blocked_until > now THEN n END), 0),
@@ -180,9 +180,8 @@ func (s *Store) countWaits(ctx context.Context, n *Counts) error {
 	return err
 }
 
-// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
-// changes. It ends after the first error.
-func (s *Store) URLs(ctx context.Context) iter.Seq2[URL, error] {
+// URLs implements [Store].
+func (s *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
 	query := `SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`
 	return pages(ctx, s.db, query, (*URL).columns, func(u URL) int64 { return u.ID })
 }
@@ -198,8 +197,8 @@ func (f *FetchRow) columns() []any {
 		&f.Archived.File, &f.Archived.Offset, &f.Archived.Length, &f.Archived.RecordID, &f.Archived.Date, &f.Archived.PayloadDigest}
 }
 
-// Fetches yields every recorded fetch, in the same way as URLs.
-func (s *Store) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
+// Fetches implements [Store].
+func (s *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
 	query := `SELECT ` + fetchColumns + ` FROM fetches f WHERE f.id > ? ORDER BY f.id LIMIT ?`
 	return pages(ctx, s.db, query, (*FetchRow).columns, func(f FetchRow) int64 { return f.ID })
 }
@@ -238,8 +237,8 @@ type Explanation struct {
 	Now      time.Time // by the database's clock
 }
 
-// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
-func (s *Store) Why(ctx context.Context, url string) (Explanation, error) {
+// Why implements [Store].
+func (s *core) Why(ctx context.Context, url string) (Explanation, error) {
 	n, err := normalise(url)
 	if err != nil {
 		return Explanation{}, err

@@ -42,7 +42,7 @@ func TestSQLiteWithoutPermission(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "frontier.db")
 			worker, err := Open(t.Context(), path, Config{})
 			must(t, err)
-			f := &fixture{Store: worker, t: t, dsn: path}
+			f := newFixture(t, worker, path)
 			f.toRead()
 			if row.open {
 				defer worker.Close()

@@ -18,7 +18,7 @@ func readable(t *testing.T, dsn string) {
 	t.Helper()
 	s, err := Open(t.Context(), dsn, Config{ReadOnly: true})
 	must(t, err)
-	f := &fixture{Store: s, t: t, dsn: dsn}
+	f := newFixture(t, s, dsn)
 	if n, err := f.Counts(t.Context()); n.Fetched != 1 || err != nil {
 		t.Errorf("Counts = %+v, %v; want one URL", n, err)
 	}
@@ -142,7 +142,7 @@ func TestPostgresConnections(t *testing.T) {
 		const calls = 10
 		for range calls {
 			go func() {
-				_, err := s.db.ExecContext(context.Background(), `SELECT pg_sleep(0.05)`)
+				_, err := newFixture(t, s, dsn).db().ExecContext(context.Background(), `SELECT pg_sleep(0.05)`)
 				ended <- err
 			}()
 		}

@@ -39,9 +39,8 @@ const refreshPage = 10_000
 // maxRobots exceeds the 500 KiB that RFC 9309 requires crawlers to read.
 const maxRobots = 512 << 10
 
-// SaveRobots stores the result of a fetch of an origin's robots.txt. If the origin was
-// unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
-func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
+// SaveRobots implements [Store].
+func (s *core) SaveRobots(ctx context.Context, r Robots) error {
 	r.Origin = clean(r.Origin)
 	if len(r.Body) > maxRobots {
 		return fmt.Errorf("save robots.txt of %s: it has %d bytes, the limit is %d", r.Origin, len(r.Body), maxRobots)
@@ -73,6 +72,10 @@ func (s *Store) SaveRobots(ctx context.Context, r Robots) error {
 	return s.endDeferral(ctx, []string{r.Origin})
 }
 
+// scheme is the SQL of what distinguishes the two origins of a host, as the index urls_origin has it: the character
+// after http, which is s or a colon.
+const scheme = `substr(url, 5, 1)`
+
 // deferredColumn returns the host of an origin, and the column that says until when the origin is deferred.
 func deferredColumn(origin string) (host, column string) {
 	if host, ok := strings.CutPrefix(origin, "https://"); ok {
@@ -81,11 +84,8 @@ func deferredColumn(origin string) (host, column string) {
 	return strings.TrimPrefix(origin, "http://"), "http_deferred_until"
 }
 
-// Defer keeps the URLs of an origin from being claimed for d, because its robots.txt is unreachable. Other
-// URLs of its host are claimed as before, and a claim costs the same however many URLs are deferred
-// back. It never shortens a deferral. SaveRobots of an answer, RefreshRobots and RetryFailed end it. It
-// leaves due_at, which may be early.
-func (s *Store) Defer(ctx context.Context, origin string, d time.Duration) error {
+// Defer implements [Store].
+func (s *core) Defer(ctx context.Context, origin string, d time.Duration) error {
 	host, column := deferredColumn(clean(origin))
 	_, err := s.db.Update(ctx, "defer "+origin, `UPDATE hosts SET `+column+` = {max}(`+column+`, {now} + 1 + ?) WHERE host = ?`, millis(d), host)
 	return err
@@ -105,9 +105,8 @@ type DeferredOrigin struct {
 // MaxDeferredURLs is how many URLs of an origin DeferredOrigins counts.
 const MaxDeferredURLs = 100_000
 
-// DeferredOrigins returns at most limit origins that are deferred, those first that have been unreachable for
-// longest. It reads the rows of all hosts.
-func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
+// DeferredOrigins implements [Store].
+func (s *core) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error) {
 	rows, err := s.db.Query(ctx, `SELECT o.origin, COALESCE(r.error_class, ''), COALESCE(r.error_text, ''), COALESCE(r.status, 0),
 			CASE WHEN r.unreachable_since > 0 THEN o.now - r.unreachable_since ELSE 0 END, o.until - o.now,
 			(SELECT count(*) FROM (SELECT 1 FROM urls WHERE host_id = o.id AND `+scheme+` = o.scheme AND status IN ('pending', 'failed') LIMIT ?) AS x)
@@ -123,7 +122,7 @@ func (s *Store) DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigi
 }
 
 // endDeferral undoes Defer for origins that are deferred. Each is a separate statement, so locks have no order to keep.
-func (s *Store) endDeferral(ctx context.Context, origins []string) error {
+func (s *core) endDeferral(ctx context.Context, origins []string) error {
 	hosts := map[string][]string{} // by column
 	for _, origin := range origins {
 		host, column := deferredColumn(origin)
@@ -149,18 +148,18 @@ func (s *Store) endDeferral(ctx context.Context, origins []string) error {
 	return nil
 }
 
-// Robots returns what is known about origins, by origin. One that was never saved is missing.
-func (s *Store) Robots(ctx context.Context, origins []string) (map[string]Robots, error) {
+// Robots implements [Store].
+func (s *core) Robots(ctx context.Context, origins []string) (map[string]Robots, error) {
 	return s.robots(ctx, origins, "body")
 }
 
-// RobotsHeads is Robots without the bodies, which may be long.
-func (s *Store) RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error) {
+// RobotsHeads implements [Store].
+func (s *core) RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error) {
 	return s.robots(ctx, origins, "NULL")
 }
 
 // robots reads rows. body is the SQL expression for the body column.
-func (s *Store) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
+func (s *core) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
 	wanted := make([]string, len(origins))
 	for i, origin := range origins {
 		wanted[i] = clean(origin)
@@ -189,7 +188,7 @@ func (s *Store) robots(ctx context.Context, origins []string, body string) (map[
 
 // updateOrigins runs a statement on the rows of origins, a few in each transaction, and returns
 // how many rows it changed. It calls after for the origins of each, unless that is nil.
-func (s *Store) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
+func (s *core) updateOrigins(ctx context.Context, doing string, origins []string, piece int, after func(context.Context, []string) error, query string, args ...any) (changed int64, err error) {
 	for some := range slices.Chunk(origins, piece) {
 		list, err := toJSON(some)
 		if err != nil {
@@ -207,25 +206,20 @@ func (s *Store) updateOrigins(ctx context.Context, doing string, origins []strin
 	return changed, nil
 }
 
-// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
-// transaction, and returns how many it deleted.
-func (s *Store) ForgetRobots(ctx context.Context, origins []string) (int64, error) {
+// ForgetRobots implements [Store].
+func (s *core) ForgetRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 16 // rows, with at most 8 MiB of files
 	return s.updateOrigins(ctx, "delete robots.txt", origins, piece, nil, `DELETE FROM robots WHERE origin {among} AND {vacant}`)
 }
 
-// RefreshRobots has the files of origins fetched again, by the next worker that needs them, and
-// returns how many of them were stored.
-func (s *Store) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
+// RefreshRobots implements [Store].
+func (s *core) RefreshRobots(ctx context.Context, origins []string) (int64, error) {
 	const piece = 500
 	return s.updateOrigins(ctx, "have robots.txt fetched again", origins, piece, s.endDeferral, `UPDATE robots SET saved_at = 0 WHERE origin {among}`)
 }
 
-// RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
-// them in memory must not use it any more.
-// It returns some after the given one, in a fixed order, and the origin to continue from, which is
-// empty at the end.
-func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
+// RobotsToRefresh implements [Store].
+func (s *core) RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error) {
 	rows, err := s.db.Query(ctx, `SELECT origin FROM robots WHERE saved_at = 0 AND origin > ? ORDER BY origin LIMIT ?`, clean(after), refreshPage)
 	origins, err = collect(rows, err, func(origin *string) []any { return []any{origin} })
 	if len(origins) == refreshPage {
@@ -234,10 +228,8 @@ func (s *Store) RobotsToRefresh(ctx context.Context, after string) (origins []st
 	return origins, next, err
 }
 
-// SweepRobots looks at some origins after the given one, in a fixed order. It deletes the same
-// rows as ForgetRobots, if they were saved at least age ago. It returns the origin to continue
-// from, which is empty at the end.
-func (s *Store) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
+// SweepRobots implements [Store].
+func (s *core) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
 	const page = 500
 	type row struct {
 		origin string

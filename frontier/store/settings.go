@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Setting returns a setting that the caller has stored for all workers, or an empty string.
-func (s *Store) Setting(ctx context.Context, name string) (value string, err error) {
+// Setting implements [Store].
+func (s *core) Setting(ctx context.Context, name string) (value string, err error) {
 	err = s.db.QueryRow(ctx, `SELECT value FROM settings WHERE name = ?`, callerSetting+name).Scan(&value)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("read setting %s: %w", name, err)
@@ -18,15 +18,15 @@ func (s *Store) Setting(ctx context.Context, name string) (value string, err err
 	return value, nil
 }
 
-// SetSetting stores a setting.
-func (s *Store) SetSetting(ctx context.Context, name, value string) error {
+// SetSetting implements [Store].
+func (s *core) SetSetting(ctx context.Context, name, value string) error {
 	_, err := s.db.Update(ctx, "store setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, callerSetting+name, value)
 	return err
 }
 
-// AddToSetting adds n to a setting that is a number, and 0 at first.
-func (s *Store) AddToSetting(ctx context.Context, name string, n int64) error {
+// AddToSetting implements [Store].
+func (s *core) AddToSetting(ctx context.Context, name string, n int64) error {
 	_, err := s.db.Update(ctx, "add to setting "+name, `INSERT INTO settings (name, value) VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET value = CAST(CAST(settings.value AS BIGINT) + CAST(excluded.value AS BIGINT) AS TEXT)`, callerSetting+name, strconv.FormatInt(n, 10))
 	return err
@@ -41,8 +41,8 @@ type Use struct {
 	Duration time.Duration // of the fetches
 }
 
-// HostUse returns what the fetches of a host have used.
-func (s *Store) HostUse(ctx context.Context, host string) (Use, error) {
+// HostUse implements [Store].
+func (s *core) HostUse(ctx context.Context, host string) (Use, error) {
 	u, err := s.use(ctx, `SELECT bytes, duration_ms FROM hosts WHERE host = ?`, host)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Use{}, nil
@@ -50,12 +50,12 @@ func (s *Store) HostUse(ctx context.Context, host string) (Use, error) {
 	return u, err
 }
 
-// TotalUse returns the sum over all hosts, whose rows it reads.
-func (s *Store) TotalUse(ctx context.Context) (Use, error) {
+// TotalUse implements [Store].
+func (s *core) TotalUse(ctx context.Context) (Use, error) {
 	return s.use(ctx, `SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COALESCE(SUM(duration_ms), 0) AS BIGINT) FROM hosts`)
 }
 
-func (s *Store) use(ctx context.Context, query string, args ...any) (Use, error) {
+func (s *core) use(ctx context.Context, query string, args ...any) (Use, error) {
 	var u Use
 	if err := s.db.QueryRow(ctx, query, args...).Scan(&u.Bytes, span{&u.Duration}); err != nil {
 		return Use{}, fmt.Errorf("read what hosts have used: %w", err)

@@ -8,7 +8,8 @@ import (
 	"fetchd/frontier/store/database"
 )
 
-// sqliteDB has the same calls as postgresDB, in statements that SQLite knows. Each is one transaction.
+// sqliteDB is a Store in a SQLite file. It has the same calls as postgresDB, in statements that SQLite
+// knows. Each is one transaction.
 type sqliteDB struct {
 	*core
 	lite *database.SQLite
@@ -21,17 +22,18 @@ var sqliteWords = []string{"{unused}", fmt.Sprintf(`h.in_flight = 0 AND NOT h.pa
 	"{vacant}", `NOT EXISTS (SELECT 1 FROM hosts h JOIN urls u ON u.host_id = h.id
 		WHERE h.host = replace(replace(robots.origin, 'https://', ''), 'http://', ''))`}
 
-func openSQLite(ctx context.Context, path string, config database.Config, delayMS int64) (*Store, error) {
+func openSQLite(ctx context.Context, path string, config database.Config, delayMS int64) (engine, error) {
+	config.Words = sqliteWords
 	lite, err := database.OpenSQLite(ctx, path, config)
 	if err != nil {
 		return nil, err
 	}
-	c := &core{lite.DB, delayMS}
-	s := &sqliteDB{c, lite}
-	return &Store{core: c, Queue: s, kind: s}, nil
+	s := &sqliteDB{&core{db: lite.DB, delayMS: delayMS}, lite}
+	s.own = s
+	return s, nil
 }
 
-// Close implements kind.
+// Close implements [Store].
 func (s *sqliteDB) Close() error { return s.lite.Close() }
 
 // tx is a transaction that changes the frontier.
@@ -118,6 +120,23 @@ func (t tx) end(host func(t tx, id, holds int64) error, set string, args ...any)
 	return true, host(t, id, holds)
 }
 
+// afterDelay follows the time at which a fetch ends, and makes it the time when its host opens. ?3 is the
+// default delay.
+const afterDelay = `+ 1 + max(COALESCE(delay_ms, ?3), crawl_delay_ms)`
+
+// free ends a fetch of a host to which it has sent nothing, or which it has left before.
+func (t tx) free(host, holds int64) error {
+	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?, due_at = max(next_at, blocked_until) WHERE id = ?`, holds, host)
+	return err
+}
+
+// delayHost ends a fetch of a host, whose delay starts now.
+func (t tx) delayHost(host, holds int64) error {
+	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, {now} `+afterDelay+`),
+			due_at = max(next_at, blocked_until, {now} `+afterDelay+`) WHERE id = ?2`, holds, host, t.delayMS)
+	return err
+}
+
 // Reap implements [Queue].
 func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	err = s.do(ctx, "reap", func(t tx) error {
@@ -141,6 +160,10 @@ func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
 }
 
+// sleeps selects hosts that a claim would look at too late if a URL became ready now. A host that is paused or
+// has no capacity becomes due when that ends.
+const sleeps = `NOT paused AND in_flight < max_in_flight AND (due_at IS NULL OR due_at > max(next_at, blocked_until))`
+
 // Recrawl implements [Queue].
 func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 	err = s.do(ctx, "look for URLs to fetch again", func(t tx) error {
@@ -162,7 +185,7 @@ func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 	return again, nil
 }
 
-// again implements kind.
+// again implements changes.
 func (s *sqliteDB) again(ctx context.Context, ids []int64, a again) (int64, error) {
 	which, args := `status IN ('failed', 'dead') AND ?2 IN ('', error_class)`, []any{a.class}
 	if a.fetched {
@@ -174,13 +197,13 @@ func (s *sqliteDB) again(ctx context.Context, ids []int64, a again) (int64, erro
 		`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+amongIDs+which)
 }
 
-// abort implements kind.
+// abort implements changes.
 func (s *sqliteDB) abort(ctx context.Context, ids []int64, class, text string) (int64, error) {
 	return s.chunk(ctx, ids, []any{class, text},
 		`UPDATE urls SET status = 'dead', error_class = ?2, last_error = ?3 WHERE `+amongIDs+`status IN ('pending', 'failed')`)
 }
 
-// prune implements kind.
+// prune implements changes.
 func (s *sqliteDB) prune(ctx context.Context, ids []int64, p pruning) (int64, error) {
 	statuses, err := toJSON(p.statuses)
 	if err != nil {
@@ -193,7 +216,7 @@ func (s *sqliteDB) prune(ctx context.Context, ids []int64, p pruning) (int64, er
 		`DELETE FROM urls WHERE `+which)
 }
 
-// pruneHosts implements kind.
+// pruneHosts implements changes.
 func (s *sqliteDB) pruneHosts(ctx context.Context, ids []int64) (int64, error) {
 	return s.chunk(ctx, ids, nil, `DELETE FROM hosts AS h WHERE `+amongIDs+`{unused}`)
 }

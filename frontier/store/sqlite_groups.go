@@ -17,7 +17,7 @@ type turnGroup struct {
 	behind                 int64 // how many of those that come first wait
 }
 
-// takeTurns implements kind, as frontier_take_turns does.
+// takeTurns implements engine, as frontier_take_turns does.
 func (s *sqliteDB) takeTurns(ctx context.Context, asks []turnAsk) (waits []turnWait, err error) {
 	asks = slices.Clone(asks)
 	late := map[bool]int{false: 1}
@@ -107,7 +107,7 @@ func (g *turnGroup) answer(a turnAsk, same bool, before turnWait) turnWait {
 	return w
 }
 
-// endTurns implements kind.
+// endTurns implements engine.
 func (s *sqliteDB) endTurns(ctx context.Context, ends []turnEnd) error {
 	return s.do(ctx, "end turns of groups", func(t tx) error {
 		for _, e := range ends {
@@ -126,7 +126,7 @@ func (s *sqliteDB) endTurns(ctx context.Context, ends []turnEnd) error {
 	})
 }
 
-// extendTurns implements kind.
+// extendTurns implements engine.
 func (s *sqliteDB) extendTurns(ctx context.Context, leases []Lease, d time.Duration) error {
 	return s.do(ctx, "extend turns of groups", func(t tx) error {
 		for _, l := range leases {
@@ -138,7 +138,7 @@ func (s *sqliteDB) extendTurns(ctx context.Context, leases []Lease, d time.Durat
 	})
 }
 
-// lineUp implements kind.
+// lineUp implements engine.
 func (s *sqliteDB) lineUp(ctx context.Context, waits []turnWait) error {
 	return s.do(ctx, "have hosts wait for their groups", func(t tx) error {
 		for _, w := range waits {

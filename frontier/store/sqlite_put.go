@@ -2,10 +2,6 @@ package store
 
 import "context"
 
-// sleeps selects hosts that a claim would look at too late if a URL became ready now. A host that is paused or
-// has no capacity becomes due when that ends.
-const sleeps = `NOT paused AND in_flight < max_in_flight AND (due_at IS NULL OR due_at > max(next_at, blocked_until))`
-
 // put is a Put in its transaction.
 type put struct {
 	tx

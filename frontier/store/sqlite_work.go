@@ -42,10 +42,6 @@ func (d deferrals) waiting(now int64) string {
 	return ` FROM urls u WHERE ` + among + waits
 }
 
-// scheme is the SQL of what distinguishes the two origins of a host, as the index urls_origin has it: the character
-// after http, which is s or a colon.
-const scheme = `substr(url, 5, 1)`
-
 // Claim implements [Queue]. It shares the limit among the hosts that are due.
 func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
@@ -272,23 +268,6 @@ func (t tx) count(it item, host, holds, now int64) error {
 			first_at = CASE WHEN first_at = 0 AND ?4 THEN ?9 ELSE first_at END
 		WHERE id = ?8`, holds, it.Attempts > 0 && holds == 1, t.delayMS, it.Attempts > 0, it.Attempts > 0 && it.Status != Fetched,
 		it.DurationMS, it.Bytes, host, now)
-	return err
-}
-
-// afterDelay follows the time at which a fetch ends, and makes it the time when its host opens. ?3 is the
-// default delay.
-const afterDelay = `+ 1 + max(COALESCE(delay_ms, ?3), crawl_delay_ms)`
-
-// free ends a fetch of a host to which it has sent nothing, or which it has left before.
-func (t tx) free(host, holds int64) error {
-	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?, due_at = max(next_at, blocked_until) WHERE id = ?`, holds, host)
-	return err
-}
-
-// delayHost ends a fetch of a host, whose delay starts now.
-func (t tx) delayHost(host, holds int64) error {
-	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?1, next_at = max(next_at, {now} `+afterDelay+`),
-			due_at = max(next_at, blocked_until, {now} `+afterDelay+`) WHERE id = ?2`, holds, host, t.delayMS)
 	return err
 }
 

@@ -50,8 +50,8 @@ const (
 	maxRecent = 100_000
 )
 
-// Stats reads whole tables, as Counts does. hosts is the length of each list of hosts.
-func (s *Store) Stats(ctx context.Context, hosts int) (n Stats, err error) {
+// Stats implements [Store].
+func (s *core) Stats(ctx context.Context, hosts int) (n Stats, err error) {
 	if n.Counts, err = s.Counts(ctx); err != nil {
 		return Stats{}, err
 	}
@@ -64,7 +64,7 @@ func (s *Store) Stats(ctx context.Context, hosts int) (n Stats, err error) {
 }
 
 // readSums reads the newest outcomes. If they do not reach back a minute, it extrapolates.
-func (s *Store) readSums(ctx context.Context, _ int, n *Stats) error {
+func (s *core) readSums(ctx context.Context, _ int, n *Stats) error {
 	const minute = int64(time.Minute / time.Millisecond)
 	var now, first, read int64
 	err := s.db.QueryRow(ctx, `SELECT {now}, count(*), COALESCE(min(ended_at), 0), COALESCE(sum(CASE WHEN ended_at > {now} - ? THEN 1 END), 0),
@@ -79,14 +79,14 @@ func (s *Store) readSums(ctx context.Context, _ int, n *Stats) error {
 	return err
 }
 
-func (s *Store) readClasses(ctx context.Context, _ int, n *Stats) error {
+func (s *core) readClasses(ctx context.Context, _ int, n *Stats) error {
 	rows, err := s.db.Query(ctx, `SELECT error_class, count(CASE WHEN status = 'failed' THEN 1 END), count(CASE WHEN status = 'dead' THEN 1 END)
 		FROM urls AS u WHERE status IN ('failed', 'dead') GROUP BY error_class ORDER BY count(*) DESC, error_class LIMIT ?`, maxClasses)
 	n.Classes, err = collect(rows, err, func(c *ClassCount) []any { return []any{&c.Class, &c.Failed, &c.Dead} })
 	return err
 }
 
-func (s *Store) readHosts(ctx context.Context, hosts int, n *Stats) (err error) {
+func (s *core) readHosts(ctx context.Context, hosts int, n *Stats) (err error) {
 	if n.Slowest, err = s.hostStats(ctx, hosts, `fetch_count > 0 ORDER BY duration_ms / fetch_count DESC, host`); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *Store) readHosts(ctx context.Context, hosts int, n *Stats) (err error) 
 	return err
 }
 
-func (s *Store) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
+func (s *core) hostStats(ctx context.Context, limit int, which string) ([]HostStats, error) {
 	rows, err := s.db.Query(ctx, `SELECT host, fetch_count, failure_count, duration_ms, bytes,
 		CASE WHEN blocked_until > {now} THEN blocked_until ELSE 0 END, paused, in_flight FROM hosts AS h WHERE `+which+` LIMIT ?`, limit)
 	return collect(rows, err, func(h *HostStats) []any {
@@ -102,7 +102,7 @@ func (s *Store) hostStats(ctx context.Context, limit int, which string) ([]HostS
 	})
 }
 
-func (s *Store) readWorkers(ctx context.Context, _ int, n *Stats) error {
+func (s *core) readWorkers(ctx context.Context, _ int, n *Stats) error {
 	all, err := s.Workers(ctx)
 	n.Workers = all[:min(len(all), maxWorkers)]
 	return err
@@ -122,8 +122,8 @@ var validCursor = regexp.MustCompile(`^[0-9]{1,18}$`)
 
 func cursorOf(id int64) Cursor { return Cursor(strconv.FormatInt(id, 10)) }
 
-// LastFetch returns the cursor after the newest outcome.
-func (s *Store) LastFetch(ctx context.Context) (Cursor, error) {
+// LastFetch implements [Store].
+func (s *core) LastFetch(ctx context.Context) (Cursor, error) {
 	id, err := s.db.Int(ctx, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
 	if err != nil {
 		return "", err
@@ -131,9 +131,8 @@ func (s *Store) LastFetch(ctx context.Context) (Cursor, error) {
 	return cursorOf(id), nil
 }
 
-// FetchesAfter returns at most limit outcomes after a cursor that is valid, in the order of ids. Ids are given before
-// transactions commit, so a missing one may still come. It does not return what follows until that is too late.
-func (s *Store) FetchesAfter(ctx context.Context, after Cursor, limit int) (all []WatchedFetch, err error) {
+// FetchesAfter implements [Store].
+func (s *core) FetchesAfter(ctx context.Context, after Cursor, limit int) (all []WatchedFetch, err error) {
 	id, err := strconv.ParseInt(string(after), 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("read outcomes after %q: %w", after, err)
@@ -164,8 +163,8 @@ type WatchedFetch struct {
 	Cursor   Cursor // the place after it
 }
 
-// IDs returns the ids of URLs. One that the frontier does not have is missing.
-func (s *Store) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
+// IDs implements [Store].
+func (s *core) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
 	hashes := make([]string, 0, len(urls))
 	given := make(map[string]string, len(urls)) // hashes of URLs
 	for _, u := range urls {

@@ -1,86 +1,157 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
-	"embed"
-	"encoding/json"
-	"fmt"
-	"io/fs"
-	"strings"
+	"iter"
 	"time"
-
-	"fetchd/frontier/normal"
-	"fetchd/frontier/store/database"
 )
 
-// Config configures a frontier. The zero value is usable.
-type Config struct {
-	// Delay is the time between the end of one fetch of a host and the start of the next, for
-	// hosts without a delay of their own. Zero means one second.
-	Delay time.Duration
-	// Groups makes hosts share that delay and a number of open fetches. All users of a frontier should have the same.
-	Groups Grouping
-	// Connections is the maximum number of connections to PostgreSQL. Zero means 8. A migration uses
-	// two.
-	Connections int
-	// ReadOnly opens a frontier that exists, and never writes to it. Only methods that read work. The
-	// database may be a standby, the role may have only SELECT, and a SQLite file may be one that this
-	// user cannot write.
-	ReadOnly bool
-}
-
-// Open opens the frontier at dsn, creates it if necessary, and migrates its schema. A dsn that
-// starts with postgres:// or postgresql:// is a PostgreSQL database. Any other is the path of a
-// SQLite file.
-//
-// Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
-// URLs were normalised by other rules. With ReadOnly it returns [ErrOlderSchema] for a database that
-// must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
-// closes the store.
-func Open(ctx context.Context, dsn string, config Config) (*Store, error) {
-	if config.Delay < 0 {
-		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
-	}
-	config.Delay = cmp.Or(config.Delay, time.Second)
-	s, err := openDatabase(ctx, dsn, config, migrations)
-	if err == nil && config.Groups.on() {
-		s.groups = &groups{Queue: s.Queue, store: s, Grouping: config.Groups}
-		s.Queue = s.groups
-	}
-	return s, err
-}
-
-// openDatabase opens a database with migrations/sqlite or migrations/postgres of a folder.
-func openDatabase(ctx context.Context, dsn string, config Config, folder fs.FS) (*Store, error) {
-	kind, open, words := "sqlite", openSQLite, sqliteWords
-	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
-		kind, open, words = "postgres", openPostgres, postgresWords
-	}
-	files, err := fs.Sub(folder, "migrations/"+kind)
-	if err != nil {
-		return nil, fmt.Errorf("find the migrations: %w", err)
-	}
-	return open(ctx, dsn, database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly, Migrations: files, NormalForm: normal.Version, Words: words}, millis(config.Delay))
-}
-
-//go:embed migrations
-var migrations embed.FS
-
-// Store is one frontier. It is safe for concurrent use, also by several stores in
-// several processes. Its users declare which of its methods they need.
-type Store struct {
-	*core // without a database if there are many
+// Store is one frontier. It is safe for concurrent use, also by several stores in several processes. Its users
+// declare which of its methods they need.
+type Store interface {
 	Queue
-	kind   kind
-	groups *groups // nil if each host is alone
-}
 
-// core is what the two databases have in common.
-type core struct {
-	db      *database.DB
-	delayMS int64
+	// Hosts, and when they open.
+
+	// DelayHosts reports that a request to each of hosts has just ended. Their URLs are not claimed
+	// until the delay has passed. Each host is a separate statement, so locks have no order to keep.
+	DelayHosts(ctx context.Context, hosts []string) error
+	// Block closes a host for retryAfter. If that is zero, it closes the host for 60 s, and for
+	// twice as long each further time up to a day, until the host was open for 30 minutes. It
+	// never shortens a block. Fetches that end during a block have the same cause, so they do not
+	// double it.
+	Block(ctx context.Context, host string, retryAfter time.Duration) error
+	// SetHost changes the settings of a host, known or not, that params has.
+	SetHost(ctx context.Context, host string, params HostParams) error
+	// SetGroup changes the settings of a group, known or not, that params has. Its CrawlDelay is not used.
+	SetGroup(ctx context.Context, name string, params HostParams) error
+	// SetAddress stores that a request to a host has just ended at an address, which is as in [normal.Address]. With [ByAddress],
+	// that says which group the host is in. Otherwise SetAddress does nothing.
+	SetAddress(ctx context.Context, host, address string) error
+	// Reserve asks for a host for one request that no claim covers, such as that of a redirect.
+	// The request ends within d, which must be more than zero. If it is granted, no other worker
+	// claims or reserves the host until Settle, or until d has passed. If not, the host is paused
+	// or closed, has its maximum of fetches, or is reserved, and the result says when to ask
+	// again. An unknown host is added. Only next_at keeps the host closed, so it opens by then even if the
+	// caller crashes. reserved_until records why. A turn of the host's group is reserved too.
+	Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error)
+	// Settle reports that the request of a reservation has ended. The host opens after its delay,
+	// or later if it was charged for more. Settle does nothing if r was not granted, was settled
+	// before, or has expired and the host was used since.
+	Settle(ctx context.Context, r Reservation) error
+	// Pause stops claims of one host, or of the whole crawl if host is empty.
+	Pause(ctx context.Context, host string) error
+	// Resume undoes the Pause with the same argument, and no other.
+	Resume(ctx context.Context, host string) error
+	// Knows reports whether a host was ever named to the frontier: by a URL, by a redirect, or by
+	// a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
+	// unknown host. Knows reads one row.
+	Knows(ctx context.Context, host string) (bool, error)
+	// AbortHost makes the pending and failed URLs of a host dead, with an error class and a text
+	// of the caller, and returns their number. It does not affect URLs that are put later.
+	// RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
+	AbortHost(ctx context.Context, host, class, text string) (int64, error)
+	// HostUse returns what the fetches of a host have used.
+	HostUse(ctx context.Context, host string) (Use, error)
+	// TotalUse returns the sum over all hosts, whose rows it reads.
+	TotalUse(ctx context.Context) (Use, error)
+
+	// robots.txt.
+
+	// Robots returns what is known about origins, by origin. One that was never saved is missing.
+	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
+	// RobotsHeads is Robots without the bodies, which may be long.
+	RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error)
+	// SaveRobots stores the result of a fetch of an origin's robots.txt. If the origin was
+	// unreachable, the body of its last answer stays. It refuses a body of more than 512 KiB.
+	SaveRobots(ctx context.Context, r Robots) error
+	// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
+	// transaction, and returns how many it deleted.
+	ForgetRobots(ctx context.Context, origins []string) (int64, error)
+	// RefreshRobots has the files of origins fetched again, by the next worker that needs them, and
+	// returns how many of them were stored.
+	RefreshRobots(ctx context.Context, origins []string) (int64, error)
+	// RobotsToRefresh returns origins whose files are to be fetched again. A worker that has one of
+	// them in memory must not use it any more.
+	// It returns some after the given one, in a fixed order, and the origin to continue from, which is
+	// empty at the end.
+	RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error)
+	// SweepRobots looks at some origins after the given one, in a fixed order. It deletes the same
+	// rows as ForgetRobots, if they were saved at least age ago. It returns the origin to continue
+	// from, which is empty at the end.
+	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
+	// Defer keeps the URLs of an origin from being claimed for d, because its robots.txt is unreachable. Other
+	// URLs of its host are claimed as before, and a claim costs the same however many URLs are deferred
+	// back. It never shortens a deferral. SaveRobots of an answer, RefreshRobots and RetryFailed end it. It
+	// leaves due_at, which may be early.
+	Defer(ctx context.Context, origin string, d time.Duration) error
+	// DeferredOrigins returns at most limit origins that are deferred, those first that have been unreachable for
+	// longest. It reads the rows of all hosts.
+	DeferredOrigins(ctx context.Context, limit int) ([]DeferredOrigin, error)
+
+	// Workers and settings.
+
+	// Due returns how many hosts a claim would find due, and the default delay.
+	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
+	// WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
+	// that it has started now.
+	WorkerSeen(ctx context.Context, name string, started bool) error
+	// WorkerStopped removes a worker that stops and holds no URL any more.
+	WorkerStopped(ctx context.Context, name string) error
+	// Workers returns the workers that run or have vanished, and those that hold URLs, by name.
+	Workers(ctx context.Context) ([]WorkerState, error)
+	// Setting returns a setting that the caller has stored for all workers, or an empty string.
+	Setting(ctx context.Context, name string) (value string, err error)
+	// SetSetting stores a setting.
+	SetSetting(ctx context.Context, name, value string) error
+	// AddToSetting adds n to a setting that is a number, and 0 at first.
+	AddToSetting(ctx context.Context, name string, n int64) error
+
+	// What people and programs read.
+
+	// Counts reads the whole table, so call it every few seconds at most.
+	Counts(ctx context.Context) (Counts, error)
+	// Stats reads whole tables, as Counts does. hosts is the length of each list of hosts.
+	Stats(ctx context.Context, hosts int) (n Stats, err error)
+	// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
+	Why(ctx context.Context, url string) (Explanation, error)
+	// IDs returns the ids of URLs. One that the frontier does not have is missing.
+	IDs(ctx context.Context, urls []string) (map[string]int64, error)
+	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
+	// changes. It ends after the first error.
+	URLs(ctx context.Context) iter.Seq2[URL, error]
+	// Fetches yields every recorded fetch, in the same way as URLs.
+	Fetches(ctx context.Context) iter.Seq2[FetchRow, error]
+	// LastFetch returns the cursor after the newest outcome.
+	LastFetch(ctx context.Context) (Cursor, error)
+	// FetchesAfter returns at most limit outcomes after a cursor that is valid, in the order of ids. Ids are given before
+	// transactions commit, so a missing one may still come. It does not return what follows until that is too late.
+	FetchesAfter(ctx context.Context, after Cursor, limit int) (all []WatchedFetch, err error)
+
+	// Operations that may change many rows.
+
+	// RetryFailed makes URLs of host pending whose last fetch failed with class, including dead URLs,
+	// and returns their number. An empty host or class means any. It resets their failures and
+	// crashes. If robots.txt ended them, that file is fetched again.
+	//
+	// It changes some URLs in each transaction, and then calls progress, which may be nil, with
+	// the number so far. After an error it returns the number of URLs that are pending. The next
+	// call continues with the others.
+	RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error)
+	// Refetch makes URLs of host, or of any host if that is empty, pending that were fetched at
+	// least age ago, and returns their number. It keeps their validators, so that the next fetch can
+	// be conditional. It runs as RetryFailed does.
+	Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error)
+	// Postpone makes URLs wait for d whose leases were released. Other URLs of their hosts do not wait. A
+	// worker may have claimed some of them since; these do not change. It leaves due_at, which may be early.
+	Postpone(ctx context.Context, released []Lease, d time.Duration) error
+	// Prune deletes rows, some in each transaction, and then calls progress, which may be nil, with
+	// the numbers so far. A URL that is deleted is unknown afterwards: it can be put again, and is
+	// then fetched without validators. Outcomes outlive their URLs.
+	Prune(ctx context.Context, params PruneParams, progress func(Pruned)) (done Pruned, err error)
+
+	// Close closes the database. No other call may be in flight.
+	Close() error
 }
 
 // Queue has the URLs, from Put and Claim to the outcome. Each database does this in its own statements.
@@ -121,101 +192,4 @@ type Queue interface {
 	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
 	// do, now or later. It is cheap, however many URLs there are.
 	Left(ctx context.Context) (bool, error)
-}
-
-// kind is a kind of database.
-type kind interface {
-	Close() error
-
-	// The methods below change rows in one transaction. ids has at most chunkSize ids. Rows that are no longer
-	// selected do not change.
-
-	again(ctx context.Context, ids []int64, a again) (int64, error)
-	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
-	prune(ctx context.Context, ids []int64, p pruning) (int64, error)
-	pruneHosts(ctx context.Context, ids []int64) (int64, error)
-
-	takeTurns(ctx context.Context, asks []turnAsk) ([]turnWait, error)
-	endTurns(ctx context.Context, ends []turnEnd) error
-	extendTurns(ctx context.Context, leases []Lease, d time.Duration) error
-	// lineUp closes the hosts of claims that have to wait, and releases these.
-	lineUp(ctx context.Context, waits []turnWait) error
-}
-
-// again selects the URLs that RetryFailed or Refetch makes pending.
-type again struct {
-	fetched bool   // instead of those that failed
-	class   string // empty for any
-	host    string // likewise
-	until   int64  // fetched by then
-}
-
-// pruning selects the URLs that Prune deletes.
-type pruning struct {
-	statuses []Status
-	until    int64 // fetched by then; zero for any
-}
-
-// recrawlChunk is how many URLs one transaction of Recrawl makes pending.
-const recrawlChunk = 1000
-
-// Close closes the database. No other call may be in flight.
-func (s *Store) Close() error { return s.kind.Close() }
-
-// collect reads all rows of a query that returned rows and err, and closes rows. columns returns where the
-// columns of a row go.
-func collect[T any](rows *sql.Rows, err error, columns func(*T) []any) ([]T, error) {
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err returns the error
-	var all []T
-	for rows.Next() {
-		var row T
-		if err := rows.Scan(columns(&row)...); err != nil {
-			return nil, err
-		}
-		all = append(all, row)
-	}
-	return all, rows.Err()
-}
-
-// millis converts d to milliseconds, rounded up so that no wait is too short.
-func millis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-// instant reads a stored time, and span a number of milliseconds.
-type (
-	instant struct{ *time.Time }
-	span    struct{ *time.Duration }
-)
-
-// Scan implements sql.Scanner.
-func (t instant) Scan(value any) error {
-	var ms sql.NullInt64
-	err := ms.Scan(value)
-	*t.Time = clock(ms.Int64)
-	return err
-}
-
-// Scan implements sql.Scanner.
-func (d span) Scan(value any) error {
-	var ms sql.NullInt64
-	err := ms.Scan(value)
-	*d.Duration = time.Duration(ms.Int64) * time.Millisecond
-	return err
-}
-
-// clock converts a stored time. Zero means never.
-func clock(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}
-
-func toJSON(list any) (string, error) {
-	b, err := json.Marshal(list)
-	return string(b), err
 }

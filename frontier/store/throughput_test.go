@@ -29,7 +29,7 @@ func TestScaleThroughput(t *testing.T) {
 		must(t, err)
 	}
 	f := throughput{open(t, newPostgres(t))}
-	f.delayMS = 0
+	f.base().delayMS = 0
 	t.Logf("put 200,000 URLs of 10,000 hosts: %s", f.putAll(200_000, func(n int) string { return fmt.Sprintf("http://h%d.test/page/%d", n%10_000, n) }))
 	t.Logf("put links, three of four known:   %s", f.putAll(100_000, func(n int) string { return fmt.Sprintf("http://l%d.test/link/%d", n/1000, n/4) }))
 	f.fill(urls, urls/100)

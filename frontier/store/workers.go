@@ -26,9 +26,8 @@ type WorkerState struct {
 	Now      time.Time // by the database's clock
 }
 
-// WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
-// that it has started now.
-func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error {
+// WorkerSeen implements [Store].
+func (s *core) WorkerSeen(ctx context.Context, name string, started bool) error {
 	if started {
 		_, err := s.db.Update(ctx, "forget workers", `DELETE FROM workers WHERE seen_at < {now} - ?`, millis(forgetWorkers))
 		if err != nil {
@@ -41,14 +40,14 @@ func (s *Store) WorkerSeen(ctx context.Context, name string, started bool) error
 	return err
 }
 
-// WorkerStopped removes a worker that stops and holds no URL any more.
-func (s *Store) WorkerStopped(ctx context.Context, name string) error {
+// WorkerStopped implements [Store].
+func (s *core) WorkerStopped(ctx context.Context, name string) error {
 	_, err := s.db.Update(ctx, "remove a worker", `DELETE FROM workers WHERE name = ?`, clean(name))
 	return err
 }
 
-// Workers returns the workers that run or have vanished, and those that hold URLs, by name.
-func (s *Store) Workers(ctx context.Context) ([]WorkerState, error) {
+// Workers implements [Store].
+func (s *core) Workers(ctx context.Context) ([]WorkerState, error) {
 	rows, err := s.db.Query(ctx, `SELECT w.name, w.started_at, w.seen_at, w.claims, w.lease_until,
 			w.seen_at > 0 AND w.seen_at < {now} - ?, {now}
 		FROM (SELECT name, max(started_at) AS started_at, max(seen_at) AS seen_at, sum(claims) AS claims, max(lease_until) AS lease_until

@@ -32,7 +32,7 @@ func (l *leftOut) settings() map[string]*int64 {
 func leftOutOf(f *frontier.Found) leftOut { return leftOut{f.Over, f.OverHost, f.OverBudget} }
 
 // add adds the counts of a run to those of the crawl.
-func (l leftOut) add(ctx context.Context, s *store.Store) error {
+func (l leftOut) add(ctx context.Context, s store.Store) error {
 	var errs []error
 	for name, n := range l.settings() {
 		if *n > 0 {
@@ -43,7 +43,7 @@ func (l leftOut) add(ctx context.Context, s *store.Store) error {
 }
 
 // readLeftOut returns the counts of the crawl.
-func readLeftOut(ctx context.Context, s *store.Store) (l leftOut, err error) {
+func readLeftOut(ctx context.Context, s store.Store) (l leftOut, err error) {
 	for name, to := range l.settings() {
 		text, err := s.Setting(ctx, name)
 		if err == nil && text != "" {

@@ -48,7 +48,7 @@ type Plan struct {
 
 // Update reads the plan of the database, or makes one. It changes the plan by the flags that were given,
 // adds the seeds of the flags, and stores it. The note says what has changed, even after an error.
-func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p *Plan, note string, err error) {
+func Update(ctx context.Context, s store.Store, flags *Plan, given []string) (p *Plan, note string, err error) {
 	p, err = read(ctx, s)
 	if err != nil {
 		return nil, "", err
@@ -78,7 +78,7 @@ func Update(ctx context.Context, s *store.Store, flags *Plan, given []string) (p
 }
 
 // read returns the plan of the database.
-func read(ctx context.Context, s *store.Store) (*Plan, error) {
+func read(ctx context.Context, s store.Store) (*Plan, error) {
 	p := &Plan{Scope: scope.Host}
 	text, err := s.Setting(ctx, setting)
 	if err == nil && text != "" {
@@ -99,7 +99,7 @@ func checkLinks(given []string, followed bool) error {
 }
 
 // Started reports whether a crawl was started in the database, so that links are to be followed.
-func Started(ctx context.Context, s *store.Store) (bool, error) {
+func Started(ctx context.Context, s store.Store) (bool, error) {
 	p, err := read(ctx, s)
 	return err == nil && len(p.Seeds) > 0, err
 }
@@ -187,7 +187,7 @@ func NewScope(c scope.Config) (*scope.Scope, error) {
 }
 
 // Put adds the URLs where a run starts. They are wanted, whatever the budgets.
-func Put(ctx context.Context, s *store.Store, urls []string) error {
+func Put(ctx context.Context, s store.Store, urls []string) error {
 	if len(urls) == 0 {
 		return nil
 	}
@@ -196,7 +196,7 @@ func Put(ctx context.Context, s *store.Store, urls []string) error {
 }
 
 // Start starts a run. Before the first one of the crawl, it forgets what the robots.txt files of the seeds said.
-func (p *Plan) Start(ctx context.Context, s *store.Store) error {
+func (p *Plan) Start(ctx context.Context, s store.Store) error {
 	if !p.started {
 		// A robots.txt that was read before the crawl may name sitemaps.
 		for _, u := range p.Seeds {
@@ -217,7 +217,7 @@ func Origins(host string) []string { return []string{"https://" + host, "http://
 
 // End stores what a run has left out, and which budget has ended it, if err says so. That is not an error:
 // line says it.
-func (p *Plan) End(ctx context.Context, s *store.Store, found frontier.Found, err error) (line string, _ error) {
+func (p *Plan) End(ctx context.Context, s store.Store, found frontier.Found, err error) (line string, _ error) {
 	ctx = context.WithoutCancel(ctx)
 	adding := leftOutOf(&found).add(ctx, s)
 	if errors.Is(err, frontier.ErrBudget) {
@@ -239,7 +239,7 @@ func (p *Plan) remedy() string {
 }
 
 // Budgets says in lines what the budgets have left out, and which one has ended the last run.
-func Budgets(ctx context.Context, s *store.Store) (string, error) {
+func Budgets(ctx context.Context, s store.Store) (string, error) {
 	ended, err := s.Setting(ctx, endedSetting)
 	if err != nil {
 		return "", err

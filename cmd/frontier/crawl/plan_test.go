@@ -21,7 +21,7 @@ import (
 
 const page = "http://a.test/page"
 
-func newStore(t *testing.T) *store.Store {
+func newStore(t *testing.T) store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Hour})
 	must(t, err)

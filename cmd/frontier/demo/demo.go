@@ -123,7 +123,7 @@ func (d *demo) plan() {
 }
 
 // check compares the result of the crawl with the plan and with the journal of the site.
-func (d *demo) check(ctx context.Context, s *store.Store) error {
+func (d *demo) check(ctx context.Context, s store.Store) error {
 	got := make(map[string]int)
 	rows := make(map[string]bool)
 	for u, err := range s.URLs(ctx) {

@@ -26,7 +26,7 @@ const (
 // Feed puts entries into a store. It reports bad ones and its progress on the line.
 type Feed struct {
 	*progress.Line
-	Store    *store.Store
+	Store    store.Store
 	Clean    func(string) string // makes a report safe for the terminal
 	Verbose  bool                // report every bad entry, not only the first 100
 	Priority int

@@ -27,7 +27,7 @@ type checkedURL struct {
 }
 
 // ReadRobots reads what is known, and what applies to URLs of the host.
-func ReadRobots(ctx context.Context, s *store.Store, userAgent, host string, urls []string) (*Robots, error) {
+func ReadRobots(ctx context.Context, s store.Store, userAgent, host string, urls []string) (*Robots, error) {
 	found := &Robots{host: host}
 	for _, origin := range crawl.Origins(host) {
 		state, err := rulebook.Ask(ctx, s, userAgent, origin+"/")

@@ -115,7 +115,7 @@ type classCounts struct {
 }
 
 // ReadStatus reads the counts. With classes it also reads the whole table.
-func ReadStatus(ctx context.Context, s *store.Store, classes bool) (Status, error) {
+func ReadStatus(ctx context.Context, s store.Store, classes bool) (Status, error) {
 	n, err := s.Counts(ctx)
 	if err != nil {
 		return Status{}, err
@@ -143,7 +143,7 @@ func ReadStatus(ctx context.Context, s *store.Store, classes bool) (Status, erro
 	return out, err
 }
 
-func readOrigins(ctx context.Context, s *store.Store) ([]deferredOrigin, error) {
+func readOrigins(ctx context.Context, s store.Store) ([]deferredOrigin, error) {
 	found, err := s.DeferredOrigins(ctx, maxOrigins)
 	all := make([]deferredOrigin, len(found))
 	for i, o := range found {
@@ -170,7 +170,7 @@ func (o *deferredOrigin) text() string {
 		why.Relative(o.NextTryAt.Time, time.Now()), cause)
 }
 
-func readWorkers(ctx context.Context, s *store.Store) ([]workerState, error) {
+func readWorkers(ctx context.Context, s store.Store) ([]workerState, error) {
 	found, err := s.Workers(ctx)
 	all := make([]workerState, len(found)) // not null in JSON
 	for i, w := range found {
@@ -179,7 +179,7 @@ func readWorkers(ctx context.Context, s *store.Store) ([]workerState, error) {
 	return all, err
 }
 
-func countClasses(ctx context.Context, s *store.Store) (map[string]classCounts, error) {
+func countClasses(ctx context.Context, s store.Store) (map[string]classCounts, error) {
 	classes := make(map[string]classCounts)
 	for u, err := range s.URLs(ctx) {
 		if err != nil {

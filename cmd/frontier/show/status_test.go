@@ -12,7 +12,7 @@ import (
 )
 
 // newFrontier returns a database with URLs, a function that changes it with SQL, and one that reads its status.
-func newFrontier(t *testing.T, urls ...string) (s *store.Store, exec func(query string), read func() *Status) {
+func newFrontier(t *testing.T, urls ...string) (s store.Store, exec func(query string), read func() *Status) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "frontier.db")
 	s, err := store.Open(t.Context(), file, store.Config{Delay: time.Hour})

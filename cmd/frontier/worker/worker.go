@@ -24,7 +24,7 @@ type Config struct {
 
 // Run opens everything that the worker needs, and works on s. It returns what discovery has found, also
 // with an error.
-func (c *Config) Run(ctx context.Context, s *store.Store) (found frontier.Found, err error) {
+func (c *Config) Run(ctx context.Context, s store.Store) (found frontier.Found, err error) {
 	inside := len(c.Services.Servers) == 0
 	records, closeResults, err := c.Results.open(ctx, &c.Config, inside)
 	defer closeResults()
@@ -59,7 +59,7 @@ func (c *Config) Run(ctx context.Context, s *store.Store) (found frontier.Found,
 }
 
 // Work works on s with services that are connected.
-func (c *Config) Work(ctx context.Context, s *store.Store, services []frontier.Service) (found frontier.Found, err error) {
+func (c *Config) Work(ctx context.Context, s store.Store, services []frontier.Service) (found frontier.Found, err error) {
 	display := &progress.Display{Out: c.Console, Quiet: c.Quiet, Endless: c.Endless || c.Recrawl.On(), Counts: s.Counts, Metrics: c.Metrics}
 	c.Recorded = display.Recorded(c.Recorded)
 	w, err := frontier.New(s, services, c.Config)
