@@ -32,8 +32,8 @@ type Store interface {
 	Why(ctx context.Context, url string) (store.Explanation, error)
 	Robots(ctx context.Context, origins []string) (map[string]store.Robots, error)
 	Stats(ctx context.Context, hosts int) (store.Stats, error)
-	LastFetch(ctx context.Context) (store.Cursor, error)
-	FetchesAfter(ctx context.Context, after store.Cursor, limit int) ([]store.WatchedFetch, error)
+	LastFetch(ctx context.Context) (int64, error)
+	FetchesAfter(ctx context.Context, id int64, limit int) ([]store.WatchedFetch, error)
 }
 
 // service implements the methods.

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,8 +29,8 @@ const (
 func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.Message) error) error {
 	request, _ := in.(*pb.WatchRequest)
 	var v badrequest.Violations
-	after := store.Cursor(request.GetAfter())
-	if after != "" && !after.Valid() {
+	after, err := strconv.ParseInt(cmp.Or(request.GetAfter(), "0"), 10, 64)
+	if err != nil || after < 0 {
 		v.Add("after", "this is not a cursor: give that of a response, or 0 for all outcomes")
 	}
 	if err := v.Err(); err != nil {
@@ -39,12 +41,12 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 		return err
 	}
 	defer leave()
-	if after == "" {
+	if request.GetAfter() == "" {
 		if after, err = s.store.LastFetch(ctx); err != nil {
 			return err
 		}
 	}
-	if err := send(&pb.WatchResponse{Cursor: string(after)}); err != nil {
+	if err := send(&pb.WatchResponse{Cursor: strconv.FormatInt(after, 10)}); err != nil {
 		return err
 	}
 	tick := time.NewTicker(watchEvery)
@@ -55,8 +57,8 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 			return err
 		}
 		for some := range slices.Chunk(page, watchBatch) {
-			after = some[len(some)-1].Cursor
-			if err := send(outcomesOf(some, after)); err != nil {
+			after = some[len(some)-1].ID
+			if err := send(outcomesOf(some)); err != nil {
 				return err
 			}
 		}
@@ -71,15 +73,15 @@ func (s *service) watch(ctx context.Context, in proto.Message, send func(proto.M
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return status.Errorf(codes.ResourceExhausted, "too many watches are in flight: this one was ended for one of another caller: continue with after=%s", after)
+			return status.Errorf(codes.ResourceExhausted, "too many watches are in flight: this one was ended for one of another caller: continue with after=%d", after)
 		case <-s.stopping.Done():
-			return status.Errorf(codes.Unavailable, "the server stops: continue with after=%s", after)
+			return status.Errorf(codes.Unavailable, "the server stops: continue with after=%d", after)
 		}
 	}
 }
 
-func outcomesOf(page []store.WatchedFetch, cursor store.Cursor) *pb.WatchResponse {
-	out := &pb.WatchResponse{Cursor: string(cursor)}
+func outcomesOf(page []store.WatchedFetch) *pb.WatchResponse {
+	out := &pb.WatchResponse{Cursor: strconv.FormatInt(page[len(page)-1].ID, 10)}
 	for _, f := range page {
 		out.Outcomes = append(out.Outcomes, &pb.RecordedOutcome{Id: f.ID, Url: f.URL, FinalUrl: f.FinalURL, Status: statuses[f.Status], StatusCode: int32(f.HTTPStatus),
 			ErrorClass: f.ErrorClass, LastError: f.LastError, AttemptCount: int32(f.Attempts), FetchDuration: durationpb.New(f.Duration), BodyBytes: f.Bytes,

@@ -357,12 +357,11 @@ func (g *groups) SetAddress(ctx context.Context, host, address string) error {
 
 // DelayHosts implements [Store].
 func (g *groups) DelayHosts(ctx context.Context, hosts []string) error {
+	if err := g.engine.DelayHosts(ctx, hosts); err != nil {
+		return err
+	}
 	for _, host := range hosts {
-		err := g.engine.DelayHosts(ctx, []string{host})
-		if err == nil {
-			err = g.charge(ctx, host)
-		}
-		if err != nil {
+		if err := g.charge(ctx, host); err != nil {
 			return err
 		}
 	}

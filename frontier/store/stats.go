@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"regexp"
-	"strconv"
 	"time"
 )
 
@@ -111,32 +109,13 @@ func (s *core) readWorkers(ctx context.Context, _ int, n *Stats) error {
 // settleTime is how long a transaction may take from an outcome's id to its commit.
 const settleTime = 5 * time.Second
 
-// Cursor is a place between outcomes, to read those after it. It is text that callers keep and do not read: the id of an
-// outcome, or 0 before the first one.
-type Cursor string
-
-// Valid reports whether the text may be a cursor.
-func (c Cursor) Valid() bool { return validCursor.MatchString(string(c)) }
-
-var validCursor = regexp.MustCompile(`^[0-9]{1,18}$`)
-
-func cursorOf(id int64) Cursor { return Cursor(strconv.FormatInt(id, 10)) }
-
 // LastFetch implements [Store].
-func (s *core) LastFetch(ctx context.Context) (Cursor, error) {
-	id, err := s.db.Int(ctx, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
-	if err != nil {
-		return "", err
-	}
-	return cursorOf(id), nil
+func (s *core) LastFetch(ctx context.Context) (id int64, err error) {
+	return s.db.Int(ctx, "read the last outcome", `SELECT COALESCE(max(id), 0) FROM fetches`)
 }
 
 // FetchesAfter implements [Store].
-func (s *core) FetchesAfter(ctx context.Context, after Cursor, limit int) (all []WatchedFetch, err error) {
-	id, err := strconv.ParseInt(string(after), 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("read outcomes after %q: %w", after, err)
-	}
+func (s *core) FetchesAfter(ctx context.Context, id int64, limit int) ([]WatchedFetch, error) {
 	var now time.Time
 	rows, err := s.db.Query(ctx, `SELECT `+fetchColumns+`, COALESCE(u.metadata, ''), {now}
 		FROM fetches f LEFT JOIN urls u ON u.id = f.url_id WHERE f.id > ? ORDER BY f.id LIMIT ?`, id, limit)
@@ -145,13 +124,11 @@ func (s *core) FetchesAfter(ctx context.Context, after Cursor, limit int) (all [
 		return nil, fmt.Errorf("read outcomes after %d: %w", id, err)
 	}
 	settled := now.Add(-settleTime)
-	for i := range page {
-		f := &page[i]
+	for i, f := range page {
 		if f.ID != id+1 && f.EndedAt.After(settled) {
 			return page[:i], nil
 		}
 		id = f.ID
-		f.Cursor = cursorOf(id)
 	}
 	return page, nil
 }
@@ -160,7 +137,6 @@ func (s *core) FetchesAfter(ctx context.Context, after Cursor, limit int) (all [
 type WatchedFetch struct {
 	FetchRow
 	Metadata string
-	Cursor   Cursor // the place after it
 }
 
 // IDs implements [Store].

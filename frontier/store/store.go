@@ -122,11 +122,11 @@ type Store interface {
 	URLs(ctx context.Context) iter.Seq2[URL, error]
 	// Fetches yields every recorded fetch, in the same way as URLs.
 	Fetches(ctx context.Context) iter.Seq2[FetchRow, error]
-	// LastFetch returns the cursor after the newest outcome.
-	LastFetch(ctx context.Context) (Cursor, error)
-	// FetchesAfter returns at most limit outcomes after a cursor that is valid, in the order of ids. Ids are given before
+	// LastFetch returns the id of the newest outcome, or 0 if there is none.
+	LastFetch(ctx context.Context) (id int64, err error)
+	// FetchesAfter returns at most limit outcomes after an id, in the order of ids. Ids are given before
 	// transactions commit, so a missing one may still come. It does not return what follows until that is too late.
-	FetchesAfter(ctx context.Context, after Cursor, limit int) (all []WatchedFetch, err error)
+	FetchesAfter(ctx context.Context, id int64, limit int) ([]WatchedFetch, error)
 
 	// Operations that may change many rows.
 

@@ -16,8 +16,7 @@ const (
 // WorkerState is what the frontier knows about a worker.
 type WorkerState struct {
 	Name string
-	// Started and Seen are zero if the worker is of a version that does not report them, or has
-	// stopped.
+	// Started and Seen are zero if the worker uses the API, or has stopped.
 	Started, Seen time.Time
 	Claims        int64     // URLs that it holds
 	LeaseUntil    time.Time // when the last of these is free; zero without claims
