@@ -3,7 +3,9 @@
 package crawls
 
 import (
+	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -21,9 +23,12 @@ func TestStopped(t *testing.T) {
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 2)
 	c.put(60, 1200, 400)
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
-	held := c.stop(w1, "w1")
+	host, err := os.Hostname()
+	must(t, err)
+	name := fmt.Sprintf("%s/%d", host, w1.Pid()) // of the worker in the database
+	held := c.stop(w1, name)
 	rig.Until(ctx, t, "another worker has claimed the URLs of the stopped one", func() bool {
-		return c.count(`SELECT count(*) FROM urls WHERE worker = 'w1' AND status = 'fetching'`) == 0 &&
+		return c.count(`SELECT count(*) FROM urls WHERE worker = ? AND status = 'fetching'`, name) == 0 &&
 			c.count(`SELECT count(*) FROM urls WHERE crash_count > 0 AND status = 'fetched'`) > 0
 	})
 	w1.Signal(syscall.SIGCONT)

@@ -145,6 +145,9 @@ func (p *Process) Resident() (now, peak int64, err error) {
 	return process.Resident(p.cmd.Process.Pid)
 }
 
+// Pid is the number of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // CPU returns the CPU time that the process has used.
 func (p *Process) CPU() (time.Duration, error) { return process.CPU(p.cmd.Process.Pid) }
 
