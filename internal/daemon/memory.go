@@ -22,14 +22,25 @@ const (
 	maxOfSystem = 2 << 30
 )
 
-// Memory returns the memory limit, and sets it for Go's collector: GOMEMLIMIT, else 90 % of
+// Memory returns the memory limit, and sets that of Go's collector: GOMEMLIMIT, else 90 % of
 // the cgroup's limit, else half of the machine's memory or 2 GiB, whichever is less. A
 // GOMEMLIMIT above the cgroup's limit is ignored, because the kernel would kill the process
 // first. Call it once, before the process serves.
 func Memory() MemoryLimit {
 	limit := limitFrom(debug.SetMemoryLimit(-1), memlimit.FromCgroup, memlimit.FromSystem)
-	debug.SetMemoryLimit(limit.Bytes)
+	debug.SetMemoryLimit(limit.collected())
 	return limit
+}
+
+// collected returns the limit of Go's collector. In a cgroup it is lower than that of the process: if callers use
+// their whole budget, garbage may not take the rest. It is three quarters of the cgroup's limit with the
+// pages of the program, which Go does not count, and no less than half.
+func (l MemoryLimit) collected() int64 {
+	if l.Source != "cgroup" {
+		return l.Bytes
+	}
+	group := l.Bytes / 9 * 10
+	return max(group/4*3-idle, group/2)
 }
 
 func limitFrom(set int64, cgroup, system func() (uint64, error)) MemoryLimit {

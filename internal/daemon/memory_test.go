@@ -41,6 +41,26 @@ func TestLimitFrom(t *testing.T) {
 	}
 }
 
+// TestCollected checks that garbage leaves a part of a cgroup free, and that an explicit limit is obeyed.
+func TestCollected(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, row := range []struct {
+		limit MemoryLimit
+		want  int64
+	}{
+		{MemoryLimit{900 * mib, "cgroup"}, 718 * mib},
+		{MemoryLimit{225 * mib, "cgroup"}, 155*mib + mib/2},
+		{MemoryLimit{90 * mib, "cgroup"}, 50 * mib},
+		{MemoryLimit{900 * mib, "GOMEMLIMIT"}, 900 * mib},
+		{MemoryLimit{512 * mib, "system"}, 512 * mib},
+	} {
+		if got := row.limit.collected(); got != row.want {
+			t.Errorf("%v: %d, want %d", row.limit, got, row.want)
+		}
+	}
+}
+
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ limit, want int64 }{
