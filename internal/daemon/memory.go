@@ -16,6 +16,8 @@ type MemoryLimit struct {
 const (
 	// idle is the memory of a process without callers.
 	idle = 32 << 20
+	// program is what a process holds that Go's collector does not count, such as the pages of its file.
+	program = 48 << 20
 	// minBudget is the smallest budget, whatever the limit.
 	minBudget = 8 << 20
 	// maxOfSystem is the maximum that a process uses of a machine without a limit.
@@ -33,14 +35,14 @@ func Memory() MemoryLimit {
 }
 
 // collected returns the limit of Go's collector. In a cgroup it is lower than that of the process: if callers use
-// their whole budget, garbage may not take the rest. It is three quarters of the cgroup's limit with the
-// pages of the program, which Go does not count, and no less than half.
+// their whole budget, garbage may not take the rest. With what Go does not count it is three quarters of the
+// cgroup's limit, and no less than half.
 func (l MemoryLimit) collected() int64 {
 	if l.Source != "cgroup" {
 		return l.Bytes
 	}
 	group := l.Bytes / 9 * 10
-	return max(group/4*3-idle, group/2)
+	return max(group/4*3-program, group/2)
 }
 
 func limitFrom(set int64, cgroup, system func() (uint64, error)) MemoryLimit {

@@ -49,8 +49,8 @@ func TestCollected(t *testing.T) {
 		limit MemoryLimit
 		want  int64
 	}{
-		{MemoryLimit{900 * mib, "cgroup"}, 718 * mib},
-		{MemoryLimit{225 * mib, "cgroup"}, 155*mib + mib/2},
+		{MemoryLimit{900 * mib, "cgroup"}, 702 * mib},
+		{MemoryLimit{225 * mib, "cgroup"}, 139*mib + mib/2},
 		{MemoryLimit{90 * mib, "cgroup"}, 50 * mib},
 		{MemoryLimit{900 * mib, "GOMEMLIMIT"}, 900 * mib},
 		{MemoryLimit{512 * mib, "system"}, 512 * mib},
