@@ -98,7 +98,10 @@ func (s *sealer) seal(kind byte, content []byte) []byte {
 	return s.aead.Seal(slices.Clone(head), nonce, inner, head)
 }
 
-func (s *sealer) send(kind byte, content []byte) { _, _ = s.Conn.Write(s.seal(kind, content)) }
+func (s *sealer) send(kind byte, content []byte) { s.sendAll(s.seal(kind, content)) }
+
+// sendAll sends records at once: who sees the first in the kernel sees them all.
+func (s *sealer) sendAll(records ...[]byte) { _, _ = s.Conn.Write(slices.Concat(records...)) }
 
 // Write writes application data in one record.
 func (s *sealer) Write(p []byte) (int, error) {
@@ -173,13 +176,13 @@ var idleFaults = []idleFault{
 	{name: "a record without data", sealed: func(s *sealer) { s.send(data, nil) }, state: quiet},
 	{name: "close_notify", sealed: func(s *sealer) { s.send(alert, []byte{1, 0}) }, state: gone},
 	{name: "an alert", sealed: func(s *sealer) { s.send(alert, []byte{2, 80}) }, state: gone},
-	{name: "a session ticket and close_notify", sealed: func(s *sealer) { s.send(handshake, ticket); s.send(alert, []byte{1, 0}) }, state: gone},
+	{name: "a session ticket and close_notify", sealed: func(s *sealer) { s.sendAll(s.seal(handshake, ticket), s.seal(alert, []byte{1, 0})) }, state: gone},
 	{name: "a close", sealed: func(s *sealer) { _ = s.Close() }, state: gone},
 	{name: "a reset", sealed: func(s *sealer) { resetTCP(s.Conn) }, state: gone},
 	{name: "no record", sealed: func(s *sealer) { _, _ = s.Conn.Write([]byte("HTTP/1.1 408 x\r\n\r\n")) }, state: gone},
 	{name: "a byte", sealed: func(s *sealer) { _, _ = s.Write([]byte("x")) }, state: spoke},
 	{name: "a response", sealed: func(s *sealer) { _, _ = s.Write([]byte(okay)) }, state: spoke},
-	{name: "a session ticket and a response", sealed: func(s *sealer) { s.send(handshake, ticket); _, _ = s.Write([]byte(okay)) }, state: spoke},
+	{name: "a session ticket and a response", sealed: func(s *sealer) { s.sendAll(s.seal(handshake, ticket), s.seal(data, []byte(okay))) }, state: spoke},
 }
 
 const onSlowMachine = "next exchange on a slow machine"
