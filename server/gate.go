@@ -250,9 +250,6 @@ const (
 	readBuffer       = 8 << 10          // of a connection; it also limits how many calls arrive at once
 )
 
-// errNoCalls is returned to unauthenticated clients that make too many calls.
-var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
-
 // options returns the options of gRPC: the interceptors, outermost first, and the limits.
 func (g *gate) options(cfg *Config) []grpc.ServerOption {
 	receive := grpc.ChainStreamInterceptor(g.receiving.Stream) // outermost, so that messages are counted
@@ -298,9 +295,9 @@ func (g *gate) serves(s *grpc.Server) {
 // returns: see [gate.begin]. It must not wait, because gRPC holds locks.
 func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from := wire.ConnOf(ctx)
-	if !door.FromContext(ctx).MayCall() {
+	if err := door.FromContext(ctx).MayCall(); err != nil {
 		go from.Drop() // it waits for locks
-		return ctx, errNoCalls
+		return ctx, status.Error(codes.ResourceExhausted, err.Error())
 	}
 	named, err := g.Callers.Identify(ctx, wire.CredentialsIn(ctx, info.Header))
 	switch {

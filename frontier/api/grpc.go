@@ -119,10 +119,11 @@ func (s *Server) tapped(ctx context.Context, info *tap.Info) (_ context.Context,
 		}
 	}()
 	isHealth := strings.HasPrefix(info.FullMethodName, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") // orchestrators have no credentials
+	tooMany := conn.MayCall()
 	switch {
-	case !conn.MayCall():
+	case tooMany != nil:
 		go func() { _ = conn.Close() }() // it waits for locks
-		return ctx, status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
+		return ctx, status.Error(codes.ResourceExhausted, tooMany.Error())
 	case unknown != nil && !isHealth:
 		return ctx, unknown
 	case !s.methods[info.FullMethodName]:
@@ -261,6 +262,7 @@ func (s *Server) answer(m method, stream grpc.ServerStream) error {
 	in := m.request()
 	free, err := s.receive(stream, in)
 	if err != nil {
+		door.FromContext(ctx).Refused() // without a request a call costs its client nothing
 		return err
 	}
 	defer free()

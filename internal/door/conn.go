@@ -3,6 +3,7 @@ package door
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -32,9 +33,11 @@ type Conn struct {
 	read     int64        // bytes while it is a stranger; used only by the reading goroutine
 	made     atomic.Int64 // calls while it is a stranger
 	refusals atomic.Int64 // calls that were refused since the last read
+	rests    bool         // before each read, see rest; used only by the reading goroutine
 	paid     atomic.Int64 // calls that pay for cancelled ones, see [framed]
 	debt     int64        // cancelled calls that are not paid; used only by the reading goroutine
 	caller   atomic.Pointer[string]
+	lost     atomic.Pointer[Cause] // why it is closed
 
 	stranger  atomic.Bool
 	shaking   atomic.Bool // its TLS handshake is not over
@@ -74,16 +77,20 @@ func (c *Conn) Authenticated(caller string) {
 // second that it is open.
 const strangerCalls = 64
 
-// MayCall counts a gRPC call, and reports whether the connection may make it. Only strangers are
-// limited. A stranger that makes too many should be closed.
-func (c *Conn) MayCall() bool {
-	if !c.IsStranger() || c.made.Add(1) <= strangerCalls+int64(time.Since(c.opened).Seconds()) {
-		return true
+// MayCall counts a gRPC call. It returns an error if the connection may not make it: then the connection should be
+// closed. The calls of strangers are limited. With the last read before a connection is closed, more calls may have
+// arrived.
+func (c *Conn) MayCall() error {
+	if c == nil {
+		return nil
 	}
-	if c.made.Load() == strangerCalls+1 {
+	if c.stranger.Load() && c.made.Add(1) > strangerCalls+int64(time.Since(c.opened).Seconds()) && c.lost.Load() == nil {
 		c.listener.dropped(c, StrangersCalls)
 	}
-	return false
+	if cause := c.lost.Load(); cause != nil {
+		return fmt.Errorf("the connection is closed: %s", cause.Text())
+	}
+	return nil
 }
 
 // Enter counts a call that may be in flight for long, until Leave. It returns how many there are now. A

@@ -187,6 +187,7 @@ func (l *Listener) drop(which func(*Conn) bool) {
 const dropRate, freeDrops = 10, 50
 
 func (l *Listener) dropped(c *Conn, why Cause) {
+	c.lost.Store(&why)
 	l.drops.add(c.address.name, 1, time.Now())
 	if l.Dropped != nil {
 		l.Dropped(c, why)

@@ -363,15 +363,15 @@ func TestRules(t *testing.T) {
 			one.say()
 			<-time.After(10 * time.Second)
 			n := 0
-			for one.conn.MayCall() {
+			for one.conn.MayCall() == nil {
 				n++
 			}
 			if n != 64+10 {
 				p.Errorf("%d calls in 10 s, want 74", n)
 			}
 			for range 1000 {
-				if !caller.conn.MayCall() {
-					p.Fatal("a caller is refused")
+				if err := caller.conn.MayCall(); err != nil {
+					p.Fatal(err)
 				}
 			}
 		}},
@@ -408,7 +408,7 @@ func TestNoConn(t *testing.T) {
 	t.Parallel()
 	var none *Conn
 	none.Authenticated("")
-	if none.IsStranger() || !none.MayCall() || none.Enter() != 0 || FromContext(t.Context()) != nil {
+	if none.IsStranger() || none.MayCall() != nil || none.Enter() != 0 || FromContext(t.Context()) != nil {
 		t.Error("a nil connection is limited")
 	}
 	none.Leave()

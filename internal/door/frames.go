@@ -27,13 +27,15 @@ const (
 	debtRate = 16
 )
 
-// A call that is refused by its headers costs no more than the refusal, but a client can make hundreds of
+// A call that is refused by its headers, or ends without a request, costs little, but a client can make hundreds of
 // thousands a second. So each caller, or else each address, may have refusalRate of them a second. What is beyond
-// that makes its connections wait before they are read again, at most for maxRest.
+// that makes its connections wait before they are read again, at most for maxRest, and then they are read in pieces
+// of restedBytes: what comes with one read is accepted at once, and there may be hundreds of connections.
 const (
 	refusalRate  = 1000
 	freeRefusals = 100
 	maxRest      = 5 * time.Second
+	restedBytes  = 512
 )
 
 var errCancels = fmt.Errorf("the client cancels most of its calls: %w", net.ErrClosed)
@@ -94,7 +96,9 @@ func (f *frames) isBetween() bool { return f.have == 0 && f.rest == 0 }
 // Read implements net.Conn. It closes the connection of a client that cancels too many calls, and waits if too
 // many of its calls are refused.
 func (f *framed) Read(p []byte) (int, error) {
-	f.door.rest()
+	if f.door.rest() {
+		p = p[:min(len(p), restedBytes)]
+	}
 	n, err := f.Conn.Read(p)
 	cancelled := 0
 	for rest, ok := f.in.next(p[:n]); ok; rest, ok = f.in.next(rest) {
@@ -169,22 +173,24 @@ func (c *Conn) owes(cancelled int) bool {
 	return true
 }
 
-// Refused records that a call is refused by its headers. A nil Conn has no limit of refusals.
+// Refused records that a call is refused by its headers, or has ended without its request. A nil Conn has no limit
+// of refusals.
 func (c *Conn) Refused() {
 	if c != nil {
 		c.refusals.Add(1)
 	}
 }
 
-// rest waits if too many calls of the caller are refused, or until the connection is closed.
-func (c *Conn) rest() {
+// rest waits if too many calls of the caller are refused, or until the connection is closed. It reports whether
+// it has waited: then it waits before each read until the caller has no more than it may.
+func (c *Conn) rest() bool {
 	n := c.refusals.Swap(0)
-	if n == 0 {
-		return
+	if n == 0 && !c.rests {
+		return false
 	}
 	over := c.listener.refusals.add(c.Payer(), n, time.Now()) - freeRefusals
-	if over <= 0 {
-		return
+	if c.rests = over > 0; !c.rests {
+		return false
 	}
 	timer := time.NewTimer(min(time.Duration(over/refusalRate*float64(time.Second)), maxRest))
 	defer timer.Stop()
@@ -192,6 +198,7 @@ func (c *Conn) rest() {
 	case <-timer.C:
 	case <-c.closed:
 	}
+	return true
 }
 
 // Payer returns the caller of the last authenticated call of the connection, or else its address.

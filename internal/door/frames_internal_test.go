@@ -216,16 +216,17 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestRefusals checks that a connection waits before it is read again if too many of its calls were refused,
-// and that it does not wait after it was closed.
+// TestRefusals checks that a connection waits before it is read again if too many of its calls were refused, until
+// they are forgotten, that it is then read in pieces, and that it does not wait after it was closed.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	debtPort(t, func(p *port, _ map[Cause]int) {
 		f, client := p.framedPair(a)
-		read := func(refused int) time.Duration {
+		read := func(refused int, after time.Duration) time.Duration {
 			for range refused {
 				f.door.Refused()
 			}
+			<-time.After(after)
 			began := time.Now()
 			if err := f.says(client, func(w *http2.Framer) error { return w.WriteSettings() }); err != nil {
 				p.Error(err)
@@ -233,12 +234,18 @@ func TestRefusals(t *testing.T) {
 			return time.Since(began)
 		}
 		for _, row := range []struct {
-			refused int
-			want    time.Duration
-		}{{0, 0}, {freeRefusals, 0}, {refusalRate, time.Second}, {100 * refusalRate, maxRest}} {
-			if took := read(row.refused); took != row.want {
-				p.Errorf("after %d refusals the connection is read after %s, want %s", row.refused, took, row.want)
+			refused     int
+			after, want time.Duration
+		}{{refused: 0}, {refused: freeRefusals}, {refused: refusalRate, want: time.Second}, {refused: 0},
+			{refused: 100 * refusalRate, want: maxRest}, {refused: 0, want: maxRest}, {refused: 0, after: 100 * time.Second},
+			{refused: 100 * refusalRate, want: maxRest}} {
+			if took := read(row.refused, row.after); took != row.want {
+				p.Errorf("after %d refusals, %s ago, the connection is read after %s, want %s", row.refused, row.after, took, row.want)
 			}
+		}
+		go func() { _, _ = client.Write(make([]byte, 2*restedBytes)) }()
+		if n, err := f.Read(make([]byte, 2*restedBytes)); n != restedBytes || err != nil {
+			p.Errorf("after many refusals %d bytes are read: %v, want %d", n, err, restedBytes)
 		}
 		time.AfterFunc(time.Millisecond, func() { _ = f.door.Close() })
 		f.door.Refused()
@@ -292,6 +299,9 @@ func TestConnsOfCaller(t *testing.T) {
 		synctest.Wait()
 		if len(p.listener.conns) != 2 || dropped[ConnsOfCaller] != 1 {
 			p.Errorf("%d connections, dropped %v; want 2 and one", len(p.listener.conns), dropped)
+		}
+		if second.door.MayCall() != nil || third.door.MayCall() == nil {
+			p.Errorf("calls: %v and %v, want an error for the connection that is closed", second.door.MayCall(), third.door.MayCall())
 		}
 		_ = first.Close()
 		fourth, _ := p.framedPair(d)

@@ -71,7 +71,7 @@ var floods = []callFlood{
 	{name: "many-cancelled", programs: []string{"fetchd"}, method: map[string]string{"fetchd": manyMethod}, reset: true},
 	{name: "no-method-cancelled", programs: bothPrograms, method: noMethod, reset: true},
 	{name: "no-token", programs: bothPrograms, method: fetchMethod, stranger: true},
-	{name: "no-request", programs: bothPrograms, method: fetchMethod, end: true},
+	{name: "no-request", gate: true, programs: bothPrograms, method: fetchMethod, end: true},
 	{name: "no-request-cancelled", programs: bothPrograms, method: fetchMethod, end: true, reset: true},
 	{name: "headers-split", programs: bothPrograms, method: fetchMethod, split: true},
 }

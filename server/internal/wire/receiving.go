@@ -153,8 +153,12 @@ func (c *Call) Start() bool {
 	return c.Call.Start()
 }
 
-// End releases what the call holds.
+// End releases what the call holds. One that ends without its request counts as refused: it costs its client
+// nothing.
 func (c *Call) End() {
+	if c.probe == nil && c.clock != nil {
+		door.FromContext(c.Context).Refused()
+	}
 	c.Call.End()
 	c.release()
 }
