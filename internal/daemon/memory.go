@@ -3,6 +3,7 @@ package daemon
 import (
 	"math"
 	"runtime/debug"
+	"sync"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
@@ -24,15 +25,17 @@ const (
 	maxOfSystem = 2 << 30
 )
 
-// Memory returns the memory limit, and sets that of Go's collector: GOMEMLIMIT, else 90 % of
-// the cgroup's limit, else half of the machine's memory or 2 GiB, whichever is less. A
-// GOMEMLIMIT above the cgroup's limit is ignored, because the kernel would kill the process
-// first. Call it once, before the process serves.
-func Memory() MemoryLimit {
+// Memory returns the memory limit: GOMEMLIMIT, else 90 % of the cgroup's limit, else half of the
+// machine's memory or 2 GiB, whichever is less. A GOMEMLIMIT above the cgroup's limit is ignored, because
+// the kernel would kill the process first. The first call also sets the limit of Go's collector. Make it
+// before the process works.
+func Memory() MemoryLimit { return memory() }
+
+var memory = sync.OnceValue(func() MemoryLimit {
 	limit := limitFrom(debug.SetMemoryLimit(-1), memlimit.FromCgroup, memlimit.FromSystem)
 	debug.SetMemoryLimit(limit.collected())
 	return limit
-}
+})
 
 // collected returns the limit of Go's collector. In a cgroup it is lower than that of the process: if callers use
 // their whole budget, garbage may not take the rest. With what Go does not count it is three quarters of the

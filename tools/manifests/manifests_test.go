@@ -58,8 +58,7 @@ func TestInconsistenciesAreFound(t *testing.T) {
 		{"a memory limit without a row in the docs", func(c *cluster) {
 			c.box().Resources.Limits[corev1.ResourceMemory] = resource.MustParse("768Mi")
 		}, "no row for a memory limit of 768 MiB"},
-		{"GOMEMLIMIT above the memory limit", func(c *cluster) { c.setenv("GOMEMLIMIT", "1025MiB") }, "is above the memory limit"},
-		{"GOMEMLIMIT off", func(c *cluster) { c.setenv("GOMEMLIMIT", "off") }, `GOMEMLIMIT "off"`},
+		{"GOMEMLIMIT, which fetchd derives", func(c *cluster) { c.setenv("GOMEMLIMIT", "900MiB") }, "GOMEMLIMIT is the variable of no flag"},
 		{"a kill before the drain is over", func(c *cluster) { *c.template().Spec.TerminationGracePeriodSeconds = 35 }, "is not 5 s longer"},
 		{"a ConfigMap that is not there", func(c *cluster) { c.template().Spec.Volumes[0].ConfigMap.Name = "x" }, "no ConfigMap x"},
 		{"a root that can be written to", func(c *cluster) { *c.box().SecurityContext.ReadOnlyRootFilesystem = false }, "can be written to"},

@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
@@ -74,7 +72,7 @@ func (c *cluster) checkContainer(d *appsv1.Deployment, known []string) {
 		c.expect(slices.Contains(known, key), "%s: fetchd has no flag --%s", configuration, key)
 	}
 	for _, e := range box.Env {
-		c.expect(e.Name == "GOMEMLIMIT" || isVariable(e.Name, known), "container: %s is the variable of no flag", e.Name)
+		c.expect(isVariable(e.Name, known), "container: %s is the variable of no flag", e.Name)
 	}
 	for _, arg := range box.Args {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
@@ -136,34 +134,9 @@ func (c *cluster) checkGrace(pod *corev1.PodSpec, set map[string]any) {
 // checkMemory checks the memory limit, from which fetchd derives its budget.
 func (c *cluster) checkMemory(page string) {
 	limit := c.box().Resources.Limits.Memory().Value()
-	goMemory := ""
-	for _, e := range c.box().Env {
-		if e.Name == "GOMEMLIMIT" {
-			goMemory = e.Value
-		}
-	}
-	for _, err := range []error{fits(goMemory, limit), named(page, limit)} {
-		c.expect(err == nil, "container: %v", err)
-	}
-}
-
-// fits returns an error if there is no memory limit, or if GOMEMLIMIT is set above it: the
-// kernel would kill the process before Go frees memory.
-func fits(goMemory string, limit int64) error {
-	if limit <= 0 {
-		return errors.New("it has no memory limit")
-	}
-	if goMemory == "" {
-		return nil
-	}
-	quantity, err := resource.ParseQuantity(strings.TrimSuffix(goMemory, "B"))
-	if err != nil {
-		return fmt.Errorf("GOMEMLIMIT %q: %w", goMemory, err)
-	}
-	if quantity.Value() > limit {
-		return fmt.Errorf("GOMEMLIMIT %s is above the memory limit of %d bytes", goMemory, limit)
-	}
-	return nil
+	c.expect(limit > 0, "container: it has no memory limit")
+	err := named(page, limit)
+	c.expect(err == nil, "container: %v", err)
 }
 
 // named returns an error if no table row on the page starts with the memory limit.
