@@ -21,6 +21,8 @@ package frontier
 //	            visit.keep                fetch.go       the body
 //	            visit.discover            life.go
 //	              visit.readPage          links.go       adds what it links to
+//	                visit.searchPage      links.go       by links.Read
+//	                visit.put             links.go       what Scope.Allows, into the store
 //	              visit.readSitemap       sitemaps.go
 //	        Worker.settle                 settle.go      gives the URL back, or
 //	          Worker.settleRecord         settle.go

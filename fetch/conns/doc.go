@@ -1,12 +1,13 @@
 // Package conns gives fetches their connections to origins.
 //
-// A [Pool] holds the connections, each an [http.ClientConn]. An [Exchange] is one request on
+// A [Pool] holds the connections: of HTTP/1.1, which this package speaks itself, and of HTTP/2, each
+// an [http.ClientConn]. An [Exchange] is one request on
 // one connection, in three calls: [Exchange.Connect] takes an idle connection or makes a new
 // one, [Exchange.RoundTrip] sends the request and reads the response head, and
 // [Exchange.End] gives the connection back.
 //
-// An http.Transport would send a request again when a connection breaks. An http.ClientConn
-// never does, so one exchange is at most one transmission (spec I6). The price is that a
+// An http.Transport would send a request again when a connection breaks. Neither kind of
+// connection does, so one exchange is at most one transmission (spec I6). The price is that a
 // connection which the origin has just closed fails the exchange. So a connection is
 // checked before it is used, is idle for a limited time, and is recent if it has to be
 // ([Target].Recent).

@@ -15,7 +15,9 @@
 // A connection that has sent nothing costs the program a small goroutine: the program gets it with its
 // first byte.
 //
-// The package knows neither the calls nor who may make them.
+// The package decides neither what a call does nor who may make it. The limits are in these files: connections
+// and who loses one in door.go and rank.go, bytes and calls of a stranger in conn.go, handshakes in turn.go,
+// health calls in probes.go, HTTP requests of strangers in web.go, calls that are cancelled or refused in frames.go.
 package door
 
 import (

@@ -103,3 +103,23 @@ func leads(arrows map[string][]string, from, to string) bool {
 	}
 	return false
 }
+
+// TestFolders checks that the table of docs/design.md names each package of the product, below the row of its folder.
+func TestFolders(t *testing.T) {
+	root := filepath.Join("..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "design.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `.*$").FindAllString(string(page), -1)
+	for folder := range imports(t, root) {
+		switch top, _, _ := strings.Cut(folder, "/"); top {
+		case "gen", "test", "tools", "deploy", "docs", "conformance", ".ci":
+			continue // their rows say what is in them, or name it by what it does
+		}
+		named := regexp.MustCompile("`([a-z/]*/)?" + regexp.QuoteMeta(filepath.Base(folder)) + "/?`")
+		if !slices.ContainsFunc(rows, named.MatchString) {
+			t.Errorf("no row of the table names the package %s", folder)
+		}
+	}
+}
