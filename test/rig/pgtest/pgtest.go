@@ -14,6 +14,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,6 +54,7 @@ type Server struct {
 	folder
 	binary string
 	flags  []string
+	port   string          // empty is the usual one
 	stop   func(os.Signal) // nil while it is stopped
 }
 
@@ -107,6 +109,26 @@ func (s *Server) Crash() {
 	}
 }
 
+// Listen restarts the server so that it listens on a TCP port of 127.0.0.1, with TLS. The certificate and its
+// key are PEM.
+func (s *Server) Listen(port string, cert, key []byte) error {
+	s.Crash()
+	for name, text := range map[string][]byte{"server.crt": cert, "server.key": key} {
+		path := filepath.Join(s.data(), name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return err
+		}
+		if s.as != nil {
+			if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	s.port = port
+	s.flags = append(slices.Clip(s.flags), "-c", "listen_addresses=127.0.0.1", "-c", "ssl=on", "-c", "port="+port)
+	return s.Restart()
+}
+
 // Remove ends the server and removes its files.
 func (s *Server) Remove() {
 	s.Crash()
@@ -116,7 +138,9 @@ func (s *Server) Remove() {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // DSN returns the connection string of a database. A new server has the database postgres.
-func (s *Server) DSN(database string) string { return s.dsn("frontier", database, nil) }
+func (s *Server) DSN(database string) string {
+	return s.dsn("frontier", database, url.Values{"port": {cmp.Or(s.port, "5432")}})
+}
 
 // Version describes the program.
 func (s *Server) Version() string {
@@ -195,9 +219,6 @@ func newFolder() (f folder, err error) {
 func (f *folder) LogFile() string { return filepath.Join(f.dir, "log") }
 
 func (f *folder) dsn(user, database string, options url.Values) string {
-	if options == nil {
-		options = make(url.Values)
-	}
 	options.Set("host", f.dir)
 	u := url.URL{Scheme: "postgres", User: url.User(user), Path: "/" + database, RawQuery: options.Encode()}
 	return u.String()
