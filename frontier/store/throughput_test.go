@@ -30,19 +30,25 @@ func TestScaleThroughput(t *testing.T) {
 		many, err = strconv.Atoi(text)
 		must(t, err)
 	}
-	f := throughput{open(t, newPostgres(t))}
-	f.base().delayMS = 0
-	for _, urls := range []int{300_000, many} {
+	var all []throughput
+	sizes := []int{300_000, many}
+	title := func(urls int) string { return fmt.Sprintf("%d URLs of %d hosts", urls, urls/100) }
+	for _, urls := range sizes {
+		f := throughput{open(t, newPostgres(t))}
+		f.base().delayMS = 0
 		f.fill(urls, urls/100)
-		size := fmt.Sprintf("%d URLs of %d hosts", urls, urls/100)
-		t.Logf("%s: put 200,000 URLs of 10,000 hosts: %s", size, f.putAll(200_000, func(n int) string { return fmt.Sprintf("http://p%d.test/page/%d", n%10_000, n) }))
-		t.Logf("%s: put links, three of four known:   %s", size, f.putAll(100_000, func(n int) string { return fmt.Sprintf("http://l%d.test/link/%d", n/1000, n/4) }))
-		for round := range 3 {
-			for _, workers := range []int{1, 4, 8} {
-				t.Logf("%s, %d workers, round %d: %s", size, workers, round+1, f.work(workers, time.Minute, int64(urls/10)))
+		t.Logf("%s: put 200,000 URLs of 10,000 hosts: %s", title(urls), f.putAll(200_000, func(n int) string { return fmt.Sprintf("http://p%d.test/page/%d", n%10_000, n) }))
+		t.Logf("%s: put links, three of four known:   %s", title(urls), f.putAll(100_000, func(n int) string { return fmt.Sprintf("http://l%d.test/link/%d", n/1000, n/4) }))
+		all = append(all, f)
+	}
+	for round := range 3 {
+		for _, workers := range []int{1, 4, 8} {
+			for i, urls := range sizes {
+				t.Logf("%s, %d workers, round %d: %s", title(urls), workers, round+1, all[i].work(workers, time.Minute, int64(urls/10)))
 			}
 		}
 	}
+	f := all[0]
 	f.fill(200_000, 1)
 	f.exec(`UPDATE hosts SET max_in_flight = 128`)
 	t.Logf("one host, 4 workers: %s", f.work(4, 5*time.Second, math.MaxInt64))

@@ -377,6 +377,39 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%d calls are admitted, none of which returns; want %d", admitted, most+most/2)
 		}
 	})
+	t.Run("the only call of an address is left alone", func(t *testing.T) {
+		t.Parallel()
+		p := NewProbes(most, 1, true)
+		for i := range most {
+			p.conns[nil] = 0
+			_ = fill(p, fmt.Sprint(i), 1)
+		}
+		for _, call := range p.calls {
+			call.cancel() // but its handler has not returned
+		}
+		p.calls = nil
+		only := fill(p, a, 1)
+		for i := range most {
+			p.conns[nil] = 0
+			_, _ = p.Enter(nil, fmt.Sprint(i), false)
+			_, _ = p.Enter(nil, fmt.Sprint(most+i), false)
+		}
+		if len(only) != 1 || only[0].Ended().Err() != nil {
+			t.Errorf("%d calls admitted, or it was ended for calls of others", len(only))
+		}
+	})
+	t.Run("the last places are for addresses without a call", func(t *testing.T) {
+		t.Parallel()
+		p := NewProbes(most, 1, true)
+		for i := range 10 * most {
+			p.conns[nil] = 0
+			_, _ = p.Enter(nil, []string{a, b, c, d, "e", "f", "g", "h"}[i%8], false)
+		}
+		p.conns[nil] = 0
+		if _, why := p.Enter(nil, "another", false); why != NoCrowd {
+			t.Errorf("a call of another address is refused: %v", why)
+		}
+	})
 	t.Run("nothing is left", func(t *testing.T) {
 		t.Parallel()
 		p := NewProbes(most, 1, true)

@@ -59,10 +59,11 @@ const (
 	OfAll           // The server has half as many again, of more addresses than it can serve.
 )
 
-// Enter admits a call of an address, or says why not. A call of an address that has few ends the oldest
-// one of the address with most, if there are too many. A watch ends one only if that address has more
-// than its own: clients reopen a watch that has ended, and would otherwise end each other's for ever.
-// [Probe.Leave] must be called when the handler has returned.
+// Enter admits a call of an address, or says why not. If there are too many, a call of an address that has few
+// ends the oldest one of the address with most, but none of an address that has as few. A watch ends one only if
+// that address has more than its own: clients reopen a watch that has ended, and would otherwise end each
+// other's for ever. Calls that were ended count until their handlers return, which may take long on a busy machine: the
+// last places are for addresses without a call. [Probe.Leave] must be called when the handler has returned.
 func (p *Probes) Enter(c *Conn, from string, watch bool) (*Probe, Crowd) {
 	call := &Probe{probes: p, conn: c, from: from}
 	call.ctx, call.cancel = context.WithCancel(context.Background())
@@ -76,10 +77,16 @@ func (p *Probes) Enter(c *Conn, from string, watch bool) (*Probe, Crowd) {
 	}
 	if p.live >= p.most {
 		busiest, more := p.busiestLocked(from)
-		if p.of[from] >= ownProbes && (watch && more <= 1 || p.live > p.most) {
+		own := ownProbes
+		if p.live >= p.most+p.most/4 {
+			own = 1
+		}
+		if p.of[from] >= own && (watch && more <= 1 || p.live > p.most) {
 			return nil, OfAddress
 		}
-		p.endOldestLocked(busiest)
+		if more > 1 || busiest == from {
+			p.endOldestLocked(busiest)
+		}
 	}
 	p.live++
 	p.of[from]++
@@ -93,15 +100,19 @@ func (p *Probes) Enter(c *Conn, from string, watch bool) (*Probe, Crowd) {
 // authenticated must not be disturbed.
 func (p *Probes) mayEnd(c *Probe) bool { return !p.names || c.conn == nil || c.conn.IsStranger() }
 
-// busiestLocked returns the address with the most calls that may be ended, and how many more it
-// has than other.
+// busiestLocked returns the address with the most calls that may be ended, other if no address has more, and how
+// many more it has than other.
 func (p *Probes) busiestLocked(other string) (from string, more int) {
+	from = other
 	counts := make(map[string]int)
 	for _, c := range p.calls {
 		if p.mayEnd(c) {
-			if counts[c.from]++; counts[c.from] > counts[from] {
-				from = c.from
-			}
+			counts[c.from]++
+		}
+	}
+	for address, n := range counts {
+		if n > counts[from] {
+			from = address
 		}
 	}
 	return from, counts[from] - counts[other]
