@@ -122,12 +122,12 @@ func (s *soak) work(ctx context.Context, worker int) {
 		s.connected(func(client pb.FetchServiceClient) {
 			for n := 0; n < redial && ctx.Err() == nil; n++ {
 				row := &rows[random.IntN(len(rows))]
-				in := row.request(s.origin.URL(row.listener, row.script(fmt.Sprintf("w%d-%d-%d", worker, round, n))))
+				in := row.request(s.origin, fmt.Sprintf("w%d-%d-%d", worker, round, n))
 				var leave time.Duration
 				if random.IntN(8) == 0 {
 					leave = time.Duration(1+random.IntN(80)) * time.Millisecond
 				}
-				s.one(ctx, client, in, leave)
+				s.one(ctx, client, row.name, in, leave)
 				wait.For(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			}
 		})
@@ -145,9 +145,9 @@ func (s *soak) connected(f func(pb.FetchServiceClient)) {
 	f(pb.NewFetchServiceClient(conn))
 }
 
-// one reads a fetch to its end, or cancels it after leave. The end of the soak does not
+// one reads a fetch of a row to its end, or cancels it after leave. The end of the soak does not
 // cancel it.
-func (s *soak) one(ctx context.Context, client pb.FetchServiceClient, in *pb.FetchRequest, leave time.Duration) {
+func (s *soak) one(ctx context.Context, client pb.FetchServiceClient, name string, in *pb.FetchRequest, leave time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if leave > 0 {
@@ -164,7 +164,7 @@ func (s *soak) one(ctx context.Context, client pb.FetchServiceClient, in *pb.Fet
 	case code == codes.Canceled && leave > 0:
 		s.count("cancelled")
 	default:
-		s.Errorf("%s ended %v", in.GetUrl(), err)
+		s.Errorf("%s: %s ended %v", name, in.GetUrl(), err)
 	}
 }
 

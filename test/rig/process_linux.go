@@ -43,7 +43,7 @@ type Process struct {
 
 // Heap is what the last garbage collection of a process reported, in MiB.
 type Heap struct {
-	Collections, Live, PeakLive, Stacks atomic.Int64
+	Collections, Live atomic.Int64
 }
 
 // Log keeps what a process writes. The zero value is empty.
@@ -158,7 +158,7 @@ func (p *Process) Descriptors() (int, error) {
 }
 
 // gcLine is a line of gctrace.
-var gcLine = regexp.MustCompile(`^gc \d+ .* \d+->\d+->(\d+) MB, \d+ MB goal, (\d+) MB stacks`)
+var gcLine = regexp.MustCompile(`^gc \d+ .* \d+->\d+->(\d+) MB, \d+ MB goal, `)
 
 // follow reads the log to its end and then waits for the process.
 func (p *Process) follow(log io.Reader) {
@@ -184,11 +184,8 @@ func (p *Process) read(line []byte) {
 	switch {
 	case bytes.HasPrefix(line, []byte("gc ")):
 		if m := gcLine.FindSubmatch(line); m != nil {
-			live, _ := strconv.ParseInt(string(m[1]), 10, 64)   // digits
-			stacks, _ := strconv.ParseInt(string(m[2]), 10, 64) // digits
+			live, _ := strconv.ParseInt(string(m[1]), 10, 64) // digits
 			p.Heap.Live.Store(live)
-			p.Heap.PeakLive.Store(max(p.Heap.PeakLive.Load(), live))
-			p.Heap.Stacks.Store(stacks)
 			p.Heap.Collections.Add(1)
 		}
 	case bytes.Contains(line, []byte(`"msg":"serving"`)):

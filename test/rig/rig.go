@@ -229,13 +229,10 @@ func StartClock(t testing.TB) *Clock {
 	return c
 }
 
-// Late returns how late the latest timer was.
-func (c *Clock) Late() time.Duration { return time.Duration(c.latest.Load()) }
-
 // Busy reports whether the machine was too busy to judge times, and logs it.
 func (c *Clock) Busy() bool {
 	c.t.Helper()
-	late := c.Late()
+	late := time.Duration(c.latest.Load())
 	if late > lateTimer {
 		c.t.Logf("the machine is busy with something else: a timer was %v late", late.Round(time.Millisecond))
 	}
