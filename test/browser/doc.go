@@ -4,6 +4,5 @@
 // The tests run if FETCHD_LONG is 1, which .ci/run console sets, and take a minute. Without
 // Chromium they are skipped, unless CI is true. They use loopback only, and close the browser
 // that they start. TestAxe, TestFrontierAxe and TestSiteAxe need axe-core, and TestCopyAsRuns needs the package for
-// Node; .ci/run console installs both. TestLooks writes pictures of the pages as artifacts:
-// go test -artifacts keeps them.
+// Node; .ci/run console installs both.
 package browser

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -480,7 +479,7 @@ func TestFrontierHostileText(t *testing.T) {
 	}
 }
 
-// TestFrontierAxe checks the page with axe-core in each width and scheme, and takes pictures.
+// TestFrontierAxe checks the page with axe-core in each width and scheme.
 func TestFrontierAxe(t *testing.T) {
 	s := &frontierService{watched: make(chan *pb.WatchResponse, 1), why: &pb.WhyResponse{Reasons: []string{"It waits."}, Url: "http://a.test/", Host: "a.test", Status: pb.Status_STATUS_PENDING, Metadata: "{}"}}
 	s.watched <- &pb.WatchResponse{Outcomes: []*pb.RecordedOutcome{{Id: 1, Url: "http://a.test/", Status: pb.Status_STATUS_FETCHED, StatusCode: 200}, {Id: 2, Url: "http://b.test/", Status: pb.Status_STATUS_FAILED, ErrorClass: "connect_timeout"}}}
@@ -491,22 +490,11 @@ func TestFrontierAxe(t *testing.T) {
 	p.click("watch")
 	p.until(`document.querySelectorAll('#why li').length === 1 && document.querySelectorAll('#outcomes tr').length === 2`)
 	check := p.axe()
-	look := func(name string) {
-		png, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name+".png"), png, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, width := range []int64{1280, 390, 320} {
 		p.do(chromedp.EmulateViewport(width, 844))
 		check(fmt.Sprintf("%d px, light", width), everyRule, 20)
-		look(fmt.Sprintf("%d-light", width))
 		p.scheme("dark", "reduce")
 		check(fmt.Sprintf("%d px, dark", width), contrastRule, 1)
-		look(fmt.Sprintf("%d-dark", width))
 		p.scheme("light", "reduce")
 	}
 	p.click("pause")
@@ -522,7 +510,6 @@ func TestFrontierAxe(t *testing.T) {
 			p.scheme(scheme, "reduce")
 			check(p.text("#badge")[0]+", "+scheme, contrastRule, 1)
 		}
-		look(p.text("#badge")[0])
 	}
 }
 

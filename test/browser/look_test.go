@@ -4,9 +4,6 @@ package browser
 
 import (
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -31,55 +28,6 @@ func (p *page) unfold() {
 	p.click("as-python")
 	p.until(`!document.getElementById('link-box').hidden && !document.getElementById('copy-box').hidden`)
 	eval[bool](p, `(document.querySelectorAll('details').forEach((d) => { d.open = true }), document.getElementById('token-field').hidden = false, true)`)
-}
-
-// TestLooks takes pictures for people to look at. go test -artifacts -outputdir DIR keeps them.
-func TestLooks(t *testing.T) {
-	p := open(t)
-	picture := func(name string) {
-		t.Helper()
-		png, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name+".png"), png, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	good := p.origin.URL("https", "/r/look/302/1/503:delay=90ms/503:delay=60ms/200:delay=120ms,body=hello,drip=1@30ms")
-	picture("start")
-	p.do(chromedp.EmulateViewport(1000, 1000))
-	p.run(good)
-	eval[bool](p, `(document.activeElement.blur(), true)`)
-	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), "page.png"), png, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.set("redirects-max", "20")
-	p.run(p.origin.URL("https", "/r/long/302/11/503:delay=90ms/200:delay=120ms,type=application%2Fjson,body="+strings.ReplaceAll(url.PathEscape(`{"name":"fetchd","numbers":[1,2.5e3,12345678901234567890],"text":"a\u202eb","inner":{"empty":{}}}`), ",", "%2C")))
-	p.press(".attempt:last-child .row:nth-child(5) button")
-	for _, width := range []int64{1280, 390, 320} {
-		p.do(chromedp.EmulateViewport(width, 844))
-		for _, scheme := range []string{"light", "dark"} {
-			p.scheme(scheme, "reduce")
-			picture(fmt.Sprintf("%d-%s", width, scheme))
-		}
-	}
-	p.scheme("light", "reduce")
-	p.do(chromedp.EmulateViewport(1180, 900))
-	p.run(p.origin.URL("http", "/s/fail/503:delay=40ms/429:retry-after=1,body=slowly/503:delay=20ms"))
-	picture("failure")
-	p.set("url", p.origin.URL("http", "/s/live/503:delay=50ms/503/200:size=900000,delay=50ms,stall=800000"))
-	p.click("run")
-	p.until(`document.querySelectorAll('.bar.phase-body.live').length === 1 && document.querySelectorAll('.row.gap').length === 2`)
-	picture("live")
-	p.click("cancel")
-	p.ended()
-	p.unfold()
-	picture("unfolded")
 }
 
 // TestNarrow checks that the page does not scroll sideways.

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -66,27 +65,6 @@ func (p *page) show(name string) {
 	p.Helper()
 	p.do(chromedp.Navigate(p.base + p.path + name))
 	eval[bool](p, `(document.querySelectorAll('details').forEach((d) => { d.open = true }), true)`)
-}
-
-// TestSiteLooks takes pictures for people to look at. go test -artifacts -outputdir DIR keeps them.
-func TestSiteLooks(t *testing.T) {
-	p := conformanceSite(t)
-	for _, width := range []int64{360, 800, 1440} {
-		p.do(chromedp.EmulateViewport(width, 900))
-		for _, scheme := range []string{"light", "dark"} {
-			p.scheme(scheme, "reduce")
-			for _, name := range sitePages[:5] {
-				p.do(chromedp.Navigate(p.base + p.path + name))
-				png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(t.ArtifactDir(), fmt.Sprintf("%s-%d-%s.png", strings.TrimSuffix(name, ".html"), width, scheme)), png, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
 }
 
 // TestSiteNarrow checks that the pages do not scroll sideways, and that the first column and the first row of a table stay
