@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -54,37 +52,6 @@ func TestOneServer(t *testing.T) {
 	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "crawl", "--delay", "1ms", "--db", c.db)
 	if got.code != cli.ExitOK || !strings.HasPrefix(got.err, "1 completed") {
 		t.Errorf("by the environment: exit status %d, %q", got.code, got.err)
-	}
-}
-
-// TestTwoServers adds hosts one after another, whose fetches all stay in flight, until both
-// services have had one.
-func TestTwoServers(t *testing.T) {
-	t.Parallel()
-	arrived, release := make(chan string, 1000), make(chan struct{})
-	s := startSite(t, site.Config{Robots: func(host string) (int, string) {
-		arrived <- host
-		<-release
-		return 404, ""
-	}})
-	var first, second atomic.Bool
-	c := newCrawl(t)
-	b := c.start("--delay", "1ms", "--endless", "--outcomes", "-", "--server", startServer(t, s, &first, nil), "--server", startServer(t, s, &second, nil))
-	n := 0
-	for ; n < 200 && !(first.Load() && second.Load()); n++ {
-		c.must("add", s.URL(fmt.Sprintf("site-%d", n), "/p/1"))
-		<-arrived
-	}
-	close(release)
-	if n == 200 {
-		t.Errorf("of %d fetches at once none was given to one of the services: %v, %v", n, first.Load(), second.Load())
-	}
-	for range n {
-		b.out.until(t, "{")
-	}
-	b.end(cli.ExitInterrupted)
-	if got, want := c.statuses(), map[string]int{"fetched": n}; !maps.Equal(got, want) {
-		t.Errorf("URLs = %v, want %v", got, want)
 	}
 }
 
