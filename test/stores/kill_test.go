@@ -74,11 +74,10 @@ func TestKill(t *testing.T) {
 	ctx := rig.Long(t, 10*time.Minute)
 	kills := rig.Pick("FETCHD_STORES", 10, 50)
 	o, s, folder := newSite(t), newServer(ctx, t), directory(t.TempDir())
-	l := newFront(t, s).lane(t, "kill")
-	entries := map[string]entry{"bucket": l.store(s), "folder": {URL: "file://" + string(folder)}}
+	entries := map[string]entry{"bucket": s.entry("kill"), "folder": {URL: "file://" + string(folder)}}
 	stores := rig.StoresFile(t, entries)
 	all := newLedger()
-	sizes := []int64{0, 1, 100_000, onePart, 5 << 20, 5<<20 + 1, threeParts, 24 << 20, 64 << 20}
+	sizes := []int64{0, 1, 100_000, 5 << 20, 5<<20 + 1, 15 << 20, 24 << 20, 64 << 20}
 	files := 0 // left by all kills; the next start removes them
 	for i := range kills {
 		p := start(ctx, t, o.Origin, stores, rig.FetchdOptions{})
@@ -135,4 +134,16 @@ func TestKill(t *testing.T) {
 		"They left %d unfinished uploads and %d temporary files, and none after fetchd clean",
 		kills, len(objects), len(all.bodies["bucket"]), len(all.success["bucket"]),
 		len(inFolder), len(all.bodies["folder"]), len(all.success["folder"]), uploads, files)
+}
+
+// clean runs fetchd clean for the stores.
+func clean(ctx context.Context, t *testing.T, entries map[string]entry) {
+	t.Helper()
+	p, err := rig.Start([]string{rig.Program("fetchd"), "clean", "--stores-file", rig.StoresFile(t, entries), "--older-than", "0s"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err := p.ExitCode(ctx); code != 0 {
+		t.Fatalf("fetchd clean: exit code %d, %v: %s", code, err, p.Failure)
+	}
 }

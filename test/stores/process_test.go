@@ -7,13 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -27,12 +25,8 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "64"); err != nil { // most tests wait
 		panic(err)
 	}
-	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log to the global logger
 	rig.Main(m, "fetchd")
 }
-
-// all reports whether the long form was requested.
-func all() bool { return os.Getenv("FETCHD_STORES") == "all" }
 
 // entry is a store in the file of --stores-file.
 type entry struct {
@@ -51,35 +45,12 @@ type service struct {
 	client pb.FetchServiceClient
 }
 
-// in returns s for a subtest.
-func (s *service) in(t *testing.T) *service {
-	c := *s
-	c.T = t
-	return &c
-}
-
 // start runs fetchd with a file of stores until the test ends.
 func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, opt rig.FetchdOptions) *service {
 	t.Helper()
 	opt.HTTP, opt.Args = "127.0.0.1:0", slices.Concat(rig.Reach(t, []string{"http"}, o), []string{"--stores-file", stores}, opt.Args)
 	f := rig.StartFetchd(ctx, t, opt)
 	return &service{t, f, pb.NewFetchServiceClient(rig.Dial(t, f.GRPC))}
-}
-
-// metrics reads the metrics, as they are now.
-func (s *service) metrics(ctx context.Context) map[string]float64 {
-	s.Helper()
-	values, err := rig.FreshMetrics(ctx, s.HTTP)
-	if err != nil {
-		s.Fatalf("read the metrics: %v", err)
-	}
-	return values
-}
-
-// settled waits until no upload is in flight and nothing is being cleaned up.
-func (s *service) settled(ctx context.Context) {
-	s.Helper()
-	rig.Until(ctx, s, "no upload is in flight", func() bool { return s.metrics(ctx)["fetchd_store_uploads_in_flight"] == 0 })
 }
 
 // request returns a request for a body that goes to a store.
@@ -109,6 +80,9 @@ type site struct {
 	mu      sync.Mutex
 	digests map[body]func() string
 }
+
+// transport keeps no connection.
+var transport = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
 
 func newSite(t *testing.T) *site {
 	t.Helper()

@@ -42,7 +42,7 @@ func TestSecrets(t *testing.T) {
 	p := start(ctx, t, o.Origin, path, rig.FetchdOptions{Env: env, Args: []string{"--log-level", "debug"}})
 
 	var said strings.Builder
-	b := body{threeParts, 8}
+	b := body{15 << 20, 8}
 	for store, code := range map[string]string{"right": "", "wrong": "SignatureDoesNotMatch", "nowhere": "refused", "missing": "NoSuchBucket"} {
 		for i, change := range []func(*pb.FetchRequest){func(*pb.FetchRequest) {}, func(r *pb.FetchRequest) { r.TimeoutPolicy.TotalTimeout = durationpb.New(time.Millisecond) }} {
 			r := request(o.URL("http", "/s/"+store+"/"+b.step()), store, "body")
