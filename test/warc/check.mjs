@@ -1,6 +1,6 @@
 // Checks WARC files with warcio's parser, and prints a line of JSON for each record.
 //
-//   node check.mjs [--wget | --killed] FILE...
+//   node check.mjs [--wget] FILE...
 //
 // warcio accepts truncated files, wrong digests, and members of gzip that have several records. So
 // each file is also read byte by byte here, and both readings are compared. Each fault is a line on
@@ -8,8 +8,7 @@
 // file without gzip is truncated.
 //
 // The files are one archive: a record may refer to a record of any of them. --wget is for the files
-// of wget, in which a request does not name its response. --killed is for files of a program that
-// was killed: the last record of a file may be a request whose response was lost.
+// of wget, in which a request does not name its response.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
@@ -17,8 +16,7 @@ import pako from 'pako';
 import { WARCParser } from 'warcio';
 
 const wget = process.argv[2] === '--wget';
-const killed = process.argv[2] === '--killed';
-const files = process.argv.slice(wget || killed ? 3 : 2);
+const files = process.argv.slice(wget ? 3 : 2);
 const profiles = {
   'http://netpreserve.org/warc/1.1/revisit/identical-payload-digest': 'payload',
   'http://netpreserve.org/warc/1.1/revisit/server-not-modified': 'unmodified',
@@ -208,7 +206,6 @@ function checkConcurrent(r, id, type) {
   const others = r.all('WARC-Concurrent-To');
   want(others.length === 1 || (type === 'request' && others.length === 0), `there are ${others.length} fields WARC-Concurrent-To`);
   for (const other of others.map((o) => byID.get(o))) {
-    if (!other && killed && r.last) continue;
     if (!other) return fault('WARC-Concurrent-To is in none of the files');
     want(other.get('WARC-Concurrent-To') === id, 'the record in WARC-Concurrent-To does not name this one');
     want((other.get('WARC-Type') === 'request') !== (type === 'request'), `WARC-Concurrent-To is a ${other.get('WARC-Type')}`);
@@ -237,7 +234,6 @@ for (const path of files) {
     where = basename(path);
     want(found[0]?.get('WARC-Type') === 'warcinfo', 'the first record is not a warcinfo record');
     want(found[0]?.get('WARC-Filename') === found[0]?.file, `WARC-Filename is ${found[0]?.get('WARC-Filename')}`);
-    found.at(-1).last = true;
     records.push(...found);
   } catch (e) {
     fault(e.message);

@@ -96,22 +96,6 @@ func (s *service) fetchAll(ctx context.Context, urls []string) []*pb.FetchOutcom
 	return outcomes
 }
 
-// TestOutcomes records fetches with faults, and compares the records with the outcomes and with the
-// requests that the origin has received.
-func TestOutcomes(t *testing.T) {
-	t.Parallel()
-	ctx := rig.Long(t, 5*time.Minute)
-	o, dir := rig.Site(t, site.Config{}), t.TempDir()
-	urls := pages(o, 500)
-	s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 200_000}, resolving(o)...)
-	outcomes := s.fetchAll(ctx, urls)
-	files := s.stopped(dir)
-	rig.AtLeast(t, "files", len(files), 3)
-	records := newChecker(t).read(ctx, t, files...)
-	wantNamed(t, outcomes, records)
-	wantRequests(t, o, records)
-}
-
 // stopped stops the service and returns its files in dir.
 func (s *service) stopped(dir string) []string {
 	s.Helper()

@@ -3,7 +3,7 @@
 // check must agree with it.
 //
 // The tests need Linux, Node and wget, and run only where FETCHD_LONG is 1. .ci/run warc runs the
-// short form; .ci/run warc-all kills more often and crawls more. To run one test:
+// short form; .ci/run warc-all crawls more. To run one test:
 //
-//	FETCHD_LONG=1 go test -v ./test/warc -run TestKill
+//	FETCHD_LONG=1 go test -v ./test/warc -run TestCrawl
 package warc

@@ -28,13 +28,8 @@ func TestMain(m *testing.M) {
 
 // entry is a store in the file of --stores-file.
 type entry struct {
-	URL             string   `yaml:"url"`
-	SpoolDir        string   `yaml:"spool-dir,omitempty"`
-	MaxFileBytes    int64    `yaml:"max-file-bytes,omitempty"`
-	MaxFileAge      string   `yaml:"max-file-age,omitempty"`
-	Redact          []string `yaml:"redact,omitempty"`
-	AccessKeyID     string   `yaml:"access-key-id,omitempty"`
-	SecretAccessKey string   `yaml:"secret-access-key,omitempty"`
+	URL          string `yaml:"url"`
+	MaxFileBytes int64  `yaml:"max-file-bytes,omitempty"`
 }
 
 // service is one fetchd.

@@ -32,7 +32,7 @@ var differences = map[string]string{
 }
 
 // TestPeers fetches the same pages with fetchd, wget and curl. The bodies must be equal byte for byte, and
-// wget's records must have the same fields as ours, except for the differences.
+// wget's records must have the same fields as ours, except for the differences. The outcomes name our records.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	ctx := rig.Long(t, 3*time.Minute)
@@ -50,9 +50,11 @@ func TestPeers(t *testing.T) {
 	}
 
 	s := start(ctx, t, entry{URL: "warc+file://" + dir}, "--egress-allow-port", portOf(t, o.Addr("http")))
-	s.fetchAll(ctx, urls)
+	outcomes := s.fetchAll(ctx, urls)
 	s.Stop()
-	ours := responses(c.read(ctx, t, wholeFiles(t, dir)...))
+	records := c.read(ctx, t, wholeFiles(t, dir)...)
+	wantNamed(t, outcomes, records)
+	ours := responses(records)
 
 	file := filepath.Join(t.TempDir(), "wget")
 	_, _, _ = run(ctx, t, "wget", append([]string{"--quiet", "--tries=1", "--max-redirect=0", "--no-warc-keep-log", "--output-document=/dev/null", "--warc-file=" + file}, urls...)...) // it fails after a 404
