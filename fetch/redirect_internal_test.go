@@ -137,7 +137,7 @@ func TestRemovedHeadersStayRemoved(t *testing.T) {
 }
 
 // TestRootedLookups checks that the dialer and CheckTarget look up the whole name, so that no search
-// list changes it. test/hostile has a search list.
+// list changes it.
 func TestRootedLookups(t *testing.T) {
 	t.Parallel()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {

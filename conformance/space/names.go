@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 
@@ -26,10 +25,9 @@ type Names struct {
 	conn net.PacketConn
 	done chan struct{}
 
-	mu        sync.Mutex
-	hosts     map[string]Host
-	asked     map[string]int
-	questions []string // every queried name
+	mu    sync.Mutex
+	hosts map[string]Host
+	asked map[string]int
 }
 
 // Serve starts a name server on a UDP address. It knows no name.
@@ -70,16 +68,6 @@ func (n *Names) Set(name string, h Host) {
 	maps.DeleteFunc(n.asked, func(key string, _ int) bool { return strings.HasPrefix(key, name+" ") })
 }
 
-// Forget returns the names that were queried since its last call, sorted and without duplicates.
-func (n *Names) Forget() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	slices.Sort(n.questions)
-	asked := slices.Compact(n.questions)
-	n.questions = nil
-	return asked
-}
-
 func (n *Names) answer(query []byte) ([]byte, bool) {
 	var m dnsmessage.Message
 	if m.Unpack(query) != nil || len(m.Questions) != 1 {
@@ -118,7 +106,6 @@ func (n *Names) answer(query []byte) ([]byte, bool) {
 func (n *Names) Lookup(name string, kind dnsmessage.Type) (Host, []netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.questions = append(n.questions, name)
 	h, ok := n.hosts[name]
 	if !ok {
 		return Host{RCode: dnsmessage.RCodeNameError}, nil
