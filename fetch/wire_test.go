@@ -2,6 +2,8 @@ package fetch_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,6 +21,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
+	"fetchd/test/selfsigned"
 )
 
 // wire is a client and an origin on loopback, with the events and the requests of their fetches.
@@ -389,6 +392,36 @@ func TestClientCertificateWanted(t *testing.T) {
 			}
 			if n := len(w.origin.Requests("mtls")); n != 0 {
 				t.Errorf("the origin saw %d requests, want none", n)
+			}
+		})
+	}
+}
+
+// TestClientCertificateWantedAndReset has an origin of TLS 1.3 reset the connection once it has refused the handshake.
+// The reset may overtake the alert.
+func TestClientCertificateWantedAndReset(t *testing.T) {
+	t.Parallel()
+	pair, certPEM, _, err := selfsigned.New()
+	must(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certPEM)
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			config := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}}
+			address := serveConns(t, func(conn net.Conn, _ int) {
+				_ = tls.Server(conn, config).Handshake() // the client has no certificate
+				if c, ok := conn.(*net.TCPConn); ok {
+					_ = c.SetLinger(0)
+				}
+			})
+			c := newClient(t, fetch.Config{RootCAs: roots, Egress: unrestricted})
+			for range 12 {
+				r := get(t, "https://"+address+"/")
+				r.ConnectTimeout, r.Policy.BaseDelay = r.TotalTimeout, 0
+				if out := c.Fetch(t.Context(), r, nil); classOf(out.Failure) != classify.TLSHandshake || out.Attempts != 3 {
+					t.Errorf("%+v after %d attempts, want TLS_HANDSHAKE after 3", out.Failure, out.Attempts)
+				}
 			}
 		})
 	}
