@@ -241,9 +241,13 @@ func TestPrepare(t *testing.T) {
 		for i, host := range []string{"file", "new", "file", "old", "none", "down", "gone", "another"} {
 			claims = append(claims, store.Claim{Lease: store.Lease{ID: int64(i)}, URL: "http://" + host + ".test/p", Host: host + ".test"})
 		}
+		began := time.Now()
 		waits, err := b.Prepare(t.Context(), claims)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Prepare took %v: it waited for a file", took)
 		}
 		if got, want := slices.Sorted(maps.Keys(waits)), []string{"http://another.test", "http://file.test", "http://gone.test"}; !slices.Equal(got, want) {
 			t.Errorf("%v wait, want %v", got, want)

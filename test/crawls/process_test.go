@@ -118,3 +118,11 @@ func (p *process) exits(ctx context.Context, want int) {
 
 // all reports whether the long form was asked for.
 func all() bool { return os.Getenv("FETCHD_CRAWLS") == "all" }
+
+// peak returns the peak of the process's resident memory in KiB.
+func (p *process) peak() int {
+	p.Helper()
+	_, peak, err := p.Resident()
+	must(p, err)
+	return int(peak >> 10)
+}
