@@ -10,15 +10,15 @@ import (
 // that other tests have open.
 func TestCompletion(t *testing.T) {
 	clitest.Completion(t, "fetchctl", func(args ...string) (int, string, string) {
-		got := fetchctl(t, args...)
-		return got.code, got.out, got.err
+		got := fetchctl.Run(t, args...)
+		return got.Code, got.Out, got.Err
 	}, map[string][]string{
-		"fetchctl d":                       {"download", "demo"},
-		"fetchctl get --profile d":         {"download"},
-		"fetchctl get --tra":               {"--trace"},
-		"fetchctl explain --auth refresh_": {"refresh_failed"},
-		"fetchctl explain --tra":           nil,
-		"fetchctl get -o scr":              {"script"},
-		"fetchctl completion f":            {"fish"},
+		"fetchctl d":                   {"download", "demo"},
+		"fetchctl get --profile d":     {"download"},
+		"fetchctl get --tra":           {"--trace"},
+		"fetchctl explain --profile d": {"download"},
+		"fetchctl explain --tra":       nil,
+		"fetchctl get -o scr":          {"script"},
+		"fetchctl completion f":        {"fish"},
 	})
 }

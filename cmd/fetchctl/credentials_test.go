@@ -27,7 +27,7 @@ func TestCredentials(t *testing.T) {
 	address := secureServer(t, pair, authority)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		clitest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	right, wrong, empty := write("right", "right\n"), write("wrong", "wrong\n"), write("empty", "\n")
@@ -56,19 +56,19 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got := fetchctl(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
-			if got.code != row.code || !strings.Contains(got.err, row.text) {
-				t.Errorf("exit %d, %q; want %d, with %q", got.code, got.err, row.code, row.text)
+			got := fetchctl.Run(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
+			if got.Code != row.code || !strings.Contains(got.Err, row.text) {
+				t.Errorf("exit %d, %q; want %d, with %q", got.Code, got.Err, row.code, row.text)
 			}
-			if strings.Contains(got.err, "right\n") || strings.Contains(got.err, "Bearer") {
-				t.Errorf("the token is told: %q", got.err)
+			if strings.Contains(got.Err, "right\n") || strings.Contains(got.Err, "Bearer") {
+				t.Errorf("the token is told: %q", got.Err)
 			}
 		})
 	}
-	got := runWith(t.Context(), "", map[string]string{"FETCHD_SERVER": address, "FETCHD_SERVER_TOKEN_FILE": right},
+	got := fetchctl.With(t.Context(), "", map[string]string{"FETCHD_SERVER": address, "FETCHD_SERVER_TOKEN_FILE": right},
 		"get", o.URL("http", "/s/k/200:size=10"), "--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key)
-	if got.code != 0 {
-		t.Errorf("by the environment: exit %d, %q", got.code, got.err)
+	if got.Code != 0 {
+		t.Errorf("by the environment: exit %d, %q", got.Code, got.Err)
 	}
 }
 

@@ -12,77 +12,15 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"fetchd/internal/cli"
+	"fetchd/test/clitest"
 	"fetchd/test/rig"
 	"fetchd/warc"
 )
-
-// TestCurlTable checks that the script runs every row of the table in the help whose flags get has, with each of its flags.
-func TestCurlTable(t *testing.T) {
-	t.Parallel()
-	script, err := os.ReadFile("testdata/script/curl.txtar")
-	must(t, err)
-	for _, row := range curlTable {
-		if !row.has {
-			continue
-		}
-		_, after, ok := strings.Cut(string(script), "\n# "+row.flags+"\n")
-		if !ok {
-			t.Errorf("the script does not run the row %q", row.flags)
-			continue
-		}
-		paragraph, _, _ := strings.Cut(after, "\n# ")
-		for _, flag := range strings.FieldsFunc(row.flags, func(r rune) bool { return r == ',' || r == ' ' }) {
-			// Letters may share a dash, and have a value.
-			pattern := "[ ']" + regexp.QuoteMeta(flag) + "[ '=\n]"
-			if len(flag) == 2 {
-				pattern = "[ ']-[a-zA-Z]*" + flag[1:] + "[^ ]*[ '\n]"
-			}
-			if !regexp.MustCompile(`(?m)^(same|exec|exits|\[linux\]).*` + pattern).MatchString(paragraph) {
-				t.Errorf("the script does not run %s of the row %q", flag, row.flags)
-			}
-		}
-	}
-}
-
-// TestAnswers checks that each flag of curl or wget that get does not have says what to use instead, and that get has
-// none of them.
-func TestAnswers(t *testing.T) {
-	t.Parallel()
-	n := 0
-	for flag, answer := range answers() {
-		if flag == "--" {
-			continue // see the script
-		}
-		n++
-		got := fetchctl(t, "get", flag, "http://127.0.0.1:1/")
-		if want := "fetchctl: " + flag + ": there is no such flag: " + answer + "\n"; flag != "-O-" && (got.code != cli.ExitUsage || got.err != want) {
-			t.Errorf("%s: exit status %d, %q, want %q", flag, got.code, got.err, want)
-		}
-	}
-	if n < 80 {
-		t.Errorf("%d flags are answered, want 80 or more", n)
-	}
-	if got := fetchctl(t, "mcp", "--proxy-url", "http://127.0.0.1:1/"); got.code != cli.ExitUsage || !strings.Contains(got.err, "--egress-proxy") {
-		t.Errorf("mcp --proxy-url: exit status %d, %q", got.code, got.err)
-	}
-}
-
-// TestCurlHelp checks that the table fits a terminal.
-func TestCurlHelp(t *testing.T) {
-	t.Parallel()
-	for line := range strings.Lines(reflexHelp()) {
-		if len(line) > 80 {
-			t.Errorf("%d columns: %s", len(line), line)
-		}
-	}
-}
 
 // startEcho starts a server that answers with the request: its method, target, the headers that flags of
 // curl set, and its body. The boundary of a multipart body becomes BOUNDARY.
@@ -157,9 +95,9 @@ func TestDownloadProxies(t *testing.T) {
 	addr, stop := startProxy(o.Addr("http"))
 	t.Cleanup(stop)
 	env := map[string]string{"http_proxy": "http://user:hush@" + addr}
-	got := runWith(t.Context(), "", env, "download", "-d", dir, "--warc", dir+"/both.warc", "http://proxied.test/s/proxied/200:size=10", o.URL("http", "/s/direct/200:size=20"))
-	if got.code != 0 || strings.Contains(got.err, "hush") {
-		t.Errorf("exit status %d, %q", got.code, got.err)
+	got := fetchctl.With(t.Context(), "", env, "download", "-d", dir, "--warc", dir+"/both.warc", "http://proxied.test/s/proxied/200:size=10", o.URL("http", "/s/direct/200:size=20"))
+	if got.Code != 0 || strings.Contains(got.Err, "hush") {
+		t.Errorf("exit status %d, %q", got.Code, got.Err)
 	}
 	if proxied, direct := o.Requests("proxied"), o.Requests("direct"); len(proxied) != 1 || len(direct) != 1 {
 		t.Errorf("%d requests by the proxy and %d without it, want one each", len(proxied), len(direct))
@@ -176,13 +114,13 @@ func TestProxyOfRedirects(t *testing.T) {
 	addr, stop := startProxy(o.Addr("http"))
 	t.Cleanup(stop)
 	env := map[string]string{"http_proxy": "http://user:hush@" + addr, "no_proxy": "direct.test"}
-	got := runWith(t.Context(), "", env, "get", "-s", "-r", "0", o.URL("http", "/s/direct/302:to="+url.QueryEscape("http://proxied.test/s/proxied/200:body=hello")))
-	if got.code != 0 || got.out != "hello" || strings.Contains(got.err, "hush") {
-		t.Errorf("exit status %d, %q, %q, want the body that the proxy reaches", got.code, got.out, got.err)
+	got := fetchctl.With(t.Context(), "", env, "get", "-s", "-r", "0", o.URL("http", "/s/direct/302:to="+url.QueryEscape("http://proxied.test/s/proxied/200:body=hello")))
+	if got.Code != 0 || got.Out != "hello" || strings.Contains(got.Err, "hush") {
+		t.Errorf("exit status %d, %q, %q, want the body that the proxy reaches", got.Code, got.Out, got.Err)
 	}
-	got = runWith(t.Context(), "", env, "get", "-r", "0", "http://proxied.test/s/back/302:to="+url.QueryEscape("http://direct.test/"))
-	if got.code != 10 || !strings.Contains(got.err, "direct.test: ") || strings.Contains(got.err, "proxyconnect") {
-		t.Errorf("exit status %d, %q, want that direct.test is looked up without the proxy", got.code, got.err)
+	got = fetchctl.With(t.Context(), "", env, "get", "-r", "0", "http://proxied.test/s/back/302:to="+url.QueryEscape("http://direct.test/"))
+	if got.Code != 10 || !strings.Contains(got.Err, "direct.test: ") || strings.Contains(got.Err, "proxyconnect") {
+		t.Errorf("exit status %d, %q, want that direct.test is looked up without the proxy", got.Code, got.Err)
 	}
 }
 
@@ -190,7 +128,7 @@ func TestProxyOfRedirects(t *testing.T) {
 func countRecords(t *testing.T, name string) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	must(t, err)
+	clitest.Must(t, err)
 	for _, secret := range []string{"hush", "Proxy-Authorization", base64.StdEncoding.EncodeToString([]byte("user:hush"))} {
 		if bytes.Contains(data, []byte(secret)) {
 			t.Errorf("%s contains %q", name, secret)
@@ -201,32 +139,9 @@ func countRecords(t *testing.T, name string) (n int) {
 		if errors.Is(err, io.EOF) {
 			return n
 		}
-		must(t, err)
+		clitest.Must(t, err)
 		if record.Type != warc.Warcinfo {
 			n++
-		}
-	}
-}
-
-// TestWholeErrors checks that errors of the service inside name resolvers and proxies.
-func TestWholeErrors(t *testing.T) {
-	t.Parallel()
-	o := rig.Origin(t)
-	refused := o.Addr("refused")
-	for _, tt := range []struct {
-		name string
-		args []string
-		want string
-	}{
-		{"a proxy", []string{"-x", "http://user:hush@" + refused, "http://a.test/"}, "a.test: proxyconnect tcp: dial tcp " + refused + ": connect: connection refused"},
-		{"an origin", []string{o.URL("refused", "/")}, refused + ": dial tcp: connect: connection refused"},
-		{"a status", []string{o.URL("http", "/s/status/503")}, o.Addr("http") + ": status 503 Service Unavailable\n"},
-	} {
-		for _, output := range []string{"--no-follow", "--json"} {
-			got := fetchctl(t, append([]string{"get", "-r", "1", output}, tt.args...)...)
-			if n := strings.Count(got.err, strings.TrimSuffix(tt.want, "\n")); n != 2 && output == "--no-follow" || n < 2 || strings.Contains(got.err, "hush") {
-				t.Errorf("%s, %s: %d times %q in\n%s", tt.name, output, n, tt.want, got.err)
-			}
 		}
 	}
 }

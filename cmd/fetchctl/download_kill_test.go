@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -97,15 +95,15 @@ func TestDownloadKilled(t *testing.T) {
 	var list, sums strings.Builder
 	for i := range files {
 		fmt.Fprintf(&list, "%s/s/f%d/200:size=%d,etag=%%22v%%22,range,drip=16384@20ms f%d\n", o.url, i, size, i)
-		fmt.Fprintf(&sums, "%s  f%d\n", sumOf(want), i)
+		fmt.Fprintf(&sums, "%s  f%d\n", fmt.Sprintf("%x", sha256.Sum256(want)), i)
 	}
 	listFile, sumsFile := filepath.Join(t.TempDir(), "list"), filepath.Join(t.TempDir(), "sums")
 	for name, text := range map[string]string{listFile: list.String(), sumsFile: sums.String()} {
-		must(t, os.WriteFile(name, []byte(text), 0o600))
+		clitest.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	args := []string{"download", "-d", dir, "-j", "10", "-i", listFile, "--sha256sums", sumsFile}
 	cmd := exec.CommandContext(t.Context(), "fetchctl", args...)
-	must(t, cmd.Start())
+	clitest.Must(t, cmd.Start())
 	rig.Until(t.Context(), t, "half of every file", func() bool {
 		for i := range files {
 			if o.written(fmt.Sprintf("f%d", i)) < size/2 {
@@ -114,7 +112,7 @@ func TestDownloadKilled(t *testing.T) {
 		}
 		return true
 	})
-	must(t, cmd.Process.Kill())
+	clitest.Must(t, cmd.Process.Kill())
 	err := cmd.Wait()
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || !ended.Sys().(syscall.WaitStatus).Signaled() { //nolint:errcheck // a test for Unix
 		t.Fatalf("the first run was not killed: %v", err)
@@ -122,14 +120,14 @@ func TestDownloadKilled(t *testing.T) {
 	if done, _ := filepath.Glob(filepath.Join(dir, "f?")); len(done) > 0 {
 		t.Fatalf("%v are there already: the test is too slow", done)
 	}
-	got := fetchctl(t, args...)
-	if got.code != cli.ExitOK || !strings.Contains(got.err, "10 completed, 0 failed") {
-		t.Fatalf("second run: exit status %d\n%s", got.code, got.err)
+	got := fetchctl.Run(t, args...)
+	if got.Code != cli.ExitOK || !strings.Contains(got.Err, "10 completed, 0 failed") {
+		t.Fatalf("second run: exit status %d\n%s", got.Code, got.Err)
 	}
 	var most int64
 	for i := range files {
 		key := fmt.Sprintf("f%d", i)
-		wantFile(t, filepath.Join(dir, key), want)
+		clitest.File(t, filepath.Join(dir, key), want)
 		twice := o.written(key) - size
 		most = max(most, twice)
 		if twice > 1<<20 {
@@ -138,17 +136,4 @@ func TestDownloadKilled(t *testing.T) {
 	}
 	t.Logf("at most %d bytes of a file were fetched twice", most)
 	clitest.Only(t, dir, "f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
-}
-
-func wantFile(t *testing.T, name string, want []byte) {
-	t.Helper()
-	got, err := os.ReadFile(name)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s: %d bytes, %v; want the %d of the origin", name, len(got), err, len(want))
-	}
-}
-
-func sumOf(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:])
 }

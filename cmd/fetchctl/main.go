@@ -23,6 +23,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"fetchd/cmd/fetchctl/demo"
+	"fetchd/cmd/fetchctl/download"
+	"fetchd/cmd/fetchctl/explain"
+	"fetchd/cmd/fetchctl/get"
+	"fetchd/cmd/fetchctl/mcp"
+	"fetchd/cmd/fetchctl/warctool"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 )
@@ -36,29 +42,46 @@ func main() {
 	os.Exit(code)
 }
 
+const description = `Fetches URLs through fetchd and shows every attempt as it happens.
+
+Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach. Only mcp reaches no more than public addresses, because a language model chooses its URLs.`
+
+const overviewExamples = `  fetchctl get https://example.org/
+  fetchctl get -o page.html --profile download https://example.org/big.html
+  fetchctl download -d images -i urls.txt
+  fetchctl warc check crawl.warc.gz
+  fetchctl explain --status 503 -H 'Retry-After: 5'
+  fetchctl demo
+`
+
 // grammar is the command line.
 type grammar struct {
-	Get      getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
-	Download downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
-	Warc     warcCmd          `cmd:"" help:"Index and check WARC files."`
-	Explain  explainCmd       `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
-	Mcp      mcpCmd           `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
-	Demo     demoCmd          `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
+	Get      get.Command      `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
+	Download download.Command `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
+	Warc     warctool.Command `cmd:"" help:"Index and check WARC files."`
+	Explain  explain.Command  `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
+	Mcp      mcp.Command      `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
+	Demo     demo.Command     `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
 	Version  kong.VersionFlag `short:"V" help:"Print the version and exit."`
 
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }
 
+// command is a subcommand. Its Run returns the exit code.
+type command interface {
+	Run(ctx context.Context, p *cli.Program) int
+}
+
 // run is the whole program. It returns the exit code.
 func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
-	a := &app{cli.Program{Name: "fetchctl", Description: description, Manual: cli.Manual{Examples: overviewExamples},
-		Streams: std, Env: env, Clean: cli.Escape}}
+	p := &cli.Program{Name: "fetchctl", Description: description, Manual: cli.Manual{Examples: overviewExamples},
+		Streams: std, Env: env, Clean: cli.Escape}
 	if len(args) > 0 && strings.Contains(args[0], "://") {
-		return a.Exit(ctx, &cli.Error{Code: cli.ExitUsage, Err: errors.New("a URL is given, and no command"), Hint: `Run "fetchctl get URL".`})
+		return p.Exit(ctx, &cli.Error{Code: cli.ExitUsage, Err: errors.New("a URL is given, and no command"), Hint: `Run "fetchctl get URL".`})
 	}
-	parsed, err := a.Parse(new(grammar), args)
+	parsed, err := p.Parse(new(grammar), args)
 	if err != nil {
-		return a.Exit(ctx, err)
+		return p.Exit(ctx, err)
 	}
-	return cli.Command[command](parsed).run(ctx, a)
+	return cli.Command[command](parsed).Run(ctx, p)
 }

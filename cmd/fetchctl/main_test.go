@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,43 +13,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"fetchd/conformance/origin"
-	"fetchd/fetch"
-	"fetchd/internal/cli"
 	"fetchd/internal/version"
-	"fetchd/server"
-	"fetchd/server/fetchdtest"
 	"fetchd/test/clitest"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m, "fetchctl", main) }
 
-// startServer returns the address of a fetchd on loopback that ends with the
-// test.
-func startServer(t *testing.T) string {
-	t.Helper()
-	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
-		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
-	}}).Addr
-}
-
-// result is what came of a run.
-type result struct {
-	code     int
-	out, err string
-}
-
-// fetchctl runs the program inside the test.
-func fetchctl(t *testing.T, args ...string) result {
-	t.Helper()
-	return runWith(t.Context(), "", nil, args...)
-}
-
-// runWith runs the program with standard input and an environment.
-func runWith(ctx context.Context, stdin string, env map[string]string, args ...string) result {
-	var out, err bytes.Buffer
-	code := run(ctx, args, func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(stdin), Out: &out, Err: &err})
-	return result{code, out.String(), err.String()}
-}
+var fetchctl clitest.Runner = run
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -175,13 +144,5 @@ func none(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	for _, e := range entries {
 		ts.Fatalf("%s holds %s", args[0], e.Name())
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

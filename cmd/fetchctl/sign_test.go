@@ -14,6 +14,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/clitest"
 	"fetchd/test/rig"
 	"fetchd/test/signatures"
 )
@@ -31,11 +32,11 @@ func newSigning(t *testing.T) *signing {
 	t.Helper()
 	s := &signing{T: t, origin: rig.Origin(t), dir: t.TempDir()}
 	keys, err := signatures.Keys()
-	must(t, err)
+	clitest.Must(t, err)
 	s.key = keys["test-key-ed25519"]
-	must(t, os.Mkdir(s.path("keys"), 0o700))
-	must(t, os.WriteFile(s.path("keys/a.json"), []byte(signatures.JWKEd25519), 0o600))
-	must(t, os.WriteFile(s.path("ca.pem"), s.origin.CAPEM(), 0o600))
+	clitest.Must(t, os.Mkdir(s.path("keys"), 0o700))
+	clitest.Must(t, os.WriteFile(s.path("keys/a.json"), []byte(signatures.JWKEd25519), 0o600))
+	clitest.Must(t, os.WriteFile(s.path("ca.pem"), s.origin.CAPEM(), 0o600))
 	s.flags = []string{"--sign-key", s.path("keys"), "--sign-agent", "https://bot.example/", "--cacert", s.path("ca.pem")}
 	return s
 }
@@ -102,11 +103,11 @@ func TestGetSigned(t *testing.T) {
 			other := strings.NewReplacer(":", "%3A", "/", "%2F").Replace(strings.TrimSuffix(s.origin.URL("https1", "/"), "/"))
 			url := s.origin.URL("https", "/s/"+key+"/"+strings.NewReplacer("KEY", key, "OTHER", other).Replace(row.script))
 			warc := s.path(key + ".warc")
-			got := fetchctl(t, slices.Concat([]string{"get", "-v", "--warc", warc, url}, s.flags, row.args)...)
-			if signed := s.signed(key); got.code != cli.ExitOK || !slices.Equal(signed, row.signed) {
-				t.Errorf("exit status %d, signed %t, want %t\n%s", got.code, signed, row.signed, got.err)
+			got := fetchctl.Run(t, slices.Concat([]string{"get", "-v", "--warc", warc, url}, s.flags, row.args)...)
+			if signed := s.signed(key); got.Code != cli.ExitOK || !slices.Equal(signed, row.signed) {
+				t.Errorf("exit status %d, signed %t, want %t\n%s", got.Code, signed, row.signed, got.Err)
 			}
-			for name, text := range map[string]string{"output": got.out + got.err, "WARC": read(t, warc)} {
+			for name, text := range map[string]string{"output": got.Out + got.Err, "WARC": read(t, warc)} {
 				for _, secret := range []string{"n4Ni-HpI", "created=", "sig1=:"} {
 					if strings.Contains(text, secret) {
 						t.Errorf("the %s has %q:\n%s", name, secret, text)
@@ -120,7 +121,7 @@ func TestGetSigned(t *testing.T) {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(name)
-	must(t, err)
+	clitest.Must(t, err)
 	return string(raw)
 }
 
@@ -129,9 +130,9 @@ func TestDowngradeUnsigned(t *testing.T) {
 	t.Parallel()
 	s := newSigning(t)
 	to := strings.NewReplacer(":", "%3A", "/", "%2F").Replace(s.origin.URL("http", "/s/down/200:body=hello"))
-	got := fetchctl(t, slices.Concat([]string{"get", s.origin.URL("https", "/s/down/302:to="+to)}, s.flags)...)
-	if signed := s.signed("down"); got.code != cli.ExitOK || !slices.Equal(signed, []bool{true, false}) {
-		t.Errorf("exit status %d, signed %t\n%s", got.code, signed, got.err)
+	got := fetchctl.Run(t, slices.Concat([]string{"get", s.origin.URL("https", "/s/down/302:to="+to)}, s.flags)...)
+	if signed := s.signed("down"); got.Code != cli.ExitOK || !slices.Equal(signed, []bool{true, false}) {
+		t.Errorf("exit status %d, signed %t\n%s", got.Code, signed, got.Err)
 	}
 }
 
@@ -143,10 +144,10 @@ func TestDownloadSigned(t *testing.T) {
 	for i, listener := range []string{"https", "http", "https1", "http"} {
 		list += fmt.Sprintf("%s file%d\n", s.origin.URL(listener, fmt.Sprintf("/s/d%d/200:body=hello", i)), i)
 	}
-	must(t, os.WriteFile(s.path("list"), []byte(strings.Replace(list, "https", "HTTPS", 1)), 0o600))
-	got := fetchctl(t, slices.Concat([]string{"download", "-d", s.path("files"), "-i", s.path("list")}, s.flags)...)
-	if got.code != cli.ExitOK || strings.Count(got.err, "not signed, because they are not https: 2 of 4 URLs\n") != 1 {
-		t.Errorf("exit status %d\n%s", got.code, got.err)
+	clitest.Must(t, os.WriteFile(s.path("list"), []byte(strings.Replace(list, "https", "HTTPS", 1)), 0o600))
+	got := fetchctl.Run(t, slices.Concat([]string{"download", "-d", s.path("files"), "-i", s.path("list")}, s.flags)...)
+	if got.Code != cli.ExitOK || strings.Count(got.Err, "not signed, because they are not https: 2 of 4 URLs\n") != 1 {
+		t.Errorf("exit status %d\n%s", got.Code, got.Err)
 	}
 	for i, want := range []bool{true, false, true, false} {
 		if signed := s.signed(fmt.Sprintf("d%d", i)); !slices.Equal(signed, []bool{want}) {
@@ -160,8 +161,8 @@ func TestAuthProvider(t *testing.T) {
 	t.Parallel()
 	s := fetchdtest.Start(t, fetchdtest.Options{Configure: func(c *server.Config) { c.Fetch.Egress = fetch.Egress{Unrestricted: true} }})
 	made, err := auth.New(auth.Config{Origins: []string{strings.TrimSuffix(s.Origin.URL("http", "/"), "/")}, Static: "hush"})
-	must(t, err)
-	must(t, s.Service.SetOrigins(nil, map[string]server.AuthProvider{"wiki": {Provider: made}}))
+	clitest.Must(t, err)
+	clitest.Must(t, s.Service.SetOrigins(nil, map[string]server.AuthProvider{"wiki": {Provider: made}}))
 	for _, row := range []struct {
 		name string
 		code int
@@ -175,13 +176,13 @@ func TestAuthProvider(t *testing.T) {
 			t.Run(fmt.Sprintf("%q, %s", row.name, command[0]), func(t *testing.T) {
 				t.Parallel()
 				key := fmt.Sprintf("%s-%x", command[0], row.name)
-				got := fetchctl(t, append(command, "--server", s.Addr, "--auth-provider", row.name, s.Origin.URL("http", "/s/"+key+"/200"))...)
+				got := fetchctl.Run(t, append(command, "--server", s.Addr, "--auth-provider", row.name, s.Origin.URL("http", "/s/"+key+"/200"))...)
 				sent := ""
 				for _, q := range s.Origin.Requests(key) {
 					sent = q.Header.Get("Authorization")
 				}
-				if got.code != row.code || sent != row.want || !strings.Contains(got.err, row.err) {
-					t.Errorf("exit status %d, sent %q; want %d, %q and %q\n%s", got.code, sent, row.code, row.want, row.err, got.err)
+				if got.Code != row.code || sent != row.want || !strings.Contains(got.Err, row.err) {
+					t.Errorf("exit status %d, sent %q; want %d, %q and %q\n%s", got.Code, sent, row.code, row.want, row.err, got.Err)
 				}
 			})
 		}
@@ -213,13 +214,13 @@ func TestSignRefuses(t *testing.T) {
 			t.Run(row.name+", "+command[0], func(t *testing.T) {
 				t.Parallel()
 				s := s.in(t)
-				got := fetchctl(t, slices.Concat(command, []string{s.origin.URL(row.listener, "/s/never/200")}, row.args)...)
-				if got.code != cli.ExitUsage || len(s.origin.Requests("never")) > 0 {
-					t.Errorf("exit status %d, want %d", got.code, cli.ExitUsage)
+				got := fetchctl.Run(t, slices.Concat(command, []string{s.origin.URL(row.listener, "/s/never/200")}, row.args)...)
+				if got.Code != cli.ExitUsage || len(s.origin.Requests("never")) > 0 {
+					t.Errorf("exit status %d, want %d", got.Code, cli.ExitUsage)
 				}
 				for _, want := range row.want {
-					if !strings.Contains(got.err, want) {
-						t.Errorf("%s; want %q", got.err, want)
+					if !strings.Contains(got.Err, want) {
+						t.Errorf("%s; want %q", got.Err, want)
 					}
 				}
 			})

@@ -41,22 +41,22 @@ func TestWrongAnswers(t *testing.T) {
 		}
 		file := filepath.Join(folder, "file")
 		args = strings.Split(strings.NewReplacer("FILE", file, "FOLDER", folder).Replace(strings.Join(args, "\n")), "\n")
-		got := runWith(t.Context(), "", nil, append(args, "--server", addr, script.URL(n))...)
+		got := fetchctl.With(t.Context(), "", nil, append(args, "--server", addr, script.URL(n))...)
 		if args[1] == "-i" {
-			got.out = strings.TrimSuffix(got.out, testrig.Hostile) // the body is printed as it is
+			got.Out = strings.TrimSuffix(got.Out, testrig.Hostile) // the body is printed as it is
 		}
-		if strings.ContainsAny(got.err+got.out, "\x00\x1b\x07\u202e\u2028") {
-			t.Errorf("%s, %s: prints %q", args[:3], names[n], got.err+got.out)
+		if strings.ContainsAny(got.Err+got.Out, "\x00\x1b\x07\u202e\u2028") {
+			t.Errorf("%s, %s: prints %q", args[:3], names[n], got.Err+got.Out)
 		}
-		if got.code != cli.ExitOK {
+		if got.Code != cli.ExitOK {
 			return
 		}
 		if args[0] == "download" {
 			file = filepath.Join(folder, fmt.Sprint(n))
 		}
 		saved, err := os.ReadFile(file)
-		if right := err == nil && string(saved) == body || args[1] == "-i" && strings.HasSuffix(got.out, body); !right {
-			t.Errorf("%s, %s: exit status 0 and %d bytes, %v\n%s", args[:3], names[n], len(saved), err, got.err)
+		if right := err == nil && string(saved) == body || args[1] == "-i" && strings.HasSuffix(got.Out, body); !right {
+			t.Errorf("%s, %s: exit status 0 and %d bytes, %v\n%s", args[:3], names[n], len(saved), err, got.Err)
 		}
 	}
 	began, next := time.Now(), make(chan int)
@@ -83,7 +83,7 @@ func TestWrongAnswers(t *testing.T) {
 func TestHeartbeatsOnly(t *testing.T) {
 	t.Parallel()
 	addr := fetchdtest.Start(t, fetchdtest.Options{Fake: new(testrig.Script)}).Addr
-	if got := fetchctl(t, "get", "--server", addr, "--timeout", "100ms", "http://script.test/endless"); got.code != cli.ExitService {
-		t.Errorf("exit status %d, want %d\n%s", got.code, cli.ExitService, got.err)
+	if got := fetchctl.Run(t, "get", "--server", addr, "--timeout", "100ms", "http://script.test/endless"); got.Code != cli.ExitService {
+		t.Errorf("exit status %d, want %d\n%s", got.Code, cli.ExitService, got.Err)
 	}
 }

@@ -34,7 +34,7 @@ const examples = `
   fetchd egress-check http://169.254.169.254/
   fetchd egress-check https://api.example/ --caller team-a --policies-file policies.yaml
   fetchd policies check policies.yaml
-  fetchd policies report --log fetchd.log
+  fetchd policies report fetchd.log
 `
 
 // flags are the settings, from the command line, the environment or the file. A field tagged
@@ -189,10 +189,10 @@ type commandLine struct {
 			File string `arg:"" help:"The file."`
 		} `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry. Exit code: 0 no fault, 2 faults."`
 		Report struct {
-			Log string `required:"" help:"Log of the service in JSON. -: standard input." placeholder:"FILE"`
+			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
 		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`
 		Usage struct {
-			Log string `required:"" help:"Log of the service in JSON. -: standard input." placeholder:"FILE"`
+			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
 		} `cmd:"" help:"Sum up fetches, attempts and bytes by day, caller and policy."`
 	} `cmd:"" help:"Tools for --policies-file."`
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`

@@ -110,7 +110,7 @@ not JSON
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if code, stdout, stderr := command(t, "policies", row.command, "--log", row.file); code != row.code || row.code == cli.ExitOK && stdout != row.stdout {
+			if code, stdout, stderr := command(t, "policies", row.command, row.file); code != row.code || row.code == cli.ExitOK && stdout != row.stdout {
 				t.Errorf("code %d, stdout\n%s, stderr %q, want %d,\n%s", code, stdout, stderr, row.code, row.stdout)
 			}
 		})

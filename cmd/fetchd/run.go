@@ -68,9 +68,9 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		return s.clean(ctx, p.stdout)
 	case s.command == "policies check <file>":
 		return s.checkPolicies(p.stdout)
-	case s.command == "policies report":
+	case s.command == "policies report <file>":
 		return p.readLog(s.Policies.Report.Log, reportPolicies)
-	case s.command == "policies usage":
+	case s.command == "policies usage <file>":
 		return p.readLog(s.Policies.Usage.Log, reportUsage)
 	case s.command == "egress-check <url>":
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)

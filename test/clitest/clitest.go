@@ -2,6 +2,8 @@
 package clitest
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // leakless runs the tests, and fails if they leave goroutines behind.
@@ -60,4 +65,55 @@ func Completion(t *testing.T, name string, run func(args ...string) (code int, s
 			t.Errorf("completion of %q (-want +got):\n%s", line, diff)
 		}
 	}
+}
+
+// Runner runs a program within the test, and returns its exit code.
+type Runner func(ctx context.Context, args []string, env func(string) string, std cli.Streams) int
+
+// Command returns a program that has one command. grammar returns a pointer to a struct with the command.
+func Command(name string, grammar func() any) Runner {
+	return func(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
+		p := &cli.Program{Name: name, Streams: std, Env: env, Clean: cli.Escape}
+		parsed, err := p.Parse(grammar(), args)
+		if err != nil {
+			return p.Exit(ctx, err)
+		}
+		return cli.Command[interface {
+			Run(ctx context.Context, p *cli.Program) int
+		}](parsed).Run(ctx, p)
+	}
+}
+
+// Result is how a run ended, and what it wrote.
+type Result struct {
+	Code     int
+	Out, Err string
+}
+
+// Run runs the program without input and environment.
+func (r Runner) Run(t testing.TB, args ...string) Result {
+	return r.With(t.Context(), "", nil, args...)
+}
+
+// With runs the program with standard input and an environment.
+func (r Runner) With(ctx context.Context, stdin string, env map[string]string, args ...string) Result {
+	var out, err bytes.Buffer
+	code := r(ctx, args, func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(stdin), Out: &out, Err: &err})
+	return Result{code, out.String(), err.String()}
+}
+
+// Must ends the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Server returns the address of a fetchd on loopback that reaches every address, and ends with the test.
+func Server(t testing.TB) string {
+	t.Helper()
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
+	}}).Addr
 }

@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -40,4 +41,13 @@ func Certificate(t testing.TB, dir string) (tls.Certificate, *x509.CertPool) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certPEM)
 	return pair, roots
+}
+
+// File fails the test unless a file has the text.
+func File(t testing.TB, name string, want []byte) {
+	t.Helper()
+	got, err := os.ReadFile(name)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %d bytes, %v; want %d others", name, len(got), err, len(want))
+	}
 }

@@ -90,7 +90,7 @@ var rules = []rule{
 		why: "the service and the scheduler use it, and credentials come from the stores file alone, never from the SDK's own chain",
 	},
 	{
-		pkg: "cmd/fetchctl/mcp", not: append([]string{"fetchd/server", "fetchd/classify", "fetchd/frontier/store", "fetchd/conformance"}, testLibraries...),
+		pkg: "cmd/fetchctl/mcp/tools", not: append([]string{"fetchd/server", "fetchd/classify", "fetchd/frontier/store", "fetchd/conformance"}, testLibraries...),
 		why: "the tools of a model know the service only through its API",
 	},
 	{
@@ -273,6 +273,26 @@ var rules = []rule{
 	{
 		pkg: "cmd/fetchctl", not: append([]string{"fetchd/frontier/store", "modernc.org", "github.com/jackc/pgx"}, testLibraries...),
 		why: "the client ships without the scheduler's databases and without test flags",
+	},
+	{
+		pkg: "cmd/fetchctl/service", not: []string{"fetchd/cmd"},
+		why: "every command uses it, and it knows none of them",
+	},
+	{
+		pkg: "cmd/fetchctl/get", not: []string{"fetchd/cmd/fetchctl/explain", "fetchd/cmd/fetchctl/demo", "fetchd/cmd/fetchctl/mcp", "fetchd/cmd/fetchctl/warctool"},
+		why: "commands do not know each other; only the names of files are those of download",
+	},
+	{
+		pkg: "cmd/fetchctl/download", not: []string{"fetchd/cmd/fetchctl/get", "fetchd/cmd/fetchctl/explain", "fetchd/cmd/fetchctl/demo", "fetchd/cmd/fetchctl/mcp", "fetchd/cmd/fetchctl/warctool"},
+		why: "commands do not know each other",
+	},
+	{
+		pkg: "cmd/fetchctl/explain", not: []string{"fetchd/cmd/fetchctl/get", "fetchd/cmd/fetchctl/download", "fetchd/cmd/fetchctl/demo", "fetchd/cmd/fetchctl/mcp", "fetchd/cmd/fetchctl/warctool"},
+		why: "commands do not know each other",
+	},
+	{
+		pkg: "cmd/fetchctl/mcp", not: []string{"fetchd/cmd/fetchctl/get", "fetchd/cmd/fetchctl/download", "fetchd/cmd/fetchctl/explain", "fetchd/cmd/fetchctl/demo", "fetchd/cmd/fetchctl/warctool"},
+		why: "commands do not know each other",
 	},
 	{
 		pkg: "cmd/fetch-conformance", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/stores", "github.com/aws"}, testLibraries...),

@@ -15,7 +15,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"fetchd/cmd/fetchctl/mcp"
+	"fetchd/cmd/fetchctl/mcp/tools"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/need"
 	"fetchd/test/rig"
@@ -96,7 +96,7 @@ func TestInspector(t *testing.T) {
 func TestConformance(t *testing.T) {
 	rig.Long(t, time.Minute)
 	service := fetchdtest.Start(t, fetchdtest.Options{})
-	tools := mcp.New(mcp.Config{Service: service.Client})
+	tools := tools.New(tools.Config{Service: service.Client})
 	front := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return tools }, nil))
 	t.Cleanup(front.Close)
 	cmd := node(t, "conformance/dist/index.js", "server", "--url", front.URL, "--output-dir", t.TempDir(), "--expected-failures", "expected-failures.yml")

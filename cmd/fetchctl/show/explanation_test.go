@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/cmd/fetchctl/inside"
+	"fetchd/cmd/fetchctl/service"
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/conformance"
 	"fetchd/conformance/mapping"
@@ -20,7 +20,7 @@ func TestExplanation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	svc, err := inside.Start(inside.Config(nil), nil)
+	svc, err := service.Start(service.Config(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,157 @@
+// Package get fetches one URL and prints what happens. It is what "fetchctl get" does.
+package get
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"fetchd/client"
+	"fetchd/cmd/fetchctl/service"
+	"fetchd/cmd/fetchctl/show"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+)
+
+// deadlineSpare is added to the time limit of the fetch for the call, so that the outcome
+// still arrives.
+const deadlineSpare = 2 * time.Second
+
+// Run fetches and returns the exit code.
+func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
+	p.Streams = splitLines(p.Streams)
+	if err := c.curl(ctx, p.In); err != nil {
+		return service.Fail(ctx, p, "", err)
+	}
+	req, err := c.request(ctx, p.In)
+	if err != nil {
+		return service.Fail(ctx, p, "", err)
+	}
+	bodies, err := c.stores()
+	if err != nil {
+		return service.Fail(ctx, p, c.Server, err)
+	}
+	defer func() { code = service.CloseStores(ctx, p, bodies, code) }()
+	svc, err := c.ConnectOut(p, c.Origins, c.URL, c.Quiet, bodies)
+	if err != nil {
+		return service.Fail(ctx, p, c.Server, err)
+	}
+	defer svc.Close()
+	body, err := c.open(p.Out, req)
+	if err != nil {
+		return service.Fail(ctx, p, c.Server, err)
+	}
+	defer body.discard()
+	rec := c.record()
+	outcome, err := c.fetch(ctx, p, svc, req, body, rec)
+	rec.end(p)
+	if err == nil {
+		err = c.writeOut(p, &written{outcome, c.URL, cmp.Or(body.file, c.Output)})
+	}
+	if err != nil {
+		return service.Fail(ctx, p, c.Server, err)
+	}
+	if code = show.ExitCode(outcome); code != cli.ExitOK || body.file == "" || c.Quiet || c.JSON.events {
+		return code
+	}
+	p.Hintf("written to %s", cli.Escape(body.file))
+	return cli.ExitOK
+}
+
+// open opens the output for the body. The caller discards it.
+func (c *Command) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error) {
+	d := &delivery{include: c.Include, stored: c.Store != ""}
+	if c.RemoteName {
+		d.url = c.URL
+		req.BodyPolicy.Delivery = restartable()
+		return d, nil
+	}
+	if c.Output == "" && cli.IsTerminal(stdout) {
+		d.screen = &terminalWriter{w: stdout}
+		stdout = d.screen
+	}
+	var err error
+	if d.out, err = cli.OpenOutput(c.Output, stdout); err != nil {
+		return nil, err
+	}
+	if d.out.CanTruncate() && c.Store == "" {
+		req.BodyPolicy.Delivery = restartable()
+	}
+	return d, nil
+}
+
+// restartable is the delivery of a body that may start again if it cannot be continued.
+func restartable() *pb.BodyPolicy_Stream {
+	return &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
+}
+
+// fetch runs the call, delivers the body and prints the events.
+func (c *Command) fetch(ctx context.Context, p *cli.Program, svc *service.Service, req *pb.FetchRequest, body *delivery, rec *recording) (*pb.FetchOutcome, error) {
+	user := ctx
+	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
+		defer cancel()
+	}
+	tell, progress := c.teller(p)
+	defer progress.Clear()
+	stop, past := func() {}, new(history)
+	var outcome *pb.FetchOutcome
+	defer func() { stop() }()
+	for m, err := range client.Wrap(svc).Events(ctx, req) {
+		stop()
+		if err != nil && user.Err() != nil {
+			return nil, past.interrupted((c.Quiet || c.JSON.events) && !c.ShowError, errors.Is(err, client.ErrNotIdempotent))
+		}
+		if err != nil {
+			return nil, lost(err)
+		}
+		past.take(m)
+		rec.take(m)
+		if err := body.take(m); err != nil {
+			return nil, err
+		}
+		if err := tell(m); err != nil {
+			return nil, err
+		}
+		stop = progress.Wait(m)
+		outcome = m.GetOutcome()
+	}
+	return outcome, nil
+}
+
+// lost returns the error of a call that ended without an outcome. If the request may have taken effect and
+// must not be sent twice, the exit code is [cli.ExitNotIdempotent].
+func lost(err error) error {
+	if !errors.Is(err, client.ErrNotIdempotent) {
+		return err
+	}
+	return &cli.Error{Code: cli.ExitNotIdempotent, Err: err,
+		Hint: "If the origin knows idempotency keys, give --idempotency-key: the same request can then be sent again."}
+}
+
+// teller returns a function that prints an event, and the line of progress. It is nil if there is none.
+func (c *Command) teller(p *cli.Program) (tell func(*pb.FetchEvent) error, progress *show.Progress) {
+	switch {
+	case c.JSON.events && c.toFile():
+		return jsonLines(p.Out), nil
+	case c.JSON.events:
+		return jsonLines(p.Err), nil
+	}
+	r := &show.Reporter{Out: &cli.Printer{W: p.Err}, Paint: p.Painter(p.Err), Verbose: c.Verbose}
+	if c.Quiet {
+		return func(m *pb.FetchEvent) error {
+			if c.ShowError && m.GetOutcome().GetError() != nil {
+				r.Event(m)
+			}
+			return nil
+		}, nil
+	}
+	r.Progress.Waits = cli.IsTerminal(p.Err) && p.Env("TERM") != "dumb"
+	r.Progress.On = r.Progress.Waits && (c.toFile() || !cli.IsTerminal(p.Out))
+	r.Progress.Out = r.Out
+	r.Progress.Columns, _ = cli.TerminalSize(p.Err)
+	return func(m *pb.FetchEvent) error { r.Event(m); return nil }, &r.Progress
+}
