@@ -98,14 +98,14 @@ func (v *visit) checkBudget() *ending {
 	if limit == 0 {
 		return nil
 	}
-	u, err := v.w.store.HostUse(v.ctx, v.claim.Host)
+	used, err := v.w.store.HostBytes(v.ctx, v.claim.Host)
 	if err != nil {
 		return v.storeFailed("read the use of a host", err)
 	}
-	if u.Bytes < limit {
+	if used < limit {
 		return nil
 	}
-	text := fmt.Sprintf("the host has used %d bytes of %d", u.Bytes, limit)
+	text := fmt.Sprintf("the host has used %d bytes of %d", used, limit)
 	e := v.failed(ClassOverBudget, ClassOverBudget+": "+text, false, 0)
 	e.action, e.fetch.Status = AbortHost, store.Dead
 	return &e

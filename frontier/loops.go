@@ -167,10 +167,10 @@ func (w *Worker) startBudget(ctx context.Context) {
 
 // readUse adds what other workers have used.
 func (w *Worker) readUse(ctx context.Context) {
-	u, err := w.store.TotalUse(ctx)
+	used, err := w.store.TotalBytes(ctx)
 	if err != nil {
 		return // the next reading has it
 	}
-	w.othersBytes.Store(u.Bytes - w.stats.bytes.Load())
+	w.othersBytes.Store(used - w.stats.bytes.Load())
 	w.checkSpent()
 }

@@ -24,8 +24,8 @@ type Store interface {
 	AbortHost(ctx context.Context, host, class, text string) (int64, error)
 	Defer(ctx context.Context, origin string, d time.Duration) error
 	Pause(ctx context.Context, host string) error
-	HostUse(ctx context.Context, host string) (store.Use, error)
-	TotalUse(ctx context.Context) (store.Use, error)
+	HostBytes(ctx context.Context, host string) (int64, error)
+	TotalBytes(ctx context.Context) (int64, error)
 	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
 	WorkerSeen(ctx context.Context, name string, started bool) error

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 )
 
 // Setting implements [Store].
@@ -35,30 +34,17 @@ func (s *core) AddToSetting(ctx context.Context, name string, n int64) error {
 // callerSetting starts the names of callers' settings, which differ from those of the store.
 const callerSetting = "caller_"
 
-// Use is what the recorded fetches of a host, or of all, have used.
-type Use struct {
-	Bytes    int64         // of bodies
-	Duration time.Duration // of the fetches
+// HostBytes implements [Store].
+func (s *core) HostBytes(ctx context.Context, host string) (int64, error) {
+	return s.bytes(ctx, ` WHERE host = ?`, host)
 }
 
-// HostUse implements [Store].
-func (s *core) HostUse(ctx context.Context, host string) (Use, error) {
-	u, err := s.use(ctx, `SELECT bytes, duration_ms FROM hosts WHERE host = ?`, host)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Use{}, nil
+// TotalBytes implements [Store].
+func (s *core) TotalBytes(ctx context.Context) (int64, error) { return s.bytes(ctx, "") }
+
+func (s *core) bytes(ctx context.Context, where string, args ...any) (n int64, err error) {
+	if err := s.db.QueryRow(ctx, `SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM hosts`+where, args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("read what hosts have used: %w", err)
 	}
-	return u, err
-}
-
-// TotalUse implements [Store].
-func (s *core) TotalUse(ctx context.Context) (Use, error) {
-	return s.use(ctx, `SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COALESCE(SUM(duration_ms), 0) AS BIGINT) FROM hosts`)
-}
-
-func (s *core) use(ctx context.Context, query string, args ...any) (Use, error) {
-	var u Use
-	if err := s.db.QueryRow(ctx, query, args...).Scan(&u.Bytes, span{&u.Duration}); err != nil {
-		return Use{}, fmt.Errorf("read what hosts have used: %w", err)
-	}
-	return u, nil
+	return n, nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"testing"
-	"time"
 )
 
 func TestSettings(t *testing.T) {
@@ -41,9 +40,9 @@ func TestUse(t *testing.T) {
 		f.put("http://a.test/1", "http://b.test/1")
 		for range 2 {
 			for _, c := range f.claim(2) {
-				fetch := Fetch{ID: c.ID, Status: Fetched, FetchedParams: FetchedParams{Token: c.Token, Bytes: 100, Duration: time.Second}}
+				fetch := Fetch{ID: c.ID, Status: Fetched, FetchedParams: FetchedParams{Token: c.Token, Bytes: 100}}
 				if c.Host == "b.test" {
-					fetch = Fetch{ID: c.ID, Status: Failed, ErrorClass: "x", FetchedParams: FetchedParams{Token: c.Token, Bytes: 7, Duration: time.Minute}}
+					fetch = Fetch{ID: c.ID, Status: Failed, ErrorClass: "x", FetchedParams: FetchedParams{Token: c.Token, Bytes: 7}}
 				}
 				f.mustRecord(fetch)
 			}
@@ -51,17 +50,17 @@ func TestUse(t *testing.T) {
 			f.openHosts()
 			f.exec(`UPDATE urls SET ready_at = 0`) // the failed one is ready a millisecond later
 		}
-		for host, want := range map[string]Use{
-			"a.test": {Bytes: 200, Duration: 2 * time.Second},
-			"b.test": {Bytes: 14, Duration: 2 * time.Minute},
-			"c.test": {},
+		for host, want := range map[string]int64{
+			"a.test": 200,
+			"b.test": 14,
+			"c.test": 0,
 		} {
-			if got, err := f.HostUse(t.Context(), host); err != nil || got != want {
-				t.Errorf("HostUse(%s) = %+v, %v; want %+v", host, got, err, want)
+			if got, err := f.HostBytes(t.Context(), host); err != nil || got != want {
+				t.Errorf("HostBytes(%s) = %d, %v; want %d", host, got, err, want)
 			}
 		}
-		if got, err := f.TotalUse(t.Context()); err != nil || got.Bytes != 214 || got.Duration != 122*time.Second {
-			t.Errorf("TotalUse = %+v, %v", got, err)
+		if got, err := f.TotalBytes(t.Context()); err != nil || got != 214 {
+			t.Errorf("TotalBytes = %d, %v", got, err)
 		}
 	})
 }

@@ -51,10 +51,10 @@ type Store interface {
 	// of the caller, and returns their number. It does not affect URLs that are put later.
 	// RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
 	AbortHost(ctx context.Context, host, class, text string) (int64, error)
-	// HostUse returns what the fetches of a host have used.
-	HostUse(ctx context.Context, host string) (Use, error)
-	// TotalUse returns the sum over all hosts, whose rows it reads.
-	TotalUse(ctx context.Context) (Use, error)
+	// HostBytes returns the sum of the bodies of a host.
+	HostBytes(ctx context.Context, host string) (int64, error)
+	// TotalBytes returns the sum over all hosts, whose rows it reads.
+	TotalBytes(ctx context.Context) (int64, error)
 
 	// robots.txt.
 
