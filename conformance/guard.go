@@ -1,11 +1,8 @@
 package conformance
 
 import (
-	"bytes"
 	"embed"
-	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -60,51 +57,28 @@ type GuardAnswer struct {
 }
 
 // guardAddresses are the placeholders for public addresses.
-var guardAddresses = []string{"{public}", "8.8.8.8", "{public2}", "1.1.1.1", "{public6}", "2606:4700:4700::1111"}
+var guardAddresses = strings.NewReplacer("{public}", "8.8.8.8", "{public2}", "1.1.1.1", "{public6}", "2606:4700:4700::1111")
 
 // GuardRows returns all rows in the order of the files, with the placeholders replaced. It returns an error if a file is
 // malformed.
-func GuardRows() ([]GuardRow, error) {
-	names, err := fs.Glob(guardFiles, "guard/*.json")
-	if err != nil {
-		return nil, err
-	}
-	var all []GuardRow
-	for _, name := range names {
-		rows, err := readGuard(name)
-		if err != nil {
-			return nil, fmt.Errorf("conformance: %s: %w", name, err)
-		}
-		all = append(all, rows...)
-	}
-	return all, nil
-}
-
-func readGuard(name string) ([]GuardRow, error) {
-	data, err := guardFiles.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	data = []byte(strings.NewReplacer(guardAddresses...).Replace(string(data)))
-	var file struct {
+func GuardRows() (all []GuardRow, err error) {
+	err = load(guardFiles, "guard/*.json", func(name string, file *struct {
 		About string     `json:"about"`
 		Rows  []GuardRow `json:"rows"`
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&file); err != nil {
-		return nil, err
-	}
-	for i := range file.Rows {
-		r := &file.Rows[i]
-		r.File, r.About = name, file.About
-		for _, addr := range append(append([]string{r.Target}, r.Passes...), r.Unreachable...) {
-			if _, err := netip.ParseAddr(addr); err != nil {
-				return nil, fmt.Errorf("%s: %w", r.Name, err)
+	}) error {
+		for i := range file.Rows {
+			r := &file.Rows[i]
+			r.File, r.About = name, file.About
+			for _, addr := range slices.Concat([]string{r.Target}, r.Passes, r.Unreachable) {
+				if _, err := netip.ParseAddr(addr); err != nil {
+					return fmt.Errorf("%s: %w", r.Name, err)
+				}
 			}
 		}
-	}
-	return file.Rows, nil
+		all = append(all, file.Rows...)
+		return nil
+	})
+	return all, err
 }
 
 // Permits reports whether a client may connect to an address.

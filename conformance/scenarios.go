@@ -1,11 +1,7 @@
 package conformance
 
 import (
-	"bytes"
 	"embed"
-	"encoding/json"
-	"fmt"
-	"io/fs"
 	"time"
 )
 
@@ -210,38 +206,16 @@ type Breakage struct {
 
 // Scenarios returns all scenarios in the order of the files. It returns an error if a file is
 // malformed.
-func Scenarios() ([]Scenario, error) {
-	names, err := fs.Glob(scenarioFiles, "scenarios/*.json")
-	if err != nil {
-		return nil, err
-	}
-	var all []Scenario
-	for _, name := range names {
-		scenarios, err := readScenarios(name)
-		if err != nil {
-			return nil, fmt.Errorf("conformance: %s: %w", name, err)
-		}
-		all = append(all, scenarios...)
-	}
-	return all, nil
-}
-
-func readScenarios(name string) ([]Scenario, error) {
-	data, err := scenarioFiles.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var file struct {
+func Scenarios() (all []Scenario, err error) {
+	err = load(scenarioFiles, "scenarios/*.json", func(name string, file *struct {
 		About     string     `json:"about"`
 		Scenarios []Scenario `json:"scenarios"`
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&file); err != nil {
-		return nil, err
-	}
-	for i := range file.Scenarios {
-		file.Scenarios[i].File = name
-	}
-	return file.Scenarios, nil
+	}) error {
+		for i := range file.Scenarios {
+			file.Scenarios[i].File = name
+		}
+		all = append(all, file.Scenarios...)
+		return nil
+	})
+	return all, err
 }

@@ -136,11 +136,7 @@ func (all *RecordResults) UnmarshalJSON(data []byte) error {
 
 // everything returns each vector, scenario and row for guards of this program, without a verdict.
 func everything() (RecordResults, error) {
-	vectors, err := conformance.Vectors()
-	if err != nil {
-		return nil, err
-	}
-	scenarios, err := kit.Load()
+	scenarios, vectors, err := Select(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -163,11 +159,7 @@ func everything() (RecordResults, error) {
 
 // NewRecord makes a record of a report. The caller fills in Judge and Reproduce.
 func NewRecord(way string, r *kit.Report) (*Record, error) {
-	vectors, err := conformance.Vectors()
-	if err != nil {
-		return nil, err
-	}
-	scenarios, err := kit.Load()
+	scenarios, vectors, err := Select(nil)
 	if err != nil {
 		return nil, err
 	}
