@@ -62,12 +62,12 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 		}
 		defer func() { code = service.CloseStores(ctx, p, records, code) }()
 	}
-	d, err := New(ctx, config)
+	d, err := newRun(ctx, config)
 	if err != nil {
 		return service.Fail(ctx, p, c.Server, err)
 	}
 	defer d.Close()
-	svc, err := c.ConnectOut(p, c.Origins, "", c.Quiet, records, grpc.WithStaticStreamWindowSize(StreamWindow), grpc.WithStaticConnWindowSize(ConnWindow))
+	svc, err := c.ConnectOut(p, c.Origins, "", c.Quiet, records, grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow))
 	if err != nil {
 		return service.Fail(ctx, p, c.Server, err)
 	}

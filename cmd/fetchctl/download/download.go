@@ -46,15 +46,15 @@ type Config struct {
 }
 
 const (
-	// StreamWindow is the flow-control window of each fetch. It limits how far the service
+	// streamWindow is the flow-control window of each fetch. It limits how far the service
 	// may be ahead of the data written here. Together with the data that is not yet recorded
 	// in the sidecar it is less than 1 MiB, which is how much a killed run may fetch twice.
-	StreamWindow = 512 << 10
-	// ConnWindow is the window of the connection. It does not limit the fetches on it.
-	ConnWindow = 16 << 20
-	// LeastRate is the minimum share of a limited rate for one file. gRPC tells the service
+	streamWindow = 512 << 10
+	// connWindow is the window of the connection. It does not limit the fetches on it.
+	connWindow = 16 << 20
+	// leastRate is the minimum share of a limited rate for one file. gRPC tells the service
 	// that data was read after a quarter of the window, and the service waits 30 s for that.
-	LeastRate = 8 << 10
+	leastRate = 8 << 10
 
 	maxJobs     = 64
 	maxAttempts = 11
@@ -78,16 +78,16 @@ type Run struct {
 	cancel context.CancelFunc
 }
 
-// New reads the lists, opens the folder and gives every file a name. The caller closes the
+// newRun reads the lists, opens the folder and gives every file a name. The caller closes the
 // Run. No request has been made so far.
-func New(ctx context.Context, c Config) (*Run, error) {
+func newRun(ctx context.Context, c Config) (*Run, error) {
 	switch {
 	case c.Jobs < 1 || c.Jobs > maxJobs:
 		return nil, cli.UsageError("--jobs", fmt.Sprintf("is %d: give 1 to %d", c.Jobs, maxJobs))
 	case c.Attempts < 1 || c.Attempts > maxAttempts:
 		return nil, cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", c.Attempts-1, maxAttempts-1))
-	case c.LimitRate != nil && *c.LimitRate < LeastRate:
-		return nil, cli.UsageError("--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", *c.LimitRate, LeastRate))
+	case c.LimitRate != nil && *c.LimitRate < leastRate:
+		return nil, cli.UsageError("--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", *c.LimitRate, leastRate))
 	}
 	d := &Run{config: c}
 	var err error
@@ -134,7 +134,7 @@ func (c *Config) jobs() int {
 	if c.LimitRate == nil {
 		return c.Jobs
 	}
-	return max(1, int(min(int64(c.Jobs), *c.LimitRate/LeastRate)))
+	return max(1, int(min(int64(c.Jobs), *c.LimitRate/leastRate)))
 }
 
 // counts is how many files ended in which way.

@@ -71,7 +71,7 @@ func TestDownloadLimitRate(t *testing.T) {
 				for i := range tt.files {
 					c.URLs = append(c.URLs, "http://origin.test/"+string(rune('a'+i)))
 				}
-				d, err := New(t.Context(), c)
+				d, err := newRun(t.Context(), c)
 				must(t, err)
 				defer d.Close()
 				started := time.Now()

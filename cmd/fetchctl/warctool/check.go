@@ -50,10 +50,10 @@ type headRequest struct{ id, url string }
 // Types are the types of the standard in the order in which they are printed.
 var Types = []warc.Type{warc.Warcinfo, warc.Request, warc.Response, warc.Revisit, warc.Resource, warc.Metadata, warc.Conversion, warc.Continuation}
 
-// NewCheck returns a Check that calls report for each problem.
-func NewCheck(report func(Problem)) *Check {
+// newCheck returns a Check that calls report for each problem.
+func newCheck(report func(Problem)) *Check {
 	c := &Check{Report: report, in: bufio.NewReaderSize(nil, 32<<10), Counts: Counts{Types: map[warc.Type]int{}}}
-	c.references.sorter.memory = SortMemory
+	c.references.sorter.memory = sortMemory
 	return c
 }
 

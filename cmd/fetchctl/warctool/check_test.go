@@ -70,7 +70,7 @@ func (f *file) exchange(request, response string) *file {
 func problems(t *testing.T, files ...string) ([]string, Counts) {
 	t.Helper()
 	var found []string
-	c := NewCheck(func(p Problem) { found = append(found, fmt.Sprintf("%s %d: %s", p.File, p.Offset, p.Text)) })
+	c := newCheck(func(p Problem) { found = append(found, fmt.Sprintf("%s %d: %s", p.File, p.Offset, p.Text)) })
 	defer c.Close()
 	for i, f := range files {
 		if err := c.File(fmt.Sprint("f", i), iotest.OneByteReader(strings.NewReader(f))); err != nil {
@@ -277,7 +277,7 @@ func TestCheckTruncatedFile(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		whole := newFile(t, plain).record(warc.Warcinfo, "i", "software: x\r\n", nil).record(warc.Response, "r", reply, nil).String()
 		second := int64(0)
-		if _, err := NewIndex().Add("f", strings.NewReader(whole)); err != nil {
+		if _, err := newIndex().Add("f", strings.NewReader(whole)); err != nil {
 			t.Fatal(err)
 		}
 		r := warc.NewReader(strings.NewReader(whole), warc.ReaderOptions{})
@@ -327,7 +327,7 @@ func TestCheckErrors(t *testing.T) {
 	t.Parallel()
 	good := newFile(t, true).exchange(ask, reply).String()
 	for n := range len(good) {
-		c := NewCheck(func(p Problem) { t.Errorf("after %d bytes: problem %q", n, p.Text) })
+		c := newCheck(func(p Problem) { t.Errorf("after %d bytes: problem %q", n, p.Text) })
 		err := c.File("f", io.MultiReader(strings.NewReader(good[:n]), iotest.ErrReader(context.Canceled)))
 		c.Close()
 		if !errors.Is(err, context.Canceled) {
@@ -335,7 +335,7 @@ func TestCheckErrors(t *testing.T) {
 		}
 	}
 	var got []string
-	c := NewCheck(func(p Problem) { got = append(got, p.Text) })
+	c := newCheck(func(p Problem) { got = append(got, p.Text) })
 	defer c.Close()
 	if err := c.File("f", io.MultiReader(strings.NewReader(good[:9]), iotest.ErrReader(errors.New("bad disk")))); err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestCheckManyReferences(t *testing.T) {
 			h.ConcurrentTo = append(h.ConcurrentTo, fmt.Sprint("urn:test:", i))
 		}
 	})
-	c := NewCheck(func(Problem) {})
+	c := newCheck(func(Problem) {})
 	defer c.Close()
 	if err := c.File("f", &f.Buffer); err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte("WARC/1.1\r\nContent-Length: 0\r\nWARC-Record-ID: \x1b[2J\tx\r\nWARC-Concurrent-To: \t\r\n\r\n\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ended := ""
-		c := NewCheck(func(p Problem) { ended = p.Text })
+		c := newCheck(func(p Problem) { ended = p.Text })
 		defer c.Close()
 		if err := c.File("f", bytes.NewReader(data)); err != nil {
 			t.Fatalf("File: %v", err)
@@ -385,7 +385,7 @@ func FuzzCheck(f *testing.F) {
 		if err := c.References(); err != nil {
 			t.Fatalf("References: %v", err)
 		}
-		x := NewIndex()
+		x := newIndex()
 		defer x.Close()
 		_, err := x.Add("f", bytes.NewReader(data))
 		if p, bad := Unreadable(err); bad && p.Text != last || err != nil && !bad {

@@ -32,7 +32,7 @@ type checkCommand struct {
 
 // Run prints the index and returns the exit code.
 func (c *indexCommand) Run(ctx context.Context, p *cli.Program) int {
-	index := NewIndex()
+	index := newIndex()
 	defer index.Close()
 	scan := newScan(ctx, p)
 	code := cli.ExitOK
@@ -76,7 +76,7 @@ func (c *indexCommand) Run(ctx context.Context, p *cli.Program) int {
 func (c *checkCommand) Run(ctx context.Context, p *cli.Program) int {
 	out := &cli.Printer{W: p.Out}
 	scan := newScan(ctx, p)
-	check := NewCheck(func(found Problem) {
+	check := newCheck(func(found Problem) {
 		scan.progress.Clear()
 		record := ""
 		if found.Type != "" || found.ID != "" {

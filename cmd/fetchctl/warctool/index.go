@@ -21,9 +21,9 @@ type Index struct {
 	waiting *capture // the last record, if its request may follow it
 }
 
-// NewIndex returns an empty index.
-func NewIndex() *Index {
-	return &Index{sorter: sorter{memory: SortMemory}, in: bufio.NewReaderSize(nil, 32<<10)}
+// newIndex returns an empty index.
+func newIndex() *Index {
+	return &Index{sorter: sorter{memory: sortMemory}, in: bufio.NewReaderSize(nil, 32<<10)}
 }
 
 // Close removes temporary files.

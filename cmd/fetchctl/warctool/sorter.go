@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// SortMemory is how many bytes of lines are sorted in memory. More go to temporary files, which are
+// sortMemory is how many bytes of lines are sorted in memory. More go to temporary files, which are
 // about as large as the lines.
-const SortMemory = 32 << 20
+const sortMemory = 32 << 20
 
 const (
 	// lineOverhead is what a line uses in memory in addition to its bytes.
