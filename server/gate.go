@@ -297,7 +297,7 @@ func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, err
 	from := wire.ConnOf(ctx)
 	if err := door.FromContext(ctx).MayCall(); err != nil {
 		go from.Drop() // it waits for locks
-		return ctx, status.Error(codes.ResourceExhausted, err.Error())
+		return ctx, status.Errorf(codes.ResourceExhausted, "%v", err)
 	}
 	named, err := g.Callers.Identify(ctx, wire.CredentialsIn(ctx, info.Header))
 	switch {
