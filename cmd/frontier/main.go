@@ -33,7 +33,7 @@ import (
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of the write instead
-	daemon.Memory() // a crawler holds much, too
+	daemon.Memory()                // a crawler holds much, too
 	ctx, stop := cli.Interruptible()
 	cli.WarnVariables(os.Stderr, "frontier", strays(os.Environ()))
 	code := run(ctx, os.Args[1:], os.Getenv, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
