@@ -28,6 +28,7 @@ import (
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/signatures"
+	"fetchd/test/wait"
 )
 
 // TestMain checks for leaked goroutines. net/http sleeps half a second before it closes a
@@ -82,17 +83,20 @@ func startRig(t *testing.T, o fetchdtest.Options, change []func(*server.Config))
 	return r
 }
 
-// wantNothingHeld checks that the server holds nothing for its callers. gRPC may drop an
-// answer without releasing it; the answer is then released when it is collected.
+// wantNothingHeld waits until the server holds nothing for its callers. gRPC may drop an
+// answer without releasing it; the answer is then released when it is collected. A refused
+// call whose request has not ended is charged until its ten seconds are over.
 func (r *rig) wantNothingHeld() {
 	r.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 30*time.Second)
+	defer cancel()
 	held := r.Service.Held()
-	for i := 0; held.Total() != 0 && i < 200; i++ {
-		runtime.GC()
-		runtime.Gosched()
-		held = r.Service.Held()
-	}
-	if held.Total() != 0 {
+	if wait.Until(ctx, 5*time.Millisecond, func() bool {
+		if held = r.Service.Held(); held.Total() != 0 {
+			runtime.GC()
+		}
+		return held.Total() == 0
+	}) != nil {
 		r.Errorf("the server still holds %v, want nothing", held)
 	}
 }
