@@ -123,7 +123,7 @@ func (s *Server) tapped(ctx context.Context, info *tap.Info) (_ context.Context,
 	switch {
 	case tooMany != nil:
 		go func() { _ = conn.Close() }() // it waits for locks
-		return ctx, status.Error(codes.ResourceExhausted, tooMany.Error())
+		return ctx, status.Errorf(codes.ResourceExhausted, "%v", tooMany)
 	case unknown != nil && !isHealth:
 		return ctx, unknown
 	case !s.methods[info.FullMethodName]:

@@ -314,18 +314,22 @@ func TestConnsOfCaller(t *testing.T) {
 	})
 }
 
+// mostProbes is how many health calls there may be in these tests.
+const mostProbes = 20
+
+// fill enters up to n calls of an address, on one connection. To forget that is to take another one.
+func (p *Probes) fill(from string, n int) (all []*Probe) {
+	for range n {
+		if call, why := p.Enter(nil, from, true); why == NoCrowd {
+			all = append(all, call)
+		}
+	}
+	return all
+}
+
 // TestProbes checks who may have a health call when there are too many.
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	const most = 20
-	fill := func(p *Probes, from string, n int) (all []*Probe) {
-		for range n {
-			if call, why := p.Enter(nil, from, true); why == NoCrowd {
-				all = append(all, call)
-			}
-		}
-		return all
-	}
 	for _, row := range []struct {
 		name  string
 		full  []string // who has as many as possible, one after the other
@@ -341,13 +345,13 @@ func TestProbes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			p := NewProbes(most, 1, true)
+			p := NewProbes(mostProbes, 1, true)
 			var first *Probe
 			for _, from := range row.full {
 				p.conns = make(map[*Conn]int) // as if each had its own connection
-				for len(p.calls) < most {
+				for len(p.calls) < mostProbes {
 					p.conns[nil] = 0
-					got := fill(p, from, 1)
+					got := p.fill(from, 1)
 					if first == nil {
 						first = got[0]
 					}
@@ -363,36 +367,41 @@ func TestProbes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProbesThatDoNotReturn checks who gets the last places while ended calls have not returned.
+func TestProbesThatDoNotReturn(t *testing.T) {
+	t.Parallel()
 	t.Run("calls that have not returned count", func(t *testing.T) {
 		t.Parallel()
-		p := NewProbes(most, 1, true)
+		p := NewProbes(mostProbes, 1, true)
 		admitted := 0
-		for i := range 10 * most {
+		for i := range 10 * mostProbes {
 			p.conns[nil] = 0
 			if _, why := p.Enter(nil, fmt.Sprint(i), false); why == NoCrowd {
 				admitted++
 			}
 		}
-		if admitted != most+most/2 {
-			t.Errorf("%d calls are admitted, none of which returns; want %d", admitted, most+most/2)
+		if admitted != mostProbes+mostProbes/2 {
+			t.Errorf("%d calls are admitted, none of which returns; want %d", admitted, mostProbes+mostProbes/2)
 		}
 	})
 	t.Run("the only call of an address is left alone", func(t *testing.T) {
 		t.Parallel()
-		p := NewProbes(most, 1, true)
-		for i := range most {
+		p := NewProbes(mostProbes, 1, true)
+		for i := range mostProbes {
 			p.conns[nil] = 0
-			_ = fill(p, fmt.Sprint(i), 1)
+			_ = p.fill(fmt.Sprint(i), 1)
 		}
 		for _, call := range p.calls {
 			call.cancel() // but its handler has not returned
 		}
 		p.calls = nil
-		only := fill(p, a, 1)
-		for i := range most {
+		only := p.fill(a, 1)
+		for i := range mostProbes {
 			p.conns[nil] = 0
 			_, _ = p.Enter(nil, fmt.Sprint(i), false)
-			_, _ = p.Enter(nil, fmt.Sprint(most+i), false)
+			_, _ = p.Enter(nil, fmt.Sprint(mostProbes+i), false)
 		}
 		if len(only) != 1 || only[0].Ended().Err() != nil {
 			t.Errorf("%d calls admitted, or it was ended for calls of others", len(only))
@@ -400,8 +409,8 @@ func TestProbes(t *testing.T) {
 	})
 	t.Run("the last places are for addresses without a call", func(t *testing.T) {
 		t.Parallel()
-		p := NewProbes(most, 1, true)
-		for i := range 10 * most {
+		p := NewProbes(mostProbes, 1, true)
+		for i := range 10 * mostProbes {
 			p.conns[nil] = 0
 			_, _ = p.Enter(nil, []string{a, b, c, d, "e", "f", "g", "h"}[i%8], false)
 		}
@@ -412,8 +421,8 @@ func TestProbes(t *testing.T) {
 	})
 	t.Run("nothing is left", func(t *testing.T) {
 		t.Parallel()
-		p := NewProbes(most, 1, true)
-		for _, call := range fill(p, a, most) {
+		p := NewProbes(mostProbes, 1, true)
+		for _, call := range p.fill(a, mostProbes) {
 			call.Leave()
 		}
 		if p.live != 0 || len(p.calls) != 0 || len(p.of) != 0 || len(p.conns) != 0 {
