@@ -61,7 +61,7 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("exit %d, %q; want %d, with %q", got.Code, got.Err, row.code, row.text)
 			}
 			if strings.Contains(got.Err, "right\n") || strings.Contains(got.Err, "Bearer") {
-				t.Errorf("the token is told: %q", got.Err)
+				t.Errorf("the error has the token: %q", got.Err)
 			}
 		})
 	}

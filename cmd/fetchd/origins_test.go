@@ -68,7 +68,7 @@ providers:
 			t.Errorf("%s: %v, %s; want %s, %s", row.name, err, out.GetError().GetErrorClass(), row.code, row.class)
 		}
 		if strings.Contains(fmt.Sprint(err), "s3cr3t") {
-			t.Errorf("%s: the token is told", row.name)
+			t.Errorf("%s: the error has the token", row.name)
 		}
 	}
 	if got := o.Requests("c")[0].Header.Get("Authorization"); got != "Bearer s3cr3t" {

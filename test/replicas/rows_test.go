@@ -51,7 +51,7 @@ var rows = []row{
 	{name: "GOAWAY", listener: "h2fault", path: "/s/KEY/h2-goaway/200:size=5000,offset=11"},
 	{name: "GOAWAY with an error", listener: "h2fault", path: "/s/KEY/h2-goaway:code=2/200:size=5000,offset=12"},
 	{name: "a stream that is reset", listener: "h2fault", path: "/s/KEY/h2-rst:code=2/200:size=5000,offset=13"},
-	{name: "nobody listens", listener: "refused", path: "/s/KEY/200:size=1,offset=1"},
+	{name: "a port without a listener", listener: "refused", path: "/s/KEY/200:size=1,offset=1"},
 	{name: "no answer in time", listener: "http", path: "/s/KEY/silent/200:size=900,offset=14",
 		change: func(r *pb.FetchRequest) {
 			r.TimeoutPolicy = &pb.TimeoutPolicy{HeaderTimeout: durationpb.New(100 * time.Millisecond)}

@@ -47,7 +47,7 @@ func CloseStores(ctx context.Context, p *cli.Program, set *stores.Set, code int)
 	return code
 }
 
-// WARCStore is the name of the store for the records of --warc in the service
+// WARCStore is the name of the store for the records of --warc in the service inside fetchctl.
 const WARCStore = "warc"
 
 // CheckWARC rejects a file that is not one, and a service that does not write to files of this
