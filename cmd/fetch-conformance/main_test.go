@@ -59,9 +59,14 @@ func answering(t *testing.T, vectors []conformance.Vector) []string {
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	shell := need.Program(t, "sh", "dash")
-	f := filepath.Join(t.TempDir(), "record.json")
-	if err := os.WriteFile(f, []byte(`{"format": "another"}`), 0o600); err != nil {
-		t.Fatal(err)
+	f, twice := filepath.Join(t.TempDir(), "record.json"), filepath.Join(t.TempDir(), "twice.json")
+	for path, text := range map[string]string{
+		f:     `{"format": "another"}`,
+		twice: `{"format": "fetch-conformance-record/2", "results": {"names": {"held": {"scenario": ["503 then 200"]}, "failed": {"scenario": ["503 then 200"]}}}}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, row := range []struct {
 		name     string
@@ -100,6 +105,7 @@ func TestCommands(t *testing.T) {
 		{"help about the origin", []string{"origin", "--help"}, cli.ExitOK, "GET /_log?key=KEY", ""},
 		{"no record", []string{"diff", "/there/is/none", f}, cli.ExitUsage, "", "BEFORE"},
 		{"another format", []string{"diff", f, f}, cli.ExitUsage, "", "the format is"},
+		{"a result twice", []string{"summary", twice}, cli.ExitUsage, "", `scenario "503 then 200" has two results`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code, out, err := call(t, row.args...)

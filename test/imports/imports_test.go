@@ -209,9 +209,6 @@ var rules = []rule{
 		pkg: "conformance/guardrun", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
 		why: "a judge that shares code with what it judges shares its mistakes",
 	}, {
-		pkg: "conformance/site", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/conformance/guardrun"}, testLibraries...),
-		why: "the pages have what the records say, wherever they were made",
-	}, {
 		pkg: "conformance/space", not: append([]string{"fetchd"}, testLibraries...),
 		why: "a network does not know who is run in it, and tests of the guard use it",
 	}, {
