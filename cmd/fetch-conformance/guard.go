@@ -24,7 +24,6 @@ type guardCmd struct {
 	Only        []string      `placeholder:"CATEGORY|NAME" group:"What is run:" help:"Run only the rows of this category or with this name. Repeatable."`
 	Name        string        `placeholder:"NAME" group:"Report:" help:"Name of the guard in the report. Default: that of its program."`
 	Release     string        `placeholder:"VERSION" group:"Report:" help:"Version of the guard in the report."`
-	Reported    string        `placeholder:"YYYY-MM-DD" group:"Report:" help:"The maintainers were told on this day: publish no failure. Each category with one reads reported."`
 	Record      string        `placeholder:"FILE" group:"Report:" help:"Also write the results to this file, as JSON. The same results give the same bytes, so that records can be kept and compared."`
 	Command     []string      `arg:"" optional:"" passthrough:"" placeholder:"CMD" help:"The guard and its arguments. For a client, {url} is replaced by the URL, {out} by a file for the body. Without {url} the URL is appended, and without {out} the body is read from standard output."`
 }
@@ -49,9 +48,6 @@ func (c *guardCmd) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if c.Reported != "" {
-		record.Conceal(c.Reported)
-	}
 	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
 	out.Printf("%s  %s\n\n", p.Paint(cli.Bold, cli.Escape(g.Name)), p.Paint(cli.Dim, record.Kind))
 	for i := range record.Results {
@@ -72,9 +68,6 @@ func (c *guardCmd) guard() (*guardrun.Guard, error) {
 			return nil, &cli.Error{Code: cli.ExitUsage, Err: errors.New("--proxy needs the CMD that starts the proxy"), Hint: "A proxy that runs already cannot be judged: it must be in the network of the judge, in which every address answers."}
 		}
 		return nil, cli.UsageError("CMD", "is missing")
-	}
-	if _, err := time.Parse(time.DateOnly, c.Reported); c.Reported != "" && err != nil {
-		return nil, cli.UsageError("--reported", "must be a day, such as 2026-11-27")
 	}
 	g := &guardrun.Guard{Command: kit.NewCommand(c.Name, c.Command), Address: c.Proxy, Tool: c.MCPTool, Release: c.Release}
 	g.Limit, g.Env = c.Limit, os.Environ()

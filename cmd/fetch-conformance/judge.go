@@ -103,11 +103,8 @@ func levels(a *app, record *judge.Record, heading string) error {
 	rows.Printf("%s\theld\tfailed\tnot judged\twhole\n", heading)
 	for _, l := range record.Levels {
 		whole := "no"
-		switch {
-		case l.Whole:
+		if l.Whole {
 			whole = "yes"
-		case l.Reported != "":
-			whole = "reported " + l.Reported
 		}
 		rows.Printf("%s\t%d\t%d\t%d\t%s\n", l.Level, l.Held, l.Failed, l.Other, whole)
 	}

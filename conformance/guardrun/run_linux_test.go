@@ -82,8 +82,8 @@ func committed(t *testing.T, got *judge.Record, name, command string) {
 	}
 }
 
-// TestPublished checks that the board has only fetchd and the wrong guards. A record of another project needs what
-// docs/disclosure.md says.
+// TestPublished checks that conformance/results/guard has only fetchd and the wrong guards. A record of another project
+// needs what docs/disclosure.md says.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../results/guard/*")

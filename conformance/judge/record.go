@@ -46,8 +46,6 @@ type RecordLevel struct {
 	Other int `json:"other"`
 	// Whole reports whether something was judged, and nothing failed here or at a level before.
 	Whole bool `json:"whole"`
-	// Reported is the date on which the maintainers of a guard were told what failed. Then no result is published.
-	Reported string `json:"reported,omitempty"`
 }
 
 // RecordResult is the result of a vector, a scenario or a row for guards.
@@ -228,23 +226,6 @@ func levels(results RecordResults) []RecordLevel {
 		l.Whole = whole && l.Held > 0
 	}
 	return all
-}
-
-// Conceal replaces the results of each level at which something failed by "reported", with the date on which the
-// maintainers were told. What remains does not say what failed, nor how much.
-func (r *Record) Conceal(date string) {
-	concealed := make(map[string]bool)
-	for i := range r.Levels {
-		if l := &r.Levels[i]; l.Failed > 0 {
-			*l = RecordLevel{Level: l.Level, Other: l.Held + l.Failed + l.Other, Reported: date}
-			concealed[l.Level] = true
-		}
-	}
-	for i := range r.Results {
-		if x := &r.Results[i]; concealed[x.Level] {
-			x.Verdict, x.Failures = kit.Reported, nil
-		}
-	}
 }
 
 // Change is how the result of a vector or a scenario differs between two records.

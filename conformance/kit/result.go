@@ -27,8 +27,6 @@ const (
 	NotApplicable Verdict = "n/a"
 	// NotRun: it could not be run here.
 	NotRun Verdict = "not run"
-	// Reported: it is not published, because it is about a category with a hole that its maintainers know of.
-	Reported Verdict = "reported"
 )
 
 // Result is the result of one vector or scenario.
