@@ -1,5 +1,5 @@
 // Command documents writes what the code knows about outcomes and rules: docs/outcomes.md, or with the argument
-// "rules.js" the sentences for the console. With "surface" it lists every public name, for docs/surface.txt.
+// "rules.js" the sentences for the console. With "surface" it lists the public names that only the code has, for docs/surface.txt.
 package main
 
 import (
