@@ -2,7 +2,6 @@ package download
 
 import (
 	"context"
-	"io"
 
 	"fetchd/cmd/fetchctl/service"
 	"fetchd/internal/cli"
@@ -36,17 +35,6 @@ type Command struct {
 
 // Run downloads and returns the exit code.
 func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
-	config := Config{URLs: c.URL, Input: c.Input, Stdin: p.In, Dir: c.Dir, Sums: c.Sums, Force: c.Force,
-		Jobs: c.Jobs, LimitRate: (*int64)(c.LimitRate), Attempts: c.MaxRetries + 1, AuthProvider: c.Provider, Signs: c.Sign.Given(), Text: p.Err, Paint: p.Painter(p.Err)}
-	switch {
-	case c.Quiet:
-		config.Text, config.Paint = io.Discard, false
-	case cli.IsTerminal(p.Err) && p.Env("TERM") != "dumb":
-		config.TerminalSize = func() (columns, rows int) { return cli.TerminalSize(p.Err) }
-	}
-	if c.JSON {
-		config.JSON = p.Out
-	}
 	if err := service.CheckWARC(c.WARC, c.Server, "leave out --server and FETCHD_SERVER"); err != nil {
 		return service.Fail(ctx, p, c.Server, err)
 	}
@@ -55,14 +43,13 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	}
 	records := new(stores.Set)
 	if c.WARC != nil {
-		config.Record = service.WARCStore
 		var err error
 		if records, err = service.OpenWARC(*c.WARC); err != nil {
 			return service.Fail(ctx, p, c.Server, err)
 		}
 		defer func() { code = service.CloseStores(ctx, p, records, code) }()
 	}
-	d, err := newRun(ctx, config)
+	d, err := newRun(ctx, c, p)
 	if err != nil {
 		return service.Fail(ctx, p, c.Server, err)
 	}

@@ -20,31 +20,6 @@ import (
 	"fetchd/internal/jsontext"
 )
 
-// Config says what to download, and how.
-type Config struct {
-	URLs  []string  // "-" reads a list from Stdin
-	Input string    // file with a list, "-" for Stdin; may be empty
-	Stdin io.Reader // for lists
-	Dir   string    // receives the files; created if it does not exist
-	Sums  string    // file with digests as sha256sum writes them; may be empty
-	Force bool      // replace existing files
-
-	Jobs      int    // files at once
-	LimitRate *int64 // bytes per second for all files together; nil for no limit
-	Attempts  int32  // for each file
-	Record    string // store for the records of all fetches; may be empty
-
-	AuthProvider func(url string) string // of the service; nil for none
-	Signs        bool                    // the provider is to sign, and it is worth a line if there is none for a URL
-
-	JSON io.Writer // receives a line for each file that has ended; may be nil
-	Text io.Writer // receives lines for people
-	// TerminalSize returns the columns and rows of the terminal on which progress bars
-	// are drawn. If it is nil, there are no bars.
-	TerminalSize func() (columns, rows int)
-	Paint        cli.Painter
-}
-
 const (
 	// streamWindow is the flow-control window of each fetch. It limits how far the service
 	// may be ahead of the data written here. Together with the data that is not yet recorded
@@ -56,13 +31,14 @@ const (
 	// that data was read after a quarter of the window, and the service waits 30 s for that.
 	leastRate = 8 << 10
 
-	maxJobs     = 64
-	maxAttempts = 11
+	maxJobs    = 64
+	maxRetries = 10
 )
 
 // Run is one run of "fetchctl download".
 type Run struct {
-	config  Config
+	flags   *Command
+	json    io.Writer // receives a line for each file that has ended; nil for none
 	svc     pb.FetchServiceClient
 	entries []*entry
 	dir     *folder
@@ -80,18 +56,18 @@ type Run struct {
 
 // newRun reads the lists, opens the folder and gives every file a name. The caller closes the
 // Run. No request has been made so far.
-func newRun(ctx context.Context, c Config) (*Run, error) {
+func newRun(ctx context.Context, c *Command, p *cli.Program) (*Run, error) {
 	switch {
 	case c.Jobs < 1 || c.Jobs > maxJobs:
 		return nil, cli.UsageError("--jobs", fmt.Sprintf("is %d: give 1 to %d", c.Jobs, maxJobs))
-	case c.Attempts < 1 || c.Attempts > maxAttempts:
-		return nil, cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", c.Attempts-1, maxAttempts-1))
+	case c.MaxRetries < 0 || c.MaxRetries > maxRetries:
+		return nil, cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", c.MaxRetries, maxRetries))
 	case c.LimitRate != nil && *c.LimitRate < leastRate:
 		return nil, cli.UsageError("--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", *c.LimitRate, leastRate))
 	}
-	d := &Run{config: c}
+	d := &Run{flags: c}
 	var err error
-	if d.entries, err = c.entries(ctx); err != nil {
+	if d.entries, err = c.entries(ctx, p.In); err != nil {
 		return nil, err
 	}
 	if d.sums, err = readSums(ctx, c.Sums); err != nil {
@@ -105,10 +81,18 @@ func newRun(ctx context.Context, c Config) (*Run, error) {
 		return nil, err
 	}
 	if c.LimitRate != nil {
-		d.limit = &limiter{rate: *c.LimitRate}
+		d.limit = &limiter{rate: int64(*c.LimitRate)}
 	}
-	d.board = &board{out: &cli.Printer{W: c.Text}, paint: c.Paint, files: len(d.entries), started: time.Now(),
-		draws: c.TerminalSize != nil, size: c.TerminalSize}
+	if c.JSON {
+		d.json = p.Out
+	}
+	d.board = &board{out: &cli.Printer{W: p.Err}, paint: p.Painter(p.Err), files: len(d.entries), started: time.Now()}
+	switch {
+	case c.Quiet:
+		d.board.out.W, d.board.paint = io.Discard, false
+	case cli.IsTerminal(p.Err) && p.Env("TERM") != "dumb":
+		d.board.draws, d.board.size = true, func() (columns, rows int) { return cli.TerminalSize(p.Err) }
+	}
 	d.reportUnsigned()
 	return d, nil
 }
@@ -117,7 +101,7 @@ func newRun(ctx context.Context, c Config) (*Run, error) {
 func (d *Run) reportUnsigned() {
 	n := 0
 	for _, e := range d.entries {
-		if d.config.Signs && d.config.AuthProvider(e.url) == "" {
+		if d.flags.Sign.Given() && d.flags.Provider(e.url) == "" {
 			n++
 		}
 	}
@@ -130,11 +114,11 @@ func (d *Run) reportUnsigned() {
 func (d *Run) Close() { d.dir.close() }
 
 // jobs returns how many files are fetched at once: no more than a limited rate can serve.
-func (c *Config) jobs() int {
+func (c *Command) jobs() int {
 	if c.LimitRate == nil {
 		return c.Jobs
 	}
-	return max(1, int(min(int64(c.Jobs), *c.LimitRate/leastRate)))
+	return max(1, int(min(cli.ByteSize(c.Jobs), *c.LimitRate/leastRate)))
 }
 
 // counts is how many files ended in which way.
@@ -183,7 +167,7 @@ func (d *Run) Fetch(ctx context.Context, svc pb.FetchServiceClient) (code int, e
 	d.board.start()
 	queue := make(chan *entry)
 	var workers sync.WaitGroup
-	for range min(d.config.jobs(), len(d.entries)) {
+	for range min(d.flags.jobs(), len(d.entries)) {
 		workers.Go(func() {
 			for e := range queue {
 				d.ended(d.one(work, e))
@@ -248,12 +232,12 @@ func (d *Run) ended(r Result) {
 	}
 	d.counts.bytes += r.FetchedBytes
 	d.code = graver(d.code, r.code)
-	if d.config.JSON == nil {
+	if d.json == nil {
 		return
 	}
 	line, err := json.Marshal(r)
 	if err == nil {
-		_, err = d.config.JSON.Write(jsontext.Escape(append(line, '\n')))
+		_, err = d.json.Write(jsontext.Escape(append(line, '\n')))
 	}
 	if err != nil {
 		d.stopLocked(cli.OutputError(err))

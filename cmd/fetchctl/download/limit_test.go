@@ -56,22 +56,22 @@ func TestDownloadLimitRate(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		files, jobs int
-		rate        *int64
+		rate        *cli.ByteSize
 		want        time.Duration
 	}{
-		{"one file", 1, 1, new(int64(16 << 10)), 4 * time.Second},
-		{"four at once", 4, 4, new(int64(16 << 10)), 16 * time.Second},
-		{"four, two at once", 4, 2, new(int64(32 << 10)), 8 * time.Second},
+		{"one file", 1, 1, new(cli.ByteSize(16 << 10)), 4 * time.Second},
+		{"four at once", 4, 4, new(cli.ByteSize(16 << 10)), 16 * time.Second},
+		{"four, two at once", 4, 2, new(cli.ByteSize(32 << 10)), 8 * time.Second},
 		{"no limit", 4, 4, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				c := Config{Dir: dir, Jobs: tt.jobs, LimitRate: tt.rate, Attempts: 1, Text: io.Discard}
+				c := &Command{Dir: dir, Jobs: tt.jobs, LimitRate: tt.rate, Quiet: true}
 				for i := range tt.files {
-					c.URLs = append(c.URLs, "http://origin.test/"+string(rune('a'+i)))
+					c.URL = append(c.URL, "http://origin.test/"+string(rune('a'+i)))
 				}
-				d, err := newRun(t.Context(), c)
+				d, err := newRun(t.Context(), c, new(cli.Program))
 				must(t, err)
 				defer d.Close()
 				started := time.Now()
@@ -111,15 +111,15 @@ func TestLimiter(t *testing.T) {
 func TestDownloadRateJobs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		rate       int64
+		rate       cli.ByteSize
 		jobs, want int
 	}{{8 << 10, 4, 1}, {20 << 10, 4, 2}, {1 << 20, 4, 4}} {
-		c := Config{Jobs: tt.jobs, LimitRate: &tt.rate}
+		c := Command{Jobs: tt.jobs, LimitRate: &tt.rate}
 		if got := c.jobs(); got != tt.want {
 			t.Errorf("%d jobs at %d B/s: %d, want %d", tt.jobs, tt.rate, got, tt.want)
 		}
 	}
-	if got := (&Config{Jobs: 4}).jobs(); got != 4 {
+	if got := (&Command{Jobs: 4}).jobs(); got != 4 {
 		t.Errorf("4 jobs without a limit: %d, want 4", got)
 	}
 }

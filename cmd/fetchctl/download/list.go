@@ -27,11 +27,11 @@ type entry struct {
 
 // entries returns the URLs of the arguments and the lists, in their order, each once. Errors
 // are usage errors and that of ctx.
-func (c *Config) entries(ctx context.Context) ([]*entry, error) {
+func (c *Command) entries(ctx context.Context, stdin io.Reader) ([]*entry, error) {
 	var all []*entry
-	for _, u := range c.URLs {
+	for _, u := range c.URL {
 		if u == "-" {
-			listed, err := readList(ctx, u, c.Stdin)
+			listed, err := readList(ctx, u, stdin)
 			if err != nil {
 				return nil, err
 			}
@@ -41,7 +41,7 @@ func (c *Config) entries(ctx context.Context) ([]*entry, error) {
 		all = append(all, &entry{url: u, where: "URL"})
 	}
 	if c.Input != "" {
-		listed, err := readList(ctx, c.Input, c.Stdin)
+		listed, err := readList(ctx, c.Input, stdin)
 		if err != nil {
 			return nil, err
 		}

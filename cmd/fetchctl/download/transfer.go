@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/client"
+	"fetchd/cmd/fetchctl/service"
 	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
@@ -90,11 +91,11 @@ func (t *transfer) look(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return cli.OutputError(err)
-	case there && !t.config.Force:
+	case there && !t.flags.Force:
 		return t.alreadyThere(ctx)
 	}
 	if t.naming.unfinished[t.entry.name] == t.entry.url {
-		if t.part, err = openPart(t.dir, t.entry.name, t.entry.url, t.config.Force); err != nil {
+		if t.part, err = openPart(t.dir, t.entry.name, t.entry.url, t.flags.Force); err != nil {
 			return err
 		}
 		t.result.ResumedAt = t.part.written
@@ -176,14 +177,13 @@ func (t *transfer) request() *pb.FetchRequest {
 	}
 	req := &pb.FetchRequest{
 		Url:         t.entry.url,
-		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: &t.config.Attempts},
+		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(t.flags.MaxRetries + 1)},
 		BodyPolicy:  &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: stream}, OmitDigest: true},
+
+		AuthProvider: t.flags.Provider(t.entry.url),
 	}
-	if t.config.AuthProvider != nil {
-		req.AuthProvider = t.config.AuthProvider(t.entry.url)
-	}
-	if t.config.Record != "" {
-		req.RecordPolicy = &pb.RecordPolicy{Store: t.config.Record}
+	if t.flags.WARC != nil {
+		req.RecordPolicy = &pb.RecordPolicy{Store: service.WARCStore}
 	}
 	t.resumed, t.head = 0, nil
 	if t.part != nil && t.part.resumable() {
@@ -262,7 +262,7 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 // name determines the name of the file and opens its part.
 func (t *transfer) name(ctx context.Context, r *pb.HttpResponse, total int64) error {
 	wanted := dispositionName(dispositionOf(r))
-	if err := t.naming.settle(t.entry, wanted, total, t.config.Force); err != nil {
+	if err := t.naming.settle(t.entry, wanted, total, t.flags.Force); err != nil {
 		return err
 	}
 	t.result.Name = t.entry.name
@@ -275,10 +275,10 @@ func (t *transfer) name(ctx context.Context, r *pb.HttpResponse, total int64) er
 	switch {
 	case err != nil:
 		return cli.OutputError(err)
-	case there && !t.config.Force:
+	case there && !t.flags.Force:
 		return t.alreadyThere(ctx)
 	}
-	t.part, err = openPart(t.dir, t.entry.name, t.entry.url, t.config.Force)
+	t.part, err = openPart(t.dir, t.entry.name, t.entry.url, t.flags.Force)
 	if err == nil && t.part.written > 0 { // another URL created it in the meantime
 		err = t.part.restart(0, "", -1)
 	}
@@ -355,7 +355,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		return &refusal{"connection_reset", "may be the body of another response: the origin sent more than was requested; fetch it again", cli.ExitTransient}
 	}
 	t.result.SizeBytes = p.written
-	if err := p.finish(t.config.Force); err != nil {
+	if err := p.finish(t.flags.Force); err != nil {
 		return cli.OutputError(err)
 	}
 	return nil
