@@ -5,9 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -207,46 +204,4 @@ func connected(t *testing.T) (client, server net.Conn) {
 	}
 	t.Cleanup(func() { server.Close() })
 	return client, server
-}
-
-// Close waits for a handler that runs longer than both servers.
-func TestCloseWaitsForHandlers(t *testing.T) {
-	t.Parallel()
-	var (
-		s         *Site
-		returned  atomic.Bool
-		ready     = make(chan struct{})
-		started   = make(chan struct{})
-		abandoned = make(chan bool, 1)
-	)
-	s, err := Start(Config{Robots: func(string) (int, string) {
-		<-ready
-		close(started)
-		s.names.readers.Wait() // Close waits for them last
-		for range 1000 {
-			runtime.Gosched()
-		}
-		abandoned <- returned.Load()
-		return http.StatusOK, ""
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	close(ready)
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		readAll(t.Context(), t, s.Addr(), "GET /robots.txt HTTP/1.1\r\nHost: h1.demo.test\r\n\r\n")
-	})
-	<-started
-	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	returned.Store(true)
-	wait.Wait()
-	if <-abandoned {
-		t.Error("Close returned before a handler had")
-	}
-	if visits := s.Visits(); len(visits) != 1 || !visits[0].Ended() {
-		t.Errorf("journal after Close is %+v, want one visit that has ended", visits)
-	}
 }

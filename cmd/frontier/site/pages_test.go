@@ -1,8 +1,6 @@
 package site_test
 
 import (
-	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -53,66 +51,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestPagesAreUnique(t *testing.T) {
-	t.Parallel()
-	s := start(t, site.Config{})
-	client := newClient(t, s)
-	bodies, tags := make(map[string]string), make(map[string]string)
-	for _, u := range []string{s.URL("h1", "/p/1"), s.URL("h1", "/p/11"), s.URL("h11", "/p/1"), s.URL("h2", "/p/1")} {
-		g := get(t, client, u)
-		tag := g.Header.Get("ETag")
-		if other, ok := bodies[g.body]; ok {
-			t.Errorf("%s and %s have one body", u, other)
-		}
-		if other, ok := tags[tag]; ok || tag == "" {
-			t.Errorf("ETag of %s is %q, the same as that of %q", u, tag, other)
-		}
-		if n := len(g.body); n < 200 || n > 1000 {
-			t.Errorf("%s has %d bytes, want some hundred", u, n)
-		}
-		bodies[g.body], tags[tag] = u, u
-		if again := get(t, client, u+"?via=r"); again.body != g.body || again.Header.Get("ETag") != tag {
-			t.Errorf("%s changes with its query", u)
-		}
-	}
-}
-
-func TestNotModified(t *testing.T) {
-	t.Parallel()
-	s := start(t, site.Config{})
-	client := newClient(t, s)
-	tag := get(t, client, s.URL("h1", "/p/1")).Header.Get("ETag")
-	other := get(t, client, s.URL("h2", "/p/1")).Header.Get("ETag")
-	for _, tc := range []struct {
-		name   string
-		fields []string
-		status int
-	}{
-		{"the tag", []string{tag}, 304},
-		{"weak", []string{"W/" + tag}, 304},
-		{"in a list", []string{other + ", " + tag}, 304},
-		{"in a second field", []string{other, tag}, 304},
-		{"any", []string{"*"}, 304},
-		{"another host's", []string{other}, 200},
-		{"unquoted", []string{strings.Trim(tag, `"`)}, 200},
-		{"empty", []string{""}, 200},
-		{"none", nil, 200},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			var header []string
-			for _, f := range tc.fields {
-				header = append(header, "If-None-Match", f)
-			}
-			g := get(t, client, s.URL("h1", "/p/1"), header...)
-			if g.StatusCode != tc.status || g.Header.Get("ETag") != tag || (g.body == "") != (tc.status == 304) {
-				t.Errorf("If-None-Match %q = %d, ETag %s, %d bytes; want %d, %s", tc.fields,
-					g.StatusCode, g.Header.Get("ETag"), len(g.body), tc.status, tag)
-			}
-		})
-	}
-}
-
 func TestRobots(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("Disallow: /x\n", 50_000)
@@ -152,41 +90,6 @@ func TestRobots(t *testing.T) {
 			if g.StatusCode != tc.status || g.body != tc.want || g.Header.Get("Location") != tc.wantLocation {
 				t.Errorf("robots of %s = %d, %.80q, Location %q; want %d, %.80q, %q", tc.host,
 					g.StatusCode, g.body, g.Header.Get("Location"), tc.status, tc.want, tc.wantLocation)
-			}
-		})
-	}
-}
-
-func TestRedirects(t *testing.T) {
-	t.Parallel()
-	s := start(t, site.Config{})
-	client := newClient(t, s)
-	for _, tc := range []struct {
-		name   string
-		status int
-		to     string
-		want   string
-	}{
-		{"path", 302, "/p/1", "/p/1?via=r"},
-		{"permanent", 301, "/p/1", "/p/1?via=r"},
-		{"see other", 303, "/p/1", "/p/1?via=r"},
-		{"temporary", 307, "/p/1", "/p/1?via=r"},
-		{"permanent, same method", 308, "/p/1", "/p/1?via=r"},
-		{"another host", 302, "http://h2.demo.test:1/p/1", "http://h2.demo.test:1/p/1?via=r"},
-		{"bare host", 302, "http://h2.demo.test", "http://h2.demo.test?via=r"},
-		{"with a query", 302, "/p/1?a=b", "/p/1?a=b&via=r"},
-		{"with an empty query", 302, "/p/1?", "/p/1?via=r"},
-		{"with a fragment", 302, "/p/1#x?y", "/p/1?via=r#x?y"},
-		{"marked", 302, "/p/1?via=other", "/p/1?via=other"},
-		{"marked without value", 302, "/p/1?a&via", "/p/1?a&via"},
-		{"nearly marked", 302, "/p/1?aviad=1", "/p/1?aviad=1&via=r"},
-		{"a redirect again", 302, "/go/302/2?to=%2Fp%2F1", "/go/302/2?to=%2Fp%2F1&via=r"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			g := get(t, client, s.URL("h1", fmt.Sprintf("/go/%d/1?to=%s", tc.status, url.QueryEscape(tc.to))))
-			if g.StatusCode != tc.status || g.Header.Get("Location") != tc.want {
-				t.Errorf("to %q = %d, Location %q; want %d, %q", tc.to, g.StatusCode, g.Header.Get("Location"), tc.status, tc.want)
 			}
 		})
 	}
