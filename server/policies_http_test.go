@@ -8,12 +8,9 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"fetchd/fetch/auth"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/server"
 )
 
 // wantDenied checks that the details of a status have the policy and the field of a denial.
@@ -76,54 +73,5 @@ default: p
 	})
 	if n := len(r.Origin.Requests("k")); n > 0 {
 		t.Errorf("the origin saw %d requests", n)
-	}
-}
-
-// TestPolicyNames checks that a policy permits the stores, record stores and providers that it names, and no others.
-func TestPolicyNames(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, rule, field string
-		change            func(in *pb.FetchRequest)
-	}{
-		{"a store", "stores", "body_policy.store.store", func(in *pb.FetchRequest) { toStore(in, "bodies", "k") }},
-		{"a record store", "record-stores", "record_policy.store", func(in *pb.FetchRequest) { recorded(in, "pages") }},
-		{"a provider", "auth-providers", "auth_provider", func(in *pb.FetchRequest) { in.AuthProvider = "api" }},
-	} {
-		for _, names := range []struct {
-			name, list string
-			denied     bool
-		}{
-			{"is in the list", "[bodies, pages, api]", false},
-			{"is not in the list", "[other]", true},
-			{"and no other is in the list", "[]", true},
-		} {
-			t.Run(row.name+" "+names.name, func(t *testing.T) {
-				t.Parallel()
-				r := newRig(t, withArchives(t, t.TempDir()))
-				provider, err := auth.New(auth.Config{Static: "token", Origins: []string{strings.TrimSuffix(r.Origin.URL("http", "/"), "/")}})
-				must(t, err)
-				must(t, r.Service.SetOrigins(nil, map[string]server.AuthProvider{"api": {Provider: provider}}))
-				r.Service.SetPolicies(policySet(t, r, "policies: {p: {egress: {allow-addresses: [127.0.0.0/8], PORTS}, request: {"+row.rule+": "+names.list+"}}}\ndefault: p\n"))
-				in := r.request("/s/k/200:body=x")
-				row.change(in)
-				resp, err := r.Client.FetchUnary(t.Context(), in)
-				if !names.denied {
-					if err != nil || resp.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-						t.Errorf("%v, %v, want a success", resp.GetOutcome(), err)
-					}
-					return
-				}
-				var field string
-				for _, d := range status.Convert(err).Details() {
-					if bad, ok := d.(*errdetails.BadRequest); ok {
-						field = bad.GetFieldViolations()[0].GetField()
-					}
-				}
-				if status.Code(err) != codes.PermissionDenied || field != row.field || len(r.Origin.Requests("k")) > 0 {
-					t.Errorf("%v with field %q, want PERMISSION_DENIED for %s", err, field, row.field)
-				}
-			})
-		}
 	}
 }

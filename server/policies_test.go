@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/fetch"
+	"fetchd/fetch/auth"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
 	"fetchd/server"
@@ -160,7 +161,7 @@ policies:
       max-redirects: 1
       non-idempotent-retries: forbid
       required-labels: [team]
-      auth-providers: []
+      auth-providers: [api]
       stores: []
       record-stores: []
 default: small
@@ -191,10 +192,15 @@ default: small
 			in.BodyPolicy = &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: "bodies", Key: "k"}}}
 		}, "body_policy.store.store"},
 		{"a record store", func(in *pb.FetchRequest) { recorded(in, "pages") }, "record_policy.store"},
+		{"a provider in the list", func(in *pb.FetchRequest) { in.AuthProvider = "api" }, ""},
+		{"another provider", func(in *pb.FetchRequest) { in.AuthProvider = "other" }, "auth_provider"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, withArchives(t, t.TempDir()))
+			provider, err := auth.New(auth.Config{Static: "token", Origins: []string{strings.TrimSuffix(r.Origin.URL("http", "/"), "/")}})
+			must(t, err)
+			must(t, r.Service.SetOrigins(nil, map[string]server.AuthProvider{"api": {Provider: provider}, "other": {Provider: provider}}))
 			r.Service.SetPolicies(policySet(t, r, text))
 			in := r.request("/s/k/200")
 			in.Labels = map[string]string{"team": "a"}
