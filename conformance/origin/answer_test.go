@@ -1,84 +1,17 @@
 package origin_test
 
 import (
-	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"encoding/json"
-	"io"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
-	"github.com/andybalholm/brotli"
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 	"google.golang.org/grpc/test/bufconn"
 
 	"fetchd/conformance/origin"
 )
-
-func decode(t *testing.T, coding string, p []byte) ([]byte, error) {
-	t.Helper()
-	var r io.Reader
-	var err error
-	switch coding {
-	case "gzip":
-		r, err = gzip.NewReader(bytes.NewReader(p))
-	case "deflate":
-		r, err = zlib.NewReader(bytes.NewReader(p))
-	case "rawdeflate":
-		r = flate.NewReader(bytes.NewReader(p))
-	case "br":
-		r = brotli.NewReader(bytes.NewReader(p))
-	case "zstd":
-		var d *zstd.Decoder
-		d, err = zstd.NewReader(bytes.NewReader(p))
-		if err == nil {
-			t.Cleanup(d.Close)
-			r = d
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(r)
-}
-
-func TestCodings(t *testing.T) {
-	t.Parallel()
-	o := start(t)
-	c := newClient(t, o)
-	for coding, announced := range map[string]string{
-		"gzip": "gzip", "deflate": "deflate", "rawdeflate": "deflate", "br": "br", "zstd": "zstd",
-	} {
-		for _, tc := range []struct {
-			name, params string
-			want         []byte
-			ok           bool
-		}{
-			{"whole", "size=5000", o.Body(5000), true},
-			{"bomb", "bomb=300000", make([]byte, 300_000), true},
-			{"cut", "size=5000,coding-cut=100", nil, false},
-		} {
-			g := mustGet(t, c, o.URL("http", "/s/"+coding+tc.name+"/200:coding="+coding+","+tc.params))
-			if g.Header.Get("Content-Encoding") != announced || g.err != nil || g.ContentLength != int64(len(g.body)) {
-				t.Errorf("%s %s: coding %q, error %v, length %d of %d", coding, tc.name, g.Header.Get("Content-Encoding"), g.err, g.ContentLength, len(g.body))
-			}
-			plain, err := decode(t, coding, g.body)
-			if (err == nil) != tc.ok || tc.ok && !bytes.Equal(plain, tc.want) {
-				t.Errorf("%s %s: decodes to %d bytes, %v; want ok %v and %d bytes", coding, tc.name, len(plain), err, tc.ok, len(tc.want))
-			}
-		}
-	}
-	g := mustGet(t, c, o.URL("http", "/s/lie/200:coding-lie=gzip,body=plain"))
-	if g.Header.Get("Content-Encoding") != "gzip" || string(g.body) != "plain" {
-		t.Errorf("coding-lie: %q, %q; want gzip, plain", g.Header.Get("Content-Encoding"), g.body)
-	}
-}
 
 func TestConditionsAndRanges(t *testing.T) {
 	t.Parallel()
@@ -143,31 +76,6 @@ func TestRequire(t *testing.T) {
 		if g.StatusCode != tc.status || (tc.status == 401) != (g.Header.Get("WWW-Authenticate") != "") {
 			t.Errorf("%s with %v: %d, %v; want %d", tc.step, tc.header, g.StatusCode, g.Header, tc.status)
 		}
-	}
-}
-
-func TestBodies(t *testing.T) {
-	t.Parallel()
-	o := start(t)
-	c := newClient(t, o)
-	latin1 := mustGet(t, c, o.URL("http", "/s/a/200:charset-bytes=latin1"))
-	if utf8.Valid(latin1.body) || latin1.Header.Get("Content-Type") != "text/plain; charset=iso-8859-1" {
-		t.Errorf("latin1: %q %q", latin1.Header.Get("Content-Type"), latin1.body)
-	}
-	if bad := mustGet(t, c, o.URL("http", "/s/b/200:charset-bytes=badutf8")); utf8.Valid(bad.body) {
-		t.Errorf("badutf8: %q is valid", bad.body)
-	}
-	if g := mustGet(t, c, o.URL("http", "/s/c/206:size=5,offset=7")); string(g.body) != string(o.Body(12)[7:]) {
-		t.Errorf("offset: %q, want %q", g.body, o.Body(12)[7:])
-	}
-	resp, err := c.Head(o.URL("http", "/s/d/200:size=12345"))
-	if err != nil || resp.ContentLength != 12345 {
-		t.Fatalf("HEAD: %v, %v; want length 12345", resp, err)
-	}
-	_ = resp.Body.Close()
-	// The connection must still work.
-	if g := mustGet(t, c, o.URL("http", "/s/d/404")); g.StatusCode != 404 {
-		t.Errorf("after HEAD: %d, want 404", g.StatusCode)
 	}
 }
 

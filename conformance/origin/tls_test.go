@@ -2,7 +2,6 @@ package origin_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -14,48 +13,6 @@ import (
 func as[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
 	return ok
-}
-
-func TestTLSListeners(t *testing.T) {
-	t.Parallel()
-	o := start(t)
-	for _, tc := range []struct {
-		listener string
-		what     string
-		fails    func(error) bool
-	}{
-		{"tls-expired", "expired", func(err error) bool {
-			cause, ok := errors.AsType[x509.CertificateInvalidError](err)
-			return ok && cause.Reason == x509.Expired && as[*tls.CertificateVerificationError](err)
-		}},
-		{"tls-wrong-name", "HostnameError", as[x509.HostnameError]},
-		{"tls-unknown-ca", "UnknownAuthorityError", as[x509.UnknownAuthorityError]},
-		{"tls-old", "an alert", as[*net.OpError]},
-		{"tls-cut", "EOF", func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) }},
-		{"tls-reset", "ECONNRESET", func(err error) bool { return errors.Is(err, syscall.ECONNRESET) }},
-		{"tls-plain", "RecordHeaderError", as[tls.RecordHeaderError]},
-		{"tls-garbage", "RecordHeaderError", as[tls.RecordHeaderError]},
-		{"tcp-reset", "ECONNRESET", func(err error) bool {
-			return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-		}},
-		{"tcp-close", "EOF", func(err error) bool { return errors.Is(err, io.EOF) }},
-	} {
-		t.Run(tc.listener, func(t *testing.T) {
-			t.Parallel()
-			// tcp-reset may reset while the client is still connecting.
-			d := tls.Dialer{Config: &tls.Config{RootCAs: o.CA()}}
-			conn, err := d.DialContext(t.Context(), "tcp", o.Addr(tc.listener))
-			if err == nil {
-				_ = conn.Close()
-			}
-			if err == nil || !tc.fails(err) {
-				t.Errorf("%s: handshake error %v (%T), want %s", tc.listener, err, err, tc.what)
-			}
-			if n := o.Connections(tc.listener); n != 1 {
-				t.Errorf("%s: %d connections, want 1", tc.listener, n)
-			}
-		})
-	}
 }
 
 // TestSilentListeners checks that the silent listeners neither answer nor close.
@@ -150,19 +107,5 @@ func TestPlainOnTLSPort(t *testing.T) {
 	g := mustGet(t, newClient(t, o), "http://"+o.Addr("tls-plain")+"/s/k/204")
 	if g.StatusCode != 204 {
 		t.Errorf("status %d, want 204", g.StatusCode)
-	}
-}
-
-func TestGoodListenersNegotiate(t *testing.T) {
-	t.Parallel()
-	o := start(t)
-	for listener, want := range map[string]string{
-		"http": "HTTP/1.1", "http-other": "HTTP/1.1", "https": "HTTP/2.0", "https1": "HTTP/1.1", "h2fault": "HTTP/2.0",
-	} {
-		g := mustGet(t, newClient(t, o), o.URL(listener, "/s/"+listener+"/200"))
-		r := o.Requests(listener)[0]
-		if g.Proto != want || r.Protocol != want || r.Listener != listener {
-			t.Errorf("%s: client sees %s, log %s on %s; want %s", listener, g.Proto, r.Protocol, r.Listener, want)
-		}
 	}
 }
