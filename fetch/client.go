@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +46,7 @@ type Config struct {
 	// NameServer is the DNS server to use, as HOST:PORT. Empty means the system's.
 	NameServer string
 	// Resolver replaces the resolver for NameServer. Nil means [Resolver](NameServer).
-	Resolver *net.Resolver
+	Resolver conns.Resolver
 	// Proxy is the proxy for every request: http, https or socks5, with userinfo if it
 	// requires authentication. The proxy looks names up and connects, so the egress
 	// policy checks only the URL: its port, its name and a literal address. Nil means
@@ -134,7 +132,9 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fetch: NeverReuse: %w", err)
 	}
-	cfg.Resolver = cmp.Or(cfg.Resolver, Resolver(cfg.NameServer))
+	if cfg.Resolver == nil {
+		cfg.Resolver = Resolver(cfg.NameServer)
+	}
 	cfg.MaxTotalTimeout = cmp.Or(cfg.MaxTotalTimeout, defaultMaxTotal)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Shutdown = cmp.Or(cfg.Shutdown, context.Background())
@@ -352,55 +352,4 @@ func (l *runs) all() (all []*run) {
 		all = append(all, r)
 	}
 	return all
-}
-
-// Resolver returns a resolver that uses the DNS server at address, or the system's if
-// address is empty. It is Go's own resolver, because the C library's accepts "0x7f.1" as
-// an address. A cancelled lookup closes its socket immediately.
-func Resolver(address string) *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, network, cmp.Or(address, server))
-		if classify.NoDescriptor(err) {
-			return nil, &noDescriptor{err}
-		}
-		if err != nil {
-			return nil, err
-		}
-		context.AfterFunc(ctx, func() { _ = conn.Close() }) // the lookup ends ctx at its own end too
-		if strings.HasPrefix(network, "tcp") {
-			return &shortAnswers{Conn: conn, left: maxDNSBytes}, nil
-		}
-		return conn, nil
-	}}
-}
-
-// noDescriptor is an error of a lookup for which there was no descriptor. [net.DNSError] has the text
-// of most errors only, and unwraps to those that match the error of a context.
-type noDescriptor struct{ error }
-
-// Is makes the error match context.Canceled.
-func (*noDescriptor) Is(target error) bool { return target == context.Canceled }
-
-// Unwrap returns the cause.
-func (e *noDescriptor) Unwrap() error { return e.error }
-
-// maxDNSBytes is the maximum length of an answer of a name server over TCP. DNS allows 64 KiB.
-// Go would open a socket for each of up to 4,000 addresses to sort them, but a dial tries only 8.
-const maxDNSBytes = 4 << 10
-
-// shortAnswers is a connection to a name server that fails after maxDNSBytes.
-type shortAnswers struct {
-	net.Conn
-	left int
-}
-
-// Read implements net.Conn.
-func (c *shortAnswers) Read(p []byte) (int, error) {
-	if c.left <= 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
-	c.left -= n
-	return n, err
 }

@@ -171,6 +171,14 @@ func nameServer(t *testing.T, addresses int) string {
 }
 
 func answerOn(conn net.Conn, addresses int) error {
+	return answerFramed(conn, func(question []byte) []byte {
+		reply, _ := answerTo(question, addresses)
+		return reply
+	})
+}
+
+// answerFramed answers questions over TCP until the resolver leaves.
+func answerFramed(conn net.Conn, answer func(question []byte) []byte) error {
 	var size [2]byte
 	for {
 		if _, err := io.ReadFull(conn, size[:]); err != nil {
@@ -180,10 +188,7 @@ func answerOn(conn net.Conn, addresses int) error {
 		if _, err := io.ReadFull(conn, question); err != nil {
 			return err
 		}
-		reply, err := answerTo(question, addresses)
-		if err != nil {
-			return err
-		}
+		reply := answer(question)
 		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil { //nolint:gosec // 64 KiB at most
 			return err
 		}

@@ -2,9 +2,11 @@ package fetch_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -64,24 +66,9 @@ func TestHiddenNames(t *testing.T) {
 		}).resolver(t),
 		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{9}},
 	})
-	see := func(t *testing.T, host string, hide bool) (class classify.Class, seen string) {
+	see := func(t *testing.T, host string, hide bool) (classify.Class, string) {
 		t.Helper()
-		r := get(t, "http://"+host+":9/")
-		r.Policy.MaxAttempts, r.Policy.BaseDelay, r.Egress, r.HideForbidden = 2, 0, only(netip.MustParseAddr("127.0.0.2")), hide
-		r.Events = fetch.All
-		var all []any
-		out := c.Fetch(t.Context(), r, func(e fetch.Event) error {
-			if finished, ok := e.(fetch.AttemptFinished); ok {
-				finished.Hops = timeless(finished.Hops)
-				e = finished
-			}
-			all = append(all, fmt.Sprintf("%T", e), e)
-			return nil
-		})
-		out.Total, out.Hops = 0, timeless(out.Hops)
-		text, err := json.Marshal(append(all, out))
-		must(t, err)
-		return out.Failure.Class, strings.ReplaceAll(string(text), host, "HOST")
+		return seeHidden(t, c, host, hide)
 	}
 	class, absent := see(t, "absent.test", true)
 	if class != classify.DNSNotFound || !strings.Contains(absent, "or has no address that this caller may reach") {
@@ -113,6 +100,70 @@ func TestHiddenNames(t *testing.T) {
 			}
 			if logged := strings.Contains(logs.String(), "target_blocked: address_not_allowed"); row.same && row.host != "empty.test" && !logged {
 				t.Errorf("the log does not say why: %s", logs.String())
+			}
+		})
+	}
+}
+
+// seeHidden returns everything that a caller sees of a fetch that fails, without the name.
+func seeHidden(t *testing.T, c *fetch.Client, host string, hide bool) (class classify.Class, seen string) {
+	t.Helper()
+	r := get(t, "http://"+host+":9/")
+	r.Policy.MaxAttempts, r.Policy.BaseDelay, r.Egress, r.HideForbidden = 2, 0, only(netip.MustParseAddr("127.0.0.2")), hide
+	r.Events, r.ConnectTimeout = fetch.All, 300*time.Millisecond
+	var all []any
+	out := c.Fetch(t.Context(), r, func(e fetch.Event) error {
+		if finished, ok := e.(fetch.AttemptFinished); ok {
+			finished.Hops = timeless(finished.Hops)
+			e = finished
+		}
+		all = append(all, fmt.Sprintf("%T", e), e)
+		return nil
+	})
+	out.Total, out.Hops = 0, timeless(out.Hops)
+	text, err := json.Marshal(append(all, out))
+	must(t, err)
+	return out.Failure.Class, strings.ReplaceAll(string(text), host, "HOST")
+}
+
+// halfResolver has addresses of one family. Lookups of the other one fail, or get no answer.
+type halfResolver struct {
+	answers map[string]string
+	failed  error // nil: no answer
+}
+
+// LookupNetIP implements the Resolver of a client.
+func (h *halfResolver) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	switch addr, ok := h.answers[host]; {
+	case network == "ip6" && h.failed != nil:
+		return nil, h.failed
+	case network == "ip6":
+		<-ctx.Done()
+		return nil, &net.DNSError{Err: "operation was canceled", UnwrapErr: ctx.Err(), Name: host}
+	case ok:
+		return []netip.Addr{netip.MustParseAddr(addr)}, nil
+	}
+	return nil, &net.DNSError{Err: "no such host", IsNotFound: true, Name: host}
+}
+
+// TestHiddenNamesOfOneFamily checks that hidden names are like names that do not exist, if the lookup of the other
+// family fails.
+func TestHiddenNamesOfOneFamily(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		failed error
+	}{
+		{"no answer", nil},
+		{"SERVFAIL", &net.DNSError{Err: "server misbehaving", IsTemporary: true}},
+		{"no address", &net.DNSError{Err: "no such host", IsNotFound: true}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := newClient(t, fetch.Config{Resolver: &halfResolver{map[string]string{"private.test.": "10.0.0.1"}, row.failed}, Egress: fetch.Egress{AllowPorts: []uint16{9}}})
+			class, hidden := seeHidden(t, c, "private.test", true)
+			if _, absent := seeHidden(t, c, "absent.test", true); class != classify.DNSNotFound || hidden != absent {
+				t.Errorf("%s, want DNS_NOT_FOUND, the same as of a name that does not exist\n%s\n%s", class, absent, hidden)
 			}
 		})
 	}

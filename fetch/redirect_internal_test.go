@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"fetchd/classify"
@@ -172,9 +173,12 @@ func TestRootedLookups(t *testing.T) {
 
 func tracing(t *testing.T, asked *string) context.Context {
 	t.Helper()
-	return httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-		DNSStart: func(info httptrace.DNSStartInfo) { *asked = info.Host },
-	})
+	var mu sync.Mutex // IPv4 and IPv6 are looked up at once
+	return httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{DNSStart: func(info httptrace.DNSStartInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		*asked = info.Host
+	}})
 }
 
 // TestHostSet checks which URLs are those of a host.

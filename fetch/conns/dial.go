@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,7 +20,7 @@ import (
 )
 
 // maxAddresses is how many addresses of a name one dial tries.
-const maxAddresses = 8
+const maxAddresses = 20
 
 // dialling is a connection that is being made for an exchange, in the order of the methods: connect, reach,
 // secure.
@@ -32,6 +32,7 @@ type dialling struct {
 	alone   bool
 	config  *tls.Config
 
+	race    *race // nil: the host is an address
 	socket  *socket
 	through *httpProxy // see conn
 	heavy   bool       // the certificates use much memory: see handshakeMeter
@@ -120,22 +121,17 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 // connect makes the TCP connection, to the proxy if there is one. From then on a cancellation of the
 // exchange closes it.
 func (d *dialling) connect() error {
-	p, address := d.pool, d.address
-	dial := d.dialJudged
+	p, address, dial := d.pool, d.address, d.dialJudged
 	if d.key.proxy != nil {
-		address = d.key.proxy.Host
-		dial = p.dialer(d.target.Route).DialContext
+		address, dial = d.key.proxy.Host, d.dialProxy
 	}
 	if p.config.Dial != nil {
 		dial = p.config.Dial
 	}
-	ctx := httptrace.WithClientTrace(d.Context(), &httptrace.ClientTrace{
-		DNSStart:     func(httptrace.DNSStartInfo) { d.enter(classify.PhaseResolve, &d.resolveStart) },
-		DNSDone:      d.resolved,
-		ConnectStart: func(_, address string) { d.connecting(address) },
-		ConnectDone:  func(string, string, error) { d.leave(&d.connectStart, &d.report.Connect) },
-	})
-	raw, err := dial(ctx, d.target.Route.network(), address)
+	raw, err := dial(d.Context(), d.target.Route.network(), address)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		d.outlive()
+	}
 	switch {
 	case err != nil && d.key.proxy != nil:
 		return fmt.Errorf("proxyconnect tcp: %w", err)
@@ -174,17 +170,25 @@ func (d *dialling) reach() (net.Conn, error) {
 	return nc, tunnel(nc, at, d.address, d.settings.Memory)
 }
 
+// dialProxy connects to a proxy, whose addresses are not judged.
+func (d *dialling) dialProxy(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return d.dialHost(ctx, d.target.Route.dialer(), network, host, port)
+}
+
 // dialJudged looks up a name and connects. The guard judges each address.
 func (d *dialling) dialJudged(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	var permitted, inside atomic.Bool // the dialer tries IPv4 and IPv6 at once
+	var permitted, inside atomic.Bool // several addresses are tried at once
 	var tried atomic.Int32
-	dialer := d.pool.dialer(d.target.Route)
-	dialer.KeepAlive = 30 * time.Second        // the library's default for services behind NAT
-	dialer.Timeout = d.settings.ConnectTimeout // divided among the addresses, so that a dead one leaves time for the next
+	dialer := d.target.Route.dialer()
+	dialer.KeepAlive = 30 * time.Second // the library's default for services behind NAT
 	dialer.Control = func(network, address string, raw syscall.RawConn) error {
 		err := d.pool.config.Guard.Control(network, address, raw)
 		target, _ := netip.ParseAddrPort(address) // Control forbids what is none
@@ -203,25 +207,55 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 		}
 		return d.target.Route.bind(network, address, raw)
 	}
-	conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(egress.Rooted(host), port))
+	conn, err := d.dialHost(ctx, dialer, network, egress.Rooted(host), port)
+	if _, ok := errors.AsType[*net.AddrError](err); ok && d.race != nil { // an IPv4 address in an AAAA record
+		inside.Store(true)
+		err = fmt.Errorf("%w: %w", fault.New(classify.TargetBlocked, classify.PhasePolicy, "address_not_allowed"), err)
+	}
 	switch {
 	case !errors.Is(err, errBlocked):
 	case permitted.Load():
-		// The dialer reports only the first of several errors. The target is not blocked
-		// if a permitted address was tried as well.
+		// The target is not blocked if a permitted address was tried as well.
 		err = fmt.Errorf("%w: %w", fault.New(classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"), err)
-	case d.target.HideForbidden && inside.Load() && net.ParseIP(host) == nil:
+	case d.target.HideForbidden && inside.Load() && d.race != nil:
 		d.forgetDial()
 		err = fmt.Errorf("%w: %w", fault.New(classify.DNSNotFound, classify.PhaseResolve, ""), err)
 	}
 	return conn, err
 }
 
-// forgetDial makes the report that of an exchange which has dialled nothing.
+// dialHost connects to an address, or to one of the addresses of a name.
+func (d *dialling) dialHost(ctx context.Context, dialer *net.Dialer, network, host, port string) (net.Conn, error) {
+	defer d.leave(&d.connectStart, &d.report.Connect)
+	if egress.IsLiteral(host) {
+		address := net.JoinHostPort(host, port)
+		d.connecting(address)
+		return dialer.DialContext(ctx, network, address)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	d.enter(classify.PhaseResolve, &d.resolveStart)
+	connect := func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
+		address := netip.AddrPortFrom(addr.Unmap(), uint16(number)).String()
+		d.connecting(address)
+		return dialer.DialContext(ctx, network, address)
+	}
+	d.race = &race{resolver: d.pool.resolver(d.target.Route), host: host, connect: connect}
+	conn, err := d.race.run(ctx, network)
+	if len(d.race.tries) == 0 {
+		d.leave(&d.resolveStart, &d.report.Resolve)
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	return conn, err
+}
+
+// forgetDial makes the exchange one that has dialled nothing, and still looks up the name.
 func (x *Exchange) forgetDial() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.report.Connect = 0
+	x.phase, x.report.Resolve, x.report.Connect = classify.PhaseResolve, time.Since(x.resolveStart), 0
 }
 
 var errBlocked = fault.New(classify.TargetBlocked, classify.PhasePolicy, "")

@@ -36,7 +36,7 @@ type Config struct {
 	// Guard judges every address before it is dialled. It is required.
 	Guard *egress.Guard
 	// Resolver looks up names. It is required.
-	Resolver *net.Resolver
+	Resolver Resolver
 	// Proxy returns the proxy for requests to a URL, or nil. For the same proxy it must return the
 	// same pointer. Nil means that there are no proxies.
 	Proxy func(*url.URL) *url.URL

@@ -22,7 +22,7 @@ type Route struct {
 	// Proxy connects to the origins. Nil means that there is none.
 	Proxy *url.URL
 	// Resolver looks up the names of origins, or that of Proxy. Nil means that of the pool.
-	Resolver *net.Resolver
+	Resolver Resolver
 	// NameServer is the DNS server that Resolver asks, for logs.
 	NameServer string
 	// Source is the local address of the connections. The zero value means any.
@@ -67,17 +67,24 @@ func (r *Route) network() string {
 }
 
 // dialer returns a dialer that leaves by the route.
-func (p *Pool) dialer(r *Route) *net.Dialer {
-	d := &net.Dialer{Resolver: p.config.Resolver}
+func (r *Route) dialer() *net.Dialer {
+	d := new(net.Dialer)
 	if r == nil {
 		return d
 	}
-	d.Resolver = cmp.Or(r.Resolver, d.Resolver)
 	if r.Source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.Source, 0))
 	}
 	d.Control = r.bind
 	return d
+}
+
+// resolver returns the resolver of a route.
+func (p *Pool) resolver(r *Route) Resolver {
+	if r == nil || r.Resolver == nil {
+		return p.config.Resolver
+	}
+	return r.Resolver
 }
 
 // bind is a [net.Dialer.Control]. It binds a socket to the interface of the route.
@@ -99,5 +106,5 @@ func (p *Pool) Retire(routes ...*Route) {
 
 // Lookup returns the addresses of a name that are dialled by a route.
 func (p *Pool) Lookup(ctx context.Context, name string, r *Route) ([]netip.Addr, error) {
-	return p.dialer(r).Resolver.LookupNetIP(ctx, "ip"+strings.TrimPrefix(r.network(), "tcp"), name)
+	return p.resolver(r).LookupNetIP(ctx, "ip"+strings.TrimPrefix(r.network(), "tcp"), name)
 }

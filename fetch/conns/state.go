@@ -6,8 +6,8 @@ package conns
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
 	"net/textproto"
 	"net/url"
@@ -258,16 +258,31 @@ func (x *Exchange) leave(since *time.Time, took *time.Duration) {
 	}
 }
 
-func (x *Exchange) resolved(info httptrace.DNSDoneInfo) {
-	x.leave(&x.resolveStart, &x.report.Resolve)
-	if info.Err == nil {
-		x.setPhase(classify.PhaseConnect)
+// connecting records that an address is dialled. With the first one the lookup has ended.
+func (x *Exchange) connecting(address string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.peer = address
+	if !x.connectStart.IsZero() {
+		return
+	}
+	x.connectStart, x.phase = time.Now(), classify.PhaseConnect
+	if !x.resolveStart.IsZero() {
+		x.report.Resolve = x.connectStart.Sub(x.resolveStart)
 	}
 }
 
-func (x *Exchange) connecting(address string) {
-	x.enter(classify.PhaseConnect, &x.connectStart)
-	x.reached(address)
+// outlive makes the exchange end with the error of an address, if the limit for connecting has passed while
+// others were tried. The class is then not that of the limit.
+func (x *Exchange) outlive() {
+	if x.Limit.Passed() == nil {
+		return
+	}
+	x.ending.Lock()
+	defer x.ending.Unlock()
+	if _, ours := errors.AsType[*timers.Error](x.cause); ours {
+		x.cause = nil
+	}
 }
 
 func (x *Exchange) reached(address string) {

@@ -209,6 +209,12 @@ func literal(host string) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
+// IsLiteral reports whether a host is an address.
+func IsLiteral(host string) bool {
+	_, ok := literal(host)
+	return ok
+}
+
 // CheckAddr checks an address and its port. If it is a NAT64 address, the IPv4 address in it
 // must be allowed too, because that is where a connection arrives. An IPv4-mapped address
 // counts as its IPv4 address, and a zone is ignored.
