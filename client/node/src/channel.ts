@@ -529,6 +529,8 @@ export class Connection {
     this.#left = true;
     this.ready = this.connecting = false;
     clearTimeout(this.#retry);
+    // A caller may close the client while Node reads a frame. Node 20 then uses memory of the session that it has freed.
+    await new Promise(setImmediate);
     const sockets = [...this.#sessions].map(([session, socket]) => {
       const closed = new Promise((resolve) => socket.once("close", resolve));
       session.destroy(undefined, constants.NGHTTP2_CANCEL);
