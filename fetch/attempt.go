@@ -71,16 +71,16 @@ func (a *attempt) follow() {
 // send sends the request of the current hop and returns the response. It returns nil if there is
 // none that counts, and has recorded why.
 func (a *attempt) send() *http.Response {
-	x := a.newExchange()
+	a.newExchange()
 	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.urlText(), Start: time.Since(a.run.start)})
-	resp, err := a.roundTrip(x)
+	resp, err := a.roundTrip()
 	hop := &a.hops[len(a.hops)-1]
-	hop.Exchange = x.Report()
+	hop.Exchange = a.exchange.Report()
 	if hop.Exchange.Sent {
 		a.run.exchanges++
 	}
 	if err != nil {
-		a.failWith(x.Phase(), err)
+		a.failWith(a.exchange.Phase(), err)
 		a.endExchange(nil)
 		return nil
 	}
@@ -98,13 +98,22 @@ func (a *attempt) send() *http.Response {
 	return resp
 }
 
-func (a *attempt) newExchange() *conns.Exchange {
+func (a *attempt) newExchange() {
 	req := a.run.req
 	settings := conns.Settings{ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory, TLSDetails: req.TLSDetails}
 	a.beginRecording(&settings)
-	x := a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, settings)
-	a.setExchange(x)
-	return x
+	a.setExchange(a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, settings))
+}
+
+// replaceExchange drops the current exchange, which the origin has not processed, as if it had not been.
+func (a *attempt) replaceExchange() {
+	a.exchange.End()
+	if a.run.recording != nil {
+		a.run.recording.Discard()
+		a.run.recording = nil
+	}
+	a.newExchange()
+	a.hops[len(a.hops)-1].Start = time.Since(a.run.start)
 }
 
 // setExchange records x as the current exchange. It cancels x if the fetch or the attempt has
@@ -121,31 +130,44 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 	}
 }
 
+// maxRepeats limits how often a hop sends its request again because the origin has not processed it (I6).
+const maxRepeats = 3
+
 // roundTrip checks the URL, adds cookies and the credential, connects, signs and sends the request,
 // and reads the response head.
-func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
+func (a *attempt) roundTrip() (*http.Response, error) {
 	if err := a.run.client.checkURL(a.hop.url, a.redirects() > 0, a.run.req.Egress); err != nil {
 		return nil, err
 	}
 	hop := a.withCookies(a.hop)
 	a.sent = append(a.sent, hop)
 	req := a.request(hop)
-	signer, err := a.authorize(x, &req)
+	signer, err := a.authorize(a.exchange, &req)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err := x.Connect(a.target(&req)); err != nil {
-			return nil, err
-		}
-		if err := a.sign(x, &req, signer); err != nil {
-			return nil, err
-		}
-		resp, err := x.RoundTrip(&req)
-		if err == nil || !x.Unsent() {
+	target, header, added := a.target(&req), req.Header, a.added
+	for repeats := 0; ; repeats++ {
+		resp, err := a.transmit(&target, &req, signer)
+		if err == nil || repeats == maxRepeats || !a.exchange.Unprocessed() {
 			return resp, err
 		}
+		a.replaceExchange()
+		target.Fresh = true
+		req.Header, a.added = header, added
+		setBody(&req, hop.body)
 	}
+}
+
+// transmit connects, signs and sends a request once, and reads the response head.
+func (a *attempt) transmit(target *conns.Target, req *http.Request, signer Signer) (*http.Response, error) {
+	if err := a.exchange.Connect(*target); err != nil {
+		return nil, err
+	}
+	if err := a.sign(a.exchange, req, signer); err != nil {
+		return nil, err
+	}
+	return a.exchange.RoundTrip(req)
 }
 
 // redirects returns how many redirects the chain has followed (D1, I3).
@@ -155,10 +177,15 @@ func (a *attempt) redirects() int { return len(a.run.chain) + len(a.hops) - 1 }
 func (a *attempt) request(hop *hopRequest) http.Request {
 	req := http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	if len(hop.body) > 0 {
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
-	}
+	setBody(&req, hop.body)
 	return req
+}
+
+// setBody gives a request a body that was not read.
+func setBody(req *http.Request, body []byte) {
+	if len(body) > 0 {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
 }
 
 // target returns where a request goes and which connections it may use. A request that must not

@@ -16,9 +16,10 @@ package fetch
 //	              attempt.newExchange
 //	              attempt.roundTrip
 //	                attempt.authorize    credentials.go
-//	                Exchange.Connect     conns/exchange.go  takes an idle connection or makes one
-//	                attempt.sign         sign.go            if the credential is a signer
-//	                Exchange.RoundTrip   conns/exchange.go  sends the request and reads the head
+//	                attempt.transmit     attempt.go         again, if the origin has not processed the request
+//	                  Exchange.Connect   conns/exchange.go  takes an idle connection or makes one
+//	                  attempt.sign       sign.go            if the credential is a signer
+//	                  Exchange.RoundTrip conns/exchange.go  sends the request and reads the head
 //	              attempt.failWith       fail.go            if there is no head
 //	            attempt.redirect         attempt.go
 //	              ResolveRedirect        redirect.go

@@ -53,7 +53,11 @@ func (o *Origin) serve(x *exchange) bool {
 		return x.refuse(http.StatusBadRequest, err) == nil
 	}
 	var s *step
-	x.entry, s = o.journal.open(x.request(), rt)
+	var stream uint32
+	if w, ok := x.wire.(*h2wire); ok {
+		stream = w.stream.id
+	}
+	x.entry, s = o.journal.open(x.request(), rt, stream)
 	err = x.perform(s)
 	end := endOf(err)
 	x.entry.finish(end)

@@ -28,16 +28,33 @@ func runH2Reset(x *exchange, s *step) error {
 	return w.abort()
 }
 
+// disclaims reports whether the step answers a stream of HTTP/2 by saying that its request was not
+// processed (RFC 9113 §8.7). The stream is 0 where no single frames are written.
+func (s *step) disclaims(stream uint32) bool {
+	switch {
+	case stream == 0:
+		return false
+	case s.kind.name == "h2-rst":
+		return http2.ErrCode(s.code) == http2.ErrCodeRefusedStream && s.at != atInBody
+	}
+	return strings.HasPrefix(s.kind.name, "h2-goaway") && s.lastStream(stream) < stream
+}
+
+// lastStream returns the last stream that a GOAWAY includes.
+func (s *step) lastStream(stream uint32) uint32 {
+	if s.last == lastThis {
+		return stream
+	}
+	n, _ := strconv.ParseUint(s.last, 10, 31) // checked by setLast; absent is 0
+	return uint32(n)
+}
+
 func runH2GoAway(x *exchange, s *step) error {
 	w, ok := x.wire.(*h2wire)
 	if !ok { // only the listener h2fault writes single frames
 		return errUnsupported
 	}
-	last := w.stream.id
-	if s.last != lastThis {
-		n, _ := strconv.ParseUint(s.last, 10, 31) // checked by setLast; absent is 0
-		last = uint32(n)
-	}
+	last := s.lastStream(w.stream.id)
 	if err := w.conn.goAway(last, http2.ErrCode(s.code)); err != nil {
 		return err
 	}

@@ -41,8 +41,9 @@ func newJournal(limit int) *journal {
 }
 
 // open logs r and chooses its step by the turn of its key. A redirect helper has one
-// step and does not advance the turn.
-func (j *journal) open(r Request, rt *route) (*entry, *step) {
+// step and does not advance the turn. A request whose step says that it is not processed is
+// not logged. stream is that of the listener h2fault, otherwise 0.
+func (j *journal) open(r Request, rt *route, stream uint32) (*entry, *step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	state, ok := j.keys[rt.key]
@@ -50,8 +51,6 @@ func (j *journal) open(r Request, rt *route) (*entry, *step) {
 		state = &keyState{cycles: make(map[string]int)}
 		j.keys[rt.key] = state
 	}
-	state.number++
-	r.Key, r.Number = rt.key, state.number
 	switch {
 	case rt.cycle != "":
 		state.cycles[rt.cycle]++
@@ -62,9 +61,13 @@ func (j *journal) open(r Request, rt *route) (*entry, *step) {
 	}
 	chosen := rt.stepAt(r.Turn)
 	r.Step = chosen.text
-	e := &entry{journal: j, done: make(chan struct{}), request: r}
-	e.request.Done = e.done
-	j.appendLocked(state, e)
+	e := &entry{journal: j, done: make(chan struct{})}
+	if !chosen.disclaims(stream) {
+		state.number++
+		r.Key, r.Number, r.Done = rt.key, state.number, e.done
+		e.request = r
+		j.appendLocked(state, e)
+	}
 	return e, chosen
 }
 

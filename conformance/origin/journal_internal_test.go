@@ -13,7 +13,7 @@ func TestJournalDropsTheOldest(t *testing.T) {
 	rt := &route{steps: []step{{text: "1"}, {text: "2"}, {text: "3"}}}
 	for _, key := range []string{"a", "b", "a", "b", "b"} {
 		rt.key = key
-		j.open(Request{}, rt)
+		j.open(Request{}, rt, 0)
 	}
 	var got []string
 	for _, r := range j.all() {

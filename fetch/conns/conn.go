@@ -31,6 +31,7 @@ type conn struct {
 	socket  *socket
 	nc      net.Conn         // of HTTP/1.1: the socket, or TLS above it
 	h2      *http.ClientConn // of HTTP/2; otherwise nil
+	frames  *frames          // below h2
 	through *httpProxy       // which forwards requests for http URLs; nil: none
 	key     key
 	address string // host:port, as it was dialled
@@ -201,8 +202,8 @@ func (l *idleList) remove(c *conn) bool {
 func newHTTP2() *http.Transport {
 	t := &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			secure, _ := ctx.Value(readyKey{}).(*tls.Conn)
-			return secure, nil
+			below, _ := ctx.Value(readyKey{}).(*frames)
+			return below, nil
 		},
 		DisableCompression:     true, // bodies are decoded above a counter
 		MaxResponseHeaderBytes: MaxHeadBytes,
@@ -214,7 +215,9 @@ func newHTTP2() *http.Transport {
 			WriteByteTimeout: 5 * time.Second, // how long a peer that does not read can block a write, even that of a fetch that has ended
 		},
 	}
-	_ = http2.ConfigureTransport(t) //nolint:staticcheck // deprecated in favor of net/http's, see above; it fails only if t has HTTP/2 already
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetUnencryptedHTTP2(true) // of a connection that is no tls.Conn it sees no TLS
+	_ = http2.ConfigureTransport(t)       //nolint:staticcheck // deprecated in favor of net/http's, see above; it fails only if t has HTTP/2 already
 	return t
 }
 

@@ -98,7 +98,7 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 	}
 	// Of a burst of fetches the first to get a head shares its connection. The others
 	// need none of their own, which would use far more memory than a stream.
-	if !d.fresh {
+	if !d.target.Fresh {
 		if instead := d.pool.take(d.key, d.target); instead != nil {
 			d.certificateAsked = false // by the connection that is given up
 			_ = d.socket.Close()
@@ -107,10 +107,13 @@ func (d *dialling) dial() (c *conn, reused bool, err error) {
 	}
 	d.socket.permit(StreamBytes)
 	// It writes the first frames, and only the closed socket ends that.
-	if c.h2, err = d.pool.http2.NewClientConn(context.WithValue(context.Background(), readyKey{}, secure), d.key.scheme, d.address); err != nil {
+	c.frames = newFrames(secure)
+	if c.h2, err = d.pool.http2.NewClientConn(context.WithValue(context.Background(), readyKey{}, c.frames), d.key.scheme, d.address); err != nil {
+		d.unprocessed = !d.certificateAsked
 		return nil, false, err
 	}
 	if err := c.h2.Reserve(); err != nil {
+		d.unprocessed = !d.certificateAsked
 		go c.close()
 		// The origin has closed the connection. A moment later the request would have failed.
 		return nil, false, fmt.Errorf("%w: %w", fault.New(classify.ConnectionReset, classify.PhaseRequest, ""), err)

@@ -7,7 +7,8 @@
 // [Exchange.End] gives the connection back.
 //
 // An http.Transport would send a request again when a connection breaks. Neither kind of
-// connection does, so one exchange is at most one transmission (spec I6). The price is that a
+// connection does, so one exchange is at most one transmission. [Exchange.Unprocessed] reports whether
+// another exchange may repeat it (spec I6). The price is that a
 // connection which the origin has just closed fails the exchange. So a connection is
 // checked before it is used, is idle for a limited time, and is recent if it has to be
 // ([Target].Recent).

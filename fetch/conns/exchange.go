@@ -35,7 +35,7 @@ func (x *Exchange) Connect(t Target) error {
 	x.stop = context.AfterFunc(x.parent, func() { x.Cancel(fault.CallerErrorOf(x.parent)) })
 	k, alone := x.pool.keyOf(&t, x.settings.Tap != nil)
 	var err error
-	if !alone && !x.fresh {
+	if !alone && !t.Fresh {
 		x.conn = x.pool.take(k, &t)
 	}
 	reused := x.conn != nil
@@ -103,7 +103,9 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.finish(resp)
 	x.Limit.Rest() // later, because the end of a long request arms it until the exchange is finished
 	if err != nil {
-		return nil, x.explain(err)
+		err = x.explain(err)
+		x.noteUnprocessed(err)
+		return nil, err
 	}
 	if x.rejected != nil { // net/http may return the response nevertheless
 		return nil, x.rejected
@@ -137,23 +139,48 @@ func (x *Exchange) HideCredentials(p []byte) []byte {
 	return x.conn.through.hide(p)
 }
 
-// Unsent reports whether RoundTrip has failed although it sent nothing, over a reused connection. The
-// connection then takes no further request, and Connect makes a new one for this request. An origin could
-// otherwise make all requests fail on a connection that is kept: with a limit for the length of their
-// heads, for example.
-func (x *Exchange) Unsent() bool {
-	c := x.conn
-	if report := x.Report(); c == nil || c.h2 == nil || report.Sent || !report.Reused || x.Cause() != nil {
-		return false
+// Unprocessed reports whether Connect or RoundTrip has failed although the origin cannot have processed the
+// request: nothing of it was written, or the origin says so. Then it may be sent again, whatever its method,
+// by another exchange with a [Target].Fresh connection (spec I6).
+func (x *Exchange) Unprocessed() bool { return x.unprocessed && x.Cause() == nil }
+
+// noteUnprocessed records whether an error of RoundTrip means that the request was not processed.
+func (x *Exchange) noteUnprocessed(err error) {
+	if x.unprocessed = x.isUnprocessed(err); !x.unprocessed {
+		return
 	}
-	x.stop()
-	x.pool.retire(c)
-	x.end2(c)
+	if x.stream == 0 {
+		x.Retire()
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.headCameLocked()
-	x.conn, x.began, x.over, x.fresh = nil, false, false, true
-	return true
+	x.report.Sent = false
+}
+
+func (x *Exchange) isUnprocessed(err error) bool {
+	if errors.Is(err, errUnasked) {
+		return false
+	}
+	c := x.conn
+	closed := c.h2 != nil && (c.frames.saidGoAway() || c.h2.Err() != nil)
+	if x.writing != nil { // the request is long
+		_ = c.socket.Close()
+		x.wroteAll()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	reset, isReset := errors.AsType[http2.StreamError](err)
+	switch {
+	case x.answered || x.rejected != nil:
+		return false
+	case c.h2 == nil:
+		return x.report.Sent && !x.touched && !x.certificateAsked
+	case x.stream > 0:
+		return c.frames.excludes(x.stream) || isReset && reset.Code == http2.ErrCodeRefusedStream
+	case x.report.Reused: // otherwise an origin could make all requests fail on a connection that is kept
+		return true
+	}
+	return closed && !x.certificateAsked
 }
 
 // begin prepares the connection for the request, and starts the limit for sending it.

@@ -200,10 +200,15 @@ func (out *outgoing) Write(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+	var n int
+	var err error
 	if through := x.conn.through; through != nil && x.startsRequest() {
-		return len(p), through.write(x.conn.nc, p)
+		n, err = through.write(x.conn.nc, p)
+	} else {
+		n, err = x.conn.nc.Write(p)
 	}
-	return x.conn.nc.Write(p)
+	x.touched = x.touched || n > 0
+	return n, err
 }
 
 // startsRequest reports whether nothing of the request was written before. It is true once.

@@ -22,8 +22,9 @@ func (x *Exchange) begin2Locked(c *conn) {
 
 // send2 sends a request over HTTP/2, and reads the head.
 func (x *Exchange) send2(req *http.Request) (*http.Response, error) {
-	resp, err := x.conn.h2.RoundTrip(req.WithContext(httptrace.WithClientTrace(x.Context(), &httptrace.ClientTrace{
-		WroteHeaders: x.sending,
+	c := x.conn
+	resp, err := c.h2.RoundTrip(req.WithContext(httptrace.WithClientTrace(x.Context(), &httptrace.ClientTrace{
+		WroteHeaders: func() { x.wroteHeaders(c) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
 				x.sent()
@@ -38,6 +39,14 @@ func (x *Exchange) send2(req *http.Request) (*http.Response, error) {
 	x.body = body{x: x, from: resp.Body}
 	resp.Body = &x.body
 	return resp, nil
+}
+
+// wroteHeaders records that the origin may see the request from now on. HTTP/2 calls it under its write lock,
+// right after it has tried to write the headers.
+func (x *Exchange) wroteHeaders(c *conn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.report.Sent, x.stream = true, c.frames.takeOpened()
 }
 
 // explain returns the error with which this side has closed a connection of HTTP/2 because of what the

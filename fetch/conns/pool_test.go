@@ -147,6 +147,7 @@ func TestReuse(t *testing.T) {
 		{name: "Keep-Alive that is no number", first: "timeout=x", pause: 59 * time.Second, want: "1"},
 		{name: "a recent connection", pause: 799 * time.Millisecond, then: func(t *conns.Target) { t.Recent = true }, want: "1"},
 		{name: "no connection that is not recent", pause: 800 * time.Millisecond, then: func(t *conns.Target) { t.Recent = true }, want: "2"},
+		{name: "not if it must be fresh", then: func(t *conns.Target) { t.Fresh = true }, want: "2"},
 		{name: "alone", then: func(t *conns.Target) { t.Alone = true }, want: "2"},
 		{name: "another host", then: func(t *conns.Target) { t.URL = &url.URL{Scheme: "http", Host: "other.example", Path: "/"} }, want: "2"},
 		{name: "another port", then: func(t *conns.Target) { t.URL = &url.URL{Scheme: "http", Host: "origin.example:81", Path: "/"} }, want: "2"},

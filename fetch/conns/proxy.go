@@ -46,20 +46,20 @@ type httpProxy struct {
 
 // write sends the first bytes of a request, with at least its first line, in the form for a proxy: with
 // the whole URL (RFC 9112 §3.2.2) and the authorization.
-func (h *httpProxy) write(to net.Conn, p []byte) error {
+func (h *httpProxy) write(to net.Conn, p []byte) (n int, err error) {
 	line, rest, _ := bytes.Cut(p, []byte("\r\n"))
 	method, target, _ := bytes.Cut(line, []byte(" "))
 	field, _, _ := bytes.Cut(rest, []byte("\r\n")) // Host is the first field of http.Request.Write
 	host, ok := bytes.CutPrefix(field, []byte("Host: "))
 	if !ok {
-		return errNoHost
+		return 0, errNoHost
 	}
 	buf := fmt.Appendf(make([]byte, 0, len(p)+512), "%s http://%s%s\r\n", method, host, target)
 	if h.authorization != "" {
 		buf = fmt.Appendf(buf, "Proxy-Authorization: %s\r\n", h.authorization)
 	}
-	_, err := to.Write(append(buf, rest...))
-	return err
+	n, err = to.Write(append(buf, rest...))
+	return min(n, len(p)), err
 }
 
 // ownFields are fields in which proxies name themselves, next to those that begin with Proxy-.

@@ -62,6 +62,8 @@ type Target struct {
 	Route *Route
 	// Recent allows only a new connection, or one that was used within the last 0.8 s.
 	Recent bool
+	// Fresh allows only a connection that is dialled for this request.
+	Fresh bool
 }
 
 // Narrower narrows the guard of a pool. It is safe for concurrent use.
@@ -87,7 +89,7 @@ type Report struct {
 	TLSDetails *TLSDetails
 	// Reused reports whether the connection had carried an earlier request.
 	Reused bool
-	// Sent reports whether the origin may have seen the request.
+	// Sent reports whether the origin may have processed the request.
 	Sent bool
 
 	Resolve, Connect, TLS, Processing, Transfer, Backpressure time.Duration
@@ -108,8 +110,9 @@ type Exchange struct {
 	unused   bool        // a slot on conn is reserved, and no request has taken it
 	began    bool        // the request is counted on conn
 	surplus  bool        // bytes followed the response
-	fresh    bool        // only a new connection will do
 	ofProxy  []string    // see ProxyFields
+	// unprocessed reports whether the exchange has failed and the origin cannot have processed its request.
+	unprocessed bool
 
 	certificateAsked bool // the origin asked for a client certificate, and there is none
 
@@ -119,6 +122,7 @@ type Exchange struct {
 	body      body
 	writing   chan error // gets the result of the goroutine that writes a long request; nil: there is none
 	wroteLine bool       // the request line was written
+	touched   bool       // the connection has taken a byte of the request
 	mayReuse  bool       // nothing forbids another request on the connection
 	whole     bool       // the response was read to its end
 	filled    bool       // the last read got as much as it asked for
@@ -133,12 +137,13 @@ type Exchange struct {
 	// Over HTTP/2 these are used on goroutines of net/http too, some of them after the head was read.
 	mu            sync.Mutex
 	phase         classify.Phase
-	over          bool  // there is a head or an error; hooks that run later change nothing
-	answered      bool  // the first byte of a response was received
-	informational int8  // 1xx responses
-	awaiting      bool  // a head over HTTP/2 is awaited; conn.payers lists this exchange
-	rejected      error // why the response must not be used, or nil
-	ended         bool  // End was called: nothing more is charged
+	over          bool   // there is a head or an error; hooks that run later change nothing
+	answered      bool   // the first byte of a response was received
+	informational int8   // 1xx responses
+	stream        uint32 // of HTTP/2; 0: nothing of the request was written
+	awaiting      bool   // a head over HTTP/2 is awaited; conn.payers lists this exchange
+	rejected      error  // why the response must not be used, or nil
+	ended         bool   // End was called: nothing more is charged
 	charged       int64
 	peer          string // address that was dialled last, or empty
 	report        Report

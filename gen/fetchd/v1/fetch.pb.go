@@ -3005,7 +3005,8 @@ func (x *RedirectFollowed) GetHop() *Hop {
 	return nil
 }
 
-// Hop is one request of an attempt, and its response. The request is sent at most once.
+// Hop is one request of an attempt, and its response. The origin gets the request at most once,
+// apart from times when it did not process it.
 type Hop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// URL of the request. Always set.
@@ -3891,8 +3892,8 @@ type FetchOutcome struct {
 	Error *FetchError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Number of attempts.
 	AttemptCount int32 `protobuf:"varint,5,opt,name=attempt_count,json=attemptCount,proto3" json:"attempt_count,omitempty"`
-	// Number of requests that an origin could see: the hops of all attempts that were sent.
-	// Each hop is sent at most once.
+	// Number of requests that an origin could process: the hops of all attempts that were sent.
+	// A request that was refused unprocessed, and sent again within its attempt, counts once.
 	ExchangeCount int32 `protobuf:"varint,6,opt,name=exchange_count,json=exchangeCount,proto3" json:"exchange_count,omitempty"`
 	// All hops of the last attempt, including the last. Empty if there was no attempt, or if
 	// the server is short of memory for them.

@@ -51,7 +51,7 @@ const rules = {
   I3: 'If a redirect turned the request into one that may be repeated, only the failed hop is retried.',
   I4: 'There are at most max_attempts attempts.',
   I5: 'The outcome keeps the last response: its status, its headers, and the start of a failed response\'s body.',
-  I6: 'Each hop sends its request at most once; a connection that breaks is an ordinary failed attempt.',
+  I6: 'Each hop sends its request at most once, unless the origin has not processed it; a connection that breaks is an ordinary failed attempt.',
   I7: 'If a fetch must stop for several reasons, the first in the order of the specification is reported.',
   D1: 'At most max_redirects redirects are followed; not one request more is sent.',
   D2: '301 and 302 turn POST into GET, 303 turns everything but HEAD into GET; 307 and 308 keep the method.',
