@@ -45,7 +45,6 @@ func TestInconsistenciesAreFound(t *testing.T) {
 		{"no readiness probe", func(c *cluster) { c.box().ReadinessProbe = nil }, "no readiness probe"},
 		{"a budget for nobody", func(c *cluster) { c.budgets[0].Spec.Selector.MatchLabels["app.kubernetes.io/name"] = "x" }, "PodDisruptionBudget: selector"},
 		{"an autoscaler of nothing", func(c *cluster) { c.scalers[0].Spec.ScaleTargetRef.Name = "x" }, "which is not there"},
-		{"an autoscaler by a metric that is not there", func(c *cluster) { c.scalers[0].Spec.Metrics[0].Pods.Metric.Name = "x" }, "no metric x"},
 		{"an autoscaler that comes too late", func(c *cluster) {
 			c.scalers[0].Spec.Metrics[0].Pods.Target.AverageValue = resource.NewQuantity(2000, resource.DecimalSI)
 		}, "is not under max-fetches"},

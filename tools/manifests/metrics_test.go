@@ -1,9 +1,7 @@
 package manifests
 
 import (
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,22 +9,9 @@ import (
 	"testing"
 )
 
-// metrics are the metrics of fetchd with their labels. docs/operating.md has a row for each.
-var metrics = map[string][]string{
-	"fetchd_fetches_total":          {"outcome", "error_class"},
-	"fetchd_attempts_total":         {"error_class", "decision"},
-	"fetchd_retry_delay_seconds":    {"source", "histogram"},
-	"fetchd_fetch_seconds":          {"outcome", "histogram"},
-	"fetchd_phase_seconds":          {"phase", "histogram"},
-	"fetchd_body_bytes_total":       nil,
-	"fetchd_encoded_bytes_total":    nil,
-	"fetchd_fetches_in_flight":      nil,
-	"fetchd_fetches_limit":          nil,
-	"fetchd_refused_total":          {"reason"},
-	"fetchd_memory_bytes":           {"kind"},
-	"fetchd_memory_budget_bytes":    nil,
-	"fetchd_draining":               nil,
-	"fetchd_build_info":             {"version"},
+// outside are metrics of Prometheus, of Go and its process, and of the library for gRPC.
+var outside = map[string][]string{
+	"up":                            nil,
 	"grpc_server_handled_total":     {"grpc_method", "grpc_code"},
 	"grpc_server_started_total":     {"grpc_method"},
 	"go_gc_gomemlimit_bytes":        nil,
@@ -37,44 +22,7 @@ var metrics = map[string][]string{
 	"process_open_fds":              nil,
 	"process_resident_memory_bytes": nil,
 	"process_start_time_seconds":    nil,
-
-	"fetchd_caller_fetches_total":     {"caller", "outcome"},
-	"fetchd_caller_attempts_total":    {"caller"},
-	"fetchd_caller_body_bytes_total":  {"caller"},
-	"fetchd_caller_refused_total":     {"caller", "reason"},
-	"fetchd_caller_fetches_in_flight": {"caller"},
-
-	"fetchd_connections_open":          nil,
-	"fetchd_connections_idle":          nil,
-	"fetchd_connections_dialled_total": nil,
-	"fetchd_connections_reused_total":  nil,
-	"fetchd_connections_stale_total":   nil,
-	"fetchd_connections_surplus_total": nil,
-	"fetchd_log_lines_dropped_total":   nil,
-
-	"fetchd_certificate_not_before_timestamp_seconds": {"use", "name", "serial"},
-	"fetchd_certificate_not_after_timestamp_seconds":  {"use", "name", "serial"},
-	"fetchd_tls_handshake_failures_total":             {"cause"},
-
-	"fetchd_store_up":                   {"store"},
-	"fetchd_store_uploads_in_flight":    {"store"},
-	"fetchd_store_uploads_total":        {"store", "result"},
-	"fetchd_store_bytes_total":          {"store"},
-	"fetchd_store_request_errors_total": {"store"},
-
-	"fetchd_archive_up":                     {"store"},
-	"fetchd_archive_records_total":          {"store", "type"},
-	"fetchd_archive_bytes_total":            {"store"},
-	"fetchd_archive_errors_total":           {"store"},
-	"fetchd_archive_spool_bytes":            {"store"},
-	"fetchd_archive_files_open":             {"store"},
-	"fetchd_archive_files_waiting":          {"store"},
-	"fetchd_archive_waiting_bytes":          {"store"},
-	"fetchd_archive_oldest_waiting_seconds": {"store"},
 }
-
-// outside are metrics that Prometheus itself creates.
-var outside = []string{"up"}
 
 // targets are labels that Prometheus adds to every series.
 var targets = []string{"instance", "job", "namespace", "pod"}
@@ -143,8 +91,8 @@ func (v vocabulary) faultsOf(expr string) []string {
 
 // labelsOf returns the labels of a series, which may be one of the three of a histogram.
 func (v vocabulary) labelsOf(series string) ([]string, bool) {
-	if slices.Contains(outside, series) {
-		return nil, true
+	if has, known := outside[series]; known {
+		return has, true
 	}
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 		base, cut := strings.CutSuffix(series, suffix)
@@ -169,68 +117,98 @@ func wrongValues(label, text string, values map[string][]string) []string {
 
 var grpcCodes = []string{"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"}
 
+var (
+	metric = regexp.MustCompile(`(?m)^(\w+)\{([\w,]*)\} (counter|gauge|histogram)$`)
+	method = regexp.MustCompile(`(?m)^  rpc (\w+)\(`)
+	class  = regexp.MustCompile(`(?m)^\tClass\w+ += "(\w+)"`)
+	// These find values of labels of gauges and counters.
+	kind   = regexp.MustCompile(`"(\w+)"(?:, |\})`)
+	reason = regexp.MustCompile(`(?m)^\t"[A-Z_]+": +"(\w+)",`)
+	state  = regexp.MustCompile(`"(\w+)": +c\.Hosts`)
+	cause  = regexp.MustCompile(`\{"(\w+)", w\.`)
+	// storeCall finds where a call of the store is timed.
+	storeCall = regexp.MustCompile(`\.(?:storeCall\(|(?:called|measured)\(ctx, )"(\w+)"`)
+)
+
+// found returns what the group of a pattern matches in the files of the tree, at least once.
+func found(t *testing.T, pattern *regexp.Regexp, files string) (all []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		for _, m := range pattern.FindAllStringSubmatch(string(read(t, path)), -1) {
+			all = append(all, m[1])
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no %s", files, pattern)
+	}
+	return all
+}
+
+// enum returns the values of an enumeration of a contract, in lower case and without the prefix.
+func enum(t *testing.T, contract, prefix string) (values []string) {
+	t.Helper()
+	for _, v := range found(t, regexp.MustCompile(`(?m)^  `+prefix+`_(\w+) = [1-9]`), contract) {
+		values = append(values, strings.ToLower(v))
+	}
+	return values
+}
+
+const (
+	fetchdContract   = "proto/fetchd/v1/fetch.proto"
+	frontierContract = "proto/frontier/v1/frontier.proto"
+)
+
+// metricsOf returns the metrics of a program and their labels, which docs/surface.txt lists.
+func metricsOf(t *testing.T, program string) map[string][]string {
+	t.Helper()
+	metrics := make(map[string][]string)
+	for _, m := range metric.FindAllStringSubmatch(string(read(t, filepath.Join(root, "docs/surface.txt"))), -1) {
+		if strings.HasPrefix(m[1], program+"_") {
+			metrics[m[1]] = append(strings.Split(m[2], ","), m[3])
+		}
+	}
+	if len(metrics) == 0 {
+		t.Fatalf("docs/surface.txt has no metrics of %s", program)
+	}
+	return metrics
+}
+
 // fetchdVocabulary reads the values of labels from the contract.
 func fetchdVocabulary(t *testing.T) vocabulary {
 	t.Helper()
-	proto := string(read(t, filepath.Join(root, "proto/fetchd/v1/fetch.proto")))
-	enum := func(prefix string) []string {
-		var found []string
-		for _, m := range regexp.MustCompile(`(?m)^  `+prefix+`_(\w+) = [1-9]`).FindAllStringSubmatch(proto, -1) {
-			found = append(found, strings.ToLower(m[1]))
-		}
-		if len(found) == 0 {
-			t.Fatalf("the contract has no values %s_…", prefix)
-		}
-		return found
-	}
-	return vocabulary{"fetchd", metrics, map[string][]string{
-		"outcome":     enum("OUTCOME_KIND"),
-		"error_class": append(enum("ERROR_CLASS"), "none"),
-		"decision":    append(enum("STOP_REASON"), "retry"),
-		"source":      enum("DELAY_SOURCE"),
+	return vocabulary{"fetchd", metricsOf(t, "fetchd"), map[string][]string{
+		"outcome":     enum(t, fetchdContract, "OUTCOME_KIND"),
+		"error_class": append(enum(t, fetchdContract, "ERROR_CLASS"), "none"),
+		"decision":    append(enum(t, fetchdContract, "STOP_REASON"), "retry"),
+		"source":      enum(t, fetchdContract, "DELAY_SOURCE"),
 		"phase":       {"resolve", "connect", "tls", "processing", "transfer"},
-		"kind":        {"answer", "body", "decoder", "fetch", "head", "hold_back", "idle", "receiving", "request"},
-		"reason":      {"cancelled_calls", "conns_of_caller", "memory", "other", "quota", "strangers_calls", "too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller"},
+		"kind":        found(t, kind, "internal/budget/budget.go"),
+		"reason":      append(found(t, reason, "server/observe/metrics.go"), "other"),
+		"mode":        {"enforce", "report"},
 		"use":         {"service", "service_chain", "client_authority", "egress_authority", "origin_client", "origin_authority"},
-		"grpc_method": {"Fetch", "FetchUnary", "FetchMany", "Explain"},
+		"grpc_method": found(t, method, fetchdContract),
 		"grpc_code":   grpcCodes,
 	}}
 }
 
-var method = regexp.MustCompile(`(?m)^  rpc (\w+)\(`)
-
-// storeCall finds where a call of the store is timed.
-var storeCall = regexp.MustCompile(`\.(?:storeCall\(|(?:called|measured)\(ctx, )"(\w+)"`)
-
-// frontierVocabulary returns the metrics that the frontier of this tree registers.
+// frontierVocabulary reads the values of labels from the contract and the code.
 func frontierVocabulary(t *testing.T) vocabulary {
 	t.Helper()
-	command := exec.Command("go", "run", "./tools/manifests/testdata/metrics/main.go")
-	command.Dir = root
-	var stderr strings.Builder
-	command.Stderr = &stderr
-	text, err := command.Output()
-	if err != nil {
-		t.Fatalf("go run: %v\n%s", err, stderr.String())
-	}
-	v := vocabulary{Program: "frontier"}
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
-	v.Values["result"], v.Values["code"] = []string{"ok", "error"}, grpcCodes
-	for _, m := range method.FindAllStringSubmatch(string(read(t, filepath.Join(root, "proto/frontier/v1/frontier.proto"))), -1) {
-		v.Values["method"] = append(v.Values["method"], m[1])
-	}
-	files, err := filepath.Glob(filepath.Join(root, "frontier/*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		for _, m := range storeCall.FindAllStringSubmatch(string(read(t, file)), -1) {
-			v.Values["call"] = append(v.Values["call"], m[1])
-		}
-	}
-	return v
+	return vocabulary{"frontier", metricsOf(t, "frontier"), map[string][]string{
+		"status":      enum(t, frontierContract, "STATUS"),
+		"error_class": append(enum(t, fetchdContract, "ERROR_CLASS"), found(t, class, "frontier/class.go")...),
+		"cause":       found(t, cause, "frontier/store/read.go"),
+		"state":       found(t, state, "frontier/metrics.go"),
+		"result":      {"ok", "error"},
+		"call":        found(t, storeCall, "frontier/*.go"),
+		"method":      found(t, method, frontierContract),
+		"code":        grpcCodes,
+		"use":         {"service", "service_chain", "client_authority"},
+	}}
 }
 
 func TestWrongExpressionsAreFound(t *testing.T) {
