@@ -174,3 +174,23 @@ func readAll(body io.Reader) (data []byte, restarts int, err error) {
 		}
 	}
 }
+
+// answerAll answers every task of a message in one message.
+func answerAll(s manyServer) error {
+	for {
+		in, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		out := new(pb.FetchManyResponse)
+		for _, task := range in.GetTasks() {
+			out.Events = append(out.Events, &pb.TaskEvent{Tag: task.GetTag(), Event: success()})
+		}
+		if err := s.Send(out); err != nil {
+			return err
+		}
+	}
+}

@@ -441,22 +441,3 @@ func FuzzNormalize(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkNormalizeURL(b *testing.B) {
-	for _, row := range []struct{ name, in string }{
-		{"plain", "https://www.alpha.test/docs/2026/page.html?id=42&lang=en"},
-		{"escapes", "HTTP://Me@ALPHA.test.:80/a/./b/../%7euser%2f%c3%a9?q=%41%#top"},
-		{"idna", "https://bücher.test/straße?q=é"},
-		{"longest", "http://h/" + strings.Repeat("a", normal.MaxURLBytes-9)},
-		{"longest user", "http://" + strings.Repeat("@", 1024) + "h/"},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := normal.NormalizeURL(row.in); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -145,20 +145,6 @@ func TestManyStars(t *testing.T) {
 	}
 }
 
-// BenchmarkManyStars doubles path and pattern: the time for a byte must not grow.
-func BenchmarkManyStars(b *testing.B) {
-	for n := 1000; n <= 8000; n *= 2 {
-		b.Run(fmt.Sprintf("path=%d/stars=%d", n, n/2), func(b *testing.B) {
-			rules := robots.Parse([]byte("User-agent: *\nDisallow: "+manyStars(n/2)), "a")
-			path := "/" + strings.Repeat("a", n)
-			for b.Loop() {
-				rules.Decide(path)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/byte")
-		})
-	}
-}
-
 // full returns a file of the maximum size with different rules, of which as many as fit
 // must all be compared.
 func full() []byte {
@@ -168,43 +154,4 @@ func full() []byte {
 		fmt.Fprintf(&out, "Disallow: *a%db\n", i)
 	}
 	return out.Bytes()
-}
-
-func BenchmarkParse(b *testing.B) {
-	for _, row := range []struct {
-		name string
-		file []byte
-	}{
-		{"small", []byte(fourGroups)},
-		{"full", full()},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			b.SetBytes(int64(len(row.file)))
-			b.ReportAllocs()
-			for b.Loop() {
-				robots.Parse(row.file, "a")
-			}
-		})
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	small, worst := robots.Parse([]byte(fourGroups), "foobot"), robots.Parse(full(), "a")
-	for _, row := range []struct {
-		name   string
-		rules  *robots.Rules
-		target string
-	}{
-		{"small", small, "/example/some/page.html?id=42"},
-		{"escapes", small, "/ex%61mple/%E3%83%84?u=https%3A%2F%2Fa"},
-		{"full/short path", worst, "/example/some/page.html?id=42"},
-		{"full/path of 8 KiB", worst, "/" + strings.Repeat("a", 8<<10)},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				row.rules.Decide(row.target)
-			}
-		})
-	}
 }

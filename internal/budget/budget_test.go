@@ -359,18 +359,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-func BenchmarkLease(b *testing.B) {
-	shared := budget.New(1 << 30)
-	b.ReportAllocs()
-	for b.Loop() {
-		l := shared.Lease("a")
-		l.Grow(budget.Fetch, 48<<10)
-		l.Grow(budget.Head, 1<<10)
-		l.Become(budget.Answer, 2<<10)
-		l.Close()
-	}
-}
-
 // TestAwaitMany checks that those that wait do not all try again at each of many releases.
 func TestAwaitMany(t *testing.T) {
 	t.Parallel()

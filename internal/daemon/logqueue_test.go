@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -263,78 +261,4 @@ func TestManyWriters(t *testing.T) {
 	if got, want := p.String(), strings.Repeat("0123456789\n", writers*lines); got != want || q.Dropped() != 0 {
 		t.Errorf("%d bytes, %d lines dropped, want %d and none", len(got), q.Dropped(), len(want))
 	}
-}
-
-// BenchmarkLine writes log lines to a pipe that is read, with and without the queue: each
-// after the previous one has been read, one after the other, and on all cores.
-func BenchmarkLine(b *testing.B) {
-	for _, row := range []struct {
-		name   string
-		queued bool
-	}{{"direct", false}, {"queued", true}} {
-		b.Run(row.name+"/idle", func(b *testing.B) {
-			log, read := toPipe(b, row.queued)
-			for b.Loop() {
-				log()
-				<-read
-			}
-		})
-		b.Run(row.name+"/busy", func(b *testing.B) {
-			log, _ := toPipe(b, row.queued)
-			for b.Loop() {
-				log()
-			}
-		})
-		b.Run(row.name+"/parallel", func(b *testing.B) {
-			log, _ := toPipe(b, row.queued)
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					log()
-				}
-			})
-		})
-	}
-}
-
-// toPipe returns a function that logs a line, and a channel that receives a token after a
-// read.
-func toPipe(b *testing.B, queued bool) (log func(), read <-chan struct{}) {
-	b.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	token := make(chan struct{}, 1)
-	ended := make(chan struct{})
-	go func() { // until the writer is closed
-		defer close(ended)
-		for buf := make([]byte, 64<<10); ; {
-			if _, err := r.Read(buf); err != nil {
-				return
-			}
-			select {
-			case token <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	var to io.Writer = w
-	if queued {
-		to = NewLogQueue(w)
-	}
-	b.Cleanup(func() {
-		if q, ok := to.(*LogQueue); ok {
-			q.Close(time.Minute)
-			b.ReportMetric(float64(q.Dropped())/float64(b.N), "dropped/op")
-		}
-		_ = w.Close()
-		<-ended
-		_ = r.Close()
-	})
-	logger := slog.New(slog.NewJSONHandler(to, nil))
-	url := "https://origin.example/" + strings.Repeat("x", 100)
-	b.ReportAllocs()
-	return func() {
-		logger.Info("fetch finished", slog.String("url", url), slog.Int("status", 200), slog.Float64("duration_seconds", 1))
-	}, token
 }

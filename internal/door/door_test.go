@@ -2,7 +2,6 @@ package door
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -414,28 +413,4 @@ func TestNoConn(t *testing.T) {
 	none.Leave()
 	var l *Listener
 	l.DropAll()
-}
-
-// BenchmarkAccept admits connections while 10,000 strangers are connected, so that each ends another.
-func BenchmarkAccept(b *testing.B) {
-	for _, addresses := range []int{1, 64, 5000} {
-		b.Run(fmt.Sprintf("%d-addresses", addresses), func(b *testing.B) {
-			l := Listen(nil, Limits{Total: 40_000, PerAddress: 40_000, Strangers: 10_000})
-			defer l.DropAll()
-			n := 0
-			accept := func() {
-				n++
-				if l.admit(raw{from: &net.TCPAddr{IP: net.IPv4(10, 0, byte(n%addresses>>8), byte(n%addresses)), Port: 1}}) == nil {
-					b.Fatal("a connection is refused")
-				}
-			}
-			for range 10_000 {
-				accept()
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				accept()
-			}
-		})
-	}
 }

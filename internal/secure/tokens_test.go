@@ -116,28 +116,6 @@ func TestNewToken(t *testing.T) {
 	}
 }
 
-// BenchmarkName identifies the caller of a call, with 10,000 tokens.
-func BenchmarkName(b *testing.B) {
-	var text strings.Builder
-	for i := range 10_000 {
-		_, _ = fmt.Fprintf(&text, "- {name: n%d, sha256: %s}\n", i, sum(fmt.Sprint(i)))
-	}
-	file := filepath.Join(b.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	tokens, err := secure.ReadTokens(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	callers := &secure.Callers{Tokens: tokens}
-	for b.Loop() {
-		if name, err := callers.Name("9999", nil); name != "n9999" {
-			b.Fatalf("%q, %v", name, err)
-		}
-	}
-}
-
 // FuzzTokens checks that a file is refused, without quoting it, or admits its callers.
 func FuzzTokens(f *testing.F) {
 	f.Add("- {name: a, sha256: " + sum("a") + ", max-fetches: 5}\n")

@@ -146,3 +146,20 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// told returns what an observer receives for a fetch that succeeds at once.
+func told(t testing.TB) (*fetch.Request, *fetch.AttemptFinished, *fetch.Outcome) {
+	t.Helper()
+	req := fetch.NewRequest(classify.Standard)
+	var err error
+	if req.URL, err = urls.Parse("https://example.com/some/path?with=query"); err != nil {
+		t.Fatal(err)
+	}
+	hops := []fetch.Hop{{Method: "GET", URL: req.URL.String(), StatusCode: 200, Exchange: fetch.Exchange{
+		RemoteAddress: "192.0.2.1:443", Protocol: "HTTP/2.0", TLSVersion: "TLS 1.3", Reused: true, Sent: true,
+		Processing: 30 * time.Millisecond, Transfer: 4 * time.Millisecond}}}
+	return req, &fetch.AttemptFinished{Attempt: 1, Hops: hops, Decision: classify.Decision{
+			Kind: classify.Success, Verdict: classify.NoFailure, Rule: "H0"}},
+		&fetch.Outcome{Kind: classify.Success, Rule: "H0", Attempts: 1, Exchanges: 1, Hops: hops,
+			Total: 35 * time.Millisecond, Body: fetch.BodySummary{Size: 4096, EncodedSize: 1024}}
+}
