@@ -10,8 +10,8 @@
 // They use loopback only. The test of a full disk mounts a small tmpfs, which needs root.
 //
 // FETCHD_CRAWLS=all (.ci/run crawls-all) runs the long form, twelve minutes. The short form has
-// the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, a third of
-// the pages and of the kills in TestChaos, and a tenth of the 20,000 URLs in TestGroups. Of the 2,000
+// the same checks with fewer URLs and less time: a third of the pages and of the kills in TestChaos,
+// and a tenth of the 20,000 URLs in TestGroups. Of the 2,000
 // pages in TestLongBodies one in eight may have more than 64 KiB, 1 GB in all; in the long form every
 // second, 3.5 GB. Only the long form has TestChaos behind PgBouncer, with a full
 // disk and with a bucket that goes down.

@@ -126,3 +126,11 @@ func (p *process) peak() int {
 	must(p, err)
 	return int(peak >> 10)
 }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
