@@ -126,7 +126,6 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := os.Getenv("FETCHD_LIMITS") == "all"
-	var report report
 	for i, c := range columns {
 		if i > 0 && !all {
 			break
@@ -146,7 +145,7 @@ func TestLimits(t *testing.T) {
 				for n := range lanes {
 					t.Run(fmt.Sprintf("%s-%d", s.name, n+1), func(t *testing.T) {
 						t.Parallel()
-						l := newLane(t, c, s, &report)
+						l := newLane(t, c, s)
 						defer l.finish()
 						for i := n; i < len(selected); i += lanes {
 							t.Run(selected[i].name, func(t *testing.T) { l.run(t, selected[i]) })
@@ -156,7 +155,6 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
-	_, _ = fmt.Fprintf(os.Stdout, "\n%s\n", report.markdown()) // without the indent of a log
 }
 
 // lane runs rows one after the other on one process, as long as that lives.
@@ -164,7 +162,6 @@ type lane struct {
 	*testing.T
 	column  column
 	setting setting
-	report  *report
 	config  string // of the bystander
 	origin  *origin.Origin
 	hostile *hostile
@@ -174,9 +171,9 @@ type lane struct {
 	fields  map[bool]int      // maximum of a head over HTTP/1.1 and HTTP/2
 }
 
-func newLane(t *testing.T, c column, s setting, r *report) *lane {
+func newLane(t *testing.T, c column, s setting) *lane {
 	t.Helper()
-	l := &lane{T: t, column: c, setting: s, report: r, hostile: newHostile(t), running: make(map[bool]*service), fields: make(map[bool]int)}
+	l := &lane{T: t, column: c, setting: s, hostile: newHostile(t), running: make(map[bool]*service), fields: make(map[bool]int)}
 	l.origin = rig.Origin(t)
 	config, err := os.ReadFile(serviceConfig)
 	if err != nil {

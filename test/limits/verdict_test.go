@@ -24,7 +24,6 @@ const (
 	memoryBudget = "fetchd_memory_budget_bytes"
 	inFlight     = "fetchd_fetches_in_flight"
 	finished     = "fetchd_fetches_total"
-	refusals     = "fetchd_refused_total"
 )
 
 const (
@@ -79,7 +78,6 @@ func (l *lane) run(t *testing.T, r row) {
 		t.Error(fault)
 	}
 	t.Logf("%v; peak %s, charged %s of %s; sent %d: %s; bystander %s", took.Round(100*time.Millisecond), mib(m.peak), mib(m.charged), mib(m.budget), tr.tally.sent, &tr.tally, other)
-	l.report.add(line{r.name, l.column.name, l.setting.name, v, faults})
 	if !s.alive() || settled != nil {
 		l.drop(t, s) // the next row gets a new one
 	}
@@ -124,9 +122,6 @@ func (v *verdict) faults() []string {
 	}
 	return faults
 }
-
-// refused returns how many calls and tasks the service refused.
-func (v *verdict) refused() int { return int(v.after[refusals] - v.before[refusals]) }
 
 // quiet waits until no fetch is in flight, and then until nothing is charged. It returns the
 // last metrics.
