@@ -3,7 +3,6 @@ package fetch_test
 import (
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -375,93 +374,6 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestRedirectHeaders checks the header that the origin receives after a redirect.
-func TestRedirectHeaders(t *testing.T) {
-	t.Parallel()
-	all := []string{"Accept", "Authorization", "Cookie", "User-Agent", "X-Api-Key"}
-	for _, row := range []struct {
-		name, listener, path string
-		change               func(*fetch.Request)
-		want                 []string
-	}{
-		{"the same origin gets all headers", "http", "/r/k/302/1/200", nil, all},
-		{"another port gets only anonymous headers", "http", "/cross/k/302/http-other/200", nil, []string{"Accept", "User-Agent"}},
-		{"forward_credentials lifts it", "http", "/cross/k/302/http-other/200",
-			func(r *fetch.Request) { r.ForwardCredentials = true }, all},
-		{"http to https gets only anonymous headers", "http", "/cross/k/302/https/200", nil, []string{"Accept", "User-Agent"}},
-		{"https to http never gets credentials", "https", "/cross/k/302/http/200",
-			func(r *fetch.Request) { r.ForwardCredentials = true }, []string{"Accept", "User-Agent"}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request(row.listener, row.path)
-			r.Header = http.Header{"Accept": {"*/*"}, "Authorization": {"Bearer x"}, "Cookie": {"a=b"}, "X-Api-Key": {"y"}}
-			if row.change != nil {
-				row.change(r)
-			}
-			if res := w.fetch(r); res.Kind != classify.Success {
-				t.Fatalf("%s: %+v", res.Kind, res.Failure)
-			}
-			seen := w.origin.Requests("k")
-			last := seen[len(seen)-1].Header
-			var got []string
-			for _, name := range append(all, "Referer") {
-				if last.Get(name) != "" {
-					got = append(got, name)
-				}
-			}
-			if !slices.Equal(got, row.want) {
-				t.Errorf("the last hop got %v, want %v", got, row.want)
-			}
-		})
-	}
-}
-
-// TestNoRemovedHeaderReturns follows a chain to another origin and back.
-func TestNoRemovedHeaderReturns(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	back := strings.NewReplacer("/", "%2F", "%", "%25").Replace(w.origin.URL("http", "/s/back/200"))
-	r := w.request("http", "/cross/k/302/http-other/302:to="+back)
-	r.Header = http.Header{"Authorization": {"Bearer x"}}
-	res := w.run(t.Context(), r)
-	seen := w.origin.Requests("back")
-	if res.Kind != classify.Success || len(seen) != 1 || seen[0].Header.Get("Authorization") != "" {
-		t.Errorf("%s after %d requests, with Authorization %q", res.Kind, len(seen), seen[0].Header.Get("Authorization"))
-	}
-}
-
-// TestRedirectMethods checks method and body after each redirect (D2).
-func TestRedirectMethods(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ method, status, want string }{
-		{"POST", "301", "GET"}, {"POST", "302", "GET"}, {"POST", "303", "GET"}, {"POST", "307", "POST"}, {"POST", "308", "POST"},
-		{"PUT", "301", "PUT"}, {"PUT", "302", "PUT"}, {"PUT", "303", "GET"}, {"PUT", "307", "PUT"},
-		{"DELETE", "302", "DELETE"}, {"DELETE", "303", "GET"},
-		{"HEAD", "302", "HEAD"}, {"HEAD", "303", "HEAD"}, {"GET", "303", "GET"},
-	} {
-		t.Run(row.method+" "+row.status, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request("http", "/r/k/"+row.status+"/1/200")
-			r.Method = row.method
-			if row.method == "POST" || row.method == "PUT" {
-				r.Body, r.Header = []byte("hello"), http.Header{"Content-Type": {"text/plain"}}
-			}
-			if res := w.fetch(r); res.Kind != classify.Success {
-				t.Fatalf("%s: %+v", res.Kind, res.Failure)
-			}
-			last := w.origin.Requests("k")[1]
-			kept := row.method == row.want && len(r.Body) > 0
-			if last.Method != row.want || (last.BodyBytes > 0) != kept || (last.Header.Get("Content-Type") != "") != kept {
-				t.Errorf("got %s with %d bytes and Content-Type %q, want %s, body kept %t",
-					last.Method, last.BodyBytes, last.Header.Get("Content-Type"), row.want, kept)
-			}
-		})
-	}
-}
-
 // TestCookies checks that a cookie of a redirect is sent with the next request, and to no other
 // origin (D7).
 func TestCookies(t *testing.T) {
@@ -494,22 +406,5 @@ func TestCookies(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestFragment checks that the fragment is in the final URL and is never sent (D5).
-func TestFragment(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	r := w.request("http", "/r/k/302/1/200")
-	r.URL.Fragment = "part"
-	res := w.fetch(r)
-	if want := w.origin.URL("http", "/s/k/200#part"); res.FinalURL != want {
-		t.Errorf("final URL %s, want %s", res.FinalURL, want)
-	}
-	for _, q := range w.origin.Requests("k") {
-		if strings.Contains(q.Path, "part") {
-			t.Errorf("the origin saw %s", q.Path)
-		}
 	}
 }
