@@ -57,7 +57,6 @@ type choices struct {
 	Out     string  `help:"Folder for benchmarks.md. Empty: only the table on standard output." default:"${docs}" placeholder:"DIR"`
 	Quick   bool    `help:"One round of short loads, to see that it works. It needs an empty --out, or another folder."`
 
-	Profile     string `help:"Folder for CPU profiles of the service, one per load. Profiling costs some of the measured CPU time." placeholder:"DIR"`
 	Recorded    string `help:"File of ratios, such as test/bench/ratios.txt. Fail if a measured ratio exceeds its recorded one by more than 15 %." placeholder:"FILE"`
 	Record      string `help:"Write the measured ratios to this file." placeholder:"FILE"`
 	NodeModules string `help:"Folder with the node_modules of the callers in Node, as .ci/bench-install prints it." env:"BENCH_NODE_MODULES" placeholder:"DIR"`

@@ -18,7 +18,7 @@ const settle = 3 * time.Second
 func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 	service := r.services[s.service]
 	few := through(s.name, s.service, "grpc-unary").on(smallPath, 1)
-	if _, err := r.once(ctx, few, "", 0, 100*time.Millisecond); err != nil {
+	if _, err := r.once(ctx, few, 0, 100*time.Millisecond); err != nil {
 		return nil, err
 	}
 	before, _, err := process.Resident(service.PID())

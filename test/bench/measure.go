@@ -35,8 +35,8 @@ func (c *clocks) since(before clocks, span float64) (service, origin time.Durati
 	return scaled(c.service - before.service), scaled(c.origin - before.origin)
 }
 
-// once runs one load. name identifies it in the names of profiles.
-func (r *rig) once(ctx context.Context, s subject, name string, warmup, span time.Duration) (*run, error) {
+// once runs one load.
+func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (*run, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, warmup+span+time.Minute, fmt.Errorf("%s does not end", s.name))
 	defer cancel()
 	service := r.services[s.service]
@@ -46,14 +46,12 @@ func (r *rig) once(ctx context.Context, s subject, name string, warmup, span tim
 	}
 	var began, ended clocks
 	var errs error
-	profiled := make(chan error, 1)
 	child, err := r.call(ctx, s, warmup, span, func(line string) {
 		switch line {
 		case "measuring":
 			errs = errors.Join(errs, r.read(service, &began))
-			go func() { profiled <- r.profile(ctx, service, name, span) }()
 		case "measured":
-			errs = errors.Join(errs, r.read(service, &ended), <-profiled)
+			errs = errors.Join(errs, r.read(service, &ended))
 		}
 	})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	_ "net/http/pprof" //nolint:gosec // served only on the socket for --profile
 	"os"
 	"runtime"
 	"time"
@@ -22,7 +21,6 @@ type relayFlags struct {
 	Authority string        `help:"Root certificate of the origin, in PEM." placeholder:"FILE"`
 	Wait      time.Duration `help:"Make streams wait on a timer instead of fetching."`
 	HoldHeap  bool          `help:"Let the heap grow first, as fetchd does."`
-	Socket    string        `help:"Socket for profiles." env:"BENCH_PPROF"`
 }
 
 // serve runs a relay until ctx ends. It first writes a line of JSON with its addresses.
@@ -51,13 +49,6 @@ func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
 	}
 	metrics := &http.Server{Handler: http.HandlerFunc(writeHeap), ReadHeaderTimeout: time.Minute}
 	go func() { _ = metrics.Serve(figures) }() // ends with the process
-	if f.Socket != "" {
-		l, err := net.Listen("unix", f.Socket)
-		if err != nil {
-			return err
-		}
-		go func() { _ = http.Serve(l, nil) }() // ends with the process
-	}
 	s := relay.New(cfg)
 	context.AfterFunc(ctx, s.Stop)
 	if err := json.NewEncoder(stdout).Encode(map[string]string{"grpc": calls.Addr().String(), "metrics": figures.Addr().String()}); err != nil {

@@ -32,8 +32,7 @@ type workshop struct {
 	choices *choices
 }
 
-// build builds fetchd as released, plus profiles if --profile is given. The caller removes
-// the folder work.
+// build builds fetchd as released. The caller removes the folder work.
 func build(ctx context.Context, c *choices, environ []string) (*workshop, error) {
 	work, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -48,15 +47,7 @@ func build(ctx context.Context, c *choices, environ []string) (*workshop, error)
 		return w, err
 	}
 	w.root = string(bytes.TrimSpace(root))
-	args := []string{"build", "-o", w.fetchd}
-	if c.Profile != "" {
-		flag, err := w.overlay()
-		if err != nil {
-			return w, err
-		}
-		args = append(args, flag)
-	}
-	_, err = command(ctx, append(environ, "CGO_ENABLED=0"), w.root, "go", append(args, "./cmd/fetchd")...)
+	_, err = command(ctx, append(environ, "CGO_ENABLED=0"), w.root, "go", "build", "-o", w.fetchd, "./cmd/fetchd")
 	return w, err
 }
 
@@ -78,7 +69,6 @@ type service struct {
 	*process.Child
 	GRPC    string `json:"grpc"`
 	Metrics string `json:"metrics"` // HOST:PORT of /metrics; empty if there is none
-	socket  string // for profiles
 }
 
 // rig is the origin and the services of a group, each in its own process.
@@ -168,21 +158,13 @@ func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 
 // startRelay starts the relay, which writes its addresses to standard output.
 func (r *rig) startRelay(ctx context.Context, more ...string) (_ *service, err error) {
-	s := &service{socket: filepath.Join(r.work, rand.Text())}
-	s.Child, err = process.Start(ctx, process.Spec{Path: r.self, Env: append(r.few(), r.pprof(s)...),
+	s := new(service)
+	s.Child, err = process.Start(ctx, process.Spec{Path: r.self, Env: r.few(),
 		Args: append([]string{"relay", "--authority", r.authority}, more...)})
 	if err != nil {
 		return nil, err
 	}
 	return s, readReady(ctx, s.Child, s)
-}
-
-// pprof returns the variable that makes a service offer profiles, if --profile is given.
-func (r *rig) pprof(s *service) []string {
-	if r.choices.Profile == "" {
-		return nil
-	}
-	return []string{pprofSocket + "=" + s.socket}
 }
 
 // startFetchd starts fetchd with its defaults, plus slots of which one caller gets 10,000, access to the
@@ -202,12 +184,12 @@ func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error)
 		}
 		args = append(args, "--egress-allow-port", port)
 	}
-	s := &service{socket: filepath.Join(r.work, rand.Text())}
-	log, err := os.Create(s.socket + ".log")
+	s := new(service)
+	log, err := os.Create(filepath.Join(r.work, rand.Text()+".log"))
 	if err != nil {
 		return nil, err
 	}
-	s.Child, err = process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Env: r.pprof(s), Log: log})
+	s.Child, err = process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Log: log})
 	if err := errors.Join(err, log.Close()); err != nil { // the child has its own descriptor
 		return nil, err
 	}

@@ -126,8 +126,7 @@ func (b *bench) subject(ctx context.Context, r *rig, m *measured, s subject) (*r
 	case s.hold:
 		return r.held(ctx, s)
 	}
-	name := fmt.Sprintf("%s %s %d", m.name, s.name, len(m.runs[s.name])+1)
-	return r.once(ctx, s, name, cmp.Or(m.warmup, b.warmup), cmp.Or(m.span, b.span))
+	return r.once(ctx, s, cmp.Or(m.warmup, b.warmup), cmp.Or(m.span, b.span))
 }
 
 // report writes a line of progress.
