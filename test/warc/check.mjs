@@ -1,22 +1,20 @@
 // Checks WARC files with warcio's parser, and prints a line of JSON for each record.
 //
-//   node check.mjs [--wget] FILE...
+//   node check.mjs FILE...
 //
 // warcio accepts truncated files, wrong digests, and members of gzip that have several records. So
 // each file is also read byte by byte here, and both readings are compared. Each fault is a line on
 // standard error, as is each warning of warcio. Run it under a time limit: warcio does not end if a
 // file without gzip is truncated.
 //
-// The files are one archive: a record may refer to a record of any of them. --wget is for the files
-// of wget, in which a request does not name its response.
+// The files are one archive: a record may refer to a record of any of them.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import pako from 'pako';
 import { WARCParser } from 'warcio';
 
-const wget = process.argv[2] === '--wget';
-const files = process.argv.slice(wget ? 3 : 2);
+const files = process.argv.slice(2);
 const profiles = {
   'http://netpreserve.org/warc/1.1/revisit/identical-payload-digest': 'payload',
   'http://netpreserve.org/warc/1.1/revisit/server-not-modified': 'unmodified',
@@ -159,20 +157,20 @@ async function alone(r, bytes) {
 function check(r) {
   const id = r.get('WARC-Record-ID');
   const type = r.get('WARC-Type');
-  want(r.version === (wget ? 'WARC/1.0' : 'WARC/1.1'), `the version is ${r.version}`);
+  want(r.version === 'WARC/1.1', `the version is ${r.version}`);
   want(/^<urn:uuid:[0-9a-fA-F-]{36}>$/.test(id), `WARC-Record-ID is ${id}`);
   want(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$/.test(r.get('WARC-Date')), `WARC-Date is ${r.get('WARC-Date')}`);
   for (const name of new Set(r.fields.map(([n]) => n.toLowerCase()))) {
     want(r.all(name).length === 1 || ['warc-concurrent-to', 'warc-protocol'].includes(name), `${name} is there ${r.all(name).length} times`);
   }
   const block = r.get('WARC-Block-Digest');
-  want(block === '' ? wget : hasDigest(block, r.block), `WARC-Block-Digest is ${block}`);
+  want(hasDigest(block, r.block), `WARC-Block-Digest is ${block}`);
   const info = byID.get(r.get('WARC-Warcinfo-ID'));
   want(!r.get('WARC-Warcinfo-ID') || (info?.get('WARC-Type') === 'warcinfo' && info.file === r.file), 'WARC-Warcinfo-ID is not that of this file');
   if (isHTTP(r)) checkMessage(r, type);
   else want(type !== 'response' || (r.get('Content-Type') === 'application/octet-stream' && r.get('WARC-Payload-Digest') === ''), `a response has the type ${r.get('Content-Type')} and the payload digest ${r.get('WARC-Payload-Digest')}`);
   if (type === 'revisit') checkRevisit(r);
-  if (['request', 'response', 'revisit'].includes(type) && !wget) checkConcurrent(r, id, type);
+  if (['request', 'response', 'revisit'].includes(type)) checkConcurrent(r, id, type);
 }
 
 function checkMessage(r, type) {

@@ -83,17 +83,14 @@ func requests(urls []string) iter.Seq[*pb.FetchRequest] {
 	}
 }
 
-// fetchAll fetches URLs over FetchMany and returns the outcomes.
-func (s *service) fetchAll(ctx context.Context, urls []string) []*pb.FetchOutcome {
+// fetchAll fetches URLs over FetchMany.
+func (s *service) fetchAll(ctx context.Context, urls []string) {
 	s.Helper()
-	var outcomes []*pb.FetchOutcome
 	for result, err := range s.client.Many(ctx, requests(urls), client.ManyOptions{Open: 32}) {
 		if result == nil || result.Outcome == nil {
 			s.Fatalf("no outcome: %v", err)
 		}
-		outcomes = append(outcomes, result.Outcome)
 	}
-	return outcomes
 }
 
 // stopped stops the service and returns its files in dir.
@@ -171,42 +168,6 @@ func wantLines(t *testing.T, file string, records []record) {
 		}
 	}
 	rig.AtLeast(t, "outcomes that name a record", named, len(records)/4)
-}
-
-// wantNamed checks that the outcomes name every record but the warcinfo records, each once.
-func wantNamed(t *testing.T, outcomes []*pb.FetchOutcome, records []record) {
-	t.Helper()
-	byID := make(map[string]record)
-	for _, r := range records {
-		if r.Type != "warcinfo" {
-			byID[r.ID] = r
-		}
-	}
-	for _, out := range outcomes {
-		for _, named := range out.GetRecords() {
-			r, ok := byID[named.GetRecordId()]
-			if !ok {
-				t.Errorf("the record %v is in no file, or two outcomes name it", named)
-				continue
-			}
-			delete(byID, r.ID)
-			wantPlace(t, named, r)
-		}
-	}
-	for _, r := range byID {
-		t.Errorf("no outcome names the %s of %q at %d of %s", r.Type, r.URI, r.Offset, r.File)
-	}
-}
-
-// wantPlace compares what an outcome says of a record with the record.
-func wantPlace(t *testing.T, named *pb.WarcRecord, r record) {
-	t.Helper()
-	kind := "WARC_TYPE_" + strings.ToUpper(r.Type)
-	date, err := time.Parse(time.RFC3339Nano, r.field("WARC-Date"))
-	if named.GetFile() != r.File || named.GetOffsetBytes() != r.Offset || named.GetLengthBytes() != r.Length || named.GetType().String() != kind ||
-		err != nil || !named.GetRecordTime().AsTime().Equal(date) || named.GetPayloadDigest() != r.field("WARC-Payload-Digest") {
-		t.Errorf("the outcome names %v, the record is a %s at %d of %s, %d bytes, %v", named, r.Type, r.Offset, r.File, r.Length, r.Fields)
-	}
 }
 
 // wantRequests compares the requests of the records with those that the site has received.
