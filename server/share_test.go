@@ -20,9 +20,9 @@ import (
 )
 
 // setQuota gives every caller the policy p with a share.
-func (r *rig) setQuota(mode, share string) {
+func (r *rig) setQuota(share string) {
 	r.Helper()
-	set, faults := policies.Parse(fmt.Appendf(nil, "policies: {p: {mode: %s, share: {%s}}}\ndefault: p\n", mode, share))
+	set, faults := policies.Parse(fmt.Appendf(nil, "policies: {p: {share: {%s}}}\ndefault: p\n", share))
 	if len(faults) > 0 {
 		r.Fatal(faults)
 	}
@@ -41,7 +41,7 @@ func TestQuotas(t *testing.T) {
 			t.Parallel()
 			known := newRoster()
 			bubble(t, func(r *rig) {
-				r.setQuota("enforce", row.share)
+				r.setQuota(row.share)
 				first, second := r.request("/s/k/200:delay=1500ms"), r.request("/s/k/200")
 				first.Method, first.Body = "PUT", make([]byte, 90_000)
 				second.Method, second.Body = first.Method, first.Body
@@ -91,7 +91,7 @@ func wantQuota(t *testing.T, call string, err error, trailer metadata.MD, quota 
 func TestQuotaOverHTTP(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
-		r.setQuota("enforce", "fetches-per-second: 0.1, burst: 1")
+		r.setQuota("fetches-per-second: 0.1, burst: 1")
 		body := r.json(r.request("/s/k/200"))
 		if resp := r.post(r.Context(), "/v1/fetch", body); resp.StatusCode != 200 {
 			r.Fatal(resp.Status)
@@ -102,27 +102,6 @@ func TestQuotaOverHTTP(t *testing.T) {
 			if got := resp.Header.Get("Retry-After"); got != "10" && got != "11" {
 				r.Errorf("%s: Retry-After %q, want 10 or 11", path, got)
 			}
-		}
-	})
-}
-
-// TestQuotaInReport checks that a quota in mode report refuses nothing, keeps no task waiting, and is reported.
-func TestQuotaInReport(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		r.setQuota("report, report-to-caller: true", "fetches-per-second: 0.1, burst: 3")
-		began, told := time.Now(), 0
-		m := r.many(r.Context())
-		for i := range 5 {
-			out, err := r.Client.FetchUnary(r.Context(), r.request("/s/k/200"))
-			must(r, err)
-			told += len(out.GetOutcome().GetPolicyReports())
-			m.start(r.task(fmt.Sprint(i), "/s/k/200"))
-			m.until(i + 1)
-			told += len(m.outcomes[fmt.Sprint(i)][0].GetPolicyReports())
-		}
-		if took := time.Since(began); told != 7 || took > time.Second {
-			r.Errorf("%d reports in %s, want those of 7 of 10 fetches at once", told, took)
 		}
 	})
 }
@@ -139,7 +118,7 @@ func TestRunaway(t *testing.T) {
 			known.names[fmt.Sprint(i)] = fmt.Sprint("caller-", i)
 		}
 		bubble(t, func(r *rig) {
-			r.setQuota("enforce", fmt.Sprint("burst: 1, fetches-per-second: ", perSecond))
+			r.setQuota(fmt.Sprint("burst: 1, fetches-per-second: ", perSecond))
 			var mu sync.Mutex
 			var took []time.Duration
 			var calls sync.WaitGroup
