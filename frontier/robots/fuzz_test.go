@@ -144,14 +144,3 @@ func TestManyStars(t *testing.T) {
 		t.Errorf("a path with b last: %+v", got)
 	}
 }
-
-// full returns a file of the maximum size with different rules, of which as many as fit
-// must all be compared.
-func full() []byte {
-	var out bytes.Buffer
-	out.WriteString("User-agent: *\n")
-	for i := 0; out.Len() < robots.MaxBytes-20; i++ {
-		fmt.Fprintf(&out, "Disallow: *a%db\n", i)
-	}
-	return out.Bytes()
-}
