@@ -259,8 +259,12 @@ func (r *bodyReader) read(total int64) error {
 // drain reads what may follow the coded body, and checks that the body is the answer to this request.
 func (r *bodyReader) drain() error {
 	if !r.a.body.Truncated {
-		if r.dec.Drain(); r.raw.Err != nil {
+		if err := r.dec.Drain(); r.raw.Err != nil {
 			return r.raw.Err
+		} else if err != nil && !r.a.run.req.Truncate {
+			return err
+		} else if err != nil {
+			r.a.body.Truncated = true
 		}
 	}
 	if r.a.isDoubtful() {
@@ -386,7 +390,7 @@ func (a *attempt) readErrorBody() {
 		return // the outcome is the same without it
 	}
 	defer func() { a.run.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
-	raw := &coding.Counter{Reader: a.resp.Body}
+	raw := &coding.Counter{Reader: a.resp.Body, Max: most + codingOverhead}
 	body, err := coding.NewDecoder(raw, a.run.req.coding(a.resp.Header), a.run.req.Memory)
 	if err != nil {
 		return

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
 )
 
 // forbiddenHeaders are the fields that a caller may not set, by canonical name. They frame the
@@ -109,7 +110,7 @@ func (r *Request) coding(response http.Header) string {
 	if !r.decodes() {
 		return ""
 	}
-	return strings.Join(response["Content-Encoding"], ",")
+	return coding.Applied(response["Content-Encoding"])
 }
 
 // first returns the first value of a field. Unlike [http.Header.Get] it requires a canonical

@@ -318,7 +318,7 @@ func TestErrorClasses(t *testing.T) {
 		{"gzip that is invalid", "http", "/s/k21/200:size=100,coding-lie=gzip", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
 		{"br cut", "http", "/s/k22/200:size=10000,coding=br,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
 		{"zstd cut", "http", "/s/k23/200:size=10000,coding=zstd,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
-		{"unknown coding", "http", "/s/k24/200:size=100,coding-lie=snappy", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"unknown coding", "http", "/s/k24/200:size=100,coding-lie=compress", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
 		{"gzip and a broken connection", "http", "/s/k25/200:size=10000,coding=gzip,cut=50", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"bomb", "http", "/s/k26/200:bomb=4000000,coding=gzip", classify.BodyTooLarge, classify.PhaseTransfer, 1, 1, nil},
 		{"503", "http", "/s/k27/503", classify.HTTPServerError, classify.PhaseProcessing, 3, 3, nil},

@@ -7,10 +7,10 @@ import (
 	"compress/zlib"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/flate"
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
@@ -59,6 +59,29 @@ type Decoder struct {
 	out   int64
 }
 
+// registered are the names of content codings (RFC 9110 §8.4.1, in the registry of IANA), without identity.
+var registered = []string{"aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "x-compress", "x-gzip", "zstd"}
+
+// Applied returns the coding of a body whose header has these lines of Content-Encoding, in lower case.
+// Other elements of the list are ignored (spec C3). "" means none. Two codings, which no
+// decoder undoes, are separated by a comma; a third is ignored.
+func Applied(lines []string) string {
+	applied := ""
+	for _, line := range lines {
+		for element := range strings.SplitSeq(line, ",") {
+			element = strings.Trim(element, " \t")
+			i := slices.IndexFunc(registered, func(name string) bool { return strings.EqualFold(name, element) })
+			switch {
+			case i >= 0 && applied != "":
+				return applied + "," + registered[i]
+			case i >= 0:
+				applied = registered[i]
+			}
+		}
+	}
+	return applied
+}
+
 // errCoding is the error of a body with a coding that is not supported.
 var errCoding = fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding")
 
@@ -68,13 +91,12 @@ type Memory interface {
 	Shrink(k budget.Kind, n int64)
 }
 
-// NewDecoder returns a reader of the decoded body. It charges memory for the decoder
-// until Close. Without a coding it returns raw. An empty body is valid
-// in every coding.
+// NewDecoder returns a reader of the decoded body. coding is what [Applied] returns. It charges
+// memory for the decoder until Close. Without a coding it returns raw. An empty body is valid
+// in every coding. Bytes behind the coded data are not decoded.
 func NewDecoder(raw *Counter, coding string, memory Memory) (Decoder, error) {
 	none := Decoder{Reader: raw, raw: raw}
-	coding = strings.ToLower(strings.TrimSpace(coding))
-	if coding == "" || coding == "identity" {
+	if coding == "" {
 		return none, nil
 	}
 	buffered := bufio.NewReaderSize(raw, 4<<10)
@@ -105,15 +127,14 @@ func NewDecoder(raw *Counter, coding string, memory Memory) (Decoder, error) {
 func newReader(r *bufio.Reader, coding string, w window, memory Memory) (io.Reader, func(), error) {
 	switch coding {
 	case "gzip", "x-gzip": // RFC 9110 §8.4.1.3
-		z, err := gzip.NewReader(r)
-		return z, func() {}, err
+		return &gzipReader{in: r}, func() {}, nil
 	case "deflate":
 		return openDeflate(r)
 	case "br":
 		b := newBrotliReader(r, memory)
 		return b, b.close, nil
 	case "zstd":
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		z, err := zstd.NewReader(&zstdFrames{in: r}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(w.limit))
 		if err != nil {
 			return nil, nil, err
@@ -155,11 +176,13 @@ func (d *Decoder) Close() {
 	}
 }
 
-// Drain reads what the decoder left of the transfer, such as the last chunk of the HTTP/1.1
-// framing. So an interruption after the coded bytes is noticed. It reads a limited number
-// of trailing bytes and drops them.
-func (d *Decoder) Drain() {
-	if !d.raw.EOF && d.raw.Err == nil {
-		_, _ = io.CopyN(io.Discard, d.raw, 64<<10)
+// Drain reads what the decoder left of the transfer, and drops it: bytes behind the coded data, and
+// the last chunk of the HTTP/1.1 framing. So an interruption there is noticed. Its error is that of
+// a read, or of the limit of the [Counter].
+func (d *Decoder) Drain() error {
+	if d.raw.EOF {
+		return d.raw.Err
 	}
+	_, err := io.Copy(io.Discard, d.raw)
+	return err
 }

@@ -5,7 +5,9 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -78,17 +80,17 @@ var codings = []codingForm{
 	}},
 }
 
-// decode reads raw to its end in a coding, as a body is read.
-func decode(raw io.Reader, coding string) ([]byte, *Counter, error) {
-	c := &Counter{Reader: raw}
-	d, err := NewDecoder(c, coding, unlimited)
+// decode reads raw to its end, as a body with a Content-Encoding is read.
+func decode(raw io.Reader, contentEncoding string) ([]byte, *Counter, error) {
+	c := &Counter{Reader: raw, Max: 8 << 20}
+	d, err := NewDecoder(c, Applied([]string{contentEncoding}), unlimited)
 	if err != nil {
 		return nil, c, err
 	}
 	defer d.Close()
 	body, err := io.ReadAll(&d)
 	if err == nil {
-		d.Drain()
+		err = d.Drain()
 	}
 	return body, c, err
 }
@@ -204,9 +206,14 @@ func TestSeveralParts(t *testing.T) {
 		{"gzip members", "gzip", [][]byte{one, two}, "one, two", false}, // RFC 1952 §2.2
 		{"an empty gzip member between", "gzip", [][]byte{one, codings[0].encode(t, nil), two}, "one, two", false},
 		{"a gzip member that is truncated", "gzip", [][]byte{one, two[:len(two)-1]}, "one, two", true},
-		{"garbage after a gzip member", "gzip", [][]byte{one, []byte("garbage")}, "one, ", true},
+		{"half a gzip member", "gzip", [][]byte{one, two[:5]}, "one, ", true},
+		{"the first byte of a gzip member", "gzip", [][]byte{one, two[:1]}, "one, ", true},
+		{"a gzip member with a wrong checksum", "gzip", [][]byte{one, two[:len(two)-8], make([]byte, 8)}, "one, two", true},
 		{"zstd frames", "zstd", [][]byte{frame, frame2}, "one, two", false}, // RFC 8878 §3.1
 		{"a zstd frame to be skipped", "zstd", [][]byte{frame, skipped, frame2}, "one, two", false},
+		{"only a zstd frame to be skipped", "zstd", [][]byte{skipped}, "", false},
+		{"the first byte of a zstd frame", "zstd", [][]byte{frame, frame2[:1]}, "one, ", true},
+		{"the first bytes of a zstd frame to be skipped", "zstd", [][]byte{frame, skipped[:3]}, "one, ", true},
 		{"a zstd frame that is truncated", "zstd", [][]byte{frame, frame2[:len(frame2)-1]}, "one, two", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -219,10 +226,119 @@ func TestSeveralParts(t *testing.T) {
 	}
 }
 
+// TestBytesBehind checks that bytes behind the coded data are ignored in every coding, and that they
+// count.
+func TestBytesBehind(t *testing.T) {
+	t.Parallel()
+	for _, row := range codings {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, body := range []string{"", "x", "hello, hello"} {
+				for _, tail := range []string{"\n", "\r\n", "\x00", "\x1f\n", "P\n", "garbage that is longer", strings.Repeat("\x00", 200_000)} {
+					sent := append(row.encode(t, []byte(body)), tail...)
+					for how, raw := range map[string]io.Reader{"at once": bytes.NewReader(sent), "byte by byte": iotest.OneByteReader(bytes.NewReader(sent))} {
+						got, c, err := decode(raw, row.coding)
+						if err != nil || string(got) != body || c.N != int64(len(sent)) || !c.EOF {
+							t.Errorf("%q and %.9q %s: %q, %v, %d bytes read, end seen %t, want %d", body, tail, how, got, err, c.N, c.EOF, len(sent))
+						}
+					}
+				}
+			}
+			endless := io.MultiReader(bytes.NewReader(row.encode(t, []byte("x"))), endless{})
+			if got, _, err := decode(endless, row.coding); string(got) != "x" || !errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) {
+				t.Errorf("without end: %q, %v, want BODY_TOO_LARGE", got, err)
+			}
+		})
+	}
+}
+
+// endless is a reader of letters.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte{'a'}, len(p))), nil }
+
+// TestGzipHeaders checks that the fields of a gzip header are skipped, whatever their length is.
+func TestGzipHeaders(t *testing.T) {
+	t.Parallel()
+	const text, hcrc, extra, name, comment = 1, 2, 4, 8, 16
+	long := strings.Repeat("n", 100_000)
+	empty, plain := codings[0].encode(t, nil), codings[0].encode(t, []byte("hello"))[10:] // without a header
+	member := func(flags byte, fields string) []byte {
+		head := append([]byte{0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 255}, fields...)
+		if flags&hcrc != 0 {
+			head = binary.LittleEndian.AppendUint16(head, uint16(crc32.ChecksumIEEE(head)))
+		}
+		return append(head, plain...)
+	}
+	for _, row := range []struct {
+		name string
+		sent []byte
+	}{
+		{"no field", member(0, "")},
+		{"text", member(text, "")},
+		{"a name", member(name, "a.txt\x00")},
+		{"an empty name", member(name, "\x00")},
+		{"a name of 600 bytes", member(name, long[:600]+"\x00")},
+		{"a name as long as the buffer", member(name, long[:4<<10-11]+"\x00")},
+		{"a name of 100,000 bytes", member(name, long+"\x00")},
+		{"a comment of 100,000 bytes", member(comment, long+"\x00")},
+		{"a name and a comment", member(name|comment, "a\x00"+long+"\x00")},
+		{"an empty extra field", member(extra, "\x00\x00")},
+		{"the longest extra field", member(extra, "\xff\xff"+long[:65535])},
+		{"all of them", member(extra|name|comment, "\x02\x00\x00\x00"+long+"\x00"+long+"\x00")},
+		{"a checksum of nothing", member(hcrc, "")},
+		{"a checksum of all of them", member(extra|name|comment|hcrc, "\xff\xff"+long[:65535]+long+"\x00"+long+"\x00")},
+		{"a second member", append(bytes.Clone(empty), member(name, long+"\x00")...)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if got, _, err := decode(bytes.NewReader(row.sent), "gzip"); err != nil || string(got) != "hello" {
+				t.Errorf("%q, %v, want hello", got, err)
+			}
+			for n := 1; n < len(row.sent); n += 1 + n/50 {
+				if got, _, err := decode(bytes.NewReader(row.sent[:n]), "gzip"); err == nil && n != len(empty) {
+					t.Errorf("%d of %d bytes: %q, want an error", n, len(row.sent), got)
+				}
+			}
+		})
+	}
+	for name, sent := range map[string][]byte{"a wrong checksum": append(member(hcrc, "")[:10], append([]byte{0, 0}, plain...)...), "another method": append([]byte{0x1f, 0x8b, 9, 0, 0, 0, 0, 0, 0, 0}, plain...)} {
+		if got, _, err := decode(bytes.NewReader(sent), "gzip"); err == nil {
+			t.Errorf("%s: %q, want an error", name, got)
+		}
+	}
+	unending := io.MultiReader(bytes.NewReader(member(name, "")[:10]), endless{})
+	if got, c, err := decode(unending, "gzip"); len(got) > 0 || !errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || c.N > c.Max+4<<10 {
+		t.Errorf("a name without end: %q, %v after %d bytes, want BODY_TOO_LARGE", got, err, c.N)
+	}
+}
+
+// TestApplied checks which elements of Content-Encoding are codings.
+func TestApplied(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		lines []string
+		want  string
+	}{
+		{nil, ""}, {[]string{""}, ""}, {[]string{","}, ""}, {[]string{" , ,\t"}, ""}, {[]string{"gzip"}, "gzip"}, {[]string{" GZip\t"}, "gzip"},
+		{[]string{"", "gzip"}, "gzip"}, {[]string{"gzip", ""}, "gzip"}, {[]string{",gzip,,"}, "gzip"},
+		{[]string{"identity"}, ""}, {[]string{"Identity, identity", "identity"}, ""}, {[]string{"identity, br"}, "br"}, {[]string{"zstd,IDENTITY"}, "zstd"}, {[]string{"identity", "x-gzip"}, "x-gzip"},
+		{[]string{"UTF-8"}, ""}, {[]string{"none"}, ""}, {[]string{"aws-chunked"}, ""}, {[]string{"aws-chunked,gzip"}, "gzip"}, {[]string{"gzip", "utf-8"}, "gzip"},
+		{[]string{"x-unknown"}, ""}, {[]string{"*"}, ""}, {[]string{"gzip;q=1"}, ""}, {[]string{"\"gzip\""}, ""}, {[]string{"gzip br"}, ""}, {[]string{"brotli"}, ""}, {[]string{"gzip2"}, ""}, {[]string{"\xff"}, ""},
+		{[]string{"compress"}, "compress"}, {[]string{"X-Compress"}, "x-compress"}, {[]string{"dcz"}, "dcz"}, {[]string{"utf-8, exi"}, "exi"},
+		{[]string{"gzip,gzip"}, "gzip,gzip"}, {[]string{"gzip", "br"}, "gzip,br"}, {[]string{"br, identity, x, gzip"}, "br,gzip"},
+		{[]string{strings.Repeat("gzip,", 100_000)}, "gzip,gzip"}, {[]string{strings.Repeat("identity,,", 10_000) + "br"}, "br"},
+	} {
+		if got := Applied(row.lines); got != row.want {
+			t.Errorf("%.50q: %.50q, want %q", row.lines, got, row.want)
+		}
+	}
+}
+
 // TestCodingsNotUndone checks that only one coding is undone, and only a known one.
 func TestCodingsNotUndone(t *testing.T) {
 	t.Parallel()
-	for _, coding := range []string{"snappy", "compress", "x-compress", "brotli", "x-deflate", "gzip2", "*", ",", "gzip,gzip", "gzip, br", "br,gzip", "gzip,identity", "gzip;q=1"} {
+	for _, coding := range []string{"compress", "x-compress", "aes128gcm", "dcb", "dcz", "exi", "pack200-gzip", "gzip,gzip", "gzip, br", "br,gzip", "utf-8,compress"} {
 		_, c, err := decode(strings.NewReader("x"), coding)
 		if !errors.Is(err, errCoding) || fault.ReasonOf(err) != "unknown_content_coding" || c.Err != nil {
 			t.Errorf("%q: error %v, want unknown_content_coding", coding, err)
@@ -233,7 +349,7 @@ func TestCodingsNotUndone(t *testing.T) {
 // FuzzDecode checks that no bytes make a decoder panic, loop, or return more than the ratio
 // allows.
 func FuzzDecode(f *testing.F) {
-	names := []string{"gzip", "deflate", "br", "zstd", "identity", "snappy"}
+	names := []string{"gzip", "deflate", "br", "zstd", "", "compress"}
 	number := func(coding string) uint8 {
 		for i, name := range names {
 			if strings.HasSuffix(coding, name) {
@@ -275,7 +391,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d bytes came out of %d, want at most %d", size, len(sent), most)
 		}
 		if errors.Is(err, io.EOF) {
-			d.Drain()
+			must(t, d.Drain())
 		}
 		if raw.Err != nil {
 			t.Errorf("error %v below, where nothing broke", raw.Err)

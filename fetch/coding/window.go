@@ -51,14 +51,7 @@ func windowOf(r *bufio.Reader, coding string) (window, error) {
 // zstdWindow reads the header of the first frame (RFC 8878 §3.1.1.1). Later frames may
 // not have a larger window, unless the first frame is skippable.
 func zstdWindow(r *bufio.Reader) (window, error) {
-	var h zstd.Header
-	for n := max(r.Buffered(), 1); ; n++ {
-		head, err := r.Peek(n)
-		if decoded := h.Decode(head); errors.Is(decoded, io.ErrUnexpectedEOF) && err == nil && n < zstd.HeaderMaxSize {
-			continue
-		}
-		break
-	}
+	h, _, _ := zstdHeader(r)
 	size := h.WindowSize
 	switch {
 	case h.Skippable:
@@ -113,6 +106,9 @@ func newBrotliReader(r io.Reader, memory Memory) *brotliReader {
 // Read implements io.Reader.
 func (b *brotliReader) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
+	if errors.Is(err, errBehindBrotli) {
+		err = io.EOF
+	}
 	more := -b.held
 	for _, codes := range b.codes {
 		more += 4 * int64(codes.Cap())

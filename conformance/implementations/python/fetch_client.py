@@ -37,6 +37,8 @@ MAX_INTERIM = 16
 MAX_SIZE = 16 * 1024 * 1024
 MAX_RATIO = 200
 RATIO_FREE = 1024 * 1024
+CODINGS = {"aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "x-compress", "x-gzip", "zstd"}
+GZIP = b"\x1f\x8b\x08"
 
 
 class Fault(Exception):
@@ -294,7 +296,7 @@ class Exchange:
     async def body(self, length: int, headers: list[tuple[str, str]]) -> bytes:
         """body reads and decodes the body of a 2xx (N8, N9, C3, C4)."""
         codings = [coding.lower() for coding in values_of(headers, "content-encoding")]
-        body = Body([coding for coding in codings if coding != "identity"])
+        body = Body([coding for coding in codings if coding in CODINGS])
         if length > MAX_SIZE:
             raise Fault("body_too_large", f"Content-Length over {MAX_SIZE} bytes")
         try:
@@ -357,6 +359,7 @@ class Body:
             self.decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
         elif codings:
             raise Fault("undecodable", f"content coding {codings[0]}")
+        self.behind = b""  # what follows a member of gzip
         self.parts: list[bytes] = []
         self.size = 0
         self.encoded = 0
@@ -367,7 +370,13 @@ class Body:
         if self.decoder is None:
             self.keep(data)
         while self.decoder is not None and data and not self.broken:
-            if self.decoder.eof:  # Another member of gzip follows.
+            if self.decoder.eof:
+                self.behind += data[:3]
+                if not self.behind.startswith(GZIP[: len(self.behind)]):
+                    return  # It is no other member (B6).
+                if len(self.behind) < 3:
+                    return
+                data, self.behind = self.behind + data[3:], b""
                 self.decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
             try:
                 self.keep(self.decoder.decompress(data, 64 * 1024))
@@ -386,7 +395,7 @@ class Body:
 
     def end(self) -> bytes:
         """end returns the body. It is called when the transfer is complete."""
-        if self.decoder is not None and self.encoded and (self.broken or not self.decoder.eof):
+        if self.decoder is not None and self.encoded and (self.broken or not self.decoder.eof or (self.behind and GZIP.startswith(self.behind))):
             raise Fault("undecodable", "the content coding gzip is broken")
         return b"".join(self.parts)
 
