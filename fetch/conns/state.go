@@ -141,8 +141,8 @@ type Exchange struct {
 	answered      bool   // the first byte of a response was received
 	informational int8   // 1xx responses
 	stream        uint32 // of HTTP/2; 0: nothing of the request was written
-	awaiting      bool   // a head over HTTP/2 is awaited; conn.payers lists this exchange
 	rejected      error  // why the response must not be used, or nil
+	awaiting      bool   // a head over HTTP/2 is awaited; conn.payers lists this exchange
 	ended         bool   // End was called: nothing more is charged
 	charged       int64
 	peer          string // address that was dialled last, or empty
