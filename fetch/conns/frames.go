@@ -40,13 +40,18 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. TLS writes whole records, so what it did not write the origin cannot read.
+// Write implements net.Conn. TLS writes whole records, so what it did not write the origin cannot read. If the
+// connection has ended, Write reports success: HTTP/2 would close it, and lose responses that were received but
+// not read. The reader reports the end behind them.
 func (f *frames) Write(p []byte) (int, error) {
 	n, err := f.Conn.Write(p)
 	for rest := p[:n]; f.out.next(&rest); {
 		if f.out.kind() == http2.FrameHeaders {
 			f.opened = binary.BigEndian.Uint32(f.out.head[5:])
 		}
+	}
+	if err != nil && !timedOut(err) {
+		return len(p), nil
 	}
 	return n, err
 }

@@ -265,3 +265,70 @@ func TestGoneBeforeSent(t *testing.T) {
 		}
 	}
 }
+
+// late is a connection from which nothing is read, once it is held, before a write fails.
+type late struct {
+	net.Conn
+	held, broken atomic.Bool
+	failed       chan struct{}
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	if l.held.Load() {
+		<-l.failed
+	}
+	return n, err
+}
+
+func (l *late) Write(p []byte) (int, error) {
+	if !l.broken.Load() {
+		return l.Conn.Write(p)
+	}
+	select {
+	case <-l.failed:
+	default:
+		close(l.failed)
+	}
+	return 0, &net.OpError{Op: "write", Err: syscall.EPIPE}
+}
+
+// TestAnsweredBeforeTheEnd checks that a response that was received counts, although the connection ends and the
+// next request cannot be written.
+func TestAnsweredBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	l, roots := certified(t)
+	answered := make(chan struct{})
+	go (&refuser{l, 3, func(f *http2.Framer) error {
+		defer close(answered)
+		return then(func(f *http2.Framer) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block(":status", "200"), EndStream: true, EndHeaders: true})
+		}, nil)(f)
+	}}).run()
+	c := &late{failed: make(chan struct{})}
+	p := conns.New(conns.Config{Guard: egress.New(egress.Policy{Unrestricted: true}), RootCAs: roots,
+		Dial: func(ctx context.Context, network, address string) (_ net.Conn, err error) {
+			c.Conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return c, err
+		}})
+	t.Cleanup(func() { p.Close(); _ = l.Close() })
+	b := &bench{T: t, pool: p, target: conns.Target{URL: &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/"}}}
+	b.answer(b.target)
+	first, second := b.connect(nil), b.connect(nil)
+	c.held.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, err := first.RoundTrip(b.put(0))
+		done <- err
+	}()
+	<-answered
+	c.broken.Store(true)
+	if _, err := second.RoundTrip(b.put(0)); err == nil || !second.Unprocessed() || second.Report().Sent {
+		t.Errorf("the second request: %v, unprocessed %t, sent %t", err, second.Unprocessed(), second.Report().Sent)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("the first request was answered, and failed: %v", err)
+	}
+	first.End()
+	second.End()
+}
