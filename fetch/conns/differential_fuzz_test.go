@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -207,6 +208,9 @@ func isStricter(why reason, data []byte, plain outcome) bool {
 	return false
 }
 
+// misreads matches responses that net/http may not read as RFC 9112 says.
+var misreads = regexp.MustCompile(`(?is)[ \t][:;]|HTTP/1\.0.*transfer-encoding|transfer-encoding.*content-length|content-length.*transfer-encoding`)
+
 // FuzzAgainstTransport compares an Exchange with http.Transport, like TestAgainstTransport. The origin
 // answers with any bytes, in pieces of a length.
 func FuzzAgainstTransport(f *testing.F) {
@@ -226,7 +230,7 @@ func FuzzAgainstTransport(f *testing.F) {
 		}
 		got, why := exchangeCanned(t, method, newCanned(data, int(split), true))
 		want := transportCanned(t, method, newCanned(data, int(split), true))
-		if isStricter(why, data, want) {
+		if isStricter(why, data, want) || misreads.Match(data) {
 			return
 		}
 		if strings.HasPrefix(want.Status, "101") {

@@ -88,7 +88,7 @@ func framings() []differential {
 		"a blank behind a size": "5 \r\nhello\r\n" + last, "a tab behind a size": "5\t\r\nhello\r\n" + last,
 		"a blank before a size": " 5\r\nhello\r\n" + last, "a bare LF behind a size": "5\nhello\r\n" + last,
 		"an extension": "5;a=b\r\nhello\r\n" + last, "an extension in quotes": "5;a=\";\\\"\"\r\nhello\r\n0;z\r\n\r\n",
-		"an extension of blanks": "5 ; a = b\r\nhello\r\n" + last, "long extensions": strings.Repeat("1;"+strings.Repeat("e", 200)+"\r\nx\r\n", 200) + last,
+		"long extensions":             strings.Repeat("1;"+strings.Repeat("e", 200)+"\r\nx\r\n", 200) + last,
 		"an extension of 5,000 bytes": "5;" + strings.Repeat("e", 5000) + "\r\nhello\r\n" + last, "a bare CR in an extension": "5;\r\rx\r\nhello\r\n" + last,
 		"a size that is no number": "zz\r\nhello\r\n" + last, "a negative size": "-5\r\nhello\r\n" + last, "a signed size": "+5\r\nhello\r\n" + last,
 		"a size with 0x": "0x5\r\nhello\r\n" + last, "a size that overflows": "fffffffffffffffff\r\nhello\r\n" + last,
@@ -152,14 +152,64 @@ func lengths() (all []differential) {
 		"chunked with a parameter": "Transfer-Encoding: chunked;q=1\r\n", "chunked in quotes": "Transfer-Encoding: \"chunked\"\r\n", "chunked, identity": "Transfer-Encoding: chunked, identity\r\n",
 		"a length before chunked": "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", "a length behind chunked": "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
 		"a bad length and chunked": "Content-Length: x\r\nTransfer-Encoding: chunked\r\n", "two lengths and chunked": "Content-Length: 3\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n",
-		"a blank before the colon of a coding": "Transfer-Encoding : chunked\r\nContent-Length: 10\r\n", "an underscore in Transfer_Encoding": "Transfer_Encoding: chunked\r\nContent-Length: 10\r\n",
+		"an underscore in Transfer_Encoding": "Transfer_Encoding: chunked\r\nContent-Length: 10\r\n",
 	}) {
 		all = append(all, reply(name, status+fields+"\r\n", hello+last).with(shut))
 	}
-	return append(all,
-		reply("chunked over HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", hello+last).with(shut),
-		reply("chunked over HTTP/1.0, keep-alive", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n", hello+last).with(shut),
-		reply("a length and chunks", status+"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", hello+last))
+	return all
+}
+
+// misread are responses that net/http does not read as RFC 9112 says.
+func misread() (all []differential) {
+	const old = "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n"
+	kept := http.Header{"Connection": {"keep-alive"}}
+	sized := outcome{Proto: "HTTP/1.1", Status: "200 OK", Header: http.Header{"Content-Length": {"5"}}, ContentLength: 5, Body: "hello"}
+	coded := outcome{Proto: "HTTP/1.1", Status: "200 OK", Header: http.Header{}, ContentLength: -1, TransferEncoding: []string{"chunked"}, Body: "hello"}
+	older, reused, interrupted, closed, named, trailed := coded, coded, coded, sized, sized, coded
+	older.Proto, older.Header, older.Close = "HTTP/1.0", kept, true
+	reused.Reused = true
+	interrupted.Class, interrupted.InBody = classify.BodyInterrupted, true
+	closed.Close = true
+	named.Header = http.Header{"A": {"b"}, "Content-Length": {"5"}}
+	trailed.Reused, trailed.Trailer = true, http.Header{"A": {"b"}}
+	for _, row := range []struct {
+		name, head, body string
+		want             outcome
+		waits            bool // Transport waits for the end of the connection
+	}{
+		{"chunked over HTTP/1.0, no length", old + "Transfer-Encoding: chunked\r\n\r\n", hello + last, older, true}, // §6.1
+		{"Chunked over HTTP/1.0, and a length", old + "Transfer-Encoding: Chunked\r\nContent-Length: 15\r\n\r\n", hello + last, older, false},
+		{"a length and chunks over HTTP/1.0", old + "content-length: 0\r\ntransfer-encoding: chunked\r\n\r\n", hello + last, older, false},
+		{"chunked over HTTP/1.0, a blank before the colon", old + "Transfer-Encoding : chunked\r\nContent-Length: 15\r\n\r\n", hello + last, older, false},
+		{"identity over HTTP/1.0", old + "Transfer-Encoding: identity\r\nContent-Length: 5\r\n\r\n", "hello", outcome{Class: classify.Protocol}, false},
+		{"a length and chunks", status + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", hello + last, coded, false}, // §6.3
+		{"chunks and a length", status + "TRANSFER-ENCODING: chunked\r\nCONTENT-LENGTH: 15\r\n\r\n", hello + last, coded, false},
+		{"chunks and a length with a blank before the colon", status + "Transfer-Encoding: chunked\r\nContent-Length : 15\r\n\r\n", hello + last, coded, false},
+		{"a blank before the colon of a coding, no length", status + "Transfer-Encoding : chunked\r\n\r\n", hello + last, coded, true}, // §5.1
+		{"a tab before the colon of a coding", status + "Transfer-Encoding\t: chunked\r\nContent-Length: 15\r\n\r\n", hello + last, coded, false},
+		{"a blank before the colon of a length", status + "Content-Length : 5\r\n\r\n", "hello", sized, true},
+		{"blanks before the colon of a length", status + "Content-Length \t :5\r\n\r\n", "hello", sized, true},
+		{"a blank before the colon of Connection", five + "Connection : close\r\n\r\n", "hello", closed, false},
+		{"a blank before the colon", five + "A : b\r\n\r\n", "hello", named, false},
+		{"a tab before the colon", five + "A\t: b\r\n\r\n", "hello", named, false},
+		{"a blank before an extension", chunked, "5 ;a=b\r\nhello\r\n" + last, reused, false}, // §7.1.1
+		{"a tab before an extension", chunked, "5\t;a=b\r\nhello\r\n" + last, reused, false},
+		{"blanks in an extension", chunked, "5 \t ; a = b ; c\r\nhello\r\n" + last, reused, false},
+		{"a blank before an extension of the last chunk", chunked, hello + "0 ;a\r\n\r\n", reused, false},
+		{"a blank before an extension, without the last chunk", chunked, "5 ;a=b\r\nhello\r\n5 ;a", interrupted, true},
+		{"a tab before the colon of a trailer", chunked, hello + "0\r\nA\t: b\r\n\r\n", trailed, false},
+	} {
+		d := reply(row.name, row.head, row.body).differs("RFC 9112", func(o *outcome) {
+			want := row.want
+			want.Request, want.Next, want.Reused = o.Request, "next", want.Reused && !strings.Contains(o.Request, "Connection: close")
+			*o = want
+		})
+		if d.shape.method = http.MethodGet; row.waits {
+			d.then = shut
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // statuses are status lines.
@@ -221,7 +271,7 @@ func persistences() (all []differential) {
 	for name, fields := range sorted(map[string]string{
 		"close": "Connection: close", "Close": "Connection: Close", "CLOSE": "CONNECTION: CLOSE", "keep-alive": "Connection: keep-alive", "keep-alive, close": "Connection: keep-alive, close", "close, TE": "Connection: close, TE",
 		"close behind a comma": "Connection: ,,\tclose", "two lines, close last": "Connection: TE\r\nConnection: close", "two lines, close first": "Connection: close\r\nConnection: keep-alive", "xclose": "Connection: xclose", "close;": "Connection: close;",
-		"close x": "Connection: close x", "close in quotes": "Connection: \"close\"", "empty": "Connection:", "Proxy-Connection": "Proxy-Connection: close", "a blank before the colon of Connection": "Connection : close", "folded close": "Connection: TE,\r\n close",
+		"close x": "Connection: close x", "close in quotes": "Connection: \"close\"", "empty": "Connection:", "Proxy-Connection": "Proxy-Connection: close", "folded close": "Connection: TE,\r\n close",
 	}) {
 		for _, version := range []string{"1.0", "1.1"} {
 			all = append(all, reply("Connection, "+name+", HTTP/"+version, "HTTP/"+version+" 200 OK\r\n"+fields+"\r\nContent-Length: 5\r\n\r\n", "hello"),
@@ -249,7 +299,7 @@ func persistences() (all []differential) {
 func fields() (all []differential) {
 	for name, line := range sorted(map[string]string{
 		"a folded line": "A: b\r\n c\r\n", "a folded line with a tab": "A: b\r\n\tc\r\n", "the first line is folded": " A: b\r\n", "a fold of blanks": "A: b\r\n  \r\n", "bare LF": "A: b\n", "a bare CR": "A: b\rc\r\n", "CR CR LF": "A: b\r\r\n",
-		"a blank before the colon": "A : b\r\n", "a tab before the colon": "A\t: b\r\n", "no colon": "nonsense\r\n", "no name": ": b\r\n", "no value": "A:\r\n", "a blank in the name": "A b: c\r\n", "a blank before the name": "B: c\r\n A: b\r\n",
+		"no colon": "nonsense\r\n", "no name": ": b\r\n", "no value": "A:\r\n", "a blank in the name": "A b: c\r\n", "a blank before the name": "B: c\r\n A: b\r\n",
 		"NUL in the value": "A: \x00\r\n", "NUL in the name": "A\x00: b\r\n", "a control byte in the value": "A: \x01\r\n", "DEL in the value": "A: \x7f\r\n", "a control byte in the name": "A\x01: b\r\n", "UTF-8 in the value": "A: \u00e9\r\n", "Latin-1 in the value": "A: \xe9\r\n",
 		"UTF-8 in the name": "\u00e9: b\r\n", "a name in small letters": "x-a-b: c\r\n", "a name in capitals": "X-A-B: c\r\n", "separators in the name": "A(b): c\r\n", "blanks around the value": "A: \t b \t\r\n", "the same name twice": "A: b\r\na: c\r\n", "a value with colons": "A: b:c: d\r\n",
 		"a line of 5,000 bytes": "A: " + strings.Repeat("x", 5000) + "\r\n", "a line of 60,000 bytes": "A: " + strings.Repeat("x", 60_000) + "\r\n", "a line of 70,000 bytes": "A: " + strings.Repeat("x", 70_000) + "\r\n", "a name of 60,000 bytes": strings.Repeat("a", 60_000) + ": b\r\n",
@@ -341,7 +391,7 @@ func differentials() (all []*differential) {
 		{name: "GET alone", method: http.MethodGet, alone: true},
 	}
 	replies := framings()
-	for _, more := range [][]differential{lengths(), statuses(), informationals(), persistences(), fields()} {
+	for _, more := range [][]differential{lengths(), statuses(), informationals(), persistences(), fields(), misread()} {
 		replies = append(replies, more...)
 	}
 	heads := make(map[string]bool) // of HEAD

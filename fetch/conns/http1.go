@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httputil"
 	"net/textproto"
 	"slices"
 	"sync"
@@ -23,7 +22,7 @@ import (
 
 // HTTP/1.1 needs no goroutine beside that of the exchange: it writes the request, and then reads the
 // response. What is sent and what a response may be is decided by http.Request.Write and
-// http.ReadResponse, which http.Transport uses too.
+// http.ReadResponse, which http.Transport uses too, except how a body is framed (spec I6).
 
 const (
 	// longRequest is the length from which a request is written by a second goroutine, because
@@ -99,7 +98,7 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 		x.reject(errVersion)
 		return nil, errVersion
 	}
-	x.mayReuse = wrote == nil && !resp.Close && !req.Close && resp.StatusCode > 199 // after a 101 it is another protocol
+	x.mayReuse = wrote == nil && !x.faulty && !resp.Close && !req.Close && resp.StatusCode > 199 // after a 101 it is another protocol
 	if resp.Body == http.NoBody {
 		x.complete()
 		if x.Surplus() {
@@ -107,9 +106,9 @@ func (x *Exchange) exchange1(req *http.Request) (*http.Response, error) {
 		}
 		return resp, nil
 	}
-	x.body = body{x: x, from: resp.Body}
+	x.body = body{x: x, from: resp.Body, left: resp.ContentLength}
 	if slices.Contains(resp.TransferEncoding, "chunked") {
-		x.body.chunks, x.body.trailer = httputil.NewChunkedReader(x.in), &resp.Trailer
+		x.body.chunks, x.body.trailer = chunks{in: x.in}, &resp.Trailer
 	}
 	resp.Body = &x.body
 	return resp, nil
@@ -123,7 +122,7 @@ func isAlert(err error) bool {
 // readHead reads a response head, and those with 1xx before it.
 func (x *Exchange) readHead(req *http.Request) (*http.Response, error) {
 	for {
-		resp, err := http.ReadResponse(x.in, req)
+		resp, err := x.readOneHead(req)
 		if err != nil {
 			return nil, err
 		}
@@ -248,9 +247,10 @@ func (in *incoming) Read(p []byte) (int, error) {
 // body is the body of a response. Its reader uses a buffer that is another exchange's after End.
 type body struct {
 	x       *Exchange
-	from    io.ReadCloser // nil: the exchange has ended
-	chunks  io.Reader     // replaces from, whose trailers must fit into the buffer; nil: no chunks over HTTP/1.1
-	trailer *http.Header  // what follows the last chunk
+	from    io.ReadCloser // read over HTTP/2 only; nil: the exchange has ended
+	left    int64         // bytes that are missing over HTTP/1.1; negative: until the connection ends
+	chunks  chunks        // if there is a trailer
+	trailer *http.Header  // what follows the last chunk; nil: no chunks over HTTP/1.1
 	failed  error         // of the chunks or of the trailer
 }
 
@@ -277,8 +277,8 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) read(p []byte) (n int, err error) {
-	if b.chunks == nil {
-		return b.from.Read(p)
+	if b.trailer == nil {
+		return b.readLength(p)
 	}
 	if b.failed != nil || b.x.whole {
 		return 0, cmp.Or(b.failed, io.EOF)
@@ -291,6 +291,24 @@ func (b *body) read(p []byte) (n int, err error) {
 		b.failed = err
 	}
 	return n, err
+}
+
+// readLength reads a body that is not in chunks.
+func (b *body) readLength(p []byte) (n int, err error) {
+	if b.x.conn.h2 != nil {
+		return b.from.Read(p)
+	}
+	if b.left < 0 {
+		return b.x.in.Read(p)
+	}
+	if b.left > 0 {
+		n, err = b.x.in.Read(p[:min(int64(len(p)), b.left)])
+		b.left -= int64(n)
+	}
+	if b.left == 0 {
+		return n, io.EOF
+	}
+	return n, noEOF(err)
 }
 
 // errTrailer is the error for a trailer that does not end as it must.
@@ -307,11 +325,8 @@ func (x *Exchange) readTrailer(into *http.Header) error {
 			return limit
 		}
 		text = append(text, piece...)
-		switch {
-		case errors.Is(err, io.EOF):
-			return io.ErrUnexpectedEOF
-		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
-			return err
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return noEOF(err)
 		}
 	}
 	switch {
@@ -319,6 +334,9 @@ func (x *Exchange) readTrailer(into *http.Header) error {
 		return nil
 	case !bytes.HasSuffix(text, []byte("\r\n\r\n")):
 		return errTrailer
+	}
+	for line := range bytes.Lines(text) {
+		moveColon(line)
 	}
 	fields, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
 	if err != nil {

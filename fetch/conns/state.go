@@ -123,6 +123,7 @@ type Exchange struct {
 	writing   chan error // gets the result of the goroutine that writes a long request; nil: there is none
 	wroteLine bool       // the request line was written
 	touched   bool       // the connection has taken a byte of the request
+	faulty    bool       // the framing of a response may be read in two ways (spec I6)
 	mayReuse  bool       // nothing forbids another request on the connection
 	whole     bool       // the response was read to its end
 	filled    bool       // the last read got as much as it asked for
