@@ -2,6 +2,7 @@
 package urls
 
 import (
+	"errors"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -43,8 +44,8 @@ var (
 // Parse parses the URL of a request. It must be absolute, with scheme http or https,
 // and have at most [MaxBytes]. It must not have userinfo, an IPv6 zone, spaces or
 // control characters. Its host must be a name or an address in its usual form. Parse
-// converts names to lower case and ASCII (IDNA), and the query to ASCII. The error is a
-// *[Error].
+// converts names to lower case and ASCII (IDNA), and the query to ASCII. A lone "%" in the path
+// or fragment becomes "%25". The error is a *[Error].
 //
 // # Source
 //
@@ -95,11 +96,40 @@ func Resolve(from *url.URL, location string) (*url.URL, *Error) {
 // needs escaping too, and would send "é%2F" as "%C3%A9/".
 func parse(raw string) (*url.URL, *Error) {
 	u, err := url.Parse(raw)
+	if _, ok := errors.AsType[url.EscapeError](err); ok {
+		u, err = url.Parse(escapePercents(raw))
+	}
 	if err != nil {
 		return nil, errSyntax
 	}
 	u.RawPath = escape(u.RawPath, "\"<>\\^`{|}")
 	return u, nil
+}
+
+// escapePercents encodes each "%" in a path or fragment that two hexadecimal digits do not follow (spec D8).
+func escapePercents(raw string) string {
+	path := 0
+	if i := strings.Index(raw, "//"); i >= 0 && !strings.ContainsAny(raw[:i], "/?#") { // an authority follows
+		path = len(raw)
+		if n := strings.IndexAny(raw[i+2:], "/?#"); n >= 0 {
+			path = i + 2 + n
+		}
+	}
+	out, part := []byte(raw[:path]), byte('/')
+	for i := path; i < len(raw); i++ {
+		out = append(out, raw[i])
+		switch c := raw[i]; {
+		case c == '#' || c == '?' && part == '/':
+			part = c
+		case c == '%' && part != '?' && (i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2])):
+			out = append(out, "25"...)
+		}
+	}
+	return string(out)
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
 }
 
 // canonicalise checks u and converts it to the form that is sent. It reports userinfo only

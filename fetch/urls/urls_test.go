@@ -95,6 +95,9 @@ func TestParseAccepts(t *testing.T) {
 		{"a query that is no UTF-8", "http://host/?q=\xe9", "http://host/?q=%E9"},
 		{"quotes and angles in the query", `http://host/?q="<a>"`, "http://host/?q=%22%3Ca%3E%22"},
 		{"a bare percent sign in the query", "http://host/?q=100%", "http://host/?q=100%"},
+		{"a bare percent sign in the path", "http://host/100%", "http://host/100%25"},
+		{"an escape that is none", "HTTP://host/%zz/%2f", "http://host/%25zz/%2f"},
+		{"an escape that is none, and a letter outside ASCII", "http://host/%é%2F", "http://host/%25%C3%A9%2F"},
 		{"other signs in the query", `http://host/?q='{|}\^[]+&`, `http://host/?q='{|}\^[]+&`},
 
 		{"a URL of 8192 bytes", urlOf(8192), urlOf(8192)},
@@ -236,9 +239,7 @@ func TestParseRefuses(t *testing.T) {
 		{"punycode of ASCII", "http://xn--example-.example/", "host"},
 		{"punycode of digits", "http://127.0.0.xn--1-/", "host"},
 
-		{"a bare percent sign in the path", "http://host/100%", "malformed"},
-		{"an escape that is none", "http://host/%zz", "malformed"},
-		{"an escape that is none in the fragment", "http://host/#%zz", "malformed"},
+		{"an escape that is none in the host", "http://ho%zz/", "malformed"},
 
 		{"a URL of 8193 bytes", urlOf(8193), "too_long"},
 		{"a URL that is too long once it is encoded", urlOf(8190) + "é", "too_long"},

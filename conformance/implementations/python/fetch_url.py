@@ -48,7 +48,7 @@ NAME = re.compile(r"(?=.{1,253}\.?$)(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?")
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HALF_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-ENCODED = re.compile(r'[ "#<>\\^`{|}]|[^\x00-\x7f]')
+ENCODED = re.compile(r'[ "#<>\\^`{|}]|[^\x00-\x7f]|%(?![0-9A-Fa-f]{2})')
 ENCODED_IN_QUERY = re.compile(r'[ "<>]|[^\x00-\x7f]')
 MAX_URL = 8 * 1024  # Section 12.
 
@@ -85,7 +85,7 @@ def reference_url(base: Optional[Url], reference: str) -> Url:
     if match is None or CONTROL.search(reference):
         raise Unusable("location_malformed")
     scheme, authority, path, query, fragment = match.groups()
-    if any(HALF_ESCAPE.search(part or "") for part in (scheme, authority, path, fragment)):
+    if any(HALF_ESCAPE.search(part or "") for part in (scheme, authority)):
         raise Unusable("location_malformed")
     path, query, fragment = encode(path) or "", encode(query, ENCODED_IN_QUERY), encode(fragment)
     if scheme is not None:

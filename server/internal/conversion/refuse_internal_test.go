@@ -215,7 +215,7 @@ func badURLs() []refused {
 		{"port 0", "http://origin.example:0/" + marker},
 		{"port 65536", "http://origin.example:65536/" + marker},
 		{"invalid port", "http://origin.example:" + marker + "/"},
-		{"bad escape", "http://origin.example/%zz" + marker},
+		{"bad escape", "http://origin%zz" + marker + "/"},
 	} {
 		rows = append(rows, refused{"URL " + row.name, func(in *pb.FetchRequest) { in.Url = row.url }, []string{"url"}})
 	}

@@ -219,7 +219,7 @@ class Parts(unittest.TestCase):
 
     def test_reasons(self) -> None:
         for reference, reason in {
-            "/\x01": "location_malformed", "/%4": "location_malformed", "http:": "location_relative",
+            "/\x01": "location_malformed", "//%4/": "location_malformed", "http:": "location_relative",
             "http:///path": "location_relative", "ftp://a/": "location_scheme", "http://a b/": "location_host",
             "http://[::1": "location_host", "http://[fe80::1%25lo]/": "location_zone", "http://a:b/": "location_port",
             "http://127.1/": "location_number_like_host", "http://a.0x7f/": "location_number_like_host",
