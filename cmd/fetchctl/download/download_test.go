@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -351,5 +352,34 @@ func TestAnsweredTwice(t *testing.T) {
 			t.Errorf("%s: exit status %d, want %d and %q\n%s", row.name, got.Code, row.code, row.says, got.Err)
 		}
 		clitest.Only(t, dir, row.left...)
+	}
+}
+
+// TestDownloadKeepsCoding checks that a file is saved as it was sent, although it is in a content coding that
+// was not asked for, also if it breaks off.
+func TestDownloadKeepsCoding(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"200:size=9000,coding=gzip", "200:size=9000,coding=br", "200:size=9000,coding=zstd", "200:size=9000,coding=deflate",
+		"200:size=9000,coding-lie=gzip", "200:size=9000,coding-lie=compress", "200:size=900000,coding=gzip,etag=%22v%22,range,cut=100000/200:size=900000,coding=gzip,etag=%22v%22,range"} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			o, dir := rig.Origin(t), t.TempDir()
+			whole := script[strings.LastIndex(script, "/")+1:]
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.URL("http", "/s/plain/"+whole), nil)
+			clitest.Must(t, err)
+			resp, err := (&http.Transport{DisableCompression: true}).RoundTrip(req)
+			clitest.Must(t, err)
+			defer resp.Body.Close()
+			sent, err := io.ReadAll(resp.Body)
+			clitest.Must(t, err)
+			sums := filepath.Join(t.TempDir(), "sums")
+			clitest.Must(t, os.WriteFile(sums, fmt.Appendf(nil, "%x  src.tar.gz\n", sha256.Sum256(sent)), 0o600))
+			got := listed(t, o, dir, "{O}/k/"+script+" src.tar.gz\n", "--sha256sums", sums)
+			if got.Code != cli.ExitOK {
+				t.Errorf("exit status %d, want 0\n%s", got.Code, got.Err)
+			}
+			clitest.File(t, filepath.Join(dir, "src.tar.gz"), sent)
+			clitest.Only(t, dir, "src.tar.gz")
+		})
 	}
 }
