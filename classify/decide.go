@@ -174,7 +174,7 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 	retried, failure := p.retries(class, o.Status)
 	d := Decision{Kind: Failed, Class: class, FailureType: failure, ClassRule: rule}
 	if o.Status == 429 || o.Status == 503 { // W2
-		d.RetryAfter, d.HasRetryAfter = RetryAfter(o.RetryAfter, o.Date, o.Observed)
+		d.RetryAfter, d.HasRetryAfter = RetryAfter(o.RetryAfter, o.Date, o.Age, o.Observed)
 	}
 	refresh := o.answered(p, class)
 	d.wait(p, o, refresh)

@@ -113,8 +113,8 @@ type Observation struct {
 	Redirects int
 	// Status is the status of the last response. Zero means none was read.
 	Status int
-	// RetryAfter and Date are the values of the first field lines of these names.
-	RetryAfter, Date string
+	// RetryAfter, Date and Age are the values of the first field lines of these names.
+	RetryAfter, Date, Age string
 	// Location is used only with a 3xx status.
 	Location Location
 	// Conditional reports whether the request had a condition that allows a 304.

@@ -7,22 +7,28 @@ import (
 	"time"
 )
 
-// RetryAfter parses the value of a Retry-After field and returns the wait. The
-// value is 1*DIGIT seconds, or a date in one of the three HTTP-date forms. A date
-// counts from date, the response's Date field, if that is valid, and from
-// observed otherwise. RetryAfter returns false for anything else and for a date
-// in the past. A number of seconds that exceeds time.Duration gives the maximum.
+// RetryAfter parses the value of a Retry-After field and returns the wait. Of
+// several values that are joined by commas only the first counts. It is 1*DIGIT
+// seconds, or a date in one of the three HTTP-date forms. A date counts from date
+// plus age, the response's Date and Age fields, if date is valid, and from
+// observed otherwise. An age that is no number of seconds counts as 0. RetryAfter
+// returns false for anything else and for a date in the past. A number of seconds
+// that exceeds time.Duration gives the maximum.
 //
 // # Source
 //
-// Spec W2; RFC 9110 §10.2.3 and §5.6.7.
-func RetryAfter(value, date string, observed time.Time) (time.Duration, bool) {
-	value = strings.Trim(value, " \t")
-	if seconds, ok := delaySeconds(value); ok {
+// Spec W2; RFC 9110 §10.2.3 and §5.6.7; RFC 9111 §5.1.
+func RetryAfter(value, date, age string, observed time.Time) (time.Duration, bool) {
+	number, _, _ := strings.Cut(value, ",")
+	if seconds, ok := delaySeconds(strings.Trim(number, " \t")); ok {
 		return seconds, true
 	}
+	value = firstDate(strings.Trim(value, " \t"))
 	from, ok := httpDate(strings.Trim(date, " \t"), observed)
-	if !ok {
+	if ok {
+		stored, _ := delaySeconds(age)
+		from = from.Add(stored)
+	} else {
 		from = observed
 	}
 	until, ok := httpDate(value, from)
@@ -30,6 +36,17 @@ func RetryAfter(value, date string, observed time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	return until.Sub(from), true // Sub saturates
+}
+
+// firstDate returns the first of values that are joined by commas, if it is a date. Two
+// of the three forms have a comma of their own, behind the day of the week.
+func firstDate(values string) string {
+	day, rest, _ := strings.Cut(values, ",")
+	if rest == "" || strings.Contains(day, " ") {
+		return day
+	}
+	date, _, _ := strings.Cut(rest, ",")
+	return strings.TrimRight(values[:len(day)+len(",")+len(date)], " \t")
 }
 
 // delaySeconds parses 1*DIGIT.

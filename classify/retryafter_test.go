@@ -40,6 +40,10 @@ func TestRetryAfter(t *testing.T) {
 		{"date from the Date", "Mon, 02 Mar 2026 08:00:20 GMT", own, 20 * time.Second},
 		{"date that is the Date", own, own, 0},
 		{"year 9999", "Fri, 31 Dec 9999 23:59:59 GMT", "", math.MaxInt64},
+		{"the first of two numbers", "1 , 2", "", time.Second},
+		{"a number before a date", "1,Mon, 02 Mar 2026 07:00:20 GMT", "", time.Second},
+		{"the first of two dates", "Mon, 02 Mar 2026 07:00:20 GMT, Mon, 02 Mar 2026 07:00:30 GMT", "", 20 * time.Second},
+		{"asctime before a number", "Mon Mar  2 07:00:20 2026, 5", "", 20 * time.Second},
 		{"leap day", "Tue, 29 Feb 2028 07:00:00 GMT", "Mon, 28 Feb 2028 07:00:00 GMT", 24 * time.Hour},
 
 		{"empty", "", "", none},
@@ -58,12 +62,14 @@ func TestRetryAfter(t *testing.T) {
 		{"no such weekday", "Mun, 02 Mar 2026 07:00:20 GMT", "", none},
 		{"short weekday in RFC 850", "Mon, 02-Mar-26 07:00:20 GMT", "", none},
 		{"long weekday in IMF-fixdate", "Monday, 02 Mar 2026 07:00:20 GMT", "", none},
-		{"two dates", "Mon, 02 Mar 2026 07:00:20 GMT, Mon, 02 Mar 2026 07:00:20 GMT", "", none},
+		{"the first of two dates is past", "Mon, 02 Mar 2026 06:59:59 GMT, Mon, 02 Mar 2026 07:00:20 GMT", "", none},
+		{"an empty value before a number", ", 5", "", none},
+		{"a word before a number", "soon, 5", "", none},
 		{"far too long", strings.Repeat("Mon, 02 Mar 2026 07:00:20 GMT", 100), "", none},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, ok := classify.RetryAfter(tt.value, tt.date, observed)
+			got, ok := classify.RetryAfter(tt.value, tt.date, "", observed)
 			if want := max(tt.want, 0); got != want || ok != (tt.want != none) {
 				t.Errorf("RetryAfter(%.60q, %q) = %v, %t; want %v, %t", tt.value, tt.date, got, ok, want, tt.want != none)
 			}
@@ -80,24 +86,24 @@ func TestTwoDigitYear(t *testing.T) {
 		for ahead := range 50 {
 			want := observed.AddDate(ahead, 0, 0)
 			value := want.Format("Monday, 02-Jan-06 15:04:05 GMT")
-			got, ok := classify.RetryAfter(value, "", observed)
+			got, ok := classify.RetryAfter(value, "", "", observed)
 			if !ok || got != want.Sub(observed) {
 				t.Errorf("read in %d: RetryAfter(%q) = %v, %t; want %v", now, value, got, ok, want.Sub(observed))
 			}
 			past := observed.AddDate(-ahead-1, 0, 0).Format("Monday, 02-Jan-06 15:04:05 GMT")
-			if got, ok := classify.RetryAfter(past, "", observed); ok && ahead < 49 {
+			if got, ok := classify.RetryAfter(past, "", "", observed); ok && ahead < 49 {
 				t.Errorf("read in %d: RetryAfter(%q) = %v, want none: that is past", now, past, got)
 			}
 		}
 	}
 }
 
-// forms are the four forms of spec W2, stated independently of the code.
+// forms are the four forms of spec W2, alone or before a comma, stated independently of the code.
 var forms = regexp.MustCompile(`^[ \t]*(?:[0-9]+` +
 	`|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), [0-9]{2} ` + month + ` [0-9]{4} ` + clock + ` GMT` +
 	`|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [0-9]{2}-` + month + `-[0-9]{2} ` + clock + ` GMT` +
 	`|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ` + month + ` (?:[0-9]{2}| [0-9]) ` + clock + ` [0-9]{4}` +
-	`)[ \t]*$`)
+	`)[ \t]*(?s:,.*)?$`)
 
 const (
 	month = `(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)`
@@ -118,7 +124,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value, date string, seconds, nanoseconds int64) {
 		observed := time.Unix(seconds%(1<<40), nanoseconds).UTC()
-		got, ok := classify.RetryAfter(value, date, observed)
+		got, ok := classify.RetryAfter(value, date, "", observed)
 		if got < 0 || !ok && got != 0 {
 			t.Errorf("RetryAfter(%q, %q, %v) = %v, %t", value, date, observed, got, ok)
 		}

@@ -69,7 +69,7 @@ func unreadable(value string, seen *classify.Observation) bool {
 		return false
 	}
 	now := seen.Observed.AddDate(-1000, 0, 0) // so that no date is in the past
-	_, ok := classify.RetryAfter(value, "", now)
+	_, ok := classify.RetryAfter(value, "", "", now)
 	return !ok
 }
 
@@ -98,7 +98,7 @@ func observation(t *testing.T, o *conformance.Observation) (*classify.Policy, *c
 	}
 	if r := in.GetResponse(); r != nil {
 		seen.Status = int(r.GetStatusCode())
-		seen.RetryAfter, seen.Date = line(r, "Retry-After"), line(r, "Date")
+		seen.RetryAfter, seen.Date, seen.Age = line(r, "Retry-After"), line(r, "Date"), line(r, "Age")
 		step := step(t, in, seen)
 		seen.Location, seen.Faults = step.Location, seen.Faults.With(step.Fault)
 	}

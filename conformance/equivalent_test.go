@@ -113,7 +113,6 @@ var unnoticed = []struct {
 		why: "A value that is returned with false is not used.",
 		keys: []string{
 			"retryafter.go RetryAfter: 0 => 1",
-			"retryafter.go delaySeconds: 0 => 1 (2)",
 		},
 	},
 	{

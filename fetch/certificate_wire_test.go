@@ -1,10 +1,12 @@
 package fetch_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +15,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -449,4 +452,54 @@ func largeCertificate(t *testing.T, n int) []byte {
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	must(t, err)
 	return raw
+}
+
+// TestCertificatesThatCannotBeUsed checks that a certificate is rejected for ever that crypto/tls does not get as far as
+// to verify. One of them is behind a good one.
+func TestCertificatesThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true}
+	of := func(public any) []byte {
+		raw, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+		must(t, err)
+		return raw
+	}
+	good := of(&key.PublicKey)
+	negative := bytes.Replace(good, []byte{2, 1, 1}, []byte{2, 1, 0xff}, 1)
+	unknown := bytes.Replace(good, []byte("\x2a\x86\x48\xce\x3d\x02\x01"), []byte("\x2a\x86\x48\xce\x3d\x02\x7f"), 1)
+	roots := x509.NewCertPool()
+	for _, raw := range [][]byte{good, unknown} {
+		authority, err := x509.ParseCertificate(raw)
+		must(t, err)
+		roots.AddCert(authority)
+	}
+	for _, row := range []struct {
+		name  string
+		chain [][]byte
+		class classify.Class
+	}{
+		{"a good one", [][]byte{good}, 0},
+		{"a negative serial number", [][]byte{negative}, classify.TLSCertificate},
+		{"a negative serial number behind a good one", [][]byte{good, negative}, classify.TLSCertificate},
+		{"bytes that are none", [][]byte{[]byte("certificate")}, classify.TLSCertificate},
+		{"an RSA key that is too long", [][]byte{good, of(&rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(3), 8200), E: 65537})}, classify.TLSCertificate},
+		{"a key of an unknown kind", [][]byte{unknown}, classify.TLSCertificate},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{good}, PrivateKey: key}}}
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
+			s.StartTLS()
+			t.Cleanup(s.Close)
+			s.TLS.Certificates[0].Certificate = row.chain
+			out := newClient(t, fetch.Config{Egress: unrestricted, RootCAs: roots}).Fetch(t.Context(), get(t, s.URL+"/"), nil)
+			if got := classOf(out.Failure); got != row.class || got != 0 && (out.Failure.Reason != "certificate_invalid" || out.Attempts != 1) {
+				t.Errorf("%+v after %d attempts, want %s after one", out.Failure, out.Attempts, row.class)
+			}
+		})
+	}
 }

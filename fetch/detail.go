@@ -85,14 +85,14 @@ func (a *attempt) dialledAddress(phase classify.Phase, err error) string {
 // callerText returns the text of an error for callers. It has no addresses of resolvers, proxies
 // or this machine, which are not for callers.
 func (a *attempt) callerText(phase classify.Phase, err error) string {
+	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
+		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
+	}
 	if _, ok := errors.AsType[*fault.Error](err); ok || errors.Is(err, context.Canceled) {
 		return "" // its reason is enough
 	}
 	if limit, ok := errors.AsType[*TimeoutError](err); ok {
 		return fmt.Sprint(limit)
-	}
-	if refused, ok := errors.AsType[*conns.ProxyError](err); ok {
-		return "the proxy answers CONNECT with " + string(appendStatus(nil, refused.Status))
 	}
 	if _, staged := errors.AsType[*fault.PhaseError](err); a.exchange.Forwarded() || a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it

@@ -169,6 +169,8 @@ var remedies = map[string]string{
 	"too_many_header_fields":        fmt.Sprintf("a response head or trailer has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
 	"proxy_answer_too_large":        "the proxy's answer to CONNECT is too large",
+	"proxy_refused":                 "the egress proxy will not connect to it, the operator can allow it there",
+	"proxy_credentials":             "the egress proxy does not accept the credentials of this service, the operator must check them",
 	"proxy_bytes":                   "the proxy sent more than its answer to CONNECT",
 	"store_unavailable":             "it failed several times in a row, and is tried again within seconds",
 	"store_timeout":                 "it did not answer in time",

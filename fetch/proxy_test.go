@@ -216,9 +216,13 @@ func TestProxyAnswers(t *testing.T) {
 		reason       string
 		detail       string // after the host
 	}{
-		{"407", "HTTP/1.1 407 hush\r\nProxy-Authenticate: Basic realm=hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "",
+		{"407", "HTTP/1.1 407 hush\r\nProxy-Authenticate: Basic realm=hush\r\nContent-Length: 4\r\n\r\nhush", classify.TargetBlocked, "proxy_credentials",
 			": the proxy answers CONNECT with status 407 Proxy Authentication Required"},
-		{"403 with a body", "HTTP/1.1 403 hush\r\nContent-Length: 4\r\n\r\nhush", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 403 Forbidden"},
+		{"403 with a body", "HTTP/1.1 403 hush\r\nContent-Length: 4\r\n\r\nhush", classify.TargetBlocked, "proxy_refused", ": the proxy answers CONNECT with status 403 Forbidden"},
+		{"another 4xx", "HTTP/1.1 405 hush\r\n\r\n", classify.TargetBlocked, "proxy_refused", ": the proxy answers CONNECT with status 405 Method Not Allowed"},
+		{"408", "HTTP/1.1 408 hush\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 408 Request Timeout"},
+		{"425", "HTTP/1.1 425 hush\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 425 Too Early"},
+		{"429", "HTTP/1.1 429 hush\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 429 Too Many Requests"},
 		{"502 in chunks", "HTTP/1.1 502 hush\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhush\r\n0\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 502 Bad Gateway"},
 		{"a status without a name", "HTTP/1.1 999 hush\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 999"},
 		{"a redirect", "HTTP/1.1 302 hush\r\nLocation: http://hush.example/\r\n\r\n", classify.ConnectFailure, "", ": the proxy answers CONNECT with status 302 Found"},
@@ -244,6 +248,48 @@ func TestProxyAnswers(t *testing.T) {
 			}
 			if res.Response != nil || len(res.ErrorBody) > 0 || res.Exchanges != 0 || strings.Contains(fmt.Sprintf("%+v", *res.Failure), "hush") {
 				t.Errorf("response %+v, error body %q, %d exchanges, %+v: want nothing from the proxy", res.Response, res.ErrorBody, res.Exchanges, res.Failure)
+			}
+		})
+	}
+}
+
+// TestSOCKSAnswers checks what the replies of a SOCKS proxy mean (RFC 1928). The library that reads them has no types.
+func TestSOCKSAnswers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		method byte
+		reply  byte
+		class  classify.Class
+		reason string
+	}{
+		{"no method that it accepts", 0xff, 0, classify.TargetBlocked, "proxy_credentials"},
+		{"a failure", 0, 1, classify.ConnectFailure, ""},
+		{"not allowed", 0, 2, classify.TargetBlocked, "proxy_refused"},
+		{"no route to the network", 0, 3, classify.ConnectFailure, "unreachable"},
+		{"no route to the host", 0, 4, classify.ConnectFailure, "unreachable"},
+		{"the origin refuses", 0, 5, classify.ConnectRefused, ""},
+		{"too many routers", 0, 6, classify.ConnectFailure, ""},
+		{"a reply without a meaning", 0, 99, classify.ConnectFailure, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			proxy := serveConns(t, func(here net.Conn, _ int) {
+				head := make([]byte, 10) // the request has at least as many bytes
+				if _, err := io.ReadFull(here, head[:3]); err != nil {
+					return
+				}
+				_, _ = here.Write([]byte{5, row.method})
+				if _, err := io.ReadFull(here, head); err == nil {
+					_, _ = here.Write([]byte{5, row.reply, 0, 1, 0, 0, 0, 0, 0, 0})
+				}
+			})
+			w.client = throughProxy(t, w, "socks5://"+proxy, w.origin.CA())
+			r := w.request("http", "/s/proxied/200")
+			r.Policy.MaxAttempts = 1
+			if f := w.run(t.Context(), r).Failure; f == nil || f.Class != row.class || f.Reason != row.reason || f.Phase != classify.PhaseConnect || f.Detail != r.URL.Host {
+				t.Errorf("%+v, want %s in connect, reason %q", f, row.class, row.reason)
 			}
 		})
 	}

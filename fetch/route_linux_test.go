@@ -200,12 +200,12 @@ func TestRoutes(t *testing.T) {
 		{"a forbidden address from the resolver of the route", "127.0.0.1:0", "inside.test", false, named, classify.TargetBlocked, ""},
 		{"an HTTP proxy", "127.0.0.1:0", "origin.test", false, proxied("http", routePassword), 0, ""},
 		{"an HTTP proxy over HTTP/2", "127.0.0.1:0", "127.0.0.1", true, proxied("http", routePassword), 0, ""},
-		{"an HTTP proxy that refuses the password", "127.0.0.1:0", "127.0.0.1", true, proxied("http", "wrong"+routePassword), classify.ConnectFailure, ""},
+		{"an HTTP proxy that refuses the password", "127.0.0.1:0", "127.0.0.1", true, proxied("http", "wrong"+routePassword), classify.TargetBlocked, ""},
 		{"an HTTPS proxy", "127.0.0.1:0", "127.0.0.1", false, proxied("https", routePassword), 0, ""},
 		{"an HTTPS proxy and an HTTPS origin", "127.0.0.1:0", "127.0.0.1", true, proxied("https", routePassword), 0, ""},
 		{"a SOCKS proxy", "127.0.0.1:0", "origin.test", false, proxied("socks5", routePassword), 0, "127.0.0.9"},
 		{"a SOCKS proxy over HTTP/2", "127.0.0.1:0", "127.0.0.1", true, proxied("socks5", routePassword), 0, "127.0.0.9"},
-		{"a SOCKS proxy that refuses the password", "127.0.0.1:0", "origin.test", false, proxied("socks5", "wrong"+routePassword), classify.ConnectFailure, ""},
+		{"a SOCKS proxy that refuses the password", "127.0.0.1:0", "origin.test", false, proxied("socks5", "wrong"+routePassword), classify.TargetBlocked, ""},
 		{"a forbidden address through a proxy", "127.0.0.1:0", "10.0.0.1", false, proxied("http", routePassword), classify.TargetBlocked, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

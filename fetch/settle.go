@@ -72,7 +72,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 		o.Status = http.StatusPartialContent
 	case resp != nil:
 		o.Status = status
-		o.RetryAfter, o.Date = first(resp.Header, "Retry-After"), first(resp.Header, "Date")
+		o.RetryAfter, o.Date, o.Age = first(resp.Header, "Retry-After"), first(resp.Header, "Date"), first(resp.Header, "Age")
 	}
 	return o
 }

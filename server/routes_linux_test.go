@@ -216,7 +216,7 @@ func TestRouteSecrets(t *testing.T) {
 	answered := r.fetch(t.Context(), in)
 	must(t, answered.err)
 	encoded := strings.TrimPrefix(got, "Basic ")
-	if encoded == "" || answered.outcome.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_CONNECT_FAILURE {
+	if encoded == "" || answered.outcome.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
 		t.Fatalf("the proxy got %q, outcome %v", got, answered.outcome)
 	}
 	var events strings.Builder

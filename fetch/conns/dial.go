@@ -278,7 +278,7 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 	meter.x = nil // the connection keeps config, and so meter
 	if err != nil {
 		d.noteRejected(err)
-		return nil, err
+		return nil, unusable(err)
 	}
 	d.leave(&d.tlsStart, &d.report.TLS)
 	return secure, nil

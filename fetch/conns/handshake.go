@@ -3,6 +3,8 @@ package conns
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"strings"
 
 	"fetchd/classify"
 	"fetchd/fetch/fault"
@@ -29,6 +31,20 @@ var (
 	errHandshakeBytes = fault.New(classify.TLSHandshake, classify.PhaseTLS, "handshake_too_large")
 	errCertificates   = fault.New(classify.TLSHandshake, classify.PhaseTLS, "certificates_too_large")
 )
+
+var errUnusable = fault.New(classify.TLSCertificate, classify.PhaseTLS, "certificate_invalid")
+
+// unusable adds the class to an error of a certificate that cannot be read or has a key that cannot be used (N6).
+// crypto/tls tells them by their texts only.
+func unusable(err error) error {
+	text := err.Error()
+	if strings.HasPrefix(text, "tls: failed to parse certificate from server: ") ||
+		strings.HasPrefix(text, "tls: server sent certificate containing RSA key larger than ") ||
+		strings.HasPrefix(text, "tls: server's certificate contains an unsupported type of public key: ") {
+		return fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	return err
+}
 
 // handshakeMeter limits a handshake, and charges it to the exchange that dials.
 type handshakeMeter struct {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/net/proxy"
 
@@ -30,11 +32,29 @@ func (e *ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answers CONNECT with status %d %s", e.Status, e.Text))
 }
 
+// Unwrap returns what a 4xx means: the proxy will not connect, now or later (P1). Those that may pass are N3, as
+// is any other status.
+func (e *ProxyError) Unwrap() error {
+	switch {
+	case e.Status == http.StatusProxyAuthRequired:
+		return errProxyCredentials
+	case e.Status < 400 || e.Status > 499 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooEarly || e.Status == http.StatusTooManyRequests:
+		return nil
+	}
+	return errProxyRefused
+}
+
 // The errors for answers to CONNECT that are too large, and for bytes behind them: the origin does not
 // speak before TLS.
 var (
 	errProxyHead  = fault.New(classify.ConnectFailure, classify.PhaseConnect, "proxy_answer_too_large")
 	errProxyBytes = fault.New(classify.ConnectFailure, classify.PhaseConnect, "proxy_bytes")
+)
+
+// The errors of a proxy that will not connect to the origin.
+var (
+	errProxyRefused     = fault.New(classify.TargetBlocked, classify.PhaseConnect, "proxy_refused")
+	errProxyCredentials = fault.New(classify.TargetBlocked, classify.PhaseConnect, "proxy_credentials")
 )
 
 var errNoHost = fault.New(classify.Internal, classify.PhaseRequest, "no_host")
@@ -122,7 +142,22 @@ func socks(to net.Conn, at *url.URL, address string) error {
 	if err == nil {
 		_, err = dialer.Dial("tcp", address)
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		if meaning := socksErrors[op.Err.Error()]; meaning != nil {
+			return fmt.Errorf("%w: %w", err, meaning)
+		}
+	}
 	return err
+}
+
+// socksErrors are what errors of the library mean, which have a text and no type. The other replies are N3.
+var socksErrors = map[string]error{
+	"unknown error connection not allowed by ruleset": errProxyRefused,
+	"unknown error network unreachable":               syscall.ENETUNREACH,
+	"unknown error host unreachable":                  syscall.EHOSTUNREACH,
+	"unknown error connection refused":                syscall.ECONNREFUSED,
+	"no acceptable authentication methods":            errProxyCredentials,
+	"username/password authentication failed":         errProxyCredentials,
 }
 
 // made is a dialer that returns a connection which is made already.

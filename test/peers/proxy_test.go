@@ -119,14 +119,14 @@ func TestProxies(t *testing.T) {
 	}{
 		{"tinyproxy", "http", startTinyproxy, []refusal{
 			{"http", nil, "ERROR_CLASS_HTTP_CLIENT_ERROR " + n.http + ": status 407 Proxy Authentication Required"},
-			{"https", nil, "ERROR_CLASS_CONNECT_FAILURE " + n.tls + ": the proxy answers CONNECT with status 407 Proxy Authentication Required"},
+			{"https", nil, "ERROR_CLASS_TARGET_BLOCKED " + n.tls + ": the proxy answers CONNECT with status 407 Proxy Authentication Required"},
 			// To a wrong password it answers as an origin would.
 			{"http", wrong, "ERROR_CLASS_AUTH_REQUIRED " + n.http + ": status 401 Unauthorized"},
-			{"https", wrong, "ERROR_CLASS_CONNECT_FAILURE " + n.tls + ": the proxy answers CONNECT with status 401 Unauthorized"},
+			{"https", wrong, "ERROR_CLASS_TARGET_BLOCKED " + n.tls + ": the proxy answers CONNECT with status 401 Unauthorized"},
 		}},
 		{"microsocks", "socks5", startMicrosocks, []refusal{
-			{"http", nil, "ERROR_CLASS_CONNECT_FAILURE " + n.http},
-			{"https", wrong, "ERROR_CLASS_CONNECT_FAILURE " + n.tls},
+			{"http", nil, "ERROR_CLASS_TARGET_BLOCKED " + n.http},
+			{"https", wrong, "ERROR_CLASS_TARGET_BLOCKED " + n.tls},
 		}},
 	} {
 		t.Run(p.name, func(t *testing.T) {

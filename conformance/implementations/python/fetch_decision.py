@@ -399,9 +399,12 @@ def backoff(policy: RetryPolicy, n: int) -> int:
 
 def retry_after_of(o: Observation) -> Optional[int]:
     """retry_after_of returns the wait that a 429 or a 503 asks for (W2). It returns None if there is none."""
-    value = o.header("retry-after")
-    if o.status not in (429, 503) or value is None:
+    values = o.header("retry-after")
+    if o.status not in (429, 503) or values is None:
         return None
+    # Lines may have been joined. Two forms of a date have a comma behind the day of the week.
+    match = re.match(r"[A-Za-z]+,[^,]*|[^,]*", values)
+    value = match[0].strip(" \t") if match else ""
     if re.fullmatch(r"[0-9]+", value):
         # Python refuses to convert very long numbers, so they saturate first.
         digits = value.lstrip("0") or "0"
@@ -410,6 +413,10 @@ def retry_after_of(o: Observation) -> Optional[int]:
     reference = parse_http_date(own_date, o.observed_at) if own_date is not None else None
     if reference is None:
         reference = o.observed_at
+    else:
+        age = o.header("age") or ""
+        if re.fullmatch(r"[0-9]+", age):
+            reference += MAX_DURATION if len(age.lstrip("0")) > 11 else int(age) * SECOND
     at = parse_http_date(value, reference)
     if at is None:
         return None

@@ -115,7 +115,7 @@ func (x *explanation) readObservation() {
 		x.Add("response.status_code", "is %d: give 1 to 999", s)
 	}
 	x.seen.Status = int(r.GetStatusCode())
-	x.seen.RetryAfter, x.seen.Date = first(r, "Retry-After"), first(r, "Date")
+	x.seen.RetryAfter, x.seen.Date, x.seen.Age = first(r, "Retry-After"), first(r, "Date"), first(r, "Age")
 	x.readRedirect(first(r, "Location"))
 }
 
