@@ -76,7 +76,7 @@ func TestInspector(t *testing.T) {
 		t.Errorf("503, 503, 200: %+v after %d requests, want one result after 3", got, len(o.Requests("k")))
 	}
 	got = inspect(t, append(flags, "--structured"), "tools/call", fetch("url="+o.URL("http", "/s/n/503/200:body=hello"))...)
-	if got.IsError || len(got.Content) != 2 || got.StructuredContent == nil || got.StructuredContent.AttemptCount != 2 {
+	if got.IsError || len(got.Content) != 4 || got.StructuredContent == nil || got.StructuredContent.AttemptCount != 2 {
 		t.Errorf("with structured content: %+v", got)
 	}
 	got = inspect(t, flags, "tools/call", fetch("url="+o.URL("http", "/s/l/200:body=hello"), "start_index=1", "max_length=3", "raw=true", "timeout=5")...)
