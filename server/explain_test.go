@@ -86,8 +86,11 @@ func TestExplainEffectivePolicy(t *testing.T) {
 		Response:    &pb.HttpResponse{StatusCode: 503}})
 	must(t, err)
 	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2)),
-		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: new(uint64(0)),
+		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: got.GetEffectiveRetryPolicy().JitterSeed,
 		MaxRetryAfter: seconds(60), RetryTlsHandshake: new(false)}
+	if want.GetJitterSeed() == 0 {
+		t.Error("no seed is drawn")
+	}
 	if diff := cmp.Diff(want, got.GetEffectiveRetryPolicy(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_retry_policy (-want +got)\n%s", diff)
 	}

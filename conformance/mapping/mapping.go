@@ -195,9 +195,11 @@ func retryPolicy(p *conformance.RetryPolicy) *pb.RetryPolicy {
 	out := &pb.RetryPolicy{Profile: enum[pb.RetryProfile](pb.RetryProfile_value, "RETRY_PROFILE_", p.Profile), MaxAttempts: number(p.MaxAttempts), BaseDelay: duration(p.BaseDelay),
 		MaxDelay: duration(p.MaxDelay), Multiplier: p.Multiplier, MaxJitter: duration(p.MaxJitter), MaxRetryAfter: duration(p.MaxRetryAfter), RetryTlsHandshake: p.RetryTLSHandshake,
 		AdditionalStatusCodes: numbers(p.AdditionalStatuses), ExcludedStatusCodes: numbers(p.ExcludedStatuses), IdempotencyKey: p.IdempotencyKey, AllowNonIdempotent: p.AllowNonIdempotent}
+	seed := uint64(0) // without one the service draws one
 	if p.JitterSeed != nil {
-		out.JitterSeed = new(uint64(*p.JitterSeed))
+		seed = uint64(*p.JitterSeed)
 	}
+	out.JitterSeed = &seed
 	return out
 }
 

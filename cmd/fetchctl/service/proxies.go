@@ -35,7 +35,7 @@ func readProxies(flag *string, env func(string) string) (proxies, error) {
 		byScheme["http"], byScheme["https"] = proxy{u, "--proxy"}, proxy{u, "--proxy"}
 		return proxies{byScheme: byScheme}, err
 	}
-	config := httpproxy.Config{NoProxy: env(firstSet(env, "no_proxy", "NO_PROXY"))}
+	config := httpproxy.Config{NoProxy: exceptions(env(firstSet(env, "no_proxy", "NO_PROXY")))}
 	for scheme, names := range map[string][]string{
 		"http":  {"http_proxy", "all_proxy", "ALL_PROXY"}, // HTTP_PROXY could be a header of a CGI request
 		"https": {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"},
@@ -52,6 +52,16 @@ func readProxies(flag *string, env func(string) string) (proxies, error) {
 		config.HTTPProxy, config.HTTPSProxy = "http://any", "http://any"
 	}
 	return proxies{byScheme, config.ProxyFunc()}, nil
+}
+
+// exceptions returns the value of NO_PROXY as the library reads it. curl also allows blanks between names, and
+// ignores a dot before and behind a name.
+func exceptions(list string) string {
+	names := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+	for i, name := range names {
+		names[i] = strings.TrimSuffix(strings.TrimPrefix(name, "."), ".")
+	}
+	return strings.Join(names, ",")
 }
 
 // firstSet returns the first name that has a value, or the last name.
@@ -99,7 +109,9 @@ func (p proxies) forHop(u *url.URL) *url.URL {
 
 func (p proxies) ofURL(u *url.URL) (proxy, bool) {
 	if p.except != nil {
-		if used, err := p.except(u); err != nil || used == nil {
+		name := strings.TrimSuffix(u.Host, ":"+u.Port())
+		host := strings.TrimSuffix(name, ".") + u.Host[len(name):] // the library takes a dot at the end for a part of the name
+		if used, err := p.except(&url.URL{Scheme: u.Scheme, Host: host}); err != nil || used == nil {
 			return proxy{}, false
 		}
 	}

@@ -168,9 +168,6 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 		c.Add("retry_policy.allow_non_idempotent", "is true, but the operator of this service set --non-idempotent-retries=forbid: leave it out, then the request is sent once")
 	}
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
-	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
-		c.out.Policy.JitterSeed = mathrand.Uint64() // it is not secret, but two fetches should not share it
-	}
 }
 
 func (c *conversion) timeouts() {
@@ -276,7 +273,9 @@ func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
 		}
 	}
 	out.MaxJitter = v.Duration("retry_policy.max_jitter", p.GetMaxJitter(), out.MaxJitter, 0, maxJitter)
-	out.JitterSeed = p.GetJitterSeed()
+	if out.JitterSeed = p.GetJitterSeed(); p.JitterSeed == nil && out.MaxJitter > 0 {
+		out.JitterSeed = mathrand.Uint64() // it is not secret, but two fetches should not share it
+	}
 	out.MaxRetryAfter = v.Duration("retry_policy.max_retry_after", p.GetMaxRetryAfter(), out.MaxRetryAfter, 0, maxRetryAfter)
 	if p.RetryTlsHandshake != nil {
 		out.RetryTLSHandshake = p.GetRetryTlsHandshake()
