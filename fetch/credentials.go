@@ -19,6 +19,21 @@ var errNoCredential = fault.New(classify.AuthRequired, classify.PhasePolicy, "no
 // replaced. A later fetch gets another one.
 const refreshedJustNow = "refreshed_just_now"
 
+// refreshFailed is the reason of AUTH_REQUIRED if the credential was rejected, and a new one could not be had now.
+const refreshFailed = "refresh_failed"
+
+// passing is an error of [Credentials] if a later call may succeed.
+type passing interface {
+	error
+	MayPass() bool
+}
+
+// mayPass reports whether a provider may have a credential later.
+func mayPass(err error) bool {
+	e, ok := errors.AsType[passing](err)
+	return ok && e.MayPass()
+}
+
 // justRefreshed is an error of [Credentials].Refresh.
 type justRefreshed interface {
 	error
@@ -36,7 +51,7 @@ func (a *attempt) authorize(x *conns.Exchange, req *http.Request) (Signer, error
 	}
 	name, value, err := a.field(x.Context(), c)
 	if err != nil {
-		a.noCredential = true
+		a.noCredential, a.mayPass = true, mayPass(err)
 		return nil, err
 	}
 	if name != "" {
@@ -100,7 +115,7 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	defer r.setWaiting(false)
 	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential()); err != nil {
 		tooNew, ok := errors.AsType[justRefreshed](err)
-		a.refreshedJustNow = ok && tooNew.RefreshedJustNow()
+		a.refreshedJustNow, a.mayPass = ok && tooNew.RefreshedJustNow(), mayPass(err)
 		a.refreshError = fault.Printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)
 		return classify.RefreshFailed
 	}

@@ -1,6 +1,7 @@
 package fetch_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 type tokens struct {
 	asked  atomic.Int64
 	fail   atomic.Bool
+	status int    // of a failure; zero: 400
 	before func() // an answer
 }
 
@@ -35,7 +37,7 @@ func (w *wire) provider(tk *tokens, listeners ...string) auth.Provider {
 			tk.before()
 		}
 		if tk.fail.Load() {
-			http.Error(rw, "{}", http.StatusBadRequest)
+			http.Error(rw, "{}", cmp.Or(tk.status, http.StatusBadRequest))
 			return
 		}
 		rw.Header().Set("Content-Type", "application/json")
@@ -86,6 +88,11 @@ func TestCredentials(t *testing.T) {
 		{"a refresh that fails", "/s/k/" + wantsT2, func(_ *fetch.Request, tk *tokens) {
 			tk.before = func() { tk.fail.Store(tk.asked.Load() > 1) }
 		}, "auth_required auth_failed A2", false, 1, 2},
+		{"a refresh that fails for now", "/s/k/" + wantsT2, func(_ *fetch.Request, tk *tokens) {
+			tk.status, tk.before = 500, func() { tk.fail.Store(tk.asked.Load() > 1) }
+		}, "auth_required auth_failed A2 refresh_failed", true, 1, 2},
+		{"no token at all for now", "/s/k/200", func(_ *fetch.Request, tk *tokens) { tk.status = 429; tk.fail.Store(true) },
+			"auth_required auth_failed A2 no_credential", true, 1, 1},
 		{"a second refresh within a second", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Credentials = tooNew{r.Credentials} },
 			"auth_required auth_failed A2 refreshed_just_now", true, 1, 1},
 		{"a second refresh within a second, of a POST", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) {

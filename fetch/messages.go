@@ -141,6 +141,7 @@ var policyReasons = map[string]string{
 var remedies = map[string]string{
 	"no_credential":                 "the auth provider has none, the operator must check the provider",
 	"signing_failed":                "the auth provider could not sign the request, the operator must check the provider",
+	refreshFailed:                   "it rejects the credential, and the auth provider has no other now, the operator must check the provider if that lasts",
 	refreshedJustNow:                "it rejects a credential that is less than a second old, a later fetch gets another one",
 	"port_not_allowed":              "the port is not allowed, the operator can allow it with --egress-allow-port",
 	"address_not_allowed":           "the address is not public, the operator can allow it with --egress-allow-cidr",

@@ -107,8 +107,14 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	case !a.faults.Has(d.Class): // the status alone is the failure
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
-	if d.Class == classify.AuthRequired && a.refreshedJustNow { // a later fetch gets another credential (A3)
-		f.Reason, f.Retryable = refreshedJustNow, a.run.req.Policy.Repeatable(a.run.req.Method)
+	if d.Class == classify.AuthRequired && (a.refreshedJustNow || a.mayPass) { // a later fetch may get another credential (A2, A3)
+		f.Retryable = a.run.req.Policy.Repeatable(a.run.req.Method)
+		switch {
+		case a.refreshedJustNow:
+			f.Reason = refreshedJustNow
+		case !a.noCredential:
+			f.Reason = refreshFailed
+		}
 	}
 	f.Message, f.Detail = a.run.message(d, f.Reason), a.detail(d)
 	if f.Policy != "" {

@@ -122,6 +122,7 @@ type attempt struct {
 	unsigned     *signing.Message // the request of the last hop, if its signer has not signed it
 	challenged   bool             // the last response asks for a signature, and the next request to its origin has it
 	noCredential bool             // the provider had none, or could not sign
+	mayPass      bool             // the provider may have one later
 	// refreshedJustNow reports whether the credential was too new to be refreshed.
 	refreshedJustNow bool
 	refreshError     string    // why the refresh of the credential failed; empty: it did not, or there was none

@@ -76,6 +76,7 @@ const (
 	providerCaller  = "auth_provider_caller"
 	noCredential    = "no_credential"
 	signingFailed   = "signing_failed"
+	refreshFailed   = "refresh_failed"
 )
 
 // provider returns the auth provider for a URL, or an empty string.
@@ -103,7 +104,7 @@ func (v *visit) checkIdentity(url string, request *pb.FetchRequest, outcome *pb.
 	case providerUnknown, providerCaller:
 		v.w.cannotStore(v.ctx, &v.w.denied, "fetch", errors.New(message(f)+": give another --identity, or check the auth providers of the service"))
 		return false, &ending{how: giveBackDelayed}
-	case noCredential, signingFailed:
+	case noCredential, signingFailed, refreshFailed:
 		return false, v.unsigned(url, f, kind)
 	}
 	if outcome.GetExchangeCount() > 0 {

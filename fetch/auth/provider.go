@@ -39,6 +39,15 @@ func (justNowError) Unwrap() error { return ErrRefused }
 // RefreshedJustNow reports that a later call may succeed; see package fetch.
 func (justNowError) RefreshedJustNow() bool { return true }
 
+// passingError is why a source has no token, if it may have one later. A source that refuses the client has none.
+type passingError string
+
+// Error implements error.
+func (e passingError) Error() string { return string(e) }
+
+// MayPass reports that a later call may succeed; see package fetch.
+func (passingError) MayPass() bool { return true }
+
 // Secret is a token, or a header value that contains one. It formats and logs as
 // "[secret]".
 type Secret string

@@ -326,6 +326,32 @@ func tokenFile(t *testing.T) {
 	}
 }
 
+// TestTokenEndpointThatFails checks which failures of a token endpoint may pass: not those that are about the client.
+func TestTokenEndpointThatFails(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{0: true, 101: true, 302: true, 400: false, 401: false, 403: false, 404: true, 408: true, 429: true, 500: true, 503: true} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(status)
+			}))
+			t.Cleanup(e.Close)
+			p := mustNew(t, auth.Config{Origins: []string{"https://api.example"}, Client: &auth.ClientCredentials{TokenURL: e.URL, ID: "me", Secret: "hush"}})
+			_, _, err := p.Field(t.Context())
+			passing, ok := errors.AsType[interface {
+				error
+				MayPass() bool
+			}](err)
+			if err == nil || (ok && passing.MayPass()) != want {
+				t.Errorf("%v, want an error that may pass: %t", err, want)
+			}
+		})
+	}
+}
+
 // TestStaticToken checks that a rejected static token gives ErrRefused.
 func TestStaticToken(t *testing.T) {
 	t.Parallel()

@@ -173,9 +173,14 @@ func isLoopback(host string) bool {
 func (c *client) Token(ctx context.Context, _ Secret) (Secret, error) {
 	got, err := c.config.Token(context.WithValue(ctx, oauth2.HTTPClient, c.http))
 	if refused := new(oauth2.RetrieveError); errors.As(err, &refused) && refused.Response != nil {
-		return "", fmt.Errorf("auth: the token endpoint returns status %d", refused.Response.StatusCode) // its text is omitted: it may contain secrets
+		text := fmt.Sprintf("auth: the token endpoint returns status %d", refused.Response.StatusCode) // its text is omitted: it may contain secrets
+		switch refused.Response.StatusCode {
+		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
+			return "", errors.New(text)
+		}
+		return "", passingError(text)
 	} else if err != nil {
-		return "", errors.New("auth: the request to the token endpoint failed")
+		return "", passingError("auth: the request to the token endpoint failed")
 	}
 	if err := checkToken(Secret(got.AccessToken)); err != nil {
 		return "", err
