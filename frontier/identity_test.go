@@ -234,6 +234,44 @@ func TestIdentityIsMissing(t *testing.T) {
 	}
 }
 
+// expired is a provider whose credential is rejected, and which gets no other for now.
+type expired struct{ stranger }
+
+func (expired) Field(context.Context) (name, value string, err error) {
+	return "Authorization", "Bearer x", nil
+}
+
+func (expired) Sign(context.Context, *signing.Message) ([]signing.Field, error) { return nil, nil }
+
+func (expired) Refresh(context.Context, string) error { return passingError{} }
+
+// passingError is the error of a token endpoint that is down.
+type passingError struct{}
+
+func (passingError) Error() string { return "the token endpoint is down" }
+
+func (passingError) MayPass() bool { return true }
+
+// TestIdentityIsRejected checks that no URL is dead because a token endpoint is down.
+func TestIdentityIsRejected(t *testing.T) {
+	t.Parallel()
+	r, w := newSignedRig(t, map[string]witness.WitnessPage{"/page": {Status: 401}}, map[string]server.AuthProvider{"bot": {Provider: expired{}}})
+	r.config.IgnoreRobots, r.config.MaxAttempts, r.config.Policy.MaxURLRetries = true, 2, 0
+	page := w.One.URL + "/page"
+	r.add(page)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.worker().Run(ctx) }()
+	if got := <-r.lines; !strings.HasPrefix(got, "cannot fetch ") || !strings.Contains(got, "the auth provider has no other now") {
+		t.Errorf("the log has %q", got)
+	}
+	cancel()
+	<-done
+	if got := r.row(page); got.Status == store.Dead {
+		t.Errorf("%+v, want a URL that is tried again", got)
+	}
+}
+
 // TestIdentityPoison checks that a URL whose request cannot be signed does not stop the crawl: it fails alone.
 func TestIdentityPoison(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -29,7 +30,10 @@ type Witness struct {
 }
 
 // WitnessPage is a page of a [Witness], or a redirect if To is set. An empty type is text/html.
-type WitnessPage struct{ Type, Body, To string }
+type WitnessPage struct {
+	Type, Body, To string
+	Status         int // zero: 200
+}
 
 // NewWitness starts a site with pages by path, on every origin. key verifies.
 func NewWitness(t testing.TB, key any, pages map[string]WitnessPage) *Witness {
@@ -72,6 +76,7 @@ func (w *Witness) handler(name string) http.HandlerFunc {
 				page.Type = "text/html"
 			}
 			out.Header().Set("Content-Type", page.Type)
+			out.WriteHeader(cmp.Or(page.Status, http.StatusOK))
 			_, _ = fmt.Fprint(out, origins.Replace(page.Body)) // the client may have left
 		}
 	}
