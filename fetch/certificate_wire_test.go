@@ -15,7 +15,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -492,7 +492,7 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 			t.Parallel()
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{good}, PrivateKey: key}}}
-			s.Config.ErrorLog = log.New(io.Discard, "", 0)
+			s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 			s.StartTLS()
 			t.Cleanup(s.Close)
 			s.TLS.Certificates[0].Certificate = row.chain

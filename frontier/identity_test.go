@@ -266,7 +266,9 @@ func TestIdentityIsRejected(t *testing.T) {
 		t.Errorf("the log has %q", got)
 	}
 	cancel()
-	<-done
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 	if got := r.row(page); got.Status == store.Dead {
 		t.Errorf("%+v, want a URL that is tried again", got)
 	}

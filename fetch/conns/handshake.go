@@ -37,7 +37,7 @@ var errUnusable = fault.New(classify.TLSCertificate, classify.PhaseTLS, "certifi
 // unusable adds the class to an error of a certificate that cannot be read or has a key that cannot be used (N6).
 // crypto/tls tells them by their texts only.
 func unusable(err error) error {
-	text := err.Error()
+	text := fmt.Sprint(err)
 	if strings.HasPrefix(text, "tls: failed to parse certificate from server: ") ||
 		strings.HasPrefix(text, "tls: server sent certificate containing RSA key larger than ") ||
 		strings.HasPrefix(text, "tls: server's certificate contains an unsupported type of public key: ") {

@@ -143,7 +143,7 @@ func socks(to net.Conn, at *url.URL, address string) error {
 		_, err = dialer.Dial("tcp", address)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
-		if meaning := socksErrors[op.Err.Error()]; meaning != nil {
+		if meaning := socksErrors[fmt.Sprint(op.Err)]; meaning != nil {
 			return fmt.Errorf("%w: %w", err, meaning)
 		}
 	}
