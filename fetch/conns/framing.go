@@ -6,9 +6,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"sync"
 )
+
+// statusLines matches the status lines that http.ReadResponse accepts.
+var statusLines = regexp.MustCompile(`^HTTP/\d\.\d +[-+\d]\d\d(?: |\r?\n)`)
 
 // heads has the buffers into which response heads are copied.
 var heads = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -43,7 +47,7 @@ func (x *Exchange) readOneHead(req *http.Request) (*http.Response, error) {
 
 // copyHead copies a head as http.ReadResponse must see it. That ignores Transfer-Encoding in HTTP/1.0, and
 // would return the chunks as the body. So the copy is of HTTP/1.1 then, and old is true. A first line that is
-// not HTTP is copied alone, because more may not follow.
+// no status line is copied alone, because more may not follow.
 func (x *Exchange) copyHead(text *bytes.Buffer) (old bool, err error) {
 	for sized, coded := false, false; ; {
 		start := text.Len()
@@ -54,7 +58,7 @@ func (x *Exchange) copyHead(text *bytes.Buffer) (old bool, err error) {
 		}
 		line := text.Bytes()[start:]
 		switch {
-		case err != nil || start == 0 && !bytes.HasPrefix(line, []byte("HTTP/")):
+		case err != nil || start == 0 && !statusLines.Match(line):
 			return old, err
 		case start == 0:
 			continue
