@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"fetchd/classify"
@@ -110,7 +111,7 @@ func seeHidden(t *testing.T, c *fetch.Client, host string, hide bool) (class cla
 	t.Helper()
 	r := get(t, "http://"+host+":9/")
 	r.Policy.MaxAttempts, r.Policy.BaseDelay, r.Egress, r.HideForbidden = 2, 0, only(netip.MustParseAddr("127.0.0.2")), hide
-	r.Events, r.ConnectTimeout = fetch.All, 300*time.Millisecond
+	r.Events = fetch.All
 	var all []any
 	out := c.Fetch(t.Context(), r, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
@@ -160,11 +161,13 @@ func TestHiddenNamesOfOneFamily(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			c := newClient(t, fetch.Config{Resolver: &halfResolver{map[string]string{"private.test.": "10.0.0.1"}, row.failed}, Egress: fetch.Egress{AllowPorts: []uint16{9}}})
-			class, hidden := seeHidden(t, c, "private.test", true)
-			if _, absent := seeHidden(t, c, "absent.test", true); class != classify.DNSNotFound || hidden != absent {
-				t.Errorf("%s, want DNS_NOT_FOUND, the same as of a name that does not exist\n%s\n%s", class, absent, hidden)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient(t, fetch.Config{Resolver: &halfResolver{map[string]string{"private.test.": "10.0.0.1"}, row.failed}, Egress: fetch.Egress{AllowPorts: []uint16{9}}})
+				class, hidden := seeHidden(t, c, "private.test", true)
+				if _, absent := seeHidden(t, c, "absent.test", true); class != classify.DNSNotFound || hidden != absent {
+					t.Errorf("%s, want DNS_NOT_FOUND, the same as of a name that does not exist\n%s\n%s", class, absent, hidden)
+				}
+			})
 		})
 	}
 }
