@@ -41,6 +41,7 @@ func (a *attempt) consume() {
 	default:
 		a.emitResponse(nil)
 		a.readErrorBody()
+		a.noteRefusal()
 	}
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	a.endExchange(a.resp)

@@ -107,6 +107,29 @@ func (a *attempt) alreadyComplete() bool {
 	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
 }
 
+// maxRefusals is how many answers in a row that may pass are taken for the rest of a body. Then the whole is requested,
+// if it may start again: the origin may refuse ranges only.
+const maxRefusals = 2
+
+// noteRefusal records what a failed status means for the body that the attempt resumes (B2, B3). The caller did not
+// ask for a range, so a refusal of it for ever is no failure of the request.
+func (a *attempt) noteRefusal() {
+	p, status := a.resuming, a.resp.StatusCode
+	if p == nil || status < 400 || status == http.StatusUnauthorized || a.challenged {
+		return
+	}
+	p.refusals++
+	switch {
+	case status == http.StatusRequestTimeout || status == http.StatusTooEarly:
+		a.refused = true
+		a.fail(classify.BodyInterrupted, classify.PhaseProcessing, "")
+	case status < 500 && status != http.StatusTooManyRequests:
+		p.mismatch, a.refused = true, true
+		a.fail(classify.BodyInterrupted, classify.PhaseProcessing, "resume_mismatch")
+	}
+	p.mismatch = p.mismatch || p.refusals >= maxRefusals && a.run.req.restarts()
+}
+
 // bodyProgress returns the progress that the response's body continues: that of the delivered
 // bytes, or a new one. The fault is set if the body does not continue the delivered bytes and
 // cannot start again.
@@ -121,6 +144,7 @@ func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 		if p.head.response == nil { // after a resume point: the first response of this fetch
 			p.head = a.head
 		}
+		p.refusals = 0
 		return p, nil
 	}
 	p.mismatch = true

@@ -47,7 +47,7 @@ func TestResume(t *testing.T) {
 	whole := func(params string) string { return fmt.Sprintf("200:size=%d%s", size, params) }
 	const parts = "206:size=700000,offset=300000,chunked" + tag + ",type=multipart%2Fbyteranges;boundary=x,header=Content-Range=bytes 300000-999999%2F1000000"
 	signed := url.QueryEscape("/s/signed/" + cut(tag+",range", 300_000) + "/" + whole(tag+",range") + "?signature=")
-	for _, row := range []resumeRow{
+	rows := []resumeRow{
 		{"by a strong tag", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"by a date", cut(date+",range", 300_000) + "/" + whole(date+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"twice", cut(tag+",range", 300_000) + "/" + cut(tag+",range", 200_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=500000-"}, []int64{0, 300_000, 500_000}},
@@ -80,7 +80,7 @@ func TestResume(t *testing.T) {
 		{"a resume point answered with parts", parts, func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 300_000, Validator: `"v1"`} }, "body_interrupted resume_mismatch body_committed", 300_000, []string{"bytes=300000-"}, nil},
 		{"a 206 at another URL", cut(tag+",range", 300_000) + "/302:to=%2Fs%2Fother%2F" + url.QueryEscape(whole(tag+",range")), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"by signed URLs", "302:to=" + signed + "1/302:to=" + signed + "2", nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
-		{"a 404", cut(tag+",range", 300_000) + "/404", nil, "http_client_error  not_retried", 300_000, []string{"", "bytes=300000-"}, nil},
+		{"a 404", cut(tag+",range", 300_000) + "/404", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 
 		{"restart at a 200", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 0}},
 		{"restart without a validator", cut("", 300_000) + "/" + whole(""), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", ""}, []int64{0, 0}},
@@ -97,10 +97,21 @@ func TestResume(t *testing.T) {
 			r.ResumePoint, r.Recovery = fetch.ResumePoint{Offset: 600_000, Validator: `"v1"`}, fetch.Restart
 		}, "ok", size, []string{"bytes=600000-"}, []int64{0}},
 		{"a resume point at the end", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size, Validator: `"v1"`} }, "ok", size, []string{"bytes=1000000-"}, nil},
-		{"a resume point at the end of another body", "416:header=Content-Range=bytes *%2F1000000,etag=%22v2%22", func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size, Validator: `"v1"`} }, "http_client_error  not_retried", size, []string{"bytes=1000000-"}, nil},
-		{"a resume point past the end", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size + 1, Validator: `"v1"`} }, "http_client_error  not_retried", size + 1, []string{"bytes=1000001-"}, nil},
+		{"a resume point at the end of another body", "416:header=Content-Range=bytes *%2F1000000,etag=%22v2%22", func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size, Validator: `"v1"`} }, "body_interrupted resume_mismatch body_committed", size, []string{"bytes=1000000-"}, nil},
+		{"a resume point past the end", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: size + 1, Validator: `"v1"`} }, "body_interrupted resume_mismatch body_committed", size + 1, []string{"bytes=1000001-"}, nil},
+		{"statuses that may pass", cut(tag+",range", 300_000) + "/408/425/429/503/" + whole(tag+",range"), attempts(6, fetch.Resume), "ok", size,
+			[]string{"", "bytes=300000-", "bytes=300000-", "bytes=300000-", "bytes=300000-", "bytes=300000-"}, nil},
+		{"statuses that may pass, restart", cut(tag+",range", 300_000) + "/429/503/" + whole(tag+",range"), attempts(6, fetch.Restart), "ok", size, []string{"", "bytes=300000-", "bytes=300000-", ""}, nil},
+		{"not in a row, restart", cut(tag+",range", 300_000) + "/503/" + cut(tag+",range", 200_000) + "/503/" + whole(tag+",range"), attempts(6, fetch.Restart), "ok", size,
+			[]string{"", "bytes=300000-", "bytes=300000-", "bytes=500000-", "bytes=500000-"}, nil},
+		{"a 401", cut(tag+",range", 300_000) + "/401", attempts(6, fetch.Restart), "auth_required  not_retried", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a cut at the last byte", "200:size=1000000,chunked" + tag + ",range,chunk-fault=no-last/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=1000000-"}, nil},
-	} {
+	}
+	for _, status := range []int{400, 403, 404, 405, 410, 412, 413, 416, 422, 431, 451} { // the origin refuses ranges only
+		rows = append(rows, resumeRow{fmt.Sprintf("a %d, restart", status), fmt.Sprintf("%s/%d/%s", cut(tag+",range", 300_000), status, whole(tag)), attempts(3, fetch.Restart), "ok", size,
+			[]string{"", "bytes=300000-", ""}, nil})
+	}
+	for _, row := range rows {
 		for _, listener := range []string{"http", "https"} {
 			if listener == "https" && (strings.Contains(row.script, "chunk") || strings.Contains(row.script, "no-length")) {
 				continue // HTTP/1.1 alone has them
@@ -111,6 +122,10 @@ func TestResume(t *testing.T) {
 			})
 		}
 	}
+}
+
+func attempts(n int, recovery fetch.Recovery) func(*fetch.Request) {
+	return func(r *fetch.Request) { r.Policy.MaxAttempts, r.Policy.BaseDelay, r.Recovery = n, 0, recovery }
 }
 
 // resumeSize is the length of the bodies of TestResume.

@@ -70,6 +70,8 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 	switch {
 	case a.alreadyComplete(): // as good as a 206 with the bytes that are missing: none
 		o.Status = http.StatusPartialContent
+	case a.refused: // the failure is that of the body
+		o.Status = http.StatusOK
 	case resp != nil:
 		o.Status = status
 		o.RetryAfter, o.Date, o.Age = first(resp.Header, "Retry-After"), first(resp.Header, "Date"), first(resp.Header, "Age")

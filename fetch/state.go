@@ -127,6 +127,7 @@ type attempt struct {
 	refreshedJustNow bool
 	refreshError     string    // why the refresh of the credential failed; empty: it did not, or there was none
 	resuming         *progress // the body that this attempt resumes; nil: it starts at the first byte
+	refused          bool      // the last status is about the rest of that body only, see noteRefusal
 	body             BodySummary
 	inlineBody       []byte
 	stored           *StoredObject
@@ -168,6 +169,7 @@ type progress struct {
 	sent      bool   // bytes of it were delivered in this fetch
 	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
 	mismatch  bool   // a response did not continue the body, which is not resumed again
+	refusals  int    // failed statuses in a row instead of the rest
 }
 
 // head is a response, with the attempt and the URL that it came from.

@@ -132,7 +132,7 @@ func TestStore(t *testing.T) {
 		{"no recovery makes no difference", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.NoRecovery }, "ok", size, ok, []string{"", "bytes=300000-"}},
 		{"broken each time", cut("", 300_000), nil, "body_interrupted cut attempts_exhausted", -1, []string{"aborted", "aborted", "aborted"}, []string{"", "", ""}},
 		{"broken before the first byte", cut(tag, 0) + "/" + whole(tag), nil, "ok", size, []string{"aborted", "committed"}, []string{"", ""}},
-		{"broken and gone", cut(tag, 300_000) + "/404", nil, "http_client_error  not_retried", -1, []string{"aborted"}, []string{"", "bytes=300000-"}},
+		{"broken and gone", cut(tag, 300_000) + "/404", nil, "http_client_error  not_retried", -1, []string{"aborted"}, []string{"", "bytes=300000-", ""}},
 
 		{"another digest", whole(""), func(r *fetch.Request) { r.Integrity.SHA256 = strings.Repeat("0", 64) }, "integrity sha256 not_retried", -1, []string{"aborted"}, once},
 		{"another size", whole(",chunked"), func(r *fetch.Request) { r.Integrity.Size = 7 }, "integrity size not_retried", -1, []string{"aborted"}, once},

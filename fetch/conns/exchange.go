@@ -203,7 +203,6 @@ func (x *Exchange) finish(resp *http.Response) {
 	if resp != nil {
 		x.headCameLocked()
 		x.report.Protocol = resp.Proto
-		x.report.Sent = true // over HTTP/2 the response may be read before the hook has run
 	}
 }
 

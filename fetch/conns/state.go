@@ -322,7 +322,7 @@ func (x *Exchange) firstByte() {
 	if x.over {
 		return
 	}
-	x.answered = true
+	x.answered, x.report.Sent = true, true // over HTTP/2 a response may be read before the hook about the headers has run
 	x.report.Processing = time.Since(x.started)
 }
 

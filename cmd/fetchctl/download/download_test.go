@@ -78,7 +78,8 @@ func TestDownloadContinues(t *testing.T) {
 		{name: "another size under the same tag", script: whole + tag, total: size + 7, ranges: []string{"bytes=400000-", ""}},
 		{name: "416 for what is longer", script: "416:header=Content-Range=bytes%20*%2F3/" + whole + tag, ranges: []string{"bytes=400000-", ""}},
 		{name: "a wrong 206", script: "206:size=10/" + whole + tag, args: []string{"-r", "0"}, ranges: []string{"bytes=400000-", ""}},
-		{name: "gone", script: "404", want: cli.ExitPermanent, ranges: []string{"bytes=400000-"}, left: []string{"file.part", "file.part.json"}},
+		{name: "gone", script: "404", want: cli.ExitPermanent, ranges: []string{"bytes=400000-", ""}, left: []string{"file.part", "file.part.json"}},
+		{name: "ranges are refused", script: "412/" + whole, ranges: []string{"bytes=400000-", ""}},
 		{name: "a digest that is right", script: whole + tag, args: []string{"--sha256sums", "right"}, ranges: []string{"bytes=400000-"}},
 		{name: "a digest that is wrong", script: whole + tag, args: []string{"--sha256sums", "wrong"}, want: cli.ExitPermanent, ranges: []string{"bytes=400000-", ""}, left: []string{}},
 	} {
