@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -83,6 +85,33 @@ func TestCounts(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestNotSent checks that a POST which no origin has got may be sent again later, though fetchd does not.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listener, path string
+		class                classify.Class
+		retryable            bool
+	}{
+		{"a closed port", "refused", "/", classify.ConnectRefused, true},
+		{"a handshake that fails", "tls-old", "/", classify.TLSHandshake, true},
+		{"a certificate that has expired", "tls-expired", "/", classify.TLSCertificate, false},
+		{"a closed port behind a 307", "http", "/s/k/307:to=REFUSED", classify.ConnectRefused, false},
+		{"a reset", "http", "/s/k/reset:at=before-head", classify.ConnectionReset, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			r := w.request(row.listener, strings.Replace(row.path, "REFUSED", url.QueryEscape(w.origin.URL("refused", "/")), 1))
+			r.Method = "POST"
+			out := w.client.Fetch(t.Context(), r, nil)
+			if f := out.Failure; f == nil || f.Class != row.class || f.Retryable != row.retryable || out.Attempts != 1 {
+				t.Errorf("%+v after %d attempts, want %s, retryable %t, after one", f, out.Attempts, row.class, row.retryable)
+			}
+		})
 	}
 }
 

@@ -97,11 +97,11 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		return nil
 	}
 	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
-		URL: a.hop.urlText(), Retryable: d.Retryable,
+		URL: a.hop.urlText(), Retryable: a.run.retryable(d),
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
 		Phase: a.phase, Reason: a.reason, Policy: a.denial.policy, PolicyRule: a.denial.rule, callerError: a.run.callerError(d.Class)}
 	if d.Class == classify.Internal && a.reason == fault.NoDescriptor { // a later fetch may find one (P6)
-		f.Retryable = a.run.req.Policy.Repeatable(a.run.req.Method)
+		f.Retryable = a.run.exchanges == 0 || a.run.req.Policy.Repeatable(a.run.req.Method)
 	}
 	switch {
 	case d.Class == classify.TooManyRedirects:
@@ -110,7 +110,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
 	if d.Class == classify.AuthRequired && (a.refreshedJustNow || a.mayPass) { // a later fetch may get another credential (A2, A3)
-		f.Retryable = a.run.req.Policy.Repeatable(a.run.req.Method)
+		f.Retryable = a.run.exchanges == 0 || a.run.req.Policy.Repeatable(a.run.req.Method)
 		switch {
 		case a.refreshedJustNow:
 			f.Reason = refreshedJustNow
@@ -123,6 +123,12 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		f.Message = policyMessage(f.Reason, a.denial)
 	}
 	return f
+}
+
+// retryable reports whether a later fetch may succeed, and may be sent: also that of a request which may be sent only
+// once, if no origin has got it (spec §3).
+func (r *run) retryable(d *classify.Decision) bool {
+	return d.Retryable || r.exchanges == 0 && d.FailureType == classify.Transient && d.Class != classify.Internal
 }
 
 // callerError returns the errors of the caller's context if it ended the fetch, and class is the class of that.
@@ -220,7 +226,7 @@ func (r *run) settleAs(class classify.Class, reason, text string) {
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
 		Message: cmp.Or(text, classMessage(class, "")), Reason: reason,
-		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable, callerError: r.callerError(class)}
+		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.retryable(&r.decision), callerError: r.callerError(class)}
 }
 
 // Refuse returns the outcome of a fetch that fails before it starts: it has no attempts and

@@ -100,8 +100,8 @@ class RequestsTest(Adapters):
             self.assertEqual(len(self.seen(steps[:3])), 1)
 
     def test_not_sent_at_all(self):
-        """The text does not say that a POST may have taken effect if fetchd has not sent it."""
-        with self.assertRaisesRegex(requests_adapter.NotIdempotentError, "^fetch http://"):
+        """A POST that fetchd has not sent fails like a GET."""
+        with self.assertRaisesRegex(requests.ConnectionError, "^fetch http://"):
             self.session.post(self.origin.listeners["refused"] + "/")
 
     def test_sent_again(self):

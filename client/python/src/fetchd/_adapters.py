@@ -44,8 +44,7 @@ def failure(error: FetchdError, method: str, policies: Policies) -> Tuple[str, s
     # Programs send a request again after most of the others.
     if kind not in ("redirects", "decode") and _sent_once(error, method, policies):
         kind = "not_idempotent"
-        if not isinstance(error, FetchError) or error.outcome.exchange_count > 0:
-            text = f"the {method} may have taken effect; find out before you send it again: {text}"
+        text = f"the {method} may have taken effect; find out before you send it again: {text}"
     return kind, text
 
 
