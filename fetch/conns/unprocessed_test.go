@@ -56,7 +56,7 @@ func (r *refuser) run() {
 	}
 }
 
-// bytewise writes each byte in a TLS record of its own.
+// bytewise writes each byte in a separate TLS record.
 type bytewise struct{ net.Conn }
 
 func (b bytewise) Write(p []byte) (int, error) {
@@ -181,7 +181,7 @@ func (b *bench) put(n int) *http.Request {
 	return req
 }
 
-// breaking is a connection whose writes fail when it is told to.
+// breaking is a connection that fails each write, and closes, while broken is set.
 type breaking struct {
 	net.Conn
 	broken *atomic.Bool
