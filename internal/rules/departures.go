@@ -2,6 +2,7 @@ package rules
 
 import (
 	_ "embed"
+	"regexp"
 	"strings"
 )
 
@@ -14,6 +15,12 @@ var departures string
 type Departure struct {
 	ID, Document      string // such as "X3" and "S2 §5.2"
 	Says, Here, Cause string
+}
+
+// Amends reports whether the departure names a rule.
+func (d *Departure) Amends(id string) bool {
+	named, err := regexp.MatchString(`\b`+id+`\b`, d.Says+" "+d.Here)
+	return err == nil && named
 }
 
 // Departures returns all departures in the order of the specification.

@@ -2,6 +2,11 @@
 // documents (X1 and up). The command line, the console and docs/outcomes.md show them.
 package rules
 
+import (
+	"slices"
+	"strings"
+)
+
 // Rule is a rule of the specification in one sentence.
 type Rule struct {
 	ID       string // a letter and a number, such as "H6"
@@ -16,6 +21,29 @@ func Sentence(id string) string {
 		}
 	}
 	return ""
+}
+
+// Exceptions returns the rules that limit or replace a rule in some cases, in the order of the specification.
+func Exceptions(id string) []Rule {
+	var all []Rule
+	for _, r := range All {
+		if slices.Contains(strings.Fields(excepted[r.ID]), id) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// retried are the classes that are retried.
+const retried = "N1 N2 N3 N4 N5 N7 N8 N9 N11 H1 H2 H5 H10"
+
+// excepted has the rules that a rule limits or replaces in some cases.
+var excepted = map[string]string{
+	"N1": "P1", "H9": "P1 R1 R2 R3", "H10": "H5 H6",
+	"W2": "W1", "W3": "W2", "W4": "W1 W2 I1",
+	"I2": retried + " I6", "I3": "D1 I2", "I4": retried + " I1",
+	"B2": "H6 I5", "B3": "N8 N9 I1", "B8": "B1 B3", "B9": "I5",
+	"A2": "H3 W1 I2", "A3": "A2", "A5": "I6", "A6": "I6", "A8": "H3 H4 W1 I2",
 }
 
 // All has the rules in the order of the specification. It must not be changed.
@@ -69,7 +97,7 @@ var All = []Rule{
 	{"W3", "A Retry-After longer than max_retry_after ends the fetch; the outcome reports the value."},
 	{"W4", "A wait that would pass the deadline is not started."},
 	{"W5", "A wait ends at once on cancellation and on shutdown."},
-	{"W6", "Fetches share connections, TLS sessions, credentials and the service's memory budget; nothing else of one fetch affects another."},
+	{"W6", "Fetches share connections, TLS sessions, lookups, refreshes of credentials, the pause of a store, slots, files and memory; nothing else of one fetch affects another."},
 
 	{"I1", "Idempotent methods are retried as their error class allows."},
 	{"I2", "POST and PATCH are sent once, unless the request has an idempotency key and allows retries; the key is the same on every attempt."},

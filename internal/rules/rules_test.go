@@ -80,3 +80,24 @@ func TestRules(t *testing.T) {
 		t.Errorf("found %d rules in the code, want at least 40", reported)
 	}
 }
+
+// TestExceptions checks that the exceptions of a rule are found: other rules, and departures.
+func TestExceptions(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"W2": "W3 W4 X3 X12 X16", "R2": "H9 X5", "H4": "A8 X29", "H1": "I2 I4 X14", "N10": "", "X3": "",
+	} {
+		var got []string
+		for _, r := range rules.Exceptions(id) {
+			got = append(got, r.ID)
+		}
+		for _, d := range rules.Departures() {
+			if d.Amends(id) {
+				got = append(got, d.ID)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, want %q", id, got, want)
+		}
+	}
+}

@@ -22,7 +22,7 @@ import (
 type Command struct {
 	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"A fetchd.v1.ExplainRequest as JSON, instead of flags."`
 
-	Rule string `placeholder:"RULE" help:"Print the meaning of a rule such as H6. The other flags have no effect."`
+	Rule string `placeholder:"RULE" help:"Print the meaning of a rule such as H6, and its exceptions. The other flags have no effect."`
 
 	Status *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: no response."`
 	Header []string `short:"H" sep:"none" group:"Observation:" placeholder:"NAME: VALUE" help:"Header of the response, such as Retry-After, Date or Location. Repeatable."`
@@ -70,12 +70,20 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) int {
 	return service.Fail(ctx, p, c.Server, err)
 }
 
-// printRule prints the sentence of a rule, or a departure from the source documents.
+// printRule prints the sentence of a rule with its exceptions, or a departure from the source documents.
 func (c *Command) printRule(p *cli.Program) error {
 	id := strings.ToUpper(c.Rule)
 	out := cli.Printer{W: p.Out}
 	if sentence := rules.Sentence(id); sentence != "" {
 		out.Printf("%s  %s\n", id, sentence)
+		for _, r := range rules.Exceptions(id) {
+			out.Printf("  Exception %s: %s\n", r.ID, r.Sentence)
+		}
+		for _, d := range rules.Departures() {
+			if d.Amends(id) {
+				out.Printf("  %s departs from %s: %s. Here: %s.\n", d.ID, d.Document, d.Says, d.Here)
+			}
+		}
 		return out.End()
 	}
 	for _, d := range rules.Departures() {

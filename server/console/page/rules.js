@@ -45,7 +45,7 @@ const rules = {
   W3: 'A Retry-After longer than max_retry_after ends the fetch; the outcome reports the value.',
   W4: 'A wait that would pass the deadline is not started.',
   W5: 'A wait ends at once on cancellation and on shutdown.',
-  W6: 'Fetches share connections, TLS sessions, credentials and the service\'s memory budget; nothing else of one fetch affects another.',
+  W6: 'Fetches share connections, TLS sessions, lookups, refreshes of credentials, the pause of a store, slots, files and memory; nothing else of one fetch affects another.',
   I1: 'Idempotent methods are retried as their error class allows.',
   I2: 'POST and PATCH are sent once, unless the request has an idempotency key and allows retries; the key is the same on every attempt.',
   I3: 'If a redirect turned the request into one that may be repeated, only the failed hop is retried.',
