@@ -39,6 +39,9 @@ type Config struct {
 	Egress egress.Policy
 	// RootCAs verifies the certificates of origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
+	// Intermediates are for origins that do not send theirs. They are not trusted. Nil means none.
+	// [Client.SetIntermediates] replaces them.
+	Intermediates *Intermediates
 	// Origins holds TLS settings for single origins. A key is "host:port" in the form
 	// of URLs, and the port is required. Nil means none. It cannot be combined with
 	// Proxy or ProxyFor. [Client.SetOrigins] replaces it.
@@ -95,6 +98,13 @@ const DefaultMaxIdle = conns.DefaultMaxIdle
 // OriginTLS holds the TLS settings of one origin.
 type OriginTLS = conns.OriginTLS
 
+// Intermediates are certificates of intermediate authorities.
+type Intermediates = conns.Intermediates
+
+// ParseIntermediates reads certificates in PEM. It skips what is no certificate of an authority, and fails
+// if nothing is left.
+func ParseIntermediates(text []byte) (*Intermediates, error) { return conns.ParseIntermediates(text) }
+
 // Route is a way to origins that a fetch uses instead of that of its client. Its Proxy replaces that of [Config],
 // also if it is nil. Addresses that it connects to itself are checked like all others. [CheckProxy] says which
 // proxies there are.
@@ -145,7 +155,7 @@ func New(cfg Config) (*Client, error) {
 		c.config.ProxyFor = func(*url.URL) *url.URL { return cfg.Proxy }
 	}
 	c.defaultHeader, c.defaultHeaderUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
-	pool := conns.Config{Guard: c.guard, Resolver: cfg.Resolver, Proxy: c.config.ProxyFor, Dial: cfg.Dial, RootCAs: cfg.RootCAs, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
+	pool := conns.Config{Guard: c.guard, Resolver: cfg.Resolver, Proxy: c.config.ProxyFor, Dial: cfg.Dial, RootCAs: cfg.RootCAs, Intermediates: cfg.Intermediates, MaxIdle: cfg.MaxIdle, Memory: cfg.Memory,
 		OnDistrust: c.logDistrust}
 	if len(alone) > 0 {
 		pool.NeverReuse = alone.has
@@ -256,6 +266,9 @@ func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
 	}
 	return nil
 }
+
+// SetIntermediates replaces [Config].Intermediates for new connections.
+func (c *Client) SetIntermediates(i *Intermediates) { c.pool.SetIntermediates(i) }
 
 // sameTLS reports whether two settings lead to the same connections.
 func sameTLS(a, b *OriginTLS) bool {

@@ -156,6 +156,9 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 	return nil
 }
 
+// SetIntermediates replaces [fetch.Config].Intermediates for new connections.
+func (s *Server) SetIntermediates(i *fetch.Intermediates) { s.service.client.SetIntermediates(i) }
+
 // setProviders publishes the keys of providers before they sign, so that a verifier finds every key.
 func (s *Server) setProviders(providers map[string]AuthProvider) {
 	s.directory.Set(providers)

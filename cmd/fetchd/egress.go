@@ -70,6 +70,27 @@ func authorities(file string, read func(string) ([]byte, error)) (*x509.CertPool
 	return roots, tlswatch.Parse(pem), nil
 }
 
+// readIntermediates reads --egress-intermediates. It returns before if the file is as it was.
+func (s *settings) readIntermediates(before *fetch.Intermediates) (*fetch.Intermediates, error) {
+	if s.EgressIntermediates == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	text, err := secure.ReadFile(s.EgressIntermediates)
+	if err == nil && before.IsOf(text) {
+		return before, nil
+	}
+	var i *fetch.Intermediates
+	if err == nil {
+		if i, err = fetch.ParseIntermediates(text); err != nil {
+			err = fmt.Errorf("%s %w: give those of intermediate authorities", s.EgressIntermediates, err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--egress-intermediates: %w", err)
+	}
+	return i, nil
+}
+
 // egressCheck prints whether the settings allow a URL. The error is nil if they do.
 func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 	u, err := urls.Parse(s.EgressCheck.URL)

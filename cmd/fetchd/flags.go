@@ -21,7 +21,7 @@ Every flag can also be an environment variable, --grpc-addr as FETCHD_GRPC_ADDR,
 
 A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both.
 
-On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san, certificates, the --origins-file, the --policies-file and the --stores-file change at once; other changes need a restart. Certificates, these three files and the files that they name are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
+On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san, certificates, --egress-intermediates, the --origins-file, the --policies-file and the --stores-file change at once; other changes need a restart. Certificates, these four files and the files that they name are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
 
 On SIGTERM or SIGINT the service reports NOT_SERVING, rejects new calls, ends waits as SHUTDOWN and lets attempts finish within --drain-time. Attempts that take longer end as SHUTDOWN too. A second signal ends the service at once.`
 
@@ -62,11 +62,14 @@ type flags struct {
 	EgressDenyHost []string       `name:"egress-deny-host" help:"Forbid a host name, or with *.NAME all names below it. Repeatable." placeholder:"NAME"`
 	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"HOST:PORT"`
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM for the certificates of origins, in addition to those of the system." placeholder:"FILE"`
-	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). Changes need no restart. See docs/operating.md." placeholder:"FILE"`
-	PoliciesFile   string         `name:"policies-file" help:"YAML file with policies: what single callers may reach and ask for, with a mode that only reports. A policy narrows what the other settings permit. Changes need no restart. See docs/policies.md." placeholder:"FILE"`
-	StoresFile     string         `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, or records as WARC files, and the credentials for them. Changes need no restart. See docs/stores.md and docs/warc.md." placeholder:"FILE"`
-	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
-	EgressNoReuse  []string       `name:"egress-no-reuse" help:"Send every request to a host over a new HTTP/1.1 connection that no other request uses, so that no response can be the answer to another request. * means all hosts. Costs time and connections. Repeatable." placeholder:"HOST[:PORT]"`
+
+	EgressIntermediates string `help:"Certificates of intermediate authorities in PEM, for origins that do not send theirs. They are not trusted. Changes need no restart." placeholder:"FILE"`
+
+	OriginsFile   string   `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). Changes need no restart. See docs/operating.md." placeholder:"FILE"`
+	PoliciesFile  string   `name:"policies-file" help:"YAML file with policies: what single callers may reach and ask for, with a mode that only reports. A policy narrows what the other settings permit. Changes need no restart. See docs/policies.md." placeholder:"FILE"`
+	StoresFile    string   `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, or records as WARC files, and the credentials for them. Changes need no restart. See docs/stores.md and docs/warc.md." placeholder:"FILE"`
+	EgressProxy   string   `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
+	EgressNoReuse []string `name:"egress-no-reuse" help:"Send every request to a host over a new HTTP/1.1 connection that no other request uses, so that no response can be the answer to another request. * means all hosts. Costs time and connections. Repeatable." placeholder:"HOST[:PORT]"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Maximum max_size_bytes of a request. Larger values are reduced to it." default:"1099511627776"`

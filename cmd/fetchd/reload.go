@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"fetchd/fetch"
 	"fetchd/internal/policies"
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
@@ -25,22 +26,23 @@ const lookEvery = time.Minute
 // goroutine.
 type live struct {
 	program
-	settings *settings // current
-	known    secure.Known
-	egress   []tlswatch.Certificate // authorities, since the start
-	origins  *origins
-	stores   *stores.Set
-	policies *policies.Set
-	retired  []*retired
-	longest  time.Duration // of --max-total-timeout, since the start
-	has      capacity      // at the start
-	listens  int           // number of ports
-	observer *observe.Observer
-	server   *server.Server
-	logger   *slog.Logger
-	level    *slog.LevelVar
-	broken   string            // the error of the last check of the files
-	keys     map[string]string // what watchKeys found last, by provider
+	settings      *settings // current
+	known         secure.Known
+	egress        []tlswatch.Certificate // authorities, since the start
+	origins       *origins
+	intermediates *fetch.Intermediates
+	stores        *stores.Set
+	policies      *policies.Set
+	retired       []*retired
+	longest       time.Duration // of --max-total-timeout, since the start
+	has           capacity      // at the start
+	listens       int           // number of ports
+	observer      *observe.Observer
+	server        *server.Server
+	logger        *slog.Logger
+	level         *slog.LevelVar
+	broken        string            // the error of the last check of the files
+	keys          map[string]string // what watchKeys found last, by provider
 
 	certificates *tlswatch.Watch
 }
@@ -104,6 +106,10 @@ func (l *live) reload() {
 	if err == nil {
 		found, err = next.readOrigins(l.origins)
 	}
+	var intermediates *fetch.Intermediates
+	if err == nil {
+		intermediates, err = next.readIntermediates(l.intermediates)
+	}
 	var rules *policies.Set
 	if err == nil {
 		rules, err = next.readPolicies(l.policies)
@@ -124,6 +130,7 @@ func (l *live) reload() {
 	}
 	changed = append(changed, id.Changed(l.known.Load())...)
 	changed = append(changed, l.setOrigins(found)...)
+	changed = append(changed, l.setIntermediates(intermediates)...)
 	changed = append(changed, l.setStores(bodies)...)
 	changed = append(changed, l.setPolicies(rules)...)
 	next.setLevel(l.level)
@@ -190,6 +197,16 @@ func (l *live) setOrigins(now *origins) []string {
 	}
 	l.origins = now
 	return []string{"origins-file"}
+}
+
+// setIntermediates applies --egress-intermediates. It returns the setting if it changed.
+func (l *live) setIntermediates(now *fetch.Intermediates) []string {
+	if now == l.intermediates {
+		return nil
+	}
+	l.server.SetIntermediates(now)
+	l.intermediates = now
+	return []string{"egress-intermediates"}
 }
 
 // setPolicies applies what --policies-file configures. It returns the setting if it changed.
@@ -262,6 +279,10 @@ func (l *live) lookAtFiles() {
 	if err == nil {
 		found, err = l.settings.readOrigins(l.origins)
 	}
+	var intermediates *fetch.Intermediates
+	if err == nil {
+		intermediates, err = l.settings.readIntermediates(l.intermediates)
+	}
 	var rules *policies.Set
 	if err == nil {
 		rules, err = l.settings.readPolicies(l.policies)
@@ -280,6 +301,7 @@ func (l *live) lookAtFiles() {
 	l.broken = ""
 	changed := old.With(certificates).Changed(old)
 	changed = append(changed, l.setOrigins(found)...)
+	changed = append(changed, l.setIntermediates(intermediates)...)
 	changed = append(changed, l.setPolicies(rules)...)
 	if changed = append(changed, l.setStores(bodies)...); len(changed) > 0 {
 		l.force(old.With(certificates), changed)

@@ -134,6 +134,9 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 		return nil, err
 	}
 	engine.Origins = found.profiles
+	if engine.Intermediates, err = s.readIntermediates(nil); err != nil {
+		return nil, err
+	}
 	trial, err := fetch.New(engine)
 	if err != nil {
 		return nil, err
@@ -167,7 +170,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	if err != nil {
 		return err
 	}
-	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, origins: r.origins, stores: r.stores, policies: r.policies, longest: s.MaxTotalTimeout,
+	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, origins: r.origins, intermediates: r.engine.Intermediates, stores: r.stores, policies: r.policies, longest: s.MaxTotalTimeout,
 		certificates: tlswatch.NewWatch(logger)}
 	defer l.certificates.Stop()
 	l.known.Store(r.identity)

@@ -160,6 +160,7 @@ func (d *dialling) reach() (net.Conn, error) {
 	case at.Scheme == "https":
 		config := d.config.Clone()
 		config.ServerName, config.NextProtos = at.Hostname(), []string{"http/1.1"}
+		d.pool.intermediates.Load().apply(config)
 		secure := tls.Client(d.socket, config)
 		if err := secure.HandshakeContext(context.Background()); err != nil { // a part of connecting: the TLS phase is that of the origin
 			return nil, fault.InPhase(classify.PhaseTLS, fmt.Errorf("proxyconnect tcp: %w", err))
@@ -270,6 +271,7 @@ func (d *dialling) secure(nc net.Conn) (*tls.Conn, error) {
 	if d.key.origin != nil {
 		d.key.origin.apply(config, d.target.Caller)
 	}
+	d.pool.intermediates.Load().apply(config)
 	meter := measure(d.Exchange, d.socket, config)
 	d.enter(classify.PhaseTLS, &d.tlsStart)
 	secure := tls.Client(nc, config)

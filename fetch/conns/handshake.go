@@ -48,7 +48,8 @@ func unusable(err error) error {
 
 // handshakeMeter limits a handshake, and charges it to the exchange that dials.
 type handshakeMeter struct {
-	x       *Exchange // nil when the handshake is over
+	x       *Exchange                       // nil when the handshake is over
+	chain   func(tls.ConnectionState) error // verifies the certificates; nil if crypto/tls has done so
 	read    int
 	charged bool
 	// asked is set if the origin asks for a client certificate that this side does not have. It may
@@ -61,7 +62,7 @@ type handshakeMeter struct {
 
 // measure attaches a meter to the handshake over s that config is for.
 func measure(x *Exchange, s *socket, config *tls.Config) *handshakeMeter {
-	m := &handshakeMeter{x: x}
+	m := &handshakeMeter{x: x, chain: config.VerifyConnection}
 	s.meter = m
 	config.VerifyConnection = m.verify
 	if config.GetClientCertificate == nil {
@@ -111,6 +112,11 @@ func (m *handshakeMeter) count(n int) error {
 // verify is a [tls.Config.VerifyConnection]. crypto/tls calls it before the origin can
 // delay the rest of the handshake while its certificates are in memory.
 func (m *handshakeMeter) verify(state tls.ConnectionState) error {
+	if m.chain != nil {
+		if err := m.chain(state); err != nil {
+			return err
+		}
+	}
 	n := certificateBytes(state.PeerCertificates)
 	if m.heavy = n > usualCertificateBytes; !m.heavy {
 		return nil

@@ -44,6 +44,8 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// RootCAs verifies the certificates of origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
+	// Intermediates verify them too. Nil means none. [Pool.SetIntermediates] replaces them.
+	Intermediates *Intermediates
 	// MaxIdle limits the idle connections. Zero means [DefaultMaxIdle].
 	MaxIdle int
 	// Memory is charged for the idle connections. It may close them, the longest idle first. Nil
@@ -76,6 +78,8 @@ type Pool struct {
 	http2    *http.Transport // makes no connection itself, see newHTTP2
 	origins  atomic.Pointer[map[string]*OriginTLS]
 
+	intermediates atomic.Pointer[Intermediates]
+
 	open, dialled, reused, stale, surpluses atomic.Int64
 
 	mu         sync.Mutex
@@ -100,6 +104,7 @@ func New(cfg Config) *Pool {
 	p := &Pool{config: cfg, hosts: make(map[key]*host), distrusted: make(distrusted)}
 	p.config.MaxIdle = cmp.Or(cfg.MaxIdle, DefaultMaxIdle)
 	p.origins.Store(new(map[string]*OriginTLS))
+	p.intermediates.Store(cfg.Intermediates)
 	p.tls = &tls.Config{
 		RootCAs:            cfg.RootCAs,
 		MinVersion:         tls.VersionTLS12,
@@ -119,6 +124,9 @@ func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
 	p.origins.Store(&origins)
 	p.retireOld()
 }
+
+// SetIntermediates replaces [Config].Intermediates for new connections.
+func (p *Pool) SetIntermediates(i *Intermediates) { p.intermediates.Store(i) }
 
 // retireOld makes the connections take no further request that are not current any more.
 func (p *Pool) retireOld() {

@@ -2,7 +2,9 @@
 package fault
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -25,6 +27,10 @@ var OutOfMemory = New(classify.OutOfMemory, classify.NoPhase, "memory")
 
 // NoDescriptor is the reason of INTERNAL if this process or machine may open no more files and sockets.
 const NoDescriptor = "too_many_open_files"
+
+// IncompleteChain is the reason of TLS_CERTIFICATE if the certificate of the issuer was not sent and is not known,
+// and the origin's own certificate says where it can be found.
+const IncompleteChain = "incomplete_chain"
 
 // New returns an error of a class.
 func New(class classify.Class, phase classify.Phase, reason string) *Error {
@@ -111,6 +117,17 @@ func (e *PhaseError) Error() string { return e.Phase.String() + ": " + e.err.Err
 // Unwrap returns the cause.
 func (e *PhaseError) Unwrap() error { return e.err }
 
+// lacksIssuer reports whether the chain of err is incomplete (N6).
+func lacksIssuer(unknown x509.UnknownAuthorityError, err error) bool {
+	rejected, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	if !ok || len(rejected.UnverifiedCertificates) == 0 {
+		return false
+	}
+	leaf := rejected.UnverifiedCertificates[0]
+	// crypto/x509 gives a hint if a certificate has the name of the issuer and has not signed the leaf.
+	return unknown == x509.UnknownAuthorityError{Cert: leaf} && len(leaf.IssuingCertificateURL) > 0 && !bytes.Equal(leaf.RawIssuer, leaf.RawSubject)
+}
+
 // ReasonOf returns the finer cause of an error, or "" if it has none.
 func ReasonOf(err error) string {
 	if own, ok := errors.AsType[*Error](err); ok {
@@ -128,7 +145,10 @@ func ReasonOf(err error) string {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "certificate_wrong_name"
 	}
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		if lacksIssuer(unknown, err) {
+			return IncompleteChain
+		}
 		return "certificate_unknown_authority"
 	}
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {

@@ -907,7 +907,8 @@ const (
 	ErrorClass_ERROR_CLASS_CONNECTION_RESET ErrorClass = 6
 	// N5. The TLS handshake failed for another reason than the certificate.
 	ErrorClass_ERROR_CLASS_TLS_HANDSHAKE ErrorClass = 7
-	// N6. The certificate is not acceptable.
+	// N6. The certificate is not acceptable. With reason incomplete_chain, the origin did not
+	// send the certificate of the authority that signed it.
 	ErrorClass_ERROR_CLASS_TLS_CERTIFICATE ErrorClass = 8
 	// N7. No response headers arrived in time.
 	ErrorClass_ERROR_CLASS_RESPONSE_TIMEOUT ErrorClass = 9
