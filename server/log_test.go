@@ -22,7 +22,7 @@ import (
 	"fetchd/server"
 )
 
-// The keys of each line (spec §10), in addition to time, level and msg.
+// The keys of each line (docs/operating.md), in addition to time, level and msg.
 var (
 	retryKeys  = []string{"attempt", "delay_seconds", "error", "error_address", "error_url", "fetch_id", "max_attempts", "reason", "url"}
 	waitKeys   = []string{"delay_seconds", "fetch_id"}
