@@ -179,7 +179,7 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 	refresh := o.answered(p, class)
 	d.wait(p, o, refresh)
 	d.Verdict, d.Rule = d.verdict(p, o, retried || refresh, refresh)
-	d.Retryable = (refresh || d.passes()) && p.Repeatable(o.Method)
+	d.Retryable = (refresh || d.passes()) && o.MaySendAgain(p)
 	if d.Verdict != Retry {
 		d.Delay, d.DelaySource = 0, NoDelay
 		return d
@@ -201,6 +201,12 @@ func (o *Observation) answered(p *Policy, c Class) bool {
 		return c == AuthRequired || c == Forbidden && (p.Repeatable(o.Method) || o.hopIsGET())
 	}
 	return false
+}
+
+// MaySendAgain reports whether a later fetch may send the request again: the policy allows it, or no origin
+// can have processed it (spec §3, `retryable`).
+func (o *Observation) MaySendAgain(p *Policy) bool {
+	return p.Repeatable(o.Method) || o.Request == NotSent || o.Request == NotProcessed
 }
 
 // wait sets the delay and its source (W1, W2, A2).

@@ -83,6 +83,7 @@ func arbitrary(random *rand.Rand) (classify.Policy, classify.Observation) {
 		Location: pickOne(random, classify.NoLocation, classify.OutOfScope, classify.InScope, 200),
 		Auth: pickOne(random, classify.NoProvider, classify.Refreshed, classify.RefreshFailed, classify.RefusedAgain,
 			classify.NotAsked, classify.Challenged, 200),
+		Request:     pickOne(random, 0, classify.NotSent, classify.NotProcessed, classify.Unknown, 200),
 		Conditional: random.IntN(2) == 0, BodyCommitted: random.IntN(8) == 0,
 		Observed: pickOne(random, time.Time{}, time.Unix(0, 0), time.Date(2026, 3, 2, 7, 0, 0, 5, time.UTC),
 			time.Date(math.MaxInt32, 1, 1, 0, 0, 0, 0, time.UTC)),
@@ -154,7 +155,7 @@ func ofClass(p *classify.Policy, seen *classify.Observation, d *classify.Decisio
 			implies(d.Start == classify.FirstURL, repeatable || refresh)},
 		{"only a hop that is a GET is tried by itself",
 			implies(d.Start == classify.FailedHop, !repeatable && seen.HopMethod == "GET")},
-		{"what has an effect is not retryable", implies(d.Retryable, repeatable)},
+		{"what may have had an effect is not retryable", implies(d.Retryable && !repeatable, seen.Request == classify.NotSent || seen.Request == classify.NotProcessed)},
 	}
 }
 

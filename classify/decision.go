@@ -79,6 +79,23 @@ const (
 	Challenged                      // A8: the response asks for a signature, and the next request has it.
 )
 
+// RequestState is what is known about the requests of a fetch that failed. Its numbers are those of
+// fetchd.v1.RequestState. A larger one says less.
+type RequestState uint8
+
+// The states. The zero value means [Unknown].
+const (
+	_            RequestState = iota
+	NotSent                   // No origin can have read a byte of a request.
+	NotProcessed              // Each request that was sent was refused unprocessed (I6).
+	Unknown                   // A request may have been processed.
+)
+
+// String returns the name in lower_snake_case, and "" for the zero value.
+func (s RequestState) String() string {
+	return name([]string{"", "not_sent", "not_processed", "unknown"}, int(s))
+}
+
 // Start is the URL at which the next attempt starts. Its numbers are those of
 // fetchd.v1.RetryStart.
 type Start uint8
@@ -123,6 +140,8 @@ type Observation struct {
 	Faults Faults
 	// Auth is used only with a 401 or 403 status.
 	Auth AuthResult
+	// Request is the state of the requests of the fetch.
+	Request RequestState
 	// BodyCommitted reports whether body bytes were delivered, and the body can be
 	// neither resumed nor restarted.
 	BodyCommitted bool
@@ -148,7 +167,7 @@ type Decision struct {
 	Class       Class
 	FailureType FailureType
 	ClassRule   Rule
-	// Retryable reports whether a later fetch of the same request may succeed.
+	// Retryable reports whether a later fetch of the same request may succeed, and may be sent.
 	Retryable bool
 	// RetryAfter is the wait that the origin asked for. It is valid if
 	// HasRetryAfter is set.

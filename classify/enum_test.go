@@ -66,6 +66,9 @@ func enums() []enum {
 			"backoff": uint8(classify.FromBackoff), "retry_after": uint8(classify.FromRetryAfter),
 			"auth_refresh": uint8(classify.FromAuthRefresh),
 		}, func(n uint8) string { return classify.DelaySource(n).String() }, "", ""},
+		{"RequestState", pb.RequestState(0), "REQUEST_STATE_", map[string]uint8{
+			"not_sent": uint8(classify.NotSent), "not_processed": uint8(classify.NotProcessed), "unknown": uint8(classify.Unknown),
+		}, func(n uint8) string { return classify.RequestState(n).String() }, "", ""},
 		{"Phase", pb.Phase(0), "PHASE_", map[string]uint8{
 			"policy": uint8(classify.PhasePolicy), "resolve": uint8(classify.PhaseResolve),
 			"connect": uint8(classify.PhaseConnect), "tls": uint8(classify.PhaseTLS),

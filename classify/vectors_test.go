@@ -82,7 +82,8 @@ func observation(t *testing.T, o *conformance.Observation) (*classify.Policy, *c
 		Method: in.GetMethod(), HopMethod: in.GetHopMethod(), Attempt: int(in.GetAttempt()),
 		Redirects:   int(in.GetRedirectCount()),
 		Conditional: in.GetConditional(), BodyCommitted: in.GetBodyCommitted(),
-		Auth: classify.AuthResult(in.GetAuthResult()), Observed: time.Now(), TimeLeft: classify.Unbounded,
+		Request: classify.RequestState(in.GetRequestState()),
+		Auth:    classify.AuthResult(in.GetAuthResult()), Observed: time.Now(), TimeLeft: classify.Unbounded,
 	}
 	if seen.HopMethod == "" {
 		seen.HopMethod = or(seen.Method, "GET")
@@ -161,7 +162,7 @@ func duration(field *time.Duration, d *durationpb.Duration) {
 }
 
 func expected(want *conformance.Verdict) verdictOf {
-	m := mapping.ExplainResponse(want)
+	m := mapping.ExplainResponse(new(conformance.Observation), want)
 	d, retry := m.GetRetryDecision(), m.GetRetryDecision().GetRetry()
 	v := verdictOf{
 		Kind:  lower(m.GetKind().String(), "OUTCOME_KIND_"),

@@ -291,6 +291,7 @@ func TestWhatNext(t *testing.T) {
 	const (
 		transient, limited, auth = pb.FailureType_FAILURE_TYPE_TRANSIENT, pb.FailureType_FAILURE_TYPE_RATE_LIMITED, pb.FailureType_FAILURE_TYPE_NEEDS_AUTH
 		notRetryable, once       = pb.StopReason_STOP_REASON_NOT_RETRIED, pb.StopReason_STOP_REASON_NOT_IDEMPOTENT
+		unknown                  = pb.RequestState_REQUEST_STATE_UNKNOWN
 	)
 	for _, tt := range []struct {
 		name      string
@@ -298,22 +299,25 @@ func TestWhatNext(t *testing.T) {
 		stop      pb.StopReason
 		retryable bool
 		want      error
+		state     pb.RequestState
 	}{
-		{"attempts exhausted", transient, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrTransient},
-		{"a POST with a 503", transient, once, false, client.ErrNotIdempotent},
-		{"a POST with a 429", limited, once, false, client.ErrNotIdempotent},
-		{"a POST out of time", transient, pb.StopReason_STOP_REASON_DEADLINE, false, client.ErrNotIdempotent},
-		{"a POST in a shutdown", transient, pb.StopReason_STOP_REASON_STOPPED, false, client.ErrNotIdempotent},
-		{"a POST, redirected, with a body that broke", transient, pb.StopReason_STOP_REASON_BODY_COMMITTED, false, client.ErrNotIdempotent},
-		{"a 408", transient, notRetryable, true, client.ErrTransient},
-		{"a 503 that the policy excludes", transient, notRetryable, true, client.ErrTransient},
-		{"a 429 that the policy excludes", limited, notRetryable, true, client.ErrRateLimited},
-		{"a POST with a 503 that the policy excludes", transient, notRetryable, false, client.ErrNotIdempotent},
-		{"a 401 on the last attempt", auth, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrNeedsAuth},
-		{"a 401", auth, notRetryable, false, client.ErrNeedsAuth},
+		{"a POST that an origin has refused unprocessed", transient, once, true, client.ErrTransient, pb.RequestState_REQUEST_STATE_NOT_PROCESSED},
+		{"a POST that was not sent, from a service that calls it not retryable", transient, once, false, client.ErrPermanent, pb.RequestState_REQUEST_STATE_NOT_SENT},
+		{"attempts exhausted", transient, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrTransient, unknown},
+		{"a POST with a 503", transient, once, false, client.ErrNotIdempotent, unknown},
+		{"a POST with a 429", limited, once, false, client.ErrNotIdempotent, unknown},
+		{"a POST out of time", transient, pb.StopReason_STOP_REASON_DEADLINE, false, client.ErrNotIdempotent, unknown},
+		{"a POST in a shutdown", transient, pb.StopReason_STOP_REASON_STOPPED, false, client.ErrNotIdempotent, unknown},
+		{"a POST, redirected, with a body that broke", transient, pb.StopReason_STOP_REASON_BODY_COMMITTED, false, client.ErrNotIdempotent, unknown},
+		{"a 408", transient, notRetryable, true, client.ErrTransient, unknown},
+		{"a 503 that the policy excludes", transient, notRetryable, true, client.ErrTransient, unknown},
+		{"a 429 that the policy excludes", limited, notRetryable, true, client.ErrRateLimited, unknown},
+		{"a POST with a 503 that the policy excludes", transient, notRetryable, false, client.ErrNotIdempotent, unknown},
+		{"a 401 on the last attempt", auth, pb.StopReason_STOP_REASON_ATTEMPTS_EXHAUSTED, true, client.ErrNeedsAuth, unknown},
+		{"a 401", auth, notRetryable, false, client.ErrNeedsAuth, unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{FailureType: tt.failure, StopReason: tt.stop.Enum(), Retryable: tt.retryable}}}
+			err := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{FailureType: tt.failure, StopReason: tt.stop.Enum(), Retryable: tt.retryable, RequestState: tt.state}}}
 			for _, other := range []error{client.ErrTransient, client.ErrPermanent, client.ErrRateLimited, client.ErrNeedsAuth, client.ErrNotIdempotent} {
 				if got := errors.Is(err, other); got != errors.Is(tt.want, other) {
 					t.Errorf("errors.Is(%v) = %v, want only %v", other, got, tt.want)

@@ -78,7 +78,9 @@ func (e *Error) Is(target error) bool {
 func MayHaveTakenEffect(f *pb.FetchError) bool {
 	passing := f.GetFailureType() == pb.FailureType_FAILURE_TYPE_TRANSIENT || f.GetFailureType() == pb.FailureType_FAILURE_TYPE_RATE_LIMITED
 	defect := f.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_INTERNAL && f.GetReason() != "too_many_open_files"
-	return passing && !f.GetRetryable() && !defect
+	state := f.GetRequestState()
+	unprocessed := state == pb.RequestState_REQUEST_STATE_NOT_SENT || state == pb.RequestState_REQUEST_STATE_NOT_PROCESSED
+	return passing && !f.GetRetryable() && !defect && !unprocessed
 }
 
 var failureTypes = map[pb.FailureType]error{
@@ -100,6 +102,9 @@ func (e *Error) Timeout() bool {
 
 // Retryable reports whether a later fetch of the same request may succeed.
 func (e *Error) Retryable() bool { return e.Outcome.GetError().GetRetryable() }
+
+// RequestState returns whether a request of the fetch may have been processed.
+func (e *Error) RequestState() pb.RequestState { return e.Outcome.GetError().GetRequestState() }
 
 // Class returns the cause. Later versions may add values: for an unknown one use the failure
 // type.

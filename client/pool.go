@@ -326,7 +326,8 @@ func refuse(request *pb.FetchRequest) *pb.FetchOutcome {
 		return nil
 	}
 	return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, FinalUrl: strings.ToValidUTF8(request.GetUrl(), "\uFFFD"),
-		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT, Message: text}}
+		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT, Message: text,
+			RequestState: pb.RequestState_REQUEST_STATE_NOT_SENT}}
 }
 
 func (p *Pool) waitLocked(c *call) {

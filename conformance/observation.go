@@ -29,9 +29,11 @@ type Observation struct {
 	Conditional bool `json:"conditional,omitempty"`
 	// BodyCommitted reports whether bytes of the body were delivered, and it can be neither continued nor
 	// started again.
-	BodyCommitted bool       `json:"body_committed,omitempty"`
-	ObservedAt    *time.Time `json:"observed_at,omitempty"`
-	TimeLeft      *Duration  `json:"time_left,omitempty"`
+	BodyCommitted bool `json:"body_committed,omitempty"`
+	// RequestState is not_sent, not_processed or unknown (empty): what is known about the requests of the fetch.
+	RequestState string     `json:"request_state,omitempty"`
+	ObservedAt   *time.Time `json:"observed_at,omitempty"`
+	TimeLeft     *Duration  `json:"time_left,omitempty"`
 	// Credential is what was done about a 401 or 403 so far: not_asked, refreshed, refresh_failed,
 	// refused_again or challenged. Empty means that there is nothing to ask.
 	Credential string `json:"credential,omitempty"`
@@ -90,8 +92,9 @@ type Failure struct {
 	Retryable bool   `json:"retryable"`
 	// RetryAfter is the wait that the origin asked for. Nil means none.
 	RetryAfter *Duration `json:"retry_after,omitempty"`
-	// Reason is compared only if the vector has one.
-	Reason string `json:"reason,omitempty"`
+	// Reason is compared only if the vector has one, and RequestState if the scenario has one.
+	Reason       string `json:"reason,omitempty"`
+	RequestState string `json:"request_state,omitempty"`
 }
 
 // Redirect is the request that follows a redirect.

@@ -79,6 +79,7 @@ func (a *attempt) send() *http.Response {
 	if hop.Exchange.Sent {
 		a.run.exchanges++
 	}
+	a.run.requests = max(a.run.requests, a.exchange.RequestState())
 	if err != nil {
 		a.failWith(a.exchange.Phase(), err)
 		a.endExchange(nil)
@@ -107,6 +108,7 @@ func (a *attempt) newExchange() {
 
 // replaceExchange drops the current exchange, which the origin has not processed, as if it had not been.
 func (a *attempt) replaceExchange() {
+	a.run.requests = max(a.run.requests, a.exchange.RequestState())
 	a.exchange.End()
 	if a.run.recording != nil {
 		a.run.recording.Discard()

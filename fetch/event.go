@@ -162,8 +162,10 @@ type Failure struct {
 	Policy, PolicyRule string
 	// URL is the URL of the hop that failed.
 	URL string
-	// Retryable reports whether a later fetch of the same request may succeed.
+	// Retryable reports whether a later fetch of the same request may succeed, and may be sent.
 	Retryable bool
+	// Request is what is known about the requests of the fetch so far.
+	Request classify.RequestState
 	// RetryAfter is the wait that the origin asked for. It is valid if HasRetryAfter
 	// is set.
 	RetryAfter    time.Duration

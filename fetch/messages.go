@@ -41,6 +41,10 @@ func (r *run) message(d *classify.Decision, reason string) string {
 		if reason == "unrequested_data" {
 			text = "the origin sent more than was requested, so the response may be the answer to an earlier request"
 		}
+	case classify.TargetBlocked:
+		if reason == "proxy_credentials" {
+			text = "the egress proxy rejects the credentials of this service, or wants some: the operator sets them in " + req.proxySetting()
+		}
 	case classify.BodyTooLarge:
 		switch reason {
 		case "content_length":
@@ -82,6 +86,14 @@ func (r *Request) limit(field string, value any, by Setter, flag string) string 
 		}
 		return text + "the default of profile standard"
 	}
+}
+
+// proxySetting returns the setting of the credentials for the proxy.
+func (r *Request) proxySetting() string {
+	if r.Route != nil {
+		return "the credentials-file of the egress route"
+	}
+	return "the URL of --egress-proxy"
 }
 
 // bodyLimitText returns the limit that a body exceeds.
@@ -172,7 +184,6 @@ var remedies = map[string]string{
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
 	"proxy_answer_too_large":        "the proxy's answer to CONNECT is too large",
 	"proxy_refused":                 "the egress proxy will not connect to it, the operator can allow it there",
-	"proxy_credentials":             "the egress proxy does not accept the credentials of this service, the operator must check them",
 	"proxy_bytes":                   "the proxy sent more than its answer to CONNECT",
 	"store_unavailable":             "it failed several times in a row, and is tried again within seconds",
 	"store_timeout":                 "it did not answer in time",

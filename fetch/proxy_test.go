@@ -246,6 +246,9 @@ func TestProxyAnswers(t *testing.T) {
 			if f := res.Failure; f.Class != row.class || f.Phase != classify.PhaseConnect || f.Reason != row.reason || f.Detail != r.URL.Host+row.detail {
 				t.Errorf("%s in %s, reason %q, detail %q; want %s in connect, %q, %q", f.Class, f.Phase, f.Reason, f.Detail, row.class, row.reason, r.URL.Host+row.detail)
 			}
+			if row.reason == "proxy_credentials" && !strings.HasSuffix(res.Failure.Message, "or wants some: the operator sets them in the URL of --egress-proxy") {
+				t.Errorf("message %q", res.Failure.Message)
+			}
 			if res.Response != nil || len(res.ErrorBody) > 0 || res.Exchanges != 0 || strings.Contains(fmt.Sprintf("%+v", *res.Failure), "hush") {
 				t.Errorf("response %+v, error body %q, %d exchanges, %+v: want nothing from the proxy", res.Response, res.ErrorBody, res.Exchanges, res.Failure)
 			}

@@ -112,7 +112,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 // newRun returns a fetch that starts now. It is separate from [Client.Fetch] to keep the stack
 // of that function small, because thousands of calls may wait there.
 func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
-	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now()}
+	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now(), requests: classify.NotSent}
 	limit := c.config.MaxTotalTimeout
 	if req.TotalTimeout > 0 {
 		limit = min(limit, req.TotalTimeout)

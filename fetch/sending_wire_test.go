@@ -95,12 +95,13 @@ func TestNotSent(t *testing.T) {
 		name, listener, path string
 		class                classify.Class
 		retryable            bool
+		state                classify.RequestState
 	}{
-		{"a closed port", "refused", "/", classify.ConnectRefused, true},
-		{"a handshake that fails", "tls-old", "/", classify.TLSHandshake, true},
-		{"a certificate that has expired", "tls-expired", "/", classify.TLSCertificate, false},
-		{"a closed port behind a 307", "http", "/s/k/307:to=REFUSED", classify.ConnectRefused, false},
-		{"a reset", "http", "/s/k/reset:at=before-head", classify.ConnectionReset, false},
+		{"a closed port", "refused", "/", classify.ConnectRefused, true, classify.NotSent},
+		{"a handshake that fails", "tls-old", "/", classify.TLSHandshake, true, classify.NotSent},
+		{"a certificate that has expired", "tls-expired", "/", classify.TLSCertificate, false, classify.NotSent},
+		{"a closed port behind a 307", "http", "/s/k/307:to=REFUSED", classify.ConnectRefused, false, classify.Unknown},
+		{"a reset", "http", "/s/k/reset:at=before-head", classify.ConnectionReset, false, classify.Unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -108,8 +109,8 @@ func TestNotSent(t *testing.T) {
 			r := w.request(row.listener, strings.Replace(row.path, "REFUSED", url.QueryEscape(w.origin.URL("refused", "/")), 1))
 			r.Method = "POST"
 			out := w.client.Fetch(t.Context(), r, nil)
-			if f := out.Failure; f == nil || f.Class != row.class || f.Retryable != row.retryable || out.Attempts != 1 {
-				t.Errorf("%+v after %d attempts, want %s, retryable %t, after one", f, out.Attempts, row.class, row.retryable)
+			if f := out.Failure; f == nil || f.Class != row.class || f.Retryable != row.retryable || f.Request != row.state || out.Attempts != 1 {
+				t.Errorf("%+v after %d attempts, want %s, retryable %t, %s, after one", f, out.Attempts, row.class, row.retryable, row.state)
 			}
 		})
 	}

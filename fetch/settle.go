@@ -64,6 +64,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 		Attempt: a.number, Redirects: a.redirects(),
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authResult(status),
+		Request:       a.run.requests,
 		BodyCommitted: !a.run.recoverable(),
 		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
 	}
@@ -97,11 +98,11 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		return nil
 	}
 	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
-		URL: a.hop.urlText(), Retryable: a.run.retryable(d),
+		URL: a.hop.urlText(), Retryable: d.Retryable, Request: a.run.requests,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
 		Phase: a.phase, Reason: a.reason, Policy: a.denial.policy, PolicyRule: a.denial.rule, callerError: a.run.callerError(d.Class)}
 	if d.Class == classify.Internal && a.reason == fault.NoDescriptor { // a later fetch may find one (P6)
-		f.Retryable = a.run.exchanges == 0 || a.run.req.Policy.Repeatable(a.run.req.Method)
+		f.Retryable = a.run.maySendAgain()
 	}
 	switch {
 	case d.Class == classify.TooManyRedirects:
@@ -110,7 +111,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
 	if d.Class == classify.AuthRequired && (a.refreshedJustNow || a.mayPass) { // a later fetch may get another credential (A2, A3)
-		f.Retryable = a.run.exchanges == 0 || a.run.req.Policy.Repeatable(a.run.req.Method)
+		f.Retryable = a.run.maySendAgain()
 		switch {
 		case a.refreshedJustNow:
 			f.Reason = refreshedJustNow
@@ -125,10 +126,10 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	return f
 }
 
-// retryable reports whether a later fetch may succeed, and may be sent: also that of a request which may be sent only
-// once, if no origin has got it (spec §3).
-func (r *run) retryable(d *classify.Decision) bool {
-	return d.Retryable || r.exchanges == 0 && d.FailureType == classify.Transient && d.Class != classify.Internal
+// maySendAgain reports whether a later fetch may send the request again.
+func (r *run) maySendAgain() bool {
+	o := classify.Observation{Method: r.req.Method, Request: r.requests}
+	return o.MaySendAgain(&r.req.Policy)
 }
 
 // callerError returns the errors of the caller's context if it ended the fetch, and class is the class of that.
@@ -217,7 +218,7 @@ func (r *run) settleCancelled() {
 // settleAs settles a fetch that ends outside an attempt. An empty text means the message of the
 // class.
 func (r *run) settleAs(class classify.Class, reason, text string) {
-	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts,
+	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts, Request: r.requests,
 		Faults: classify.FaultsOf(class), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
 	r.failedHop = hopError{}
@@ -226,14 +227,14 @@ func (r *run) settleAs(class classify.Class, reason, text string) {
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
 		Message: cmp.Or(text, classMessage(class, "")), Reason: reason,
-		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.retryable(&r.decision), callerError: r.callerError(class)}
+		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable, Request: r.requests, callerError: r.callerError(class)}
 }
 
 // Refuse returns the outcome of a fetch that fails before it starts: it has no attempts and
 // a failure of the given class. If text is not empty it is the failure's message. The
 // fetch is logged and observed like any other.
 func (c *Client) Refuse(ctx context.Context, req *Request, class classify.Class, text string) *Outcome {
-	r := &run{client: c, req: req, start: time.Now()}
+	r := &run{client: c, req: req, start: time.Now(), requests: classify.NotSent}
 	r.settleAs(class, "", text)
 	return c.conclude(ctx, r)
 }

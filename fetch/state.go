@@ -42,10 +42,11 @@ type run struct {
 	current   *attempt // in flight, or to be decided about; nil: between two attempts
 	attempts  int
 	exchanges int
-	redirects int      // the most of an attempt
-	onCaller  bool     // attempts run on the goroutine that called Fetch
-	refreshed bool     // the credential was refreshed, which is done once
-	answers   []answer // to origins that asked for signatures
+	requests  classify.RequestState // of all exchanges
+	redirects int                   // the most of an attempt
+	onCaller  bool                  // attempts run on the goroutine that called Fetch
+	refreshed bool                  // the credential was refreshed, which is done once
+	answers   []answer              // to origins that asked for signatures
 	// ignoredLogged reports whether the log says what an origin asked for in vain.
 	ignoredLogged bool
 	upload        Upload    // with delivery Store; nil: none

@@ -29,7 +29,7 @@ func TestExplainVectors(t *testing.T) {
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
 			r := r.in(t)
-			in, want := mapping.ExplainRequest(&v.Observation), mapping.ExplainResponse(&v.Verdict)
+			in, want := mapping.ExplainRequest(&v.Observation), mapping.ExplainResponse(&v.Observation, &v.Verdict)
 			got, err := r.Client.Explain(t.Context(), in)
 			if err != nil {
 				t.Fatalf("Explain(%s) = %v, want OK", in, err)

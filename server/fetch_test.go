@@ -271,7 +271,7 @@ func TestEventContents(t *testing.T) {
 	wantFirst := &pb.AttemptFinished{Attempt: 1,
 		Response: &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", ContentLength: new(int64(5))},
 		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
-			ClassRule: "H1", Phase: pb.Phase_PHASE_PROCESSING.Enum(), Retryable: true, Url: final,
+			ClassRule: "H1", Phase: pb.Phase_PHASE_PROCESSING.Enum(), Retryable: true, RequestState: pb.RequestState_REQUEST_STATE_UNKNOWN, Url: final,
 			Detail: r.Origin.Addr("http") + ": status 503 Service Unavailable"},
 		RetryDecision: &pb.RetryDecision{Rule: "W1", Next: &pb.RetryDecision_Retry{Retry: &pb.Retry{Attempt: 2, Delay: seconds(0),
 			DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, Start: pb.RetryStart_RETRY_START_FIRST_URL}}}}

@@ -151,6 +151,30 @@ func TestRaw(t *testing.T) {
 	}
 }
 
+// TestRawPOST checks that a POST that was not sent may be sent again, as its status says.
+func TestRawPOST(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	refused := url.QueryEscape(r.Origin.URL("refused", "/"))
+	for _, row := range []struct {
+		name, path string
+		status     int
+	}{
+		{"not sent", "", 502},
+		{"redirected", "/s/k/307:to=" + refused, 424},
+		{"a reset", "/s/k2/reset", 424},
+	} {
+		resp := r.rawCall(t.Context(), "POST", row.path, func(req *http.Request) {
+			if row.path == "" {
+				req.URL.RawQuery = "url=" + refused
+			}
+		})
+		if resp.StatusCode != row.status {
+			t.Errorf("%s: status %d, want %d", row.name, resp.StatusCode, row.status)
+		}
+	}
+}
+
 // TestRawProblem checks the problem details of a failure.
 func TestRawProblem(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 		j.same("the stream", "as the contract requires", breach)
 	}
 	j.outcome(s, o, rec.Outcome)
-	j.failure(s.outcome.GetError(), rec.Outcome.GetError())
+	j.failure(s.outcome.GetError(), rec.Outcome)
 	j.attempts(s, rec)
 	j.body(s, o, rec)
 	j.requests(s, rec.Requests)
@@ -120,7 +120,14 @@ func storedDigest(out *pb.FetchOutcome) string {
 }
 
 // failure compares the errors of the outcomes.
-func (j *judgement) failure(want, got *pb.FetchError) {
+func (j *judgement) failure(want *pb.FetchError, out *pb.FetchOutcome) {
+	got := out.GetError()
+	switch unknown := pb.RequestState_REQUEST_STATE_UNKNOWN; {
+	case want.GetRequestState() != 0:
+		j.same("request state", want.GetRequestState(), got.GetRequestState())
+	case got != nil:
+		j.same("request state unknown", out.GetExchangeCount() > 0, got.GetRequestState() == unknown)
+	}
 	j.same("error class", want.GetErrorClass(), got.GetErrorClass())
 	if want.GetReason() != "" {
 		j.same("reason", want.GetReason(), got.GetReason())
@@ -257,9 +264,12 @@ func (j *judgement) order(rec *Record) {
 }
 
 // sent returns the hops of an attempt whose requests reached the origin. That is each one,
-// except a last one that failed before it had a connection.
+// except a last one that failed before it had a connection, and those of a fetch of which nothing was processed.
 func sent(f *pb.AttemptFinished) []*pb.Hop {
 	hops := f.GetHops()
+	if f.GetError().GetRequestState() == pb.RequestState_REQUEST_STATE_NOT_PROCESSED {
+		return nil
+	}
 	switch f.GetError().GetPhase() {
 	case pb.Phase_PHASE_POLICY, pb.Phase_PHASE_RESOLVE, pb.Phase_PHASE_CONNECT, pb.Phase_PHASE_TLS:
 		if last := len(hops) - 1; last >= 0 && hops[last].GetStatusCode() == 0 {

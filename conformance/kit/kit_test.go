@@ -513,6 +513,7 @@ func (c explained) Explain(context.Context, *pb.ExplainRequest, ...grpc.CallOpti
 			Next: &pb.RetryDecision_StopReason{StopReason: pb.StopReason_STOP_REASON_NOT_RETRIED}}},
 		EffectiveRetryPolicy: &pb.RetryPolicy{}}
 	r.Error.ClassRule, r.Error.Message, r.Error.Detail, r.Error.Reason = "H6", "any", "any", "any"
+	r.Error.RequestState = pb.RequestState_REQUEST_STATE_UNKNOWN
 	c.change(r)
 	return r, nil
 }
@@ -532,6 +533,7 @@ func TestExplain(t *testing.T) {
 		{"the kind zero", func(r *pb.ExplainResponse) { r.Kind = new(pb.OutcomeKind) }, []string{"kind", "unset fields"}},
 		{"another rule", func(r *pb.ExplainResponse) { r.Error.ClassRule = "H5" }, []string{"error"}},
 		{"a field too many", func(r *pb.ExplainResponse) { r.Error.Retryable = true }, []string{"error"}},
+		{"another request state", func(r *pb.ExplainResponse) { r.Error.RequestState = pb.RequestState_REQUEST_STATE_NOT_SENT }, []string{"error"}},
 		{"no error", func(r *pb.ExplainResponse) { r.Error = nil }, []string{"error"}},
 		{"another decision", func(r *pb.ExplainResponse) { r.GetRetryDecision().Rule = "H5" }, []string{"decision"}},
 		{"a decision for nothing", func(r *pb.ExplainResponse) { r.GetRetryDecision().Next = nil }, []string{"decision", "unset fields"}},

@@ -21,7 +21,7 @@ func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.
 		j.same("the call", "a response", err)
 		return j.wrong
 	}
-	j.explained(mapping.ExplainResponse(&v.Verdict), got)
+	j.explained(mapping.ExplainResponse(&v.Observation, &v.Verdict), got)
 	j.same("unset fields", "", strings.Join(unset(got), ", "))
 	return j.wrong
 }

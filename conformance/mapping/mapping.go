@@ -3,6 +3,7 @@
 package mapping
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ func enum[E ~int32](values map[string]int32, prefix, name string) E {
 func ExplainRequest(o *conformance.Observation) *pb.ExplainRequest {
 	in := &pb.ExplainRequest{RetryPolicy: retryPolicy(o.RetryPolicy), RedirectPolicy: redirectPolicy(o.RedirectPolicy), Url: o.URL, Method: o.Method, HopUrl: o.HopURL, HopMethod: o.HopMethod,
 		Attempt: int32(o.Attempt), RedirectCount: int32(o.Redirects), Conditional: o.Conditional, BodyCommitted: o.BodyCommitted,
-		RemainingDuration: duration(o.TimeLeft), AuthResult: enum[pb.AuthResult](pb.AuthResult_value, "AUTH_RESULT_", o.Credential)}
+		RemainingDuration: duration(o.TimeLeft), AuthResult: enum[pb.AuthResult](pb.AuthResult_value, "AUTH_RESULT_", o.Credential),
+		RequestState: enum[pb.RequestState](pb.RequestState_value, "REQUEST_STATE_", o.RequestState)}
 	if o.ObservedAt != nil {
 		in.ObserveTime = timestamppb.New(*o.ObservedAt)
 	}
@@ -43,14 +45,15 @@ func ExplainRequest(o *conformance.Observation) *pb.ExplainRequest {
 	return in
 }
 
-// ExplainResponse returns the response of Explain that a verdict demands.
-func ExplainResponse(v *conformance.Verdict) *pb.ExplainResponse {
+// ExplainResponse returns the response of Explain that a verdict on an observation demands.
+func ExplainResponse(o *conformance.Observation, v *conformance.Verdict) *pb.ExplainResponse {
 	out := new(pb.ExplainResponse)
 	if v.Outcome != "" {
 		out.Kind = new(enum[pb.OutcomeKind](pb.OutcomeKind_value, "OUTCOME_KIND_", v.Outcome))
 	}
 	if v.Failure != nil {
 		out.Error = failure(v.Failure)
+		out.Error.RequestState = cmp.Or(ExplainRequest(o).GetRequestState(), pb.RequestState_REQUEST_STATE_UNKNOWN)
 	}
 	if r := v.Redirect; r != nil {
 		out.Next = &pb.ExplainResponse_Redirect{Redirect: &pb.RedirectStep{Url: r.URL, Method: r.Method, BodyKept: r.BodyKept, CrossOrigin: r.CrossOrigin}}
@@ -173,7 +176,8 @@ func Wait(w *conformance.Wait) *pb.RetryDecision {
 
 func failure(f *conformance.Failure) *pb.FetchError {
 	return &pb.FetchError{ErrorClass: enum[pb.ErrorClass](pb.ErrorClass_value, "ERROR_CLASS_", f.Class), FailureType: enum[pb.FailureType](pb.FailureType_value, "FAILURE_TYPE_", f.Type),
-		ClassRule: f.Rule, Retryable: f.Retryable, RetryAfter: duration(f.RetryAfter), Reason: f.Reason}
+		ClassRule: f.Rule, Retryable: f.Retryable, RetryAfter: duration(f.RetryAfter), Reason: f.Reason,
+		RequestState: enum[pb.RequestState](pb.RequestState_value, "REQUEST_STATE_", f.RequestState)}
 }
 
 func decision(d *conformance.Decision) *pb.RetryDecision {

@@ -18,7 +18,7 @@ func TestVerdict(t *testing.T) {
 	}
 	for i := range vectors {
 		want := &vectors[i].Verdict
-		if diff := cmp.Diff(want, mapping.Verdict(mapping.ExplainResponse(want))); diff != "" {
+		if diff := cmp.Diff(want, mapping.Verdict(mapping.ExplainResponse(new(conformance.Observation), want))); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", vectors[i].Name, diff)
 		}
 	}

@@ -84,7 +84,8 @@ func (d *draw) observation() conformance.Observation {
 	for _, field := range []struct {
 		into *string
 		from []string
-	}{{&o.Method, d.methods}, {&o.HopMethod, d.methods}, {&o.URL, d.urls}, {&o.HopURL, d.urls}, {&o.Credential, d.credentials}} {
+	}{{&o.Method, d.methods}, {&o.HopMethod, d.methods}, {&o.URL, d.urls}, {&o.HopURL, d.urls}, {&o.Credential, d.credentials},
+		{&o.RequestState, []string{"not_sent", "not_processed", "unknown"}}} {
 		if d.in(2) {
 			*field.into = one(d, field.from)
 		}

@@ -144,8 +144,24 @@ func (x *Exchange) HideCredentials(p []byte) []byte {
 // by another exchange with a [Target].Fresh connection (spec I6).
 func (x *Exchange) Unprocessed() bool { return x.unprocessed && x.Cause() == nil }
 
+// RequestState returns what is known about the request of an exchange that failed.
+func (x *Exchange) RequestState() classify.RequestState {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.report.Sent:
+		return classify.Unknown
+	case x.stream > 0:
+		return classify.NotProcessed
+	}
+	return classify.NotSent
+}
+
 // noteUnprocessed records whether an error of RoundTrip means that the request was not processed.
 func (x *Exchange) noteUnprocessed(err error) {
+	if x.endedInside() {
+		return
+	}
 	if x.unprocessed = x.isUnprocessed(err); !x.unprocessed {
 		return
 	}
@@ -155,6 +171,18 @@ func (x *Exchange) noteUnprocessed(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.report.Sent = false
+}
+
+// endedInside reports whether an exchange over HTTP/2 was cancelled before the hook about its headers has run. They may
+// be written nevertheless: HTTP/2 does not wait for its writer then. So the request counts as sent.
+func (x *Exchange) endedInside() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.conn.h2 == nil || x.report.Sent || x.Cause() == nil {
+		return false
+	}
+	x.report.Sent = true
+	return true
 }
 
 func (x *Exchange) isUnprocessed(err error) bool {

@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 			_, err := x.RoundTrip(b.put(0))
 			class := x.ClassOf(x.Phase(), err)
 			x.End()
-			if err == nil || x.Unprocessed() != row.want || x.Report().Sent == row.want || lease.Total() != 0 {
+			if err == nil || x.Unprocessed() != row.want || x.Report().Sent == row.want || (x.RequestState() == classify.NotProcessed) != row.want || lease.Total() != 0 {
 				t.Errorf("%v, unprocessed %t, sent %t, %d bytes charged; want unprocessed %t", err, x.Unprocessed(), x.Report().Sent, lease.Total(), row.want)
 			}
 			if row.want && class != classify.ConnectionReset {
@@ -255,7 +255,7 @@ func TestGoneBeforeSent(t *testing.T) {
 				_, err := x.RoundTrip(b.put(row.body))
 				x.End()
 				want := kept && row.kept || !kept && row.new
-				if err == nil || x.Unprocessed() != want || x.Report().Reused != kept || lease.Total() != 0 {
+				if err == nil || x.Unprocessed() != want || (x.RequestState() == classify.NotSent) != want || x.Report().Reused != kept || lease.Total() != 0 {
 					t.Errorf("%v, unprocessed %t, reused %t, %d bytes charged; want unprocessed %t", err, x.Unprocessed(), x.Report().Reused, lease.Total(), want)
 				}
 				if s := p.Stats(); s.Idle != 0 {
@@ -331,4 +331,49 @@ func TestAnsweredBeforeTheEnd(t *testing.T) {
 	}
 	first.End()
 	second.End()
+}
+
+// slow is a connection whose writes return late, once it is held.
+type slow struct {
+	net.Conn
+	held           atomic.Bool
+	wrote, release chan struct{}
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	if s.held.Swap(false) {
+		close(s.wrote)
+		<-s.release
+	}
+	return n, err
+}
+
+// TestCancelledWhileWritten checks that a request counts as sent if it was cancelled when its headers were written, but
+// before HTTP/2 says so.
+func TestCancelledWhileWritten(t *testing.T) {
+	t.Parallel()
+	l, roots := certified(t)
+	go (&refuser{Listener: l}).run()
+	c := &slow{wrote: make(chan struct{}), release: make(chan struct{})}
+	p := conns.New(conns.Config{Guard: egress.New(egress.Policy{Unrestricted: true}), RootCAs: roots,
+		Dial: func(ctx context.Context, network, address string) (_ net.Conn, err error) {
+			c.Conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return c, err
+		}})
+	t.Cleanup(func() { p.Close(); _ = l.Close() })
+	b := &bench{T: t, pool: p, target: conns.Target{URL: &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/"}}}
+	b.answer(b.target)
+	x := b.connect(nil)
+	go func() {
+		<-c.wrote
+		x.Cancel(context.Canceled)
+	}()
+	c.held.Store(true)
+	_, err := x.RoundTrip(b.put(0))
+	close(c.release)
+	if err == nil || !x.Report().Sent || x.RequestState() != classify.Unknown {
+		t.Errorf("%v, sent %t, %s", err, x.Report().Sent, x.RequestState())
+	}
+	x.End()
 }

@@ -27,7 +27,7 @@ To handle an outcome in your program, look at these fields in this order:
 
 1. The gRPC status. If it is not OK, your request or fetchd itself failed, and there is no outcome.
 2. ` + "`kind`" + `. It is one of four; only ` + "`failed`" + ` has an ` + "`error`" + `.
-3. ` + "`error.retryable`" + `: whether a later fetch of the same request may succeed. If it is false, never put the request back into a queue: a POST could take effect twice.
+3. ` + "`error.retryable`" + `: whether a later fetch of the same request may succeed. If it is false, never put the request back into a queue: a POST could take effect twice. ` + "`error.request_state`" + ` says whether an origin may have processed a request of the fetch.
 4. ` + "`error.failure_type`" + `, which says what to do.
 
 | kind | when | rule |

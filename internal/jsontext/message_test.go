@@ -26,7 +26,7 @@ func TestMarshal(t *testing.T) {
 			`{"sequence":"4","elapsed_offset":"1.500s","body_chunk":{"attempt":1,"offset_bytes":"0","data":"YQ=="}}`},
 		{"an unset oneof", new(pb.FetchEvent), `{"sequence":"0"}`},
 		{"defaults: false, 0, text and enums", new(pb.FetchError),
-			`{"error_class":"ERROR_CLASS_UNSPECIFIED","failure_type":"FAILURE_TYPE_UNSPECIFIED","reason":"","message":"","retryable":false,"url":"","class_rule":"","detail":"","policy":"","policy_rule":""}`},
+			`{"error_class":"ERROR_CLASS_UNSPECIFIED","failure_type":"FAILURE_TYPE_UNSPECIFIED","reason":"","message":"","retryable":false,"url":"","class_rule":"","detail":"","policy":"","policy_rule":"","request_state":"REQUEST_STATE_UNSPECIFIED"}`},
 		{"empty lists, and an optional field that is unset", new(pb.HttpResponse), `{"status_code":0,"headers":[],"protocol":""}`},
 		{"an optional field that is zero", &pb.HttpResponse{ContentLength: new(int64(0))}, `{"status_code":0,"headers":[],"content_length":"0","protocol":""}`},
 		{"empty bytes", new(pb.Header), `{"name":"","value":"","raw_value":""}`},

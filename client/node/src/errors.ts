@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http2";
 
-import type { ErrorClass, FailureType, FetchOutcome, FetchRequestInit, StopReason } from "./contract.js";
+import type { ErrorClass, FailureType, FetchOutcome, FetchRequestInit, RequestState, StopReason } from "./contract.js";
 import { Reader } from "./wire.js";
 
 /**
@@ -20,6 +20,8 @@ export class FetchError extends TypeError {
   readonly reason: string;
   /** Whether a later fetch of the same request may succeed. The service has already made the retries that could help. */
   readonly retryable: boolean;
+  /** Whether a request may have been processed: "not_sent", "not_processed" or "unknown". */
+  readonly requestState: RequestState;
   /** The wait in seconds that the target asked for with Retry-After. */
   readonly retryAfter: number | undefined;
   /** Why no further attempt was made, such as "attempts_exhausted". */
@@ -39,11 +41,14 @@ export class FetchError extends TypeError {
     this.errorClass = e?.error_class ?? "unspecified";
     this.reason = e?.reason ?? "";
     this.retryable = e?.retryable ?? false;
+    this.requestState = e?.request_state ?? "unspecified";
     this.retryAfter = e?.retry_after;
     this.stopReason = e?.stop_reason ?? "unspecified";
     this.failureType = e?.failure_type ?? "unspecified";
     if (!this.retryable && (this.failureType === "transient" || this.failureType === "rate_limited")) {
-      this.failureType = this.errorClass === "internal" && this.reason !== "too_many_open_files" ? "permanent" : "not_idempotent";
+      const defect = this.errorClass === "internal" && this.reason !== "too_many_open_files";
+      const unprocessed = this.requestState === "not_sent" || this.requestState === "not_processed";
+      this.failureType = defect || unprocessed ? "permanent" : "not_idempotent";
     }
     this.classRule = e?.class_rule ?? "";
     this.policy = e?.policy ?? "";

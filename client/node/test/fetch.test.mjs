@@ -81,6 +81,11 @@ const rows = [
   { name: "a coding that is not valid", steps: "200:body=x,coding-lie=gzip", error: "undecodable", retryable: false, requests: 1 },
 ];
 
+test("a POST that was not sent may be sent again", async () => {
+  const error = await failure(client.fetch(origin.url("/", "refused"), { method: "POST" }));
+  assert.deepEqual([error.errorClass, error.failureType, error.retryable, error.requestState], ["connect_refused", "transient", true, "not_sent"]);
+});
+
 for (const [way, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { inline: {} } } }]]) {
   describe(way, () => {
     for (const row of rows) {
@@ -93,6 +98,7 @@ for (const [way, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { 
           assert.ok(error instanceof FetchError && error instanceof TypeError, String(error));
           assert.equal(error.errorClass, row.error);
           if (row.retryable !== undefined) assert.equal(error.retryable, row.retryable);
+          assert.equal(error.requestState, "unknown");
           assert.equal(error.outcome.kind, "failed");
         } else {
           const response = await fetched;

@@ -97,12 +97,15 @@ class RequestsTest(Adapters):
             self.assertIs(type(raised.exception), requests_adapter.NotIdempotentError)
             self.assertRegex(str(raised.exception), "^the POST may have taken effect; .*: fetch http://")
             self.assertIs(type(raised.exception.__cause__), cause)
+            self.assertEqual(raised.exception.__cause__.request_state, "unknown")
             self.assertEqual(len(self.seen(steps[:3])), 1)
 
     def test_not_sent_at_all(self):
         """A POST that fetchd has not sent fails like a GET."""
-        with self.assertRaisesRegex(requests.ConnectionError, "^fetch http://"):
+        with self.assertRaisesRegex(requests.ConnectionError, "^fetch http://") as raised:
             self.session.post(self.origin.listeners["refused"] + "/")
+        self.assertIsInstance(raised.exception.__cause__, fetchd.TransientError)
+        self.assertEqual(raised.exception.__cause__.request_state, "not_sent")
 
     def test_sent_again(self):
         """A POST with a key fails like a GET."""

@@ -110,6 +110,7 @@ class Observation:
     failures: frozenset[str]
     conditional: bool
     body_committed: bool
+    request_state: str
     observed_at: int
     time_left: Optional[int]
     credential: Optional[str]
@@ -134,6 +135,7 @@ class Observation:
             failures=frozenset(fields.get("failures", ())),
             conditional=fields.get("conditional", False),
             body_committed=fields.get("body_committed", False),
+            request_state=fields.get("request_state", "unknown"),
             observed_at=parse_timestamp(fields["observed_at"]) if "observed_at" in fields else time.time_ns(),
             time_left=parse_duration(fields["time_left"]) if "time_left" in fields else None,
             credential=fields.get("credential"),
@@ -508,7 +510,7 @@ def may_authenticate(o: Observation, error_class: str) -> bool:
 
 def retryable(o: Observation, failure: Failure) -> bool:
     """retryable reports whether a later fetch of the same request may succeed, and may be sent (section 3)."""
-    if o.once_only or failure.error_class == "internal":
+    if o.once_only and o.request_state == "unknown" or failure.error_class == "internal":
         return False
     return failure.type in ("transient", "rate_limited") or may_authenticate(o, failure.error_class)
 

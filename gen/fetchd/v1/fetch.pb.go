@@ -206,6 +206,64 @@ func (AuthResult) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{2}
 }
 
+// RequestState says whether a request of a fetch that failed may have taken effect. Values may be
+// added.
+type RequestState int32
+
+const (
+	// Never sent. In a request same as REQUEST_STATE_UNKNOWN.
+	RequestState_REQUEST_STATE_UNSPECIFIED RequestState = 0
+	// No origin can have read a byte of any request.
+	RequestState_REQUEST_STATE_NOT_SENT RequestState = 1
+	// Origins have said, in HTTP/2, that they did not process any request.
+	RequestState_REQUEST_STATE_NOT_PROCESSED RequestState = 2
+	// A request may have been processed: exchange_count is not 0.
+	RequestState_REQUEST_STATE_UNKNOWN RequestState = 3
+)
+
+// Enum value maps for RequestState.
+var (
+	RequestState_name = map[int32]string{
+		0: "REQUEST_STATE_UNSPECIFIED",
+		1: "REQUEST_STATE_NOT_SENT",
+		2: "REQUEST_STATE_NOT_PROCESSED",
+		3: "REQUEST_STATE_UNKNOWN",
+	}
+	RequestState_value = map[string]int32{
+		"REQUEST_STATE_UNSPECIFIED":   0,
+		"REQUEST_STATE_NOT_SENT":      1,
+		"REQUEST_STATE_NOT_PROCESSED": 2,
+		"REQUEST_STATE_UNKNOWN":       3,
+	}
+)
+
+func (x RequestState) Enum() *RequestState {
+	p := new(RequestState)
+	*p = x
+	return p
+}
+
+func (x RequestState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RequestState) Descriptor() protoreflect.EnumDescriptor {
+	return file_fetchd_v1_fetch_proto_enumTypes[3].Descriptor()
+}
+
+func (RequestState) Type() protoreflect.EnumType {
+	return &file_fetchd_v1_fetch_proto_enumTypes[3]
+}
+
+func (x RequestState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RequestState.Descriptor instead.
+func (RequestState) EnumDescriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{3}
+}
+
 // RetryStart is the request with which the next attempt starts. Values may be added.
 type RetryStart int32
 
@@ -244,11 +302,11 @@ func (x RetryStart) String() string {
 }
 
 func (RetryStart) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[3].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[4].Descriptor()
 }
 
 func (RetryStart) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[3]
+	return &file_fetchd_v1_fetch_proto_enumTypes[4]
 }
 
 func (x RetryStart) Number() protoreflect.EnumNumber {
@@ -257,7 +315,7 @@ func (x RetryStart) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RetryStart.Descriptor instead.
 func (RetryStart) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{3}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{4}
 }
 
 // DelaySource says what determined a wait. Values may be added.
@@ -301,11 +359,11 @@ func (x DelaySource) String() string {
 }
 
 func (DelaySource) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[4].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[5].Descriptor()
 }
 
 func (DelaySource) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[4]
+	return &file_fetchd_v1_fetch_proto_enumTypes[5]
 }
 
 func (x DelaySource) Number() protoreflect.EnumNumber {
@@ -314,7 +372,7 @@ func (x DelaySource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DelaySource.Descriptor instead.
 func (DelaySource) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{4}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{5}
 }
 
 // CookieMode says whether cookies are kept. Values may be added.
@@ -354,11 +412,11 @@ func (x CookieMode) String() string {
 }
 
 func (CookieMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[5].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[6].Descriptor()
 }
 
 func (CookieMode) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[5]
+	return &file_fetchd_v1_fetch_proto_enumTypes[6]
 }
 
 func (x CookieMode) Number() protoreflect.EnumNumber {
@@ -367,7 +425,7 @@ func (x CookieMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CookieMode.Descriptor instead.
 func (CookieMode) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{5}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
 }
 
 // OutcomeKind says how a fetch ended. Values may be added.
@@ -416,11 +474,11 @@ func (x OutcomeKind) String() string {
 }
 
 func (OutcomeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[6].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[7].Descriptor()
 }
 
 func (OutcomeKind) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[6]
+	return &file_fetchd_v1_fetch_proto_enumTypes[7]
 }
 
 func (x OutcomeKind) Number() protoreflect.EnumNumber {
@@ -429,7 +487,7 @@ func (x OutcomeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeKind.Descriptor instead.
 func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
 }
 
 // FailureType says what kind of failure it is. FetchError.retryable says whether to fetch
@@ -478,11 +536,11 @@ func (x FailureType) String() string {
 }
 
 func (FailureType) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[7].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
 }
 
 func (FailureType) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[7]
+	return &file_fetchd_v1_fetch_proto_enumTypes[8]
 }
 
 func (x FailureType) Number() protoreflect.EnumNumber {
@@ -491,7 +549,7 @@ func (x FailureType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureType.Descriptor instead.
 func (FailureType) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
 }
 
 // WarcType is the type of a record. Values may be added.
@@ -535,11 +593,11 @@ func (x WarcType) String() string {
 }
 
 func (WarcType) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
 }
 
 func (WarcType) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[8]
+	return &file_fetchd_v1_fetch_proto_enumTypes[9]
 }
 
 func (x WarcType) Number() protoreflect.EnumNumber {
@@ -548,7 +606,7 @@ func (x WarcType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WarcType.Descriptor instead.
 func (WarcType) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
 // OversizeAction says what happens with a body over the limit. Values may be added.
@@ -588,11 +646,11 @@ func (x OversizeAction) String() string {
 }
 
 func (OversizeAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
 }
 
 func (OversizeAction) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[9]
+	return &file_fetchd_v1_fetch_proto_enumTypes[10]
 }
 
 func (x OversizeAction) Number() protoreflect.EnumNumber {
@@ -601,7 +659,7 @@ func (x OversizeAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OversizeAction.Descriptor instead.
 func (OversizeAction) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 // BodyRecovery says what happens after a break inside a body of which bytes were delivered.
@@ -648,11 +706,11 @@ func (x BodyRecovery) String() string {
 }
 
 func (BodyRecovery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
 }
 
 func (BodyRecovery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[10]
+	return &file_fetchd_v1_fetch_proto_enumTypes[11]
 }
 
 func (x BodyRecovery) Number() protoreflect.EnumNumber {
@@ -661,7 +719,7 @@ func (x BodyRecovery) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BodyRecovery.Descriptor instead.
 func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 // EventLevel says which events are sent in addition to the outcome and a streamed body.
@@ -707,11 +765,11 @@ func (x EventLevel) String() string {
 }
 
 func (EventLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
 }
 
 func (EventLevel) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[11]
+	return &file_fetchd_v1_fetch_proto_enumTypes[12]
 }
 
 func (x EventLevel) Number() protoreflect.EnumNumber {
@@ -720,7 +778,7 @@ func (x EventLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventLevel.Descriptor instead.
 func (EventLevel) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
 // Phase is the part of an exchange in which a failure happened. Values may be added.
@@ -780,11 +838,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[12]
+	return &file_fetchd_v1_fetch_proto_enumTypes[13]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -793,7 +851,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 // StopReason says why no further attempt follows. Values may be added.
@@ -867,11 +925,11 @@ func (x StopReason) String() string {
 }
 
 func (StopReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
 }
 
 func (StopReason) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[13]
+	return &file_fetchd_v1_fetch_proto_enumTypes[14]
 }
 
 func (x StopReason) Number() protoreflect.EnumNumber {
@@ -880,7 +938,7 @@ func (x StopReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StopReason.Descriptor instead.
 func (StopReason) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 // ErrorClass says why a fetch or an attempt failed. Values may be added. For a value that you
@@ -1070,11 +1128,11 @@ func (x ErrorClass) String() string {
 }
 
 func (ErrorClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
 }
 
 func (ErrorClass) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[14]
+	return &file_fetchd_v1_fetch_proto_enumTypes[15]
 }
 
 func (x ErrorClass) Number() protoreflect.EnumNumber {
@@ -1083,7 +1141,7 @@ func (x ErrorClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorClass.Descriptor instead.
 func (ErrorClass) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 // FetchRequest says what to fetch and how. Only `url` is required.
@@ -4536,8 +4594,8 @@ type FetchError struct {
 	// during a wait.
 	Phase *Phase `protobuf:"varint,5,opt,name=phase,proto3,enum=fetchd.v1.Phase,oneof" json:"phase,omitempty"`
 	// Whether a later fetch of the same request may succeed, and may be sent. It says nothing
-	// about this fetch, which has ended. It is false if the request may have taken effect: do
-	// not send it again.
+	// about this fetch, which has ended. It is false if the request may have taken effect, which
+	// request_state says: do not send it again.
 	Retryable bool `protobuf:"varint,6,opt,name=retryable,proto3" json:"retryable,omitempty"`
 	// Wait that the target requested with Retry-After. Unset if there was none or it was not
 	// valid.
@@ -4564,7 +4622,9 @@ type FetchError struct {
 	Policy string `protobuf:"bytes,12,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Entry of that policy that decides, such as "*.ads.example". Empty if the target is in none of
 	// its lists.
-	PolicyRule    string `protobuf:"bytes,13,opt,name=policy_rule,json=policyRule,proto3" json:"policy_rule,omitempty"`
+	PolicyRule string `protobuf:"bytes,13,opt,name=policy_rule,json=policyRule,proto3" json:"policy_rule,omitempty"`
+	// What is known about the requests of the fetch so far. Always set.
+	RequestState  RequestState `protobuf:"varint,14,opt,name=request_state,json=requestState,proto3,enum=fetchd.v1.RequestState" json:"request_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4688,6 +4748,13 @@ func (x *FetchError) GetPolicyRule() string {
 		return x.PolicyRule
 	}
 	return ""
+}
+
+func (x *FetchError) GetRequestState() RequestState {
+	if x != nil {
+		return x.RequestState
+	}
+	return RequestState_REQUEST_STATE_UNSPECIFIED
 }
 
 // FetchUnaryResponse is the response of FetchUnary.
@@ -5031,7 +5098,9 @@ type ExplainRequest struct {
 	BodyCommitted bool `protobuf:"varint,14,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
 	// What the auth provider did after a 401, or after a 403 that asks for a signature (spec A8).
 	// Unset means NO_PROVIDER.
-	AuthResult    AuthResult `protobuf:"varint,15,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
+	AuthResult AuthResult `protobuf:"varint,15,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
+	// What is known about the requests of the fetch. Unset means UNKNOWN.
+	RequestState  RequestState `protobuf:"varint,16,opt,name=request_state,json=requestState,proto3,enum=fetchd.v1.RequestState" json:"request_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5169,6 +5238,13 @@ func (x *ExplainRequest) GetAuthResult() AuthResult {
 		return x.AuthResult
 	}
 	return AuthResult_AUTH_RESULT_UNSPECIFIED
+}
+
+func (x *ExplainRequest) GetRequestState() RequestState {
+	if x != nil {
+		return x.RequestState
+	}
+	return RequestState_REQUEST_STATE_UNSPECIFIED
 }
 
 // ExplainResponse is the response of Explain.
@@ -5641,7 +5717,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
 	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\x12'\n" +
 	"\x0fpartial_content\x18\x06 \x01(\bR\x0epartialContent\x12)\n" +
-	"\x10unrequested_data\x18\a \x01(\bR\x0funrequestedData\"\x91\x04\n" +
+	"\x10unrequested_data\x18\a \x01(\bR\x0funrequestedData\"\xcf\x04\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +
@@ -5662,7 +5738,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x06detail\x18\v \x01(\tR\x06detail\x12\x16\n" +
 	"\x06policy\x18\f \x01(\tR\x06policy\x12\x1f\n" +
 	"\vpolicy_rule\x18\r \x01(\tR\n" +
-	"policyRuleB\b\n" +
+	"policyRule\x12<\n" +
+	"\rrequest_state\x18\x0e \x01(\x0e2\x17.fetchd.v1.RequestStateR\frequestStateB\b\n" +
 	"\x06_phaseB\x0e\n" +
 	"\f_stop_reason\"\xec\x01\n" +
 	"\x12FetchUnaryResponse\x121\n" +
@@ -5682,7 +5759,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"J\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12+\n" +
-	"\x05event\x18\x02 \x01(\v2\x15.fetchd.v1.FetchEventR\x05event\"\xad\x05\n" +
+	"\x05event\x18\x02 \x01(\v2\x15.fetchd.v1.FetchEventR\x05event\"\xeb\x05\n" +
 	"\x0eExplainRequest\x129\n" +
 	"\fretry_policy\x18\x01 \x01(\v2\x16.fetchd.v1.RetryPolicyR\vretryPolicy\x12B\n" +
 	"\x0fredirect_policy\x18\x02 \x01(\v2\x19.fetchd.v1.RedirectPolicyR\x0eredirectPolicy\x12\x10\n" +
@@ -5701,7 +5778,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x12remaining_duration\x18\r \x01(\v2\x19.google.protobuf.DurationR\x11remainingDuration\x12%\n" +
 	"\x0ebody_committed\x18\x0e \x01(\bR\rbodyCommitted\x126\n" +
 	"\vauth_result\x18\x0f \x01(\x0e2\x15.fetchd.v1.AuthResultR\n" +
-	"authResult\"\xc8\x02\n" +
+	"authResult\x12<\n" +
+	"\rrequest_state\x18\x10 \x01(\x0e2\x17.fetchd.v1.RequestStateR\frequestState\"\xc8\x02\n" +
 	"\x0fExplainResponse\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindH\x01R\x04kind\x88\x01\x01\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x125\n" +
@@ -5732,7 +5810,12 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x19AUTH_RESULT_REFUSED_AGAIN\x10\x03\x12\x19\n" +
 	"\x15AUTH_RESULT_NOT_ASKED\x10\x04\x12\x1b\n" +
 	"\x17AUTH_RESULT_NO_PROVIDER\x10\x05\x12\x1a\n" +
-	"\x16AUTH_RESULT_CHALLENGED\x10\x06*`\n" +
+	"\x16AUTH_RESULT_CHALLENGED\x10\x06*\x85\x01\n" +
+	"\fRequestState\x12\x1d\n" +
+	"\x19REQUEST_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16REQUEST_STATE_NOT_SENT\x10\x01\x12\x1f\n" +
+	"\x1bREQUEST_STATE_NOT_PROCESSED\x10\x02\x12\x19\n" +
+	"\x15REQUEST_STATE_UNKNOWN\x10\x03*`\n" +
 	"\n" +
 	"RetryStart\x12\x1b\n" +
 	"\x17RETRY_START_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -5865,195 +5948,198 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 	return file_fetchd_v1_fetch_proto_rawDescData
 }
 
-var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
 var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
 	(AuthResult)(0),               // 2: fetchd.v1.AuthResult
-	(RetryStart)(0),               // 3: fetchd.v1.RetryStart
-	(DelaySource)(0),              // 4: fetchd.v1.DelaySource
-	(CookieMode)(0),               // 5: fetchd.v1.CookieMode
-	(OutcomeKind)(0),              // 6: fetchd.v1.OutcomeKind
-	(FailureType)(0),              // 7: fetchd.v1.FailureType
-	(WarcType)(0),                 // 8: fetchd.v1.WarcType
-	(OversizeAction)(0),           // 9: fetchd.v1.OversizeAction
-	(BodyRecovery)(0),             // 10: fetchd.v1.BodyRecovery
-	(EventLevel)(0),               // 11: fetchd.v1.EventLevel
-	(Phase)(0),                    // 12: fetchd.v1.Phase
-	(StopReason)(0),               // 13: fetchd.v1.StopReason
-	(ErrorClass)(0),               // 14: fetchd.v1.ErrorClass
-	(*FetchRequest)(nil),          // 15: fetchd.v1.FetchRequest
-	(*Header)(nil),                // 16: fetchd.v1.Header
-	(*RedirectPolicy)(nil),        // 17: fetchd.v1.RedirectPolicy
-	(*RetryPolicy)(nil),           // 18: fetchd.v1.RetryPolicy
-	(*ContentPolicy)(nil),         // 19: fetchd.v1.ContentPolicy
-	(*TimeoutPolicy)(nil),         // 20: fetchd.v1.TimeoutPolicy
-	(*BodyPolicy)(nil),            // 21: fetchd.v1.BodyPolicy
-	(*StreamDelivery)(nil),        // 22: fetchd.v1.StreamDelivery
-	(*ResumePoint)(nil),           // 23: fetchd.v1.ResumePoint
-	(*InlineDelivery)(nil),        // 24: fetchd.v1.InlineDelivery
-	(*DigestDelivery)(nil),        // 25: fetchd.v1.DigestDelivery
-	(*NoDelivery)(nil),            // 26: fetchd.v1.NoDelivery
-	(*StoreDelivery)(nil),         // 27: fetchd.v1.StoreDelivery
-	(*RecordPolicy)(nil),          // 28: fetchd.v1.RecordPolicy
-	(*EarlierRecord)(nil),         // 29: fetchd.v1.EarlierRecord
-	(*Precondition)(nil),          // 30: fetchd.v1.Precondition
-	(*Integrity)(nil),             // 31: fetchd.v1.Integrity
-	(*FetchResponse)(nil),         // 32: fetchd.v1.FetchResponse
-	(*FetchEvent)(nil),            // 33: fetchd.v1.FetchEvent
-	(*Admitted)(nil),              // 34: fetchd.v1.Admitted
-	(*AttemptStarted)(nil),        // 35: fetchd.v1.AttemptStarted
-	(*RedirectFollowed)(nil),      // 36: fetchd.v1.RedirectFollowed
-	(*Hop)(nil),                   // 37: fetchd.v1.Hop
-	(*Exchange)(nil),              // 38: fetchd.v1.Exchange
-	(*Certificate)(nil),           // 39: fetchd.v1.Certificate
-	(*ResponseStarted)(nil),       // 40: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 41: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 42: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 43: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 44: fetchd.v1.RetryDecision
-	(*Retry)(nil),                 // 45: fetchd.v1.Retry
-	(*Heartbeat)(nil),             // 46: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 47: fetchd.v1.FetchOutcome
-	(*PolicyReport)(nil),          // 48: fetchd.v1.PolicyReport
-	(*WarcRecord)(nil),            // 49: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 50: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 51: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 52: fetchd.v1.FetchError
-	(*FetchUnaryResponse)(nil),    // 53: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 54: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 55: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 56: fetchd.v1.FetchManyResponse
-	(*TaskEvent)(nil),             // 57: fetchd.v1.TaskEvent
-	(*ExplainRequest)(nil),        // 58: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 59: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 60: fetchd.v1.RedirectStep
-	nil,                           // 61: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(RequestState)(0),             // 3: fetchd.v1.RequestState
+	(RetryStart)(0),               // 4: fetchd.v1.RetryStart
+	(DelaySource)(0),              // 5: fetchd.v1.DelaySource
+	(CookieMode)(0),               // 6: fetchd.v1.CookieMode
+	(OutcomeKind)(0),              // 7: fetchd.v1.OutcomeKind
+	(FailureType)(0),              // 8: fetchd.v1.FailureType
+	(WarcType)(0),                 // 9: fetchd.v1.WarcType
+	(OversizeAction)(0),           // 10: fetchd.v1.OversizeAction
+	(BodyRecovery)(0),             // 11: fetchd.v1.BodyRecovery
+	(EventLevel)(0),               // 12: fetchd.v1.EventLevel
+	(Phase)(0),                    // 13: fetchd.v1.Phase
+	(StopReason)(0),               // 14: fetchd.v1.StopReason
+	(ErrorClass)(0),               // 15: fetchd.v1.ErrorClass
+	(*FetchRequest)(nil),          // 16: fetchd.v1.FetchRequest
+	(*Header)(nil),                // 17: fetchd.v1.Header
+	(*RedirectPolicy)(nil),        // 18: fetchd.v1.RedirectPolicy
+	(*RetryPolicy)(nil),           // 19: fetchd.v1.RetryPolicy
+	(*ContentPolicy)(nil),         // 20: fetchd.v1.ContentPolicy
+	(*TimeoutPolicy)(nil),         // 21: fetchd.v1.TimeoutPolicy
+	(*BodyPolicy)(nil),            // 22: fetchd.v1.BodyPolicy
+	(*StreamDelivery)(nil),        // 23: fetchd.v1.StreamDelivery
+	(*ResumePoint)(nil),           // 24: fetchd.v1.ResumePoint
+	(*InlineDelivery)(nil),        // 25: fetchd.v1.InlineDelivery
+	(*DigestDelivery)(nil),        // 26: fetchd.v1.DigestDelivery
+	(*NoDelivery)(nil),            // 27: fetchd.v1.NoDelivery
+	(*StoreDelivery)(nil),         // 28: fetchd.v1.StoreDelivery
+	(*RecordPolicy)(nil),          // 29: fetchd.v1.RecordPolicy
+	(*EarlierRecord)(nil),         // 30: fetchd.v1.EarlierRecord
+	(*Precondition)(nil),          // 31: fetchd.v1.Precondition
+	(*Integrity)(nil),             // 32: fetchd.v1.Integrity
+	(*FetchResponse)(nil),         // 33: fetchd.v1.FetchResponse
+	(*FetchEvent)(nil),            // 34: fetchd.v1.FetchEvent
+	(*Admitted)(nil),              // 35: fetchd.v1.Admitted
+	(*AttemptStarted)(nil),        // 36: fetchd.v1.AttemptStarted
+	(*RedirectFollowed)(nil),      // 37: fetchd.v1.RedirectFollowed
+	(*Hop)(nil),                   // 38: fetchd.v1.Hop
+	(*Exchange)(nil),              // 39: fetchd.v1.Exchange
+	(*Certificate)(nil),           // 40: fetchd.v1.Certificate
+	(*ResponseStarted)(nil),       // 41: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 42: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 43: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 44: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 45: fetchd.v1.RetryDecision
+	(*Retry)(nil),                 // 46: fetchd.v1.Retry
+	(*Heartbeat)(nil),             // 47: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 48: fetchd.v1.FetchOutcome
+	(*PolicyReport)(nil),          // 49: fetchd.v1.PolicyReport
+	(*WarcRecord)(nil),            // 50: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 51: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 52: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 53: fetchd.v1.FetchError
+	(*FetchUnaryResponse)(nil),    // 54: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 55: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 56: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 57: fetchd.v1.FetchManyResponse
+	(*TaskEvent)(nil),             // 58: fetchd.v1.TaskEvent
+	(*ExplainRequest)(nil),        // 59: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 60: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 61: fetchd.v1.RedirectStep
+	nil,                           // 62: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
-	16,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
-	17,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	18,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	20,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
-	21,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
-	30,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
-	31,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
-	11,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	61,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
-	19,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
-	5,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
-	28,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
+	17,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
+	18,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	19,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	21,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
+	22,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
+	31,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
+	32,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
+	12,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
+	62,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	20,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
+	6,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
+	29,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
 	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	62,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	62,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	62,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	62,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	62,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	62,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	62,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	62,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	62,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
-	22,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
-	22,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
-	24,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
-	25,  // 26: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
-	26,  // 27: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
-	27,  // 28: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
-	9,   // 29: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
-	10,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
-	23,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
-	29,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	63,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	63,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
-	33,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
-	62,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
-	34,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
-	35,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
-	36,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	40,  // 40: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
-	42,  // 41: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
-	43,  // 42: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	46,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
-	47,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
-	15,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	63,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	63,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
-	37,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
-	38,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	62,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
-	16,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	62,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	62,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	62,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	62,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	62,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	62,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	39,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
-	63,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	41,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	16,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	41,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	52,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	38,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	44,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	37,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	45,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
-	13,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
-	62,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
-	4,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
-	3,   // 71: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
-	6,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	41,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	52,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	37,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	50,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	51,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	62,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	49,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	48,  // 80: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
-	8,   // 81: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	63,  // 82: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	14,  // 83: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	7,   // 84: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	12,  // 85: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	62,  // 86: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	13,  // 87: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
-	47,  // 88: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	43,  // 89: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	15,  // 90: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	55,  // 91: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	15,  // 92: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	57,  // 93: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
-	33,  // 94: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
-	18,  // 95: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	17,  // 96: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	41,  // 97: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	14,  // 98: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
-	63,  // 99: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
-	62,  // 100: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
-	2,   // 101: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	6,   // 102: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	52,  // 103: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	60,  // 104: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	44,  // 105: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
-	18,  // 106: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
-	15,  // 107: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	15,  // 108: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
-	54,  // 109: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	58,  // 110: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	32,  // 111: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	53,  // 112: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	56,  // 113: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	59,  // 114: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	111, // [111:115] is the sub-list for method output_type
-	107, // [107:111] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	63,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	63,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	63,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	63,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	63,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	63,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	63,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	63,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	63,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	23,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
+	23,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
+	25,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
+	26,  // 26: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
+	27,  // 27: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
+	28,  // 28: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
+	10,  // 29: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
+	11,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
+	24,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
+	30,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
+	64,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	64,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
+	34,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
+	63,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
+	35,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
+	36,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
+	37,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
+	41,  // 40: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
+	43,  // 41: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
+	44,  // 42: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	47,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
+	48,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
+	16,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
+	64,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	64,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	38,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
+	39,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
+	63,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	17,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
+	63,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	63,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	63,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	63,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	63,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	63,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	40,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
+	64,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	42,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	17,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	42,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	53,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	39,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	45,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	38,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	46,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
+	14,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
+	63,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
+	5,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
+	4,   // 71: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
+	7,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	42,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	53,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	38,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	51,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	52,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	63,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	50,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	49,  // 80: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
+	9,   // 81: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	64,  // 82: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	15,  // 83: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	8,   // 84: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	13,  // 85: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	63,  // 86: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	14,  // 87: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
+	3,   // 88: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
+	48,  // 89: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	44,  // 90: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	16,  // 91: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	56,  // 92: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	16,  // 93: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	58,  // 94: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
+	34,  // 95: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
+	19,  // 96: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	18,  // 97: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	42,  // 98: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	15,  // 99: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
+	64,  // 100: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
+	63,  // 101: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
+	2,   // 102: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	3,   // 103: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
+	7,   // 104: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	53,  // 105: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	61,  // 106: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	45,  // 107: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
+	19,  // 108: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
+	16,  // 109: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	16,  // 110: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
+	55,  // 111: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	59,  // 112: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	33,  // 113: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	54,  // 114: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	57,  // 115: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	60,  // 116: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	113, // [113:117] is the sub-list for method output_type
+	109, // [109:113] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -6102,7 +6188,7 @@ func file_fetchd_v1_fetch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
-			NumEnums:      15,
+			NumEnums:      16,
 			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -3082,6 +3082,11 @@ func (m *FetchError) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RequestState != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RequestState))
+		i--
+		dAtA[i] = 0x70
+	}
 	if len(m.PolicyRule) > 0 {
 		i -= len(m.PolicyRule)
 		copy(dAtA[i:], m.PolicyRule)
@@ -3486,6 +3491,13 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.RequestState != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RequestState))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x80
 	}
 	if m.AuthResult != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.AuthResult))
@@ -5134,6 +5146,9 @@ func (m *FetchError) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.RequestState != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RequestState))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -5308,6 +5323,9 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	}
 	if m.AuthResult != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.AuthResult))
+	}
+	if m.RequestState != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.RequestState))
 	}
 	n += len(m.unknownFields)
 	return n

@@ -26,7 +26,7 @@ export function headline(fetch) {
 
 // notSentAgain reports whether a failure may pass, and repeating the request could repeat its effect.
 function notSentAgain(e) {
-  return e && !e.retryable && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && (e.error_class !== 'ERROR_CLASS_INTERNAL' || e.reason === 'too_many_open_files');
+  return e && !e.retryable && !/NOT_SENT|NOT_PROCESSED/.test(e.request_state) && /TRANSIENT|RATE_LIMITED/.test(e.failure_type) && (e.error_class !== 'ERROR_CLASS_INTERNAL' || e.reason === 'too_many_open_files');
 }
 
 // draw fills the outcome section. announce receives what its buttons did.

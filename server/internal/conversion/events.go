@@ -147,6 +147,7 @@ func failure(f *fetch.Failure) *pb.FetchError {
 	m := &pb.FetchError{
 		ErrorClass: pb.ErrorClass(f.Class), FailureType: pb.FailureType(f.FailureType), ClassRule: string(f.Rule),
 		Reason: f.Reason, Message: f.Message, Detail: f.Detail, Policy: f.Policy, PolicyRule: f.PolicyRule, Retryable: f.Retryable, Url: text(f.URL),
+		RequestState: pb.RequestState(f.Request),
 	}
 	if f.Phase != classify.NoPhase {
 		m.Phase = pb.Phase(f.Phase).Enum()

@@ -45,7 +45,7 @@ func Explain(in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
 	out.Kind, out.Next = pb.OutcomeKind(d.Kind).Enum(), &pb.ExplainResponse_RetryDecision{RetryDecision: decision(new(decisionMessages), &d)}
 	if d.Class != classify.NoClass {
 		out.Error = failure(&fetch.Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule, Reason: x.reason(d.Class),
-			Retryable: d.Retryable, RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter})
+			Retryable: d.Retryable, Request: x.seen.Request, RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter})
 	}
 	return out, nil
 }
@@ -86,6 +86,10 @@ func (x *explanation) readState() {
 	}
 	if r := in.GetAuthResult(); r != pb.AuthResult_AUTH_RESULT_NO_PROVIDER { // which is the zero value in package classify
 		x.seen.Auth = classify.AuthResult(r)
+	}
+	x.seen.Request = cmp.Or(classify.RequestState(in.GetRequestState()), classify.Unknown)
+	if _, known := pb.RequestState_name[int32(in.GetRequestState())]; !known {
+		x.Add("request_state", "is %s, which this server does not know", in.GetRequestState())
 	}
 	x.seen.Observed = time.Now()
 	if t := in.GetObserveTime(); t != nil {

@@ -65,7 +65,7 @@ def _sent_once(error: FetchdError, method: str, policies: Policies) -> bool:
     if not once(method, (policies.get("retry_policy") or {}).get("allow_non_idempotent", False)):
         return False
     if isinstance(error, FetchError):
-        return error.outcome.exchange_count > 0 and not error.retryable
+        return error.request_state == "unknown" and not error.retryable
     return not isinstance(error, ServiceError) or error.sent
 
 

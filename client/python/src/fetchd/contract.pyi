@@ -391,6 +391,7 @@ class FetchError(Message):
     detail: str
     policy: str
     policy_rule: str
+    request_state: int
 
 class FetchUnaryResponse(Message):
     @property
@@ -439,6 +440,7 @@ class ExplainRequest(Message):
     def remaining_duration(self) -> Duration: ...
     body_committed: bool
     auth_result: int
+    request_state: int
 
 class ExplainResponse(Message):
     kind: int

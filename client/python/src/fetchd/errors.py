@@ -49,8 +49,13 @@ class FetchError(FetchdError):
 
     @property
     def retryable(self) -> bool:
-        """Whether a later fetch of the same request may succeed."""
+        """Whether a later fetch of the same request may succeed, and may be sent."""
         return self.outcome.error.retryable
+
+    @property
+    def request_state(self) -> str:
+        """Whether a request may have been processed: "not_sent", "not_processed" or "unknown"."""
+        return contract.enum_name(self.outcome.error, "request_state")
 
     @property
     def retry_after(self) -> Optional[float]:
@@ -141,7 +146,8 @@ def _failure_type(error: contract.FetchError) -> str:
     if error.retryable or kind not in ("transient", "rate_limited"):
         return kind
     defect = contract.enum_name(error, "error_class") == "internal" and error.reason != "too_many_open_files"
-    return "permanent" if defect else "not_idempotent"
+    unprocessed = contract.enum_name(error, "request_state") in ("not_sent", "not_processed")
+    return "permanent" if defect or unprocessed else "not_idempotent"
 
 
 def failure(outcome: contract.FetchOutcome) -> FetchError:

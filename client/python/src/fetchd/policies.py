@@ -62,6 +62,7 @@ AuthResult = Literal[
     "no_provider",
     "challenged",
 ]
+RequestState = Literal["not_sent", "not_processed", "unknown"]
 
 
 class RedirectPolicy(TypedDict, total=False):
@@ -434,6 +435,7 @@ class ExplainRequest(TypedDict, total=False):
         false.
     auth_result: What the auth provider did after a 401, or after a 403 that asks for a signature
         (spec A8). Unset means NO_PROVIDER.
+    request_state: What is known about the requests of the fetch. Unset means UNKNOWN.
     """
 
     retry_policy: RetryPolicy
@@ -451,3 +453,4 @@ class ExplainRequest(TypedDict, total=False):
     remaining_duration: Duration
     body_committed: bool
     auth_result: AuthResult
+    request_state: RequestState
