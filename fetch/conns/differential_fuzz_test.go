@@ -209,7 +209,7 @@ func isStricter(why reason, data []byte, plain outcome) bool {
 }
 
 // misreads matches responses that net/http may not read as RFC 9112 says.
-var misreads = regexp.MustCompile(`(?is)[ \t][:;]|HTTP/1\.0.*transfer-encoding|transfer-encoding.*content-length|content-length.*transfer-encoding`)
+var misreads = regexp.MustCompile(`(?is)[ \t][:;]|\r[^\n]|[^\r]\n|content-length:[^\n]*,|HTTP/1\.0.*transfer-encoding|transfer-encoding.*content-length|content-length.*transfer-encoding`)
 
 // wholeHead matches what has the end of a head. Without it any error is N4, while Transport may notice first
 // that a line is invalid.

@@ -70,23 +70,43 @@ func (x *Exchange) copyHead(text *bytes.Buffer) (old bool, err error) {
 			x.faulty = x.faulty || old || sized && coded
 			return old, nil
 		}
-		x.faulty = moveColon(line) || x.faulty
-		name, _, _ := bytes.Cut(line, []byte{':'})
-		sized = sized || bytes.EqualFold(name, []byte("Content-Length"))
+		x.faulty = repairField(line) || x.faulty
+		name, value, _ := bytes.Cut(line, []byte{':'})
+		if bytes.EqualFold(name, []byte("Content-Length")) {
+			sized = true
+			uniteLengths(value)
+		}
 		coded = coded || bytes.EqualFold(name, []byte("Transfer-Encoding"))
 	}
 }
 
-// moveColon moves blanks behind the name of a field to its value (RFC 9112 §5.1). It reports whether
-// there were any.
-func moveColon(line []byte) bool {
-	colon := bytes.IndexByte(line, ':')
-	name := bytes.TrimRight(line[:max(colon, 0)], " \t")
-	if colon <= len(name) || len(name) == 0 || line[0] == ' ' || line[0] == '\t' { // a folded line
-		return false
+// repairField puts a blank in place of each bare CR (RFC 9112 §2.2), and moves blanks behind the name of a
+// field to its value (§5.1). It reports whether there were any.
+func repairField(line []byte) (repaired bool) {
+	text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	for i := bytes.IndexByte(text, '\r'); i >= 0; i = bytes.IndexByte(text, '\r') {
+		text[i], repaired = ' ', true
 	}
-	line[len(name)], line[colon] = ':', ' '
+	colon := bytes.IndexByte(text, ':')
+	name := bytes.TrimRight(text[:max(colon, 0)], " \t")
+	if colon <= len(name) || len(name) == 0 || text[0] == ' ' || text[0] == '\t' { // a folded line
+		return repaired
+	}
+	text[len(name)], text[colon] = ':', ' '
 	return true
+}
+
+// uniteLengths leaves one of a list of equal lengths (RFC 9110 §8.6).
+func uniteLengths(value []byte) {
+	first, rest, _ := bytes.Cut(value, []byte{','})
+	for length := range bytes.SplitSeq(rest, []byte{','}) {
+		if !bytes.Equal(bytes.TrimSpace(length), bytes.TrimSpace(first)) {
+			return
+		}
+	}
+	for i := len(first); i < len(value)-len("\r\n"); i++ {
+		value[i] = ' '
+	}
 }
 
 // noEOF returns the error for an end within a message.
@@ -99,12 +119,14 @@ func noEOF(err error) error {
 
 var errChunk = errors.New("invalid chunk")
 
-// chunks reads a body in chunks (RFC 9112 §7.1). The reader of net/http refuses blanks before an extension.
+// chunks reads a body in chunks (RFC 9112 §7.1). The reader of net/http refuses blanks before an extension,
+// and lines that end in a bare LF.
 type chunks struct {
 	in     *bufio.Reader
 	left   uint64  // bytes that are missing in the chunk
 	later  bool    // a chunk was read, and the end of its line follows
-	end    [2]byte // that end
+	bare   bool    // all lines end in a bare LF, as the first one
+	end    [2]byte // what a chunk ends with
 	excess int64   // bytes of lines beyond what the data allows
 }
 
@@ -134,13 +156,16 @@ func (c *chunks) lineArrived() bool {
 }
 
 // next begins a chunk. It returns io.EOF if it is the last one. Lines that are much longer than the
-// data in all are refused, as by net/http.
+// data in all are refused, as by net/http. Lines that end in different ways are refused: a chunk that is
+// shorter than its size would have the CR as data.
 func (c *chunks) next() error {
 	if c.later {
-		if _, err := io.ReadFull(c.in, c.end[:]); err != nil {
+		newline := c.newline()
+		end := c.end[:len(newline)]
+		if _, err := io.ReadFull(c.in, end); err != nil {
 			return noEOF(err)
 		}
-		if string(c.end[:]) != "\r\n" {
+		if string(end) != newline {
 			return errChunk
 		}
 	}
@@ -148,7 +173,10 @@ func (c *chunks) next() error {
 	if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 		return noEOF(err)
 	}
-	text, ok := bytes.CutSuffix(line, []byte("\r\n"))
+	if !c.later {
+		c.bare = !bytes.HasSuffix(line, []byte("\r\n"))
+	}
+	text, ok := bytes.CutSuffix(line, []byte(c.newline()))
 	if !ok || bytes.IndexByte(text, '\r') >= 0 {
 		return errChunk
 	}
@@ -165,4 +193,12 @@ func (c *chunks) next() error {
 		return io.EOF
 	}
 	return nil
+}
+
+// newline returns what each line ends with.
+func (c *chunks) newline() string {
+	if c.bare {
+		return "\n"
+	}
+	return "\r\n"
 }

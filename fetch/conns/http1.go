@@ -285,6 +285,7 @@ func (b *body) read(p []byte) (n int, err error) {
 	}
 	n, err = b.chunks.Read(p)
 	if errors.Is(err, io.EOF) { // of the chunks: an early end is another error
+		b.x.mayReuse = b.x.mayReuse && !b.chunks.bare
 		err = cmp.Or(b.x.readTrailer(b.trailer), io.EOF)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -311,9 +312,6 @@ func (b *body) readLength(p []byte) (n int, err error) {
 	return n, noEOF(err)
 }
 
-// errTrailer is the error for a trailer that does not end as it must.
-var errTrailer = errors.New("the trailer does not end with an empty line")
-
 // readTrailer reads what follows the last chunk, with the limits of a head. Nothing of it decides.
 func (x *Exchange) readTrailer(into *http.Header) error {
 	head := partialHead{memory: x.settings.Memory, lines: 1} // as if the status line had been read
@@ -329,14 +327,12 @@ func (x *Exchange) readTrailer(into *http.Header) error {
 			return noEOF(err)
 		}
 	}
-	switch {
-	case string(text) == "\r\n": // the common case
+	if len(text) <= len("\r\n") { // the common case
 		return nil
-	case !bytes.HasSuffix(text, []byte("\r\n\r\n")):
-		return errTrailer
 	}
 	for line := range bytes.Lines(text) {
-		moveColon(line)
+		x.mayReuse = x.mayReuse && bytes.HasSuffix(line, []byte("\r\n"))
+		repairField(line)
 	}
 	fields, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
 	if err != nil {
