@@ -170,7 +170,7 @@ var remedies = map[string]string{
 	fault.NoDescriptor:              "it has as many files and sockets open as it may, the operator can raise the limit (ulimit -n) or lower --max-fetches",
 	"decompression_ratio":           fmt.Sprintf("decoding makes it more than %d times as long, which is a limit of the service", coding.MaxRatio),
 	"decompression_window":          fmt.Sprintf("its coding needs a window of more than %d bytes, or one that grows, which the service does not allow", coding.MaxWindowBytes),
-	"unknown_content_coding":        "its content coding is not gzip, deflate, br or zstd, or it has several",
+	"unknown_content_coding":        "its content coding is not gzip, deflate, br or zstd, or it has more than two",
 	"invalid_charset":               "its bytes are not valid in its charset",
 	"unknown_charset":               "its charset is unknown",
 	"downgrade":                     "it leads from https to http, which forbid_downgrade does not allow",

@@ -51,7 +51,7 @@ func (c *Counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decoder undoes one content coding, or none. It limits the compression ratio.
+// Decoder undoes the content codings of a body. It limits the compression ratio.
 type Decoder struct {
 	io.Reader
 	close func()
@@ -63,19 +63,21 @@ type Decoder struct {
 var registered = []string{"aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "x-compress", "x-gzip", "zstd"}
 
 // Applied returns the coding of a body whose header has these lines of Content-Encoding, in lower case.
-// Other elements of the list are ignored (spec C3). "" means none. Two codings, which no
-// decoder undoes, are separated by a comma; a third is ignored.
-func Applied(lines []string) string {
-	applied := ""
+// Other elements of the list are ignored (spec C3). "" means none. Several codings are separated by commas.
+// Those behind the third are ignored, because no decoder undoes three.
+func Applied(lines []string) (applied string) {
 	for _, line := range lines {
 		for element := range strings.SplitSeq(line, ",") {
 			element = strings.Trim(element, " \t")
 			i := slices.IndexFunc(registered, func(name string) bool { return strings.EqualFold(name, element) })
 			switch {
-			case i >= 0 && applied != "":
-				return applied + "," + registered[i]
-			case i >= 0:
-				applied = registered[i]
+			case i < 0:
+				continue
+			case applied != "":
+				applied += ","
+			}
+			if applied += registered[i]; strings.Count(applied, ",") == MaxCodings {
+				return applied
 			}
 		}
 	}
@@ -91,15 +93,38 @@ type Memory interface {
 	Shrink(k budget.Kind, n int64)
 }
 
-// NewDecoder returns a reader of the decoded body. coding is what [Applied] returns. It charges
-// memory for the decoder until Close. Without a coding it returns raw. An empty body is valid
+// MaxCodings is how many content codings of a body are undone (spec C3).
+const MaxCodings = 2
+
+// NewDecoder returns a reader of the decoded body. codings is what [Applied] returns. It charges
+// memory for the decoders until Close. Without a coding it returns raw. An empty body is valid
 // in every coding. Bytes behind the coded data are not decoded.
-func NewDecoder(raw *Counter, coding string, memory Memory) (Decoder, error) {
-	none := Decoder{Reader: raw, raw: raw}
-	if coding == "" {
-		return none, nil
+func NewDecoder(raw *Counter, codings string, memory Memory) (Decoder, error) {
+	first, second, several := strings.Cut(codings, ",") // in the order in which they were applied
+	switch {
+	case codings == "":
+		return Decoder{Reader: raw, raw: raw}, nil
+	case !several:
+		return undo(raw, raw, first, memory)
 	}
-	buffered := bufio.NewReaderSize(raw, 4<<10)
+	inner, err := undo(raw, raw, second, memory)
+	if err != nil {
+		return Decoder{}, err
+	}
+	d, err := undo(&inner, raw, first, memory)
+	if err != nil {
+		inner.Close()
+		return Decoder{}, err
+	}
+	undone := d
+	d.close = func() { undone.Close(); inner.Close() }
+	return d, nil
+}
+
+// undo returns a reader of what in has in a coding. The compression ratio is that to raw.
+func undo(in io.Reader, raw *Counter, coding string, memory Memory) (Decoder, error) {
+	none := Decoder{Reader: in, raw: raw}
+	buffered := bufio.NewReaderSize(in, 4<<10)
 	first, err := buffered.Peek(1)
 	if len(first) == 0 {
 		if errors.Is(err, io.EOF) {

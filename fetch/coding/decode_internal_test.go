@@ -75,6 +75,10 @@ var codings = []codingForm{
 		return encoded(t, brotli.NewWriterLevel(&b, brotli.BestSpeed), &b, body)
 	}},
 	{"zstd", "zstd", func(t testing.TB, body []byte) []byte { return encodeZstd(t, body) }},
+	{"two codings", "gzip, identity, zstd", func(t testing.TB, body []byte) []byte {
+		var b bytes.Buffer
+		return encodeZstd(t, encoded(t, gzip.NewWriter(&b), &b, body))
+	}},
 	{"zstd without a checksum", "zstd", func(t testing.TB, body []byte) []byte {
 		return encodeZstd(t, body, zstd.WithEncoderCRC(false))
 	}},
@@ -327,7 +331,7 @@ func TestApplied(t *testing.T) {
 		{[]string{"x-unknown"}, ""}, {[]string{"*"}, ""}, {[]string{"gzip;q=1"}, ""}, {[]string{"\"gzip\""}, ""}, {[]string{"gzip br"}, ""}, {[]string{"brotli"}, ""}, {[]string{"gzip2"}, ""}, {[]string{"\xff"}, ""},
 		{[]string{"compress"}, "compress"}, {[]string{"X-Compress"}, "x-compress"}, {[]string{"dcz"}, "dcz"}, {[]string{"utf-8, exi"}, "exi"},
 		{[]string{"gzip,gzip"}, "gzip,gzip"}, {[]string{"gzip", "br"}, "gzip,br"}, {[]string{"br, identity, x, gzip"}, "br,gzip"},
-		{[]string{strings.Repeat("gzip,", 100_000)}, "gzip,gzip"}, {[]string{strings.Repeat("identity,,", 10_000) + "br"}, "br"},
+		{[]string{strings.Repeat("gzip,", 100_000)}, "gzip,gzip,gzip"}, {[]string{strings.Repeat("identity,,", 10_000) + "br"}, "br"},
 	} {
 		if got := Applied(row.lines); got != row.want {
 			t.Errorf("%.50q: %.50q, want %q", row.lines, got, row.want)
@@ -335,10 +339,10 @@ func TestApplied(t *testing.T) {
 	}
 }
 
-// TestCodingsNotUndone checks that only one coding is undone, and only a known one.
+// TestCodingsNotUndone checks that only two codings are undone, and only known ones.
 func TestCodingsNotUndone(t *testing.T) {
 	t.Parallel()
-	for _, coding := range []string{"compress", "x-compress", "aes128gcm", "dcb", "dcz", "exi", "pack200-gzip", "gzip,gzip", "gzip, br", "br,gzip", "utf-8,compress"} {
+	for _, coding := range []string{"compress", "x-compress", "aes128gcm", "dcb", "dcz", "exi", "pack200-gzip", "gzip,gzip,gzip", "gzip, compress", "utf-8,compress"} {
 		_, c, err := decode(strings.NewReader("x"), coding)
 		if !errors.Is(err, errCoding) || fault.ReasonOf(err) != "unknown_content_coding" || c.Err != nil {
 			t.Errorf("%q: error %v, want unknown_content_coding", coding, err)

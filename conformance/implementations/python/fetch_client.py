@@ -352,13 +352,14 @@ class Body:
     """A body while it is read: its bytes are decoded and limited."""
 
     def __init__(self, codings: list[str]) -> None:
-        if len(codings) > 1:
-            raise Fault("undecodable", "more than one content coding")  # C3, section 12.
+        if len(codings) > 2:
+            raise Fault("undecodable", "more than two content codings")  # C3.
         self.decoder = None
-        if codings and codings[0] in ("gzip", "x-gzip"):
+        if codings and codings[-1] in ("gzip", "x-gzip"):
             self.decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
         elif codings:
-            raise Fault("undecodable", f"content coding {codings[0]}")
+            raise Fault("undecodable", f"content coding {codings[-1]}")
+        self.inner = Body(codings[:-1]) if len(codings) == 2 else None
         self.behind = b""  # what follows a member of gzip
         self.parts: list[bytes] = []
         self.size = 0
@@ -386,7 +387,10 @@ class Body:
             data = self.decoder.unconsumed_tail or self.decoder.unused_data
 
     def keep(self, data: bytes) -> None:
-        self.parts.append(data)
+        if self.inner is None:
+            self.parts.append(data)
+        else:
+            self.inner.add(data)
         self.size += len(data)
         if self.size > MAX_SIZE:
             raise Fault("body_too_large", f"body over {MAX_SIZE} bytes")
@@ -397,7 +401,7 @@ class Body:
         """end returns the body. It is called when the transfer is complete."""
         if self.decoder is not None and self.encoded and (self.broken or not self.decoder.eof or (self.behind and GZIP.startswith(self.behind))):
             raise Fault("undecodable", "the content coding gzip is broken")
-        return b"".join(self.parts)
+        return b"".join(self.parts) if self.inner is None else self.inner.end()
 
 
 def values_of(headers: list[tuple[str, str]], name: str) -> list[str]:

@@ -129,7 +129,8 @@ class Fetches(unittest.IsolatedAsyncioTestCase):
             (status("200 OK", "Content-Encoding: gzip", body=gzip.compress(b"page" * 99)[:-4]), "C3", "not_retried", 1),
             (status("200 OK", "Content-Encoding: gzip", body=gzip.compress(bytes(4 << 20))), "C4", "not_retried", 1),
             (status("200 OK", "Content-Encoding: compress", body=b"page"), "C3", "not_retried", 1),
-            (status("200 OK", "Content-Encoding: gzip, gzip", body=b"page"), "C3", "not_retried", 1),
+            (status("200 OK", "Content-Encoding: gzip, gzip", body=gzip.compress(b"page")), "C3", "not_retried", 1),
+            (status("200 OK", "Content-Encoding: gzip, gzip, gzip", body=b"page"), "C3", "not_retried", 1),
             (status("200 OK", "Content-Encoding: gzip", body=gzip.compress(b"page") + b"\x1f"), "C3", "not_retried", 1),
             (status("302 Found", "Location: /"), "R2", "not_retried", 1),
             (status("302 Found", "Location: ftp://127.0.0.1/"), "R3", "not_retried", 1),
@@ -145,6 +146,7 @@ class Fetches(unittest.IsolatedAsyncioTestCase):
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\npag\r\n1\r\ne\r\n0\r\nTrailer: x\r\n\r\n",
             b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 16 + OK,
             status("200 OK", "Content-Encoding: gzip", body=gzip.compress(b"pa") + gzip.compress(b"ge")),
+            status("200 OK", "Content-Encoding: gzip, gzip", body=gzip.compress(gzip.compress(b"page"))),
             status("200 OK", "Content-Encoding: ,gzip, identity", body=gzip.compress(b"page") + b"\r\n"),
             status("200 OK", "Content-Encoding: UTF-8", body=b"page"),
         ):
