@@ -100,7 +100,7 @@ func repairField(line []byte) (repaired bool) {
 func uniteLengths(value []byte) {
 	first, rest, _ := bytes.Cut(value, []byte{','})
 	for length := range bytes.SplitSeq(rest, []byte{','}) {
-		if !bytes.Equal(bytes.TrimSpace(length), bytes.TrimSpace(first)) {
+		if !bytes.Equal(bytes.TrimLeft(bytes.TrimSpace(length), "0"), bytes.TrimLeft(bytes.TrimSpace(first), "0")) {
 			return
 		}
 	}
