@@ -68,7 +68,7 @@ type row struct {
 }
 
 // classes is the table of spec §3, with one row per class. [Policy.retries] handles
-// the rules that also depend on the policy: H5, H10, N5 and the excluded statuses.
+// the rules that also depend on the policy: H5, H10, N5 and the excluded statuses. For H11 see decideFailure.
 var classes = [...]row{
 	NoClass:               {"", "", NoFailureType, false},
 	DNSNotFound:           {"dns_not_found", "N1", Transient, true},

@@ -172,6 +172,9 @@ func (o *Observation) responseFault() Class {
 // decideFailure decides whether a failure is retried, and when.
 func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 	retried, failure := p.retries(class, o.Status)
+	if class == HTTPClientError && o.Status == 421 && o.Reused { // the connection was the wrong one
+		retried, failure, rule = true, Transient, "H11"
+	}
 	d := Decision{Kind: Failed, Class: class, FailureType: failure, ClassRule: rule}
 	if o.Status == 429 || o.Status == 503 { // W2
 		d.RetryAfter, d.HasRetryAfter = RetryAfter(o.RetryAfter, o.Date, o.Age, o.Observed)
@@ -209,13 +212,15 @@ func (o *Observation) MaySendAgain(p *Policy) bool {
 	return p.Repeatable(o.Method) || o.Request == NotSent || o.Request == NotProcessed
 }
 
-// wait sets the delay and its source (W1, W2, A2).
+// wait sets the delay and its source (W1, W2, A2, H11).
 func (d *Decision) wait(p *Policy, o *Observation, refresh bool) {
 	switch {
 	case refresh:
 		d.Delay, d.DelaySource = 0, FromAuthRefresh
 	case d.HasRetryAfter:
 		d.Delay, d.DelaySource = d.RetryAfter, FromRetryAfter
+	case d.ClassRule == "H11":
+		d.Delay, d.DelaySource = 0, FromNewConnection
 	default:
 		n := o.attempt()
 		d.Delay, d.DelaySource = addSaturating(p.Backoff(n), p.Jitter(n)), FromBackoff
@@ -253,6 +258,8 @@ func sourceRule(s DelaySource) Rule {
 		return "W2"
 	case FromAuthRefresh:
 		return "A2"
+	case FromNewConnection:
+		return "H11"
 	}
 	return "W1"
 }

@@ -64,7 +64,7 @@ func arbitrary(random *rand.Rand) (classify.Policy, classify.Observation) {
 		p.MaxJitter, p.MaxRetryAfter = pickOne(random, extremes.durations...), pickOne(random, extremes.durations...)
 	}
 	statuses := []int{-1, 0, 1, 99, 100, 101, 199, 200, 204, 299, 300, 301, 302, 303, 304, 305, 307, 308, 399, 400, 401,
-		403, 404, 408, 410, 425, 429, 451, 499, 500, 503, 599, 600, 999, math.MaxInt}
+		403, 404, 408, 410, 421, 425, 429, 451, 499, 500, 503, 599, 600, 999, math.MaxInt}
 	p.JitterSeed, p.RepeatUnsafe = random.Uint64(), random.IntN(4) == 0
 	p.MaxAttempts = pickOne(random, math.MinInt, 0, 1, 2, 3, 11, math.MaxInt)
 	p.Follow, p.MaxRedirects = random.IntN(2) == 0, pickOne(random, -1, 0, 5, 20)
@@ -84,6 +84,7 @@ func arbitrary(random *rand.Rand) (classify.Policy, classify.Observation) {
 		Auth: pickOne(random, classify.NoProvider, classify.Refreshed, classify.RefreshFailed, classify.RefusedAgain,
 			classify.NotAsked, classify.Challenged, 200),
 		Request:     pickOne(random, 0, classify.NotSent, classify.NotProcessed, classify.Unknown, 200),
+		Reused:      random.IntN(2) == 0,
 		Conditional: random.IntN(2) == 0, BodyCommitted: random.IntN(8) == 0,
 		Observed: pickOne(random, time.Time{}, time.Unix(0, 0), time.Date(2026, 3, 2, 7, 0, 0, 5, time.UTC),
 			time.Date(math.MaxInt32, 1, 1, 0, 0, 0, 0, time.UTC)),
@@ -182,6 +183,8 @@ func ofWait(p *classify.Policy, seen *classify.Observation, d *classify.Decision
 		{"a Retry-After is not negative", d.RetryAfter >= 0},
 		{"no Retry-After has no value", implies(!d.HasRetryAfter, d.RetryAfter == 0)},
 		{"a Retry-After counts on 429 and 503", implies(d.HasRetryAfter, seen.Status == 429 || seen.Status == 503)},
+		{"a new connection is not waited for",
+			implies(d.DelaySource == classify.FromNewConnection, d.Delay == 0 && d.ClassRule == "H11" && seen.Status == 421 && seen.Reused)},
 		{"a refresh waits for nothing",
 			implies(d.DelaySource == classify.FromAuthRefresh, d.Delay == 0 && (d.Class == classify.AuthRequired || d.Class == classify.Forbidden))},
 	}

@@ -53,15 +53,16 @@ type DelaySource uint8
 
 // The sources of a delay.
 const (
-	NoDelay         DelaySource = iota
-	FromBackoff                 // W1: the backoff formula.
-	FromRetryAfter              // W2: the origin's Retry-After.
-	FromAuthRefresh             // A2: a credential was refreshed; the delay is zero.
+	NoDelay           DelaySource = iota
+	FromBackoff                   // W1: the backoff formula.
+	FromRetryAfter                // W2: the origin's Retry-After.
+	FromAuthRefresh               // A2: a credential was refreshed; the delay is zero.
+	FromNewConnection             // H11: the next attempt uses new connections; the delay is zero.
 )
 
 // String returns the name in lower_snake_case, and "" for [NoDelay].
 func (s DelaySource) String() string {
-	return name([]string{"", "backoff", "retry_after", "auth_refresh"}, int(s))
+	return name([]string{"", "backoff", "retry_after", "auth_refresh", "new_connection"}, int(s))
 }
 
 // AuthResult is what an auth provider did about a 401, or about a 403 that asks for a signature (A8). Its
@@ -142,6 +143,8 @@ type Observation struct {
 	Auth AuthResult
 	// Request is the state of the requests of the fetch.
 	Request RequestState
+	// Reused reports whether the connection of the last hop had carried another request.
+	Reused bool
 	// BodyCommitted reports whether body bytes were delivered, and the body can be
 	// neither resumed nor restarted.
 	BodyCommitted bool

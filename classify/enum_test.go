@@ -64,7 +64,7 @@ func enums() []enum {
 		}, func(n uint8) string { return classify.Verdict(n).String() }, "retry", ""},
 		{"DelaySource", pb.DelaySource(0), "DELAY_SOURCE_", map[string]uint8{
 			"backoff": uint8(classify.FromBackoff), "retry_after": uint8(classify.FromRetryAfter),
-			"auth_refresh": uint8(classify.FromAuthRefresh),
+			"auth_refresh": uint8(classify.FromAuthRefresh), "new_connection": uint8(classify.FromNewConnection),
 		}, func(n uint8) string { return classify.DelaySource(n).String() }, "", ""},
 		{"RequestState", pb.RequestState(0), "REQUEST_STATE_", map[string]uint8{
 			"not_sent": uint8(classify.NotSent), "not_processed": uint8(classify.NotProcessed), "unknown": uint8(classify.Unknown),

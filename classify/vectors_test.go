@@ -82,8 +82,8 @@ func observation(t *testing.T, o *conformance.Observation) (*classify.Policy, *c
 		Method: in.GetMethod(), HopMethod: in.GetHopMethod(), Attempt: int(in.GetAttempt()),
 		Redirects:   int(in.GetRedirectCount()),
 		Conditional: in.GetConditional(), BodyCommitted: in.GetBodyCommitted(),
-		Request: classify.RequestState(in.GetRequestState()),
-		Auth:    classify.AuthResult(in.GetAuthResult()), Observed: time.Now(), TimeLeft: classify.Unbounded,
+		Request: classify.RequestState(in.GetRequestState()), Reused: in.GetConnectionReused(),
+		Auth: classify.AuthResult(in.GetAuthResult()), Observed: time.Now(), TimeLeft: classify.Unbounded,
 	}
 	if seen.HopMethod == "" {
 		seen.HopMethod = or(seen.Method, "GET")

@@ -31,9 +31,11 @@ type Observation struct {
 	// started again.
 	BodyCommitted bool `json:"body_committed,omitempty"`
 	// RequestState is not_sent, not_processed or unknown (empty): what is known about the requests of the fetch.
-	RequestState string     `json:"request_state,omitempty"`
-	ObservedAt   *time.Time `json:"observed_at,omitempty"`
-	TimeLeft     *Duration  `json:"time_left,omitempty"`
+	RequestState string `json:"request_state,omitempty"`
+	// Reused reports whether the connection of the last hop had carried another request.
+	Reused     bool       `json:"reused,omitempty"`
+	ObservedAt *time.Time `json:"observed_at,omitempty"`
+	TimeLeft   *Duration  `json:"time_left,omitempty"`
 	// Credential is what was done about a 401 or 403 so far: not_asked, refreshed, refresh_failed,
 	// refused_again or challenged. Empty means that there is nothing to ask.
 	Credential string `json:"credential,omitempty"`
@@ -117,7 +119,7 @@ type Decision struct {
 type Retry struct {
 	Attempt int      `json:"attempt"`
 	Delay   Duration `json:"delay"`
-	Source  string   `json:"source"` // of the delay: backoff, retry_after or auth_refresh
+	Source  string   `json:"source"` // of the delay: backoff, retry_after, auth_refresh or new_connection
 	Start   string   `json:"start"`  // first_url or failed_hop
 }
 

@@ -18,11 +18,11 @@ import (
 var (
 	classRules = []string{
 		"N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8", "N9", "N10", "N11",
-		"H1", "H2", "H3", "H4", "H5", "H6", "H8", "H10", "R1", "R2", "R3",
+		"H1", "H2", "H3", "H4", "H5", "H6", "H8", "H10", "H11", "R1", "R2", "R3",
 		"C1", "C2", "C3", "C4", "C5", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8",
 	}
 	decisionRules = append([]string{
-		"H0", "H7", "H9", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "P3", "P4", "P5", "P7", "P8",
+		"H0", "H7", "H9", "H11", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "P3", "P4", "P5", "P7", "P8",
 	}, neverRetried...)
 	// neverRetried are the rules of classes that end a fetch as NOT_RETRIED. H1 and H2 do if
 	// the caller has excluded the status.

@@ -86,6 +86,10 @@ func (a *attempt) send() *http.Response {
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
+	if resp.StatusCode == http.StatusMisdirectedRequest { // the connection, or one like it, is the wrong one (I6)
+		a.exchange.Retire()
+		a.run.fresh = true
+	}
 	a.checkClock(resp)
 	a.watchBody(resp)
 	if !a.chargeHead(resp) || !a.keepCookies(resp) {
@@ -192,7 +196,8 @@ func setBody(req *http.Request, body []byte) {
 
 // target returns where a request goes and which connections it may use. A request that must not
 // be repeated, or that authenticates its connection (spec A5), gets a connection that no other
-// request uses. The last attempt uses no connection that the origin may be about to close (I6).
+// request uses. The last attempt uses no connection that the origin may be about to close, and those
+// after a 421 none that is kept (I6).
 func (a *attempt) target(req *http.Request) conns.Target {
 	return conns.Target{
 		URL:    req.URL,
@@ -202,6 +207,7 @@ func (a *attempt) target(req *http.Request) conns.Target {
 		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential()) ||
 			conns.BindsConnection(req.Header["Authorization"]...),
 		Recent: a.number >= a.run.req.Policy.MaxAttempts,
+		Fresh:  a.run.fresh,
 	}
 }
 

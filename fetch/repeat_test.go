@@ -108,3 +108,64 @@ func TestRepeats(t *testing.T) {
 		})
 	}
 }
+
+// TestMisdirected checks that a 421 on a kept connection is followed by one attempt on a new one, over HTTP/1.1 and
+// HTTP/2 (H11), and that the connection takes no other request.
+func TestMisdirected(t *testing.T) {
+	t.Parallel()
+	const tag = ",etag=%22v1%22,range"
+	for _, row := range []struct {
+		name, path string
+		change     func(*fetch.Request)
+		attempts   int
+		end        string // the rule of the class, or that of the outcome, and the stop reason
+		retryable  bool
+	}{
+		{"then 200", "421/200:size=10", nil, 2, "H0", false},
+		{"always", "421", nil, 2, "H6 not_retried", false},
+		{"then other failures", "421/503/503/200", nil, 3, "H1 attempts_exhausted", true},
+		{"after another failure", "503/421/200", nil, 3, "H0", false},
+		{"to the only attempt", "421/200", func(r *fetch.Request) { r.Policy.MaxAttempts = 1 }, 1, "H11 attempts_exhausted", true},
+		{"to a PUT", "421/200", func(r *fetch.Request) { r.Method, r.Body = "PUT", make([]byte, 100_000) }, 2, "H0", false},
+		{"to a POST", "421/200", func(r *fetch.Request) { r.Method, r.Body = "POST", []byte("b") }, 1, "H6 not_retried", false},
+		{"to a POST that may be repeated", "421/200", func(r *fetch.Request) {
+			r.Method, r.IdempotencyKey, r.Policy.RepeatUnsafe = "POST", "key", true
+		}, 2, "H0", false},
+		{"as a status to retry", "421/421/200", func(r *fetch.Request) { r.Policy.Additional = []int{421} }, 3, "H0", false},
+		{"instead of the rest of a body", "200:size=1000000,cut=600000" + tag + "/421/200:size=1000000" + tag, func(r *fetch.Request) { r.HoldBackBytes, r.Recovery = 0, fetch.Resume }, 3, "H0", false},
+	} {
+		for _, listener := range []string{"http", "https"} {
+			if listener == "http" && strings.Contains(row.path, "cut") { // it ends the connection, and the 421 comes on a new one
+				continue
+			}
+			t.Run(row.name+", "+listener, func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				w.fetch(w.request(listener, "/s/before/200"))
+				r := w.request(listener, "/s/k/"+row.path)
+				if row.change != nil {
+					row.change(r)
+				}
+				res := w.fetch(r)
+				end := string(res.Rule)
+				if f := res.Failure; f != nil {
+					end = string(f.Rule) + " " + res.StopReason.String()
+				}
+				if res.Attempts != row.attempts || end != row.end || res.Failure != nil && res.Failure.Retryable != row.retryable {
+					t.Errorf("%s after %d attempts, %+v; want %s after %d, retryable %t", end, res.Attempts, res.Failure, row.end, row.attempts, row.retryable)
+				}
+				used := make(map[uint64]bool)
+				for i, q := range w.origin.Requests("k") {
+					if used[q.Connection] {
+						t.Errorf("request %d came on the connection of a 421", i+1)
+					}
+					used[q.Connection] = q.Step == "421"
+				}
+			})
+		}
+	}
+	w := newWire(t)
+	if out := w.fetch(w.request("http", "/s/new/421/200")); out.Attempts != 1 || out.Failure == nil || out.Failure.Rule != "H6" {
+		t.Errorf("on a new connection: %d attempts, %+v", out.Attempts, out.Failure)
+	}
+}

@@ -120,7 +120,7 @@ func (a *attempt) noteRefusal() {
 	}
 	p.refusals++
 	switch {
-	case status == http.StatusRequestTimeout || status == http.StatusTooEarly:
+	case status == http.StatusRequestTimeout || status == http.StatusTooEarly || status == http.StatusMisdirectedRequest && a.reused():
 		a.refused = true
 		a.fail(classify.BodyInterrupted, classify.PhaseProcessing, "")
 	case status < 500 && status != http.StatusTooManyRequests:

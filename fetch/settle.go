@@ -65,6 +65,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authResult(status),
 		Request:       a.run.requests,
+		Reused:        a.reused(),
 		BodyCommitted: !a.run.recoverable(),
 		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
 	}
@@ -79,6 +80,9 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 	}
 	return o
 }
+
+// reused reports whether the connection of the last hop had carried another request.
+func (a *attempt) reused() bool { return a.hops[len(a.hops)-1].Exchange.Reused }
 
 // endCause returns why the fetch must end before its next attempt, or nil. A time limit counts
 // from the instant it passes, even if its timer has not fired yet.

@@ -45,6 +45,7 @@ type run struct {
 	requests  classify.RequestState // of all exchanges
 	redirects int                   // the most of an attempt
 	onCaller  bool                  // attempts run on the goroutine that called Fetch
+	fresh     bool                  // a 421 was answered: later attempts use new connections
 	refreshed bool                  // the credential was refreshed, which is done once
 	answers   []answer              // to origins that asked for signatures
 	// ignoredLogged reports whether the log says what an origin asked for in vain.

@@ -545,7 +545,7 @@ func TestMutantsAreCaught(t *testing.T) {
 					retry(r).IdempotencyKey = "order-17"
 				}
 			}
-		}}, only("POST without a key", "POST with a key but no leave", "POST that was reset", "POST to a closed port", "POST redirected to a closed port", "PATCH without a key", "POST, 303, then 503", "POST, 303, then 503, then more redirects")},
+		}}, only("POST without a key", "POST with a key but no leave", "POST that was reset", "POST to a closed port", "POST redirected to a closed port", "PATCH without a key", "POST, 303, then 503", "POST, 303, then 503, then more redirects", "421 to a POST")},
 		{"follows too far", mutant{ask: func(r *pb.FetchRequest) { redirects(r).MaxRedirects = proto.Int32(20) }},
 			only("6 redirects", "no redirect allowed", "POST, 303, then 503, then more redirects")},
 		{"forwards credentials", mutant{ask: func(r *pb.FetchRequest) { redirects(r).ForwardCredentials = true }}, only("credentials dropped")},

@@ -32,7 +32,7 @@ func ExplainRequest(o *conformance.Observation) *pb.ExplainRequest {
 	in := &pb.ExplainRequest{RetryPolicy: retryPolicy(o.RetryPolicy), RedirectPolicy: redirectPolicy(o.RedirectPolicy), Url: o.URL, Method: o.Method, HopUrl: o.HopURL, HopMethod: o.HopMethod,
 		Attempt: int32(o.Attempt), RedirectCount: int32(o.Redirects), Conditional: o.Conditional, BodyCommitted: o.BodyCommitted,
 		RemainingDuration: duration(o.TimeLeft), AuthResult: enum[pb.AuthResult](pb.AuthResult_value, "AUTH_RESULT_", o.Credential),
-		RequestState: enum[pb.RequestState](pb.RequestState_value, "REQUEST_STATE_", o.RequestState)}
+		RequestState: enum[pb.RequestState](pb.RequestState_value, "REQUEST_STATE_", o.RequestState), ConnectionReused: o.Reused}
 	if o.ObservedAt != nil {
 		in.ObserveTime = timestamppb.New(*o.ObservedAt)
 	}

@@ -78,7 +78,7 @@ func maybe[T any](d *draw, value func() T) *T {
 func (d *draw) observation() conformance.Observation {
 	o := conformance.Observation{
 		RetryPolicy: d.retryPolicy(), RedirectPolicy: d.redirectPolicy(),
-		Attempt: d.IntN(6), Redirects: d.IntN(7), Conditional: d.in(3), BodyCommitted: d.in(6), ObservedAt: new(d.time()),
+		Attempt: d.IntN(6), Redirects: d.IntN(7), Conditional: d.in(3), BodyCommitted: d.in(6), Reused: d.in(2), ObservedAt: new(d.time()),
 		Response: d.response(),
 	}
 	for _, field := range []struct {

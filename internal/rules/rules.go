@@ -35,11 +35,11 @@ func Exceptions(id string) []Rule {
 }
 
 // retried are the classes that are retried.
-const retried = "N1 N2 N3 N4 N5 N7 N8 N9 N11 H1 H2 H5 H10"
+const retried = "N1 N2 N3 N4 N5 N7 N8 N9 N11 H1 H2 H5 H10 H11"
 
 // excepted has the rules that a rule limits or replaces in some cases.
 var excepted = map[string]string{
-	"N1": "P1", "H9": "P1 R1 R2 R3", "H10": "H5 H6",
+	"N1": "P1", "H9": "P1 R1 R2 R3", "H10": "H5 H6", "H11": "H6 H10 W1",
 	"W2": "W1", "W3": "W2", "W4": "W1 W2 I1",
 	"I2": retried + " I6", "I3": "D1 I2", "I4": retried + " I1",
 	"B2": "H6 I5", "B3": "N8 N9 I1", "B8": "B1 B3", "B9": "I5",
@@ -71,6 +71,7 @@ var All = []Rule{
 	{"H8", "A 304 to a request without a condition: permanent, never retried."},
 	{"H9", "A 3xx that must not be followed is the result, not an error."},
 	{"H10", "A status in additional_status_codes: retried."},
+	{"H11", "A 421 on a connection that had carried another request: transient, retried at once on a new connection."},
 
 	{"R1", "More redirects than max_redirects: permanent, never retried."},
 	{"R2", "A redirect leads back to a request that was already made: permanent, never retried."},

@@ -111,6 +111,7 @@ class Observation:
     conditional: bool
     body_committed: bool
     request_state: str
+    reused: bool
     observed_at: int
     time_left: Optional[int]
     credential: Optional[str]
@@ -136,6 +137,7 @@ class Observation:
             conditional=fields.get("conditional", False),
             body_committed=fields.get("body_committed", False),
             request_state=fields.get("request_state", "unknown"),
+            reused=fields.get("reused", False),
             observed_at=parse_timestamp(fields["observed_at"]) if "observed_at" in fields else time.time_ns(),
             time_left=parse_duration(fields["time_left"]) if "time_left" in fields else None,
             credential=fields.get("credential"),
@@ -337,6 +339,8 @@ def failure_of(o: Observation, name: str, row: Row, refusal: Optional[Refusal]) 
             rule, kind, retried = "H10", "transient", True
         if o.status in o.retry.excluded:
             retried = False
+        if o.status == 421 and o.reused:
+            rule, kind, retried = "H11", "transient", True
     reason = name if name in ("too_many_redirects", "redirect_loop") else None  # R1, R2
     if refusal is not None and refusal.error_class == name:
         reason = refusal.reason
@@ -522,6 +526,8 @@ def decision_of(o: Observation, failure: Failure, asked: Optional[int]) -> dict[
         rule, source, delay = "A2", "auth_refresh", 0
     elif asked is not None:
         rule, source, delay = "W2", "retry_after", asked
+    elif failure.rule == "H11":
+        rule, source, delay = "H11", "new_connection", 0
     else:
         rule, source, delay = "W1", "backoff", backoff(o.retry, o.attempt)
     stop = stop_of(o, failure, authenticates, source, delay)

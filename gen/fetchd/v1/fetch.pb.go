@@ -330,6 +330,8 @@ const (
 	DelaySource_DELAY_SOURCE_RETRY_AFTER DelaySource = 2
 	// A credential was refreshed. There is no wait.
 	DelaySource_DELAY_SOURCE_AUTH_REFRESH DelaySource = 3
+	// A 421 came over a connection that had carried another request. There is no wait.
+	DelaySource_DELAY_SOURCE_NEW_CONNECTION DelaySource = 4
 )
 
 // Enum value maps for DelaySource.
@@ -339,12 +341,14 @@ var (
 		1: "DELAY_SOURCE_BACKOFF",
 		2: "DELAY_SOURCE_RETRY_AFTER",
 		3: "DELAY_SOURCE_AUTH_REFRESH",
+		4: "DELAY_SOURCE_NEW_CONNECTION",
 	}
 	DelaySource_value = map[string]int32{
-		"DELAY_SOURCE_UNSPECIFIED":  0,
-		"DELAY_SOURCE_BACKOFF":      1,
-		"DELAY_SOURCE_RETRY_AFTER":  2,
-		"DELAY_SOURCE_AUTH_REFRESH": 3,
+		"DELAY_SOURCE_UNSPECIFIED":    0,
+		"DELAY_SOURCE_BACKOFF":        1,
+		"DELAY_SOURCE_RETRY_AFTER":    2,
+		"DELAY_SOURCE_AUTH_REFRESH":   3,
+		"DELAY_SOURCE_NEW_CONNECTION": 4,
 	}
 )
 
@@ -5100,9 +5104,12 @@ type ExplainRequest struct {
 	// Unset means NO_PROVIDER.
 	AuthResult AuthResult `protobuf:"varint,15,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
 	// What is known about the requests of the fetch. Unset means UNKNOWN.
-	RequestState  RequestState `protobuf:"varint,16,opt,name=request_state,json=requestState,proto3,enum=fetchd.v1.RequestState" json:"request_state,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestState RequestState `protobuf:"varint,16,opt,name=request_state,json=requestState,proto3,enum=fetchd.v1.RequestState" json:"request_state,omitempty"`
+	// Whether the connection of the observed hop had carried another request. It matters for a 421
+	// only. Unset means false.
+	ConnectionReused bool `protobuf:"varint,17,opt,name=connection_reused,json=connectionReused,proto3" json:"connection_reused,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ExplainRequest) Reset() {
@@ -5245,6 +5252,13 @@ func (x *ExplainRequest) GetRequestState() RequestState {
 		return x.RequestState
 	}
 	return RequestState_REQUEST_STATE_UNSPECIFIED
+}
+
+func (x *ExplainRequest) GetConnectionReused() bool {
+	if x != nil {
+		return x.ConnectionReused
+	}
+	return false
 }
 
 // ExplainResponse is the response of Explain.
@@ -5759,7 +5773,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"J\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12+\n" +
-	"\x05event\x18\x02 \x01(\v2\x15.fetchd.v1.FetchEventR\x05event\"\xeb\x05\n" +
+	"\x05event\x18\x02 \x01(\v2\x15.fetchd.v1.FetchEventR\x05event\"\x98\x06\n" +
 	"\x0eExplainRequest\x129\n" +
 	"\fretry_policy\x18\x01 \x01(\v2\x16.fetchd.v1.RetryPolicyR\vretryPolicy\x12B\n" +
 	"\x0fredirect_policy\x18\x02 \x01(\v2\x19.fetchd.v1.RedirectPolicyR\x0eredirectPolicy\x12\x10\n" +
@@ -5779,7 +5793,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x0ebody_committed\x18\x0e \x01(\bR\rbodyCommitted\x126\n" +
 	"\vauth_result\x18\x0f \x01(\x0e2\x15.fetchd.v1.AuthResultR\n" +
 	"authResult\x12<\n" +
-	"\rrequest_state\x18\x10 \x01(\x0e2\x17.fetchd.v1.RequestStateR\frequestState\"\xc8\x02\n" +
+	"\rrequest_state\x18\x10 \x01(\x0e2\x17.fetchd.v1.RequestStateR\frequestState\x12+\n" +
+	"\x11connection_reused\x18\x11 \x01(\bR\x10connectionReused\"\xc8\x02\n" +
 	"\x0fExplainResponse\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindH\x01R\x04kind\x88\x01\x01\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x125\n" +
@@ -5820,12 +5835,13 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"RetryStart\x12\x1b\n" +
 	"\x17RETRY_START_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15RETRY_START_FIRST_URL\x10\x01\x12\x1a\n" +
-	"\x16RETRY_START_FAILED_HOP\x10\x02*\x82\x01\n" +
+	"\x16RETRY_START_FAILED_HOP\x10\x02*\xa3\x01\n" +
 	"\vDelaySource\x12\x1c\n" +
 	"\x18DELAY_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14DELAY_SOURCE_BACKOFF\x10\x01\x12\x1c\n" +
 	"\x18DELAY_SOURCE_RETRY_AFTER\x10\x02\x12\x1d\n" +
-	"\x19DELAY_SOURCE_AUTH_REFRESH\x10\x03*]\n" +
+	"\x19DELAY_SOURCE_AUTH_REFRESH\x10\x03\x12\x1f\n" +
+	"\x1bDELAY_SOURCE_NEW_CONNECTION\x10\x04*]\n" +
 	"\n" +
 	"CookieMode\x12\x1b\n" +
 	"\x17COOKIE_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +

@@ -3492,6 +3492,18 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.ConnectionReused {
+		i--
+		if m.ConnectionReused {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x88
+	}
 	if m.RequestState != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RequestState))
 		i--
@@ -5326,6 +5338,9 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	}
 	if m.RequestState != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.RequestState))
+	}
+	if m.ConnectionReused {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n

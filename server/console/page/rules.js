@@ -23,6 +23,7 @@ const rules = {
   H8: 'A 304 to a request without a condition: permanent, never retried.',
   H9: 'A 3xx that must not be followed is the result, not an error.',
   H10: 'A status in additional_status_codes: retried.',
+  H11: 'A 421 on a connection that had carried another request: transient, retried at once on a new connection.',
   R1: 'More redirects than max_redirects: permanent, never retried.',
   R2: 'A redirect leads back to a request that was already made: permanent, never retried.',
   R3: 'The Location is unusable, or the redirect policy forbids it: permanent, never retried.',

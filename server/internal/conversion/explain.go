@@ -80,7 +80,7 @@ func (x *explanation) readState() {
 	x.seen.Attempt = int(badrequest.Integer(&x.Violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
 	x.seen.Redirects = int(badrequest.Integer(&x.Violations, "redirect_count", &in.RedirectCount, 0, 0, 1<<31-1))
 	x.seen.TimeLeft = x.Duration("remaining_duration", in.GetRemainingDuration(), classify.Unbounded, 0, classify.Unbounded)
-	x.seen.BodyCommitted, x.seen.Conditional = in.GetBodyCommitted(), in.GetConditional()
+	x.seen.BodyCommitted, x.seen.Conditional, x.seen.Reused = in.GetBodyCommitted(), in.GetConditional(), in.GetConnectionReused()
 	if _, known := pb.AuthResult_name[int32(in.GetAuthResult())]; !known {
 		x.Add("auth_result", "is %s, which this server does not know", in.GetAuthResult())
 	}

@@ -441,6 +441,7 @@ class ExplainRequest(Message):
     body_committed: bool
     auth_result: int
     request_state: int
+    connection_reused: bool
 
 class ExplainResponse(Message):
     kind: int

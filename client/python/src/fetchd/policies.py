@@ -436,6 +436,8 @@ class ExplainRequest(TypedDict, total=False):
     auth_result: What the auth provider did after a 401, or after a 403 that asks for a signature
         (spec A8). Unset means NO_PROVIDER.
     request_state: What is known about the requests of the fetch. Unset means UNKNOWN.
+    connection_reused: Whether the connection of the observed hop had carried another request. It
+        matters for a 421 only. Unset means false.
     """
 
     retry_policy: RetryPolicy
@@ -454,3 +456,4 @@ class ExplainRequest(TypedDict, total=False):
     body_committed: bool
     auth_result: AuthResult
     request_state: RequestState
+    connection_reused: bool

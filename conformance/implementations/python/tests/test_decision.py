@@ -94,6 +94,7 @@ def some_observation(r: random.Random) -> dict[str, Any]:
         "redirects": (1, 4, 5, 20),
         "conditional": (True,),
         "body_committed": (True,),
+        "reused": (True,),
         "request_state": ("not_sent", "not_processed", "unknown"),
         "time_left": ("0s", "0.2s", "0.200000001s", "60s"),
         "credential": ("not_asked", "refreshed", "refresh_failed", "refused_again"),
