@@ -1,16 +1,20 @@
+// Command pythontypes writes what the Python package has of the contract, from server/descriptor.binpb.
+//
+// Run it in the root of the repository.
 package main
 
 import (
 	"bytes"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/bufbuild/protocompile/linker"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 )
@@ -21,16 +25,37 @@ const (
 	pythonWidth   = 100
 )
 
-// pythonFiles writes what the Python package has of the contract: the descriptor without
-// comments, the types of requests, and the types of messages.
-func pythonFiles(set *descriptorpb.FileDescriptorSet, files linker.Files) error {
-	bare := proto.CloneOf(set)
-	for _, file := range bare.GetFile() {
+func main() {
+	log.SetFlags(0)
+	if err := write(); err != nil {
+		log.Fatal("pythontypes: ", err)
+	}
+}
+
+// write writes the descriptor without comments, the types of requests, and the types of messages.
+func write() error {
+	raw, err := os.ReadFile("server/descriptor.binpb")
+	if err != nil {
+		return err
+	}
+	set := new(descriptorpb.FileDescriptorSet)
+	if err := proto.Unmarshal(raw, set); err != nil {
+		return err
+	}
+	files, err := protodesc.NewFiles(set)
+	if err != nil {
+		return err
+	}
+	file, err := files.FindFileByPath("fetchd/v1/fetch.proto")
+	if err != nil {
+		return err
+	}
+	for _, file := range set.GetFile() {
 		file.SourceCodeInfo = nil
 		// Options for other languages.
 		file.Options = nil
 	}
-	descriptor, err := proto.MarshalOptions{Deterministic: true}.Marshal(bare)
+	descriptor, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
 	if err != nil {
 		return err
 	}
@@ -41,8 +66,8 @@ func pythonFiles(set *descriptorpb.FileDescriptorSet, files linker.Files) error 
 	for name, content := range map[string][]byte{
 		"descriptor.binpb":    descriptor,
 		"service-config.json": config,
-		"policies.py":         pythonRequests(files),
-		"contract.pyi":        pythonMessages(files),
+		"policies.py":         pythonRequests(file),
+		"contract.pyi":        pythonMessages(file),
 	} {
 		if err := os.WriteFile(filepath.Join(pythonPackage, name), content, 0o644); err != nil {
 			return err
@@ -53,7 +78,7 @@ func pythonFiles(set *descriptorpb.FileDescriptorSet, files linker.Files) error 
 
 // pythonRequests returns a module with a TypedDict for each message of a request, and a
 // Literal for each of their enums.
-func pythonRequests(files linker.Files) []byte {
+func pythonRequests(file protoreflect.FileDescriptor) []byte {
 	var messages []protoreflect.MessageDescriptor
 	var enums []protoreflect.EnumDescriptor
 	var visit func(protoreflect.MessageDescriptor)
@@ -72,13 +97,8 @@ func pythonRequests(files linker.Files) []byte {
 		}
 		messages = append(messages, message) // after those that it uses
 	}
-	for _, file := range files {
-		for _, name := range []protoreflect.Name{"FetchRequest", "ExplainRequest"} {
-			if message := file.Messages().ByName(name); message != nil {
-				visit(message)
-			}
-		}
-	}
+	visit(file.Messages().ByName("FetchRequest"))
+	visit(file.Messages().ByName("ExplainRequest"))
 	var b bytes.Buffer
 	b.WriteString(`"""The policies of a request, as types. .ci/generated writes this file from fetch.proto. Durations are in
 seconds, or timedeltas."""
@@ -224,7 +244,7 @@ func pythonKind(field protoreflect.FieldDescriptor) string {
 }
 
 // pythonMessages returns the stub of module contract.
-func pythonMessages(files linker.Files) []byte {
+func pythonMessages(file protoreflect.FileDescriptor) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# .ci/generated writes this file from fetch.proto, whose comments say what each field means.
 # The value of an enum is a number; enum_name returns its name.
@@ -276,29 +296,27 @@ def message_class(name: str) -> Any: ...
 
 SERVICE: str
 `)
-	for _, file := range files {
-		for i := range file.Messages().Len() {
-			message := file.Messages().Get(i)
-			fmt.Fprintf(&b, "\nclass %s(Message):\n", message.Name())
-			if message.Fields().Len() == 0 {
-				b.WriteString("    pass\n")
+	for i := range file.Messages().Len() {
+		message := file.Messages().Get(i)
+		fmt.Fprintf(&b, "\nclass %s(Message):\n", message.Name())
+		if message.Fields().Len() == 0 {
+			b.WriteString("    pass\n")
+		}
+		for i := range message.Fields().Len() {
+			field := message.Fields().Get(i)
+			one := pythonKind(field)
+			if field.Message() != nil {
+				one = string(field.Message().Name())
 			}
-			for i := range message.Fields().Len() {
-				field := message.Fields().Get(i)
-				one := pythonKind(field)
-				if field.Message() != nil {
-					one = string(field.Message().Name())
-				}
-				switch {
-				case field.IsMap():
-					fmt.Fprintf(&b, "    %s: Mapping[str, str]\n", field.Name())
-				case field.IsList():
-					fmt.Fprintf(&b, "    %s: Repeated[%s]\n", field.Name(), one)
-				case field.Message() != nil:
-					fmt.Fprintf(&b, "    @property\n    def %s(self) -> %s: ...\n", field.Name(), one)
-				default:
-					fmt.Fprintf(&b, "    %s: %s\n", field.Name(), one)
-				}
+			switch {
+			case field.IsMap():
+				fmt.Fprintf(&b, "    %s: Mapping[str, str]\n", field.Name())
+			case field.IsList():
+				fmt.Fprintf(&b, "    %s: Repeated[%s]\n", field.Name(), one)
+			case field.Message() != nil:
+				fmt.Fprintf(&b, "    @property\n    def %s(self) -> %s: ...\n", field.Name(), one)
+			default:
+				fmt.Fprintf(&b, "    %s: %s\n", field.Name(), one)
 			}
 		}
 	}
