@@ -176,8 +176,9 @@ func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 		retried, failure, rule = true, Transient, "H11"
 	}
 	d := Decision{Kind: Failed, Class: class, FailureType: failure, ClassRule: rule}
-	if o.Status == 429 || o.Status == 503 { // W2
-		d.RetryAfter, d.HasRetryAfter = RetryAfter(o.RetryAfter, o.Date, o.Age, o.Observed)
+	d.RetryAfter, d.HasRetryAfter = RetryAfter(o.RetryAfter, o.Date, o.Age, o.Observed)
+	if o.Status == 429 && !d.HasRetryAfter && o.Exhausted > 0 { // W2
+		d.RetryAfter, d.HasRetryAfter = o.Exhausted, true
 	}
 	refresh := o.answered(p, class)
 	d.wait(p, o, refresh)
@@ -217,7 +218,7 @@ func (d *Decision) wait(p *Policy, o *Observation, refresh bool) {
 	switch {
 	case refresh:
 		d.Delay, d.DelaySource = 0, FromAuthRefresh
-	case d.HasRetryAfter:
+	case d.HasRetryAfter && (o.Status == 429 || o.Status == 503):
 		d.Delay, d.DelaySource = d.RetryAfter, FromRetryAfter
 	case d.ClassRule == "H11":
 		d.Delay, d.DelaySource = 0, FromNewConnection

@@ -133,6 +133,9 @@ type Observation struct {
 	Status int
 	// RetryAfter, Date and Age are the values of the first field lines of these names.
 	RetryAfter, Date, Age string
+	// Exhausted is the longest time to the reset of a rate limit that has nothing
+	// left. Zero means none.
+	Exhausted time.Duration
 	// Location is used only with a 3xx status.
 	Location Location
 	// Conditional reports whether the request had a condition that allows a 304.
@@ -172,8 +175,8 @@ type Decision struct {
 	ClassRule   Rule
 	// Retryable reports whether a later fetch of the same request may succeed, and may be sent.
 	Retryable bool
-	// RetryAfter is the wait that the origin asked for. It is valid if
-	// HasRetryAfter is set.
+	// RetryAfter is the wait that the origin asked for, with any status. It is valid
+	// if HasRetryAfter is set.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
 

@@ -8,34 +8,52 @@ import (
 )
 
 // RetryAfter parses the value of a Retry-After field and returns the wait. Of
-// several values that are joined by commas only the first counts. It is 1*DIGIT
-// seconds, or a date in one of the three HTTP-date forms. A date counts from date
-// plus age, the response's Date and Age fields, if date is valid, and from
-// observed otherwise. An age that is no number of seconds counts as 0. RetryAfter
-// returns false for anything else and for a date in the past. A number of seconds
-// that exceeds time.Duration gives the maximum.
+// several values that are joined by commas only the first counts. It is a number
+// of [Seconds], or a date in one of the three HTTP-date forms, which counts from
+// [ResponseTime]. RetryAfter returns false for anything else and for a date in the
+// past.
 //
 // # Source
 //
 // Spec W2; RFC 9110 §10.2.3 and §5.6.7; RFC 9111 §5.1.
 func RetryAfter(value, date, age string, observed time.Time) (time.Duration, bool) {
 	number, _, _ := strings.Cut(value, ",")
-	if seconds, ok := delaySeconds(strings.Trim(number, " \t")); ok {
+	if seconds, ok := Seconds(strings.Trim(number, " \t")); ok {
 		return seconds, true
 	}
 	value = firstDate(strings.Trim(value, " \t"))
-	from, ok := httpDate(strings.Trim(date, " \t"), observed)
-	if ok {
-		stored, _ := delaySeconds(age)
-		from = from.Add(stored)
-	} else {
-		from = observed
-	}
+	from := ResponseTime(date, age, observed)
 	until, ok := httpDate(value, from)
 	if !ok || until.Before(from) {
 		return 0, false
 	}
 	return until.Sub(from), true // Sub saturates
+}
+
+// ResponseTime returns date plus age, the response's Date and Age fields, if date is
+// valid, and observed otherwise. An age that is no number of seconds counts as 0.
+func ResponseTime(date, age string, observed time.Time) time.Time {
+	from, ok := httpDate(strings.Trim(date, " \t"), observed)
+	if !ok {
+		return observed
+	}
+	stored, _ := delaySeconds(age)
+	return from.Add(stored)
+}
+
+// Seconds parses 1*DIGIT or 1*DIGIT "." 1*DIGIT, and rounds up to whole seconds. A
+// number that exceeds time.Duration gives the maximum.
+func Seconds(s string) (time.Duration, bool) {
+	whole, fraction, dotted := strings.Cut(s, ".")
+	n, ok := delaySeconds(whole)
+	if !dotted {
+		return n, ok
+	}
+	rest, valid := delaySeconds(fraction)
+	if rest != 0 {
+		n = addSaturating(n, time.Second)
+	}
+	return n, ok && valid
 }
 
 // firstDate returns the first of values that are joined by commas, if it is a date. Two

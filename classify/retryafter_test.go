@@ -50,7 +50,7 @@ func TestRetryAfter(t *testing.T) {
 		{"space only", " \t ", "", none},
 		{"sign", "+5", "", none},
 		{"negative", "-5", "", none},
-		{"fraction", "1.5", "", none},
+		{"fraction", "1.5", "", 2 * time.Second},
 		{"hexadecimal", "0x5", "", none},
 		{"digits of another script", "５", "", none},
 		{"digits and a NUL", "5\x00", "", none},

@@ -1,6 +1,7 @@
 package classify_test
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -100,6 +101,11 @@ func observation(t *testing.T, o *conformance.Observation) (*classify.Policy, *c
 	if r := in.GetResponse(); r != nil {
 		seen.Status = int(r.GetStatusCode())
 		seen.RetryAfter, seen.Date, seen.Age = line(r, "Retry-After"), line(r, "Date"), line(r, "Age")
+		header := make(http.Header)
+		for _, h := range r.GetHeaders() {
+			header.Add(h.GetName(), h.GetValue())
+		}
+		seen.Exhausted = fetch.Exhausted(fetch.RateLimits(header, seen.Observed))
 		step := step(t, in, seen)
 		seen.Location, seen.Faults = step.Location, seen.Faults.With(step.Fault)
 	}

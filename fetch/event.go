@@ -208,6 +208,8 @@ type Outcome struct {
 	Body      BodySummary
 	// Records are those of all attempts, in order. They are empty if nothing is recorded.
 	Records []Record
+	// RateLimits are those of the last response, at most 16.
+	RateLimits []RateLimit
 	// Total is the duration of the fetch.
 	Total time.Duration
 }

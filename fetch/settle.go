@@ -19,6 +19,10 @@ func (r *run) settle() {
 	r.current = nil
 	a.readChallenge()
 	o := a.observe(a.resp)
+	if a.resp != nil {
+		r.rateLimits = RateLimits(a.resp.Header, o.Observed)
+		o.Exhausted = Exhausted(r.rateLimits)
+	}
 	d := classify.Decide(&r.req.Policy, &o)
 	if d.Verdict == classify.Retry && d.DelaySource == classify.FromAuthRefresh {
 		if result := r.refresh(a); r.endCause() == nil { // the next attempt needs a new credential (A2)
@@ -200,7 +204,7 @@ func (r *run) outcome() *Outcome {
 		Kind: r.decision.Kind, FinalURL: r.last.url,
 		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastErrorBody,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges, Redirects: r.redirects,
-		Hops: r.lastHops, Body: r.lastBody, Records: r.records, Total: time.Since(r.start),
+		Hops: r.lastHops, Body: r.lastBody, Records: r.records, RateLimits: r.rateLimits, Total: time.Since(r.start),
 	}
 	if out.FinalURL == "" {
 		out.FinalURL = urls.WithoutUserinfo(r.req.URL)

@@ -66,8 +66,9 @@ type run struct {
 	lastInlineBody []byte
 	lastStored     *StoredObject
 	records        []Record
-	recording      Recording // of the exchange in flight; nil: the fetch is not recorded
-	charges        charges   // bytes charged for all of the above
+	rateLimits     []RateLimit // of the last response
+	recording      Recording   // of the exchange in flight; nil: the fetch is not recorded
+	charges        charges     // bytes charged for all of the above
 
 	mu            sync.Mutex
 	cause         error           // why the fetch was cancelled; nil: it was not, or by the caller's context

@@ -204,7 +204,7 @@ func (v *visit) fetchRobots(origin string, once bool) *ending {
 	case pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED:
 		return v.robotsBlocked(origin, outcome)
 	}
-	answer, last, asked := answerOf(outcome), normal.HostOf(lastURL(outcome)), askedFor(outcome.GetError())
+	answer, last, asked := answerOf(outcome), normal.HostOf(lastURL(outcome)), askedFor(outcome)
 	v.w.stats.robots.Add(1)
 	v.w.metrics.robots.Inc()
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, ErrorText: robotsError(origin, outcome), Body: answer.Body, Earlier: earlier}
@@ -217,16 +217,11 @@ func (v *visit) fetchRobots(origin string, once bool) *ending {
 		}
 	}
 	r.Unreachable = robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, "").Deferred()
-	// A 503 without Retry-After asks for nothing, and may be a fault of this origin alone.
-	pauses := answer.Status == 429 || answer.Status == 503 && asked > 0
-	if !pauses {
-		asked = 0
-	}
 	if err := v.wait(func() error { return v.w.saveAnswer(v.w.storing, r, asked) }); err != nil {
 		v.w.reportError(v.ctx, "keep a robots.txt", err)
 		return &ending{how: giveBackDelayed}
 	}
-	if pauses {
+	if answer.Status == 429 || asked > 0 { // a 503 that asks for nothing may be a fault of this origin alone
 		v.w.block(last, asked)
 	}
 	return nil

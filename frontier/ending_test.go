@@ -46,6 +46,33 @@ func failed(status int32, class pb.ErrorClass, retryable bool, asked time.Durati
 	return o
 }
 
+// limits adds two rate limits to an outcome.
+func limits(o *pb.FetchOutcome, remaining int64, reset time.Duration) *pb.FetchOutcome {
+	o.RateLimits = []*pb.RateLimit{{ResetDuration: durationpb.New(2 * reset)}, {Remaining: &remaining, ResetDuration: durationpb.New(reset)}}
+	return o
+}
+
+// TestBlocksOfGood checks that a page closes its host if nothing is left.
+func TestBlocksOfGood(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		outcome *pb.FetchOutcome
+		asked   time.Duration
+	}{
+		{response(success, 200, ""), 0},
+		{limits(response(success, 200, ""), 0, 30*time.Second), 30 * time.Second},
+		{limits(response(success, 200, ""), 1, 30*time.Second), 0},
+		{limits(response(notModified, 304, ""), 0, 100*time.Hour), 24 * time.Hour},
+		{limits(response(redirected, 301, "http://b.test/"), 0, 30*time.Second), 30 * time.Second},
+	} {
+		p := DefaultPolicy()
+		e := p.judge(store.Claim{}, row.outcome, totals{})
+		if e.blockFor != row.asked || (e.block == "a.test") != (row.asked > 0) || e.fetch.Status != store.Fetched {
+			t.Errorf("%v: block %q for %v, status %s, want %v", row.outcome, e.block, e.blockFor, e.fetch.Status, row.asked)
+		}
+	}
+}
+
 func TestJudgeGood(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "http://b.test/"
@@ -165,8 +192,11 @@ func TestBlocks(t *testing.T) {
 		{"503 of no URL", strange, "", 0, time.Minute},
 		{"asked for centuries", failed(503, server, true, math.MaxInt64), "a.test", 24 * time.Hour, 24 * time.Hour},
 		{"asked for less than nothing", failed(503, server, true, -time.Hour), "a.test", 0, time.Minute},
-		{"500 that asks", failed(500, server, true, time.Hour), "", 0, time.Hour},
-		{"404 that asks", failed(404, client, false, time.Hour), "", 0, 0},
+		{"500 that asks", failed(500, server, true, time.Hour), "a.test", time.Hour, time.Hour},
+		{"404 that asks", failed(404, client, false, time.Hour), "a.test", time.Hour, 0},
+		{"500 with nothing left", limits(failed(500, server, true, 0), 0, 90*time.Second), "a.test", 90 * time.Second, 90 * time.Second},
+		{"503 that asks, with nothing left", limits(failed(503, server, true, 5*time.Second), 0, 90*time.Second), "a.test", 5 * time.Second, time.Minute},
+		{"404 with something left", limits(failed(404, client, false, 0), 1, 90*time.Second), "", 0, 0},
 		{"no response", failed(0, pb.ErrorClass_ERROR_CLASS_CONNECT_REFUSED, true, 0), "", 0, time.Minute},
 	} {
 		t.Run(row.name, func(t *testing.T) {

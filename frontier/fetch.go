@@ -55,6 +55,9 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 		case asked[next]:
 			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP), nil
 		}
+		if asked := askedFor(outcome); asked > 0 {
+			v.w.block(normal.HostOf(lastURL(outcome)), asked)
+		}
 		granted, e := v.takeHost(next, kind)
 		if e != nil {
 			return nil, e

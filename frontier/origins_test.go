@@ -205,7 +205,9 @@ func TestRobotsPauses(t *testing.T) {
 		{"429", 429, nil, true, false},
 		{"429 with Retry-After", 429, []string{"Retry-After", "3000"}, true, false},
 		{"500", 500, nil, false, true},
-		{"500 with Retry-After", 500, []string{"Retry-After", "3000"}, false, true},
+		{"500 with Retry-After", 500, []string{"Retry-After", "3000"}, true, true},
+		{"404 with nothing left", 404, []string{"RateLimit", `"a";r=0;t=3000`}, true, false},
+		{"404 with something left", 404, []string{"RateLimit", `"a";r=1;t=3000`}, false, false},
 		{"404", 404, nil, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 func failedRedirect(outcome *pb.FetchOutcome, class pb.ErrorClass) *pb.FetchOutcome {
 	return &pb.FetchOutcome{
 		Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Response: outcome.GetResponse(), FinalUrl: outcome.GetFinalUrl(),
-		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(), Records: outcome.GetRecords(), ResponseAttempt: outcome.GetResponseAttempt(),
+		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(), Records: outcome.GetRecords(), ResponseAttempt: outcome.GetResponseAttempt(), RateLimits: outcome.GetRateLimits(),
 		Error: &pb.FetchError{ErrorClass: class, Reason: className(class), Message: "the redirect limit was reached, or the redirects loop", FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT},
 	}
 }
@@ -69,9 +69,20 @@ func message(f *pb.FetchError) string {
 // crawl for ever.
 const longestAsked = 24 * time.Hour
 
-// askedFor returns the pause that the origin asked for, or zero.
-func askedFor(f *pb.FetchError) time.Duration {
-	return min(max(0, f.GetRetryAfter().AsDuration()), longestAsked)
+// askedFor returns the pause that the origin asked for: its Retry-After, or else the longest time to the reset of a
+// rate limit that has nothing left. Zero means none.
+func askedFor(outcome *pb.FetchOutcome) time.Duration {
+	asked := time.Duration(0)
+	if after := outcome.GetError().GetRetryAfter(); after != nil {
+		asked = after.AsDuration()
+	} else {
+		for _, l := range outcome.GetRateLimits() {
+			if l.Remaining != nil && l.GetRemaining() == 0 {
+				asked = max(asked, l.GetResetDuration().AsDuration())
+			}
+		}
+	}
+	return min(max(0, asked), longestAsked)
 }
 
 // target returns the URL of a redirect's Location, or an empty string if the response has none.

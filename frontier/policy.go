@@ -205,8 +205,17 @@ func (m *totals) params(c store.Claim, outcome *pb.FetchOutcome) store.FetchedPa
 	return p
 }
 
-// judge decides what to do with a URL after the last part of its fetch.
+// judge decides what to do with a URL, and with its host, after the last part of its fetch.
 func (p *Policy) judge(c store.Claim, outcome *pb.FetchOutcome, m totals) ending {
+	e := p.judgeURL(c, outcome, m)
+	status, asked := outcome.GetResponse().GetStatusCode(), askedFor(outcome)
+	if asked > 0 || status == 429 || status == 503 {
+		e.block, e.blockFor = normal.HostOf(lastURL(outcome)), asked
+	}
+	return e
+}
+
+func (p *Policy) judgeURL(c store.Claim, outcome *pb.FetchOutcome, m totals) ending {
 	switch outcome.GetKind() {
 	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS, pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED:
 		f := store.Fetch{ID: c.ID, FetchedParams: m.params(c, outcome), Status: store.Fetched, FinalURL: outcome.GetFinalUrl()}
@@ -236,16 +245,12 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m tot
 	if class == reasonTooManyRedirects || class == reasonRedirectLoop {
 		text = class
 	}
-	asked := askedFor(f)
-	e := p.failed(c, class, text, f.GetRetryable(), asked)
+	e := p.failed(c, class, text, f.GetRetryable(), askedFor(outcome))
 	params := m.params(c, outcome)
 	params.ETag, params.LastModified = "", "" // they belong to the error page
 	e.fetch.FetchedParams = params
 	if host := normal.HostOf(lastURL(outcome)); host != "" {
 		e.host = host // a redirect may have led to another host
-	}
-	if status := outcome.GetResponse().GetStatusCode(); status == 429 || status == 503 {
-		e.block, e.blockFor = normal.HostOf(lastURL(outcome)), asked
 	}
 	return e
 }

@@ -420,7 +420,7 @@ func hasWait(source string) func(*kit.Scenario) bool {
 func fails(s *kit.Scenario) bool { return s.Want.Outcome.Kind == "failed" }
 
 var (
-	retryAfter = regexp.MustCompile(`retry-after[a-z-]*=[^,/]*`)
+	retryAfter = regexp.MustCompile(`(retry-after[a-z-]*|header=RateLimit)=[^,/]*`)
 	foreign    = regexp.MustCompile(`version=(?:0\.9|2\.0|3\.0|9\.9),?`)
 	notFound   = regexp.MustCompile(`^(https?://[^/]+/s/[^/]+)/404`)
 )

@@ -143,12 +143,13 @@ class Observation:
             credential=fields.get("credential"),
         )
 
+    def lines(self, name: str) -> list[str]:
+        """lines returns all fields with this name, without blanks around them."""
+        return [value.strip(" \t") for key, value in self.headers if key.lower() == name]
+
     def header(self, name: str) -> Optional[str]:
         """header returns the first field with this name, without blanks around it."""
-        for key, value in self.headers:
-            if key.lower() == name:
-                return value.strip(" \t")
-        return None
+        return next(iter(self.lines(name)), None)
 
     @property
     def once_only(self) -> bool:
@@ -404,30 +405,92 @@ def backoff(policy: RetryPolicy, n: int) -> int:
 
 
 def retry_after_of(o: Observation) -> Optional[int]:
-    """retry_after_of returns the wait that a 429 or a 503 asks for (W2). It returns None if there is none."""
+    """retry_after_of returns the wait that a response asks for (W2). It returns None if there is none."""
     values = o.header("retry-after")
-    if o.status not in (429, 503) or values is None:
+    if values is None:
         return None
     # Lines may have been joined. Two forms of a date have a comma behind the day of the week.
     match = re.match(r"[A-Za-z]+,[^,]*|[^,]*", values)
     value = match[0].strip(" \t") if match else ""
-    if re.fullmatch(r"[0-9]+", value):
-        # Python refuses to convert very long numbers, so they saturate first.
-        digits = value.lstrip("0") or "0"
-        return MAX_DURATION if len(digits) > 11 else min(int(digits) * SECOND, MAX_DURATION)
-    own_date = o.header("date")
-    reference = parse_http_date(own_date, o.observed_at) if own_date is not None else None
-    if reference is None:
-        reference = o.observed_at
-    else:
-        age = o.header("age") or ""
-        if re.fullmatch(r"[0-9]+", age):
-            reference += MAX_DURATION if len(age.lstrip("0")) > 11 else int(age) * SECOND
+    wait = parse_seconds(value)
+    if wait is not None:
+        return wait
+    reference = response_time(o)
     at = parse_http_date(value, reference)
     if at is None:
         return None
     wait = at - reference
     return min(wait, MAX_DURATION) if wait >= 0 else None
+
+
+def parse_seconds(text: str) -> Optional[int]:
+    """parse_seconds parses seconds, and rounds fractions up. It returns None for anything else (W2)."""
+    match = re.fullmatch(r"0*([0-9]+)(\.[0-9]+)?", text)
+    if match is None:
+        return None
+    # Python refuses to convert very long numbers, so they saturate first.
+    whole = MAX_DURATION if len(match[1]) > 11 else int(match[1]) * SECOND
+    return min(whole + (SECOND if (match[2] or "").strip(".0") else 0), MAX_DURATION)
+
+
+def response_time(o: Observation) -> int:
+    """response_time returns the time with which times in a response are compared (W2)."""
+    own_date = o.header("date")
+    reference = parse_http_date(own_date, o.observed_at) if own_date is not None else None
+    if reference is None:
+        return o.observed_at
+    age = o.header("age") or ""
+    if re.fullmatch(r"[0-9]+", age):
+        reference += MAX_DURATION if len(age.lstrip("0")) > 11 else int(age) * SECOND
+    return reference
+
+
+# A list of a structured field (RFC 9651 §3.1), as far as it must be read to find its items that are strings.
+_STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'
+_NUMBER = r"-?(?:[0-9]{1,12}\.[0-9]{1,3}|[0-9]{1,15})(?![0-9.])"
+_BARE = rf"(?:{_STRING}|{_NUMBER}|[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*|:[A-Za-z0-9+/=]*:|\?[01]|@-?[0-9]{{1,15}}(?![0-9.]))"
+_PARAMETERS = rf"(?:; *[a-z*][a-z0-9_.*-]*(?:={_BARE})?)*"
+_INNER = rf"\( *(?:{_BARE}{_PARAMETERS}(?: +|(?=\))))*\)"
+_MEMBER = re.compile(rf"(?P<value>{_BARE}|{_INNER})(?P<parameters>{_PARAMETERS})")
+_PARAMETER = re.compile(rf"; *(?P<name>[a-z*][a-z0-9_.*-]*)(?:=(?P<value>{_BARE}))?")
+
+
+def parse_rate_limits(field: str) -> list[dict[str, str]]:
+    """parse_rate_limits returns the parameters of the items of RateLimit that count. A malformed field has none (W2)."""
+    items: list[dict[str, str]] = []
+    at, field = 0, field.strip(" ")
+    if len(field.encode()) > 2048:
+        return []
+    while at < len(field):
+        member = _MEMBER.match(field, at)
+        if member is None:
+            return []
+        if member["value"].startswith('"') and len(re.sub(r"\\(.)", r"\1", member["value"])) <= 64 + 2:
+            items.append({p["name"]: p["value"] or "?1" for p in _PARAMETER.finditer(member["parameters"])})
+        rest = re.compile(r"[ \t]*(?:,[ \t]*(?=.)|$)").match(field, member.end())
+        if rest is None:
+            return []
+        at = rest.end()
+    return items[:16]
+
+
+def exhausted_reset(o: Observation) -> int:
+    """exhausted_reset returns the longest time to the reset of a rate limit that has nothing left, or 0 (W2)."""
+    longest = 0
+    for item in parse_rate_limits(", ".join(o.lines("ratelimit"))):
+        left, reset = item.get("r", ""), item.get("t", "")
+        if re.fullmatch(r"-?0+", left) and re.fullmatch(r"[0-9]+", reset):
+            longest = max(longest, min(int(reset), MAX_DURATION // SECOND) * SECOND)
+
+    def first(name: str) -> str:
+        return (o.header(name) or "").partition(",")[0].strip(" \t")
+
+    wait = parse_seconds(first("x-ratelimit-reset"))
+    if re.fullmatch(r"0+", first("x-ratelimit-remaining")) and wait is not None and wait < MAX_DURATION:
+        if wait >= 1_000_000_000 * SECOND:
+            wait -= response_time(o)
+        longest = max(longest, wait)
+    return longest
 
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -489,6 +552,8 @@ def decide(observation: dict[str, Any]) -> dict[str, Any]:
     if isinstance(found, Success):
         return {"outcome": found.outcome, "decision": {"rule": found.rule, "stop": "no_failure"}}
     asked = retry_after_of(o)
+    if asked is None and o.status == 429:
+        asked = exhausted_reset(o) or None
     failure: dict[str, Any] = {
         "class": found.error_class,
         "type": found.type,
@@ -524,7 +589,7 @@ def decision_of(o: Observation, failure: Failure, asked: Optional[int]) -> dict[
     authenticates = may_authenticate(o, failure.error_class)
     if authenticates:
         rule, source, delay = "A2", "auth_refresh", 0
-    elif asked is not None:
+    elif asked is not None and o.status in (429, 503):
         rule, source, delay = "W2", "retry_after", asked
     elif failure.rule == "H11":
         rule, source, delay = "H11", "new_connection", 0

@@ -318,6 +318,63 @@ func (RetryStart) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{4}
 }
 
+// RateLimitSource says which fields state a rate limit. Values may be added.
+type RateLimitSource int32
+
+const (
+	// Never sent.
+	RateLimitSource_RATE_LIMIT_SOURCE_UNSPECIFIED RateLimitSource = 0
+	// RateLimit and RateLimit-Policy of the IETF's draft.
+	RateLimitSource_RATE_LIMIT_SOURCE_RATELIMIT RateLimitSource = 1
+	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+	RateLimitSource_RATE_LIMIT_SOURCE_X_RATELIMIT RateLimitSource = 2
+	// The same, with a reset in seconds since 1970, as GitHub sends it.
+	RateLimitSource_RATE_LIMIT_SOURCE_X_RATELIMIT_EPOCH RateLimitSource = 3
+)
+
+// Enum value maps for RateLimitSource.
+var (
+	RateLimitSource_name = map[int32]string{
+		0: "RATE_LIMIT_SOURCE_UNSPECIFIED",
+		1: "RATE_LIMIT_SOURCE_RATELIMIT",
+		2: "RATE_LIMIT_SOURCE_X_RATELIMIT",
+		3: "RATE_LIMIT_SOURCE_X_RATELIMIT_EPOCH",
+	}
+	RateLimitSource_value = map[string]int32{
+		"RATE_LIMIT_SOURCE_UNSPECIFIED":       0,
+		"RATE_LIMIT_SOURCE_RATELIMIT":         1,
+		"RATE_LIMIT_SOURCE_X_RATELIMIT":       2,
+		"RATE_LIMIT_SOURCE_X_RATELIMIT_EPOCH": 3,
+	}
+)
+
+func (x RateLimitSource) Enum() *RateLimitSource {
+	p := new(RateLimitSource)
+	*p = x
+	return p
+}
+
+func (x RateLimitSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RateLimitSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_fetchd_v1_fetch_proto_enumTypes[5].Descriptor()
+}
+
+func (RateLimitSource) Type() protoreflect.EnumType {
+	return &file_fetchd_v1_fetch_proto_enumTypes[5]
+}
+
+func (x RateLimitSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RateLimitSource.Descriptor instead.
+func (RateLimitSource) EnumDescriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{5}
+}
+
 // DelaySource says what determined a wait. Values may be added.
 type DelaySource int32
 
@@ -326,7 +383,7 @@ const (
 	DelaySource_DELAY_SOURCE_UNSPECIFIED DelaySource = 0
 	// The backoff formula.
 	DelaySource_DELAY_SOURCE_BACKOFF DelaySource = 1
-	// Retry-After of the response.
+	// Retry-After of the response, or on a 429 the reset of a rate limit.
 	DelaySource_DELAY_SOURCE_RETRY_AFTER DelaySource = 2
 	// A credential was refreshed. There is no wait.
 	DelaySource_DELAY_SOURCE_AUTH_REFRESH DelaySource = 3
@@ -363,11 +420,11 @@ func (x DelaySource) String() string {
 }
 
 func (DelaySource) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[5].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[6].Descriptor()
 }
 
 func (DelaySource) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[5]
+	return &file_fetchd_v1_fetch_proto_enumTypes[6]
 }
 
 func (x DelaySource) Number() protoreflect.EnumNumber {
@@ -376,7 +433,7 @@ func (x DelaySource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DelaySource.Descriptor instead.
 func (DelaySource) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{5}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
 }
 
 // CookieMode says whether cookies are kept. Values may be added.
@@ -416,11 +473,11 @@ func (x CookieMode) String() string {
 }
 
 func (CookieMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[6].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[7].Descriptor()
 }
 
 func (CookieMode) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[6]
+	return &file_fetchd_v1_fetch_proto_enumTypes[7]
 }
 
 func (x CookieMode) Number() protoreflect.EnumNumber {
@@ -429,7 +486,7 @@ func (x CookieMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CookieMode.Descriptor instead.
 func (CookieMode) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
 }
 
 // OutcomeKind says how a fetch ended. Values may be added.
@@ -478,11 +535,11 @@ func (x OutcomeKind) String() string {
 }
 
 func (OutcomeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[7].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
 }
 
 func (OutcomeKind) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[7]
+	return &file_fetchd_v1_fetch_proto_enumTypes[8]
 }
 
 func (x OutcomeKind) Number() protoreflect.EnumNumber {
@@ -491,7 +548,7 @@ func (x OutcomeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeKind.Descriptor instead.
 func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
 }
 
 // FailureType says what kind of failure it is. FetchError.retryable says whether to fetch
@@ -540,11 +597,11 @@ func (x FailureType) String() string {
 }
 
 func (FailureType) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
 }
 
 func (FailureType) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[8]
+	return &file_fetchd_v1_fetch_proto_enumTypes[9]
 }
 
 func (x FailureType) Number() protoreflect.EnumNumber {
@@ -553,7 +610,7 @@ func (x FailureType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureType.Descriptor instead.
 func (FailureType) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
 // WarcType is the type of a record. Values may be added.
@@ -597,11 +654,11 @@ func (x WarcType) String() string {
 }
 
 func (WarcType) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
 }
 
 func (WarcType) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[9]
+	return &file_fetchd_v1_fetch_proto_enumTypes[10]
 }
 
 func (x WarcType) Number() protoreflect.EnumNumber {
@@ -610,7 +667,7 @@ func (x WarcType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WarcType.Descriptor instead.
 func (WarcType) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 // OversizeAction says what happens with a body over the limit. Values may be added.
@@ -650,11 +707,11 @@ func (x OversizeAction) String() string {
 }
 
 func (OversizeAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
 }
 
 func (OversizeAction) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[10]
+	return &file_fetchd_v1_fetch_proto_enumTypes[11]
 }
 
 func (x OversizeAction) Number() protoreflect.EnumNumber {
@@ -663,7 +720,7 @@ func (x OversizeAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OversizeAction.Descriptor instead.
 func (OversizeAction) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 // BodyRecovery says what happens after a break inside a body of which bytes were delivered.
@@ -710,11 +767,11 @@ func (x BodyRecovery) String() string {
 }
 
 func (BodyRecovery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
 }
 
 func (BodyRecovery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[11]
+	return &file_fetchd_v1_fetch_proto_enumTypes[12]
 }
 
 func (x BodyRecovery) Number() protoreflect.EnumNumber {
@@ -723,7 +780,7 @@ func (x BodyRecovery) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BodyRecovery.Descriptor instead.
 func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
 // EventLevel says which events are sent in addition to the outcome and a streamed body.
@@ -769,11 +826,11 @@ func (x EventLevel) String() string {
 }
 
 func (EventLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
 }
 
 func (EventLevel) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[12]
+	return &file_fetchd_v1_fetch_proto_enumTypes[13]
 }
 
 func (x EventLevel) Number() protoreflect.EnumNumber {
@@ -782,7 +839,7 @@ func (x EventLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventLevel.Descriptor instead.
 func (EventLevel) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 // Phase is the part of an exchange in which a failure happened. Values may be added.
@@ -842,11 +899,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[13]
+	return &file_fetchd_v1_fetch_proto_enumTypes[14]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -855,7 +912,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 // StopReason says why no further attempt follows. Values may be added.
@@ -929,11 +986,11 @@ func (x StopReason) String() string {
 }
 
 func (StopReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
 }
 
 func (StopReason) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[14]
+	return &file_fetchd_v1_fetch_proto_enumTypes[15]
 }
 
 func (x StopReason) Number() protoreflect.EnumNumber {
@@ -942,7 +999,7 @@ func (x StopReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StopReason.Descriptor instead.
 func (StopReason) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 // ErrorClass says why a fetch or an attempt failed. Values may be added. For a value that you
@@ -1132,11 +1189,11 @@ func (x ErrorClass) String() string {
 }
 
 func (ErrorClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[16].Descriptor()
 }
 
 func (ErrorClass) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[15]
+	return &file_fetchd_v1_fetch_proto_enumTypes[16]
 }
 
 func (x ErrorClass) Number() protoreflect.EnumNumber {
@@ -1145,7 +1202,7 @@ func (x ErrorClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorClass.Descriptor instead.
 func (ErrorClass) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
 }
 
 // FetchRequest says what to fetch and how. Only `url` is required.
@@ -3992,6 +4049,8 @@ type FetchOutcome struct {
 	// What the policy of the caller would have forbidden, in the order of its decisions, at most 16.
 	// Empty unless the mode of that policy is report, and its operator tells callers.
 	PolicyReports []*PolicyReport `protobuf:"bytes,18,rep,name=policy_reports,json=policyReports,proto3" json:"policy_reports,omitempty"`
+	// Rate limits that the last response of an origin stated, at most 16. Empty if there were none.
+	RateLimits    []*RateLimit `protobuf:"bytes,19,rep,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4163,6 +4222,13 @@ func (x *FetchOutcome) GetPolicyReports() []*PolicyReport {
 	return nil
 }
 
+func (x *FetchOutcome) GetRateLimits() []*RateLimit {
+	if x != nil {
+		return x.RateLimits
+	}
+	return nil
+}
+
 type isFetchOutcome_Body interface {
 	isFetchOutcome_Body()
 }
@@ -4183,6 +4249,97 @@ func (*FetchOutcome_InlineBody) isFetchOutcome_Body() {}
 
 func (*FetchOutcome_StoredObject) isFetchOutcome_Body() {}
 
+// RateLimit is what a response said about one rate limit. What was malformed is left out.
+type RateLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the limit: the item of RateLimit, or X-RateLimit-Resource. It may be empty.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Fields that it comes from.
+	Source RateLimitSource `protobuf:"varint,2,opt,name=source,proto3,enum=fetchd.v1.RateLimitSource" json:"source,omitempty"`
+	// What is left of the quota. Unset if the response did not say so.
+	Remaining *int64 `protobuf:"varint,3,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	// Time from the response to the reset. Unset if the response did not say so.
+	ResetDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=reset_duration,json=resetDuration,proto3" json:"reset_duration,omitempty"`
+	// Quota for each window. Unset if the response did not say so.
+	Quota *int64 `protobuf:"varint,5,opt,name=quota,proto3,oneof" json:"quota,omitempty"`
+	// Window of the quota. Unset if the response did not say so.
+	WindowDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=window_duration,json=windowDuration,proto3" json:"window_duration,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RateLimit) Reset() {
+	*x = RateLimit{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RateLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RateLimit) ProtoMessage() {}
+
+func (x *RateLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RateLimit.ProtoReflect.Descriptor instead.
+func (*RateLimit) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RateLimit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RateLimit) GetSource() RateLimitSource {
+	if x != nil {
+		return x.Source
+	}
+	return RateLimitSource_RATE_LIMIT_SOURCE_UNSPECIFIED
+}
+
+func (x *RateLimit) GetRemaining() int64 {
+	if x != nil && x.Remaining != nil {
+		return *x.Remaining
+	}
+	return 0
+}
+
+func (x *RateLimit) GetResetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.ResetDuration
+	}
+	return nil
+}
+
+func (x *RateLimit) GetQuota() int64 {
+	if x != nil && x.Quota != nil {
+		return *x.Quota
+	}
+	return 0
+}
+
+func (x *RateLimit) GetWindowDuration() *durationpb.Duration {
+	if x != nil {
+		return x.WindowDuration
+	}
+	return nil
+}
+
 // PolicyReport is a decision of a policy that blocked nothing.
 type PolicyReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4201,7 +4358,7 @@ type PolicyReport struct {
 
 func (x *PolicyReport) Reset() {
 	*x = PolicyReport{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4370,7 @@ func (x *PolicyReport) String() string {
 func (*PolicyReport) ProtoMessage() {}
 
 func (x *PolicyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4383,7 @@ func (x *PolicyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyReport.ProtoReflect.Descriptor instead.
 func (*PolicyReport) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PolicyReport) GetPolicy() string {
@@ -4286,7 +4443,7 @@ type WarcRecord struct {
 
 func (x *WarcRecord) Reset() {
 	*x = WarcRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4455,7 @@ func (x *WarcRecord) String() string {
 func (*WarcRecord) ProtoMessage() {}
 
 func (x *WarcRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4468,7 @@ func (x *WarcRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
 func (*WarcRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WarcRecord) GetType() WarcType {
@@ -4399,7 +4556,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4568,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4581,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -4503,7 +4660,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4515,7 +4672,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4528,7 +4685,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -4601,8 +4758,9 @@ type FetchError struct {
 	// about this fetch, which has ended. It is false if the request may have taken effect, which
 	// request_state says: do not send it again.
 	Retryable bool `protobuf:"varint,6,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// Wait that the target requested with Retry-After. Unset if there was none or it was not
-	// valid.
+	// Wait that the target requested with Retry-After, whatever its status. With a 429 without
+	// one it is the time to the reset of a rate limit that has nothing left. Unset if there was
+	// none or it was not valid.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Why no further attempt was made. Set in the outcome only.
 	StopReason *StopReason `protobuf:"varint,8,opt,name=stop_reason,json=stopReason,proto3,enum=fetchd.v1.StopReason,oneof" json:"stop_reason,omitempty"`
@@ -4635,7 +4793,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4805,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4818,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -4780,7 +4938,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4792,7 +4950,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4805,7 +4963,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FetchUnaryResponse) GetOutcome() *FetchOutcome {
@@ -4852,7 +5010,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +5022,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +5035,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -4909,7 +5067,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4921,7 +5079,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4934,7 +5092,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Task) GetTag() string {
@@ -4966,7 +5124,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4978,7 +5136,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4991,7 +5149,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FetchManyResponse) GetEvents() []*TaskEvent {
@@ -5021,7 +5179,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5033,7 +5191,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5046,7 +5204,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TaskEvent) GetTag() string {
@@ -5114,7 +5272,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5126,7 +5284,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5139,7 +5297,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -5284,7 +5442,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5296,7 +5454,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5309,7 +5467,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -5394,7 +5552,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5406,7 +5564,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5419,7 +5577,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -5673,7 +5831,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
 	"\fdelay_source\x18\x03 \x01(\x0e2\x16.fetchd.v1.DelaySourceR\vdelaySource\x12+\n" +
 	"\x05start\x18\x04 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\xb5\x06\n" +
+	"\tHeartbeat\"\xec\x06\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
@@ -5695,8 +5853,20 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"error_body\x18\x0e \x01(\fR\terrorBody\x12#\n" +
 	"\rdecision_rule\x18\x0f \x01(\tR\fdecisionRule\x12/\n" +
 	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecords\x12>\n" +
-	"\x0epolicy_reports\x18\x12 \x03(\v2\x17.fetchd.v1.PolicyReportR\rpolicyReportsB\x06\n" +
-	"\x04body\"s\n" +
+	"\x0epolicy_reports\x18\x12 \x03(\v2\x17.fetchd.v1.PolicyReportR\rpolicyReports\x125\n" +
+	"\vrate_limits\x18\x13 \x03(\v2\x14.fetchd.v1.RateLimitR\n" +
+	"rateLimitsB\x06\n" +
+	"\x04body\"\xaf\x02\n" +
+	"\tRateLimit\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
+	"\x06source\x18\x02 \x01(\x0e2\x1a.fetchd.v1.RateLimitSourceR\x06source\x12!\n" +
+	"\tremaining\x18\x03 \x01(\x03H\x00R\tremaining\x88\x01\x01\x12@\n" +
+	"\x0ereset_duration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rresetDuration\x12\x19\n" +
+	"\x05quota\x18\x05 \x01(\x03H\x01R\x05quota\x88\x01\x01\x12B\n" +
+	"\x0fwindow_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0ewindowDurationB\f\n" +
+	"\n" +
+	"_remainingB\b\n" +
+	"\x06_quota\"s\n" +
 	"\fPolicyReport\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
@@ -5835,7 +6005,12 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"RetryStart\x12\x1b\n" +
 	"\x17RETRY_START_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15RETRY_START_FIRST_URL\x10\x01\x12\x1a\n" +
-	"\x16RETRY_START_FAILED_HOP\x10\x02*\xa3\x01\n" +
+	"\x16RETRY_START_FAILED_HOP\x10\x02*\xa1\x01\n" +
+	"\x0fRateLimitSource\x12!\n" +
+	"\x1dRATE_LIMIT_SOURCE_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bRATE_LIMIT_SOURCE_RATELIMIT\x10\x01\x12!\n" +
+	"\x1dRATE_LIMIT_SOURCE_X_RATELIMIT\x10\x02\x12'\n" +
+	"#RATE_LIMIT_SOURCE_X_RATELIMIT_EPOCH\x10\x03*\xa3\x01\n" +
 	"\vDelaySource\x12\x1c\n" +
 	"\x18DELAY_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14DELAY_SOURCE_BACKOFF\x10\x01\x12\x1c\n" +
@@ -5964,198 +6139,204 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 	return file_fetchd_v1_fetch_proto_rawDescData
 }
 
-var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
 	(AuthResult)(0),               // 2: fetchd.v1.AuthResult
 	(RequestState)(0),             // 3: fetchd.v1.RequestState
 	(RetryStart)(0),               // 4: fetchd.v1.RetryStart
-	(DelaySource)(0),              // 5: fetchd.v1.DelaySource
-	(CookieMode)(0),               // 6: fetchd.v1.CookieMode
-	(OutcomeKind)(0),              // 7: fetchd.v1.OutcomeKind
-	(FailureType)(0),              // 8: fetchd.v1.FailureType
-	(WarcType)(0),                 // 9: fetchd.v1.WarcType
-	(OversizeAction)(0),           // 10: fetchd.v1.OversizeAction
-	(BodyRecovery)(0),             // 11: fetchd.v1.BodyRecovery
-	(EventLevel)(0),               // 12: fetchd.v1.EventLevel
-	(Phase)(0),                    // 13: fetchd.v1.Phase
-	(StopReason)(0),               // 14: fetchd.v1.StopReason
-	(ErrorClass)(0),               // 15: fetchd.v1.ErrorClass
-	(*FetchRequest)(nil),          // 16: fetchd.v1.FetchRequest
-	(*Header)(nil),                // 17: fetchd.v1.Header
-	(*RedirectPolicy)(nil),        // 18: fetchd.v1.RedirectPolicy
-	(*RetryPolicy)(nil),           // 19: fetchd.v1.RetryPolicy
-	(*ContentPolicy)(nil),         // 20: fetchd.v1.ContentPolicy
-	(*TimeoutPolicy)(nil),         // 21: fetchd.v1.TimeoutPolicy
-	(*BodyPolicy)(nil),            // 22: fetchd.v1.BodyPolicy
-	(*StreamDelivery)(nil),        // 23: fetchd.v1.StreamDelivery
-	(*ResumePoint)(nil),           // 24: fetchd.v1.ResumePoint
-	(*InlineDelivery)(nil),        // 25: fetchd.v1.InlineDelivery
-	(*DigestDelivery)(nil),        // 26: fetchd.v1.DigestDelivery
-	(*NoDelivery)(nil),            // 27: fetchd.v1.NoDelivery
-	(*StoreDelivery)(nil),         // 28: fetchd.v1.StoreDelivery
-	(*RecordPolicy)(nil),          // 29: fetchd.v1.RecordPolicy
-	(*EarlierRecord)(nil),         // 30: fetchd.v1.EarlierRecord
-	(*Precondition)(nil),          // 31: fetchd.v1.Precondition
-	(*Integrity)(nil),             // 32: fetchd.v1.Integrity
-	(*FetchResponse)(nil),         // 33: fetchd.v1.FetchResponse
-	(*FetchEvent)(nil),            // 34: fetchd.v1.FetchEvent
-	(*Admitted)(nil),              // 35: fetchd.v1.Admitted
-	(*AttemptStarted)(nil),        // 36: fetchd.v1.AttemptStarted
-	(*RedirectFollowed)(nil),      // 37: fetchd.v1.RedirectFollowed
-	(*Hop)(nil),                   // 38: fetchd.v1.Hop
-	(*Exchange)(nil),              // 39: fetchd.v1.Exchange
-	(*Certificate)(nil),           // 40: fetchd.v1.Certificate
-	(*ResponseStarted)(nil),       // 41: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 42: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 43: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 44: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 45: fetchd.v1.RetryDecision
-	(*Retry)(nil),                 // 46: fetchd.v1.Retry
-	(*Heartbeat)(nil),             // 47: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 48: fetchd.v1.FetchOutcome
-	(*PolicyReport)(nil),          // 49: fetchd.v1.PolicyReport
-	(*WarcRecord)(nil),            // 50: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 51: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 52: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 53: fetchd.v1.FetchError
-	(*FetchUnaryResponse)(nil),    // 54: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 55: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 56: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 57: fetchd.v1.FetchManyResponse
-	(*TaskEvent)(nil),             // 58: fetchd.v1.TaskEvent
-	(*ExplainRequest)(nil),        // 59: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 60: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 61: fetchd.v1.RedirectStep
-	nil,                           // 62: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(RateLimitSource)(0),          // 5: fetchd.v1.RateLimitSource
+	(DelaySource)(0),              // 6: fetchd.v1.DelaySource
+	(CookieMode)(0),               // 7: fetchd.v1.CookieMode
+	(OutcomeKind)(0),              // 8: fetchd.v1.OutcomeKind
+	(FailureType)(0),              // 9: fetchd.v1.FailureType
+	(WarcType)(0),                 // 10: fetchd.v1.WarcType
+	(OversizeAction)(0),           // 11: fetchd.v1.OversizeAction
+	(BodyRecovery)(0),             // 12: fetchd.v1.BodyRecovery
+	(EventLevel)(0),               // 13: fetchd.v1.EventLevel
+	(Phase)(0),                    // 14: fetchd.v1.Phase
+	(StopReason)(0),               // 15: fetchd.v1.StopReason
+	(ErrorClass)(0),               // 16: fetchd.v1.ErrorClass
+	(*FetchRequest)(nil),          // 17: fetchd.v1.FetchRequest
+	(*Header)(nil),                // 18: fetchd.v1.Header
+	(*RedirectPolicy)(nil),        // 19: fetchd.v1.RedirectPolicy
+	(*RetryPolicy)(nil),           // 20: fetchd.v1.RetryPolicy
+	(*ContentPolicy)(nil),         // 21: fetchd.v1.ContentPolicy
+	(*TimeoutPolicy)(nil),         // 22: fetchd.v1.TimeoutPolicy
+	(*BodyPolicy)(nil),            // 23: fetchd.v1.BodyPolicy
+	(*StreamDelivery)(nil),        // 24: fetchd.v1.StreamDelivery
+	(*ResumePoint)(nil),           // 25: fetchd.v1.ResumePoint
+	(*InlineDelivery)(nil),        // 26: fetchd.v1.InlineDelivery
+	(*DigestDelivery)(nil),        // 27: fetchd.v1.DigestDelivery
+	(*NoDelivery)(nil),            // 28: fetchd.v1.NoDelivery
+	(*StoreDelivery)(nil),         // 29: fetchd.v1.StoreDelivery
+	(*RecordPolicy)(nil),          // 30: fetchd.v1.RecordPolicy
+	(*EarlierRecord)(nil),         // 31: fetchd.v1.EarlierRecord
+	(*Precondition)(nil),          // 32: fetchd.v1.Precondition
+	(*Integrity)(nil),             // 33: fetchd.v1.Integrity
+	(*FetchResponse)(nil),         // 34: fetchd.v1.FetchResponse
+	(*FetchEvent)(nil),            // 35: fetchd.v1.FetchEvent
+	(*Admitted)(nil),              // 36: fetchd.v1.Admitted
+	(*AttemptStarted)(nil),        // 37: fetchd.v1.AttemptStarted
+	(*RedirectFollowed)(nil),      // 38: fetchd.v1.RedirectFollowed
+	(*Hop)(nil),                   // 39: fetchd.v1.Hop
+	(*Exchange)(nil),              // 40: fetchd.v1.Exchange
+	(*Certificate)(nil),           // 41: fetchd.v1.Certificate
+	(*ResponseStarted)(nil),       // 42: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 43: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 44: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 45: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 46: fetchd.v1.RetryDecision
+	(*Retry)(nil),                 // 47: fetchd.v1.Retry
+	(*Heartbeat)(nil),             // 48: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 49: fetchd.v1.FetchOutcome
+	(*RateLimit)(nil),             // 50: fetchd.v1.RateLimit
+	(*PolicyReport)(nil),          // 51: fetchd.v1.PolicyReport
+	(*WarcRecord)(nil),            // 52: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 53: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 54: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 55: fetchd.v1.FetchError
+	(*FetchUnaryResponse)(nil),    // 56: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 57: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 58: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 59: fetchd.v1.FetchManyResponse
+	(*TaskEvent)(nil),             // 60: fetchd.v1.TaskEvent
+	(*ExplainRequest)(nil),        // 61: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 62: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 63: fetchd.v1.RedirectStep
+	nil,                           // 64: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
-	17,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
-	18,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	19,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	21,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
-	22,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
-	31,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
-	32,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
-	12,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	62,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
-	20,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
-	6,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
-	29,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
+	18,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
+	19,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	20,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	22,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
+	23,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
+	32,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
+	33,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
+	13,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
+	64,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	21,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
+	7,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
+	30,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
 	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	63,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	63,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	63,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	63,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	63,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	63,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	63,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	63,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	63,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
-	23,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
-	23,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
-	25,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
-	26,  // 26: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
-	27,  // 27: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
-	28,  // 28: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
-	10,  // 29: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
-	11,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
-	24,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
-	30,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	64,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	64,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
-	34,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
-	63,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
-	35,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
-	36,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
-	37,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	41,  // 40: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
-	43,  // 41: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
-	44,  // 42: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	47,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
-	48,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
-	16,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	64,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	64,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
-	38,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
-	39,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	63,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
-	17,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	63,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	63,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	63,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	63,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	63,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	63,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	40,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
-	64,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	42,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	17,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	42,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	53,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	39,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	45,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	38,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	46,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
-	14,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
-	63,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
-	5,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
+	65,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	65,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	65,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	65,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	65,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	65,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	65,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	65,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	65,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	24,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
+	24,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
+	26,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
+	27,  // 26: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
+	28,  // 27: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
+	29,  // 28: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
+	11,  // 29: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
+	12,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
+	25,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
+	31,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
+	66,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	66,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
+	35,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
+	65,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
+	36,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
+	37,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
+	38,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
+	42,  // 40: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
+	44,  // 41: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
+	45,  // 42: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	48,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
+	49,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
+	17,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
+	66,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	66,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	39,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
+	40,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
+	65,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	18,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
+	65,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	65,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	65,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	65,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	65,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	65,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	41,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
+	66,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	43,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	18,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	43,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	55,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	40,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	46,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	39,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	47,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
+	15,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
+	65,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
+	6,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
 	4,   // 71: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
-	7,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	42,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	53,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	38,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	51,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	52,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	63,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	50,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	49,  // 80: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
-	9,   // 81: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	64,  // 82: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	15,  // 83: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	8,   // 84: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	13,  // 85: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	63,  // 86: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	14,  // 87: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
-	3,   // 88: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
-	48,  // 89: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	44,  // 90: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	16,  // 91: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	56,  // 92: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	16,  // 93: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	58,  // 94: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
-	34,  // 95: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
-	19,  // 96: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	18,  // 97: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	42,  // 98: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	15,  // 99: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
-	64,  // 100: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
-	63,  // 101: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
-	2,   // 102: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	3,   // 103: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
-	7,   // 104: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	53,  // 105: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	61,  // 106: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	45,  // 107: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
-	19,  // 108: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
-	16,  // 109: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	16,  // 110: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
-	55,  // 111: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	59,  // 112: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	33,  // 113: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	54,  // 114: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	57,  // 115: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	60,  // 116: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	113, // [113:117] is the sub-list for method output_type
-	109, // [109:113] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	8,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	43,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	55,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	39,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	53,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	54,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	65,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	52,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	51,  // 80: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
+	50,  // 81: fetchd.v1.FetchOutcome.rate_limits:type_name -> fetchd.v1.RateLimit
+	5,   // 82: fetchd.v1.RateLimit.source:type_name -> fetchd.v1.RateLimitSource
+	65,  // 83: fetchd.v1.RateLimit.reset_duration:type_name -> google.protobuf.Duration
+	65,  // 84: fetchd.v1.RateLimit.window_duration:type_name -> google.protobuf.Duration
+	10,  // 85: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	66,  // 86: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	16,  // 87: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	9,   // 88: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	14,  // 89: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	65,  // 90: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	15,  // 91: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
+	3,   // 92: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
+	49,  // 93: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	45,  // 94: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	17,  // 95: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	58,  // 96: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	17,  // 97: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	60,  // 98: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
+	35,  // 99: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
+	20,  // 100: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	19,  // 101: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	43,  // 102: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	16,  // 103: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
+	66,  // 104: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
+	65,  // 105: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
+	2,   // 106: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	3,   // 107: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
+	8,   // 108: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	55,  // 109: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	63,  // 110: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	46,  // 111: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
+	20,  // 112: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
+	17,  // 113: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	17,  // 114: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
+	57,  // 115: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	61,  // 116: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	34,  // 117: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	56,  // 118: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	59,  // 119: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	62,  // 120: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	117, // [117:121] is the sub-list for method output_type
+	113, // [113:117] is the sub-list for method input_type
+	113, // [113:113] is the sub-list for extension type_name
+	113, // [113:113] is the sub-list for extension extendee
+	0,   // [0:113] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -6194,8 +6375,9 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*FetchOutcome_InlineBody)(nil),
 		(*FetchOutcome_StoredObject)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[37].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[44].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[33].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[38].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[45].OneofWrappers = []any{
 		(*ExplainResponse_Redirect)(nil),
 		(*ExplainResponse_RetryDecision)(nil),
 	}
@@ -6204,8 +6386,8 @@ func file_fetchd_v1_fetch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
-			NumEnums:      16,
-			NumMessages:   47,
+			NumEnums:      17,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

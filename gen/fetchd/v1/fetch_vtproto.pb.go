@@ -2560,6 +2560,20 @@ func (m *FetchOutcome) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		}
 		i -= size
 	}
+	if len(m.RateLimits) > 0 {
+		for iNdEx := len(m.RateLimits) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.RateLimits[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0x1
+			i--
+			dAtA[i] = 0x9a
+		}
+	}
 	if len(m.PolicyReports) > 0 {
 		for iNdEx := len(m.PolicyReports) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.PolicyReports[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -2739,6 +2753,81 @@ func (m *FetchOutcome_StoredObject) MarshalToSizedBufferVT(dAtA []byte) (int, er
 	}
 	return len(dAtA) - i, nil
 }
+func (m *RateLimit) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *RateLimit) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *RateLimit) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.WindowDuration != nil {
+		size, err := (*durationpb.Duration)(m.WindowDuration).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x32
+	}
+	if m.Quota != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Quota))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.ResetDuration != nil {
+		size, err := (*durationpb.Duration)(m.ResetDuration).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x22
+	}
+	if m.Remaining != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Remaining))
+		i--
+		dAtA[i] = 0x18
+	}
+	if m.Source != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Source))
+		i--
+		dAtA[i] = 0x10
+	}
+	if len(m.Name) > 0 {
+		i -= len(m.Name)
+		copy(dAtA[i:], m.Name)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Name)))
+		i--
+		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+
 func (m *PolicyReport) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
@@ -4945,6 +5034,12 @@ func (m *FetchOutcome) SizeVT() (n int) {
 			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
+	if len(m.RateLimits) > 0 {
+		for _, e := range m.RateLimits {
+			l = e.SizeVT()
+			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -4973,6 +5068,37 @@ func (m *FetchOutcome_StoredObject) SizeVT() (n int) {
 	}
 	return n
 }
+func (m *RateLimit) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = len(m.Name)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Source != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Source))
+	}
+	if m.Remaining != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Remaining))
+	}
+	if m.ResetDuration != nil {
+		l = (*durationpb.Duration)(m.ResetDuration).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Quota != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Quota))
+	}
+	if m.WindowDuration != nil {
+		l = (*durationpb.Duration)(m.WindowDuration).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
 func (m *PolicyReport) SizeVT() (n int) {
 	if m == nil {
 		return 0

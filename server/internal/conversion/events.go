@@ -240,7 +240,7 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 			UnrequestedData: o.Body.UnrequestedData},
 	}
 	m, total := &all.outcome, durations(all.total[:])
-	m.Records, m.PolicyReports = records(o.Records), policyReports(r)
+	m.Records, m.PolicyReports, m.RateLimits = records(o.Records), policyReports(r), rateLimits(o.RateLimits)
 	if stored := storedObject(o, r); stored != nil {
 		m.Body = &pb.FetchOutcome_StoredObject{StoredObject: stored}
 	} else if o.InlineBody != nil {
@@ -272,6 +272,27 @@ func policyReports(r *fetch.Request) (all []*pb.PolicyReport) {
 	}
 	for _, d := range judge.Reported() {
 		all = append(all, &pb.PolicyReport{Policy: d.Policy, Reason: d.Reason, PolicyRule: d.Rule, Host: text(d.Host)})
+	}
+	return all
+}
+
+func rateLimits(limits []fetch.RateLimit) (all []*pb.RateLimit) {
+	for i := range limits {
+		l := &limits[i]
+		m := &pb.RateLimit{Name: text(l.Name), Source: pb.RateLimitSource(l.Source)}
+		if l.Remaining >= 0 {
+			m.Remaining = &l.Remaining
+		}
+		if l.Quota >= 0 {
+			m.Quota = &l.Quota
+		}
+		if l.Reset >= 0 {
+			m.ResetDuration = durationpb.New(l.Reset)
+		}
+		if l.Window >= 0 {
+			m.WindowDuration = durationpb.New(l.Window)
+		}
+		all = append(all, m)
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"cmp"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -120,6 +121,7 @@ func (x *explanation) readObservation() {
 	}
 	x.seen.Status = int(r.GetStatusCode())
 	x.seen.RetryAfter, x.seen.Date, x.seen.Age = first(r, "Retry-After"), first(r, "Date"), first(r, "Age")
+	x.seen.Exhausted = fetch.Exhausted(fetch.RateLimits(headerOf(r), x.seen.Observed))
 	x.readRedirect(first(r, "Location"))
 }
 
@@ -146,14 +148,20 @@ func (x *explanation) url(field, raw, fallback string) *url.URL {
 	return u
 }
 
+// headerOf returns the header of a response. As in first, raw values come before others.
+func headerOf(r *pb.HttpResponse) http.Header {
+	h := make(http.Header)
+	for _, l := range r.GetHeaders() {
+		h.Add(l.GetName(), cmp.Or(string(l.GetRawValue()), l.GetValue()))
+	}
+	return h
+}
+
 // first returns the value of the first header line with that name.
 func first(r *pb.HttpResponse, name string) string {
 	for _, h := range r.GetHeaders() {
 		if strings.EqualFold(h.GetName(), name) {
-			if len(h.GetRawValue()) > 0 {
-				return string(h.GetRawValue())
-			}
-			return h.GetValue()
+			return cmp.Or(string(h.GetRawValue()), h.GetValue())
 		}
 	}
 	return ""

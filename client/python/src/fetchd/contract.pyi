@@ -340,6 +340,17 @@ class FetchOutcome(Message):
     decision_rule: str
     records: Repeated[WarcRecord]
     policy_reports: Repeated[PolicyReport]
+    rate_limits: Repeated[RateLimit]
+
+class RateLimit(Message):
+    name: str
+    source: int
+    remaining: int
+    @property
+    def reset_duration(self) -> Duration: ...
+    quota: int
+    @property
+    def window_duration(self) -> Duration: ...
 
 class PolicyReport(Message):
     policy: str

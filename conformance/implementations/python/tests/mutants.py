@@ -44,8 +44,16 @@ EQUIVALENT: dict[str, str] = {
     "decide: ble': retryable(o, found)} if asked is not None: failure['retry_after'] = format_duration("
     " => ble': retryable(o, found)} if found.reason is not None: failure['reason'] = found.reason i":
         "they are independent",
-    "retry_after_of: AX_DURATION if len(digits) > 11 else min(int(digits => AX_DURATION if len(digits) > 12 else min(int(digits":
-        "a number of 12 digits saturates, too",
+    "ROWS: d': Row('P4', 1, 'permanent', False), 'shutdown': Row( => d': Row('P4', 1, 'permanent', True), 'shutdown': Row(":
+        "a class that stops the fetch has no other reason to end it",
+    "classify: us) if not 200 <= o.status <= 299: faults -= {name fo => us) if not 200 <= o.status <= 300: faults -= {name fo":
+        "a 300 is not followed",
+    "classify: n ROWS.items(): if row.group > 4 and ends is not N => n ROWS.items(): if row.group >= 4 and ends is not N":
+        "the status decides before",
+    "redirect_of: ts') method = o.hop_method if o.status in (301, 302) and method == 'POST' or (o.status ==  => ts') method = o.hop_method if target.fragment is None: target = target._replace(fragment=b":
+        "they are independent",
+    "parse_seconds: AX_DURATION if len(match[1]) > 11 else int(match[1 => AX_DURATION if len(match[1]) >= 11 else int(match[1":
+        "a number of 11 digits saturates, too",
     "parse_timestamp:  + int((match[3] or '').ljust(9, '0')[:9]) =>  + int((match[3] or '').ljust(10, '0')[:9])":
         "only nine digits count",
 }
