@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -126,28 +128,22 @@ func (o *Observer) SetCallers(names []string) {
 	}
 }
 
-// callerCollector collects the fetches in flight of all callers at the same instant.
-type callerCollector struct{ metrics *Metrics }
+var callersInFlight = []series[int]{
+	{gauge, "fetchd_caller_fetches_in_flight", "Fetches in flight, by caller.", func(n int) float64 { return float64(n) }, "", ""},
+}
 
-var callerFetches = prometheus.NewDesc("fetchd_caller_fetches_in_flight", "Fetches in flight, by caller.", []string{"caller"}, nil)
-
-// Describe implements prometheus.Collector.
-func (c *callerCollector) Describe(to chan<- *prometheus.Desc) { to <- callerFetches }
-
-// Collect implements prometheus.Collector.
-func (c *callerCollector) Collect(to chan<- prometheus.Metric) {
-	known := *c.metrics.callers.known.Load()
+// callersInFlight returns the fetches in flight of all callers.
+func (m *Metrics) callersInFlight() iter.Seq2[string, int] {
+	known := *m.callers.known.Load()
 	counts := map[string]int{otherCallers: 0}
 	for name := range known {
 		counts[name] = 0
 	}
-	for caller, n := range c.metrics.gauges.Load().Callers() {
+	for caller, n := range m.gauges.Load().Callers() {
 		if known[caller] == nil {
 			caller = otherCallers
 		}
 		counts[caller] += n
 	}
-	for caller, n := range counts {
-		to <- prometheus.MustNewConstMetric(callerFetches, prometheus.GaugeValue, float64(n), caller)
-	}
+	return maps.All(counts)
 }

@@ -2,10 +2,11 @@ package observe
 
 import (
 	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"fetchd/fetch"
 )
@@ -81,171 +82,143 @@ func (m *Metrics) Gauges(g Gauges) {
 	m.gauges.Store(&g)
 }
 
-func (m *Metrics) makeGauges(series promauto.Factory) {
+func (m *Metrics) makeGauges() {
 	m.Gauges(Gauges{})
-	for _, row := range []struct {
-		name, help string
-		value      func(*Gauges) float64
-	}{
-		{"fetchd_fetches_in_flight", "Fetches in flight.", func(g *Gauges) float64 {
-			n, _ := g.Fetches()
-			return float64(n)
-		}},
-		{"fetchd_fetches_limit", "Maximum number of fetches in flight.", func(g *Gauges) float64 {
-			_, limit := g.Fetches()
-			return float64(limit)
-		}},
-		{"fetchd_memory_budget_bytes", "Maximum number of bytes held for callers.", func(g *Gauges) float64 {
-			_, budget := g.Memory()
-			return float64(budget)
-		}},
-		{"fetchd_draining", "1 while the server is shutting down.", func(g *Gauges) float64 {
-			if g.Draining() {
-				return 1
+	service := func() iter.Seq2[string, *Gauges] { return one(m.gauges.Load()) }
+	memory := func() iter.Seq2[string, int64] {
+		byKind, _ := m.gauges.Load().Memory()
+		return maps.All(byKind)
+	}
+	connections := func() iter.Seq2[string, fetch.ConnectionStats] { return one(m.gauges.Load().Connections()) }
+	stores := func() iter.Seq2[string, StoreStats] { return m.gauges.Load().Stores() }
+	archives := func() iter.Seq2[string, ArchiveStats] { return m.gauges.Load().Archives() }
+	m.registry.MustRegister(&collector[*Gauges]{"", service, serviceSeries}, &collector[int64]{"kind", memory, memorySeries},
+		&collector[int]{"caller", m.callersInFlight, callersInFlight}, &collector[fetch.ConnectionStats]{"", connections, connectionSeries},
+		&collector[StoreStats]{"store", stores, storeSeries}, &collector[ArchiveStats]{"store", archives, archiveSeries})
+}
+
+// one returns a value without a name.
+func one[T any](value T) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) { yield("", value) }
+}
+
+// collector collects the numbers of all things of a kind at the same instant.
+type collector[T any] struct {
+	label  string // whose values are the names of the things; empty if there is one thing
+	each   func() iter.Seq2[string, T]
+	series []series[T]
+}
+
+// series is a metric, or the part of it with one value of a further label.
+type series[T any] struct {
+	kind         prometheus.ValueType
+	name, help   string
+	value        func(T) float64
+	label, other string // the further label and its value
+}
+
+const (
+	gauge   = prometheus.GaugeValue
+	counter = prometheus.CounterValue
+)
+
+func (c *collector[T]) desc(s *series[T]) *prometheus.Desc {
+	labels := slices.DeleteFunc([]string{c.label, s.label}, func(name string) bool { return name == "" })
+	return prometheus.NewDesc(s.name, s.help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector[T]) Describe(to chan<- *prometheus.Desc) {
+	for i := range c.series {
+		to <- c.desc(&c.series[i])
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector[T]) Collect(to chan<- prometheus.Metric) {
+	for name, thing := range c.each() {
+		for i := range c.series {
+			s := &c.series[i]
+			var values []string
+			if c.label != "" {
+				values = append(values, name)
 			}
-			return 0
-		}},
-	} {
-		series.NewGaugeFunc(prometheus.GaugeOpts{Name: row.name, Help: row.help},
-			func() float64 { return row.value(m.gauges.Load()) })
-	}
-	m.registry.MustRegister(&memoryCollector{m}, &callerCollector{m}, &connectionCollector{m}, &storeCollector{m}, &archiveCollector{m})
-}
-
-// memoryCollector collects the bytes of all kinds at the same instant.
-type memoryCollector struct{ metrics *Metrics }
-
-var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes held for callers, by kind, and for idle connections to origins.", []string{"kind"}, nil)
-
-// Describe implements prometheus.Collector.
-func (c *memoryCollector) Describe(to chan<- *prometheus.Desc) { to <- memoryBytes }
-
-// Collect implements prometheus.Collector.
-func (c *memoryCollector) Collect(to chan<- prometheus.Metric) {
-	byKind, _ := c.metrics.gauges.Load().Memory()
-	for kind, n := range byKind {
-		to <- prometheus.MustNewConstMetric(memoryBytes, prometheus.GaugeValue, float64(n), kind)
-	}
-}
-
-// connectionCollector collects the numbers of connections to origins at the same instant.
-type connectionCollector struct{ metrics *Metrics }
-
-var (
-	connectionsOpen    = prometheus.NewDesc("fetchd_connections_open", "Open connections to origins.", nil, nil)
-	connectionsIdle    = prometheus.NewDesc("fetchd_connections_idle", "Open connections to origins that no request uses.", nil, nil)
-	connectionsDialled = prometheus.NewDesc("fetchd_connections_dialled_total", "Connections to origins that were made.", nil, nil)
-	connectionsReused  = prometheus.NewDesc("fetchd_connections_reused_total",
-		"Requests that used a connection that had carried another request.", nil, nil)
-	connectionsStale = prometheus.NewDesc("fetchd_connections_stale_total",
-		"Idle connections to origins that were found dead. No request was sent on them.", nil, nil)
-	connectionsSurplus = prometheus.NewDesc("fetchd_connections_surplus_total",
-		"Connections that were closed because the origin sent bytes over HTTP/1.1 that were not requested. Connections to it are not reused for a minute.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *connectionCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connectionsOpen, connectionsIdle, connectionsDialled, connectionsReused, connectionsStale, connectionsSurplus} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *connectionCollector) Collect(to chan<- prometheus.Metric) {
-	n := c.metrics.gauges.Load().Connections()
-	to <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(n.Open))
-	to <- prometheus.MustNewConstMetric(connectionsIdle, prometheus.GaugeValue, float64(n.Idle))
-	to <- prometheus.MustNewConstMetric(connectionsDialled, prometheus.CounterValue, float64(n.Dialled))
-	to <- prometheus.MustNewConstMetric(connectionsReused, prometheus.CounterValue, float64(n.Reused))
-	to <- prometheus.MustNewConstMetric(connectionsStale, prometheus.CounterValue, float64(n.Stale))
-	to <- prometheus.MustNewConstMetric(connectionsSurplus, prometheus.CounterValue, float64(n.Surplus))
-}
-
-// storeCollector collects the numbers of each store at the same instant.
-type storeCollector struct{ metrics *Metrics }
-
-var (
-	storeUp       = prometheus.NewDesc("fetchd_store_up", "0 while a store refuses bodies because the last uploads failed. 1 again if no fetch has tried it for a minute.", []string{"store"}, nil)
-	storeInFlight = prometheus.NewDesc("fetchd_store_uploads_in_flight", "Uploads to a store that have not ended.", []string{"store"}, nil)
-	storeUploads  = prometheus.NewDesc("fetchd_store_uploads_total",
-		"Uploads that ended: committed, failed (by the store) or aborted (the fetch did not succeed).", []string{"store", "result"}, nil)
-	storeBytes  = prometheus.NewDesc("fetchd_store_bytes_total", "Bytes of the objects that were committed.", []string{"store"}, nil)
-	storeErrors = prometheus.NewDesc("fetchd_store_request_errors_total",
-		"Requests to a store that failed, including those that were repeated.", []string{"store"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, storeInFlight, storeUploads, storeBytes, storeErrors} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
-	for name, n := range c.metrics.gauges.Load().Stores() {
-		up := 0.0
-		if n.Up {
-			up = 1
+			if s.label != "" {
+				values = append(values, s.other)
+			}
+			to <- prometheus.MustNewConstMetric(c.desc(s), s.kind, s.value(thing), values...)
 		}
-		to <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, up, name)
-		to <- prometheus.MustNewConstMetric(storeInFlight, prometheus.GaugeValue, float64(n.InFlight), name)
-		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Committed), name, "committed")
-		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Failed), name, "failed")
-		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Aborted), name, "aborted")
-		to <- prometheus.MustNewConstMetric(storeBytes, prometheus.CounterValue, float64(n.Bytes), name)
-		to <- prometheus.MustNewConstMetric(storeErrors, prometheus.CounterValue, float64(n.RequestErrors), name)
 	}
 }
 
-// archiveCollector collects the numbers of each store for records at the same instant.
-type archiveCollector struct{ metrics *Metrics }
-
-var (
-	archiveUp = prometheus.NewDesc("fetchd_archive_up",
-		"0 while a store refuses records, because the last ones could not be written or the space is used up.", []string{"store"}, nil)
-	archiveRecords = prometheus.NewDesc("fetchd_archive_records_total", "Records that were written, by type.", []string{"store", "type"}, nil)
-	archiveBytes   = prometheus.NewDesc("fetchd_archive_bytes_total", "Bytes of these records, in the files.", []string{"store"}, nil)
-	archiveErrors  = prometheus.NewDesc("fetchd_archive_errors_total", "Operations on files, and uploads, that failed.", []string{"store"}, nil)
-	archiveSpools  = prometheus.NewDesc("fetchd_archive_spool_bytes", "Bytes of exchanges in flight in temporary files.", []string{"store"}, nil)
-	archiveOpen    = prometheus.NewDesc("fetchd_archive_files_open", "WARC files that are not whole.", []string{"store"}, nil)
-	archiveWaiting = prometheus.NewDesc("fetchd_archive_files_waiting", "Whole WARC files that wait for their upload.", []string{"store"}, nil)
-	archiveWaits   = prometheus.NewDesc("fetchd_archive_waiting_bytes", "Bytes of the WARC files that wait for their upload.", []string{"store"}, nil)
-	archiveOldest  = prometheus.NewDesc("fetchd_archive_oldest_waiting_seconds",
-		"How long the oldest WARC file has waited for its upload. 0 if none waits.", []string{"store"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *archiveCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{archiveUp, archiveRecords, archiveBytes, archiveErrors, archiveSpools, archiveOpen, archiveWaiting,
-		archiveWaits, archiveOldest} {
-		to <- d
+func flag(set bool) float64 {
+	if set {
+		return 1
 	}
+	return 0
 }
 
-// Collect implements prometheus.Collector.
-func (c *archiveCollector) Collect(to chan<- prometheus.Metric) {
-	for name, n := range c.metrics.gauges.Load().Archives() {
-		gauge := func(d *prometheus.Desc, value float64) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, name)
-		}
-		count := func(d *prometheus.Desc, value uint64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{name}, labels...)...)
-		}
-		up := 0.0
-		if n.Up {
-			up = 1
-		}
-		gauge(archiveUp, up)
-		count(archiveRecords, n.Requests, "request")
-		count(archiveRecords, n.Responses, "response")
-		count(archiveRecords, n.Revisits, "revisit")
-		count(archiveBytes, n.Bytes)
-		count(archiveErrors, n.Errors)
-		gauge(archiveSpools, float64(n.SpoolBytes))
-		gauge(archiveOpen, float64(n.OpenFiles))
-		gauge(archiveWaiting, float64(n.WaitingFiles))
-		gauge(archiveWaits, float64(n.WaitingBytes))
-		gauge(archiveOldest, n.OldestWaiting.Seconds())
-	}
+var serviceSeries = []series[*Gauges]{
+	{gauge, "fetchd_fetches_in_flight", "Fetches in flight.", func(g *Gauges) float64 {
+		n, _ := g.Fetches()
+		return float64(n)
+	}, "", ""},
+	{gauge, "fetchd_fetches_limit", "Maximum number of fetches in flight.", func(g *Gauges) float64 {
+		_, limit := g.Fetches()
+		return float64(limit)
+	}, "", ""},
+	{gauge, "fetchd_memory_budget_bytes", "Maximum number of bytes held for callers.", func(g *Gauges) float64 {
+		_, budget := g.Memory()
+		return float64(budget)
+	}, "", ""},
+	{gauge, "fetchd_draining", "1 while the server is shutting down.", func(g *Gauges) float64 { return flag(g.Draining()) }, "", ""},
+}
+
+var memorySeries = []series[int64]{
+	{gauge, "fetchd_memory_bytes", "Bytes held for callers, by kind, and for idle connections to origins.", func(n int64) float64 { return float64(n) }, "", ""},
+}
+
+var connectionSeries = []series[fetch.ConnectionStats]{
+	{gauge, "fetchd_connections_open", "Open connections to origins.", func(n fetch.ConnectionStats) float64 { return float64(n.Open) }, "", ""},
+	{gauge, "fetchd_connections_idle", "Open connections to origins that no request uses.", func(n fetch.ConnectionStats) float64 { return float64(n.Idle) }, "", ""},
+	{counter, "fetchd_connections_dialled_total", "Connections to origins that were made.", func(n fetch.ConnectionStats) float64 { return float64(n.Dialled) }, "", ""},
+	{counter, "fetchd_connections_reused_total", "Requests that used a connection that had carried another request.",
+		func(n fetch.ConnectionStats) float64 { return float64(n.Reused) }, "", ""},
+	{counter, "fetchd_connections_stale_total", "Idle connections to origins that were found dead. No request was sent on them.",
+		func(n fetch.ConnectionStats) float64 { return float64(n.Stale) }, "", ""},
+	{counter, "fetchd_connections_surplus_total",
+		"Connections that were closed because the origin sent bytes over HTTP/1.1 that were not requested. Connections to it are not reused for a minute.",
+		func(n fetch.ConnectionStats) float64 { return float64(n.Surplus) }, "", ""},
+}
+
+const uploads = "Uploads that ended: committed, failed (by the store) or aborted (the fetch did not succeed)."
+
+var storeSeries = []series[StoreStats]{
+	{gauge, "fetchd_store_up", "0 while a store refuses bodies because the last uploads failed. 1 again if no fetch has tried it for a minute.",
+		func(n StoreStats) float64 { return flag(n.Up) }, "", ""},
+	{gauge, "fetchd_store_uploads_in_flight", "Uploads to a store that have not ended.", func(n StoreStats) float64 { return float64(n.InFlight) }, "", ""},
+	{counter, "fetchd_store_uploads_total", uploads, func(n StoreStats) float64 { return float64(n.Committed) }, "result", "committed"},
+	{counter, "fetchd_store_uploads_total", uploads, func(n StoreStats) float64 { return float64(n.Failed) }, "result", "failed"},
+	{counter, "fetchd_store_uploads_total", uploads, func(n StoreStats) float64 { return float64(n.Aborted) }, "result", "aborted"},
+	{counter, "fetchd_store_bytes_total", "Bytes of the objects that were committed.", func(n StoreStats) float64 { return float64(n.Bytes) }, "", ""},
+	{counter, "fetchd_store_request_errors_total", "Requests to a store that failed, including those that were repeated.",
+		func(n StoreStats) float64 { return float64(n.RequestErrors) }, "", ""},
+}
+
+const records = "Records that were written, by type."
+
+var archiveSeries = []series[ArchiveStats]{
+	{gauge, "fetchd_archive_up", "0 while a store refuses records, because the last ones could not be written or the space is used up.",
+		func(n ArchiveStats) float64 { return flag(n.Up) }, "", ""},
+	{counter, "fetchd_archive_records_total", records, func(n ArchiveStats) float64 { return float64(n.Requests) }, "type", "request"},
+	{counter, "fetchd_archive_records_total", records, func(n ArchiveStats) float64 { return float64(n.Responses) }, "type", "response"},
+	{counter, "fetchd_archive_records_total", records, func(n ArchiveStats) float64 { return float64(n.Revisits) }, "type", "revisit"},
+	{counter, "fetchd_archive_bytes_total", "Bytes of these records, in the files.", func(n ArchiveStats) float64 { return float64(n.Bytes) }, "", ""},
+	{counter, "fetchd_archive_errors_total", "Operations on files, and uploads, that failed.", func(n ArchiveStats) float64 { return float64(n.Errors) }, "", ""},
+	{gauge, "fetchd_archive_spool_bytes", "Bytes of exchanges in flight in temporary files.", func(n ArchiveStats) float64 { return float64(n.SpoolBytes) }, "", ""},
+	{gauge, "fetchd_archive_files_open", "WARC files that are not whole.", func(n ArchiveStats) float64 { return float64(n.OpenFiles) }, "", ""},
+	{gauge, "fetchd_archive_files_waiting", "Whole WARC files that wait for their upload.", func(n ArchiveStats) float64 { return float64(n.WaitingFiles) }, "", ""},
+	{gauge, "fetchd_archive_waiting_bytes", "Bytes of the WARC files that wait for their upload.", func(n ArchiveStats) float64 { return float64(n.WaitingBytes) }, "", ""},
+	{gauge, "fetchd_archive_oldest_waiting_seconds", "How long the oldest WARC file has waited for its upload. 0 if none waits.",
+		func(n ArchiveStats) float64 { return n.OldestWaiting.Seconds() }, "", ""},
 }

@@ -101,7 +101,7 @@ func newMetrics(version string, logger *slog.Logger, dropped func() uint64) *Met
 	m.makeAttempts(series)
 	m.makeRefused(series)
 	m.callers = newCallers(series)
-	m.makeGauges(series)
+	m.makeGauges()
 	series.NewCounterFunc(prometheus.CounterOpts{Name: "fetchd_log_lines_dropped_total",
 		Help: "Log lines that were dropped because standard error was blocked or failed."}, func() float64 { return float64(dropped()) })
 	return m
