@@ -42,7 +42,7 @@ func TestWatchKeys(t *testing.T) {
 	found, err := readOrigins(file, new(origins))
 	must(t, err)
 	log := new(output)
-	l := &live{origins: found, logger: slog.New(slog.NewJSONHandler(log, nil))}
+	l := &live{files: files{origins: found}, logger: slog.New(slog.NewJSONHandler(log, nil))}
 	for _, row := range []struct {
 		name string
 		at   time.Duration

@@ -44,7 +44,7 @@ type originProvider struct {
 	Token     auth.Secret        `yaml:"token"`
 	TokenFile string             `yaml:"token-file"`
 	Client    *clientCredentials `yaml:"client"`
-	HMAC      *hmacKey           `yaml:"hmac"`
+	HMAC      *auth.HMAC         `yaml:"hmac"`
 	SigV4     *sigV4             `yaml:"aws-sigv4"`
 
 	HTTPSignature *httpSignature `yaml:"http-signature"`
@@ -58,16 +58,6 @@ type clientCredentials struct {
 	Scopes     []string    `yaml:"scopes"`
 	Audience   string      `yaml:"audience"`
 	InBody     bool        `yaml:"in-body"`
-}
-
-// hmacKey is an [auth.HMAC].
-type hmacKey struct {
-	KeyFile     string            `yaml:"key-file"`
-	KeyEncoding string            `yaml:"key-encoding"`
-	Algorithm   string            `yaml:"algorithm"`
-	Signs       string            `yaml:"signs"`
-	Encoding    string            `yaml:"encoding"`
-	Fields      map[string]string `yaml:"fields"`
 }
 
 // sigV4 is an [auth.SigV4].
@@ -282,7 +272,7 @@ func (o *origins) provider(name string, p originProvider, before *origins) (auth
 	if p.HTTPSignature != nil {
 		return o.httpSignature(&p)
 	}
-	cfg := auth.Config{Origins: p.Origins, Header: p.Header, Scheme: p.Scheme, Static: p.Token, File: p.TokenFile}
+	cfg := auth.Config{Origins: p.Origins, Header: p.Header, Scheme: p.Scheme, Static: p.Token, File: p.TokenFile, HMAC: p.HMAC}
 	if c := p.Client; c != nil {
 		if c.SecretFile != "" {
 			raw, err := o.file(c.SecretFile)
@@ -292,9 +282,6 @@ func (o *origins) provider(name string, p originProvider, before *origins) (auth
 			c.Secret = auth.Secret(strings.TrimSpace(string(raw)))
 		}
 		cfg.Client = &auth.ClientCredentials{TokenURL: c.TokenURL, ID: c.ID, Secret: c.Secret, Scopes: c.Scopes, Audience: c.Audience, InBody: c.InBody}
-	}
-	if p.HMAC != nil {
-		cfg.HMAC = (*auth.HMAC)(p.HMAC)
 	}
 	if p.SigV4 != nil {
 		var err error

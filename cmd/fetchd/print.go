@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -59,39 +57,22 @@ func (p *program) print(s *settings, certificates []tlswatch.Certificate) error 
 
 // yaml returns the value on one line.
 func (o *option) yaml() (string, error) {
-	var node *yaml.Node
-	switch {
-	case o.secret:
-		node = scalar(o.text())
-	case o.value.Kind() == reflect.Slice:
-		node = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for i := range o.value.Len() {
-			node.Content = append(node.Content, scalar(o.value.Index(i).Interface()))
-		}
-	default:
-		node = scalar(o.value.Interface())
+	value := o.value.Interface()
+	if o.secret {
+		value = o.text()
 	}
-	text, err := yaml.Marshal(node)
-	return strings.TrimSuffix(string(text), "\n"), err
-}
-
-// scalar returns the node of a value that fits on one line.
-func scalar(value any) *yaml.Node {
-	switch v := value.(type) {
-	case int, int64, uint16:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: fmt.Sprint(v)}
-	case float64:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: strconv.FormatFloat(v, 'f', -1, 64)}
-	case bool:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(v)}
-	case time.Duration:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v.String()}
+	var node yaml.Node
+	if err := node.Encode(value); err != nil {
+		return "", err
 	}
-	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(value)}
-	if strings.ContainsFunc(node.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	switch text := node.Value; {
+	case node.Kind == yaml.SequenceNode:
+		node.Style = yaml.FlowStyle
+	case strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }):
 		node.Style = yaml.DoubleQuotedStyle
 	}
-	return node
+	text, err := yaml.Marshal(&node)
+	return strings.TrimSuffix(string(text), "\n"), err
 }
 
 // printCapacity writes the capacity as a comment below the settings.

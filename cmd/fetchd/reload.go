@@ -26,25 +26,50 @@ const lookEvery = time.Minute
 // goroutine.
 type live struct {
 	program
-	settings      *settings // current
-	known         secure.Known
-	egress        []tlswatch.Certificate // authorities, since the start
-	origins       *origins
-	intermediates *fetch.Intermediates
-	stores        *stores.Set
-	policies      *policies.Set
-	retired       []*retired
-	longest       time.Duration // of --max-total-timeout, since the start
-	has           capacity      // at the start
-	listens       int           // number of ports
-	observer      *observe.Observer
-	server        *server.Server
-	logger        *slog.Logger
-	level         *slog.LevelVar
-	broken        string            // the error of the last check of the files
-	keys          map[string]string // what watchKeys found last, by provider
+	settings *settings // current
+	known    secure.Known
+	egress   []tlswatch.Certificate // authorities, since the start
+	files
+	retired  []*retired
+	longest  time.Duration // of --max-total-timeout, since the start
+	has      capacity      // at the start
+	listens  int           // number of ports
+	observer *observe.Observer
+	server   *server.Server
+	logger   *slog.Logger
+	level    *slog.LevelVar
+	broken   string            // the error of the last check of the files
+	keys     map[string]string // what watchKeys found last, by provider
 
 	certificates *tlswatch.Watch
+}
+
+// files is what the settings files configure that is replaced while the service runs.
+type files struct {
+	origins       *origins
+	intermediates *fetch.Intermediates
+	policies      *policies.Set
+	stores        *stores.Set
+}
+
+// readFiles reads the settings files. What is as it was before is kept.
+func (s *settings) readFiles(before *files) (now files, err error) {
+	if now.origins, err = s.readOrigins(before.origins); err != nil {
+		return now, err
+	}
+	if now.intermediates, err = s.readIntermediates(before.intermediates); err != nil {
+		return now, err
+	}
+	if now.policies, err = s.readPolicies(before.policies); err != nil {
+		return now, err
+	}
+	now.stores, err = s.readStores(before.stores) // the last thing that can fail, because it opens them
+	return now, err
+}
+
+// setFiles applies what the settings files configure. It returns the settings that have changed.
+func (l *live) setFiles(now *files) []string {
+	return slices.Concat(l.setOrigins(now.origins), l.setIntermediates(now.intermediates), l.setPolicies(now.policies), l.setStores(now.stores))
 }
 
 // retired are stores that were replaced. They stay open until due, because fetches that began before
@@ -102,26 +127,14 @@ func (l *live) reload() {
 	}
 	changed, waiting := next.keepFrom(l.settings)
 	id, err := next.identityFiles().Read()
-	var found *origins
-	if err == nil {
-		found, err = next.readOrigins(l.origins)
-	}
-	var intermediates *fetch.Intermediates
-	if err == nil {
-		intermediates, err = next.readIntermediates(l.intermediates)
-	}
-	var rules *policies.Set
-	if err == nil {
-		rules, err = next.readPolicies(l.policies)
-	}
 	now := next.capacity(l.has.files, l.has.budget)
-	var bodies *stores.Set
+	var found files
 	if err == nil {
-		bodies, err = next.readStores(l.stores)
+		found, err = next.readFiles(&l.files)
 	}
 	if err == nil {
 		if err = l.server.SetLimits(next.limits(id, &now)); err != nil { // the last thing that can fail
-			bodies.Without(l.stores).Drop()
+			found.stores.Without(l.stores).Drop()
 		}
 	}
 	if err != nil {
@@ -129,10 +142,7 @@ func (l *live) reload() {
 		return
 	}
 	changed = append(changed, id.Changed(l.known.Load())...)
-	changed = append(changed, l.setOrigins(found)...)
-	changed = append(changed, l.setIntermediates(intermediates)...)
-	changed = append(changed, l.setStores(bodies)...)
-	changed = append(changed, l.setPolicies(rules)...)
+	changed = append(changed, l.setFiles(&found)...)
 	next.setLevel(l.level)
 	l.settings, l.broken, l.longest = next, "", max(l.longest, next.MaxTotalTimeout)
 	if len(waiting) > 0 {
@@ -275,21 +285,9 @@ func (l *live) closeStores(drain, abort context.Context) error {
 func (l *live) lookAtFiles() {
 	old := l.known.Load()
 	certificates, err := l.settings.identityFiles().ReadCertificates()
-	var found *origins
+	var found files
 	if err == nil {
-		found, err = l.settings.readOrigins(l.origins)
-	}
-	var intermediates *fetch.Intermediates
-	if err == nil {
-		intermediates, err = l.settings.readIntermediates(l.intermediates)
-	}
-	var rules *policies.Set
-	if err == nil {
-		rules, err = l.settings.readPolicies(l.policies)
-	}
-	var bodies *stores.Set
-	if err == nil {
-		bodies, err = l.settings.readStores(l.stores)
+		found, err = l.settings.readFiles(&l.files)
 	}
 	if err != nil {
 		if text := fmt.Sprint(err); text != l.broken {
@@ -300,10 +298,7 @@ func (l *live) lookAtFiles() {
 	}
 	l.broken = ""
 	changed := old.With(certificates).Changed(old)
-	changed = append(changed, l.setOrigins(found)...)
-	changed = append(changed, l.setIntermediates(intermediates)...)
-	changed = append(changed, l.setPolicies(rules)...)
-	if changed = append(changed, l.setStores(bodies)...); len(changed) > 0 {
+	if changed = append(changed, l.setFiles(&found)...); len(changed) > 0 {
 		l.force(old.With(certificates), changed)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
-	"fetchd/internal/policies"
 	"fetchd/internal/secure"
 	"fetchd/internal/tlswatch"
 	"fetchd/internal/version"
@@ -102,11 +101,9 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 // ready is the configuration that the settings describe, as far as it is known before the
 // ports are open.
 type ready struct {
-	engine   fetch.Config
-	egress   []tlswatch.Certificate // authorities of engine
-	origins  *origins
-	stores   *stores.Set
-	policies *policies.Set
+	engine fetch.Config
+	egress []tlswatch.Certificate // authorities of engine
+	files
 	ports    []daemon.Port
 	identity *secure.Identity
 }
@@ -129,32 +126,22 @@ func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.readOrigins(new(origins))
-	if err != nil {
-		return nil, err
-	}
-	engine.Origins = found.profiles
-	if engine.Intermediates, err = s.readIntermediates(nil); err != nil {
-		return nil, err
-	}
-	trial, err := fetch.New(engine)
-	if err != nil {
-		return nil, err
-	}
-	trial.Close()
 	id, err := s.identityFiles().Read()
 	if err != nil {
 		return nil, err
 	}
-	rules, err := s.readPolicies(nil)
+	found, err := s.readFiles(&files{origins: new(origins), stores: stores.Empty(logger)})
 	if err != nil {
 		return nil, err
 	}
-	bodies, err := s.readStores(stores.Empty(logger)) // the last thing that can fail, because it opens them
+	engine.Origins, engine.Intermediates = found.origins.profiles, found.intermediates
+	trial, err := fetch.New(engine)
 	if err != nil {
+		found.stores.Drop()
 		return nil, err
 	}
-	return &ready{engine, egress, found, bodies, rules, at, id}, nil
+	trial.Close()
+	return &ready{engine, egress, found, at, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -170,7 +157,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	if err != nil {
 		return err
 	}
-	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, origins: r.origins, intermediates: r.engine.Intermediates, stores: r.stores, policies: r.policies, longest: s.MaxTotalTimeout,
+	l := &live{program: p, settings: s, logger: logger, level: level, egress: r.egress, files: r.files, longest: s.MaxTotalTimeout,
 		certificates: tlswatch.NewWatch(logger)}
 	defer l.certificates.Stop()
 	l.known.Store(r.identity)

@@ -35,19 +35,19 @@ type HMAC struct {
 	// KeyFile is the path of a file with the key, of at most 16 KiB. The key has at least 16 bytes.
 	// It is read again when it changes (checked once a second) and when an origin rejects a
 	// signature (at most once a second).
-	KeyFile string
+	KeyFile string `yaml:"key-file"`
 	// KeyEncoding is "raw", "base64", or "whsec" for the form of Standard Webhooks: base64
 	// after "whsec_". Blanks around the key are ignored. Empty means raw.
-	KeyEncoding string
+	KeyEncoding string `yaml:"key-encoding"`
 	// Algorithm is "sha256", "sha512" or "sha1". Empty means sha256.
-	Algorithm string
+	Algorithm string `yaml:"algorithm"`
 	// Signs is the text to sign. Empty means "{body}".
-	Signs string
+	Signs string `yaml:"signs"`
 	// Encoding of the signature is "hex" or "base64". Empty means hex.
-	Encoding string
+	Encoding string `yaml:"encoding"`
 	// Fields are the header fields to add, by name. One of them must contain {signature}, and
 	// each of {id} and {timestamp} that is signed must be in one.
-	Fields map[string]string
+	Fields map[string]string `yaml:"fields"`
 }
 
 // hmacKey signs as configured in an [HMAC].
