@@ -167,7 +167,6 @@ func TestSignRefuses(t *testing.T) {
 		{name: "a query parameter twice", components: []string{`@query-param;name="a"`}, change: func(r *signing.Message) { r.Target = "/?a=hush&%61=2" }, want: "more than once"},
 		{name: "a query parameter in Latin-1", components: []string{`@query-param;name="a"`}, change: func(r *signing.Message) { r.Target = "/?a=%e9" }, want: "not UTF-8"},
 		{name: "a digest of the caller", change: header("Content-Digest", "sha-256=:aHVzaA==:"), want: "Content-Digest itself"},
-		{name: "a signature of the caller", change: header("Signature", "hush=:aHVzaA==:"), want: "Signature itself"},
 		{name: "an input of the caller", change: header("Signature-Input", "hush=()"), want: "Signature-Input itself"},
 		{name: "a key of tomorrow", keys: []*httpsig.Key{later}, want: `no key is valid now: key "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" starts at 2021-04-20T02:07:54Z`},
 		{name: "a key of yesterday", keys: []*httpsig.Key{over}, want: `no key is valid now: key "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" ended at 2021-04-20T02:07:53Z`},
@@ -278,7 +277,6 @@ func TestNewRefuses(t *testing.T) {
 		{"an agent in plaintext", func(_ *testing.T, c *httpsig.Config) { c.Agent = "http://bot.example" }, `agent: "http://bot.example" is not an https origin: give`},
 		{"an agent with a path", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://bot.example/keys" }, `agent: "https://bot.example/keys" is not`},
 		{"an agent with userinfo", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://a@bot.example" }, "agent: (not shown) is not"},
-		{"an agent with a quote", func(_ *testing.T, c *httpsig.Config) { c.Agent = `https://bot".example` }, "agent"},
 		{"an agent in Unicode", func(_ *testing.T, c *httpsig.Config) { c.Agent = "https://bötchen.example" }, "agent"},
 		{"a component twice", func(t *testing.T, c *httpsig.Config) { c.Components = components(t, "@path", `"@path"`) }, "twice"},
 		{"an optional component twice", func(t *testing.T, c *httpsig.Config) {
