@@ -50,15 +50,12 @@ func TestRouteFaults(t *testing.T) {
 		{"no file", fmt.Sprintf(used, "{proxy: 'http://p.example:1', credentials-file: /none}"), "2: credentials-file: "},
 		{"no colon", inFile(secret + "\n"), "2: credentials-file: "},
 		{"no user", inFile(":" + secret + "\n"), "2: credentials-file: "},
-		{"CRLF", inFile("name:" + secret + "\r\n"), "2: credentials-file: "},
 		{"a header in the password", inFile("name:" + secret + "\r\nX-Evil: 1\n"), "2: credentials-file: "},
 		{"two lines", inFile("name:" + secret + "\nother:b\n"), "2: credentials-file: "},
-		{"a NUL", inFile("name:" + secret + "\x00\n"), "2: credentials-file: "},
 		{"a long password", inFile("name:" + strings.Repeat(secret, 100)), "2: credentials-file: "},
 		{"SOCKS without a password", fmt.Sprintf(used, "{proxy: 'socks5://p.example:1', credentials-file: "+credentials(t, "name:\n")+"}"), "2: credentials-file: "},
 		{"an address", fmt.Sprintf(used, "{source-address: 192.0.2}"), `2: source-address: is "192.0.2"`},
 		{"a zone", fmt.Sprintf(used, "{source-address: 'fe80::1%eth0'}"), "2: source-address: is"},
-		{"any address", fmt.Sprintf(used, "{source-address: 0.0.0.0}"), "2: source-address: is"},
 		{"a mapped address", fmt.Sprintf(used, "{source-address: '::ffff:192.0.2.1'}"), "2: source-address: is"},
 		{"a source of another family", fmt.Sprintf(used, "{source-address: 192.0.2.1, ip-family: ipv6}"), "2: source-address: 192.0.2.1 is not in ip-family ipv6"},
 		{"a family", fmt.Sprintf(used, "{ip-family: IPv6}"), `2: ip-family: is "IPv6"`},
@@ -127,7 +124,6 @@ func TestRoutesAgain(t *testing.T) {
 		{"nothing", "", "", secret, true, ""},
 		{"a comment", "\ndefault", "\n# a comment\ndefault", secret, false, ""},
 		{"the password", "", "", "another", false, "b"},
-		{"the proxy", "p.example", "q.example", secret, false, "b"},
 		{"a source address", "a: {}", "a: {source-address: 192.0.2.1}", secret, false, "a"},
 		{"no credentials", ", credentials-file: FILE", "", secret, false, "b"},
 		{"a name", "a: {}", "c: {}", secret, false, "a"},
@@ -198,9 +194,7 @@ func TestRouteInFlight(t *testing.T) {
 		{"another route in mode report", "route: r", "mode: report,", "route: s", false, true, false},
 		{"a route where there was none", "", "", "route: r", false, true, false},
 		{"a route where there was none, in mode report", "", "mode: report,", "route: r", false, false, true},
-		{"a route that may be named where there was none", "", "", "routes: [r]", false, false, false},
 		{"no policies", "route: r", "", "route: r", true, true, false},
-		{"no policies and no route", "", "", "", true, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -182,40 +182,11 @@ func badURLs() []refused {
 	var rows []refused
 	for _, row := range []struct{ name, url string }{
 		{"missing", ""},
-		{"relative", "/" + marker},
-		{"no scheme", "//origin.example/" + marker},
-		{"no host", "http:///" + marker},
-		{"opaque", "http:" + marker},
-		{"host only", marker + ".example"},
 		{"ftp", "ftp://origin.example/" + marker},
-		{"file", "file:///" + marker},
-		{"javascript", "javascript:" + marker},
-		{"over 8 KiB", "http://origin.example/" + marker + strings.Repeat("a", 8<<10)},
 		{"over 8 KiB once encoded", "http://origin.example/?" + marker + strings.Repeat("é", 4000)},
 		{"zone", "http://[fe80::1%25" + marker + "]/"},
-		{"user", "http://" + marker + "@origin.example/"},
 		{"user and password", "http://user:" + marker + "@origin.example/"},
-		{"empty user", "http://@origin.example/" + marker},
 		{"newline", "http://origin.example/\n" + marker},
-		{"NUL", "http://origin.example/\x00" + marker},
-		{"DEL", "http://origin.example/\x7f" + marker},
-		{"space", "http://origin.example/ " + marker},
-		{"tab before it", "\thttp://origin.example/" + marker},
-		{"host is a number", "http://2130706433/" + marker},
-		{"host is a hexadecimal number", "http://0x7f000001/" + marker},
-		{"host is a short address", "http://127.1/" + marker},
-		{"host is an octal address", "http://0177.0.0.1/" + marker},
-		{"host is a hexadecimal address", "http://0x7f.0.0.0x1/" + marker},
-		{"host ends in a number", "http://origin.1/" + marker},
-		{"host is an address of five parts", "http://1.2.3.4.5/" + marker},
-		{"host is an address out of range", "http://256.0.0.1/" + marker},
-		{"host with a space", "http://origin%20" + marker + "/"},
-		{"empty label", "http://origin..example/" + marker},
-		{"bad bracket", "http://[" + marker + "]/"},
-		{"port 0", "http://origin.example:0/" + marker},
-		{"port 65536", "http://origin.example:65536/" + marker},
-		{"invalid port", "http://origin.example:" + marker + "/"},
-		{"bad escape", "http://origin%zz" + marker + "/"},
 	} {
 		rows = append(rows, refused{"URL " + row.name, func(in *pb.FetchRequest) { in.Url = row.url }, []string{"url"}})
 	}
@@ -255,10 +226,8 @@ func badHeaders() []refused {
 	}
 	for _, row := range []struct{ name, header string }{
 		{"without a name", ""},
-		{"name with a space", "X Y"},
 		{"name that is a whole line", "Authorization: Bearer " + marker},
 		{"name that is not ASCII", "X-É"},
-		{"name that breaks the line", "X\r\nY"},
 		{"name with an underscore", "X_Forwarded_For"},
 	} {
 		rows = append(rows, refused{"header " + row.name, header(&pb.Header{Name: row.header, Value: marker}), []string{"headers[1].name"}})
@@ -324,12 +293,9 @@ func badDurations() []refused {
 			rows = append(rows, refused{f.path + " " + name, withDuration(f.path, d), []string{f.path}})
 		}
 		add("negative", durationpb.New(-1))
-		add("far below zero", &durationpb.Duration{Seconds: -315_576_000_000})
 		add("whose signs differ", &durationpb.Duration{Seconds: 1, Nanos: -1})
-		add("whose signs differ the other way", &durationpb.Duration{Seconds: -1, Nanos: 1})
 		add("with a whole second of nanos", &durationpb.Duration{Nanos: 1e9})
 		add("over 10,000 years", &durationpb.Duration{Seconds: 315_576_000_001})
-		add("of the largest number", &durationpb.Duration{Seconds: math.MaxInt64})
 		if f.zero {
 			add("zero", durationpb.New(0))
 		}
@@ -359,22 +325,15 @@ func badRetries() []refused {
 	}{
 		{"0 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: new(int32(0))}},
 		{"12 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: new(int32(12))}},
-		{"-1 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: new(int32(-1))}},
-		{"multiplier 0.5", "multiplier", &pb.RetryPolicy{Multiplier: new(0.5)}},
 		{"multiplier just under 1", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Nextafter(1, 0))}},
-		{"multiplier 11", "multiplier", &pb.RetryPolicy{Multiplier: new(11.0)}},
 		{"multiplier just over 10", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Nextafter(10, 11))}},
 		{"multiplier NaN", "multiplier", &pb.RetryPolicy{Multiplier: new(math.NaN())}},
-		{"multiplier Inf", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Inf(1))}},
-		{"multiplier -Inf", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Inf(-1))}},
 		{"base over max", "base_delay", &pb.RetryPolicy{BaseDelay: seconds(2), MaxDelay: seconds(1)}},
 		{"base over the profile's max", "base_delay", &pb.RetryPolicy{BaseDelay: seconds(3)}},
 		{"unknown profile", "profile", &pb.RetryPolicy{Profile: 99}},
 		{"negative profile", "profile", &pb.RetryPolicy{Profile: -1}},
 		{"allowed without a key", "allow_non_idempotent", &pb.RetryPolicy{AllowNonIdempotent: true}},
 		{"key of 257 bytes", "idempotency_key", &pb.RetryPolicy{IdempotencyKey: marker + repeated(257-len(marker))}},
-		{"key with a newline", "idempotency_key", &pb.RetryPolicy{IdempotencyKey: marker + "\n"}},
-		{"key with a NUL", "idempotency_key", &pb.RetryPolicy{IdempotencyKey: "\x00" + marker}},
 		{"key with a space", "idempotency_key", &pb.RetryPolicy{IdempotencyKey: marker + " b"}},
 		{"key that is not ASCII", "idempotency_key", &pb.RetryPolicy{IdempotencyKey: marker + "é"}},
 		{"status in both lists", "additional_status_codes[1]", &pb.RetryPolicy{AdditionalStatusCodes: []int32{425, 429}, ExcludedStatusCodes: []int32{503, 429}}},
@@ -447,7 +406,6 @@ func badRest() []refused {
 		{"digest too short", integrity(&pb.Integrity{Sha256: strings.Repeat("a", 63)}), []string{"integrity.sha256"}},
 		{"digest too long", integrity(&pb.Integrity{Sha256: strings.Repeat("a", 66)}), []string{"integrity.sha256"}},
 		{"digest that is not hexadecimal", integrity(&pb.Integrity{Sha256: strings.Repeat("g", 64)}), []string{"integrity.sha256"}},
-		{"digest with a prefix", integrity(&pb.Integrity{Sha256: "sha256:" + strings.Repeat("a", 57)}), []string{"integrity.sha256"}},
 		{"negative integrity size", integrity(&pb.Integrity{SizeBytes: new(int64(-1))}), []string{"integrity.size_bytes"}},
 		{"integrity of a body that is not read", func(in *pb.FetchRequest) {
 			in.BodyPolicy, in.Integrity = none, &pb.Integrity{SizeBytes: new(int64(1))}
