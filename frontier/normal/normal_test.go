@@ -190,15 +190,12 @@ func TestExtractHost(t *testing.T) {
 		{"port", "http://alpha.test:8080/a", "alpha.test:8080"},
 		{"https shares the name", "https://alpha.test/", "alpha.test"},
 		{"the other scheme's port is another key", "http://alpha.test:443/", "alpha.test:443"},
-		{"IPv6", "http://[2001:db8::1]/", "[2001:db8::1]"},
 		{"IPv6 and port", "http://[2001:db8::1]:81/", "[2001:db8::1]:81"},
 		{"not normal: case and port", "HTTP://ALPHA.test:80/", "alpha.test"},
 		{"not normal: port of https", "https://alpha.test:443/", "alpha.test"},
 		{"no host", "http:///a", ""},
-		{"no scheme", "alpha.test/a", ""},
 		{"another scheme", "ftp://alpha.test/", ""},
 		{"not a URL", "http://[", ""},
-		{"nothing", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := normal.ExtractHost(row.in)
@@ -232,9 +229,7 @@ func TestResolve(t *testing.T) {
 		{"the same scheme before a segment like one", base, "http:ftp:x", "http://a.test/b/c/ftp:x"},
 		{"another scheme without slashes", base, "https:e.test", "https://e.test/"},
 		{"spaces around and line ends within", base, " \n/a\tb\n ", "http://a.test/ab"},
-		{"a space within", base, "/a b", "http://a.test/a%20b"},
 		{"not ASCII", base, "/ü?ü", "http://a.test/%C3%BC?%C3%BC"},
-		{"not UTF-8", base, "/\xfc", "http://a.test/%FC"},
 		{"a colon in a path", base, "./a:b", "http://a.test/b/c/a:b"},
 		{"a colon after a digit", base, "1:b", "http://a.test/b/c/1:b"},
 		{"user information", base, "//u:p@e.test/x", "http://e.test/x"},
