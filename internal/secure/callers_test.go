@@ -124,7 +124,6 @@ func TestAuthoritiesThatChange(t *testing.T) {
 		{"the same key, renewed", []*authority{newAuthority(t, "root", nil, root.key)}, true},
 		{"the intermediate", []*authority{between}, true},
 		{"the intermediate, signed by another root", []*authority{newAuthority(t, "between", other, between.key)}, true},
-		{"another intermediate", []*authority{newAuthority(t, "between", root, nil)}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			between := between.in(t)
@@ -159,10 +158,8 @@ func TestNamesOfCertificates(t *testing.T) {
 		{"all are allowed: a DNS name", nil, showing(&x509.Certificate{DNSNames: []string{"a.example"}}), "san:a.example"},
 		{"all are allowed: no name", nil, showing(bare), fmt.Sprintf("cert:%x", sha256.Sum256([]byte("bare")))},
 		{"a URI", []string{"spiffe://example/a"}, showing(all), "san:spiffe://example/a"},
-		{"the second DNS name", []string{"b.example"}, showing(all), "san:b.example"},
 		{"an address", []string{"a@example.com"}, showing(all), "san:a@example.com"},
 		{"the first that is allowed", []string{"x.example", "a@example.com", "a.example"}, showing(all), "san:a@example.com"},
-		{"another", []string{"x.example"}, showing(all), ""},
 		{"the case counts", []string{"A.example"}, showing(all), ""},
 		{"part of a name", []string{"example"}, showing(all), ""},
 		{"no name", []string{"a.example"}, showing(bare), ""},

@@ -69,20 +69,17 @@ func TestWrongTokens(t *testing.T) {
 		{"a token for a limit", "- {name: a, sha256: " + a + ", max-fetches: " + secret + "}\n", "max-fetches: want a positive whole number"},
 		{"a hash that is short", "- {name: a, sha256: " + a[2:] + "}\n", "sha256: want"},
 		{"a hash that is long", "- {name: a, sha256: " + a + "00}\n", "sha256: want"},
-		{"a hash of odd length", "- {name: a, sha256: " + a[1:] + "}\n", "sha256: want"},
 		{"no hash", "- {name: a}\n", "tokens.yaml:1: sha256 is missing"},
 		{"no name", "- {sha256: " + a + "}\n", "tokens.yaml:1: name is missing"},
 		{"an empty name", "- {name: '', sha256: " + a + "}\n", "name: a name must have 1 to 64 bytes"},
 		{"a long name", "- {name: " + strings.Repeat("n", 65) + ", sha256: " + a + "}\n", "name: a name must have 1 to 64 bytes"},
 		{"a name with a line break", "- {name: \"a\\nb\", sha256: " + a + "}\n", "name: a name must have printable characters only"},
 		{"a name that is a number", "- {name: 5, sha256: " + a + "}\n", "name: want text: put it in quotes"},
-		{"a name that is a list", "- {name: [a], sha256: " + a + "}\n", "name: want text"},
 		{"the same name", "- {name: a, sha256: " + a + "}\n- {name: b, sha256: " + b + "}\n- {name: a, sha256: " + sum("c") + "}\n", `tokens.yaml:3: the name "a" is used on line 1 already`},
 		{"the same token", "- {name: a, sha256: " + a + "}\n- {name: b, sha256: " + a + "}\n", "tokens.yaml:2: the sha256 is the same as on line 1"},
 		{"a key given twice", "- name: a\n  sha256: " + a + "\n  name: b\n", "tokens.yaml:3: a key appears twice"},
 		{"a limit of nothing", "- {name: a, sha256: " + a + ", max-fetches: 0}\n", "max-fetches: want a positive whole number"},
 		{"a negative limit", "- {name: a, sha256: " + a + ", max-fetches: -1}\n", "max-fetches: want a positive whole number"},
-		{"an empty limit", "- {name: a, sha256: " + a + ", max-fetches: }\n", "max-fetches: want a positive whole number"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := read(t, row.text)
