@@ -10,53 +10,6 @@ import (
 	"fetchd/classify"
 )
 
-// TestProfiles compares the defaults with the table of spec §2, row by row.
-func TestProfiles(t *testing.T) {
-	t.Parallel()
-	standard, download := classify.Standard.Policy(), classify.Download.Policy()
-	for _, tt := range []struct {
-		row                    string
-		field                  func(classify.Policy) any
-		inStandard, inDownload any
-	}{
-		{"max_attempts", func(p classify.Policy) any { return p.MaxAttempts }, 3, 4},
-		{"base_delay", func(p classify.Policy) any { return p.BaseDelay }, 100 * time.Millisecond, time.Second},
-		{"max_delay", func(p classify.Policy) any { return p.MaxDelay }, 2 * time.Second, 32 * time.Second},
-		{"multiplier", func(p classify.Policy) any { return p.Multiplier }, 2.0, 2.0},
-		{"delay before retry 1", func(p classify.Policy) any { return p.Backoff(1) }, 200 * time.Millisecond, time.Second},
-		{"delay before retry 2", func(p classify.Policy) any { return p.Backoff(2) }, 400 * time.Millisecond, 2 * time.Second},
-		{"delay before retry 3", func(p classify.Policy) any { return p.Backoff(3) }, 800 * time.Millisecond, 4 * time.Second},
-		{"delay at the cap", func(p classify.Policy) any { return p.Backoff(10) }, 2 * time.Second, 32 * time.Second},
-		{"max_jitter", func(p classify.Policy) any { return p.MaxJitter }, time.Duration(0), 500 * time.Millisecond},
-		{"max_retry_after", func(p classify.Policy) any { return p.MaxRetryAfter }, 30 * time.Second, 60 * time.Second},
-		{"max_redirects", func(p classify.Policy) any { return p.MaxRedirects }, 5, 20},
-		{"408 retried", retriesStatus(408), false, true},
-		{"retry_tls_handshake", func(p classify.Policy) any { return p.RetryTLSHandshake }, true, false},
-		{"a failed handshake retried", retriesFault(classify.TLSHandshake), true, false},
-		{"a handshake time-out retried", retriesFault(classify.ConnectTimeout), true, true},
-		{"follow", func(p classify.Policy) any { return p.Follow }, true, true},
-		{"POST repeatable", func(p classify.Policy) any { return p.Repeatable("POST") }, false, false},
-	} {
-		t.Run(tt.row, func(t *testing.T) {
-			t.Parallel()
-			if got := tt.field(standard); got != tt.inStandard {
-				t.Errorf("STANDARD: %s is %v, want %v", tt.row, got, tt.inStandard)
-			}
-			if got := tt.field(download); got != tt.inDownload {
-				t.Errorf("DOWNLOAD: %s is %v, want %v", tt.row, got, tt.inDownload)
-			}
-		})
-	}
-}
-
-func retriesStatus(status int) func(classify.Policy) any {
-	return func(p classify.Policy) any { return retried(p, classify.Observation{Status: status}) }
-}
-
-func retriesFault(c classify.Class) func(classify.Policy) any {
-	return func(p classify.Policy) any { return retried(p, classify.Observation{Faults: classify.FaultsOf(c)}) }
-}
-
 func retried(p classify.Policy, seen classify.Observation) bool {
 	seen.TimeLeft = classify.Unbounded
 	return classify.Decide(&p, &seen).Verdict == classify.Retry
