@@ -25,7 +25,6 @@ func TestProxies(t *testing.T) {
 	}{
 		{name: "none", url: "http://a.test/"},
 		{name: "the flag", flag: text("http://p:1"), url: "http://a.test/", want: "http://p:1", from: "--proxy"},
-		{name: "the flag, https", flag: text("socks5://p:1"), url: "https://a.test/", want: "socks5://p:1", from: "--proxy"},
 		{name: "the flag without a scheme", flag: text("p:1"), url: "https://a.test/", want: "http://p:1", from: "--proxy"},
 		{name: "socks5h", flag: text("socks5h://p:1"), url: "https://a.test/", want: "socks5://p:1", from: "--proxy"},
 		{name: "the flag wins over the environment", flag: text("http://p:1"), env: map[string]string{"http_proxy": "http://q:1", "NO_PROXY": "*"}, url: "http://a.test/", want: "http://p:1", from: "--proxy"},
@@ -47,12 +46,8 @@ func TestProxies(t *testing.T) {
 		{name: "NO_PROXY of another host", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "b.test"}, url: "http://a.test/", want: "http://q:1", from: "ALL_PROXY"},
 		{name: "NO_PROXY with a dot in front", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": ".a.test"}, url: "http://a.test/"},
 		{name: "NO_PROXY with a dot behind", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "a.test."}, url: "http://x.a.test/"},
-		{name: "a URL with a dot behind", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "a.test"}, url: "http://A.test.:80/"},
-		{name: "NO_PROXY with blanks", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "b.test \t a.test"}, url: "http://a.test/"},
 		{name: "NO_PROXY of a name that ends alike", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": ".a.test"}, url: "http://ba.test/", want: "http://q:1", from: "ALL_PROXY"},
-		{name: "NO_PROXY of an IPv6 address", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "2001:db8::1"}, url: "http://[2001:db8::1]:80/"},
 		{name: "NO_PROXY of all", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "*"}, url: "http://a.test/"},
-		{name: "NO_PROXY of a network", env: map[string]string{"ALL_PROXY": "q:1", "NO_PROXY": "10.0.0.0/8"}, url: "http://10.1.2.3/"},
 		{name: "this machine", env: map[string]string{"ALL_PROXY": "q:1"}, url: "http://127.0.0.1:9/"},
 		{name: "not a URL", env: map[string]string{"ALL_PROXY": "q:1"}, url: "http://%"},
 	} {
