@@ -23,16 +23,16 @@ func programLines(folder string) (lines []string, err error) {
 		}
 	}
 	for _, name := range []string{"fetchd", "fetchctl", "frontier"} {
-		version, err := exec.Command(filepath.Join(folder, name), "--version").Output() // NAME VERSION GO PLATFORM
+		version, err := versionOf(filepath.Join(folder, name))
 		if err != nil {
-			return nil, fmt.Errorf("%s --version: %w", name, err)
+			return nil, err
 		}
 		of, err := commandLines(folder, nil, name)
 		if err != nil {
 			return nil, err
 		}
 		for _, line := range of {
-			lines = append(lines, strings.ReplaceAll(line, "/"+strings.Fields(string(version))[1], "/VERSION"))
+			lines = append(lines, strings.ReplaceAll(line, "/"+version[1], "/VERSION"))
 		}
 	}
 	return lines, nil
@@ -41,28 +41,35 @@ func programLines(folder string) (lines []string, err error) {
 // commandLines returns what the help of a command shows, and that of the commands below it. Flags that a command above
 // it has are left out.
 func commandLines(folder string, above []string, command ...string) (lines []string, _ error) {
-	run := exec.Command(filepath.Join(folder, command[0]), append(command[1:], "--help")...)
-	run.Env = []string{"COLUMNS=100"}
-	text, err := run.Output()
+	h, err := readHelp(100, filepath.Join(folder, command[0]), command[1:]...)
 	if err != nil {
-		return nil, fmt.Errorf("%v --help: %w", command, err)
+		return nil, err
 	}
-	h, name := parse(string(text), len(command)), strings.Join(command, " ")
+	name := strings.Join(command, " ")
 	lines = append(lines, h.usage)
-	for _, f := range h.flags {
-		if slices.Contains(above, f.form) {
+	for _, s := range h.sections {
+		if slices.Contains([]string{"Commands", "Exit codes", "Equivalents", "Examples", "Arguments"}, s.title) {
 			continue
 		}
-		above = append(above, f.form)
-		line := name + " " + f.form
-		if m := variable.FindStringSubmatch(f.text); m != nil {
-			line += " $" + m[1]
+		for _, f := range items(s.lines) {
+			if !strings.HasPrefix(f.term, "-") || slices.Contains(above, f.term) { // a group of flags has a description
+				continue
+			}
+			above = append(above, f.term)
+			line := name + " " + f.term
+			if m := variable.FindStringSubmatch(f.text); m != nil {
+				line += " $" + m[1]
+			}
+			lines = append(lines, line)
 		}
-		lines = append(lines, line)
 	}
-	lines = append(lines, name+" exits with "+strings.Join(h.exits, " "))
-	for _, child := range h.commands {
-		of, err := commandLines(folder, slices.Clone(above), append(command, child)...)
+	exits := name + " exits with"
+	for _, e := range h.items("Exit codes") {
+		exits += " " + e.term
+	}
+	lines = append(lines, exits)
+	for _, child := range h.items("Commands") {
+		of, err := commandLines(folder, slices.Clone(above), append(command, strings.Fields(child.term)[len(command)-1])...)
 		if err != nil {
 			return nil, err
 		}
@@ -71,54 +78,4 @@ func commandLines(folder string, above []string, command ...string) (lines []str
 	return lines, nil
 }
 
-// help is the help of a command.
-type help struct {
-	usage           string
-	flags           []flag
-	exits, commands []string
-}
-
-type flag struct{ form, text string }
-
-var (
-	section  = regexp.MustCompile(`^([A-Z][A-Za-z ]*):$`)
-	flagHelp = regexp.MustCompile(`^ {2,6}((?:-[\w#], )?--\S.*?)(?: {2,}(.*))?$`)
-	variable = regexp.MustCompile(`\$([A-Z_]+)`)
-	exitCode = regexp.MustCompile(`^  (\d+) `)
-	// commandHelp is the path of a command, without that of the program.
-	commandHelp = regexp.MustCompile(`^  ([a-z-]+(?: [a-z-]+)*)  `)
-)
-
-// parse reads the help of a command, whose name has the given number of words.
-func parse(text string, words int) (h help) {
-	in := ""
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if m := section.FindStringSubmatch(line); m != nil {
-			in = m[1]
-			continue
-		}
-		switch in {
-		case "":
-			if usage, ok := strings.CutPrefix(line, "Usage: "); ok {
-				h.usage = usage
-			}
-		case "Exit codes":
-			if m := exitCode.FindStringSubmatch(line); m != nil {
-				h.exits = append(h.exits, m[1])
-			}
-		case "Commands":
-			if m := commandHelp.FindStringSubmatch(line); m != nil {
-				h.commands = append(h.commands, strings.Fields(m[1])[words-1])
-			}
-		case "Equivalents", "Examples", "Arguments":
-		default: // groups of flags
-			if m := flagHelp.FindStringSubmatch(line); m != nil {
-				h.flags = append(h.flags, flag{m[1], m[2]})
-			} else if n := len(h.flags); n > 0 {
-				h.flags[n-1].text += " " + strings.TrimSpace(line)
-			}
-		}
-	}
-	return h
-}
+var variable = regexp.MustCompile(`\$([A-Z_]+)`)

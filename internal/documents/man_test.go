@@ -36,8 +36,8 @@ Examples:
 func TestParse(t *testing.T) {
 	t.Parallel()
 	p := parse(helpText)
-	if p.usage != "tool <command> [flags]" || p.first() != "fetches things" || !slices.Equal(p.commands(), []string{"run", "stop"}) {
-		t.Errorf("usage %q, first %q, commands %q", p.usage, p.first(), p.commands())
+	if p.usage != "tool <command> [flags]" || p.first() != "fetches things" || !slices.Equal(p.items("Commands"), []item{{"run", "Run it. A long explanation."}, {"stop", ""}}) {
+		t.Errorf("usage %q, first %q, commands %q", p.usage, p.first(), p.items("Commands"))
 	}
 	for _, row := range []struct {
 		name string
@@ -97,9 +97,9 @@ func TestFailingProgram(t *testing.T) {
 	if err := os.WriteFile(silent, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{nil, {"/bin/false", "2026-11-23"}, {silent, "2026-11-23"}} {
-		if err := run(args); err == nil {
-			t.Errorf("%q: no error", args)
+	for _, program := range []string{"/bin/false", silent} {
+		if err := writeMan(program, "2026-11-23"); err == nil {
+			t.Errorf("%q: no error", program)
 		}
 	}
 }

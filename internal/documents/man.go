@@ -1,11 +1,6 @@
-// Manpages writes the man page of a program of this project from its --help, so that the page is
-// always that of the program.
-//
-//	manpages PROGRAM DATE
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,59 +10,61 @@ import (
 	"strings"
 )
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "manpages: %v\n", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("usage: manpages PROGRAM DATE")
-	}
-	overview, err := help(args[0])
+// writeMan writes the man page of a program of this project from its --help, so that the page is always that of
+// the program.
+func writeMan(program, date string) error {
+	overview, err := readHelp(80, program)
 	if err != nil {
 		return err
 	}
-	version, err := exec.Command(args[0], "--version").Output()
+	fields, err := versionOf(program)
 	if err != nil {
 		return err
 	}
-	fields := strings.Fields(string(version)) // NAME VERSION GO PLATFORM
-	if len(fields) < 2 {
-		return fmt.Errorf("%s --version prints %q", args[0], version)
-	}
-	p := parse(overview)
 	var out strings.Builder
-	_, _ = fmt.Fprintf(&out, ".TH %s 1 %s \"%s %s\"\n", strings.ToUpper(fields[0]), args[1], fields[0], fields[1])
-	_, _ = fmt.Fprintf(&out, ".SH NAME\n%s \\- %s\n", filepath.Base(args[0]), escape(p.first()))
+	_, _ = fmt.Fprintf(&out, ".TH %s 1 %s \"%s %s\"\n", strings.ToUpper(fields[0]), date, fields[0], fields[1])
+	_, _ = fmt.Fprintf(&out, ".SH NAME\n%s \\- %s\n", filepath.Base(program), escape(overview.first()))
 	_, _ = out.WriteString(".nh\n.ad l\n") // names of flags are not divided
-	p.write(&out, ".SH", "", nil)
-	for _, command := range p.commands() {
-		text, err := help(args[0], command)
+	overview.write(&out, ".SH", "", nil)
+	for _, i := range overview.items("Commands") {
+		command := strings.Fields(i.term)[0]
+		p, err := readHelp(80, program, command)
 		if err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(&out, ".SH %s\n", strings.ToUpper("command "+command))
-		parse(text).write(&out, ".SS", command+": ", p.explained())
+		p.write(&out, ".SS", command+": ", overview.explained())
 	}
 	_, err = os.Stdout.WriteString(out.String())
 	return err
 }
 
-func help(program string, command ...string) (string, error) {
-	cmd := exec.Command(program, append(command, "--help")...)
-	cmd.Env = []string{"COLUMNS=80"} // no setting of this machine appears in the page
-	out, err := cmd.Output()
+// versionOf returns NAME VERSION GO PLATFORM.
+func versionOf(program string) ([]string, error) {
+	version, err := exec.Command(program, "--version").Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s --help: %w", program, strings.Join(command, " "), err)
+		return nil, fmt.Errorf("%s --version: %w", program, err)
 	}
-	return string(out), nil
+	fields := strings.Fields(string(version))
+	if len(fields) < 2 {
+		return nil, fmt.Errorf("%s --version prints %q", program, version)
+	}
+	return fields, nil
 }
 
-// page is a help text.
-type page struct {
+// readHelp reads the help of a command in lines of so many columns.
+func readHelp(columns int, program string, command ...string) (*helpPage, error) {
+	cmd := exec.Command(program, append(command, "--help")...)
+	cmd.Env = []string{fmt.Sprintf("COLUMNS=%d", columns)} // no setting of this machine appears in the page
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s --help: %w", program, strings.Join(command, " "), err)
+	}
+	return parse(string(out)), nil
+}
+
+// helpPage is a help text.
+type helpPage struct {
 	usage    string
 	about    []string // lines before the first section
 	sections []section
@@ -80,8 +77,8 @@ type section struct {
 
 var title = regexp.MustCompile(`^(Commands|Arguments|Flags|Exit codes|Examples|[A-Z][a-z]+):$`)
 
-func parse(text string) *page {
-	p := new(page)
+func parse(text string) *helpPage {
+	p := new(helpPage)
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \n")
 		if usage, ok := strings.CutPrefix(line, "Usage: "); ok && p.usage == "" {
@@ -98,26 +95,23 @@ func parse(text string) *page {
 }
 
 // first returns the first sentence, for the index of man pages.
-func (p *page) first() string {
+func (p *helpPage) first() string {
 	text, _, _ := strings.Cut(strings.TrimSpace(strings.Join(p.about, " ")), ".")
 	return strings.ToLower(text[:min(1, len(text))]) + text[min(1, len(text)):]
 }
 
-// commands returns the names in the section of commands.
-func (p *page) commands() []string {
-	var names []string
+// items returns what a section explains.
+func (p *helpPage) items(title string) []item {
 	for _, s := range p.sections {
-		if s.title == "Commands" {
-			for _, i := range items(s.lines) {
-				names = append(names, strings.Fields(i.term)[0])
-			}
+		if s.title == title {
+			return items(s.lines)
 		}
 	}
-	return names
+	return nil
 }
 
 // explained returns everything that the page explains.
-func (p *page) explained() map[item]bool {
+func (p *helpPage) explained() map[item]bool {
 	all := make(map[item]bool)
 	for _, s := range p.sections {
 		for _, i := range items(s.lines) {
@@ -128,7 +122,7 @@ func (p *page) explained() map[item]bool {
 }
 
 // write writes the page with headings of a level, without items that another page explains.
-func (p *page) write(out *strings.Builder, level, prefix string, known map[item]bool) {
+func (p *helpPage) write(out *strings.Builder, level, prefix string, known map[item]bool) {
 	heading := func(text string) {
 		if level == ".SH" {
 			text = strings.ToUpper(text)
