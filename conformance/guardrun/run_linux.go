@@ -126,7 +126,7 @@ func (n *network) close() {
 		_ = l.Close()
 	}
 	_ = n.server.Close()
-	n.names.Close()
+	_ = n.names.Close()
 	n.running.Wait()
 }
 

@@ -2,6 +2,7 @@ package space
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/netip"
@@ -20,10 +21,73 @@ type Host struct {
 	RCode dnsmessage.RCode
 }
 
-// Names is a name server.
+// Server is a name server. Its answers are too short to need TCP.
+type Server struct {
+	conn    net.PacketConn
+	readers sync.WaitGroup
+}
+
+const (
+	// questionsBuffer is in bytes. The system may grant less.
+	questionsBuffer = 4 << 20
+	readers         = 4
+	// maxQuestion limits a datagram. A longer one is truncated and then invalid.
+	maxQuestion = 4 << 10
+)
+
+// Lookup returns the answer for a name, in lower case and without a dot at its end. Addresses of another type are left out.
+type Lookup func(name string, kind dnsmessage.Type) (Host, []netip.Addr)
+
+// Listen starts a name server on a UDP address. It calls lookup concurrently.
+func Listen(ctx context.Context, address string, lookup Lookup) (*Server, error) {
+	var listen net.ListenConfig
+	conn, err := listen.ListenPacket(ctx, "udp", address)
+	if err != nil {
+		return nil, err
+	}
+	// A resolver waits five seconds after a lost query, and hundreds come at once.
+	if udp, ok := conn.(*net.UDPConn); ok {
+		err = udp.SetReadBuffer(questionsBuffer)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s := &Server{conn: conn}
+	for range readers {
+		s.readers.Go(func() { s.serve(lookup) })
+	}
+	return s, nil
+}
+
+func (s *Server) serve(lookup Lookup) {
+	buf := make([]byte, maxQuestion)
+	for {
+		size, from, err := s.conn.ReadFrom(buf)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			continue // an error of one datagram
+		}
+		if said, ok := answer(buf[:size], lookup); ok {
+			_, _ = s.conn.WriteTo(said, from) // the client asks again
+		}
+	}
+}
+
+// Addr returns the address of the name server.
+func (s *Server) Addr() net.Addr { return s.conn.LocalAddr() }
+
+// Close stops the name server.
+func (s *Server) Close() error {
+	err := s.conn.Close()
+	s.readers.Wait()
+	return err
+}
+
+// Names is a name server whose answers change.
 type Names struct {
-	conn net.PacketConn
-	done chan struct{}
+	*Server
 
 	mu    sync.Mutex
 	hosts map[string]Host
@@ -31,33 +95,10 @@ type Names struct {
 }
 
 // Serve starts a name server on a UDP address. It knows no name.
-func Serve(ctx context.Context, address string) (*Names, error) {
-	var listen net.ListenConfig
-	conn, err := listen.ListenPacket(ctx, "udp", address)
-	if err != nil {
-		return nil, err
-	}
-	n := &Names{conn: conn, done: make(chan struct{}), hosts: make(map[string]Host), asked: make(map[string]int)}
-	go func() {
-		defer close(n.done)
-		buf := make([]byte, 4<<10)
-		for {
-			size, from, err := conn.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			if said, ok := n.answer(buf[:size]); ok {
-				_, _ = conn.WriteTo(said, from) // the client asks again
-			}
-		}
-	}()
-	return n, nil
-}
-
-// Close stops the name server.
-func (n *Names) Close() {
-	_ = n.conn.Close()
-	<-n.done
+func Serve(ctx context.Context, address string) (_ *Names, err error) {
+	n := &Names{hosts: make(map[string]Host), asked: make(map[string]int)}
+	n.Server, err = Listen(ctx, address, n.next)
+	return n, err
 }
 
 // Set sets the answers for a name. The next query of a type gets the first list.
@@ -68,14 +109,14 @@ func (n *Names) Set(name string, h Host) {
 	maps.DeleteFunc(n.asked, func(key string, _ int) bool { return strings.HasPrefix(key, name+" ") })
 }
 
-func (n *Names) answer(query []byte) ([]byte, bool) {
+func answer(query []byte, lookup Lookup) ([]byte, bool) {
 	var m dnsmessage.Message
-	if m.Unpack(query) != nil || len(m.Questions) != 1 {
+	if m.Unpack(query) != nil || m.Response || len(m.Questions) != 1 {
 		return nil, false
 	}
 	m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
 	q := m.Questions[0]
-	h, addrs := n.Lookup(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")), q.Type)
+	h, addrs := lookup(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")), q.Type)
 	m.RCode = h.RCode
 	owner := q.Name
 	for cname := range strings.FieldsSeq(h.CNAME) {
@@ -102,8 +143,8 @@ func (n *Names) answer(query []byte) ([]byte, bool) {
 	return said, err == nil
 }
 
-// Lookup returns the next answer for a name and a type.
-func (n *Names) Lookup(name string, kind dnsmessage.Type) (Host, []netip.Addr) {
+// next returns the next answer for a name and a type.
+func (n *Names) next(name string, kind dnsmessage.Type) (Host, []netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, ok := n.hosts[name]

@@ -2,113 +2,39 @@ package site
 
 import (
 	"context"
-	"errors"
 	"hash/crc32"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"fetchd/conformance/space" //nolint:depguard // a site is for tests and demos too
 )
 
-// nameServer answers DNS queries over UDP. Its answers are too short to need TCP.
+// nameServer answers DNS queries for the hosts of a site.
 type nameServer struct {
-	zone string // with a dot at both ends
+	zone string // with a dot before it
 	// addresses is how many addresses names have.
 	addresses int
-	conn      *net.UDPConn
-	readers   sync.WaitGroup
+	*space.Server
 }
 
-const (
-	// questionsBuffer is in bytes. The system may grant less.
-	questionsBuffer = 4 << 20
-	readers         = 4
-)
-
-func startNames(suffix string, addresses int) (*nameServer, error) {
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return nil, err
-	}
-	// A resolver waits five seconds after a lost query, and hundreds come at once.
-	if err := conn.SetReadBuffer(questionsBuffer); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	n := &nameServer{zone: "." + suffix + ".", addresses: addresses, conn: conn}
-	for range readers {
-		n.readers.Go(n.serve)
-	}
-	return n, nil
+func startNames(suffix string, addresses int) (_ *nameServer, err error) {
+	n := &nameServer{zone: "." + suffix, addresses: addresses}
+	n.Server, err = space.Listen(context.Background(), "127.0.0.1:0", n.lookup)
+	return n, err
 }
 
-func (n *nameServer) close() error {
-	err := n.conn.Close()
-	n.readers.Wait()
-	return err
-}
-
-// maxQuestion limits a datagram. A longer one is truncated and then invalid.
-const maxQuestion = 4096
-
-func (n *nameServer) serve() {
-	buffer := make([]byte, maxQuestion)
-	for {
-		size, from, err := n.conn.ReadFromUDPAddrPort(buffer)
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			continue // an error of one datagram
-		}
-		if answer := n.reply(buffer[:size]); answer != nil {
-			_, _ = n.conn.WriteToUDPAddrPort(answer, from) // a client that left needs no answer
-		}
-	}
-}
-
-// reply returns the answer to a datagram, or nil if it is not a query.
-func (n *nameServer) reply(datagram []byte) []byte {
-	var parser dnsmessage.Parser
-	header, err := parser.Start(datagram)
-	if err != nil || header.Response {
-		return nil
-	}
-	question, err := parser.Question()
-	if err != nil {
-		return nil
-	}
-	m := dnsmessage.Message{
-		Header: dnsmessage.Header{
-			ID: header.ID, OpCode: header.OpCode, RecursionDesired: header.RecursionDesired,
-			Response: true, Authoritative: true, RecursionAvailable: true,
-		},
-		Questions: []dnsmessage.Question{question},
-	}
-	n.fill(&m, question)
-	packed, err := m.Pack()
-	if err != nil {
-		return nil
-	}
-	return packed
-}
-
-// fill adds the address or the response code to the answer.
-func (n *nameServer) fill(m *dnsmessage.Message, q dnsmessage.Question) {
-	name := strings.ToLower(q.Name.String())
+// lookup returns the address of a name.
+func (n *nameServer) lookup(name string, _ dnsmessage.Type) (space.Host, []netip.Addr) {
 	switch {
-	case m.OpCode != 0:
-		m.RCode = dnsmessage.RCodeNotImplemented
 	case "."+name == n.zone: // the zone exists because it has names below it (RFC 8020)
+		return space.Host{}, nil
 	case !n.hasName(name):
-		m.RCode = dnsmessage.RCodeNameError
-	case q.Type == dnsmessage.TypeA && q.Class == dnsmessage.ClassINET:
-		m.Answers = []dnsmessage.Resource{{
-			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
-			Body:   &dnsmessage.AResource{A: n.address(strings.TrimSuffix(name, ".")).As4()},
-		}}
+		return space.Host{RCode: dnsmessage.RCodeNameError}, nil
 	}
+	return space.Host{}, []netip.Addr{n.address(name)}
 }
 
 // addressNumber returns an address of a site, from number 0 on.
@@ -141,7 +67,7 @@ func (n *nameServer) hasName(name string) bool {
 // NameServer returns host:port of the name server, which speaks UDP. Every name below the suffix
 // has one address, 127.0.0.1 unless there are many, and no other records. Names with a label gone or gone-..., and all
 // other names, are NXDOMAIN.
-func (s *Site) NameServer() string { return s.names.conn.LocalAddr().String() }
+func (s *Site) NameServer() string { return s.names.Addr().String() }
 
 // Resolver returns a resolver that asks only [Site.NameServer]. A lookup during [Site.Close] may
 // wait until its context ends, or for the resolver's own limit of twice 5 s.

@@ -74,7 +74,7 @@ func Start(cfg Config) (*Site, error) {
 		s.robots = allowAll
 	}
 	if err := s.listen(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start site: %w", err), names.close(), s.origin.Close())
+		return nil, errors.Join(fmt.Errorf("start site: %w", err), names.Close(), s.origin.Close())
 	}
 	return s, nil
 }
@@ -135,7 +135,7 @@ func (s *Site) Close() error {
 	if closed {
 		return nil
 	}
-	err := errors.Join(s.server.Close(), s.origin.Close(), s.names.close())
+	err := errors.Join(s.server.Close(), s.origin.Close(), s.names.Close())
 	s.running.Wait()
 	s.listeners.Wait()
 	return err
