@@ -56,14 +56,20 @@ func (v *Violations) AddReason(field, reason, format string, args ...any) {
 	}
 }
 
+// Of returns the violations that the status of a call has.
+func Of(st *status.Status) (all []*errdetails.BadRequest_FieldViolation) {
+	for _, d := range st.Details() {
+		bad, _ := d.(*errdetails.BadRequest)
+		all = append(all, bad.GetFieldViolations()...)
+	}
+	return all
+}
+
 // Reason returns the reason of the first violation of a field, or an empty string.
 func Reason(err error, field string) string {
-	for _, d := range status.Convert(err).Details() {
-		bad, _ := d.(*errdetails.BadRequest)
-		for _, f := range bad.GetFieldViolations() {
-			if f.GetField() == field {
-				return f.GetReason()
-			}
+	for _, f := range Of(status.Convert(err)) {
+		if f.GetField() == field {
+			return f.GetReason()
 		}
 	}
 	return ""

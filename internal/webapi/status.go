@@ -26,12 +26,7 @@ var webCodes = map[codes.Code]int{
 
 // isTooLarge reports whether a request was refused because of its size.
 func isTooLarge(st *status.Status) bool {
-	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok {
-			return slices.ContainsFunc(bad.GetFieldViolations(), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetReason() == badrequest.TooLarge })
-		}
-	}
-	return false
+	return slices.ContainsFunc(badrequest.Of(st), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetReason() == badrequest.TooLarge })
 }
 
 // WriteStatus sends a google.rpc.Status as the answer, with the HTTP status of its code.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"fetchd/internal/cli"
+	"fetchd/stores/flock"
 )
 
 // noteEvery is how many bytes are written before the sidecar is updated.
@@ -79,7 +80,15 @@ func (p *part) begin() (err error) {
 	if p.file, err = p.dir.create(p.name+partEnding, 0o666); err != nil {
 		return err
 	}
-	return lock(p.file)
+	return p.lock()
+}
+
+// lock prevents other runs from using the part until it is closed or this process ends.
+func (p *part) lock() error {
+	if flock.Lock(p.file) != nil {
+		return errBusy
+	}
+	return nil
 }
 
 // resume opens the part up to the offset in the sidecar.
@@ -87,7 +96,7 @@ func (p *part) resume(said sidecar) (err error) {
 	if p.file, err = p.dir.open(p.name+partEnding, os.O_RDWR); err != nil {
 		return err
 	}
-	if err := lock(p.file); err != nil {
+	if err := p.lock(); err != nil {
 		return err
 	}
 	if now, err := p.dir.readSidecar(p.name); err != nil || now != said { // it changed before we had the lock

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -17,6 +16,7 @@ import (
 	"fetchd/cmd/fetchctl/service"
 	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/cli"
 )
 
@@ -487,12 +487,8 @@ func (t *transfer) failed(err error) {
 // violated returns the fields that the service rejected.
 func violated(st *status.Status) string {
 	var text strings.Builder
-	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok {
-			for _, v := range bad.GetFieldViolations() {
-				text.WriteString("; " + v.GetField() + ": " + v.GetDescription())
-			}
-		}
+	for _, v := range badrequest.Of(st) {
+		text.WriteString("; " + v.GetField() + ": " + v.GetDescription())
 	}
 	return text.String()
 }

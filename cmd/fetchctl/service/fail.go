@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"fetchd/internal/address"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/cli"
 )
 
@@ -37,12 +37,8 @@ func Fail(ctx context.Context, p *cli.Program, server string, err error) int {
 // each violation.
 func badRequest(st *status.Status) *cli.Error {
 	var violations []string
-	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok {
-			for _, v := range bad.GetFieldViolations() {
-				violations = append(violations, cli.Escape(v.GetField())+": "+cli.Escape(v.GetDescription()))
-			}
-		}
+	for _, v := range badrequest.Of(st) {
+		violations = append(violations, cli.Escape(v.GetField())+": "+cli.Escape(v.GetDescription()))
 	}
 	if violations == nil {
 		return &cli.Error{Code: cli.ExitUsage, Err: errors.New(st.Message())}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -104,14 +103,11 @@ func checkRecords(ctx context.Context, services []frontier.Service, name string)
 			continue
 		}
 		known := false
-		for _, detail := range answer.Details() {
-			bad, _ := detail.(*errdetails.BadRequest)
-			for _, v := range bad.GetFieldViolations() {
-				if v.GetField() == "record_policy.store" {
-					return cli.UsageError("--warc", fmt.Sprintf("%s: the name %s", s.Name, v.GetDescription()))
-				}
-				known = known || strings.HasPrefix(v.GetField(), "record_policy.")
+		for _, v := range badrequest.Of(answer) {
+			if v.GetField() == "record_policy.store" {
+				return cli.UsageError("--warc", fmt.Sprintf("%s: the name %s", s.Name, v.GetDescription()))
 			}
+			known = known || strings.HasPrefix(v.GetField(), "record_policy.")
 		}
 		if !known {
 			return cli.UsageError("--warc", s.Name+": this fetchd cannot record fetches: use a newer one, or remove --server")

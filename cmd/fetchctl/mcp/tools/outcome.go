@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +16,7 @@ import (
 	"fetchd/client"
 	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/jsontext"
 	"fetchd/internal/rules"
 
@@ -148,12 +148,8 @@ func refused(ctx context.Context, err error) (*sdk.CallToolResult, error) {
 		return failuref("The service failed, not the origin: %s: %s", st.Code(), st.Message()), nil
 	}
 	var violations []string
-	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok {
-			for _, v := range bad.GetFieldViolations() {
-				violations = append(violations, fmt.Sprintf("%s %s.", v.GetField(), v.GetDescription()))
-			}
-		}
+	for _, v := range badrequest.Of(st) {
+		violations = append(violations, fmt.Sprintf("%s %s.", v.GetField(), v.GetDescription()))
 	}
 	if violations == nil {
 		violations = []string{st.Message()}
