@@ -112,9 +112,17 @@ func main() {
 	}
 }
 
+// write writes a text to standard output, unless there is an error.
+func write(text string, err error) error {
+	if err == nil {
+		_, err = os.Stdout.WriteString(text)
+	}
+	return err
+}
+
 func run() error {
 	if len(os.Args) == 4 && os.Args[1] == "man" {
-		return writeMan(os.Args[2], os.Args[3])
+		return write(man(os.Args[2], os.Args[3]))
 	}
 	switch strings.Join(os.Args[1:], " ") {
 	case "rules.js":
@@ -122,11 +130,7 @@ func run() error {
 	case "departures.tsv":
 		return writeDepartures()
 	case "surface":
-		text, err := surface(os.Getenv("TEST_PROGRAMS"))
-		if err == nil {
-			_, err = os.Stdout.WriteString(text)
-		}
-		return err
+		return write(surface(os.Getenv("TEST_PROGRAMS")))
 	}
 	comments, err := comments("server/descriptor.binpb")
 	if err != nil {

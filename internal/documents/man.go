@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -10,16 +9,16 @@ import (
 	"strings"
 )
 
-// writeMan writes the man page of a program of this project from its --help, so that the page is always that of
+// man returns the man page of a program of this project, from its --help, so that the page is always that of
 // the program.
-func writeMan(program, date string) error {
+func man(program, date string) (string, error) {
 	overview, err := readHelp(80, program)
 	if err != nil {
-		return err
+		return "", err
 	}
 	fields, err := versionOf(program)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var out strings.Builder
 	_, _ = fmt.Fprintf(&out, ".TH %s 1 %s \"%s %s\"\n", strings.ToUpper(fields[0]), date, fields[0], fields[1])
@@ -30,13 +29,12 @@ func writeMan(program, date string) error {
 		command := strings.Fields(i.term)[0]
 		p, err := readHelp(80, program, command)
 		if err != nil {
-			return err
+			return "", err
 		}
 		_, _ = fmt.Fprintf(&out, ".SH %s\n", strings.ToUpper("command "+command))
 		p.write(&out, ".SS", command+": ", overview.explained())
 	}
-	_, err = os.Stdout.WriteString(out.String())
-	return err
+	return out.String(), nil
 }
 
 // versionOf returns NAME VERSION GO PLATFORM.

@@ -98,7 +98,7 @@ func TestFailingProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, program := range []string{"/bin/false", silent} {
-		if err := writeMan(program, "2026-11-23"); err == nil {
+		if _, err := man(program, "2026-11-23"); err == nil {
 			t.Errorf("%q: no error", program)
 		}
 	}

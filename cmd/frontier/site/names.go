@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"fetchd/conformance/space" //nolint:depguard // a site is for tests and demos too
+	"fetchd/conformance/space"
 )
 
 // nameServer answers DNS queries for the hosts of a site.
