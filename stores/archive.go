@@ -31,13 +31,13 @@ const maxUploaded = 40 << 30
 
 // archiveConfig is what only stores for records have.
 type archiveConfig struct {
-	SpoolDir      string
-	MaxFileBytes  int64
-	MaxFileAge    time.Duration
-	MaxSpoolBytes int64
-	Redact        []string
-	Operator      string
-	FileMode      string
+	SpoolDir      string        `yaml:"spool-dir"`
+	MaxFileBytes  int64         `yaml:"max-file-bytes"`
+	MaxFileAge    time.Duration `yaml:"max-file-age"`
+	MaxSpoolBytes int64         `yaml:"max-spool-bytes"`
+	Redact        []string      `yaml:"redact"`
+	Operator      string        `yaml:"operator"`
+	FileMode      string        `yaml:"file-mode"`
 }
 
 // isZero reports whether no key is set.

@@ -48,22 +48,11 @@ func Empty(logger *slog.Logger) *Set { return &Set{logger: logger} }
 // File is the file of stores. It is exported for its JSON Schema in deploy/schema.
 type File struct {
 	Stores map[string]struct {
-		URL                 string        `yaml:"url"`
-		Prefix              string        `yaml:"prefix"`
-		Callers             []string      `yaml:"callers"`
-		MaxObjectBytes      int64         `yaml:"max-object-bytes"`
-		AccessKeyID         string        `yaml:"access-key-id"`
-		SecretAccessKey     string        `yaml:"secret-access-key"`
-		SecretAccessKeyFile string        `yaml:"secret-access-key-file"`
-		SessionToken        string        `yaml:"session-token"`
-		CAFile              string        `yaml:"ca-file"`
-		SpoolDir            string        `yaml:"spool-dir"`
-		MaxFileBytes        int64         `yaml:"max-file-bytes"`
-		MaxFileAge          time.Duration `yaml:"max-file-age"`
-		MaxSpoolBytes       int64         `yaml:"max-spool-bytes"`
-		Redact              []string      `yaml:"redact"`
-		Operator            string        `yaml:"operator"`
-		FileMode            string        `yaml:"file-mode"`
+		Config              `yaml:",inline"`
+		archiveConfig       `yaml:",inline"`
+		Callers             []string `yaml:"callers"`
+		SecretAccessKeyFile string   `yaml:"secret-access-key-file"`
+		CAFile              string   `yaml:"ca-file"`
 	} `yaml:"stores"`
 }
 
@@ -101,9 +90,7 @@ func (s *Set) read(path string, before *Set) error {
 		if p.Callers != nil && (len(p.Callers) == 0 || slices.Contains(p.Callers, "")) {
 			return fmt.Errorf("stores: %s: callers: is empty or has an empty name: name the callers that may use the store, or leave it out", name)
 		}
-		e := entry{callers: p.Callers, source: source{config: Config{URL: p.URL, Prefix: p.Prefix, MaxObjectBytes: p.MaxObjectBytes,
-			AccessKeyID: p.AccessKeyID, SecretAccessKey: p.SecretAccessKey, SessionToken: p.SessionToken},
-			archive: archiveConfig{p.SpoolDir, p.MaxFileBytes, p.MaxFileAge, p.MaxSpoolBytes, p.Redact, p.Operator, p.FileMode}}}
+		e := entry{callers: p.Callers, source: source{config: p.Config, archive: p.archiveConfig}}
 		if p.SecretAccessKeyFile != "" {
 			if p.SecretAccessKey != "" {
 				return fmt.Errorf("stores: %s: secret-access-key and secret-access-key-file are both set: give one", name)

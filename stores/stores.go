@@ -39,16 +39,18 @@ type Config struct {
 	// endpoint=https://HOST and use_path_style=true. An endpoint with http:// is allowed, for
 	// private networks: bodies and keys are then sent in clear text. Credentials are signed, not
 	// sent, except SessionToken.
-	URL string
+	URL string `yaml:"url"`
 	// Prefix is put before each key, with a slash between them.
-	Prefix string
+	Prefix string `yaml:"prefix"`
 	// MaxObjectBytes limits the size of an object. Zero means no limit.
-	MaxObjectBytes int64
+	MaxObjectBytes int64 `yaml:"max-object-bytes"`
 	// AccessKeyID and SecretAccessKey are required for S3. The environment, profiles and metadata
 	// services are never asked.
-	AccessKeyID, SecretAccessKey, SessionToken string
+	AccessKeyID     string `yaml:"access-key-id"`
+	SecretAccessKey string `yaml:"secret-access-key"`
+	SessionToken    string `yaml:"session-token"`
 	// CAs are the authorities of an S3 endpoint with TLS. Nil means those of the system.
-	CAs *x509.CertPool
+	CAs *x509.CertPool `yaml:"-"`
 }
 
 // Store is a directory or a bucket. It is safe for concurrent use.

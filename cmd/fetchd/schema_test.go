@@ -99,9 +99,10 @@ func schemaOf(typ reflect.Type) map[string]any {
 		return map[string]any{"type": "object", "additionalProperties": schemaOf(typ.Elem())}
 	case reflect.Struct:
 		properties := make(map[string]any)
-		for field := range typ.Fields() {
-			name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-			properties[name] = schemaOf(field.Type)
+		for _, field := range reflect.VisibleFields(typ) { // with those of inline structs
+			if name, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); name != "" && name != "-" {
+				properties[name] = schemaOf(field.Type)
+			}
 		}
 		return object(properties)
 	}

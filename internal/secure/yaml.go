@@ -80,9 +80,10 @@ func faultsOf(n *yaml.Node, t reflect.Type, key string) (faults []string) {
 func faultsOfKeys(n *yaml.Node, t reflect.Type, key string) (faults []string) {
 	fields := make(map[string]reflect.Type)
 	var names []string
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		fields[name], names = f.Type, append(names, name)
+	for _, f := range reflect.VisibleFields(t) { // with those of inline structs
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" && name != "-" {
+			fields[name], names = f.Type, append(names, name)
+		}
 	}
 	if key == "" {
 		key = "the file"
