@@ -44,15 +44,17 @@ type RateLimit struct {
 func RateLimits(h http.Header, observed time.Time) []RateLimit {
 	var all []RateLimit
 	for _, item := range rateLimitItems(h["Ratelimit"]) {
+		name, _ := item.Value.(string) // every item is a string
 		remaining, reset := parameter(item, "r", -1), parameter(item, "t", unknown)
 		if remaining >= 0 && reset >= unknown {
-			all = append(all, RateLimit{Name: item.Value.(string), Source: RateLimitField, Remaining: remaining, Quota: -1, Reset: seconds(reset), Window: -1})
+			all = append(all, RateLimit{Name: name, Source: RateLimitField, Remaining: remaining, Quota: -1, Reset: seconds(reset), Window: -1})
 		}
 	}
 	for _, item := range rateLimitItems(h["Ratelimit-Policy"]) {
+		name, _ := item.Value.(string) // as above
 		quota, window := parameter(item, "q", -1), parameter(item, "w", unknown)
 		if quota >= 0 && window >= unknown {
-			all = withPolicy(all, item.Value.(string), quota, seconds(window))
+			all = withPolicy(all, name, quota, seconds(window))
 		}
 	}
 	if x := xRateLimit(h, observed); x.Remaining >= 0 || x.Quota >= 0 || x.Reset >= 0 {
