@@ -51,21 +51,13 @@ type originProvider struct {
 }
 
 type clientCredentials struct {
-	TokenURL   string      `yaml:"token-url"`
-	ID         string      `yaml:"id"`
-	Secret     auth.Secret `yaml:"secret"`
-	SecretFile string      `yaml:"secret-file"`
-	Scopes     []string    `yaml:"scopes"`
-	Audience   string      `yaml:"audience"`
-	InBody     bool        `yaml:"in-body"`
+	auth.ClientCredentials `yaml:",inline"`
+	SecretFile             string `yaml:"secret-file"`
 }
 
 // sigV4 is an [auth.SigV4].
 type sigV4 struct {
-	Region             string `yaml:"region"`
-	Service            string `yaml:"service"`
-	CredentialsFile    string `yaml:"credentials-file"`
-	Profile            string `yaml:"profile"`
+	auth.SigV4         `yaml:",inline"`
 	AccessKeyIDEnv     string `yaml:"access-key-id-env"`
 	SecretAccessKeyEnv string `yaml:"secret-access-key-env"`
 	SessionTokenEnv    string `yaml:"session-token-env"`
@@ -73,7 +65,7 @@ type sigV4 struct {
 
 // config reads the variables that the operator names, and no others.
 func (s *sigV4) config() (*auth.SigV4, error) {
-	cfg := &auth.SigV4{Region: s.Region, Service: s.Service, File: s.CredentialsFile, Profile: s.Profile}
+	cfg := s.SigV4
 	var secret, token string
 	for name, to := range map[string]*string{s.AccessKeyIDEnv: &cfg.AccessKeyID, s.SecretAccessKeyEnv: &secret, s.SessionTokenEnv: &token} {
 		if name == "" {
@@ -84,7 +76,7 @@ func (s *sigV4) config() (*auth.SigV4, error) {
 		}
 	}
 	cfg.SecretAccessKey, cfg.SessionToken = auth.Secret(secret), auth.Secret(token)
-	return cfg, nil
+	return &cfg, nil
 }
 
 // origins is what --origins-file configures.
@@ -281,7 +273,7 @@ func (o *origins) provider(name string, p originProvider, before *origins) (auth
 			}
 			c.Secret = auth.Secret(strings.TrimSpace(string(raw)))
 		}
-		cfg.Client = &auth.ClientCredentials{TokenURL: c.TokenURL, ID: c.ID, Secret: c.Secret, Scopes: c.Scopes, Audience: c.Audience, InBody: c.InBody}
+		cfg.Client = &c.ClientCredentials
 	}
 	if p.SigV4 != nil {
 		var err error

@@ -18,22 +18,16 @@ import (
 
 // httpSignature configures a provider that signs requests (RFC 9421).
 type httpSignature struct {
-	KeyFiles   []string      `yaml:"key-files"` // files, and folders of files
-	KeyID      string        `yaml:"key-id"`
-	Algorithm  string        `yaml:"algorithm"`
-	Profile    string        `yaml:"profile"`
-	Agent      string        `yaml:"agent"`
-	AgentForm  string        `yaml:"agent-form"`
-	Components []string      `yaml:"components"`
-	Optional   []string      `yaml:"optional"`
-	Label      string        `yaml:"label"`
-	Parameters []string      `yaml:"parameters"`
-	Lifetime   time.Duration `yaml:"lifetime"`
-	Tag        string        `yaml:"tag"`
+	httpsig.Config `yaml:",inline"`
+	KeyFiles       []string `yaml:"key-files"` // files, and folders of files
+	KeyID          string   `yaml:"key-id"`
+	Algorithm      string   `yaml:"algorithm"`
+	AgentForm      string   `yaml:"agent-form"`
+	Components     []string `yaml:"components"`
+	Optional       []string `yaml:"optional"`
 	// What an origin may ask for, and the statuses of responses that do.
 	OnChallenge      []int    `yaml:"on-challenge"`
 	AcceptComponents []string `yaml:"accept-components"`
-	AcceptTags       []string `yaml:"accept-tags"`
 }
 
 // httpSignature makes a provider that signs.
@@ -122,8 +116,8 @@ func (h *httpSignature) signer(read func(string) ([]byte, error)) (*httpsig.Sign
 	if h.OnChallenge == nil && len(h.AcceptComponents)+len(h.AcceptTags) > 0 {
 		return nil, errors.New("accept-components and accept-tags are for what origins ask for: set on-challenge too")
 	}
-	cfg := httpsig.Config{Keys: keys, Profile: h.Profile, Agent: h.Agent, AgentString: h.AgentForm == "string", Label: h.Label, Parameters: h.Parameters,
-		Lifetime: h.Lifetime, Tag: h.Tag, AcceptTags: h.AcceptTags}
+	cfg := h.Config
+	cfg.Keys, cfg.AgentString = keys, h.AgentForm == "string"
 	for _, list := range []struct {
 		key   string
 		texts []string

@@ -40,20 +40,20 @@ type Config struct {
 // ClientCredentials configures the client credentials grant of RFC 6749 §4.4.
 type ClientCredentials struct {
 	// TokenURL is the token endpoint. It must be https, or http on loopback.
-	TokenURL string
+	TokenURL string `yaml:"token-url"`
 	// ID and Secret identify the client. Both are required.
-	ID     string
-	Secret Secret
+	ID     string `yaml:"id"`
+	Secret Secret `yaml:"secret"`
 	// Scopes lists the scopes to request. Empty means the endpoint's default.
-	Scopes []string
+	Scopes []string `yaml:"scopes"`
 	// Audience is sent as the parameter of that name. Empty means that it is omitted.
-	Audience string
+	Audience string `yaml:"audience"`
 	// InBody sends ID and secret in the request body, for endpoints that do not
 	// support HTTP Basic authentication (RFC 6749 §2.3.1).
-	InBody bool
+	InBody bool `yaml:"in-body"`
 	// HTTP is the client for the token endpoint. Nil means one that has a time limit
 	// of 10 s, follows no redirects and uses no proxy.
-	HTTP *http.Client
+	HTTP *http.Client `yaml:"-"`
 }
 
 // New returns a provider. The error names the field that is invalid, and contains no

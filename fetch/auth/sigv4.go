@@ -25,17 +25,18 @@ import (
 // and no metadata service.
 type SigV4 struct {
 	// Region and Service are those of the interface, such as "eu-central-1" and "s3".
-	Region, Service string
+	Region  string `yaml:"region"`
+	Service string `yaml:"service"`
 	// File is the path of a file with credentials in the form that AWS tools share, of at most 16 KiB.
 	// It is read again when it changes (checked once a second) and when an origin rejects a signature
 	// (at most once a second).
-	File string
+	File string `yaml:"credentials-file"`
 	// Profile is the section of the file. Empty means "default".
-	Profile string
+	Profile string `yaml:"profile"`
 	// AccessKeyID, SecretAccessKey and SessionToken are credentials that do not change. A
 	// session token is optional.
-	AccessKeyID                   string
-	SecretAccessKey, SessionToken Secret
+	AccessKeyID                   string `yaml:"-"`
+	SecretAccessKey, SessionToken Secret `yaml:"-"`
 }
 
 // Header fields of the signature.

@@ -42,37 +42,37 @@ var parameters = []string{"created", "keyid", "alg", "expires", "nonce", "tag"}
 type Config struct {
 	// Keys sign. Of the keys that are valid, the one with the latest NotBefore signs, and
 	// among equals the last one.
-	Keys []*Key
+	Keys []*Key `yaml:"-"`
 	// Profile is empty or WebBotAuth.
-	Profile string
+	Profile string `yaml:"profile"`
 	// Agent is the origin that publishes the keys, such as https://bot.example.com. It is
 	// sent in Signature-Agent. The profile requires it. Without a profile, Components must
 	// have signature-agent.
-	Agent string
+	Agent string `yaml:"agent"`
 	// AgentString sends Signature-Agent as a string and not as a dictionary, as drafts before
 	// draft-meunier-web-bot-auth-architecture-04 did. Some verifiers know only that.
-	AgentString bool
+	AgentString bool `yaml:"-"`
 
 	// Components are covered by each signature. A request that does not have one cannot be
 	// signed. Empty means @method, @authority, @path, @query and content-digest, or
 	// @authority for the profile. The profile adds its Signature-Agent.
-	Components []Component
+	Components []Component `yaml:"-"`
 	// Optional lists fields that are covered if the request has them.
-	Optional []Component
+	Optional []Component `yaml:"-"`
 	// Accept lists more components that an origin may ask for.
-	Accept []Component
+	Accept []Component `yaml:"-"`
 
 	// Label is the label of the signature. Empty means DefaultLabel.
-	Label string
+	Label string `yaml:"label"`
 	// Parameters are the parameters of the signature, in order. Empty means created, keyid,
 	// expires and nonce, and tag if there is one.
-	Parameters []string
+	Parameters []string `yaml:"parameters"`
 	// Lifetime is the time from created to expires. Zero means DefaultLifetime.
-	Lifetime time.Duration
+	Lifetime time.Duration `yaml:"lifetime"`
 	// Tag is the tag parameter. The profile sets it. AcceptTags lists more that an origin
 	// may ask for.
-	Tag        string
-	AcceptTags []string
+	Tag        string   `yaml:"tag"`
+	AcceptTags []string `yaml:"accept-tags"`
 }
 
 // Signer signs requests. It is immutable and safe for concurrent use.
