@@ -282,11 +282,7 @@ func authenticate(known *secure.Known) server.Authenticator {
 
 func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {
 	s.setLevel(level)
-	options := &slog.HandlerOptions{Level: level}
-	if s.LogFormat == "text" {
-		return slog.New(slog.NewTextHandler(w, options))
-	}
-	return slog.New(slog.NewJSONHandler(w, options))
+	return daemon.NewLogger(w, s.LogFormat, level)
 }
 
 // droppedLine returns the function that formats the line about dropped lines. Only one

@@ -79,7 +79,7 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	}
 	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections, Groups: groups})
 	if err == nil {
-		err = errors.Join(c.serve(ctx, s, at, id, c.logger(lines)), s.Close())
+		err = errors.Join(c.serve(ctx, s, at, id, daemon.NewLogger(lines, c.LogFormat, c.LogLevel)), s.Close())
 	}
 	if err == nil {
 		return cli.ExitOK // a signal is the usual end
@@ -132,14 +132,6 @@ func (c *serveCmd) check() ([]daemon.Port, error) {
 
 func (c *serveCmd) identityFiles() secure.IdentityFiles {
 	return secure.IdentityFiles{Files: secure.Files{Cert: c.TLSCertFile, Key: c.TLSKeyFile, ClientCA: c.TLSClientCAFile}, Tokens: c.TokenFile, SANs: c.TLSAllowSAN}
-}
-
-func (c *serveCmd) logger(lines *daemon.LogQueue) *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.LogLevel}
-	if c.LogFormat == "text" {
-		return slog.New(slog.NewTextHandler(lines, options))
-	}
-	return slog.New(slog.NewJSONHandler(lines, options))
 }
 
 // serve serves until ctx ends, then drains.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -17,6 +18,15 @@ const (
 	// writes to it.
 	pipePiece = 4 << 10
 )
+
+// NewLogger returns a logger for the formats text and json.
+func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "text" {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
 
 // LogQueue is an [io.Writer] whose Write never waits for the underlying writer. One
 // goroutine writes the lines in order, as soon as they arrive. Lines that arrive while
