@@ -75,10 +75,8 @@ func TestStop(t *testing.T) {
 	}{
 		{"a sitemap", "<urlset>" + one + two + "</url></urlset>", 2},
 		{"a syntax error after a loc", "<urlset>" + one + two + "</urlset>", 3},
-		{"an end after a loc", "<urlset>" + one + two, 3},
 		{"elements too deep after a loc", "<urlset>" + one + two + strings.Repeat("<a>", maxDepth), 3},
 		{"no sitemap", "<html>", 1},
-		{"a list", "http://a.test/1\nhttp://a.test/2\n", 2},
 		{"a list with a long line", "http://a.test/1\n" + strings.Repeat("x", maxLine+1) + "\nhttp://a.test/2", 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -145,18 +143,14 @@ func TestRead(t *testing.T) {
 		{"a date before its loc", one("2024-02-29"), at(day)},
 		{"a date after its loc", "<urlset><url><loc>http://a.test/1</loc><lastmod>\n2024-02-29 </lastmod></url></urlset>", at(day)},
 		{"a time", one("2024-02-29T01:00:00+01:00"), at(day)},
-		{"a time with a fraction", one("2024-02-29T00:00:00.000Z"), at(day)},
-		{"a time without seconds", one("2024-02-29T00:00Z"), at(day)},
 		{"a month", one("2024-02"), at(day.AddDate(0, 0, -28))},
 		{"a year", one("2024"), at(day.AddDate(0, -1, -28))},
 		{"a bad date", one("2024-02-30"), at(time.Time{})},
-		{"a long date", one(strings.Repeat("2", 10_000)), at(time.Time{})},
 		{"the date of another URL", "<urlset><url><lastmod>2024</lastmod></url><url><loc>http://a.test/1</loc></url></urlset>", at(time.Time{})},
 		{"the date of an extension", "<urlset xmlns:n='n'><url><loc>http://a.test/1</loc><n:lastmod>2024</n:lastmod><n:x><lastmod>2024</lastmod></n:x></url></urlset>", at(time.Time{})},
 		{"an index", "<sitemapindex><sitemap><loc>http://a.test/1</loc><lastmod>2024-02-29</lastmod></sitemap><url><loc>http://a.test/no</loc></url></sitemapindex>",
 			[]Entry{{Line: 1, URL: "http://a.test/1", Sitemap: true, Changed: day}}},
 		{"a sitemap in a urlset", "<urlset><sitemap><loc>http://a.test/no</loc></sitemap></urlset>", nil},
-		{"two locs", "<urlset><url><loc>http://a.test/1</loc><loc>http://a.test/2</loc></url></urlset>", []Entry{{Line: 1, URL: "http://a.test/1"}, {Line: 1, URL: "http://a.test/2"}}},
 		{"a URL that is cut off after its loc", "<urlset><url><loc>http://a.test/1</loc>", []Entry{{Line: 1, URL: "http://a.test/1"}, {Line: 1, Fatal: true}}},
 		{"an element within a loc", "<urlset><url><loc>http://a.test/<b>no</b>1</loc></url></urlset>", at(time.Time{})},
 		{"as many attributes as the limit", "<urlset" + attributes(100) + "><url><loc>http://a.test/1</loc></url></urlset>", at(time.Time{})},
@@ -222,7 +216,6 @@ func TestWork(t *testing.T) {
 		err        error
 	}{
 		{"XML", document, work.Meter{}, 16 * len(document), nil},
-		{"compressed", zipped.String(), work.Meter{}, 16 * len(document), nil},
 		{"text", strings.Repeat("http://a.test/\n", 1000), work.Meter{}, 2 * 15_000, nil},
 		{"beyond the limit", document, work.Meter{Limit: 100_000}, 100_000, work.ErrLimit},
 		{"ended", document, work.Meter{Pause: func(int) error { return ended }}, work.Quantum, ended},
