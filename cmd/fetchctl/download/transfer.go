@@ -389,18 +389,30 @@ func (f *failure) Error() string {
 	return text
 }
 
-// close ends the transfer. It keeps a part that can be continued, and prints how the file
-// ended.
+// isGone reports whether the origin has the file no more.
+func isGone(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		return false
+	}
+	code := f.outcome.GetResponse().GetStatusCode()
+	return code == http.StatusNotFound || code == http.StatusGone
+}
+
+// close ends the transfer. It keeps a part that can be continued and is still that of a file, and prints how
+// the file ended.
 func (t *transfer) close(ctx context.Context, err error) {
 	spent := time.Since(t.started)
 	t.result.Seconds = spent.Round(time.Millisecond).Seconds()
 	kept := ""
 	if t.part != nil && !t.part.finished {
-		n, leaveErr := t.part.leave()
-		t.result.SizeBytes = n
-		if n > 0 {
+		n, leaveErr := int64(0), error(nil)
+		if isGone(err) {
+			kept, leaveErr = "the partial file is removed, because the origin has the file no more", t.part.drop()
+		} else if n, leaveErr = t.part.leave(); n > 0 {
 			kept = show.Size(n) + " kept for the next run"
 		}
+		t.result.SizeBytes = n
 		if err == nil || ctx.Err() == nil && leaveErr != nil && !isOutput(err) {
 			err = cli.OutputError(leaveErr)
 		}
