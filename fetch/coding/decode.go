@@ -111,7 +111,8 @@ func NewDecoder(raw *Counter, codings string, memory Memory) (Decoder, error) {
 	if err != nil {
 		return Decoder{}, err
 	}
-	d, err := undo(&inner, raw, first, memory)
+	// What is between has the limit of the transfer, or one byte of it would cost as much as 200.
+	d, err := undo(&Counter{Reader: &inner, Max: raw.Max}, raw, first, memory)
 	if err != nil {
 		inner.Close()
 		return Decoder{}, err

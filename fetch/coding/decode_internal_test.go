@@ -443,6 +443,21 @@ func TestRatio(t *testing.T) {
 	}
 }
 
+// TestEmptyBetween checks that what is between two codings has the limit of the transfer, also if it decodes to
+// nothing.
+func TestEmptyBetween(t *testing.T) {
+	t.Parallel()
+	var empty, b bytes.Buffer
+	must(t, gzip.NewWriter(&empty).Close())
+	w, err := gzip.NewWriterLevel(&b, gzip.HuffmanOnly)
+	must(t, err)
+	sent := encoded(t, w, &b, bytes.Repeat(empty.Bytes(), 400_000))
+	_, c, err := decode(bytes.NewReader(sent), "gzip, gzip")
+	if fault.ReasonOf(err) != "max_size_bytes" || c.Err != nil {
+		t.Errorf("%d bytes: %v after %d, want max_size_bytes", len(sent), err, c.N)
+	}
+}
+
 // TestWindows checks that windows larger than 8 MiB are rejected before they are allocated.
 func TestWindows(t *testing.T) {
 	t.Parallel()

@@ -84,8 +84,12 @@ func (x *Exchange) copyHead(text *bytes.Buffer) (old bool, err error) {
 // field to its value (§5.1). It reports whether there were any.
 func repairField(line []byte) (repaired bool) {
 	text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-	for i := bytes.IndexByte(text, '\r'); i >= 0; i = bytes.IndexByte(text, '\r') {
-		text[i], repaired = ' ', true
+	for rest := text; len(rest) > 0; { // from where the last one was, because all 64 KiB may be such bytes
+		i := bytes.IndexByte(rest, '\r')
+		if i < 0 {
+			break
+		}
+		rest[i], repaired, rest = ' ', true, rest[i+1:]
 	}
 	colon := bytes.IndexByte(text, ':')
 	name := bytes.TrimRight(text[:max(colon, 0)], " \t")
@@ -99,8 +103,9 @@ func repairField(line []byte) (repaired bool) {
 // uniteLengths leaves one of a list of equal lengths (RFC 9110 §8.6).
 func uniteLengths(value []byte) {
 	first, rest, _ := bytes.Cut(value, []byte{','})
+	want := bytes.TrimLeft(bytes.TrimSpace(first), "0")
 	for length := range bytes.SplitSeq(rest, []byte{','}) {
-		if !bytes.Equal(bytes.TrimLeft(bytes.TrimSpace(length), "0"), bytes.TrimLeft(bytes.TrimSpace(first), "0")) {
+		if !bytes.Equal(bytes.TrimLeft(bytes.TrimSpace(length), "0"), want) {
 			return
 		}
 	}
