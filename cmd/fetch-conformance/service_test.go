@@ -58,8 +58,8 @@ func TestServiceWithoutTheAuthority(t *testing.T) {
 			break
 		}
 	}
-	if code != cli.ExitOK || !strings.Contains(out, "(1 more not judged)") || !strings.Contains(out, "--egress-ca-file") {
-		t.Errorf("exit code %d, want 0, one not judged, and why\n%s%s", code, out, err)
+	if code != cli.ExitOK || !strings.Contains(out, "(2 more not judged)") || !strings.Contains(out, "--egress-ca-file") {
+		t.Errorf("exit code %d, want 0, two not judged, and why\n%s%s", code, out, err)
 	}
 	if text, failed := os.ReadFile(ca); failed != nil || !strings.Contains(string(text), "BEGIN CERTIFICATE") {
 		t.Errorf("%s has no certificate: %v", ca, failed)
