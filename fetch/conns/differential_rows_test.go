@@ -211,6 +211,7 @@ func misread() (all []differential) {
 		{"a bare LF in the trailer", chunked, hello + "0\r\nA: b\n\r\n", lax, true},
 		{"a bare LF behind the trailer", chunked, hello + "0\r\nA: b\r\n\n", lax, true},
 		{"a list of equal lengths", status + "Content-Length: 5, 5\r\n\r\n", "hello", listed, false}, // RFC 9110 §8.6
+		{"a list of equal lengths and bare LF", "HTTP/1.1 200 OK\nContent-Length: 5, 5\n\n", "hello", listed, false},
 		{"lists of equal lengths", status + "Content-Length: 5,05\r\nContent-Length: 5 ,\t5\r\n\r\n", "hello", listed, false},
 	} {
 		d := reply(row.name, row.head, row.body).differs("RFC 9112", func(o *outcome) {

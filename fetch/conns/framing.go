@@ -102,6 +102,7 @@ func repairField(line []byte) (repaired bool) {
 
 // uniteLengths leaves one of a list of equal lengths (RFC 9110 §8.6).
 func uniteLengths(value []byte) {
+	value = bytes.TrimRight(value, "\r\n")
 	first, rest, _ := bytes.Cut(value, []byte{','})
 	want := bytes.TrimLeft(bytes.TrimSpace(first), "0")
 	for length := range bytes.SplitSeq(rest, []byte{','}) {
@@ -109,7 +110,7 @@ func uniteLengths(value []byte) {
 			return
 		}
 	}
-	for i := len(first); i < len(value)-len("\r\n"); i++ {
+	for i := len(first); i < len(value); i++ {
 		value[i] = ' '
 	}
 }
