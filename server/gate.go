@@ -100,8 +100,8 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		began := time.Now()
 		ctx := stream.Context()
-		over, err := g.begin(ctx)
-		defer over()
+		c, err := g.begin(ctx, info.FullMethod)
+		defer g.end(c, info.FullMethod)
 		if public(info.FullMethod) { // its request is not read
 			if err == nil {
 				err = guarded(srv, stream, info, handler)
@@ -116,7 +116,7 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 			var t *admission.Ticket
 			if t, err = g.streams.Enter(ctx, nil, admission.Charge{Kind: budget.Receiving, Bytes: wire.ReservedBytes}); err == nil { // for the one request that it may hold at a time
 				defer t.Release()
-				if c := wire.CallOf(ctx); c != nil {
+				if c != nil {
 					c.Reserved = t.Memory
 				}
 			}
@@ -139,21 +139,31 @@ var fetches = map[string]bool{
 // errGivenUp is the status of a call whose handler started much too late.
 var errGivenUp = status.Error(codes.Unavailable, "the service was too busy to start the call")
 
-// begin records that the handler of a call starts, and counts the call. The function that it returns must be
-// called when the handler returns: it releases what the call holds since its headers arrived.
-func (g *gate) begin(ctx context.Context) (over func(), err error) {
-	c, counts := wire.CallOf(ctx), int64(0)
-	if c == nil { // not by gRPC
-		return func() {}, nil
+// begin records that the handler of a call starts, and counts the call. It returns nil for a call that was given up,
+// and for one that gRPC did not make. [gate.end] must be called when the handler returns.
+func (g *gate) begin(ctx context.Context, method string) (*wire.Call, error) {
+	c := wire.CallOf(ctx)
+	if c == nil {
+		return nil, nil
 	}
 	if !c.Start() {
-		return func() {}, errGivenUp
+		return nil, errGivenUp
 	}
-	if method, _ := grpc.Method(ctx); fetches[method] {
-		counts = 1
+	if fetches[method] {
+		g.InFlight.Add(1)
 	}
-	g.InFlight.Add(counts)
-	return func() { c.End(); g.InFlight.Add(-counts) }, nil
+	return c, nil
+}
+
+// end releases what a call holds since its headers arrived. c may be nil.
+func (g *gate) end(c *wire.Call, method string) {
+	if c == nil {
+		return
+	}
+	c.End()
+	if fetches[method] {
+		g.InFlight.Add(-1)
+	}
 }
 
 // refuseCompressed refuses a call with compressed requests by its headers. A few bytes
@@ -170,26 +180,39 @@ func refuseCompressed(ctx context.Context) error {
 	return nil
 }
 
-// description returns the service's description, with unary methods that check the
-// headers of a call before its request is read.
-func (g *gate) description() *grpc.ServiceDesc {
+// description returns the description of s, with [unary] methods.
+func (g *gate) description(s *service) *grpc.ServiceDesc {
 	desc := pb.FetchService_ServiceDesc
-	desc.Methods = slices.Clone(desc.Methods)
-	for i := range desc.Methods {
-		handler := desc.Methods[i].Handler
-		desc.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			over, err := g.begin(ctx)
-			defer over()
-			if err == nil {
-				err = refuseCompressed(ctx)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return handler(srv, ctx, func(m any) error { return g.receiving.Message(ctx, m, true) }, interceptor)
-		}
+	desc.Methods = []grpc.MethodDesc{
+		unary(g, "FetchUnary", pb.FetchService_FetchUnary_FullMethodName, s.FetchUnary),
+		unary(g, "Explain", pb.FetchService_Explain_FullMethodName, s.Explain),
 	}
 	return &desc
+}
+
+// unary describes a method that checks the headers of a call before its request is read. The generated handler does
+// not, and makes three objects for each call.
+func unary[In, Out any](g *gate, name, full string, method func(context.Context, *In) (*Out, error)) grpc.MethodDesc {
+	info := &grpc.UnaryServerInfo{FullMethod: full}
+	handler := func(ctx context.Context, in any) (any, error) {
+		m, _ := in.(*In)
+		return method(ctx, m)
+	}
+	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, _ func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		c, err := g.begin(ctx, full)
+		defer g.end(c, full)
+		if err == nil {
+			err = refuseCompressed(ctx)
+		}
+		in := new(In)
+		if err == nil {
+			err = g.receiving.Message(ctx, in, true)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return interceptor(ctx, in, info, handler)
+	}}
 }
 
 // callStream limits the requests of a stream, and charges its messages.

@@ -96,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 		Console: cfg.Console, Hosts: cfg.Hosts, TLS: cfg.TLS, Handshakes: cfg.Handshakes, Descriptor: descriptor, Directory: &s.directory})
 	g := newGate(common, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(g.options(&cfg)...)
-	s.grpc.RegisterService(g.description(), s.service)
+	s.grpc.RegisterService(g.description(s.service), s.service)
 	probes := &healthService{states: s.health, watching: watching}
 	s.grpc.RegisterService(probes.desc(), probes)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)

@@ -233,15 +233,15 @@ func permits(ctx context.Context, callers []string) bool {
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchRequest) (*pb.FetchUnaryResponse, error) {
-	return s.fetchUnary(ctx, in, gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, t *admission.Ticket) error {
-		wire.HandOver(ctx, t)
+	return s.fetchUnary(ctx, in, gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, size int, t *admission.Ticket) error {
+		wire.HandOver(ctx, t, size)
 		return nil
 	})
 }
 
-// fetchUnary runs a fetch. deliver receives the answer and its ticket, and ensures that the ticket
-// is released once the answer has been written.
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies int64, deliver func(*pb.FetchUnaryResponse, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
+// fetchUnary runs a fetch. deliver receives the answer, its size and its ticket, and ensures
+// that the ticket is released once the answer has been written.
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies int64, deliver func(*pb.FetchUnaryResponse, int, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, t, err := s.admit(ctx, in, conversion.UnaryMode)
 	if err != nil {
@@ -273,7 +273,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies in
 	}
 	resp := &pb.FetchUnaryResponse{ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
 		EffectiveRequest: p.Effective()} // made here, so that waiting calls do not hold it
-	_, err = wire.BecomeAnswer(ctx, t, resp, copies, func() {
+	size, err := wire.BecomeAnswer(ctx, t, resp, copies, func() {
 		for i := range attempts {
 			attempts[i] = conversion.Shorten(attempts[i])
 		}
@@ -283,7 +283,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies in
 		return nil, err
 	}
 	answered = true
-	return resp, deliver(resp, t)
+	return resp, deliver(resp, size, t)
 }
 
 // maxAttemptsBytes limits the attempts in a unary answer. Together with the outcome, whose body

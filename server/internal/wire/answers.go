@@ -243,11 +243,13 @@ func PayMessage(ctx context.Context, a *admission.Slots, message any) (*Outgoing
 	if !ok {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	o := &Outgoing{answer: answer{conn: ConnOf(ctx)}, Message: m, Size: SizeOf(m)}
+	o := &Outgoing{answer: answer{conn: ConnOf(ctx)}, Message: m}
 	if c := CallOf(ctx); c != nil && c.Ticket != nil {
 		o.owns(c.Ticket)
+		o.Size = c.size
 		return o, nil
 	}
+	o.Size = SizeOf(m)
 	l := a.Budget.Lease(admission.Caller(ctx))
 	if !l.Grow(budget.Answer, AnswerBytes(o.Size)) {
 		l.Close()
@@ -257,10 +259,10 @@ func PayMessage(ctx context.Context, a *admission.Slots, message any) (*Outgoing
 	return o, nil
 }
 
-// HandOver keeps the ticket of a call until its answer takes it.
-func HandOver(ctx context.Context, t *admission.Ticket) {
+// HandOver keeps the ticket of a call until its answer, which has that size, takes it.
+func HandOver(ctx context.Context, t *admission.Ticket, size int) {
 	if c := CallOf(ctx); c != nil {
-		c.Ticket = t
+		c.Ticket, c.size = t, size
 		return
 	}
 	t.Release() // the handler was called without gRPC

@@ -178,10 +178,10 @@ func tlsOf(ctx context.Context) *tls.ConnectionState {
 	if !ok {
 		return nil
 	}
-	secure, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
+	if _, ok := p.AuthInfo.(credentials.TLSInfo); !ok { // the copy below would be allocated before the check
 		return nil
 	}
+	secure, _ := p.AuthInfo.(credentials.TLSInfo)
 	if conn != nil {
 		conn.tls.Store(&secure.State)
 	}

@@ -68,6 +68,7 @@ type Call struct {
 
 	head     [5]byte           // of the message that is read
 	Ticket   *admission.Ticket // of FetchUnary, between the handler and the answer
+	size     int               // of that answer
 	Reserved *budget.Lease     // of a long stream: ReservedBytes, and the rest of its last message
 }
 
@@ -347,7 +348,11 @@ func (r *Receiving) arrive(ctx context.Context, c *Call, s transportStream, n in
 			}
 		}
 		part, err := s.Read(piece)
-		data = append(data, part...)
+		if data == nil {
+			data = part
+		} else {
+			data = append(data, part...)
+		}
 		if err != nil {
 			return data, receiveError(err)
 		}
