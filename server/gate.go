@@ -89,7 +89,7 @@ func (g *gate) received(ctx context.Context, req any) error {
 	if err := ctx.Err(); err != nil { // the call ended while the end of the request arrived
 		return status.FromContextError(err).Err()
 	}
-	if err := g.Callers.Enter(ctx); err != nil {
+	if err := g.Callers.Enter(ctx, wire.CallOf(ctx)); err != nil {
 		return err
 	}
 	return wire.CheckElements(req)
@@ -121,6 +121,9 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 				}
 			}
 		}
+		if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") { // any of its messages may be the last one
+			defer time.AfterFunc(reflectionTime, func() { c.Cancel(status.FromContextError(context.Canceled).Err()) }).Stop()
+		}
 		if err == nil {
 			err = guarded(srv, &callStream{stream, g}, info, handler)
 		}
@@ -146,7 +149,7 @@ func (g *gate) begin(ctx context.Context, method string) (*wire.Call, error) {
 	if c == nil {
 		return nil, nil
 	}
-	if !c.Start() {
+	if !c.Start(ctx) {
 		return nil, errGivenUp
 	}
 	if fetches[method] {
@@ -338,11 +341,7 @@ func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, err
 		defer memory.Close()
 		return ctx, g.Fetches.NoMemoryOf(named, g.share(named), memory, wire.CallBytes+wire.StreamWindow)
 	}
-	ctx, cancel := admission.Cancellable(named)
-	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last one
-		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
-	}
-	return g.receiving.Expect(ctx, cancel, memory), nil
+	return g.receiving.Expect(named, memory), nil
 }
 
 // probesOfBudget is the divisor of the memory budget that gives the memory of health calls. They are not

@@ -67,7 +67,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	defer release()
 	defer leave()
 	defer stall()
-	if err := s.Callers.EnterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
+	if err := s.Callers.Enter(stream.Context(), admission.RevokeFunc(func() { m.end(); revoke(); release() })); err != nil {
 		return err
 	}
 	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *wire.Outgoing) error { return stream.SendMsg(o) }, limit: s.Stall,

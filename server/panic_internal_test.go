@@ -131,7 +131,7 @@ func wantFixedText(t *testing.T, what string, err error) {
 // TestSendReturnsTheError checks that an error of the stream ends the fetch.
 func TestSendReturnsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream(t.Context(), func(*wire.Outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute, func() {})
+	e := newEventStream(t.Context(), func(*wire.Outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute)
 	defer e.close()
 	if err := e.sendLocked(new(pb.FetchEvent), false); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

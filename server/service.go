@@ -91,10 +91,8 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 		*mode.ID = p.Request.ID
 	}
 	p.Request.InlineCopies = int(mode.Copies)
-	ctx, release := context.WithCancel(caller)
-	defer release()
 	end := reserved(caller)
-	events := newEventStream(caller, send, mode, t, s.Stall, release)
+	events := newEventStream(caller, send, mode, t, s.Stall)
 	defer events.close()
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
@@ -106,11 +104,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 		}
 	}
 	req := p.Request // so that the rest of p can be collected while the fetch runs
-	ctx = s.observe.Start(ctx, began)
-	out := s.runUntil(ctx, end, req, events.sink)
-	if err := caller.Err(); err != nil {
-		return status.FromContextError(err).Err()
-	}
+	out := s.runUntil(s.observe.Start(caller, began), end, req, events.sink)
 	if err := events.failed(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/fetch"
@@ -25,7 +26,6 @@ type eventStream struct {
 	ctx      context.Context // the context of the call
 	copies   int64           // copies of a message that are held while it is sent
 	ticket   *admission.Ticket
-	cancel   context.CancelFunc // ends the fetch
 	start    time.Time
 	interval time.Duration // between heartbeats
 	limit    time.Duration // how long a send may take
@@ -36,6 +36,7 @@ type eventStream struct {
 	lastSent  time.Time
 	closed    bool
 	err       error // of the first failed send; nothing is sent after it
+	stalled   bool  // the caller stopped reading, so the call was cancelled
 	convert   conversion.Events
 	// The message to send, with the events that wait for the next one, and its charges: nil if none
 	// waits. The message and its events are reused, because a message is encoded before the next one is
@@ -52,8 +53,8 @@ type eventStream struct {
 	stallTimer *time.Timer
 }
 
-func newEventStream(ctx context.Context, post func(*wire.Outgoing) error, mode calls.Mode, t *admission.Ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
-	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
+func newEventStream(ctx context.Context, post func(*wire.Outgoing) error, mode calls.Mode, t *admission.Ticket, limit time.Duration) *eventStream {
+	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
 }
 
 // startHeartbeats sends a heartbeat whenever nothing was sent for interval.
@@ -224,8 +225,10 @@ func (e *eventStream) transmitLocked(o *wire.Outgoing) error {
 	case err := <-e.done:
 		return err
 	case <-e.stallTimer.C:
-		e.cancel()
-		return calls.Stalled(e.limit)
+		e.stalled = true
+		err := calls.Stalled(e.limit)
+		wire.CallOf(e.ctx).Cancel(err) // ends the fetch
+		return err
 	}
 }
 
@@ -255,10 +258,13 @@ func (e *eventStream) beat() {
 	e.heartbeat.Reset(e.interval)
 }
 
-// failed returns the error of the first failed send, or nil.
+// failed returns the error of the call, or that of the first failed send.
 func (e *eventStream) failed() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if gone := e.ctx.Err(); gone != nil && !e.stalled {
+		return status.FromContextError(gone).Err()
+	}
 	return e.err
 }
 

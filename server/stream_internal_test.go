@@ -47,7 +47,7 @@ func TestHeartbeats(t *testing.T) {
 				ended = resp.GetOutcome() != nil
 				last = time.Now()
 				return nil
-			}, calls.Mode{Unblocked: int(seed%2) << 20, Copies: 1}, newTicket(t), 30*time.Second, func() {})
+			}, calls.Mode{Unblocked: int(seed%2) << 20, Copies: 1}, newTicket(t), 30*time.Second)
 			e.startHeartbeats(silence)
 			for range 30 {
 				if slow = 0; r.IntN(4) == 0 {
@@ -91,7 +91,7 @@ func TestStalledMessage(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-	}, calls.Mode{Copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
+	}, calls.Mode{Copies: 1}, newTicket(t), 3*time.Millisecond)
 	e.startHeartbeats(time.Hour)
 	var all sync.WaitGroup
 	for range 3 {

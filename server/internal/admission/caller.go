@@ -52,9 +52,10 @@ type callerContext struct {
 	name  string
 	shown Credentials
 	// Guarded by Callers.mu once the call is in flight.
-	round  int64                   // the round in which the name was determined
-	revoke context.CancelCauseFunc // cancels the call
-	over   bool
+	round   int64     // the round in which the name was determined
+	call    Revocable // nil: not in flight yet
+	revoked bool
+	over    bool
 }
 
 // Value implements context.Context.
@@ -78,22 +79,20 @@ func Name(ctx context.Context) string {
 	return ""
 }
 
-// Cancellable returns a context that ends when the caller is revoked. It must be called
-// before [Callers.Enter].
-func Cancellable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if c := callerContextOf(ctx); c != nil {
-		c.revoke = cancel
-	}
-	return ctx, cancel
-}
+// Revocable is a call that ends if its caller is revoked.
+type Revocable interface{ Cancel(err error) }
+
+// RevokeFunc is a function as a [Revocable].
+type RevokeFunc func()
+
+// Cancel implements Revocable.
+func (f RevokeFunc) Cancel(error) { f() }
 
 // revokedConnTime is the delay before a connection is closed whose client certificate
 // named a revoked caller. Its calls have ended by then.
 const revokedConnTime = 5 * time.Second
 
 var (
-	// errRevoked is the cause of cancelling the calls of a revoked caller.
 	errRevoked = errors.New("the caller is no longer allowed")
 	// StatusRevoked is the status of those calls. It is not UNAUTHENTICATED, which says that nothing was
 	// sent to an origin.
@@ -143,13 +142,17 @@ func (a *Callers) ByCertificate(state *tls.ConnectionState) bool {
 }
 
 // Enter records that a call is in flight, until [Callers.Leave]. It must be called after the request
-// has arrived: gRPC answers CANCELLED if a stream's context ends before that.
-func (a *Callers) Enter(ctx context.Context) error {
+// has arrived: gRPC answers CANCELLED if a stream's context ends before that. The first call to Enter sets what is
+// cancelled if the caller is revoked.
+func (a *Callers) Enter(ctx context.Context, call Revocable) error {
 	c := callerContextOf(ctx)
 	if c == nil {
 		return nil
 	}
 	a.mu.Lock()
+	if c.call == nil {
+		c.call = call
+	}
 	if !c.over {
 		a.inFlight[c] = struct{}{}
 	}
@@ -173,21 +176,11 @@ func (a *Callers) Leave(ctx context.Context, err *error) {
 	a.mu.Lock()
 	c.over = true
 	delete(a.inFlight, c)
+	revoked := c.revoked
 	a.mu.Unlock()
-	if *err != nil && errors.Is(context.Cause(ctx), errRevoked) {
+	if *err != nil && revoked {
 		*err = StatusRevoked
 	}
-}
-
-// EnterStream is [Callers.Enter] for a call that receives messages during its whole life. revoke is
-// called instead of cancelling the context.
-func (a *Callers) EnterStream(ctx context.Context, revoke func()) error {
-	if c := callerContextOf(ctx); c != nil {
-		a.mu.Lock()
-		c.revoke = func(error) { revoke() }
-		a.mu.Unlock()
-	}
-	return a.Enter(ctx)
 }
 
 // Again asks for every call in flight. It cancels those whose caller has another name or
@@ -202,7 +195,7 @@ func (a *Callers) Again() int {
 		err  error
 	}
 	answers := make(map[Credentials]answer) // many calls have the same credentials
-	var revoked []context.CancelCauseFunc
+	var revoked []Revocable
 	conns := make(map[*door.Conn]context.Context)
 	a.mu.Lock()
 	for c := range a.inFlight {
@@ -215,14 +208,15 @@ func (a *Callers) Again() int {
 			c.round = round
 			continue
 		}
-		revoked = append(revoked, c.revoke)
+		c.revoked = true
+		revoked = append(revoked, c.call)
 		if conn := door.FromContext(c); conn != nil && c.shown.Token == "" && c.shown.TLS != nil {
 			conns[conn] = c
 		}
 	}
 	a.mu.Unlock()
-	for _, revoke := range revoked {
-		revoke(errRevoked)
+	for _, call := range revoked {
+		call.Cancel(StatusRevoked)
 	}
 	for _, ctx := range conns {
 		time.AfterFunc(revokedConnTime, func() { a.hangUp(ctx) }) // closing it now would cut off the ends of its calls

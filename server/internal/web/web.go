@@ -145,10 +145,10 @@ func runGuarded[M any](w *api, read func(*answer, *http.Request, *budget.Lease) 
 		return err
 	}
 	out.admitted, out.caller = true, admission.Name(ctx)
-	ctx, release := admission.Cancellable(ctx)
-	defer release(nil)
+	ctx, release := context.WithCancel(ctx)
+	defer release()
 	defer w.Callers.Leave(ctx, &err)
-	if err := w.Callers.Enter(ctx); err != nil {
+	if err := w.Callers.Enter(ctx, admission.RevokeFunc(release)); err != nil {
 		return err
 	}
 	in, err := readCharging(w, read, r, out, admission.Caller(ctx))

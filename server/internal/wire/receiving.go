@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -53,14 +52,15 @@ type callKey struct{}
 // Call is the context of a gRPC call, with its state.
 type Call struct {
 	door.Call
-	cancel  context.CancelCauseFunc
-	clock   *time.Timer // ends the call while its request is arriving; nil once it has arrived
-	caller  string
-	reading atomic.Bool     // a handler waits for the request
-	stream  transportStream // set before reading
-	memory  *budget.Lease   // since its headers arrived; nil: a health call
-	extra   int64           // of memory, until the request has arrived
-	probe   *door.Probe     // nil: not a health call
+	listed
+	receiving *Receiving // nil: a health call
+	awaits    bool       // its request, until it has arrived
+	caller    string
+	stream    transportStream // since the handler started
+	memory    *budget.Lease   // since its headers arrived; nil: a health call
+	extra     int64           // of memory, until the request has arrived
+	probe     *door.Probe     // nil: not a health call
+	clock     *time.Timer     // gives up a health call
 
 	// Guarded by Receiving.mu.
 	arrived bool        // or ended
@@ -103,6 +103,8 @@ type Receiving struct {
 	budget  *budget.Budget
 	refused admission.Refusals
 
+	expected, slow delays // calls whose handlers do not wait for the request yet, and those whose do
+
 	mu      sync.Mutex
 	calls   []*Call // oldest first
 	callers map[string]int
@@ -110,54 +112,70 @@ type Receiving struct {
 
 // NewReceiving returns a Receiving that charges memory.
 func NewReceiving(memory *budget.Budget, refused admission.Refusals) *Receiving {
-	return &Receiving{budget: memory, refused: refused, callers: make(map[string]int)}
+	r := &Receiving{budget: memory, refused: refused, callers: make(map[string]int)}
+	r.expected.delay, r.expected.fire = FirstMessageTime, func(c *Call) {
+		if !c.giveUp() {
+			c.Cancel(errCancelled)
+		}
+	}
+	r.slow.delay, r.slow.fire = slowAfter, r.late
+	return r
 }
 
-// Expect returns the call of a context, which is charged to memory, and starts the timer for its request.
-func (r *Receiving) Expect(ctx context.Context, cancel context.CancelCauseFunc, memory *budget.Lease) *Call {
-	c := &Call{cancel: cancel, caller: admission.Caller(ctx), memory: memory, extra: StreamWindow}
+// Expect returns the call of a context, which is charged to memory, and limits the time until its request arrives.
+func (r *Receiving) Expect(ctx context.Context, memory *budget.Lease) *Call {
+	c := &Call{receiving: r, awaits: true, caller: admission.Caller(ctx), memory: memory, extra: StreamWindow}
 	c.Tapped(ctx)
-	c.clock = time.AfterFunc(FirstMessageTime, func() {
-		if c.reading.Load() {
-			r.late(c)
-			return
-		}
-		c.cancel(context.Canceled)
-		c.giveUp()
-	})
-	return c // the timer has no effect on a call that has ended
+	r.expected.add(c)
+	return c
+}
+
+// errCancelled is the status of a call whose request did not arrive in time.
+var errCancelled = status.FromContextError(context.Canceled).Err()
+
+// Cancel ends the stream of a call with the status of err. So it cancels the context, for which another context in
+// between would need five objects for each call. It has no effect on a call that has ended or that gRPC did not
+// make, which is nil.
+func (c *Call) Cancel(err error) {
+	if c != nil && c.stream != nil {
+		_ = c.stream.WriteStatus(status.Convert(err))
+	}
 }
 
 // Probe returns the call of a context for a health check, whose request is not read.
 func Probe(ctx context.Context, probe *door.Probe) *Call {
 	c := &Call{probe: probe}
 	c.Tapped(ctx)
-	c.clock = time.AfterFunc(FirstMessageTime, c.giveUp)
+	c.clock = time.AfterFunc(FirstMessageTime, func() { c.giveUp() })
 	return c
 }
 
 // Probe returns what admits the health check.
 func (c *Call) Probe() *door.Probe { return c.probe }
 
-// giveUp releases a call for which gRPC has started no handler.
-func (c *Call) giveUp() {
-	if c.GiveUp() {
+// giveUp releases a call for which gRPC has started no handler, and reports whether that is so.
+func (c *Call) giveUp() bool {
+	given := c.GiveUp()
+	if given {
 		c.release()
 	}
+	return given
 }
 
-// Start records that the handler of the call has started. It returns false if the call was given up.
-func (c *Call) Start() bool {
+// Start records that the handler of the call has started, with its context. It returns false if the call was given up.
+func (c *Call) Start(ctx context.Context) bool {
 	if c.probe != nil {
 		c.clock.Stop()
 	}
+	c.stream, _ = grpc.ServerTransportStreamFromContext(ctx).(transportStream)
 	return c.Call.Start()
 }
 
 // End releases what the call holds. One that ends without its request counts as refused: it costs its client
 // nothing.
 func (c *Call) End() {
-	if c.probe == nil && c.clock != nil {
+	if c.awaits {
+		c.receiving.received(c)
 		door.FromContext(c.Context).Refused()
 	}
 	c.Call.End()
@@ -173,13 +191,10 @@ func (c *Call) release() {
 
 // read records that a handler now waits for its request. Before that gRPC buffers no more of it than the
 // stream's window.
-func (c *Call) read(s transportStream) {
-	if c.clock == nil || !c.clock.Stop() {
-		return
+func (c *Call) read() {
+	if c.receiving.expected.remove(c) {
+		c.receiving.slow.add(c)
 	}
-	c.stream = s
-	c.reading.Store(true)
-	c.clock.Reset(slowAfter)
 }
 
 // noMemory refuses a message of n bytes.
@@ -190,15 +205,18 @@ func (r *Receiving) noMemory(ctx context.Context, n int) error {
 // Received records that the request of a call has arrived. Only the goroutine that reads requests
 // calls it.
 func (r *Receiving) Received(ctx context.Context) {
-	c := CallOf(ctx)
-	if c == nil || c.clock == nil {
-		return
+	if c := CallOf(ctx); c != nil && c.awaits {
+		r.received(c)
+		c.awaits = false
+		c.memory.Shrink(budget.Receiving, c.extra)
 	}
-	if !c.clock.Stop() {
+}
+
+// received ends what limits the time of a request.
+func (r *Receiving) received(c *Call) {
+	if !r.slow.remove(c) && !r.expected.remove(c) {
 		r.arrived(c)
 	}
-	c.clock = nil // so that it can be collected while the call waits
-	c.memory.Shrink(budget.Receiving, c.extra)
 }
 
 // arrived releases the slot of a call that has its request or has ended, or prevents it from getting
@@ -223,7 +241,7 @@ func (r *Receiving) late(c *Call) {
 			return
 		}
 	}
-	c.slot = time.AfterFunc(time.Until(c.Began().Add(FirstMessageTime)), func() { c.cancel(context.Canceled) })
+	c.slot = time.AfterFunc(time.Until(c.Began().Add(FirstMessageTime)), func() { c.Cancel(errCancelled) })
 	r.calls = append(r.calls, c)
 	r.callers[c.caller]++
 	context.AfterFunc(c, func() { r.arrived(c) })
@@ -247,11 +265,7 @@ func (r *Receiving) evictLocked() bool {
 
 // endLocked ends a call with the error that there was no memory for its request.
 func (r *Receiving) endLocked(c *Call) {
-	err := r.refused.Refusal(c.caller, admission.ReasonMemory, "the request took long to arrive, and the memory for such requests is used up")
-	if c.stream != nil {
-		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
-	}
-	c.cancel(err)
+	c.Cancel(r.refused.Refusal(c.caller, admission.ReasonMemory, "the request took long to arrive, and the memory for such requests is used up"))
 }
 
 func (r *Receiving) leaveLocked(c *Call) {
@@ -289,11 +303,11 @@ func (s *requestStream) RecvMsg(m any) error {
 // other message.
 func (r *Receiving) Message(ctx context.Context, m any, only bool) error {
 	c := CallOf(ctx)
-	s, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
 	request, isProto := m.(proto.Message)
-	if c == nil || !ok || !isProto {
+	if c == nil || c.stream == nil || !isProto {
 		return status.Error(codes.Internal, "internal error")
 	}
+	s := c.stream
 	if c.Reserved != nil { // the message before this one has been handled
 		c.Reserved.Shrink(budget.Receiving, c.Reserved.Held(budget.Receiving)-ReservedBytes)
 	}
@@ -308,7 +322,7 @@ func (r *Receiving) Message(ctx context.Context, m any, only bool) error {
 		return refuseRequest(request, tooLong(request, n))
 	}
 	if only {
-		c.read(s)
+		c.read()
 	}
 	data, err := r.arrive(ctx, c, s, n)
 	defer data.Free()

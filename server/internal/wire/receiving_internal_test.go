@@ -3,9 +3,81 @@ package wire
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/status"
 
 	"fetchd/internal/budget"
 )
+
+// endedStream is a stream whose context ends with its status.
+type endedStream struct {
+	transportStream
+	cancel func()
+}
+
+func (s endedStream) WriteStatus(*status.Status) error {
+	s.cancel()
+	return nil
+}
+
+// TestRequestTime checks when a call ends whose request does not arrive. Calls before and after it that get theirs
+// change nothing.
+func TestRequestTime(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name          string
+		started, read bool
+		released      bool // without a handler
+	}{
+		{"without a handler", false, false, true},
+		{"its handler waits for the head of a message", true, false, false},
+		{"its handler waits for the message", true, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory := budget.New(1 << 30)
+				r := NewReceiving(memory, func(string, string) {})
+				expect := func() (*Call, context.Context) {
+					<-time.After(time.Millisecond)
+					ctx, cancel := context.WithCancel(t.Context())
+					c := r.Expect(ctx, memory.Lease("caller"))
+					(*Conn)(nil).Charge(nil, c.memory)
+					c.stream = endedStream{cancel: cancel}
+					if row.started {
+						c.Call.Start()
+					}
+					if row.read {
+						c.read()
+					}
+					return c, ctx
+				}
+				before, _ := expect()
+				late, ctx := expect()
+				began := time.Now()
+				after, _ := expect()
+				r.Received(before)
+				r.Received(after)
+				held := memory.Usage().Total()
+				<-time.After(time.Until(began.Add(FirstMessageTime - 1)))
+				synctest.Wait()
+				if ctx.Err() != nil || memory.Usage().Total() != held {
+					t.Error("it ended too early")
+				}
+				<-time.After(1)
+				synctest.Wait()
+				if released := memory.Usage().Total() < held; released != row.released || (ctx.Err() != nil) != row.started {
+					t.Errorf("released: %t, cancelled: %v", released, ctx.Err())
+				}
+				if r.received(late); r.expected.oldest != nil || r.slow.oldest != nil || len(r.calls) > 0 {
+					t.Error("a call is still listed")
+				}
+			})
+		})
+	}
+}
 
 // TestSlotsOfOthers checks that a caller with too many slow requests ends its own, and none of another
 // caller.
@@ -15,10 +87,10 @@ func TestSlotsOfOthers(t *testing.T) {
 	memory := budget.New(slots * receivingShare * (CallBytes + StreamWindow))
 	r := NewReceiving(memory, func(string, string) {})
 	start := func(caller string) *Call {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		c := &Call{cancel: cancel, caller: caller}
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &Call{receiving: r, caller: caller, stream: endedStream{cancel: cancel}}
 		c.Tapped(ctx)
-		c.Start()
+		c.Call.Start()
 		t.Cleanup(func() { r.arrived(c) })
 		r.late(c)
 		return c
