@@ -3,7 +3,6 @@ package cli_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,17 +237,5 @@ func compare(t *testing.T, line string, want, got []string) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%q is completed wrongly (-want +got):\n%s", line, diff)
-	}
-}
-
-func TestUnknownShell(t *testing.T) {
-	t.Parallel()
-	parser, err := kong.New(new(completed), kong.Name("prog"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	if err := cli.WriteCompletion(&out, "tcsh", parser.Model); err == nil || !strings.Contains(fmt.Sprint(err), "bash, zsh, fish") || out.Len() > 0 {
-		t.Errorf("Write for tcsh: %v, %d bytes; want an error that names the shells", err, out.Len())
 	}
 }

@@ -4,10 +4,13 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"text/template"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -22,88 +25,13 @@ var statuses = map[classify.Class]int{
 	classify.RequestTimeout: 408, classify.HTTPClientError: 404, classify.UnexpectedNotModified: 304,
 }
 
-const head = `# Every way for a fetch to end
+//go:embed outcomes.md.tmpl
+var outcomesText string
 
-To handle an outcome in your program, look at these fields in this order:
+var outcomes = template.Must(template.New("outcomes").Parse(outcomesText))
 
-1. The gRPC status. If it is not OK, your request or fetchd itself failed, and there is no outcome.
-2. ` + "`kind`" + `. It is one of four; only ` + "`failed`" + ` has an ` + "`error`" + `.
-3. ` + "`error.retryable`" + `: whether a later fetch of the same request may succeed. If it is false, never put the request back into a queue: a POST could take effect twice. ` + "`error.request_state`" + ` says whether an origin may have processed a request of the fetch.
-4. ` + "`error.failure_type`" + `, which says what to do.
-
-| kind | when | rule |
-|---|---|---|
-| success | a 2xx response, complete and as the request's policies want it | H0 |
-| not_modified | a 304 response to a conditional request | H7 |
-| redirect | a 3xx response that is not to be followed | H9 |
-| failed | anything else | that of the error class |
-
-The packages and fetchctl do both steps for you:
-
-| retryable | failure type | what to do | Python | Go | fetchctl |
-|---|---|---|---|---|---|
-| yes | transient | fetch again later | TransientError | ErrTransient | 10 |
-| yes | rate_limited | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did | RateLimitedError | ErrRateLimited | 12 |
-| yes or no | needs_auth | give other credentials. If a POST was redirected, it may have taken effect | NeedsAuthError | ErrNeedsAuth | 13 |
-| no | permanent | do not fetch again | PermanentError | ErrPermanent | 11 |
-| no | transient, with class internal, but for the reason too_many_open_files | the same: the server has a defect | PermanentError | ErrPermanent | 11 |
-| no | any other transient or rate_limited | a POST or PATCH was not sent again, because it may have taken effect. Find out whether it did | NotIdempotentError | ErrNotIdempotent | 14 |
-
-In Node, ` + "`failureType`" + ` of a FetchError is ` + "`not_idempotent`" + ` in the last row and ` + "`permanent`" + ` in the row before.
-
-` + "`fetchctl get`" + ` also exits with 14 if it loses fetchd before the outcome of a POST or PATCH without allow_non_idempotent: the request may have taken effect. For any other request it then exits with 20.
-
-For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503.
-
-[Stop reasons](quickstart.md#find-out-why-a-fetch-failed) say why no other attempt was made.
-
-## Names
-
-A value of the contract, such as an error class, has two spellings:
-
-| where | for example |
-|---|---|
-| JSON and generated stubs: the full name in fetch.proto | ` + "`ERROR_CLASS_HTTP_SERVER_ERROR`" + `, ` + "`FAILURE_TYPE_TRANSIENT`" + `, ` + "`OUTCOME_KIND_FAILED`" + ` |
-| everywhere else, also in the Python and Node packages: without its prefix, in lower case | ` + "`http_server_error`" + `, ` + "`transient`" + `, ` + "`failed`" + ` |
-
-Fields have the names of fetch.proto, such as ` + "`retry_after`" + `, in every JSON that fetchd writes, also if they have default values. It reads camelCase (` + "`retryAfter`" + `) too. A gRPC code is written as gRPC does, such as ` + "`INVALID_ARGUMENT`" + `.
-
-## Error classes
-
-"Retried" means within the fetch: while attempts and time are left, and if the request may be repeated. "Retryable" is ` + "`error.retryable`" + `. If the profile ` + "`download`" + ` differs
-from ` + "`standard`" + `, both are shown.
-
-| class | rule | what happened | failure type | retried | retryable |
-|---|---|---|---|---|---|
-`
-
-const tail = `
-An error of class internal with the reason too_many_open_files is retryable: the server had no file descriptor left, and the target is not at fault.
-Classes may be added. If you do not know one, use ` + "`retryable`" + ` and the failure type.
-
-## Messages for people
-
-` + "`error.detail`" + ` says what happened: the host, its address, the status if there was a response, and the error of the connection. For example:
-
-` + "```" + `
-connect_refused    example.com (192.0.2.7:443): dial tcp: connect: connection refused
-dns_not_found      no-such.example: lookup: no such host
-tls_certificate    example.com (192.0.2.7:443): tls: failed to verify certificate: x509: certificate is valid for example.net, not example.com
-http_server_error  example.com (192.0.2.7:443): status 503 Service Unavailable
-` + "```" + `
-
-Do not parse it: it may change with any version, and may quote the origin.
-
-If a certificate was rejected, ` + "`exchange.certificate`" + ` of the last hop describes it. With ` + "`EVENT_LEVEL_ALL`" + ` every hop describes the certificate of its origin, and has the cipher suite and the protocol of ALPN.
-
-## The rules
-
-Every outcome and every decision names the rule behind it. ` + "`fetchctl explain --rule H6`" + ` prints one; the [specification](spec.md) has them in full. Rules of error classes are in [their table](#error-classes). This page is generated by
-` + "`.ci/generated`" + `: do not edit it.
-
-| rule | |
-|---|---|
-`
+// class is a row of the table of error classes.
+type class struct{ Name, Rule, Text, Type, Retried, Retryable string }
 
 func main() {
 	if err := run(); err != nil {
@@ -136,32 +64,25 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	var out strings.Builder
-	out.WriteString(head)
-	shown := make(map[string]bool) // rules of the classes
-	for _, class := range classify.Classes() {
-		name := class.String()
+	page := struct {
+		Classes []class
+		Rules   []rules.Rule // but for those of the classes
+	}{Rules: slices.Clone(rules.All)}
+	for _, c := range classify.Classes() {
+		name := c.String()
 		comment, found := comments["ERROR_CLASS_"+strings.ToUpper(name)]
 		if !found {
 			return fmt.Errorf("fetch.proto has no error class %s", name)
 		}
-		standard, download := decide(class, classify.Standard), decide(class, classify.Download)
+		standard, download := decide(c, classify.Standard), decide(c, classify.Download)
 		rule := string(standard.ClassRule)
-		shown[rule] = true
-		text := strings.TrimSuffix(strings.TrimPrefix(comment, rule+". "), ".")
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", name, rule, text,
+		page.Rules = slices.DeleteFunc(page.Rules, func(r rules.Rule) bool { return r.ID == rule })
+		page.Classes = append(page.Classes, class{name, rule, strings.TrimSuffix(strings.TrimPrefix(comment, rule+". "), "."),
 			both(standard.FailureType.String(), download.FailureType.String()),
 			both(yes(standard.Verdict == classify.Retry), yes(download.Verdict == classify.Retry)),
-			both(yes(standard.Retryable), yes(download.Retryable)))
+			both(yes(standard.Retryable), yes(download.Retryable))})
 	}
-	out.WriteString(tail)
-	for _, r := range rules.All {
-		if !shown[r.ID] {
-			fmt.Fprintf(&out, "| %s | %s |\n", r.ID, r.Sentence)
-		}
-	}
-	_, err = os.Stdout.WriteString(out.String())
-	return err
+	return outcomes.Execute(os.Stdout, page)
 }
 
 // departure matches a row of the table of docs/spec.md §14.
