@@ -278,9 +278,3 @@ func (a *attempt) emitRedirect(resp *http.Response) {
 	followed.Header = resp.Header
 	a.emit(RedirectFollowed{Attempt: a.number, Hop: followed})
 }
-
-// finishAttempt reads the body of the last response of the current attempt.
-func (r *run) finishAttempt() {
-	r.current.consume()
-	r.current.limit.Stop()
-}

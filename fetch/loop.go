@@ -1,10 +1,10 @@
 package fetch
 
 // All of go-retryablehttp is in this file. It runs the loop of attempts and waits between them,
-// and nothing else: one request of its client is one whole attempt (decision 1). If it saw the
-// real responses, its http.Client would follow redirects by its own rules, and it would drain
-// bodies without a time limit. So it gets a placeholder request and an empty response. Its hook
-// CheckRetry decides what follows the attempt, and Backoff returns the delay of that decision.
+// and nothing else (decision 1). If it saw the real responses, its http.Client would follow redirects
+// by its own rules, and it would drain bodies without a time limit. So it gets a placeholder request and an
+// empty response. Its RoundTrip sends the requests of an attempt. Its hook CheckRetry reads the body and
+// decides what follows, and Backoff returns the delay of that decision.
 
 import (
 	"context"
@@ -45,8 +45,8 @@ var (
 	placeholderRequest = &http.Request{Method: http.MethodGet, URL: placeholderURL, Header: emptyHeader}
 )
 
-// loop runs the attempts of a fetch. go-retryablehttp calls [attemptTransport.RoundTrip] for each
-// attempt, then [checkRetry], and waits in [loopContext] for the delay that [backoff] returns.
+// loop runs the attempts of a fetch. For each, go-retryablehttp calls [attemptTransport.RoundTrip] and
+// [checkRetry], and then waits in [loopContext] for the delay that [backoff] returns.
 func (r *run) loop(e *engine) {
 	resp, err := e.Do(&retryablehttp.Request{Request: placeholderRequest.WithContext(loopContext{r})})
 	if resp != nil {
@@ -57,52 +57,50 @@ func (r *run) loop(e *engine) {
 	}
 }
 
-// attemptTransport is the http.RoundTripper of the loop. One RoundTrip is one attempt, including
-// redirects and body.
+// attemptTransport is the http.RoundTripper of the loop.
 type attemptTransport struct{}
 
-// RoundTrip implements http.RoundTripper. [checkRetry] decides about the attempt that it leaves in the run.
+// RoundTrip implements http.RoundTripper. It starts an attempt, which [checkRetry] ends.
 func (attemptTransport) RoundTrip(placeholder *http.Request) (*http.Response, error) {
-	r := runOf(placeholder.Context())
-	if !r.onCaller && r.followsOnCaller() {
+	if r := runOf(placeholder.Context()); r.startsOnCaller() {
 		r.startAttempt()
-		r.work((*run).finishAttempt)
-	} else {
-		r.work((*run).runAttempt)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: emptyHeader, Body: http.NoBody, Request: placeholder}, nil
 }
 
-// work calls f. If many fetches are in flight, it does so on a worker, because the goroutine of the fetch
-// would keep the large stack through the next wait.
-func (r *run) work(f func(*run)) {
-	if r.onCaller {
-		f(r)
-		return
-	}
-	r.client.workers.Call(func() { f(r) })
-}
-
-// followsOnCaller reports whether an attempt waits for the response head on the goroutine that
-// called Fetch, even if many fetches are in flight. That needs little stack unless events are
+// startsOnCaller reports whether an attempt waits for the response head on the goroutine that called Fetch. If
+// many fetches are in flight, a worker makes all of an attempt that needs more stack, because events are
 // encoded, a credential is read or records are written.
-func (r *run) followsOnCaller() bool {
-	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil && r.req.Recorder == nil
+func (r *run) startsOnCaller() bool {
+	return r.onCaller || r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil && r.req.Recorder == nil
 }
 
-// runAttempt makes one attempt: the requests and the body.
-func (r *run) runAttempt() {
-	r.startAttempt()
-	r.finishAttempt()
-}
-
-// checkRetry is go-retryablehttp's CheckRetry. It decides what follows the last attempt, and reports the
-// attempt with the decision. It is called once for each attempt, because no response handler is set.
+// checkRetry is go-retryablehttp's CheckRetry. It ends the attempt, and decides what follows. It is called once for
+// each attempt, because no response handler is set. If many fetches are in flight, it does so on a worker: the
+// goroutine of the fetch would keep the stack that has grown for it through the next wait.
 func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 	r := runOf(ctx)
-	r.work((*run).settle)
-	return r.decision.Verdict == classify.Retry, nil
+	if r.onCaller {
+		r.endAttempt()
+	} else {
+		r.client.workers.Call(r.endAttempt)
+	}
+	return r.ended == nil, nil
+}
+
+// endAttempt reads the body of the current attempt, after it has started it if that is still to do, and decides
+// what follows. If that is no other attempt, it ends the fetch.
+func (r *run) endAttempt() {
+	if r.current == nil {
+		r.startAttempt()
+	}
+	r.current.consume()
+	r.current.limit.Stop()
+	r.settle()
+	if r.decision.Verdict != classify.Retry {
+		r.ended = r.client.conclude(r.caller, r)
+	}
 }
 
 // backoff is go-retryablehttp's Backoff. It returns the delay of the decision.

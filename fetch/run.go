@@ -7,51 +7,50 @@ package fetch
 //	  Client.newRun
 //	  run.loop                           loop.go            go-retryablehttp calls RoundTrip, checkRetry and backoff
 //	    attemptTransport.RoundTrip
-//	      run.runAttempt
-//	        run.startAttempt             attempt.go
-//	          run.newAttempt
-//	            run.progressToResume     resume.go          the body that an earlier attempt delivered a part of
-//	          attempt.follow             attempt.go         sends requests until a response is no redirect
-//	            attempt.send
-//	              attempt.newExchange
-//	              attempt.roundTrip
-//	                attempt.authorize    credentials.go
-//	                attempt.transmit     attempt.go         again, if the origin has not processed the request
-//	                  Exchange.Connect   conns/exchange.go  takes an idle connection or makes one
-//	                  attempt.sign       sign.go            if the credential is a signer
-//	                  Exchange.RoundTrip conns/exchange.go  sends the request and reads the head
-//	              attempt.failWith       fail.go            if there is no head
-//	            attempt.redirect         attempt.go
-//	              ResolveRedirect        redirect.go
-//	              attempt.nextHop        attempt.go
-//	            attempt.discard                             the response that redirects
-//	        run.finishAttempt            attempt.go
-//	          attempt.consume            body.go            reads the body of the last response
-//	            attempt.deliver
-//	              attempt.bodyProgress   resume.go          a new body, or the rest of one
-//	              bodyReader.read        body.go
-//	                bodyReader.copy
-//	                  bodyReader.pass
-//	                    output.wrote     output.go
-//	                      output.flush
-//	                        output.send                     passes a BodyChunk to the Sink
-//	                      output.stored                     or adds them to the Upload
-//	            attempt.readErrorBody    body.go            a body that is not delivered
-//	            attempt.endExchange      record.go
-//	              attempt.readRest                        of a recorded response
-//	              Exchange.End           conns/exchange.go  gives the connection back
-//	              attempt.keepRecords    record.go          if the fetch is recorded
-//	            attempt.disown           fail.go            if the response may be the answer to another request
-//	    checkRetry                       loop.go            whether to make another attempt
-//	      run.settle                     settle.go
-//	        attempt.observe
-//	        classify.Decide              classify/decide.go
-//	        run.refresh                  credentials.go     if the credential was rejected
-//	        attempt.failureOf            settle.go
-//	        run.emitFinished                                passes AttemptFinished to the Sink
+//	      run.startAttempt               attempt.go
+//	        run.newAttempt
+//	          run.progressToResume       resume.go          the body that an earlier attempt delivered a part of
+//	        attempt.follow               attempt.go         sends requests until a response is no redirect
+//	          attempt.send
+//	            attempt.newExchange
+//	            attempt.roundTrip
+//	              attempt.authorize      credentials.go
+//	              attempt.transmit       attempt.go         again, if the origin has not processed the request
+//	                Exchange.Connect     conns/exchange.go  takes an idle connection or makes one
+//	                attempt.sign         sign.go            if the credential is a signer
+//	                Exchange.RoundTrip   conns/exchange.go  sends the request and reads the head
+//	            attempt.failWith         fail.go            if there is no head
+//	          attempt.redirect           attempt.go
+//	            ResolveRedirect          redirect.go
+//	            attempt.nextHop          attempt.go
+//	          attempt.discard                               the response that redirects
+//	    checkRetry                       loop.go
+//	      run.endAttempt
+//	        attempt.consume              body.go            reads the body of the last response
+//	          attempt.deliver
+//	            attempt.bodyProgress     resume.go          a new body, or the rest of one
+//	            bodyReader.read          body.go
+//	              bodyReader.copy
+//	                bodyReader.pass
+//	                  output.wrote       output.go
+//	                    output.flush
+//	                      output.send                       passes a BodyChunk to the Sink
+//	                    output.stored                       or adds them to the Upload
+//	          attempt.readErrorBody      body.go            a body that is not delivered
+//	          attempt.endExchange        record.go
+//	            attempt.readRest                            of a recorded response
+//	            Exchange.End             conns/exchange.go  gives the connection back
+//	            attempt.keepRecords      record.go          if the fetch is recorded
+//	          attempt.disown             fail.go            if the response may be the answer to another request
+//	        run.settle                   settle.go          whether to make another attempt
+//	          attempt.observe
+//	          classify.Decide            classify/decide.go
+//	          run.refresh                credentials.go     if the credential was rejected
+//	          attempt.failureOf          settle.go
+//	          run.emitFinished                              passes AttemptFinished to the Sink
+//	        Client.conclude                                 if there is none
+//	          run.outcome
 //	    backoff                          loop.go            how long to wait before it
-//	  Client.conclude                    settle.go
-//	    run.outcome
 //	  run.close                          run.go
 //
 // A retry. checkRetry calls run.settle, which stores what classify.Decide returned in run.decision.
@@ -101,12 +100,10 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if r.cancelCause() == nil && r.ready() {
 		r.loop(sharedEngine)
 	}
-	if r.onCaller {
+	if r.ended == nil { // it has failed or was cancelled before its first attempt, or in a wait
 		return c.conclude(ctx, r)
 	}
-	var out *Outcome
-	c.workers.Call(func() { out = c.conclude(ctx, r) }) // the log line would grow the stack of this goroutine
-	return out
+	return r.ended
 }
 
 // newRun returns a fetch that starts now. It is separate from [Client.Fetch] to keep the stack

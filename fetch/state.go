@@ -55,6 +55,7 @@ type run struct {
 	delivered     *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
 	decision      classify.Decision
 	failure       *Failure // of the last attempt
+	ended         *Outcome // nil: it goes on
 	failedHop     hopError // of the last attempt, for the log
 
 	last          head // of the last response in any attempt (I5); until there is one, it has only the URL of the last hop
@@ -93,7 +94,7 @@ type hopError struct {
 }
 
 // attempt is one iteration of the retry loop: a chain of hops, and the body of the last
-// response. [run.runAttempt] fills it in, and [run.settle] decides what follows.
+// response. [run.startAttempt] fills it in, and [run.settle] decides what follows.
 type attempt struct {
 	run    *run
 	number int
