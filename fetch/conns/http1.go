@@ -21,8 +21,8 @@ import (
 )
 
 // HTTP/1.1 needs no goroutine beside that of the exchange: it writes the request, and then reads the
-// response. What is sent and what a response may be is decided by http.Request.Write and
-// http.ReadResponse, which http.Transport uses too, except how a body is framed (spec I6).
+// response. What is sent and what a response may be is decided by http.Request.Write, whose bytes appendHead
+// writes, and by http.ReadResponse. http.Transport uses both, except that we frame bodies (spec I6).
 
 const (
 	// longRequest is the length from which a request is written by a second goroutine, because
@@ -173,7 +173,12 @@ func (x *Exchange) write(req *http.Request) error {
 	}
 	buf, _ := requests.Get().(*bytes.Buffer)
 	buf.Reset()
-	err := req.Write(buf)
+	var err error
+	if head, ok := appendHead(buf.AvailableBuffer(), req); ok {
+		buf.Write(head)
+	} else {
+		err = req.Write(buf)
+	}
 	if err == nil {
 		x.sending()
 		_, err = (*outgoing)(x).Write(buf.Bytes())
