@@ -36,16 +36,17 @@ var errGoingAway = status.Error(codes.Unavailable, "the server is shutting down:
 // many is a call of FetchMany. One goroutine reads tasks, one writes answers, and the handler waits
 // for both. Each task runs in a goroutine as well.
 type many struct {
-	service *service
-	stream  grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
-	ctx     context.Context // the context of the tasks; it ends before the deadline of the call
-	over    context.Context // done when the handler returns
-	slots   chan struct{}   // maxOpen of them
-	answers chan *taskAnswer
-	chunks  chan *taskChunk
-	tasks   sync.WaitGroup
-	started atomic.Int64    // tasks started
-	revoked context.Context // done when the caller is revoked
+	service  *service
+	stream   grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
+	ctx      context.Context // the context of the tasks; it ends before the deadline of the call
+	over     context.Context // done when the handler returns
+	slots    chan struct{}   // maxOpen of them
+	answers  chan *taskAnswer
+	chunks   chan *taskChunk
+	tasks    sync.WaitGroup
+	started  atomic.Int64    // tasks started
+	revoked  context.Context // done when the caller is revoked
+	released func()          // is release
 
 	mu    sync.Mutex
 	open  map[string]context.CancelFunc // by tag
@@ -63,6 +64,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	stalled, stall := context.WithCancel(over)
 	m := &many{service: s, stream: stream, ctx: ctx, over: over, slots: make(chan struct{}, maxOpen),
 		answers: make(chan *taskAnswer), chunks: make(chan *taskChunk), freed: make(chan struct{}, 1), revoked: revoked, open: make(map[string]context.CancelFunc), last: time.Now()}
+	m.released = m.release
 	defer m.tasks.Wait()
 	defer release()
 	defer leave()
@@ -181,12 +183,13 @@ func (m *many) takeSlot() bool {
 // drains. An error ends the call.
 func (m *many) charge(task *pb.Task, policy callerPolicy) (*admission.Ticket, error) {
 	a, caller := m.service.Fetches, admission.Caller(m.stream.Context())
-	t := a.NewTicket(caller, m.service.shareOf(policy.Policy), m.release)
+	cost := charges(task.GetRequest())
+	t := a.NewTicket(caller, m.service.shareOf(policy.Policy), m.released)
 	for {
 		m.mu.Lock()
 		held := m.held
 		m.mu.Unlock()
-		if t.Grow(charges(task.GetRequest())) {
+		if t.Grow(cost[:]) {
 			m.mu.Lock()
 			m.held++
 			m.mu.Unlock()

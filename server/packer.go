@@ -4,8 +4,11 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/wire"
 )
@@ -80,7 +83,7 @@ func (p *packer) run() error {
 
 // add adds an answer to the message, and sends the message if it is full.
 func (p *packer) add(a *taskAnswer) error {
-	size := wire.SizeOf(a.event)
+	size := wire.PartBytes(a.size)
 	if a.event.GetEvent().GetOutcome() != nil {
 		p.ended++
 	}
@@ -88,11 +91,11 @@ func (p *packer) add(a *taskAnswer) error {
 	if p.bytes+size > packBytes {
 		err = p.flush()
 	}
-	p.held.Add(a.held)
+	p.held.Add(a.memory, a.ticket)
 	if err != nil {
 		return err
 	}
-	p.message.Events, p.bytes = append(p.message.Events, a.event), p.bytes+size
+	p.message.Events, p.bytes = append(p.message.Events, &a.event), p.bytes+size
 	if len(p.message.Events) >= packAnswers || p.bytes >= packBytes || len(p.message.Events)+p.started()-p.ended < packAnswers {
 		return p.flush()
 	}
@@ -106,7 +109,7 @@ func (p *packer) sendChunk(c *taskChunk) error {
 		return err
 	}
 	size := wire.SizeOf(&c.task)
-	if p.bytes+size > wire.LongAnswer {
+	if p.bytes+wire.PartBytes(size) > wire.LongAnswer {
 		if err := p.flush(); err != nil {
 			return err
 		}
@@ -115,13 +118,13 @@ func (p *packer) sendChunk(c *taskChunk) error {
 		c.sent <- fetch.ErrCancelled
 		return p.flush()
 	}
-	var o wire.Outgoing
-	if err := o.Pay(c.ctx, c.ticket, &c.event, 1); err != nil {
+	memory := new(budget.Lease)
+	if _, err := wire.Pay(c.ctx, c.ticket, memory, &c.task, &c.event, size, 1); err != nil {
 		c.sent <- err
 		return p.flush()
 	}
-	p.held.Add(o.Held)
-	p.message.Events, p.bytes = append(p.message.Events, &c.task), p.bytes+size
+	p.held.Add(memory, nil)
+	p.message.Events, p.bytes = append(p.message.Events, &c.task), p.bytes+wire.PartBytes(size)
 	err := p.flush()
 	c.sent <- err
 	return err
@@ -150,7 +153,10 @@ func (p *packer) flush() error {
 	if len(p.message.Events) == 0 && !p.message.Draining {
 		return nil
 	}
-	o := wire.NewOutgoing(p.message, p.held)
+	if p.message.Draining {
+		p.bytes = wire.SizeOf(p.message)
+	}
+	o := wire.NewOutgoing(p.message, p.bytes, p.held)
 	p.message, p.bytes, p.held = new(pb.FetchManyResponse), 0, wire.Held{}
 	defer time.AfterFunc(p.limit, p.stall).Stop()
 	return p.send(o)
@@ -158,8 +164,11 @@ func (p *packer) flush() error {
 
 // taskAnswer is an answer to a task, with its charges.
 type taskAnswer struct {
-	event *pb.TaskEvent
-	held  wire.Held
+	event   pb.TaskEvent
+	elapsed durationpb.Duration
+	size    int
+	memory  *budget.Lease     // nil: an outcome
+	ticket  *admission.Ticket // nil: no outcome
 }
 
 // taskChunk is a chunk of a task's body that waits to be sent. It is charged when it is sent; until
@@ -169,6 +178,7 @@ type taskChunk struct {
 	ticket *admission.Ticket
 	sent   chan error // receives the result; it never blocks
 
-	task  pb.TaskEvent
-	event pb.FetchEvent // of task
+	task    pb.TaskEvent
+	event   pb.FetchEvent // of task
+	elapsed durationpb.Duration
 }

@@ -49,7 +49,7 @@ func TestPacker(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- p.run() }()
 				for range row.answers {
-					answers <- &taskAnswer{event: new(pb.TaskEvent)}
+					answers <- new(taskAnswer)
 				}
 				if synctest.Wait(); int(sent.Load()) != row.sent {
 					t.Errorf("%d answers of %d went out at once, want %d", sent.Load(), row.answers, row.sent)
@@ -65,6 +65,14 @@ func TestPacker(t *testing.T) {
 			})
 		})
 	}
+}
+
+// answerOf returns an answer without an event.
+func answerOf(tag string) *taskAnswer {
+	a := new(taskAnswer)
+	a.event.Tag = tag
+	a.size = wire.SizeOf(&a.event)
+	return a
 }
 
 // TestPackerChunks checks what is sent with a chunk, and the result that its task receives.
@@ -130,7 +138,7 @@ func TestPackerChunks(t *testing.T) {
 				}
 				go func() { chunks <- c }() // all are ready before the packer starts
 				for _, tag := range strings.Fields(small) {
-					go func() { answers <- &taskAnswer{event: &pb.TaskEvent{Tag: tag}} }()
+					go func() { answers <- answerOf(tag) }()
 					synctest.Wait()
 				}
 				done := make(chan error, 1)
@@ -197,7 +205,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 		go func() { done <- p.run() }()
 		synctest.Wait() // the first chunk is being sent
 		for i := range 40 {
-			go func() { answers <- &taskAnswer{event: &pb.TaskEvent{Tag: "small"}} }()
+			go func() { answers <- answerOf("small") }()
 			if i == 19 {
 				synctest.Wait()
 				blocked <- struct{}{}

@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	ending, end := context.WithCancel(context.Background())
 	watching, watch := context.WithCancel(context.Background())
 	s := &Server{drain: drain, end: end, watch: watch, handshakes: cfg.Handshakes, health: health.NewServer(), webConns: cfg.connectionLimits(memory.Limit()),
-		service: &service{Shared: common, client: client, heartbeat: cmp.Or(cfg.Heartbeat, defaultHeartbeat), observe: cfg.Observe, ending: ending, denials: newDenials(cfg.Logger)}}
+		service: &service{Shared: common, client: client, heartbeats: newHeartbeats(cmp.Or(cfg.Heartbeat, defaultHeartbeat)), observe: cfg.Observe, ending: ending, denials: newDenials(cfg.Logger)}}
 	s.grpcConns = s.webConns
 	s.grpcConns.StrangerBytes = door.StrangerBytes
 	s.service.limits.Store(requests)

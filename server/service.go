@@ -37,15 +37,15 @@ type service struct {
 	pb.UnimplementedFetchServiceServer
 	client *fetch.Client
 	*calls.Shared
-	limits    atomic.Pointer[conversion.Limits]
-	heartbeat time.Duration
-	providers atomic.Pointer[map[string]AuthProvider]
-	stores    atomic.Pointer[stores.Set]
-	policies  atomic.Pointer[policies.Set]
-	denials   *rejections.Sums[deniedTo, struct{}] // of policies that only report
-	observe   *observe.Observer
-	workers   workers.Pool    // for tasks of FetchMany
-	ending    context.Context // done when the time of the drain is nearly over
+	limits     atomic.Pointer[conversion.Limits]
+	heartbeats *wire.Delays[*eventStream]
+	providers  atomic.Pointer[map[string]AuthProvider]
+	stores     atomic.Pointer[stores.Set]
+	policies   atomic.Pointer[policies.Set]
+	denials    *rejections.Sums[deniedTo, struct{}] // of policies that only report
+	observe    *observe.Observer
+	workers    workers.Pool    // for tasks of FetchMany
+	ending     context.Context // done when the time of the drain is nearly over
 }
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
@@ -96,7 +96,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	defer events.close()
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
-		events.startHeartbeats(s.heartbeat)
+		events.startHeartbeats(s.heartbeats)
 		if err := events.admitted(p.Admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
 			return s.Fetches.NoMemory(caller, "answers")
 		} else if err != nil {
@@ -120,7 +120,8 @@ func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversio
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := s.Fetches.Enter(ctx, s.shareOf(policy.Policy), charges(in)...)
+	cost := charges(in)
+	t, err := s.Fetches.Enter(ctx, s.shareOf(policy.Policy), cost[:]...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,8 +132,8 @@ func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversio
 }
 
 // charges returns the memory that a fetch is charged at its start.
-func charges(in *pb.FetchRequest) []admission.Charge {
-	return []admission.Charge{{Kind: budget.Fetch, Bytes: admission.FetchBytes}, {Kind: budget.Request, Bytes: int64(wire.SizeOf(in)) + admission.HeaderBytes*int64(len(in.GetHeaders()))}}
+func charges(in *pb.FetchRequest) [2]admission.Charge {
+	return [2]admission.Charge{{Kind: budget.Fetch, Bytes: admission.FetchBytes}, {Kind: budget.Request, Bytes: int64(wire.SizeOf(in)) + admission.HeaderBytes*int64(len(in.GetHeaders()))}}
 }
 
 // Explain implements fetchd.v1.FetchService.Explain.
@@ -267,7 +268,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies in
 	}
 	resp := &pb.FetchUnaryResponse{ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
 		EffectiveRequest: p.Effective()} // made here, so that waiting calls do not hold it
-	size, err := wire.BecomeAnswer(ctx, t, resp, copies, func() {
+	size, err := wire.BecomeAnswer(ctx, t, resp, wire.SizeOf(resp), copies, func() {
 		for i := range attempts {
 			attempts[i] = conversion.Shorten(attempts[i])
 		}

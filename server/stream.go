@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -27,12 +26,14 @@ type eventStream struct {
 	copies   int64           // copies of a message that are held while it is sent
 	ticket   *admission.Ticket
 	start    time.Time
-	interval time.Duration // between heartbeats
+	interval time.Duration // between heartbeats; 0: none
 	limit    time.Duration // how long a send may take
 
-	mu        sync.Mutex
-	sequence  int64
-	heartbeat *time.Timer // nil means no heartbeats
+	mu         sync.Mutex
+	sequence   int64
+	heartbeats *wire.Delays[*eventStream]
+	wire.Delayed[*eventStream]
+	heartbeat *time.Timer // nil: the stream is in heartbeats, or has none
 	lastSent  time.Time
 	closed    bool
 	err       error // of the first failed send; nothing is sent after it
@@ -43,9 +44,11 @@ type eventStream struct {
 	// made.
 	message pb.FetchResponse
 	pending *wire.Outgoing
-	bytes   int   // of the events that wait
+	bytes   int   // of the message with the events that wait
 	paid    int64 // for them
 	events  []*streamEvent
+	refs    [2]*streamEvent   // of the first events
+	sent    [4]*pb.FetchEvent // of most messages
 
 	unblocked  int                 // bytes that may still be sent without a second goroutine
 	out        chan *wire.Outgoing // to sendAll; nil means it is not started yet
@@ -54,16 +57,23 @@ type eventStream struct {
 }
 
 func newEventStream(ctx context.Context, post func(*wire.Outgoing) error, mode calls.Mode, t *admission.Ticket, limit time.Duration) *eventStream {
-	return &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
+	e := &eventStream{ctx: ctx, post: post, copies: mode.Copies, ticket: t, start: time.Now(), limit: limit, unblocked: mode.Unblocked}
+	e.events, e.message.Events = e.refs[:0], e.sent[:0]
+	return e
 }
 
-// startHeartbeats sends a heartbeat whenever nothing was sent for interval.
-func (e *eventStream) startHeartbeats(interval time.Duration) {
+// newHeartbeats returns the list of streams to which something was sent less than interval ago. Most fetches end
+// while they are in it, so their heartbeats cost no timer.
+func newHeartbeats(interval time.Duration) *wire.Delays[*eventStream] {
+	return wire.NewDelays(interval, func(e *eventStream) { go e.beat() }) // ends after one send
+}
+
+// startHeartbeats sends a heartbeat whenever nothing was sent for the interval of all.
+func (e *eventStream) startHeartbeats(all *wire.Delays[*eventStream]) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.lastSent, e.interval = time.Now(), interval
-	e.heartbeat = time.AfterFunc(math.MaxInt64, e.beat)
-	e.heartbeat.Reset(interval) // only now, because beat uses e.heartbeat
+	e.lastSent, e.interval, e.heartbeats = e.start, all.Delay(), all
+	all.Add(&e.Delayed, e)
 }
 
 // streamEvent is an event with its time, to make both in one allocation.
@@ -132,14 +142,12 @@ func (e *eventStream) finish(outcome *pb.FetchEvent) error {
 	return err
 }
 
-// eventFrame is the maximum size of the tag and the length of an event in its message.
-const eventFrame = 4
-
 // nextLocked returns an event that is not in use.
 func (e *eventStream) nextLocked() *streamEvent {
 	used := len(e.message.Events)
 	if used == len(e.events) {
-		e.events = append(e.events, new(streamEvent))
+		two := new([2]streamEvent)
+		e.events = append(e.events, &two[0], &two[1])
 	}
 	return e.events[used]
 }
@@ -150,39 +158,51 @@ func (e *eventStream) addLocked(s *streamEvent, copies int64, more bool) error {
 	elapsed := time.Since(e.start)
 	s.elapsed.Seconds, s.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
 	s.event.Sequence, s.event.ElapsedOffset = e.sequence+1, &s.elapsed
-	size := wire.SizeOf(&s.event) + eventFrame
-	if e.bytes > 0 && (e.bytes+size > wire.LongAnswer || !e.joinLocked(size)) {
+	size := wire.SizeOf(&s.event)
+	outcome := s.event.GetOutcome() != nil
+	if e.bytes > 0 && (e.bytes+wire.PartBytes(size) > wire.LongAnswer || !e.joinLocked(size, copies, outcome)) {
 		used := len(e.message.Events)
 		e.events[0], e.events[used] = s, e.events[0]
 		if err := e.flushLocked(); err != nil {
 			return err
 		}
 	}
-	if e.pending == nil {
-		e.pending = new(wire.Outgoing)
-	}
-	if err := e.pending.Pay(e.ctx, e.ticket, &s.event, copies); err != nil {
-		s.event.Event = nil
-		return err // this event is not sent, and more may follow
+	if e.bytes == 0 || outcome {
+		if e.pending == nil {
+			e.pending = new(wire.Outgoing)
+		}
+		var err error
+		if size, err = e.pending.Pay(e.ctx, e.ticket, &s.event, size, copies); err != nil {
+			s.event.Event = nil
+			return err // this event is not sent, and more may follow
+		}
+		e.paid += copies * wire.AnswerBytes(size)
 	}
 	e.sequence++
 	e.message.Events = append(e.message.Events, &s.event)
-	e.bytes, e.paid = e.bytes+size, e.paid+wire.AnswerBytes(size)
-	if more {
+	if e.bytes += wire.PartBytes(size); more {
 		return nil
 	}
 	return e.flushLocked()
 }
 
-// joinLocked charges what the buffer for the message and one more event costs more than one for each. It
-// reports whether that was granted.
-func (e *eventStream) joinLocked(size int) bool {
-	more := wire.AnswerBytes(e.bytes+size) - e.paid - wire.AnswerBytes(size)
+// joinLocked charges what the message costs more with one more event than it has paid. An outcome pays for itself, and
+// the copies that only this event has are added. It reports whether that was granted.
+func (e *eventStream) joinLocked(size int, copies int64, outcome bool) bool {
+	more := e.copies*wire.AnswerBytes(e.bytes+wire.PartBytes(size)) - e.paid
+	if outcome {
+		more -= copies * wire.AnswerBytes(size)
+	} else {
+		more += (copies - e.copies) * wire.AnswerBytes(size)
+	}
 	if more <= 0 {
 		return true
 	}
+	if !e.pending.Grow(more) {
+		return false
+	}
 	e.paid += more
-	return e.pending.Grow(e.copies * more)
+	return true
 }
 
 // flushLocked sends the message, if it has an event.
@@ -191,12 +211,12 @@ func (e *eventStream) flushLocked() error {
 		return nil
 	}
 	o := e.pending
-	o.Fill(&e.message)
+	o.Fill(&e.message, e.bytes)
 	e.pending, e.bytes, e.paid = nil, 0, 0
 	if e.err = e.transmitLocked(o); e.err != nil {
 		return e.err // the events are still in use
 	}
-	if e.heartbeat != nil {
+	if e.interval > 0 {
 		e.lastSent = time.Now() // after the send: a slow caller has just read a message
 	}
 	for _, event := range e.message.Events {
@@ -239,11 +259,11 @@ func sendAll(post func(*wire.Outgoing) error, out <-chan *wire.Outgoing, done ch
 	}
 }
 
-// beat runs when the timer fires. It sends a heartbeat if one is due, and sets the timer again.
-// Sends do not reset the timer, so it may fire early. While a send is in progress none is due.
+// beat runs when the stream is due. It sends a heartbeat if nothing was sent meanwhile, and lists the stream again.
+// Sends do not change its place, so it may be due early. While a send is in progress no heartbeat is.
 func (e *eventStream) beat() {
 	if !e.mu.TryLock() {
-		e.heartbeat.Reset(e.interval)
+		e.heartbeats.Add(&e.Delayed, e)
 		return
 	}
 	defer e.mu.Unlock()
@@ -251,11 +271,11 @@ func (e *eventStream) beat() {
 		return
 	}
 	if left := e.interval - time.Since(e.lastSent); left > 0 {
-		e.heartbeat.Reset(left)
+		e.heartbeat = time.AfterFunc(left, e.beat)
 		return
 	}
 	_ = e.sendLocked(&pb.FetchEvent{Event: &pb.FetchEvent_Heartbeat{Heartbeat: &pb.Heartbeat{}}}, false) // the next event returns the error, unless it is for want of memory
-	e.heartbeat.Reset(e.interval)
+	e.heartbeats.Add(&e.Delayed, e)
 }
 
 // failed returns the error of the call, or that of the first failed send.
@@ -273,6 +293,9 @@ func (e *eventStream) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
+	if e.heartbeats != nil {
+		e.heartbeats.Remove(&e.Delayed)
+	}
 	if e.heartbeat != nil {
 		e.heartbeat.Stop()
 	}

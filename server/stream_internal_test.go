@@ -48,7 +48,7 @@ func TestHeartbeats(t *testing.T) {
 				last = time.Now()
 				return nil
 			}, calls.Mode{Unblocked: int(seed%2) << 20, Copies: 1}, newTicket(t), 30*time.Second)
-			e.startHeartbeats(silence)
+			e.startHeartbeats(newHeartbeats(silence))
 			for range 30 {
 				if slow = 0; r.IntN(4) == 0 {
 					slow = time.Duration(r.IntN(25000)) * time.Millisecond
@@ -92,7 +92,7 @@ func TestStalledMessage(t *testing.T) {
 			}
 		}
 	}, calls.Mode{Copies: 1}, newTicket(t), 3*time.Millisecond)
-	e.startHeartbeats(time.Hour)
+	e.startHeartbeats(newHeartbeats(time.Hour))
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {

@@ -14,6 +14,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
+	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
 	"fetchd/server/internal/conversion"
 	"fetchd/server/internal/wire"
@@ -178,10 +179,12 @@ func (t *openTask) sink(ev fetch.Event) error {
 	return t.send(m)
 }
 
-// number sets the number and the time of an event.
-func (t *openTask) number(m *pb.FetchEvent) {
+// number sets the number and the time of an event. to becomes the time.
+func (t *openTask) number(m *pb.FetchEvent, to *durationpb.Duration) {
 	t.sequence++
-	m.Sequence, m.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
+	elapsed := time.Since(t.start)
+	to.Seconds, to.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
+	m.Sequence, m.ElapsedOffset = t.sequence, to
 }
 
 // sendChunk sends a chunk, and returns when gRPC has accepted its message. So the chunk is not
@@ -194,7 +197,7 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 		t.chunk = c
 	}
 	t.convert.Event(&c.event, ev)
-	t.number(&c.event)
+	t.number(&c.event, &c.elapsed)
 	select {
 	case t.many.chunks <- c:
 	case <-t.many.over.Done():
@@ -212,21 +215,29 @@ func (t *openTask) sendChunk(ev fetch.Event) error {
 }
 
 func (t *openTask) send(m *pb.FetchEvent) error {
-	t.number(m)
-	answer := &taskAnswer{event: &pb.TaskEvent{Tag: t.tag, Event: m}}
+	answer := &taskAnswer{}
+	t.number(m, &answer.elapsed)
+	answer.event.Tag, answer.event.Event = t.tag, m
+	answer.size = wire.SizeOf(&answer.event)
 	if t.ticket != nil { // without one the message is in the reserved memory of the stream
-		var o wire.Outgoing
-		if err := o.Pay(t.ctx, t.ticket, m, 1); err != nil {
+		if m.GetOutcome() != nil {
+			answer.ticket = t.ticket
+		} else {
+			answer.memory = new(budget.Lease)
+		}
+		var err error
+		if answer.size, err = wire.Pay(t.ctx, t.ticket, answer.memory, &answer.event, m, answer.size, 1); err != nil {
 			t.sequence--
 			return err
 		}
-		answer.held = o.Held
 	}
 	select {
 	case t.many.answers <- answer:
 		return nil
 	case <-t.many.over.Done():
-		answer.held.Release()
+		var held wire.Held
+		held.Add(answer.memory, answer.ticket)
+		held.Release()
 		return t.many.over.Err()
 	}
 }

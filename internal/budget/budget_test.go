@@ -226,20 +226,18 @@ func TestLease(t *testing.T) {
 	want("become an answer", 0, 0, 530)
 	l.Become(budget.Body, 10)
 	want("become less", 0, 10, 30)
-	more, ok := l.AnotherWith(budget.Answer, 20)
-	if _, refused := l.AnotherWith(budget.Answer, 5000); !ok || refused {
-		t.Error("AnotherWith: want 20 granted and 5,000 refused")
+	var more, empty budget.Lease
+	if !l.OpenWith(&more, budget.Answer, 20) || l.OpenWith(&empty, budget.Answer, 5000) || !empty.Grow(budget.Answer, 1) {
+		t.Error("OpenWith: want 20 granted, 5,000 refused, and then 1 granted")
 	}
+	empty.Close()
 	want("another", 0, 10, 50)
 	more.Close()
 	l.Close()
 	l.Close()
 	other.Close()
 	want("closed", 0, 0, 0)
-	if _, ok := l.AnotherWith(budget.Answer, 1); ok {
-		t.Error("AnotherWith of a closed lease was granted bytes")
-	}
-	if l.Grow(budget.Body, 1) || l.Become(budget.Body, 1) || l.GrowUpTo(budget.Body, 1) != 0 {
+	if l.OpenWith(&empty, budget.Answer, 1) || empty.Grow(budget.Answer, 1) || l.Grow(budget.Body, 1) || l.Become(budget.Body, 1) || l.GrowUpTo(budget.Body, 1) != 0 {
 		t.Error("a closed lease was granted bytes")
 	}
 }

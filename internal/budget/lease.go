@@ -23,6 +23,13 @@ type Lease struct {
 
 // Lease returns a new lease of the caller that holds nothing.
 func (b *Budget) Lease(caller string) *Lease {
+	l := new(Lease)
+	b.Open(l, caller)
+	return l
+}
+
+// Open makes l, which is zero, a lease of the caller that holds nothing.
+func (b *Budget) Open(l *Lease, caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.callers[caller]
@@ -31,7 +38,7 @@ func (b *Budget) Lease(caller string) *Lease {
 		b.callers[caller] = a
 	}
 	a.leases++
-	return &Lease{budget: b, account: a}
+	l.budget, l.account = b, a
 }
 
 // Caller returns the caller of the lease, or "" if it is nil or closed.
@@ -270,21 +277,21 @@ func (l *Lease) Another() *Lease {
 	return &Lease{budget: l.budget, account: l.account}
 }
 
-// AnotherWith returns a new lease of the same caller that holds n bytes, and whether they were granted.
-// It must be closed too.
-func (l *Lease) AnotherWith(k Kind, n int64) (*Lease, bool) {
-	if l == nil {
-		return nil, true
-	}
+// OpenWith makes other, which is zero, a lease of the same caller. It reports whether n bytes were granted; otherwise
+// other holds nothing. It must be closed too.
+func (l *Lease) OpenWith(other *Lease, k Kind, n int64) bool {
 	l.budget.mu.Lock()
 	defer l.budget.mu.Unlock()
-	if !l.grantLocked(n) {
-		return nil, false
+	other.budget = l.budget
+	granted := l.grantLocked(n)
+	if l.account == nil { // closed
+		return false
 	}
 	l.account.leases++
-	other := &Lease{budget: l.budget, account: l.account}
-	other.addLocked(k, n)
-	return other, true
+	if other.account = l.account; granted {
+		other.addLocked(k, n)
+	}
+	return granted
 }
 
 // Close releases everything. It may be called again.

@@ -256,14 +256,15 @@ func (a *Slots) beforeLocked(w, other *waiter) bool {
 // Queue adds a task that has its memory to the queue. [Place.Leave] removes it from the
 // queue. Once it is admitted, its ticket releases the slot.
 func (a *Slots) Queue(t *Ticket) *Place {
-	p := &Place{ticket: t, Admitted: make(chan struct{})}
+	p := &Place{ticket: t}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.share == nil && len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
 		a.countLocked(t)
-		close(p.Admitted)
+		p.Admitted = closed
 		return p
 	}
+	p.Admitted = make(chan struct{})
 	w := a.waiterLocked(t.caller)
 	switch {
 	case w == nil:
@@ -277,6 +278,13 @@ func (a *Slots) Queue(t *Ticket) *Place {
 	a.admitLocked()
 	return p
 }
+
+// closed is the channel of places that do not wait.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // IsAdmitted reports whether the fetch is admitted.
 func (p *Place) IsAdmitted() bool {
@@ -440,14 +448,17 @@ type Ticket struct {
 	passed   bool   // a policy in mode report would have refused it: it has no token, and is not counted for its share
 	left     bool   // it has left the queue, and has no slot
 	Memory   *budget.Lease
-	released func() // called once at the end; may be nil
-	done     bool   // guarded by Slots.mu
+	lease    budget.Lease // is Memory
+	released func()       // called once at the end; may be nil
+	done     bool         // guarded by Slots.mu
 }
 
 // NewTicket returns the ticket of a task of a caller with a share, which has memory but no slot yet. released is called
 // when it is released; it may be nil.
 func (a *Slots) NewTicket(caller string, s *Share, released func()) *Ticket {
-	t := &Ticket{Slots: a, caller: caller, share: s, Memory: a.Budget.Lease(caller), released: released}
+	t := &Ticket{Slots: a, caller: caller, share: s, released: released}
+	a.Budget.Open(&t.lease, caller)
+	t.Memory = &t.lease
 	switch {
 	case !a.Shares:
 	case s != nil && !s.Report:

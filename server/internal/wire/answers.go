@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/fetch"
@@ -60,21 +61,38 @@ type Outgoing struct {
 	Message proto.Message // nil once it is encoded
 	Size    int
 	encoded bool // its buffer owns the charges
-	// Room for the charges of most messages.
-	leases  [3]*budget.Lease
-	ticket1 [1]*admission.Ticket
+	// The charges of most messages.
+	lease  budget.Lease
+	memory [1]*budget.Lease
+	ticket [1]*admission.Ticket
 }
 
-// NewOutgoing returns a message that holds these charges.
-func NewOutgoing(m proto.Message, held Held) *Outgoing {
-	return &Outgoing{answer: answer{Held: held}, Message: m, Size: SizeOf(m)}
+// NewOutgoing returns a message of size bytes that holds these charges.
+func NewOutgoing(m proto.Message, size int, held Held) *Outgoing {
+	return &Outgoing{answer: answer{Held: held}, Message: m, Size: size}
 }
 
-// Grow charges n more bytes for a message with an event that is no outcome. It reports whether they were granted.
-func (o *Outgoing) Grow(n int64) bool { return o.Held.memory[0].Grow(budget.Answer, n) }
+// Pay is the function [Pay] for an event of the message: for an outcome, or for its first event.
+func (o *Outgoing) Pay(ctx context.Context, t *admission.Ticket, event *pb.FetchEvent, size int, copies int64) (int, error) {
+	size, err := Pay(ctx, t, &o.lease, event, event, size, copies)
+	switch {
+	case err != nil: // the next event is the first
+	case event.GetOutcome() != nil:
+		o.owns(t)
+	default:
+		o.charge()
+	}
+	return size, err
+}
 
-// Fill sets the message, whose events are paid.
-func (o *Outgoing) Fill(m proto.Message) { o.Message, o.Size = m, SizeOf(m) }
+// Grow charges n more bytes for a message whose first event is paid. It reports whether they were granted.
+func (o *Outgoing) Grow(n int64) bool { return o.lease.Grow(budget.Answer, n) }
+
+// PartBytes returns the size of an event of size bytes as a part of its message.
+func PartBytes(size int) int { return 1 + protowire.SizeBytes(size) }
+
+// Fill sets the message, whose events are paid, and its size.
+func (o *Outgoing) Fill(m proto.Message, size int) { o.Message, o.Size = m, size }
 
 // Send sends the message on a stream. It releases the charges if gRPC has not encoded it.
 func (o *Outgoing) Send(stream grpc.ServerStream) error {
@@ -90,18 +108,16 @@ func (o *Outgoing) Release() {
 	}
 }
 
-// charge adds a charge of the message.
-func (o *Outgoing) charge(l *budget.Lease) {
-	if o.Held.memory == nil {
-		o.Held.memory = o.leases[:0]
-	}
-	o.Held.memory = append(o.Held.memory, l)
+// charge makes the lease a charge of the message.
+func (o *Outgoing) charge() {
+	o.memory[0] = &o.lease
+	o.Held.memory = o.memory[:]
 }
 
 // owns makes t the ticket of the message, which has its outcome.
 func (o *Outgoing) owns(t *admission.Ticket) {
-	o.ticket1[0] = t
-	o.Held.tickets = o.ticket1[:]
+	o.ticket[0] = t
+	o.Held.tickets = o.ticket[:]
 }
 
 // Lease returns a lease that the message is charged to.
@@ -115,8 +131,10 @@ func (o *Outgoing) Lease() *budget.Lease {
 // encode writes the message into buf, which has its size.
 func (o *Outgoing) encode(buf []byte) error {
 	if m, ok := o.Message.(generated); ok {
-		_, err := m.MarshalToSizedBufferVT(buf)
-		return err
+		if n, err := m.MarshalToSizedBufferVT(buf); err != nil || n == len(buf) {
+			return err
+		}
+		return status.Error(codes.Internal, "a message has another size than its parts")
 	}
 	_, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(buf[:0], o.Message)
 	return err
@@ -182,50 +200,44 @@ func (b *answerBuffer) Put(*[]byte) {
 // outcomeBytes of the charge of a fetch are kept for its outcome.
 const outcomeBytes = 16 << 10
 
-// Pay charges t for an event of the message, with the copies of it that are held while it is unread. An
-// outcome takes the ticket with it. If there is no memory, the error is [fetch.ErrOutOfMemory], and for an
-// outcome the status of the call.
-func (o *Outgoing) Pay(ctx context.Context, t *admission.Ticket, event *pb.FetchEvent, copies int64) error {
-	out := event.GetOutcome()
-	if out == nil {
-		return o.payEvent(t, event, copies)
+// Pay charges t for a message m with one event, which has size bytes, and for the copies of it that are held while it
+// is unread. An outcome takes the ticket with it; other events are charged to l, which is zero. If there is no memory,
+// the error is [fetch.ErrOutOfMemory], and for an outcome the status of the call. Pay returns the size: the event may
+// have been shortened.
+func Pay(ctx context.Context, t *admission.Ticket, l *budget.Lease, m proto.Message, event *pb.FetchEvent, size int, copies int64) (int, error) {
+	if out := event.GetOutcome(); out != nil {
+		return BecomeAnswer(ctx, t, m, size, copies, func() { conversion.ShortenOutcome(out) })
 	}
-	if _, err := BecomeAnswer(ctx, t, event, copies, func() { conversion.ShortenOutcome(out) }); err != nil {
-		return err
-	}
-	o.owns(t)
-	return nil
+	return payEvent(t, l, m, event, size, copies)
 }
 
-// payEvent charges an event to its own lease. If there is no memory for it, it loses its headers and
+// payEvent charges an event to l. If there is no memory for it, it loses its headers and
 // hops, and is then charged to the fetch's initial memory. A chunk takes the place of what was held back.
-func (o *Outgoing) payEvent(t *admission.Ticket, event *pb.FetchEvent, copies int64) error {
-	l, granted := t.Memory.AnotherWith(budget.Answer, copies*AnswerBytes(SizeOf(event)))
+func payEvent(t *admission.Ticket, l *budget.Lease, m proto.Message, event *pb.FetchEvent, size int, copies int64) (int, error) {
+	granted := t.Memory.OpenWith(l, budget.Answer, copies*AnswerBytes(size))
 	if !granted {
-		l = t.Memory.Another()
 		if granted = conversion.ShortenEvent(event); granted {
-			n := copies * AnswerBytes(SizeOf(event))
+			size = SizeOf(m)
+			n := copies * AnswerBytes(size)
 			granted = l.Grow(budget.Answer, n) ||
 				t.Memory.Held(budget.Fetch)-n >= outcomeBytes && t.Memory.Pay(l, budget.Fetch, budget.Answer, n)
 		} else if event.GetBodyChunk() != nil {
-			granted = t.Memory.PayUpTo(l, budget.HoldBack, budget.Answer, copies*AnswerBytes(SizeOf(event)))
+			granted = t.Memory.PayUpTo(l, budget.HoldBack, budget.Answer, copies*AnswerBytes(size))
 		}
 	}
 	if !granted {
 		l.Close()
-		return fetch.ErrOutOfMemory
+		return 0, fetch.ErrOutOfMemory
 	}
-	o.charge(l)
-	return nil
+	return size, nil
 }
 
-// BecomeAnswer changes the charge of a fetch to that of its answer and the copies of it, and returns
+// BecomeAnswer changes the charge of a fetch to that of its answer, which has size bytes, and the copies of it. It returns
 // the size of the answer. If there is no memory, it calls shorten and tries again. The charge stays
 // at least [admission.FetchBytes], because the slot is kept as well: a caller that does not read must
 // run out of memory before it has all slots.
-func BecomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, copies int64, shorten func()) (size int, err error) {
+func BecomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message, size int, copies int64, shorten func()) (int, error) {
 	for shortened := false; ; shortened = true {
-		size = SizeOf(answer)
 		if t.Memory.Become(budget.Answer, max(AnswerBytes(size*int(copies)), min(t.Memory.Total(), admission.FetchBytes))) {
 			return size, nil
 		}
@@ -233,6 +245,7 @@ func BecomeAnswer(ctx context.Context, t *admission.Ticket, answer proto.Message
 			return 0, t.Slots.NoAnswer(ctx)
 		}
 		shorten()
+		size = SizeOf(answer)
 	}
 }
 
@@ -250,12 +263,12 @@ func PayMessage(ctx context.Context, a *admission.Slots, message any) (*Outgoing
 		return o, nil
 	}
 	o.Size = SizeOf(m)
-	l := a.Budget.Lease(admission.Caller(ctx))
-	if !l.Grow(budget.Answer, AnswerBytes(o.Size)) {
-		l.Close()
+	a.Budget.Open(&o.lease, admission.Caller(ctx))
+	if !o.Grow(AnswerBytes(o.Size)) {
+		o.lease.Close()
 		return nil, a.NoMemory(ctx, "answers")
 	}
-	o.charge(l)
+	o.charge()
 	return o, nil
 }
 

@@ -41,10 +41,10 @@ func TestAnswerIsCharged(t *testing.T) {
 				c := accepted(t, here)
 				tick := newTicket(t)
 				m := wrapperspb.Bytes(make([]byte, size))
-				if _, err := BecomeAnswer(t.Context(), tick, m, 1, func() {}); err != nil {
+				if _, err := BecomeAnswer(t.Context(), tick, m, SizeOf(m), 1, func() {}); err != nil {
 					t.Fatal(err)
 				}
-				o := NewOutgoing(m, Held{tickets: []*admission.Ticket{tick}})
+				o := NewOutgoing(m, SizeOf(m), Held{tickets: []*admission.Ticket{tick}})
 				o.conn = c
 				out, err := NewCodec().Marshal(o)
 				if err != nil || out.Len() != o.Size {
@@ -78,7 +78,7 @@ func TestAnswerIsCharged(t *testing.T) {
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
-	NewOutgoing(nil, Held{tickets: []*admission.Ticket{tick}}).Release()
+	NewOutgoing(nil, 0, Held{tickets: []*admission.Ticket{tick}}).Release()
 	if n := tick.Slots.Budget.Usage().Total(); n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}

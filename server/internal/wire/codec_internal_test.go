@@ -97,7 +97,7 @@ func TestContractEncoded(t *testing.T) {
 // wantSame checks that a message is the same after encoding and decoding.
 func wantSame(t *testing.T, m proto.Message) {
 	t.Helper()
-	o := NewOutgoing(m, Held{})
+	o := NewOutgoing(m, SizeOf(m), Held{})
 	if o.Size != proto.Size(m) {
 		t.Errorf("measured %d bytes, of %d", o.Size, proto.Size(m))
 	}

@@ -215,9 +215,14 @@ type Held struct {
 	tickets []*admission.Ticket // of the fetches whose outcomes it has
 }
 
-// Add adds what other holds.
-func (h *Held) Add(other Held) {
-	h.memory, h.tickets = append(h.memory, other.memory...), append(h.tickets, other.tickets...)
+// Add adds a charge of the message and the ticket of an outcome in it; one of them may be nil.
+func (h *Held) Add(l *budget.Lease, t *admission.Ticket) {
+	if l != nil {
+		h.memory = append(h.memory, l)
+	}
+	if t != nil {
+		h.tickets = append(h.tickets, t)
+	}
 }
 
 // Release releases it. It may be called again.

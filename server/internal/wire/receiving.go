@@ -52,7 +52,7 @@ type callKey struct{}
 // Call is the context of a gRPC call, with its state.
 type Call struct {
 	door.Call
-	listed
+	Delayed[*Call]
 	receiving *Receiving // nil: a health call
 	awaits    bool       // its request, until it has arrived
 	caller    string
@@ -103,7 +103,7 @@ type Receiving struct {
 	budget  *budget.Budget
 	refused admission.Refusals
 
-	expected, slow delays // calls whose handlers do not wait for the request yet, and those whose do
+	expected, slow *Delays[*Call] // calls whose handlers do not wait for the request yet, and those whose do
 
 	mu      sync.Mutex
 	calls   []*Call // oldest first
@@ -113,12 +113,12 @@ type Receiving struct {
 // NewReceiving returns a Receiving that charges memory.
 func NewReceiving(memory *budget.Budget, refused admission.Refusals) *Receiving {
 	r := &Receiving{budget: memory, refused: refused, callers: make(map[string]int)}
-	r.expected.delay, r.expected.fire = FirstMessageTime, func(c *Call) {
+	r.expected = NewDelays(FirstMessageTime, func(c *Call) {
 		if !c.giveUp() {
 			c.Cancel(errCancelled)
 		}
-	}
-	r.slow.delay, r.slow.fire = slowAfter, r.late
+	})
+	r.slow = NewDelays(slowAfter, r.late)
 	return r
 }
 
@@ -126,7 +126,7 @@ func NewReceiving(memory *budget.Budget, refused admission.Refusals) *Receiving 
 func (r *Receiving) Expect(ctx context.Context, memory *budget.Lease) *Call {
 	c := &Call{receiving: r, awaits: true, caller: admission.Caller(ctx), memory: memory, extra: StreamWindow}
 	c.Tapped(ctx)
-	r.expected.add(c)
+	r.expected.Add(&c.Delayed, c)
 	return c
 }
 
@@ -192,8 +192,8 @@ func (c *Call) release() {
 // read records that a handler now waits for its request. Before that gRPC buffers no more of it than the
 // stream's window.
 func (c *Call) read() {
-	if c.receiving.expected.remove(c) {
-		c.receiving.slow.add(c)
+	if c.receiving.expected.Remove(&c.Delayed) {
+		c.receiving.slow.Add(&c.Delayed, c)
 	}
 }
 
@@ -214,7 +214,7 @@ func (r *Receiving) Received(ctx context.Context) {
 
 // received ends what limits the time of a request.
 func (r *Receiving) received(c *Call) {
-	if !r.slow.remove(c) && !r.expected.remove(c) {
+	if !r.slow.Remove(&c.Delayed) && !r.expected.Remove(&c.Delayed) {
 		r.arrived(c)
 	}
 }
