@@ -20,6 +20,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
+
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
@@ -52,7 +54,9 @@ func (r *detailRig) use(cfg fetch.Config, more ...uint16) {
 	r.Helper()
 	cfg.RootCAs = r.origin.CA()
 	cfg.Egress = fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, AllowPorts: append(ports(r.T, r.origin), more...)}
-	cfg.Logger = slog.New(slog.NewJSONHandler(r.lines, nil))
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewJSONHandler(r.lines, nil))
+	}
 	r.client = newClient(r, cfg)
 }
 
@@ -386,6 +390,31 @@ func TestRetryLine(t *testing.T) {
 	}
 	if line["delay_seconds"] == nil {
 		t.Errorf("line %v, want delay_seconds", line)
+	}
+}
+
+// atOnce is a handler that notes which lines must be written at once.
+type atOnce struct {
+	slog.Handler
+
+	lines []string
+}
+
+func (h *atOnce) Line(level slog.Level, text string, _ []slog.Attr, atOnce bool) {
+	h.lines = append(h.lines, fmt.Sprintln(level, text, atOnce))
+}
+
+// TestLinesAtOnce checks that the line of a fetch that failed is written at once, and others may wait.
+func TestLinesAtOnce(t *testing.T) {
+	t.Parallel()
+	r, h := newDetailRig(t), &atOnce{Handler: slog.NewJSONHandler(io.Discard, nil)}
+	r.use(fetch.Config{Logger: slog.New(h)})
+	for _, path := range []string{"/s/a/503/200", "/s/b/404", "/s/c/200"} {
+		r.client.Fetch(t.Context(), r.request("http", path), nil)
+	}
+	want := []string{"INFO retrying fetch false\n", "INFO fetch finished false\n", "INFO fetch finished true\n", "INFO fetch finished false\n"}
+	if diff := cmp.Diff(want, h.lines); diff != "" {
+		t.Errorf("lines (-want +got)\n%s", diff)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/url"
+	"sync"
 	"time"
 
 	"fetchd/classify"
@@ -28,7 +29,7 @@ func (r *run) logAttempt(a *attempt) {
 	r.logLine(slog.LevelInfo, "retrying fetch", r.failedHop.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
 		slog.String("url", r.redactedURL()), slog.Int("attempt", a.number),
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Float64("delay_seconds", d.Delay.Seconds()),
-		slog.String("reason", d.Class.String())}))
+		slog.String("reason", d.Class.String())}), false)
 	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Float64("delay_seconds", d.Delay.Seconds()))
 }
 
@@ -75,7 +76,7 @@ func (r *run) logEnd(out *Outcome) {
 	if !r.logEnabled(slog.LevelInfo) {
 		return
 	}
-	var room [22]slog.Attr // on the stack; the record copies them
+	room, _ := endAttrs.Get().(*[24]slog.Attr)
 	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", r.redactedURL()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("decision_rule", string(out.Rule)),
@@ -107,8 +108,13 @@ func (r *run) logEnd(out *Outcome) {
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))
 	}
-	r.logLine(slog.LevelInfo, "fetch finished", attrs)
+	r.logLine(slog.LevelInfo, "fetch finished", attrs, out.Failure != nil)
+	clear(room[:])
+	endAttrs.Put(room)
 }
+
+// endAttrs has the attributes of lines about the end of a fetch.
+var endAttrs = sync.Pool{New: func() any { return new([24]slog.Attr) }}
 
 // redactedURL returns the URL of the fetch for the log. Most URLs have nothing to remove, and their
 // text exists already.
@@ -132,14 +138,22 @@ func (r *run) logEnabled(level slog.Level) bool {
 
 func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
 	if r.logEnabled(level) {
-		r.logLine(level, text, attrs)
+		r.logLine(level, text, attrs, false)
 	}
 }
 
 // logLine writes a line. Unlike [slog.Logger] it does not look up the caller's position in the
-// source, which takes more than a tenth of the time of a line.
-func (r *run) logLine(level slog.Level, text string, attrs []slog.Attr) {
+// source, which takes more than a tenth of the time of a line. A handler with a method Line, such as that of
+// fetchd, needs no record. It may write the line a little later, unless atOnce is set.
+func (r *run) logLine(level slog.Level, text string, attrs []slog.Attr, atOnce bool) {
+	handler := r.client.config.Logger.Handler()
+	if h, ok := handler.(interface {
+		Line(level slog.Level, text string, attrs []slog.Attr, atOnce bool)
+	}); ok {
+		h.Line(level, text, attrs, atOnce)
+		return
+	}
 	line := slog.NewRecord(time.Now(), level, text, 0)
 	line.AddAttrs(attrs...)
-	_ = r.client.config.Logger.Handler().Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended
+	_ = handler.Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended
 }

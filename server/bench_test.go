@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/daemon"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/server/observe"
@@ -95,9 +97,11 @@ func benchServer(b *testing.B) (client pb.FetchServiceClient, url string) {
 	b.Helper()
 	observer, err := observe.New(observe.Config{})
 	must(b, err)
+	lines := daemon.NewLogQueue(io.Discard)
+	b.Cleanup(func() { lines.Close(time.Second) })
 	s := fetchdtest.Start(b, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
-		c.Observe, c.Logger = observer, slog.New(slog.NewJSONHandler(io.Discard, nil))
+		c.Observe, c.Logger = observer, lines.Logger("json", slog.LevelInfo)
 	}})
 	return s.Client, benchOrigin(b)
 }

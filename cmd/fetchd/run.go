@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -82,7 +81,8 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		return daemon.CheckHealth(ctx, s.GRPCAddr, certificates)
 	}
 	level := new(slog.LevelVar)
-	logger := newLogger(s, lines, level)
+	s.setLevel(level)
+	logger := lines.Logger(s.LogFormat, level)
 	ready, err := s.prepare(logger)
 	if err != nil {
 		return unusable(err)
@@ -151,7 +151,6 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 	has := s.capacity(daemon.OpenFiles(), cmp.Or(s.MemoryBudget, memory.Budget()))
 	r.engine.MaxIdle = has.idle
 	readEarly(ctx)
-	lines.Notice(droppedLine(s, level))
 	log.SetOutput(io.Discard) // net/http logs bytes of origins, which may be secrets
 	listeners, err := daemon.Listen(r.ports)
 	if err != nil {
@@ -277,22 +276,5 @@ func authenticate(known *secure.Known) server.Authenticator {
 	}
 	return func(shown server.Credentials) (string, error) {
 		return known.Load().Callers.Name(shown.Token, shown.TLS)
-	}
-}
-
-func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {
-	s.setLevel(level)
-	return daemon.NewLogger(w, s.LogFormat, level)
-}
-
-// droppedLine returns the function that formats the line about dropped lines. Only one
-// goroutine calls it.
-func droppedLine(s *settings, level *slog.LevelVar) func(uint64) []byte {
-	var line bytes.Buffer
-	logger := newLogger(s, &line, level)
-	return func(dropped uint64) []byte {
-		line.Reset()
-		logger.Warn("log lines were dropped: standard error was not read", slog.Uint64("lines", dropped))
-		return line.Bytes()
 	}
 }

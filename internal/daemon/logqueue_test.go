@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"fetchd/test/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,9 +69,9 @@ type rig struct {
 }
 
 func start(t *testing.T, p *pipe) *rig {
-	r := &rig{t, NewLogQueue(p), p}
-	r.Notice(func(n uint64) []byte { return fmt.Appendf(nil, "%d dropped\n", n) })
-	return r
+	q := NewLogQueue(p)
+	q.notice = func(n uint64) []byte { return fmt.Appendf(nil, "%d dropped\n", n) }
+	return &rig{t, q, p}
 }
 
 // line writes a line, which must not wait.
@@ -81,6 +82,9 @@ func (r *rig) line(text string) {
 		r.Errorf("Write(%.20q) = %d, %v after %s, want %d, nil at once", text, n, err, time.Since(before), len(text)+1)
 	}
 }
+
+// later writes a line that may wait for others.
+func (r *rig) later(text string) { r.add([]byte(text+"\n"), false) }
 
 // want compares what has been written and dropped.
 func (r *rig) want(text string, dropped uint64) {
@@ -113,26 +117,78 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// TestStuck checks that no write waits if the reader stops, that the queue is bounded,
+// TestLater checks that lines wait for others for logDelay, and no longer, in one write, and that a line that is
+// written at once overtakes none of them.
+func TestLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, reading())
+		want := ""
+		for i := range 3 {
+			r.later("first")
+			wait.For(t.Context(), logDelay-1)
+			r.later("second")
+			r.want(want, 0)
+			wait.For(t.Context(), time.Nanosecond)
+			want += "first\nsecond\n"
+			r.want(want, 0)
+			r.later("third")
+			wait.For(t.Context(), logDelay-1)
+			r.line("urgent")
+			r.later("fourth")
+			want += "third\nurgent\nfourth\n"
+			r.want(want, 0)
+			r.later("fifth")
+			wait.For(t.Context(), 2*time.Nanosecond) // the time of the third
+			r.want(want, 0)
+			wait.For(t.Context(), logDelay-2)
+			want += "fifth\n"
+			r.want(want, 0)
+			if got := len(r.pipe.writes); got != 3*(i+1) {
+				r.Errorf("%d writes, want %d", got, 3*(i+1))
+			}
+			wait.For(t.Context(), time.Hour)
+		}
+		r.later("last")
+		r.Close(time.Second)
+		r.want(want+"last\n", 0)
+	})
+}
+
+// TestStuck checks that no write waits if the reader stops, that all blocks together are bounded,
 // and that the gap is reported once, in its place.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, stuck())
 		r.line("in the write that blocks")
 		synctest.Wait()
-		const lines = 4 * logLimit / 1024
-		text := strings.Repeat("x", 1023)
+		const lines, line = 4 * logLimit / 1000, 1000 // a block has room for a short line more
+		text := strings.Repeat("x", line-1)
 		for range lines {
 			r.line(text)
 		}
 		r.line("short, but after the gap")
-		kept := logLimit / 1024
+		kept := (logLimit/logBlock - 1) * (logBlock / line)
 		r.want("", lines-uint64(kept)+1)
+		held := 0
+		for _, block := range r.waiting {
+			held += cap(block)
+		}
+		if held += logBlock; held > logLimit || r.size != held { // with the block in the write
+			r.Errorf("the blocks hold %d bytes, and count as %d, want at most %d", held, r.size, logLimit)
+		}
 		close(r.pipe.gate)
 		want := "in the write that blocks\n" + strings.Repeat(text+"\n", kept) + fmt.Sprintf("%d dropped\n", lines-kept+1)
 		r.want(want, lines-uint64(kept)+1)
 		r.line("again")
 		r.want(want+"again\n", lines-uint64(kept)+1)
+		if r.size != logBlock {
+			r.Errorf("the blocks of an empty queue hold %d bytes, want %d", r.size, logBlock)
+		}
+		for _, block := range r.waiting[:cap(r.waiting)] {
+			if block != nil {
+				r.Fatal("an empty queue holds a block that was written")
+			}
+		}
 		r.Close(time.Second)
 	})
 }
@@ -166,11 +222,12 @@ func TestPieces(t *testing.T) {
 func TestLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, reading())
+		r.line("")
 		r.line(strings.Repeat("x", logLimit))
-		r.want("1 dropped\n", 1)
-		long := strings.Repeat("y", logLimit-1)
+		r.want("\n1 dropped\n", 1)
+		long := strings.Repeat("y", logLimit-logBlock-1)
 		r.line(long)
-		r.want("1 dropped\n"+long+"\n", 1)
+		r.want("\n1 dropped\n"+long+"\n", 1)
 		r.Close(time.Second)
 	})
 }
@@ -235,7 +292,7 @@ func TestFailing(t *testing.T) {
 func TestNoNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, reading())
-		r.Notice(nil)
+		r.notice = nil
 		r.line(strings.Repeat("x", logLimit))
 		r.want("", 1)
 		r.Close(time.Second)
@@ -251,8 +308,8 @@ func TestManyWriters(t *testing.T) {
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
-			for range lines {
-				_, _ = io.WriteString(q, "0123456789\n") // never fails
+			for i := range lines {
+				q.add([]byte("0123456789\n"), i%10 == 0)
 			}
 		})
 	}
