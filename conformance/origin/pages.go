@@ -1,6 +1,7 @@
 package origin
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -62,30 +63,10 @@ func jsonReply(v any) (reply, error) {
 	return textReply("application/json", string(b)+"\n"), err
 }
 
-const grammarHead = `/s/KEY/STEP/STEP/...   request n for KEY gets STEP n; the last one repeats
-/cycle/KEY/STEP/STEP/...        the same, but after the last STEP the first follows, and
-                                each script has its own counter: for examples that run again
-/r/KEY/STATUS/N/STEP/...        N redirects, then /s/KEY/STEP/...
-/loop/KEY/STATUS                redirects to itself
-/loop2/KEY/STATUS               redirects between two URLs
-/cross/KEY/STATUS/TARGET/STEP/...
-                                redirects to /s/KEY/STEP/... on the listener TARGET;
-                                TARGET may be NAME@HOST to use another host name for it
-GET /                           this page
-GET /_log?key=KEY               the log in JSON, of KEY or of all; DELETE /_log clears it
-GET /_connections               connections accepted, by listener, in JSON
-GET /_ca.pem /_client.pem       the authority; the client certificate and key for mtls
-
-KEY is any text, chosen by the client. Method and query have no effect. The
-redirect helpers are logged under KEY but do not advance its script. Their
-STATUS may have parameters too.
-
-STEP is NAME or NAME:PARAM=VALUE,PARAM=VALUE. Values are percent-decoded once:
-write "," as %2C, "/" as %2F, "?" as %3F, "%" as %25. A PARAM that adds a field
-may be given more than once, with digits at its end if you like: header1=, header2=.
-A URL that is not in the grammar is answered with 400, a fault that the protocol
-cannot express with 501. Both answers have a field Origin-Error.
-`
+// grammarHead is the grammar without the steps.
+//
+//go:embed grammar.txt
+var grammarHead string
 
 // Grammar returns the URL grammar as text, with every step and every parameter.
 func Grammar() string {

@@ -5,12 +5,15 @@ package main
 
 import (
 	"bytes"
+	"embed"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/template"
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
@@ -24,6 +27,17 @@ const (
 	contract      = "fetchd.v1."
 	pythonWidth   = 100
 )
+
+// templates are those of a module with a TypedDict for each message of a request and a Literal for each of their enums,
+// and of the stub of module contract.
+//
+//go:embed *.tmpl
+var templates embed.FS
+
+var modules = template.Must(template.New("").Funcs(template.FuncMap{
+	"className": className, "docstring": pythonDocstring, "exclusive": exclusive, "input": pythonInput, "inputFields": inputFields, "literal": pythonLiteral,
+	"stub": pythonStub,
+}).ParseFS(templates, "*.tmpl"))
 
 func main() {
 	log.SetFlags(0)
@@ -63,11 +77,18 @@ func write() error {
 	if err != nil {
 		return err
 	}
+	sent := new(requests)
+	sent.add(file.Messages().ByName("FetchRequest"))
+	sent.add(file.Messages().ByName("ExplainRequest"))
+	var policies, stubs bytes.Buffer
+	if err := errors.Join(modules.ExecuteTemplate(&policies, "policies.py.tmpl", sent), modules.ExecuteTemplate(&stubs, "contract.pyi.tmpl", file)); err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{
 		"descriptor.binpb":    descriptor,
 		"service-config.json": config,
-		"policies.py":         pythonRequests(file),
-		"contract.pyi":        pythonMessages(file),
+		"policies.py":         policies.Bytes(),
+		"contract.pyi":        stubs.Bytes(),
 	} {
 		if err := os.WriteFile(filepath.Join(pythonPackage, name), content, 0o644); err != nil {
 			return err
@@ -76,60 +97,34 @@ func write() error {
 	return nil
 }
 
-// pythonRequests returns a module with a TypedDict for each message of a request, and a
-// Literal for each of their enums.
-func pythonRequests(file protoreflect.FileDescriptor) []byte {
-	var messages []protoreflect.MessageDescriptor
-	var enums []protoreflect.EnumDescriptor
-	var visit func(protoreflect.MessageDescriptor)
-	visit = func(message protoreflect.MessageDescriptor) {
-		if pythonScalar(message) != "" || slices.Contains(messages, message) {
-			return
-		}
-		for i := range message.Fields().Len() {
-			field := message.Fields().Get(i)
-			if e := field.Enum(); e != nil && !slices.Contains(enums, e) {
-				enums = append(enums, e)
-			}
-			if m := field.Message(); m != nil && !field.IsMap() {
-				visit(m)
-			}
-		}
-		messages = append(messages, message) // after those that it uses
+// requests are the messages of requests, each after those that it uses, and their enums.
+type requests struct {
+	Messages []protoreflect.MessageDescriptor
+	Enums    []protoreflect.EnumDescriptor
+}
+
+func (r *requests) add(message protoreflect.MessageDescriptor) {
+	if pythonScalar(message) != "" || slices.Contains(r.Messages, message) {
+		return
 	}
-	visit(file.Messages().ByName("FetchRequest"))
-	visit(file.Messages().ByName("ExplainRequest"))
-	var b bytes.Buffer
-	b.WriteString(`"""The policies of a request, as types. .ci/generated writes this file from fetch.proto. Durations are in
-seconds, or timedeltas."""
-
-from __future__ import annotations
-
-import datetime
-from typing import Iterable, Literal, Mapping, Sequence, Tuple, TypedDict, Union
-
-Duration = Union[float, datetime.timedelta]
-Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
-
-`)
-	for _, e := range enums {
-		b.WriteString(pythonLiteral(e))
-	}
-	for _, message := range messages {
-		name := string(message.Name())
-		if name == "FetchRequest" {
-			name = "Policies"
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		if e := field.Enum(); e != nil && !slices.Contains(r.Enums, e) {
+			r.Enums = append(r.Enums, e)
 		}
-		fields := inputFields(message)
-		fmt.Fprintf(&b, "\n\nclass %s(TypedDict, total=False):\n%s", name, pythonDocstring(message, fields))
-		for _, field := range fields {
-			if oneof := field.ContainingOneof(); oneof != nil && !oneof.IsSynthetic() && oneof.Fields().Get(0) == field {
-				b.WriteString("    # At most one of " + fieldNames(oneof.Fields()) + ".\n")
-			}
-			fmt.Fprintf(&b, "    %s: %s\n", field.Name(), pythonInput(field))
+		if m := field.Message(); m != nil && !field.IsMap() {
+			r.add(m)
 		}
 	}
-	return b.Bytes()
+	r.Messages = append(r.Messages, message)
+}
+
+// className returns the name of a request in Python.
+func className(message protoreflect.MessageDescriptor) string {
+	if message.Name() == "FetchRequest" {
+		return "Policies"
+	}
+	return string(message.Name())
 }
 
 // inputFields returns the fields of a request, without those that the callers of the package pass as arguments.
@@ -157,10 +152,15 @@ func pythonDocstring(message protoreflect.MessageDescriptor, fields []protorefle
 	return text + "    \"\"\"\n\n"
 }
 
-func fieldNames(fields protoreflect.FieldDescriptors) string {
-	names := make([]string, fields.Len())
+// exclusive returns the names of the fields of which a request has at most one, if the field is the first of them.
+func exclusive(field protoreflect.FieldDescriptor) string {
+	oneof := field.ContainingOneof()
+	if oneof == nil || oneof.IsSynthetic() || oneof.Fields().Get(0) != field {
+		return ""
+	}
+	names := make([]string, oneof.Fields().Len())
 	for i := range names {
-		names[i] = string(fields.Get(i).Name())
+		names[i] = string(oneof.Fields().Get(i).Name())
 	}
 	return strings.Join(names, ", ")
 }
@@ -243,84 +243,12 @@ func pythonKind(field protoreflect.FieldDescriptor) string {
 	return "int"
 }
 
-// pythonMessages returns the stub of module contract.
-func pythonMessages(file protoreflect.FileDescriptor) []byte {
-	var b bytes.Buffer
-	b.WriteString(`# .ci/generated writes this file from fetch.proto, whose comments say what each field means.
-# The value of an enum is a number; enum_name returns its name.
-
-import datetime
-from typing import Any, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Type, TypeVar, overload
-
-T = TypeVar("T")
-
-class Message:
-    def __init__(self, **fields: Any) -> None: ...
-    @classmethod
-    def FromString(cls: Type[T], data: bytes) -> T: ...
-    def SerializeToString(self) -> bytes: ...
-    def ByteSize(self) -> int: ...
-    def HasField(self, name: str) -> bool: ...
-    def SetInParent(self) -> None: ...
-    def ClearField(self, name: str) -> None: ...
-    def WhichOneof(self, name: str) -> Optional[str]: ...
-    def CopyFrom(self: T, other: T) -> None: ...
-    DESCRIPTOR: Any
-
-class Repeated(Generic[T]):
-    def __len__(self) -> int: ...
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> List[T]: ...
-    def __iter__(self) -> Iterator[T]: ...
-    def add(self, **fields: Any) -> T: ...
-    def append(self, value: T) -> None: ...
-    def extend(self, values: Iterable[T]) -> None: ...
-
-class Duration(Message):
-    seconds: int
-    nanos: int
-    def ToNanoseconds(self) -> int: ...
-    def ToMilliseconds(self) -> int: ...
-    def ToTimedelta(self) -> datetime.timedelta: ...
-
-class Timestamp(Message):
-    seconds: int
-    nanos: int
-    def ToDatetime(self, tzinfo: Optional[datetime.tzinfo] = ...) -> datetime.datetime: ...
-
-def enum_name(message: Message, field: str) -> str: ...
-def short_names(enum: Any) -> Dict[int, str]: ...
-def message_class(name: str) -> Any: ...
-
-SERVICE: str
-`)
-	for i := range file.Messages().Len() {
-		message := file.Messages().Get(i)
-		fmt.Fprintf(&b, "\nclass %s(Message):\n", message.Name())
-		if message.Fields().Len() == 0 {
-			b.WriteString("    pass\n")
-		}
-		for i := range message.Fields().Len() {
-			field := message.Fields().Get(i)
-			one := pythonKind(field)
-			if field.Message() != nil {
-				one = string(field.Message().Name())
-			}
-			switch {
-			case field.IsMap():
-				fmt.Fprintf(&b, "    %s: Mapping[str, str]\n", field.Name())
-			case field.IsList():
-				fmt.Fprintf(&b, "    %s: Repeated[%s]\n", field.Name(), one)
-			case field.Message() != nil:
-				fmt.Fprintf(&b, "    @property\n    def %s(self) -> %s: ...\n", field.Name(), one)
-			default:
-				fmt.Fprintf(&b, "    %s: %s\n", field.Name(), one)
-			}
-		}
+// pythonStub returns the type of a field, or of an entry of a list, in an answer.
+func pythonStub(field protoreflect.FieldDescriptor) string {
+	if field.Message() != nil {
+		return string(field.Message().Name())
 	}
-	return b.Bytes()
+	return pythonKind(field)
 }
 
 // firstSentence returns the first sentence of the comment of a message on one line.
