@@ -1,9 +1,13 @@
 package warc
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -105,4 +109,70 @@ func isToken(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// The levels of precision of W3CDTF, which WARC-Date may have. Parsing also accepts a fraction of
+// the second.
+var dateLayouts = []string{time.RFC3339, "2006-01-02T15:04Z07:00", time.DateOnly, "2006-01", "2006"}
+
+const dateFormat = "2006-01-02T15:04:05.999999999Z"
+
+var errDate = errors.New("the value is not a date")
+
+func parseDate(s string) (time.Time, error) {
+	for _, layout := range dateLayouts {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, errDate
+}
+
+func checkDate(t time.Time) error {
+	if y := t.UTC().Year(); y < 1 || y > 9999 {
+		return errors.New("the year does not have four digits")
+	}
+	return nil
+}
+
+// FormatFields returns fields as an application/warc-fields block, which warcinfo and metadata
+// records have. Names that are usual in a warcinfo record are "software", "operator", "hostname",
+// "ip", "robots", "http-header-user-agent", "http-header-from", "format" and "conformsTo".
+func FormatFields(fields []Field) ([]byte, error) {
+	var e encoder
+	for _, f := range fields {
+		e.field(f)
+	}
+	if e.err != nil {
+		return nil, fmt.Errorf("warc: %w", e.err)
+	}
+	return e.b, nil
+}
+
+// ParseFields reads an application/warc-fields block until its end or an empty line. Limits that
+// are zero have their default.
+func ParseFields(block io.Reader, l Limits) ([]Field, error) {
+	p := headParser{in: bufio.NewReader(block), limits: l.withDefaults(), lastLine: true}
+	if err := p.parse(); err != nil {
+		return nil, fmt.Errorf("warc: %w", err)
+	}
+	if len(p.problems) > 0 {
+		return p.fields, fmt.Errorf("warc: %w", errors.Join(p.problems...))
+	}
+	return p.fields, nil
+}
+
+// WriteInfo writes a warcinfo record with these fields. It sets the type, the content type and the
+// block digest; set the date and, if the file has a name, the name in h.
+func (w *Writer) WriteInfo(h *Header, fields []Field) (Place, error) {
+	block, err := FormatFields(fields)
+	if err != nil {
+		return Place{}, err
+	}
+	info := *h
+	info.Type, info.ContentType = Warcinfo, WarcFields
+	d := SHA1.hash()
+	d.Write(block)
+	info.BlockDigest = NewDigest(SHA1, d.Sum(nil))
+	return w.WriteRecord(&info, bytes.NewReader(block), int64(len(block)))
 }

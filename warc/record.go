@@ -1,6 +1,8 @@
 package warc
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"time"
@@ -140,3 +142,61 @@ type Record struct {
 	reader *Reader
 	block  *block // Block, unless the caller has replaced it
 }
+
+var errMovedOn = errors.New("warc: the block of a record is read after the reader went on")
+
+// block reads the block of the current record.
+type block struct {
+	record *Record
+	left   int64
+	sums   *sums // nil if digests are not verified
+}
+
+func (b *block) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	r := b.record.reader
+	switch {
+	case r.current != b.record:
+		return 0, errMovedOn
+	case r.err != nil:
+		return 0, r.err
+	}
+	n, err := r.in.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	if b.sums != nil {
+		b.sums.write(p[:n])
+	}
+	if err != nil {
+		return n, r.fail(err)
+	}
+	return n, nil
+}
+
+var (
+	// ErrFormat is in the chain of an Error if the file is not a WARC file at its offset.
+	ErrFormat = errors.New("not a WARC record")
+	// ErrLimit is in the chain of an Error if a head exceeds a limit.
+	ErrLimit = errors.New("limit exceeded")
+)
+
+// Error is an error after which a file cannot be read further. Its chain contains
+//
+//   - io.ErrUnexpectedEOF if the file ends inside a record,
+//   - ErrFormat, ErrLimit or an error of gzip if the file is damaged,
+//   - the error of the io.Reader if that failed: the file may be whole.
+type Error struct {
+	// Offset is the length of the whole records before the error. A file that ends inside a record
+	// becomes a correct file if it is truncated to this length.
+	Offset int64
+	// Err is the cause.
+	Err error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("warc: the record at offset %d cannot be read: %v", e.Offset, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }

@@ -3,6 +3,7 @@ package robots
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -222,4 +223,31 @@ func seconds(value string) (time.Duration, bool) {
 // trim removes more kinds of space than RFC 9309 allows, because files contain them.
 func trim(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return r == 0 || unicode.IsSpace(r) })
+}
+
+const (
+	// MaxSitemaps is how many Sitemap lines of a file count.
+	MaxSitemaps = 1000
+	// maxSitemap is the maximum length of their URLs, in bytes.
+	maxSitemap = 8 << 10
+)
+
+// Sitemaps returns the values of the Sitemap lines of a file, each once. They belong to no group,
+// and may be anything: https://www.sitemaps.org/protocol.html#submit_robots.
+func Sitemaps(body []byte) []string {
+	if len(body) > MaxBytes {
+		body = wholeLines(body[:MaxBytes+1])
+	}
+	rest := string(trimMark(body))
+	var found []string
+	for rest != "" && len(found) < MaxSitemaps {
+		var line string
+		line, rest = nextLine(rest)
+		line, _, _ = strings.Cut(line, "#")
+		name, value := record(line)
+		if strings.EqualFold(name, "sitemap") && value != "" && len(value) <= maxSitemap && !slices.Contains(found, value) {
+			found = append(found, strings.Clone(value))
+		}
+	}
+	return found
 }

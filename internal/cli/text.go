@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -88,4 +91,56 @@ func TerminalSize(w io.Writer) (columns, rows int) {
 		}
 	}
 	return 80, 24
+}
+
+// Color is an SGR parameter.
+type Color string
+
+// The colors and styles that the programs use.
+const (
+	Bold   Color = "1"
+	Dim    Color = "2"
+	Red    Color = "31"
+	Green  Color = "32"
+	Yellow Color = "33"
+)
+
+// Painter colors text if it is true.
+type Painter bool
+
+// Painter returns the painter for w. It colors only on a terminal, and respects NO_COLOR
+// (https://no-color.org).
+func (p *Program) Painter(w io.Writer) Painter {
+	return Painter(IsTerminal(w) && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb")
+}
+
+// Paint returns s in the color c.
+func (p Painter) Paint(c Color, s string) string {
+	if !p || s == "" {
+		return s
+	}
+	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
+}
+
+// ByteSize is a number of bytes, written with or without a unit.
+type ByteSize int64
+
+// units are decimal and binary units.
+var units = map[string]float64{"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *ByteSize) UnmarshalText(text []byte) error {
+	text = bytes.TrimSpace(text)
+	end := bytes.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if end < 0 {
+		end = len(text)
+	}
+	unit, known := units[strings.ToUpper(string(bytes.TrimSpace(text[end:])))]
+	n, err := strconv.ParseFloat(string(text[:end]), 64)
+	if err != nil || !known || n*unit > math.MaxInt64/2 {
+		return fmt.Errorf("%.20q is not a size: give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text)
+	}
+	*s = ByteSize(n * unit)
+	return nil
 }

@@ -2,8 +2,13 @@ package observe
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+
+	"fetchd/classify"
+	"fetchd/fetch"
 )
 
 // calls counts the calls of gRPC and their messages, with the names and labels that
@@ -123,4 +131,137 @@ func (m *methodCalls) PostMsgReceive(_ any, err error, _ time.Duration) {
 	if err == nil {
 		m.received.Inc()
 	}
+}
+
+const (
+	// maxCallers limits the callers with their own series. Each has about 13.
+	maxCallers = 256
+	// otherCallers is the label value of all other callers: those without a name, whose number is
+	// not limited, and those beyond maxCallers.
+	otherCallers = "other"
+)
+
+// callers counts fetches by caller.
+type callers struct {
+	fetches, attempts, bytes, refused *prometheus.CounterVec
+
+	other *callerSeries
+	mu    sync.Mutex // for changes of known
+	known atomic.Pointer[map[string]*callerSeries]
+}
+
+// callerSeries are the series of one caller.
+type callerSeries struct {
+	ended           []prometheus.Counter // by kind
+	attempts, bytes prometheus.Counter
+	refused         map[string]prometheus.Counter // by ErrorInfo reason
+	otherRefused    prometheus.Counter
+}
+
+func newCallers(series promauto.Factory) *callers {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return series.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"caller"}, labels...))
+	}
+	c := &callers{
+		fetches:  counter("fetchd_caller_fetches_total", "Finished fetches, by caller and kind of outcome.", "outcome"),
+		attempts: counter("fetchd_caller_attempts_total", "Attempts, by caller."),
+		bytes:    counter("fetchd_caller_body_bytes_total", "Bytes of the body of each fetch's last attempt, after content decoding, by caller."),
+		refused:  counter("fetchd_caller_refused_total", "Calls and tasks that were rejected, and connections that were closed, because of a limit, by caller and limit.", "reason"),
+	}
+	c.other = c.series(otherCallers)
+	c.known.Store(new(map[string]*callerSeries))
+	return c
+}
+
+func (c *callers) series(caller string) *callerSeries {
+	s := &callerSeries{attempts: c.attempts.WithLabelValues(caller), bytes: c.bytes.WithLabelValues(caller),
+		refused: make(map[string]prometheus.Counter), otherRefused: c.refused.WithLabelValues(caller, otherReason)}
+	for _, kind := range names[classify.Kind]() {
+		s.ended = append(s.ended, nil)
+		if kind != "" {
+			s.ended[len(s.ended)-1] = c.fetches.WithLabelValues(caller, kind)
+		}
+	}
+	for reason, label := range reasons {
+		s.refused[reason] = c.refused.WithLabelValues(caller, label)
+	}
+	return s
+}
+
+// set makes names the callers with their own series. The series of others are removed.
+func (c *callers) set(names []string) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	names = slices.DeleteFunc(names, func(name string) bool { return !utf8.ValidString(name) }) // no label value
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, next := *c.known.Load(), make(map[string]*callerSeries)
+	for _, name := range names[:min(len(names), maxCallers)] {
+		if next[name] = before[name]; next[name] == nil {
+			next[name] = c.series(name)
+		}
+	}
+	c.known.Store(&next)
+	for name := range before {
+		if next[name] == nil && name != otherCallers {
+			for _, v := range []*prometheus.CounterVec{c.fetches, c.attempts, c.bytes, c.refused} {
+				v.DeletePartialMatch(prometheus.Labels{"caller": name})
+			}
+		}
+	}
+}
+
+// of returns the series of a caller.
+func (c *callers) of(caller string) *callerSeries {
+	if s := (*c.known.Load())[caller]; s != nil {
+		return s
+	}
+	return c.other
+}
+
+func (c *callers) fetched(req *fetch.Request, kind classify.Kind, size int64) {
+	s := c.of(req.Caller)
+	if ended := at(s.ended, kind); ended != nil {
+		ended.Inc()
+	}
+	add(s.bytes, size)
+}
+
+func (s *callerSeries) reject(reason string) {
+	if known := s.refused[reason]; known != nil {
+		known.Inc()
+		return
+	}
+	s.otherRefused.Inc()
+}
+
+// SetCallers sets the names of the callers that have their own label value in the metrics by caller.
+// All others count as "other", and so do names beyond the first 256 in alphabetical order. The series
+// of names that are no longer in the list are removed.
+func (m *Metrics) SetCallers(names []string) { m.callers.set(names) }
+
+// SetCallers sets the names of the callers that have their own label value; see [Metrics.SetCallers].
+func (o *Observer) SetCallers(names []string) {
+	if o != nil {
+		o.metrics.SetCallers(names)
+	}
+}
+
+var callersInFlight = []series[int]{
+	{gauge, "fetchd_caller_fetches_in_flight", "Fetches in flight, by caller.", func(n int) float64 { return float64(n) }, "", ""},
+}
+
+// callersInFlight returns the fetches in flight of all callers.
+func (m *Metrics) callersInFlight() iter.Seq2[string, int] {
+	known := *m.callers.known.Load()
+	counts := map[string]int{otherCallers: 0}
+	for name := range known {
+		counts[name] = 0
+	}
+	for caller, n := range m.gauges.Load().Callers() {
+		if known[caller] == nil {
+			caller = otherCallers
+		}
+		counts[caller] += n
+	}
+	return maps.All(counts)
 }

@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
 
 	"fetchd/classify"
 	"fetchd/fetch"
@@ -149,3 +154,79 @@ func (t *traces) shutdown(ctx context.Context) error {
 	<-t.exporter.closed
 	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx))) // no more spans from here on
 }
+
+// exporter is a SpanExporter that can be cancelled and logs the first failure of a
+// series. OpenTelemetry would write every failure to standard error.
+type exporter struct {
+	sdktrace.SpanExporter
+	logger  *slog.Logger
+	ctx     context.Context // cancelled when nothing more is to be sent
+	cancel  context.CancelFunc
+	closed  chan struct{}
+	once    sync.Once
+	failing bool // needs no lock: one export runs at a time
+}
+
+func newExporter(inner sdktrace.SpanExporter, logger *slog.Logger) *exporter {
+	e := &exporter{SpanExporter: inner, logger: logger, closed: make(chan struct{})}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// ExportSpans implements sdktrace.SpanExporter. It logs errors and returns none.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if e.ctx.Err() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	switch {
+	case err != nil && !e.failing:
+		e.logger.Warn("traces are lost: the trace endpoint does not accept them", slog.Any("error", err))
+	case err == nil && e.failing:
+		e.logger.Info("the trace endpoint accepts traces again")
+	}
+	e.failing = err != nil
+	return nil
+}
+
+// Shutdown implements sdktrace.SpanExporter.
+func (e *exporter) Shutdown(ctx context.Context) error {
+	defer e.once.Do(func() { close(e.closed) })
+	return e.SpanExporter.Shutdown(ctx)
+}
+
+// FromHeader returns ctx with the trace context in the header of an HTTP call (W3C
+// Trace Context). Pass it to [Observer.Start].
+func FromHeader(ctx context.Context, h http.Header) context.Context {
+	if len(h["Traceparent"]) == 0 {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, lines(h.Values))
+}
+
+// withParent returns ctx with the trace context in the metadata of its gRPC call, if
+// ctx has none yet.
+func withParent(ctx context.Context) context.Context {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, lines(func(key string) []string {
+		return metadata.ValueFromIncomingContext(ctx, key)
+	}))
+}
+
+// lines is a read-only propagation.TextMapCarrier that returns the values of a key.
+type lines func(key string) []string
+
+// Get implements propagation.TextMapCarrier. It joins repeated values. A repeated
+// traceparent is then invalid and is ignored.
+func (l lines) Get(key string) string { return strings.Join(l(key), ",") }
+
+// Set implements propagation.TextMapCarrier.
+func (lines) Set(string, string) {}
+
+// Keys implements propagation.TextMapCarrier.
+func (lines) Keys() []string { return nil }

@@ -3,6 +3,9 @@ package demo
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,8 +15,11 @@ import (
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
+	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
+	"fetchd/internal/version"
+	"fetchd/server"
 )
 
 // Command is the command "fetchctl demo".
@@ -179,4 +185,22 @@ func (c *Command) Manual() cli.Manual {
   fetchctl demo --list
   fetchctl demo --break W2
 `}
+}
+
+// serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue
+// and nothing else.
+func serveVenue(v *judge.Venue, names []string) (*service.Service, error) {
+	ports, err := v.Ports(names)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("open a port for the service: %w", err)
+	}
+	return service.Start(server.Config{Fetch: fetch.Config{
+		RootCAs:   v.CA(),
+		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
+		UserAgent: "fetchd/" + version.String(),
+	}}, l)
 }

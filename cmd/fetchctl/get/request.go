@@ -3,14 +3,19 @@ package get
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/cmd/fetchctl/service"
+	"fetchd/cmd/fetchctl/timeline"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/signkeys"
+	"fetchd/stores"
 )
 
 // request returns the request that the flags describe. Errors are usage errors, and that of
@@ -77,4 +82,118 @@ func (c *Command) retryPolicy() (*pb.RetryPolicy, error) {
 		p.BaseDelay, p.MaxDelay, p.MaxJitter = c.RetryDelay.proto(), c.RetryDelay.proto(), durationpb.New(0)
 	}
 	return p, err
+}
+
+// checkStore rejects flags that do not go with --store, or that need it.
+func (c *Command) checkStore() error {
+	switch {
+	case c.StoresFile != "" && c.Server != "":
+		return cli.UsageError("--stores-file", "is for the service inside fetchctl: leave it out with --server or FETCHD_SERVER")
+	case c.Store == "" && c.Key != "":
+		return cli.UsageError("--key", "needs --store NAME")
+	case c.Store == "" && c.Record == "" && c.StoresFile != "":
+		return cli.UsageError("--stores-file", "needs --store NAME or --record NAME")
+	case c.Store == "":
+		return nil
+	case c.StoresFile == "" && c.Server == "":
+		return cli.UsageError("--store", "needs a service with stores: give --server, or --stores-file FILE for the service inside fetchctl")
+	case c.Output != "":
+		return cli.UsageError("-o", "is given with --store, and the body goes to the store: leave out one of them")
+	case c.Include:
+		return cli.UsageError("--include", "needs a body on standard output, and --store writes none: use --verbose")
+	}
+	return nil
+}
+
+// stores opens the stores of the service service. The caller closes them with service.CloseStores.
+func (c *Command) stores() (*stores.Set, error) {
+	if c.WARC != nil && c.User != "" {
+		return service.OpenWARC(*c.WARC, "Authorization")
+	}
+	if c.WARC != nil {
+		return service.OpenWARC(*c.WARC)
+	}
+	if c.StoresFile == "" {
+		return new(stores.Set), nil
+	}
+	bodies, err := stores.ReadFile(c.StoresFile, new(stores.Set))
+	if err != nil {
+		return nil, cli.UsageError("--stores-file", fmt.Sprint(err))
+	}
+	return bodies, nil
+}
+
+// checkRecords rejects flags that do not go with --warc and --record.
+func (c *Command) checkRecords() error {
+	if err := service.CheckWARC(c.WARC, c.Server, "with --server or FETCHD_SERVER, name a store of that service with --record"); err != nil {
+		return err
+	}
+	switch {
+	case c.WARC != nil && *c.WARC == c.Output:
+		return cli.UsageError("--warc", "is the FILE of -o: give another")
+	case c.WARC != nil && c.StoresFile != "":
+		return cli.UsageError("--warc", "cannot be combined with --stores-file: put a store for records into that file, and name it with --record")
+	case c.Record != "" && c.Server == "" && c.StoresFile == "":
+		return cli.UsageError("--record", "needs a service with stores: give --server, or --stores-file FILE for the service inside fetchctl. --warc FILE needs neither")
+	}
+	return nil
+}
+
+// recordPolicy returns the policy of --warc and --record.
+func (c *Command) recordPolicy() *pb.RecordPolicy {
+	switch {
+	case c.WARC != nil:
+		return &pb.RecordPolicy{Store: service.WARCStore}
+	case c.Record != "":
+		return &pb.RecordPolicy{Store: c.Record}
+	}
+	return nil
+}
+
+// recording is what --trace records of a fetch. A nil recording records nothing.
+type recording struct {
+	timeline.Recorder
+	heard time.Time // time of the last event
+}
+
+// record returns a recording if the fetch is to be drawn.
+func (c *Command) record() *recording {
+	if !c.Trace {
+		return nil
+	}
+	return new(recording)
+}
+
+// take records an event.
+func (r *recording) take(m *pb.FetchEvent) {
+	if r != nil {
+		r.Take(m)
+		r.heard = time.Now()
+	}
+}
+
+// end draws what was recorded, however the fetch ended. If the service rejected the request,
+// there is nothing to draw.
+func (r *recording) end(p *cli.Program) {
+	if r != nil && !r.heard.IsZero() {
+		waterfall(p).Draw(r.Fetch(time.Since(r.heard)))
+	}
+}
+
+// waterfall returns a waterfall for standard error.
+func waterfall(p *cli.Program) *timeline.Waterfall {
+	columns, _ := cli.TerminalSize(p.Err)
+	return &timeline.Waterfall{Out: &cli.Printer{W: p.Err}, Paint: p.Painter(p.Err), Columns: columns, Plain: !isUTF8(p.Env)}
+}
+
+// isUTF8 reports whether the locale uses UTF-8, with the precedence that POSIX defines for
+// LC_CTYPE. No locale means no UTF-8.
+func isUTF8(env func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := env(name); locale != "" {
+			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
+			return strings.Contains(locale, "utf8")
+		}
+	}
+	return false
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"fetchd/cmd/frontier/crawl"
@@ -258,4 +260,103 @@ func (t trend) rate() float64 {
 		return 0
 	}
 	return float64(last.n-first.n) / elapsed
+}
+
+const (
+	// drawnEvery is the time between two readings on a terminal.
+	drawnEvery = time.Second / 2
+	// logEvery is the time between two lines of progress without a terminal.
+	logEvery = 10 * time.Second
+)
+
+// Line shows on standard error how far a command has come: in one line of a terminal, or in a line
+// now and then.
+type Line struct {
+	*cli.Printer
+	Terminal bool // shown in one line of it
+	started  time.Time
+	last     time.Time // when it was shown last
+	shown    bool      // the terminal shows it now
+}
+
+// NewLine returns a line on w, which begins now.
+func NewLine(w io.Writer) *Line {
+	now := time.Now()
+	return &Line{Printer: &cli.Printer{W: w}, Terminal: cli.IsTerminal(w), started: now, last: now}
+}
+
+// Show shows that n items, such as "203000 URLs", were done, unless it did so a moment ago.
+func (p *Line) Show(n int64, items string) {
+	now := time.Now()
+	every := logEvery
+	if p.Terminal {
+		every = drawnEvery
+	}
+	if now.Sub(p.last) < every {
+		return
+	}
+	p.last = now
+	text := fmt.Sprintf("%s, %.0f/s", items, float64(n)/now.Sub(p.started).Seconds())
+	if !p.Terminal {
+		p.Printf("%s\n", text)
+		return
+	}
+	p.Printf("\r\x1b[K%s", text)
+	p.shown = true
+}
+
+// Clear removes the progress from the terminal.
+func (p *Line) Clear() {
+	if p.shown {
+		p.Printf("\r\x1b[K")
+		p.shown = false
+	}
+}
+
+// Console is the standard error of a run. On a terminal it shows the progress in its last line, and
+// prints everything else above it. It is safe for concurrent use and ignores write errors.
+type Console struct {
+	Draws bool // the progress in its last line
+
+	mu    sync.Mutex
+	w     io.Writer
+	drawn bool
+}
+
+// NewConsole returns a console on w. It draws if w is a terminal that is not dumb.
+func NewConsole(w io.Writer, env func(string) string) *Console {
+	return &Console{Draws: cli.IsTerminal(w) && env("TERM") != "dumb", w: w}
+}
+
+// Write implements io.Writer.
+func (c *Console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.eraseLocked()
+	return c.w.Write(p)
+}
+
+// Printf prints complete lines.
+func (c *Console) Printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(c, format, args...) // a failed write cannot be reported
+}
+
+// draw replaces the last line by text. It truncates text to the width of the terminal, because a
+// longer line could not be erased.
+func (c *Console) draw(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.eraseLocked()
+	columns, _ := cli.TerminalSize(c.w)
+	text = text[:min(len(text), columns-1)] // some terminals wrap after the last column
+	_, _ = io.WriteString(c.w, text)        // a failed write cannot be reported
+	c.drawn = true
+}
+
+// eraseLocked removes the drawn line.
+func (c *Console) eraseLocked() {
+	if c.drawn {
+		_, _ = io.WriteString(c.w, "\r\x1b[K") // a failed write cannot be reported
+		c.drawn = false
+	}
 }

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"fetchd/cmd/frontier/crawl"
+	"fetchd/cmd/frontier/show"
+	"fetchd/frontier/normal"
+	"fetchd/frontier/rulebook"
+	"fetchd/frontier/store"
+	"fetchd/frontier/why"
+	"fetchd/internal/cli"
+)
+
+// watchEvery is the time between two readings of status --watch.
+const watchEvery = 2 * time.Second
+
+// statusCmd is "frontier status".
+type statusCmd struct {
+	database
+	JSON    bool `name:"json" help:"Print one line of JSON."`
+	Watch   bool `help:"Repeat every 2 s until interrupted: redraw on a terminal, print a line elsewhere."`
+	Classes bool `help:"Also count failed URLs by error class. This reads the whole table row by row; not with --watch."`
+}
+
+func (c *statusCmd) run(ctx context.Context, a *app) int {
+	if c.Watch && c.Classes {
+		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: remove --watch"))
+	}
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
+		if c.Watch {
+			return c.watch(ctx, a.Out, s, cli.IsTerminal(a.Out))
+		}
+		n, err := show.ReadStatus(ctx, s, c.Classes)
+		if err != nil {
+			return err
+		}
+		out := &cli.Printer{W: a.Out}
+		if c.JSON {
+			writeJSON(out, n)
+		} else {
+			out.Printf("%s", n.Table())
+		}
+		return out.End()
+	})
+}
+
+// watch prints counts until ctx ends or the reader goes away. On a terminal it replaces the
+// previous table.
+func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, terminal bool) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	out := &cli.Printer{W: w}
+	for drawn := 0; ; {
+		n, err := show.ReadStatus(ctx, s, c.Classes)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			return err
+		case c.JSON:
+			writeJSON(out, n)
+		case terminal:
+			table := n.Table()
+			out.Printf("%s%s", erase(drawn), table)
+			drawn = strings.Count(table, "\n")
+		default:
+			out.Printf("%s %s\n", show.Stamp(time.Now()), n.Line())
+		}
+		if err := out.End(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return cli.PrintedError(cli.ExitInterrupted, "interrupted") // the usual end of a watch
+		}
+	}
+}
+
+// erase returns the control sequence that removes lines of a terminal.
+func erase(lines int) string {
+	if lines == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%dA\r\x1b[J", lines)
+}
+
+// whyCmd is "frontier why".
+type whyCmd struct {
+	database
+	URL       string `arg:"" help:"The URL, in any form."`
+	JSON      bool   `name:"json" help:"Print one line of JSON."`
+	UserAgent string `default:"${agent}" help:"Name of the crawler, as for \"frontier crawl\". Its leading letters, _ and - select the rules of robots.txt."`
+}
+
+func (c *whyCmd) run(ctx context.Context, a *app) int {
+	url, err := normalURL("URL", c.URL)
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
+		e, err := evidence(ctx, s, c.UserAgent, url)
+		if errors.Is(err, store.ErrUnknownURL) {
+			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
+			return cli.PrintedError(cli.ExitNothing, "unknown URL")
+		}
+		if err != nil {
+			return err
+		}
+		out := &cli.Printer{W: a.Out}
+		if c.JSON {
+			writeJSON(out, show.ExplanationOf(e))
+		} else {
+			out.Printf("%s", show.Explain(e))
+		}
+		return out.End()
+	})
+}
+
+// evidence returns everything that is known about a URL in its normal form.
+func evidence(ctx context.Context, s store.Store, userAgent, url string) (*why.Evidence, error) {
+	found, err := s.Why(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	robots, err := rulebook.Ask(ctx, s, userAgent, url)
+	return &why.Evidence{Explanation: found, Robots: robots}, err
+}
+
+// robotsCmd is "frontier robots".
+type robotsCmd struct {
+	database
+	Host      string   `arg:"" help:"A host, or a URL of it."`
+	URL       []string `name:"url" sep:"none" placeholder:"URL" help:"Also say whether this URL of the host is allowed, and by which line. Repeatable."`
+	Refresh   bool     `help:"Have the files fetched again, by the next worker that needs them."`
+	JSON      bool     `name:"json" help:"Print one line of JSON."`
+	UserAgent string   `default:"${agent}" help:"Name of the crawler, as for \"frontier crawl\". Its leading letters, _ and - select the rules."`
+}
+
+func (c *robotsCmd) run(ctx context.Context, a *app) int {
+	host, err := hostKey(c.Host)
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	urls, err := c.urls(host)
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	m := readOnly
+	if c.Refresh {
+		m = existing
+	}
+	return c.withHost(ctx, a, m, host, func(s store.Store, note string) error {
+		if c.Refresh {
+			if _, err := s.RefreshRobots(ctx, crawl.Origins(host)); err != nil {
+				return err
+			}
+		}
+		found, err := show.ReadRobots(ctx, s, c.UserAgent, host, urls)
+		if err != nil {
+			return err
+		}
+		out := &cli.Printer{W: a.Out}
+		if c.JSON {
+			writeJSON(out, found.Report())
+		} else {
+			out.Printf("%s%s", found.Text(), note)
+		}
+		if err := out.End(); err != nil || found.Any() {
+			return err
+		}
+		return cli.PrintedError(cli.ExitNothing, "no robots.txt of the host was read yet")
+	})
+}
+
+// urls returns the normal forms of --url.
+func (c *robotsCmd) urls(host string) ([]string, error) {
+	var urls []string
+	for _, raw := range c.URL {
+		u, err := normalURL("--url", raw)
+		if err != nil {
+			return nil, err
+		}
+		if of, err := normal.ExtractHost(u); err != nil || of != host {
+			return nil, cli.UsageError("--url", fmt.Sprintf("%.80q is not a URL of %s: give one of this host", u, host))
+		}
+		urls = append(urls, u)
+	}
+	return urls, nil
+}
+
+// exportCmd is "frontier export".
+type exportCmd struct {
+	database
+	Format string `enum:"jsonl,csv" default:"jsonl" help:"jsonl (one JSON object per line) or csv. Default: jsonl."`
+	What   string `enum:"urls,fetches" default:"urls" help:"urls (each URL with its state) or fetches (each recorded fetch). Default: urls."`
+	Output string `short:"o" placeholder:"FILE" help:"Write to FILE instead of standard output. FILE appears when it is complete."`
+}
+
+func (c *exportCmd) run(ctx context.Context, a *app) int {
+	return c.with(ctx, a, readOnly, func(s store.Store) error {
+		out, err := cli.OpenOutput(c.Output, a.Out)
+		if err != nil {
+			return err
+		}
+		defer out.Discard()
+		if c.What == "fetches" {
+			err = show.Fetches(out, c.Format, s.Fetches(ctx))
+		} else {
+			err = show.URLs(out, c.Format, s.URLs(ctx))
+		}
+		if err != nil {
+			return err
+		}
+		return out.Keep()
+	})
+}
