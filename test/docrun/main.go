@@ -96,6 +96,20 @@ func run(ctx context.Context, out io.Writer, root string, only []string, strict 
 
 // runAll runs the documents, some of them at the same time. It reports whether all of them are correct.
 func runAll(ctx context.Context, out io.Writer, root string, sources []string, documents []*document) (bool, error) {
+	work, err := os.MkdirTemp("", "docrun-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = os.RemoveAll(work) }() // a temporary folder
+	t := &tree{root: root, clone: filepath.Join(work, "clone"), programs: filepath.Join(work, "bin")}
+	if err := t.copy(ctx, sources); err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(documents, (*document).buildsAll) {
+		if err := t.build(ctx); err != nil {
+			return false, err
+		}
+	}
 	var mu sync.Mutex // guards ok and out
 	ok := true
 	group, ctx := errgroup.WithContext(ctx)
@@ -103,7 +117,7 @@ func runAll(ctx context.Context, out io.Writer, root string, sources []string, d
 	for _, d := range documents {
 		group.Go(func() error {
 			var said strings.Builder
-			correct, err := d.run(ctx, &said, root, sources)
+			correct, err := d.run(ctx, &said, t)
 			mu.Lock()
 			defer mu.Unlock()
 			say(out, "%s", said.String())
@@ -114,7 +128,7 @@ func runAll(ctx context.Context, out io.Writer, root string, sources []string, d
 			return nil
 		})
 	}
-	err := group.Wait()
+	err = group.Wait()
 	return ok, err
 }
 
@@ -198,7 +212,7 @@ func (b *block) missing() string {
 }
 
 // run runs the blocks of the document and reports whether they are correct.
-func (d *document) run(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
+func (d *document) run(ctx context.Context, out io.Writer, t *tree) (bool, error) {
 	for _, fault := range d.faults {
 		say(out, "%s\n", fault)
 	}
@@ -206,7 +220,7 @@ func (d *document) run(ctx context.Context, out io.Writer, root string, sources 
 		return len(d.faults) == 0, nil
 	}
 	begin := time.Now()
-	held, err := d.session(ctx, out, root, sources)
+	held, err := d.session(ctx, out, t)
 	if err != nil {
 		return false, err
 	}
@@ -215,14 +229,14 @@ func (d *document) run(ctx context.Context, out io.Writer, root string, sources 
 }
 
 // session runs the blocks in one shell in a copy of the tree.
-func (d *document) session(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
+func (d *document) session(ctx context.Context, out io.Writer, t *tree) (bool, error) {
 	work, err := os.MkdirTemp("", "docrun-")
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = os.RemoveAll(work) }() // a temporary folder
 	clone, folder := filepath.Join(work, "clone"), filepath.Join(work, "blocks")
-	if err := copyTree(ctx, root, clone, sources); err != nil {
+	if err := d.copy(ctx, t, clone); err != nil {
 		return false, err
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil {
@@ -244,12 +258,7 @@ func (d *document) session(ctx context.Context, out io.Writer, root string, sour
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := []string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if os.Geteuid() != 0 {
-		args = append(args, "--map-root-user")
-	}
-	cmd := exec.CommandContext(ctx, "unshare", append(args, "bash", "-c", session, "session.sh", root, clone, folder)...)
-	cmd.Env = append(os.Environ(), "GOFLAGS=-ldflags=-w") // without debug information they link faster
+	cmd := unshare(ctx, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", session, "session.sh", t.root, clone, folder)
 	said, err := cmd.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		return false, err
@@ -321,23 +330,14 @@ func indented(text, prefix string) string {
 	return prefix + strings.Join(lines[max(0, len(lines)-60):], "\n"+prefix) + "\n"
 }
 
-// copyTree makes a repository from the sources, with one commit.
-func copyTree(ctx context.Context, root, to string, sources []string) error {
-	cp := exec.CommandContext(ctx, "xargs", "-0", "cp", "-P", "--parents", "-t", to)
-	cp.Dir = root
-	cp.Stdin = strings.NewReader(strings.Join(sources, "\x00"))
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return err
+// unshare returns a command in its own namespaces.
+func unshare(ctx context.Context, args ...string) *exec.Cmd {
+	if os.Geteuid() != 0 {
+		args = append([]string{"--map-root-user"}, args...)
 	}
-	if said, err := cp.CombinedOutput(); err != nil {
-		return fmt.Errorf("copy the tree: %w: %s", err, said)
-	}
-	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=docrun", "-c", "user.email=docrun@localhost", "commit", "-q", "-m", "a copy"}} {
-		if _, err := git(ctx, to, args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	cmd := exec.CommandContext(ctx, "unshare", args...)
+	cmd.Env = append(os.Environ(), "GOFLAGS=-ldflags=-w") // without debug information they link faster
+	return cmd
 }
 
 func git(ctx context.Context, folder string, args ...string) (string, error) {
