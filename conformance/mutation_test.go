@@ -1,13 +1,15 @@
 package conformance_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,8 +27,8 @@ func TestMutation(t *testing.T) {
 		t.Fatalf("only %d mutants: the mutator does not work", len(mutants))
 	}
 	binary := compile(t, texts)
-	if out, err := vectorsNotice(t.Context(), binary, 0); err != nil {
-		t.Fatalf("without a mutant the vectors must pass: %v\n%s", err, out)
+	if noticed := run(t, binary, mutant{}); len(noticed) == 0 || noticed[0] {
+		t.Fatal("without a mutant the vectors must pass")
 	}
 	alive := survivors(t, binary, mutants)
 	excused := equivalent()
@@ -48,13 +50,16 @@ func TestMutation(t *testing.T) {
 		len(mutants), len(mutants)-len(alive), listed, time.Since(start).Round(time.Second))
 }
 
+// mutantTime is after which a mutant hangs.
+const mutantTime = 20 * time.Second
+
 // compile builds the test of package classify that runs the vectors, with the mutated files and
 // without the other tests.
 func compile(t *testing.T, texts map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	overlay := struct{ Replace map[string]string }{make(map[string]string)}
-	texts["mutant.go"] = []byte(switcher)
+	texts["mutant.go"], texts["mutant_test.go"] = []byte(switcher), []byte(switchers)
 	for name, text := range texts {
 		changed := filepath.Join(dir, name)
 		if err := os.WriteFile(changed, text, 0o600); err != nil {
@@ -83,48 +88,70 @@ func compile(t *testing.T, texts map[string][]byte) string {
 	return binary
 }
 
-// survivors runs the vectors against every mutant. Each has its own process, so that one that
-// panics or hangs does not affect the others.
+// survivors runs the vectors against every mutant, many in one process. A mutant that no vector notices there gets its
+// own process: a variable of the package may have been computed before the mutant was active.
 func survivors(t *testing.T, binary string, mutants []mutant) map[int]bool {
 	t.Helper()
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
 		alive = make(map[int]bool)
-		work  = make(chan mutant)
 	)
-	for range runtime.NumCPU() {
+	for part := range slices.Chunk(mutants, len(mutants)/runtime.NumCPU()+1) {
 		wg.Go(func() {
-			for m := range work {
-				out, err := vectorsNotice(t.Context(), binary, m.id)
-				if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
-					t.Errorf("%s: %v\n%s", m, err, out)
+			for len(part) > 0 {
+				noticed := run(t, binary, part...)
+				for n, m := range part[:len(noticed)] {
+					if noticed[n] {
+						continue
+					}
+					if alone := run(t, binary, m); len(alone) > 0 && !alone[0] {
+						mu.Lock()
+						alive[m.id] = true
+						mu.Unlock()
+					}
 				}
-				if err == nil {
-					mu.Lock()
-					alive[m.id] = true
-					mu.Unlock()
-				}
+				// The next one has ended the process, or hangs: it is noticed.
+				part = part[min(len(noticed)+1, len(part)):]
 			}
 		})
 	}
-	for _, m := range mutants {
-		work <- m
-	}
-	close(work)
 	wg.Wait()
 	return alive
 }
 
-// vectorsNotice runs the vectors against one mutant. It returns a nil error if all of them pass.
-func vectorsNotice(ctx context.Context, binary string, id int) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestVectors$", "-test.failfast", "-test.timeout=20s")
-	cmd.Env = append(os.Environ(), mutantVariable+"="+strconv.Itoa(id))
-	out, err := cmd.CombinedOutput()
-	if err == nil && strings.Contains(string(out), "no tests to run") {
-		return out, os.ErrNotExist
+// run runs the vectors against mutants in one process. It reports for each whether a vector notices it, up to one that
+// ends the process or hangs.
+func run(t *testing.T, binary string, mutants ...mutant) (noticed []bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestMutants$")
+	if len(mutants) == 1 { // it is active from the start
+		cmd.Env = append(os.Environ(), mutantVariable+"="+strconv.Itoa(mutants[0].id))
 	}
-	return out, err
+	var ids strings.Builder
+	for _, m := range mutants {
+		fmt.Fprintln(&ids, m.id)
+	}
+	cmd.Stdin = strings.NewReader(ids.String())
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	hangs := time.AfterFunc(mutantTime, cancel)
+	defer hangs.Stop()
+	for lines := bufio.NewScanner(out); lines.Scan(); hangs.Reset(mutantTime) {
+		if yes, ok := strings.CutPrefix(lines.Text(), "noticed: "); ok {
+			noticed = append(noticed, yes == "true")
+		}
+	}
+	_ = cmd.Wait() // a mutant may have ended it
+	return noticed
 }
 
 func goFiles(t *testing.T, dir string) []string {

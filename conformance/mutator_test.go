@@ -30,8 +30,7 @@ func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d: %s => %s", m.file, m.line, m.was, m.now)
 }
 
-// switcher is added to the mutated package. It selects the one active mutant of a process; 0 is
-// none.
+// switcher is added to the mutated package. It selects the active mutant of a process; 0 is none.
 const switcher = `package classify
 
 import (
@@ -45,11 +44,51 @@ type mutantDuration = time.Duration
 
 var mutant, _ = strconv.Atoi(os.Getenv("` + mutantVariable + `"))
 
+func SetMutant(id int) { mutant = id }
+
 func pick[T any](id int, now, was T) T {
 	if mutant == id {
 		return now
 	}
 	return was
+}
+`
+
+// switchers is added to the tests of the package. It makes active one mutant after the other, whose ids it reads.
+const switchers = `package classify_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/classify"
+	"fetchd/conformance"
+)
+
+func TestMutants(t *testing.T) {
+	vectors, err := conformance.Vectors()
+	must(t, err)
+	noticed := func() (yes bool) {
+		defer func() { yes = yes || recover() != nil }()
+		for _, v := range vectors {
+			policy, seen := observation(t, &v.Observation)
+			if !cmp.Equal(expected(&v.Verdict), told(classify.Decide(policy, seen))) {
+				return true
+			}
+		}
+		return false
+	}
+	for ids := bufio.NewScanner(os.Stdin); ids.Scan(); {
+		id, err := strconv.Atoi(ids.Text())
+		must(t, err)
+		classify.SetMutant(id)
+		fmt.Println("noticed:", noticed())
+	}
 }
 `
 
