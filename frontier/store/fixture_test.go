@@ -21,7 +21,7 @@ type fixture struct {
 func onBoth(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, open(t, filepath.Join(t.TempDir(), "frontier.db"))) })
-	t.Run("postgres", func(t *testing.T) { test(t, open(t, newPostgres(t))) })
+	t.Run("postgres", func(t *testing.T) { test(t, open(t, newEmpty(t))) })
 }
 
 func open(t testing.TB, dsn string) *fixture {

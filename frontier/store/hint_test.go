@@ -179,7 +179,7 @@ func TestHintIsNeverLate(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		seed := uint64(time.Now().UnixNano())
 		w := newWalk(f, seed)
-		for n := range 1000 {
+		for n := range 400 {
 			name, err := w.step()
 			when := fmt.Sprintf("seed %d, step %d, %s", seed, n, name)
 			if err != nil {

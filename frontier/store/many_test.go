@@ -206,7 +206,7 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 		check()
 	}
 	onBoth(t, manyStores)
-	t.Run("pgbouncer", func(t *testing.T) { manyStores(t, open(t, newBouncer(t, newPostgres(t)))) })
+	t.Run("pgbouncer", func(t *testing.T) { manyStores(t, open(t, newBouncer(t, newEmpty(t)))) })
 }
 
 // Programs that start together on a new database all find it ready.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,24 +21,78 @@ var server struct {
 	dsn  string         // of an administrator
 	err  error          // why there is no server
 	used atomic.Int64
+
+	mu   sync.Mutex
+	free []string // databases of newEmpty that no test uses
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if server.ours != nil {
 		server.ours.Remove()
+	} else {
+		for _, dsn := range server.free {
+			_ = dropDatabase(dsn) // it may have gone
+		}
 	}
 	os.Exit(code) //nolint:forbidigo // TestMain is a main.
 }
 
-// newPostgres creates an empty database.
+// newPostgres creates a database without a schema.
 func newPostgres(t testing.TB) string {
+	t.Helper()
+	dsn := createDatabase(t)
+	t.Cleanup(func() { must(t, dropDatabase(dsn)) })
+	return dsn
+}
+
+// newEmpty returns a database without rows. It is one that an earlier test has used, unless that has changed the
+// schema: to create one takes a quarter of a second.
+func newEmpty(t testing.TB) string {
+	t.Helper()
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	var dsn string
+	if n := len(server.free); n > 0 {
+		dsn, server.free = server.free[n-1], server.free[:n-1]
+	} else {
+		dsn = createDatabase(t)
+		s, err := Open(t.Context(), dsn, Config{})
+		must(t, err)
+		must(t, s.Close())
+	}
+	before := schema(t, dsn)
+	t.Cleanup(func() {
+		if schema(t, dsn) != before {
+			must(t, dropDatabase(dsn))
+			return
+		}
+		must(t, admin(dsn, `DO $$ BEGIN EXECUTE (SELECT 'TRUNCATE ' || string_agg(tablename, ', ') || ' RESTART IDENTITY' FROM pg_tables
+			WHERE schemaname = 'public' AND tablename <> 'goose_db_version'); END $$;
+			DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)`))
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		server.free = append(server.free, dsn)
+	})
+	return dsn
+}
+
+// schema returns a text that changes with the schema.
+func schema(t testing.TB, dsn string) (s string) {
+	t.Helper()
+	db := rawDatabase(t, dsn)
+	defer db.Close()
+	must(t, db.QueryRow(`SELECT concat((SELECT sum(version_id) FROM goose_db_version), ' ', (SELECT sum(oid::bigint) FROM pg_class),
+		' ', (SELECT sum(oid::bigint) FROM pg_trigger), ' ', (SELECT string_agg(xmin::text, ' ') FROM pg_proc WHERE oid > 16383))`).Scan(&s))
+	return s
+}
+
+func createDatabase(t testing.TB) string {
 	t.Helper()
 	server.once.Do(startServer)
 	pgtest.Need(t, server.err)
 	name := fmt.Sprintf("frontier_%d_%04d", os.Getpid(), server.used.Add(1))
-	admin(t, "CREATE DATABASE "+name)
-	t.Cleanup(func() { admin(t, "DROP DATABASE "+name+" WITH (FORCE)") })
+	must(t, admin(server.dsn, "CREATE DATABASE "+name))
 	dsn, err := url.Parse(server.dsn)
 	if err != nil {
 		t.Fatalf("url.Parse(%q): %v", server.dsn, err)
@@ -46,16 +101,22 @@ func newPostgres(t testing.TB) string {
 	return dsn.String()
 }
 
-func admin(t testing.TB, query string) {
-	t.Helper()
-	db, err := sql.Open("pgx", server.dsn)
+func dropDatabase(dsn string) error {
+	u, err := url.Parse(dsn)
 	if err != nil {
-		t.Fatalf("open %s: %v", server.dsn, err)
+		return err
+	}
+	return admin(server.dsn, "DROP DATABASE "+strings.TrimPrefix(u.Path, "/")+" WITH (FORCE)")
+}
+
+func admin(dsn, query string) error {
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return err
 	}
 	defer db.Close()
-	if _, err := db.Exec(query); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
+	_, err = db.Exec(query)
+	return err
 }
 
 func startServer() {
@@ -104,7 +165,7 @@ func serverLog(t *testing.T) func() {
 // A writer that ignores the order of locks can insert the final URL between the check and the
 // update. Then the constraint decides.
 func TestPostgresViolationIsCaught(t *testing.T) {
-	f := open(t, newPostgres(t))
+	f := open(t, newEmpty(t))
 	f.put("http://a.test/1")
 	f.exec(`INSERT INTO hosts (host) VALUES ('b.test')`)
 	c := f.claim(1)[0]
@@ -142,7 +203,7 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 // TestPostgresRecordNextToPruneHosts checks that a URL gets its final URL although the host of that is
 // deleted at the same time.
 func TestPostgresRecordNextToPruneHosts(t *testing.T) {
-	f := open(t, newPostgres(t))
+	f := open(t, newEmpty(t))
 	f.put("http://a.test/")
 	f.exec(`INSERT INTO hosts (host) VALUES ('b.test')`)
 	c := f.claim(1)[0]
@@ -168,7 +229,7 @@ func TestPostgresRecordNextToPruneHosts(t *testing.T) {
 
 // The owner of a host's lock may lock its URLs next, so AbortHost waits for the host first.
 func TestPostgresAbortHostLocksTheHostFirst(t *testing.T) {
-	f := open(t, newPostgres(t))
+	f := open(t, newEmpty(t))
 	f.put("http://a.test/1", "http://a.test/2")
 	other, err := f.db().BeginTx(t.Context(), nil)
 	if err != nil {
