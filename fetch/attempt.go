@@ -24,7 +24,7 @@ func (r *run) newAttempt() *attempt {
 	r.setWaiting(false) // backoff has set it before the wait
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.startHop}
-	a.limit.Init(&r.clock, a.cancel)
+	a.limit.Init(&r.clock, a)
 	a.sent = append(a.sentRoom[:0], r.chain...)
 	if len(r.chain) > 0 { // the charge of the chain stays
 		a.hopsCharge, r.charges.hops = r.charges.hops, 0
@@ -107,7 +107,12 @@ func (a *attempt) newExchange() {
 	req := a.run.req
 	settings := conns.Settings{ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory, TLSDetails: req.TLSDetails}
 	a.beginRecording(&settings)
-	a.setExchange(a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, settings))
+	x := &a.firstExchange
+	if a.exchange != nil { // goroutines of HTTP/2 may still have that one
+		x = new(conns.Exchange)
+	}
+	a.run.client.pool.Begin(x, a.run.caller, &a.run.clock, settings)
+	a.setExchange(x)
 }
 
 // replaceExchange drops the current exchange, which the origin has not processed, as if it had not been.
@@ -147,21 +152,25 @@ func (a *attempt) roundTrip() (*http.Response, error) {
 	}
 	hop := a.withCookies(a.hop)
 	a.sent = append(a.sent, hop)
-	req := a.request(hop)
-	signer, err := a.authorize(a.exchange, &req)
+	req := &a.firstRequest
+	if len(a.hops) > 1 {
+		req = new(http.Request)
+	}
+	a.fill(req, hop)
+	signer, err := a.authorize(a.exchange, req)
 	if err != nil {
 		return nil, err
 	}
-	target, header, added := a.target(&req), req.Header, a.added
+	target, header, added := a.target(req), req.Header, a.added
 	for repeats := 0; ; repeats++ {
-		resp, err := a.transmit(&target, &req, signer)
+		resp, err := a.transmit(&target, req, signer)
 		if err == nil || repeats == maxRepeats || !a.exchange.Unprocessed() {
 			return resp, err
 		}
 		a.replaceExchange()
 		target.Fresh = true
 		req.Header, a.added = header, added
-		setBody(&req, hop.body)
+		setBody(req, hop.body)
 	}
 }
 
@@ -179,12 +188,11 @@ func (a *attempt) transmit(target *conns.Target, req *http.Request, signer Signe
 // redirects returns how many redirects the chain has followed (D1, I3).
 func (a *attempt) redirects() int { return len(a.run.chain) + len(a.hops) - 1 }
 
-// request builds what is sent for a hop.
-func (a *attempt) request(hop *hopRequest) http.Request {
-	req := http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
+// fill makes req what is sent for a hop.
+func (a *attempt) fill(req *http.Request, hop *hopRequest) {
+	*req = http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	setBody(&req, hop.body)
-	return req
+	setBody(req, hop.body)
 }
 
 // setBody gives a request a body that was not read.

@@ -187,9 +187,10 @@ type bodyReader struct {
 	limit    int64 // of the body's size
 }
 
-// newBodyReader returns a reader of a.resp's body that continues after the delivered bytes.
+// newBodyReader returns the reader of a.resp's body that continues after the delivered bytes.
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
-	r := &bodyReader{a: a, progress: delivered, limit: a.run.req.bodyLimit()}
+	r := &a.reader
+	*r = bodyReader{a: a, progress: delivered, limit: a.run.req.bodyLimit()}
 	r.idle = idleReader{a.resp.Body, a}
 	r.raw = coding.Counter{Reader: &r.idle, Max: r.limit + codingOverhead}
 	r.out = newOutput(a, delivered)

@@ -304,7 +304,7 @@ func (c *Client) End() int {
 	c.runs.mu.Unlock()
 	all := c.runs.all()
 	for _, r := range all {
-		r.cancel(errShutdown)
+		r.Cancel(errShutdown)
 	}
 	return len(all)
 }
@@ -327,7 +327,7 @@ func (l *runs) add(r *run) {
 	l.first = r
 	l.mu.Unlock()
 	if ended {
-		r.cancel(errShutdown)
+		r.Cancel(errShutdown)
 	}
 }
 
@@ -353,7 +353,7 @@ func (l *runs) remove(r *run) {
 func (l *runs) endWaits() {
 	for _, r := range l.all() {
 		if r.isWaiting() {
-			r.cancel(errShutdown)
+			r.Cancel(errShutdown)
 		}
 	}
 }

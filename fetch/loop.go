@@ -48,7 +48,8 @@ var (
 // loop runs the attempts of a fetch. For each, go-retryablehttp calls [attemptTransport.RoundTrip] and
 // [checkRetry], and then waits in [loopContext] for the delay that [backoff] returns.
 func (r *run) loop(e *engine) {
-	resp, err := e.Do(&retryablehttp.Request{Request: placeholderRequest.WithContext(loopContext{r})})
+	r.placeholder.request = *placeholderRequest.WithContext(loopContext{r})
+	resp, err := e.Do(&retryablehttp.Request{Request: &r.placeholder.request})
 	if resp != nil {
 		_ = resp.Body.Close()
 	}
@@ -62,11 +63,13 @@ type attemptTransport struct{}
 
 // RoundTrip implements http.RoundTripper. It starts an attempt, which [checkRetry] ends.
 func (attemptTransport) RoundTrip(placeholder *http.Request) (*http.Response, error) {
-	if r := runOf(placeholder.Context()); r.startsOnCaller() {
+	r := runOf(placeholder.Context())
+	if r.startsOnCaller() {
 		r.startAttempt()
 	}
-	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: emptyHeader, Body: http.NoBody, Request: placeholder}, nil
+	r.placeholder.response = http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: emptyHeader, Body: http.NoBody, Request: placeholder}
+	return &r.placeholder.response, nil
 }
 
 // startsOnCaller reports whether an attempt waits for the response head on the goroutine that called Fetch. If

@@ -478,7 +478,7 @@ func TestAttemptEndsWhileHoldBackIsSent(t *testing.T) {
 	var got []byte
 	r := c.newRun(t.Context(), req, func(e Event) error {
 		if chunk, ok := e.(BodyChunk); ok {
-			a.cancel(&timers.Error{Class: classify.AttemptTimeout, Limit: time.Second})
+			a.Cancel(&timers.Error{Class: classify.AttemptTimeout, Limit: time.Second})
 			got = append(got, chunk.Data...)
 		}
 		return nil

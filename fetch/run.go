@@ -64,7 +64,7 @@ package fetch
 // resumed, the next attempt asks for the rest of it (progress.rangeRequest), and
 // attempt.bodyProgress checks that the response is that rest.
 //
-// A cancelled fetch. run.cancel ends it with a cause: its time limit, an error of the Sink, or
+// A cancelled fetch. run.Cancel ends it with a cause: its time limit, an error of the Sink, or
 // Client.End. It cancels the exchange in flight and the wait between two attempts, and so does
 // the caller's context. A cancelled exchange fails, and attempt.exchangeCause returns why. A
 // cancelled wait ends run.loop, which calls run.settleCancelled. A shutdown cancels only waits.
@@ -118,7 +118,7 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	if d, ok := ctx.Deadline(); ok && d.Before(r.deadline) {
 		r.deadline = d
 	}
-	r.total.Init(&r.clock, r.cancel)
+	r.total.Init(&r.clock, r)
 	r.total.ArmAt(r.start, limit, classify.Deadline)
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})

@@ -46,7 +46,7 @@ func (r *run) settle() {
 	r.lastHops, r.lastBody, r.lastInlineBody, r.lastStored = a.hops, a.body, a.inlineBody, a.stored
 	r.startHop, r.chain = &r.initialHop, nil
 	if d.Start == classify.FailedHop {
-		r.startHop, r.chain = a.hop, a.sent[:len(a.sent)-1]
+		r.startHop, r.chain = a.hop, append([]*hopRequest(nil), a.sent[:len(a.sent)-1]...) // a copy does not keep the attempt
 	}
 	r.logAttempt(a)
 	r.emitFinished(a)

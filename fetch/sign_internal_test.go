@@ -40,7 +40,8 @@ func exchangeToSign(t testing.TB, credentials Credentials, n int) (*attempt, *co
 	must(t, err)
 	t.Cleanup(c.Close)
 	r := &run{client: c, caller: t.Context(), req: &Request{ID: "the-id", Credentials: credentials}}
-	x := c.pool.NewExchange(r.caller, &r.clock, conns.Settings{})
+	x := new(conns.Exchange)
+	c.pool.Begin(x, r.caller, &r.clock, conns.Settings{})
 	t.Cleanup(x.End)
 	u := &url.URL{Scheme: "https", Host: "api.example", Path: "/v1/items", RawQuery: "page=2"}
 	header := http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"gzip"}, "User-Agent": {"fetchd/1"}, "Content-Type": {"application/json"}, "Fetchd-Hops": {"1"}}

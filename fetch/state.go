@@ -39,6 +39,10 @@ type run struct {
 	chain      []*hopRequest // the requests before startHop, as they were sent: they count for D1 and D3 (I3)
 	sinkErr    error         // the error that the sink returned; it is not called again
 
+	placeholder struct {
+		request  http.Request
+		response http.Response
+	}
 	current   *attempt // in flight, or to be decided about; nil: between two attempts
 	attempts  int
 	exchanges int
@@ -140,6 +144,11 @@ type attempt struct {
 	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
 	committed bool
 
+	// What nearly every attempt needs once, in one block with it. A wait keeps none of it.
+	firstExchange conns.Exchange
+	firstRequest  http.Request
+	reader        bodyReader
+
 	headCharge, hopsCharge int64 // bytes charged for the last response head and for the hops after the first
 }
 
@@ -183,8 +192,8 @@ type head struct {
 	url      string // without userinfo
 }
 
-// cancel ends the fetch: its exchange and its wait.
-func (r *run) cancel(cause error) {
+// Cancel ends the fetch: its exchange and its wait.
+func (r *run) Cancel(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cause != nil || r.caller.Err() != nil {
@@ -199,8 +208,8 @@ func (r *run) cancel(cause error) {
 	}
 }
 
-// cancel ends the attempt: its exchange, and those that would follow.
-func (a *attempt) cancel(cause error) {
+// Cancel ends the attempt: its exchange, and those that would follow.
+func (a *attempt) Cancel(cause error) {
 	a.run.mu.Lock()
 	defer a.run.mu.Unlock()
 	a.cause = cause
@@ -239,7 +248,7 @@ func (r *run) setWaiting(w bool) {
 	r.waiting = w
 	r.mu.Unlock()
 	if w && r.client.config.Shutdown.Err() != nil { // runs.endWaits may have passed this run already
-		r.cancel(errShutdown)
+		r.Cancel(errShutdown)
 	}
 }
 
@@ -277,12 +286,12 @@ func (r *run) emit(e Event) (taken bool) {
 	}
 	switch {
 	case errors.Is(err, ErrOutOfMemory):
-		r.cancel(fault.OutOfMemory)
+		r.Cancel(fault.OutOfMemory)
 	case errors.Is(err, ErrCancelled):
-		r.cancel(context.Canceled)
+		r.Cancel(context.Canceled)
 	case err != nil:
 		r.sinkErr = err
-		r.cancel(context.Canceled)
+		r.Cancel(context.Canceled)
 	}
 	return err == nil
 }

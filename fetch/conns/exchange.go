@@ -18,12 +18,11 @@ import (
 	"fetchd/internal/budget"
 )
 
-// NewExchange returns an exchange that has not begun. ctx ends it, and so does its Limit,
+// Begin begins an exchange that was not used before. ctx ends it, and so does its Limit,
 // which uses the clock. The caller must call [Exchange.End].
-func (p *Pool) NewExchange(ctx context.Context, clock *timers.Clock, settings Settings) *Exchange {
-	x := &Exchange{parent: ctx, pool: p, settings: settings, phase: classify.PhasePolicy}
-	x.Limit.Init(clock, x.Cancel)
-	return x
+func (p *Pool) Begin(x *Exchange, ctx context.Context, clock *timers.Clock, settings Settings) {
+	x.parent, x.pool, x.settings, x.phase = ctx, p, settings, classify.PhasePolicy
+	x.Limit.Init(clock, x)
 }
 
 // Connect takes an idle connection to the origin, or makes one. After an error

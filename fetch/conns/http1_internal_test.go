@@ -792,3 +792,10 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// NewExchange returns an exchange that has begun.
+func (p *Pool) NewExchange(ctx context.Context, clock *timers.Clock, settings Settings) *Exchange {
+	x := new(Exchange)
+	p.Begin(x, ctx, clock, settings)
+	return x
+}

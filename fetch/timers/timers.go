@@ -46,11 +46,16 @@ type Clock struct {
 	stopped bool
 }
 
+// Canceller is what a limit ends.
+type Canceller interface {
+	Cancel(cause error)
+}
+
 // Limit is a time limit that can be armed many times. When it expires, it cancels with an
 // *[Error] as the cause. Init must be called first.
 type Limit struct {
 	clock   *Clock
-	cancel  context.CancelCauseFunc
+	of      Canceller // nil: stopped
 	ends    time.Time // zero: not armed
 	limit   time.Duration
 	expired *Error         // the limit that had passed when it was last disarmed
@@ -58,10 +63,10 @@ type Limit struct {
 	stopped bool
 }
 
-// Init makes l a limit of clock that is not armed. It sets every field, so that a Limit can be
+// Init makes l a limit of what is done, by a clock. It is not armed. Init sets every field, so that a Limit can be
 // a field of another struct.
-func (l *Limit) Init(clock *Clock, cancel context.CancelCauseFunc) {
-	*l = Limit{clock: clock, cancel: cancel}
+func (l *Limit) Init(clock *Clock, of Canceller) {
+	*l = Limit{clock: clock, of: of}
 }
 
 // Arm starts the limit, and replaces the one before. Zero means no limit.
@@ -113,7 +118,7 @@ func (l *Limit) Rest() {
 func (l *Limit) Stop() {
 	l.clock.mu.Lock()
 	defer l.clock.mu.Unlock()
-	l.ends, l.stopped, l.cancel = time.Time{}, true, nil
+	l.ends, l.stopped, l.of = time.Time{}, true, nil
 	if i := slices.Index(l.clock.limits[:], l); i >= 0 {
 		l.clock.limits[i] = nil
 	}
@@ -177,8 +182,8 @@ func (c *Clock) fire() {
 		case l.ends.After(now):
 			c.setTimerLocked(l.ends, l.ends.Sub(now))
 		default:
-			cause, cancel := l.causeLocked(), l.cancel
-			passed = append(passed, func() { cancel(cause) })
+			cause, of := l.causeLocked(), l.of
+			passed = append(passed, func() { of.Cancel(cause) })
 		}
 	}
 	c.mu.Unlock()

@@ -13,6 +13,10 @@ import (
 	"fetchd/classify"
 )
 
+type cancelFunc context.CancelCauseFunc
+
+func (f cancelFunc) Cancel(cause error) { f(cause) }
+
 // stopwatch is a limit in a bubble, and the context that it cancels.
 type stopwatch struct {
 	*testing.T
@@ -26,7 +30,7 @@ func newStopwatch(t *testing.T) *stopwatch {
 	s := &stopwatch{T: t, start: time.Now()}
 	var cancel context.CancelCauseFunc
 	s.ctx, cancel = context.WithCancelCause(t.Context())
-	s.Init(new(Clock), cancel)
+	s.Init(new(Clock), cancelFunc(cancel))
 	return s
 }
 
