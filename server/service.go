@@ -42,6 +42,7 @@ type service struct {
 	providers  atomic.Pointer[map[string]AuthProvider]
 	stores     atomic.Pointer[stores.Set]
 	policies   atomic.Pointer[policies.Set]
+	encoded    conversion.Encoded
 	denials    *rejections.Sums[deniedTo, struct{}] // of policies that only report
 	observe    *observe.Observer
 	workers    workers.Pool    // for tasks of FetchMany
@@ -76,7 +77,7 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 
 // gRPCMode is for gRPC. Without waiting for the reader it sends as much as gRPC accepts: the first
 // 64 KiB. Most fetches never send more, so 10,000 waiting fetches do not need a second goroutine each.
-var gRPCMode = calls.Mode{Unblocked: 48 << 10, Copies: 1}
+var gRPCMode = calls.Mode{Unblocked: 48 << 10, Copies: 1, Encoded: true}
 
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error {
@@ -97,7 +98,11 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
 		events.startHeartbeats(s.heartbeats)
-		if err := events.admitted(p.Admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
+		var encoded *conversion.Encoded
+		if mode.Encoded {
+			encoded = &s.encoded
+		}
+		if err := events.admitted(p.Admitted(events.start, end, encoded)); errors.Is(err, fetch.ErrOutOfMemory) {
 			return s.Fetches.NoMemory(caller, "answers")
 		} else if err != nil {
 			return err
@@ -228,7 +233,7 @@ func permits(ctx context.Context, callers []string) bool {
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchRequest) (*pb.FetchUnaryResponse, error) {
-	return s.fetchUnary(ctx, in, gRPCMode.Copies, func(_ *pb.FetchUnaryResponse, size int, t *admission.Ticket) error {
+	return s.fetchUnary(ctx, in, gRPCMode, func(_ *pb.FetchUnaryResponse, size int, t *admission.Ticket) error {
 		wire.HandOver(ctx, t, size)
 		return nil
 	})
@@ -236,7 +241,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchRequest) (*pb.Fetc
 
 // fetchUnary runs a fetch. deliver receives the answer, its size and its ticket, and ensures
 // that the ticket is released once the answer has been written.
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies int64, deliver func(*pb.FetchUnaryResponse, int, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, mode calls.Mode, deliver func(*pb.FetchUnaryResponse, int, *admission.Ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, t, err := s.admit(ctx, in, conversion.UnaryMode)
 	if err != nil {
@@ -244,33 +249,25 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, copies in
 	}
 	answered := false
 	defer t.ReleaseUnless(&answered)
-	p.Request.LargeStack, p.Request.InlineCopies = true, int(copies)
+	p.Request.LargeStack, p.Request.InlineCopies = true, int(mode.Copies)
 	if p.Events == fetch.All || p.Events == fetch.Attempts {
 		// The answer holds finished attempts only. With all events it could hold the headers of
 		// 220 hops, which exceeds the client's limit for a message.
 		p.Request.Events = fetch.Ends
 	}
-	var attempts []*pb.AttemptFinished
-	kept := keptAttempts{memory: t.Memory}
-	out := s.runUntil(s.observe.Start(ctx, began), reserved(ctx), p.Request, func(e fetch.Event) error {
-		if finished, ok := e.(fetch.AttemptFinished); ok {
-			attempts = append(attempts, conversion.Attempt(&finished))
-			kept.add(attempts)
-		}
-		return nil
-	})
+	kept := newKeptAttempts(t.Memory)
+	out := s.runUntil(s.observe.Start(ctx, began), reserved(ctx), p.Request, kept.sink)
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	var last *pb.AttemptFinished
-	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
-		last = attempts[n-1]
+	resp := &kept.response
+	resp.ClampedFields, resp.Attempts, resp.Outcome = p.Clamped, kept.attempts, conversion.Outcome(out, p.Request, kept.last())
+	if !mode.Encoded || !s.encoded.Add(resp, p) {
+		resp.EffectiveRequest = p.Effective() // made here, so that waiting calls do not hold it
 	}
-	resp := &pb.FetchUnaryResponse{ClampedFields: p.Clamped, Attempts: attempts, Outcome: conversion.Outcome(out, p.Request, last),
-		EffectiveRequest: p.Effective()} // made here, so that waiting calls do not hold it
-	size, err := wire.BecomeAnswer(ctx, t, resp, wire.SizeOf(resp), copies, func() {
-		for i := range attempts {
-			attempts[i] = conversion.Shorten(attempts[i])
+	size, err := wire.BecomeAnswer(ctx, t, resp, wire.SizeOf(resp), mode.Copies, func() {
+		for i := range kept.attempts {
+			kept.attempts[i] = conversion.Shorten(kept.attempts[i])
 		}
 		conversion.ShortenOutcome(resp.Outcome)
 	})
@@ -289,33 +286,59 @@ const maxAttemptsBytes = 2 << 20
 // keptAttempts limits the attempts in a unary answer and charges their memory. If an attempt
 // does not fit, headers and hops are dropped, starting with the oldest attempt.
 type keptAttempts struct {
-	memory *budget.Lease
-	sizes  []int // the charge of each attempt; 0 means it was shortened
-	total  int
+	memory   *budget.Lease
+	attempts []*pb.AttemptFinished
+	sizes    []int // the charge of each attempt; 0 means it was shortened
+	total    int
+
+	response pb.FetchUnaryResponse // here to make both in one allocation
+	first    [1]*pb.AttemptFinished
+	size     [1]int
 }
 
-// add charges the last of attempts.
-func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
-	last := len(attempts) - 1
-	size := attemptBytes(attempts[last])
+func newKeptAttempts(memory *budget.Lease) *keptAttempts {
+	k := &keptAttempts{memory: memory}
+	k.attempts, k.sizes = k.first[:0], k.size[:0]
+	return k
+}
+
+// sink is the [fetch.Sink] of the fetch.
+func (k *keptAttempts) sink(e fetch.Event) error {
+	if finished, ok := e.(fetch.AttemptFinished); ok {
+		k.add(conversion.Attempt(&finished))
+	}
+	return nil
+}
+
+// last returns the last attempt, or nil if it was shortened or there is none.
+func (k *keptAttempts) last() *pb.AttemptFinished {
+	n := len(k.attempts)
+	if n == 0 || k.sizes[n-1] == 0 {
+		return nil
+	}
+	return k.attempts[n-1]
+}
+
+// add charges an attempt.
+func (k *keptAttempts) add(attempt *pb.AttemptFinished) {
+	last, size := len(k.attempts), attemptBytes(attempt)
 	for i := 0; k.total+size > maxAttemptsBytes && i < last; i++ {
-		k.shorten(attempts, i)
+		k.shorten(i)
 	}
 	granted := k.memory.Grow(budget.Head, int64(size))
 	for i := 0; !granted && i < last; i++ {
-		k.shorten(attempts, i)
+		k.shorten(i)
 		granted = k.memory.Grow(budget.Head, int64(size))
 	}
 	if !granted {
-		attempts[last] = conversion.Shorten(attempts[last])
-		size = 0
+		attempt, size = conversion.Shorten(attempt), 0
 	}
-	k.sizes, k.total = append(k.sizes, size), k.total+size
+	k.attempts, k.sizes, k.total = append(k.attempts, attempt), append(k.sizes, size), k.total+size
 }
 
-func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
+func (k *keptAttempts) shorten(i int) {
 	if k.sizes[i] > 0 {
-		attempts[i] = conversion.Shorten(attempts[i])
+		k.attempts[i] = conversion.Shorten(k.attempts[i])
 		k.memory.Shrink(budget.Head, int64(k.sizes[i]))
 		k.total, k.sizes[i] = k.total-k.sizes[i], 0
 	}

@@ -27,16 +27,14 @@ func TestKeptAttempts(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			b := budget.New(row.budget)
-			kept := keptAttempts{memory: b.Lease("caller")}
-			var attempts []*pb.AttemptFinished
+			kept := newKeptAttempts(b.Lease("caller"))
 			for n := range int32(11) {
-				attempts = append(attempts, &pb.AttemptFinished{Attempt: n + 1, Error: &pb.FetchError{ClassRule: "H1"},
+				kept.add(&pb.AttemptFinished{Attempt: n + 1, Error: &pb.FetchError{ClassRule: "H1"},
 					Response: &pb.HttpResponse{StatusCode: 503, Headers: []*pb.Header{{Name: "X", Value: long}}},
 					Hops:     []*pb.Hop{{Url: long[:8<<10]}}, Exchange: &pb.Exchange{Protocol: "HTTP/1.1"}})
-				kept.add(attempts)
 			}
 			total := 0
-			for i, a := range attempts {
+			for i, a := range kept.attempts {
 				total += proto.Size(a)
 				whole := len(a.GetHops()) == 1 && len(a.GetResponse().GetHeaders()) == 1
 				if want := i >= row.whole; whole != want {

@@ -37,6 +37,7 @@ type Shared struct {
 type Mode struct {
 	Unblocked int     // bytes that are sent without waiting for the reader
 	Copies    int64   // of each message that are held while it is sent
+	Encoded   bool    // by gRPC, and not read by anything before
 	ID        *string // receives the ID of the fetch, if it is set
 }
 

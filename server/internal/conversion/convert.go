@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -41,7 +42,11 @@ func Convert(in *pb.FetchRequest, prefix string, mode Mode, limits *Limits, know
 	c.auth(known.Providers)
 	c.store(known.Stores)
 	c.record(known.Stores)
-	return Prepared{echoOf(in), c.out, c.clamped, c.out.Events, c.out.TotalTimeout}, c.Err()
+	p := Prepared{echo: echoOf(in), Request: c.out, Clamped: c.clamped, Events: c.out.Events, total: c.out.TotalTimeout, mode: mode}
+	if onlyURL := 1 + protowire.SizeBytes(len(in.GetUrl())); in.SizeVT() == onlyURL {
+		p.defaults = limits
+	}
+	return p, c.Err()
 }
 
 // Prepared is a valid request.
@@ -50,13 +55,16 @@ type Prepared struct {
 	Request *fetch.Request
 	Clamped []string // names of fields
 	// The effective request reports these. A call may run Request with fewer events and less time.
-	Events fetch.Level
-	total  time.Duration
+	Events   fetch.Level
+	total    time.Duration
+	mode     Mode
+	defaults *Limits // of a request that sets nothing but a URL; otherwise nil
 }
 
 // Lower lowers the maximum of attempts and of redirects to those of a policy, and records which limits are those of
 // the policy. Convert has lowered the time and the size, by its limits.
 func (p *Prepared) Lower(to *policies.Request) {
+	p.defaults = nil
 	policy, by := &p.Request.Policy, &p.Request.SetBy
 	if to.MaxAttempts > 0 && policy.MaxAttempts > to.MaxAttempts {
 		policy.MaxAttempts, by.MaxAttempts = to.MaxAttempts, fetch.ByPolicy
@@ -76,8 +84,8 @@ func (p *Prepared) Lower(to *policies.Request) {
 }
 
 // Admitted returns the first event of a fetch. end is the time limit of the call; zero means no
-// limit.
-func (p *Prepared) Admitted(start, end time.Time) *pb.FetchEvent {
+// limit. encoded may be nil: see [Encoded.Add].
+func (p *Prepared) Admitted(start, end time.Time, encoded *Encoded) *pb.FetchEvent {
 	if last := start.Add(p.total); end.IsZero() || last.Before(end) {
 		end = last
 	}
@@ -85,13 +93,20 @@ func (p *Prepared) Admitted(start, end time.Time) *pb.FetchEvent {
 		response pb.FetchEvent
 		event    pb.FetchEvent_Admitted
 		admitted pb.Admitted
-	}{admitted: pb.Admitted{
-		FetchId: p.Request.ID, EffectiveRequest: p.Effective(), ClampedFields: p.Clamped,
-		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
-	}}
+		times    [2]timestamppb.Timestamp
+	}{admitted: pb.Admitted{FetchId: p.Request.ID, ClampedFields: p.Clamped}}
+	all.admitted.ExpireTime, all.admitted.StartTime = setTime(&all.times[0], end), setTime(&all.times[1], start)
+	if !encoded.Add(&all.admitted, p) {
+		all.admitted.EffectiveRequest = p.Effective()
+	}
 	all.event.Admitted = &all.admitted
 	all.response.Event = &all.event
 	return &all.response
+}
+
+func setTime(m *timestamppb.Timestamp, t time.Time) *timestamppb.Timestamp {
+	m.Seconds, m.Nanos = t.Unix(), int32(t.Nanosecond())
+	return m
 }
 
 // echo holds the fields that an effective request copies from the request unchanged. It is nil if
@@ -127,25 +142,26 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 	if e == nil {
 		e = new(echo)
 	}
-	counts := &[2]int32{int32(policy.MaxRedirects), int32(r.ErrorBodyBytes)}
 	all := &effectiveMessages{
+		counts: [2]int32{int32(policy.MaxRedirects), int32(r.ErrorBodyBytes)},
 		request: pb.FetchRequest{
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
 			ContentPolicy: e.content, AuthProvider: e.authProvider, RecordPolicy: e.record, EgressRoute: e.route,
 			EventLevel: levels.wire(p.Events), CookieMode: cookieModes.wire(r.Cookies)},
 		redirect: pb.RedirectPolicy{
-			Follow: &policy.Follow, MaxRedirects: &counts[0],
-			Scope: scopes.wire(r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
+			Follow: &policy.Follow,
+			Scope:  scopes.wire(r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
 		body: pb.BodyPolicy{
 			MaxSizeBytes: &r.MaxBodyBytes, OversizeAction: truncates.wire(r.Truncate), KeepEncoding: r.KeepEncoding,
-			MaxErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest},
+			OmitDigest: r.OmitDigest},
 		stream: pb.StreamDelivery{MaxHoldBackBytes: &r.HoldBackBytes, Recovery: recoveries.wire(r.Recovery), ResumePoint: e.resumePoint},
 	}
 	if r.Recovery == fetch.Resume && !r.Resumable() { // with Restart its body starts again
 		all.stream.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
 	all.setDelivery(r.Delivery, e.store)
+	all.redirect.MaxRedirects, all.body.MaxErrorBodyBytes = &all.counts[0], &all.counts[1]
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
 	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
@@ -192,6 +208,7 @@ type effectiveMessages struct {
 	stream    pb.StreamDelivery
 	streamed  pb.BodyPolicy_Stream
 	durations [9]durationpb.Duration // as many as effective sets
+	counts    [2]int32
 }
 
 // effectiveRetry sets the fields of m.

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -54,21 +55,27 @@ type Events struct {
 func (t *Events) Event(m *pb.FetchEvent, e fetch.Event) {
 	switch e := e.(type) {
 	case fetch.AttemptStarted:
-		m.Event = &pb.FetchEvent_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
-			Attempt: int32(e.Attempt), Url: text(e.URL)}}
+		all := &startedMessages{started: pb.AttemptStarted{Attempt: int32(e.Attempt), Url: text(e.URL)}}
+		all.event.AttemptStarted = &all.started
+		m.Event = &all.event
 	case fetch.RedirectFollowed:
 		m.Event = &pb.FetchEvent_RedirectFollowed{RedirectFollowed: &pb.RedirectFollowed{
-			Attempt: int32(e.Attempt), Hop: hop(&e.Hop)}}
+			Attempt: int32(e.Attempt), Hop: &hop(&e.Hop).hop}}
 	case fetch.ResponseStarted:
-		m.Event = &pb.FetchEvent_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
+		all := &headMessages{started: pb.ResponseStarted{
 			Attempt: int32(e.Attempt), Response: t.convertResponse(e.Response), Url: text(e.URL),
 			BodyOffsetBytes: e.BodyOffset, HoldBackBytes: e.HoldBack}}
+		all.event.ResponseStarted = &all.started
+		m.Event = &all.event
 	case fetch.BodyChunk:
-		m.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{
-			Attempt: int32(e.Attempt), OffsetBytes: e.Offset, Data: e.Data}}
+		all := &chunkMessages{chunk: pb.BodyChunk{Attempt: int32(e.Attempt), OffsetBytes: e.Offset, Data: e.Data}}
+		all.event.BodyChunk = &all.chunk
+		m.Event = &all.event
 	case fetch.AttemptFinished:
-		finished := attemptFinished(&e, t.convertResponse(e.Response))
-		m.Event = &pb.FetchEvent_AttemptFinished{AttemptFinished: finished}
+		all := attemptFinished(&e, t.convertResponse(e.Response))
+		all.event.AttemptFinished = &all.finished
+		finished := &all.finished
+		m.Event = &all.event
 		t.Last, t.message, t.response = nil, nil, nil
 		if e.Decision.Verdict != classify.Retry { // before a retry nothing is kept, because it waits
 			t.Last = finished
@@ -86,11 +93,26 @@ func (t *Events) convertResponse(r *fetch.Response) *pb.HttpResponse {
 	return t.message
 }
 
-// attemptMessages holds messages that are sent together, to make them in one allocation.
-type attemptMessages struct {
-	finished pb.AttemptFinished
-	decision decisionMessages
-}
+// These hold messages that are sent together, to make them in one allocation.
+type (
+	startedMessages struct {
+		event   pb.FetchEvent_AttemptStarted
+		started pb.AttemptStarted
+	}
+	headMessages struct {
+		event   pb.FetchEvent_ResponseStarted
+		started pb.ResponseStarted
+	}
+	chunkMessages struct {
+		event pb.FetchEvent_BodyChunk
+		chunk pb.BodyChunk
+	}
+	attemptMessages struct {
+		event    pb.FetchEvent_AttemptFinished
+		finished pb.AttemptFinished
+		decision decisionMessages
+	}
+)
 
 // decisionMessages holds the messages of a decision.
 type decisionMessages struct {
@@ -100,11 +122,11 @@ type decisionMessages struct {
 
 // Attempt converts e.
 func Attempt(e *fetch.AttemptFinished) *pb.AttemptFinished {
-	return attemptFinished(e, response(e.Response))
+	return &attemptFinished(e, response(e.Response)).finished
 }
 
 // attemptFinished converts e. head is its response, converted already.
-func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *pb.AttemptFinished {
+func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *attemptMessages {
 	all := &attemptMessages{finished: pb.AttemptFinished{
 		Attempt: int32(e.Attempt), Response: head, Error: failure(e.Failure), Hops: hops(e.Hops)}}
 	m := &all.finished
@@ -112,7 +134,7 @@ func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *pb.Attemp
 	if n := len(e.Hops); n > 0 {
 		m.Exchange = m.Hops[n-1].Exchange
 	}
-	return m
+	return all
 }
 
 // decision converts d into all.
@@ -159,9 +181,16 @@ func failure(f *fetch.Failure) *pb.FetchError {
 }
 
 func hops(in []fetch.Hop) []*pb.Hop {
-	out := make([]*pb.Hop, len(in))
+	var out []*pb.Hop
 	for i := range in {
-		out[i] = hop(&in[i])
+		all := hop(&in[i])
+		if out == nil {
+			out = all.first[:0]
+			if len(in) > 1 {
+				out = make([]*pb.Hop, 0, len(in))
+			}
+		}
+		out = append(out, &all.hop)
 	}
 	return out
 }
@@ -169,10 +198,11 @@ func hops(in []fetch.Hop) []*pb.Hop {
 type hopMessages struct {
 	hop       pb.Hop
 	exchange  pb.Exchange
-	durations [3]durationpb.Duration // enough for a hop on a reused connection
+	durations [4]durationpb.Duration // enough for a hop on a reused connection
+	first     [1]*pb.Hop             // a list with this one alone
 }
 
-func hop(h *fetch.Hop) *pb.Hop {
+func hop(h *fetch.Hop) *hopMessages {
 	x := &h.Exchange
 	all := &hopMessages{
 		hop: pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL)},
@@ -190,7 +220,7 @@ func hop(h *fetch.Hop) *pb.Hop {
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
-	return m
+	return all
 }
 
 func certificate(c *fetch.Certificate) *pb.Certificate {
@@ -219,6 +249,8 @@ func (d *durations) happened(v time.Duration) *durationpb.Duration {
 }
 
 type outcomeMessages struct {
+	event   pb.FetchEvent
+	of      pb.FetchEvent_Outcome // event
 	outcome pb.FetchOutcome
 	inline  pb.FetchOutcome_InlineBody
 	body    pb.BodySummary
@@ -228,6 +260,10 @@ type outcomeMessages struct {
 // Outcome converts the outcome of a fetch of r. last is the event of its last attempt, or nil. The
 // outcome shares its hops and its response, if they are the same.
 func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.FetchOutcome {
+	return &outcome(o, r, last).outcome
+}
+
+func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *outcomeMessages {
 	all := &outcomeMessages{
 		outcome: pb.FetchOutcome{
 			Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL),
@@ -261,7 +297,7 @@ func Outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 	if m.Error != nil {
 		m.Error.StopReason = pb.StopReason(o.StopReason).Enum()
 	}
-	return m
+	return all
 }
 
 // policyReports converts what the policy of the caller would have forbidden.
@@ -299,7 +335,10 @@ func rateLimits(limits []fetch.RateLimit) (all []*pb.RateLimit) {
 
 // OutcomeEvent returns the last event of a fetch.
 func OutcomeEvent(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchEvent {
-	return &pb.FetchEvent{Event: &pb.FetchEvent_Outcome{Outcome: Outcome(out, req, last)}}
+	all := outcome(out, req, last)
+	all.of.Outcome = &all.outcome
+	all.event.Event = &all.of
+	return &all.event
 }
 
 // storedObject converts where a body is.
@@ -313,9 +352,9 @@ func storedObject(o *fetch.Outcome, r *fetch.Request) *pb.StoredObject {
 }
 
 // Shorten returns an attempt without headers and hops. It does not change a, which the
-// outcome may share.
+// outcome may share. The decision is copied: it is in one allocation with a, which keeps the headers.
 func Shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
-	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: ShortResponse(a.Response)}
+	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: proto.CloneOf(a.RetryDecision), Response: ShortResponse(a.Response)}
 }
 
 // ShortResponse returns a response without its headers.
@@ -323,7 +362,11 @@ func ShortResponse(r *pb.HttpResponse) *pb.HttpResponse {
 	if r == nil {
 		return nil
 	}
-	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
+	m := &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol}
+	if r.ContentLength != nil { // it is in one allocation with the headers
+		m.ContentLength = new(*r.ContentLength)
+	}
+	return m
 }
 
 // ShortenOutcome removes the optional parts of an outcome. It is needed for heads that use

@@ -52,7 +52,7 @@ type Config struct {
 	*calls.Shared
 	// Fetch and FetchUnary are the methods of the service.
 	Fetch      func(ctx context.Context, in *pb.FetchRequest, send func(*wire.Outgoing) error, mode calls.Mode) error
-	FetchUnary func(ctx context.Context, in *pb.FetchRequest, copies int64, deliver func(*pb.FetchUnaryResponse, int, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
+	FetchUnary func(ctx context.Context, in *pb.FetchRequest, mode calls.Mode, deliver func(*pb.FetchUnaryResponse, int, *admission.Ticket) error) (*pb.FetchUnaryResponse, error)
 	Metrics    http.Handler // serves /metrics; nil means no metrics
 	Console    http.Handler // serves the console; nil means none
 	Hosts      []string     // names of the service that a browser may use
@@ -194,7 +194,7 @@ func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error
 
 // fetchUnary sends the answer as one JSON object.
 func (w *api) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *answer) error {
-	_, err := w.FetchUnary(ctx, in, jsonMode.Copies, func(resp *pb.FetchUnaryResponse, size int, t *admission.Ticket) error {
+	_, err := w.FetchUnary(ctx, in, jsonMode, func(resp *pb.FetchUnaryResponse, size int, t *admission.Ticket) error {
 		defer t.Release()
 		out.ran = true
 		out.contentType, out.filename = "application/json", "fetch.json"
