@@ -336,12 +336,13 @@ func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, err
 	case public(info.FullMethodName):
 		return g.probe(named, info.FullMethodName)
 	}
-	memory := g.Budget.Lease(admission.Caller(named))
-	if !from.Charge(info.Header, memory) {
-		defer memory.Close()
-		return ctx, g.Fetches.NoMemoryOf(named, g.share(named), memory, wire.CallBytes+wire.StreamWindow)
+	c, err := g.receiving.Expect(named, info.Header, func(memory *budget.Lease) error {
+		return g.Fetches.NoMemoryOf(named, g.share(named), memory, wire.CallBytes+wire.StreamWindow)
+	})
+	if err != nil {
+		return ctx, err
 	}
-	return g.receiving.Expect(named, memory), nil
+	return c, nil
 }
 
 // probesOfBudget is the divisor of the memory budget that gives the memory of health calls. They are not

@@ -51,23 +51,23 @@ type service struct {
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // mode is that of the method, and policy that of the caller.
-func (s *service) prepare(ctx context.Context, policy callerPolicy, in *pb.FetchRequest, prefix string, mode conversion.Mode) (*conversion.Prepared, error) {
+func (s *service) prepare(ctx context.Context, policy callerPolicy, in *pb.FetchRequest, prefix string, mode conversion.Mode) (conversion.Prepared, error) {
 	known := conversion.Configured{Providers: *s.providers.Load(), Stores: s.stores.Load()}
 	p, err := conversion.Convert(in, prefix, mode, limitsFor(s.limits.Load(), policy.Policy), &known)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	if err := mayUse(ctx, &known, in, prefix); err != nil {
-		return nil, err
+		return p, err
 	}
 	if err := s.applyPolicy(ctx, policy, in, &p, prefix); err != nil {
-		return nil, err
+		return p, err
 	}
 	if p.Request.Hops, err = hopsTo(ctx); err != nil {
-		return nil, err
+		return p, err
 	}
 	p.Request.Caller = admission.Caller(ctx)
-	return &p, nil
+	return p, nil
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
@@ -119,19 +119,19 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 }
 
 // admit prepares a request and admits its fetch, whose memory is charged to the ticket. It empties in.
-func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversion.Mode) (*conversion.Prepared, *admission.Ticket, error) {
+func (s *service) admit(ctx context.Context, in *pb.FetchRequest, mode conversion.Mode) (conversion.Prepared, *admission.Ticket, error) {
 	policy := s.policyOf(ctx)
 	p, err := s.prepare(ctx, policy, in, "", mode)
 	if err != nil {
-		return nil, nil, err
+		return p, nil, err
 	}
 	cost := charges(in)
 	t, err := s.Fetches.Enter(ctx, s.shareOf(policy.Policy), cost[:]...)
 	if err != nil {
-		return nil, nil, err
+		return p, nil, err
 	}
 	p.Request.Memory = t.Memory
-	reportQuota(p, t)
+	reportQuota(&p, t)
 	in.Reset() // gRPC and the interceptors keep it until the call ends, and 10,000 calls may wait
 	return p, t, nil
 }
@@ -262,7 +262,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, mode call
 	}
 	resp := &kept.response
 	resp.ClampedFields, resp.Attempts, resp.Outcome = p.Clamped, kept.attempts, conversion.Outcome(out, p.Request, kept.last())
-	if !mode.Encoded || !s.encoded.Add(resp, p) {
+	if !mode.Encoded || !s.encoded.Add(resp, &p) {
 		resp.EffectiveRequest = p.Effective() // made here, so that waiting calls do not hold it
 	}
 	size, err := wire.BecomeAnswer(ctx, t, resp, wire.SizeOf(resp), mode.Copies, func() {

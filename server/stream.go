@@ -47,7 +47,7 @@ type eventStream struct {
 	bytes   int   // of the message with the events that wait
 	paid    int64 // for them
 	events  []*streamEvent
-	refs    [2]*streamEvent   // of the first events
+	refs    [4]*streamEvent   // of the first events
 	sent    [4]*pb.FetchEvent // of most messages
 
 	unblocked  int                 // bytes that may still be sent without a second goroutine

@@ -116,7 +116,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 		return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, class, "")
 	}
 	p.Request.Memory = t.ticket.Memory
-	reportQuota(p, t.ticket)
+	reportQuota(&p, t.ticket)
 	if p.Request.Events != fetch.OutcomeOnly {
 		t.convert.Attempts = true
 		end, _ := t.ctx.Deadline()

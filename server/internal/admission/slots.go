@@ -256,7 +256,8 @@ func (a *Slots) beforeLocked(w, other *waiter) bool {
 // Queue adds a task that has its memory to the queue. [Place.Leave] removes it from the
 // queue. Once it is admitted, its ticket releases the slot.
 func (a *Slots) Queue(t *Ticket) *Place {
-	p := &Place{ticket: t}
+	p := &t.place
+	p.ticket = t
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.share == nil && len(a.waiting) == 0 && a.inFlight < a.limits.Fetches && a.mayLocked(t.caller) {
@@ -449,6 +450,7 @@ type Ticket struct {
 	left     bool   // it has left the queue, and has no slot
 	Memory   *budget.Lease
 	lease    budget.Lease // is Memory
+	place    Place        // of a task
 	released func()       // called once at the end; may be nil
 	done     bool         // guarded by Slots.mu
 }

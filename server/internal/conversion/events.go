@@ -60,7 +60,7 @@ func (t *Events) Event(m *pb.FetchEvent, e fetch.Event) {
 		m.Event = &all.event
 	case fetch.RedirectFollowed:
 		m.Event = &pb.FetchEvent_RedirectFollowed{RedirectFollowed: &pb.RedirectFollowed{
-			Attempt: int32(e.Attempt), Hop: &hop(&e.Hop).hop}}
+			Attempt: int32(e.Attempt), Hop: new(hopMessages).set(&e.Hop)}}
 	case fetch.ResponseStarted:
 		all := &headMessages{started: pb.ResponseStarted{
 			Attempt: int32(e.Attempt), Response: t.convertResponse(e.Response), Url: text(e.URL),
@@ -111,6 +111,7 @@ type (
 		event    pb.FetchEvent_AttemptFinished
 		finished pb.AttemptFinished
 		decision decisionMessages
+		hop      hopMessages
 	}
 )
 
@@ -128,7 +129,8 @@ func Attempt(e *fetch.AttemptFinished) *pb.AttemptFinished {
 // attemptFinished converts e. head is its response, converted already.
 func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *attemptMessages {
 	all := &attemptMessages{finished: pb.AttemptFinished{
-		Attempt: int32(e.Attempt), Response: head, Error: failure(e.Failure), Hops: hops(e.Hops)}}
+		Attempt: int32(e.Attempt), Response: head, Error: failure(e.Failure)}}
+	all.finished.Hops = hops(e.Hops, &all.hop)
 	m := &all.finished
 	m.RetryDecision = decision(&all.decision, &e.Decision)
 	if n := len(e.Hops); n > 0 {
@@ -180,17 +182,18 @@ func failure(f *fetch.Failure) *pb.FetchError {
 	return m
 }
 
-func hops(in []fetch.Hop) []*pb.Hop {
-	var out []*pb.Hop
-	for i := range in {
-		all := hop(&in[i])
-		if out == nil {
-			out = all.first[:0]
-			if len(in) > 1 {
-				out = make([]*pb.Hop, 0, len(in))
-			}
+// hops converts hops. It uses one, if that is not nil, for the only hop.
+func hops(in []fetch.Hop, one *hopMessages) []*pb.Hop {
+	if len(in) == 1 {
+		if one == nil {
+			one = new(hopMessages)
 		}
-		out = append(out, &all.hop)
+		one.list[0] = one.set(&in[0])
+		return one.list[:]
+	}
+	out := make([]*pb.Hop, len(in))
+	for i := range in {
+		out[i] = new(hopMessages).set(&in[i])
 	}
 	return out
 }
@@ -199,18 +202,15 @@ type hopMessages struct {
 	hop       pb.Hop
 	exchange  pb.Exchange
 	durations [4]durationpb.Duration // enough for a hop on a reused connection
-	first     [1]*pb.Hop             // a list with this one alone
+	list      [1]*pb.Hop             // of this one alone
 }
 
-func hop(h *fetch.Hop) *hopMessages {
+// set converts a hop. all is zero.
+func (all *hopMessages) set(h *fetch.Hop) *pb.Hop {
 	x := &h.Exchange
-	all := &hopMessages{
-		hop: pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL)},
-		exchange: pb.Exchange{
-			RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
-			ConnectionReused: x.Reused},
-	}
 	d, m, to := durations(all.durations[:]), &all.hop, &all.exchange
+	m.Url, m.Method, m.StatusCode, m.LocationUrl = text(h.URL), h.Method, int32(h.StatusCode), text(h.LocationURL)
+	to.RemoteAddress, to.Protocol, to.TlsVersion, to.ConnectionReused = x.RemoteAddress, x.Protocol, x.TLSVersion, x.Reused
 	m.StartOffset, m.Exchange = d.of(h.Start), to
 	to.ResolveDuration, to.ConnectDuration, to.TlsDuration = d.happened(x.Resolve), d.happened(x.Connect), d.happened(x.TLS)
 	to.ProcessingDuration, to.TransferDuration, to.BackpressureDuration = d.happened(x.Processing), d.happened(x.Transfer), d.happened(x.Backpressure)
@@ -220,7 +220,7 @@ func hop(h *fetch.Hop) *hopMessages {
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
-	return all
+	return m
 }
 
 func certificate(c *fetch.Certificate) *pb.Certificate {
@@ -287,7 +287,7 @@ func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *outc
 	if last != nil && int(last.Attempt) == o.Attempts {
 		m.Hops = last.Hops
 	} else {
-		m.Hops = hops(o.Hops)
+		m.Hops = hops(o.Hops, nil)
 	}
 	if last != nil && int(last.Attempt) == o.ResponseAttempt {
 		m.Response = last.Response

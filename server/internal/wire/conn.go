@@ -288,11 +288,7 @@ func FieldBytes(fields map[string][]string, overhead int) (n int64) {
 }
 
 // CallOver releases the charge of a call, or keeps it while the connection is blocked.
-// memory may be nil.
 func (c *Conn) CallOver(memory *budget.Lease) {
-	if memory == nil {
-		return
-	}
 	if c == nil || !c.IsBlocked() {
 		memory.Close()
 		return

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -57,7 +58,8 @@ type Call struct {
 	awaits    bool       // its request, until it has arrived
 	caller    string
 	stream    transportStream // since the handler started
-	memory    *budget.Lease   // since its headers arrived; nil: a health call
+	memory    budget.Lease    // since its headers arrived; empty: a health call
+	request   requestStream   // of a call that is not unary
 	extra     int64           // of memory, until the request has arrived
 	probe     *door.Probe     // nil: not a health call
 	clock     *time.Timer     // gives up a health call
@@ -122,12 +124,18 @@ func NewReceiving(memory *budget.Budget, refused admission.Refusals) *Receiving 
 	return r
 }
 
-// Expect returns the call of a context, which is charged to memory, and limits the time until its request arrives.
-func (r *Receiving) Expect(ctx context.Context, memory *budget.Lease) *Call {
-	c := &Call{receiving: r, awaits: true, caller: admission.Caller(ctx), memory: memory, extra: StreamWindow}
+// Expect returns the call of a context with that metadata, charges it, and limits the time until its request arrives. If
+// there is no memory, it calls refuse with the lease of the call.
+func (r *Receiving) Expect(ctx context.Context, md metadata.MD, refuse func(*budget.Lease) error) (*Call, error) {
+	c := &Call{receiving: r, awaits: true, caller: admission.Caller(ctx), extra: StreamWindow}
+	r.budget.Open(&c.memory, c.caller)
+	if !ConnOf(ctx).Charge(md, &c.memory) {
+		defer c.memory.Close()
+		return nil, refuse(&c.memory)
+	}
 	c.Tapped(ctx)
 	r.expected.Add(&c.Delayed, c)
-	return c
+	return c, nil
 }
 
 // errCancelled is the status of a call whose request did not arrive in time.
@@ -185,8 +193,9 @@ func (c *Call) End() {
 func (c *Call) release() {
 	if c.probe != nil {
 		c.probe.Leave()
+		return
 	}
-	ConnOf(c.Context).CallOver(c.memory)
+	ConnOf(c.Context).CallOver(&c.memory)
 }
 
 // read records that a handler now waits for its request. Before that gRPC buffers no more of it than the
@@ -290,7 +299,12 @@ type requestStream struct {
 
 // Stream is a [grpc.StreamServerInterceptor].
 func (r *Receiving) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return handler(srv, &requestStream{stream, r, !info.IsClientStream})
+	s := new(requestStream)
+	if c := CallOf(stream.Context()); c != nil {
+		s = &c.request
+	}
+	*s = requestStream{stream, r, !info.IsClientStream}
+	return handler(srv, s)
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -347,7 +361,7 @@ const pieceBytes = StreamWindow
 // arrive reads a message of n bytes. What exceeds the window of the stream, or what the stream reserves, is charged as it
 // arrives, until the call has been admitted or its next message is read. The data must be freed, also after an error.
 func (r *Receiving) arrive(ctx context.Context, c *Call, s transportStream, n int) (data mem.BufferSlice, err error) {
-	paid, memory := pieceBytes, c.memory
+	paid, memory := pieceBytes, &c.memory
 	if c.Reserved != nil {
 		paid, memory = ReservedBytes, c.Reserved
 	}
@@ -357,7 +371,7 @@ func (r *Receiving) arrive(ctx context.Context, c *Call, s transportStream, n in
 			if !memory.Grow(budget.Receiving, more) {
 				return data, r.noMemory(ctx, n)
 			}
-			if memory == c.memory {
+			if memory == &c.memory {
 				c.extra += more
 			}
 		}

@@ -43,8 +43,10 @@ func TestRequestTime(t *testing.T) {
 				expect := func() (*Call, context.Context) {
 					<-time.After(time.Millisecond)
 					ctx, cancel := context.WithCancel(t.Context())
-					c := r.Expect(ctx, memory.Lease("caller"))
-					(*Conn)(nil).Charge(nil, c.memory)
+					c, err := r.Expect(ctx, nil, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
 					c.stream = endedStream{cancel: cancel}
 					if row.started {
 						c.Call.Start()
