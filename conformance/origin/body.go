@@ -256,6 +256,9 @@ func (r seededReader) ReadAt(p []byte, offset int64) (int, error) {
 	return len(p), nil
 }
 
+// fillSeeded takes twenty times as long with the race detector, and shares nothing but p.
+//
+//go:norace
 func fillSeeded(p []byte, seed uint64, offset int64) {
 	// Without mixing, the bodies of neighbouring seeds would be shifts of each other.
 	first, word := splitmix64(seed), uint64(0)
