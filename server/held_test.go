@@ -461,7 +461,7 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	lost := false
-	for size := 120 << 10; size < 900<<10; size += 20 << 10 {
+	for size := 120 << 10; size < 900<<10; size += 40 << 10 {
 		t.Run(strconv.Itoa(size), func(t *testing.T) { // a rig that is over frees its files
 			r := newRig(t, withMemory(int64(size)))
 			post := func(key string) *pb.FetchRequest {

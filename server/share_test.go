@@ -110,7 +110,7 @@ func TestQuotaOverHTTP(t *testing.T) {
 // of their rate, and at most twice the time for 99 of 100.
 func TestRunaway(t *testing.T) {
 	t.Parallel()
-	const perSecond, seconds = 20, 5
+	const perSecond, seconds = 20, 2
 	var alone time.Duration
 	for _, runaway := range []string{"", "calls", "tasks"} {
 		known := newRoster()
