@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -173,13 +172,8 @@ const (
 	bystanderEvery   = 100 * time.Millisecond
 )
 
-// bystanderPatience bounds the time for an answer. FETCHD_PATIENCE replaces it for an emulated processor.
-var bystanderPatience = func() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv("FETCHD_PATIENCE")); err == nil {
-		return d
-	}
-	return 10 * time.Second
-}()
+// bystanderPatience bounds the time for an answer. It is longer than any attack, also on a busy machine.
+const bystanderPatience = 30 * time.Second
 
 func startBystander(ctx context.Context, s *service, config, url string) (*bystander, error) {
 	conn, err := dialFrom(bystanderAddress, s.grpcAddr, grpc.WithDefaultServiceConfig(config))

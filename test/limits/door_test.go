@@ -323,8 +323,8 @@ func (s *doorService) dial(ctx context.Context, port string, delay time.Duration
 	return c, err
 }
 
-// answerTime is how long a caller waits for its answer, in addition to its delay.
-const answerTime = 10 * time.Second
+// answerTime is how long a caller waits for its answer, in addition to its delay: longer than any attack of the gate.
+const answerTime = 30 * time.Second
 
 // get makes a request on a new connection.
 func (s *doorService) get(ctx context.Context, method, path, body string, delay time.Duration) error {
