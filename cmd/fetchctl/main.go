@@ -17,6 +17,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"os"
 	"strings"
@@ -42,17 +43,10 @@ func main() {
 	os.Exit(code)
 }
 
-const description = `Fetches URLs through fetchd and shows every attempt as it happens.
-
-Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach. Only mcp reaches no more than public addresses, because a language model chooses its URLs.`
-
-const overviewExamples = `  fetchctl get https://example.org/
-  fetchctl get -o page.html --profile download https://example.org/big.html
-  fetchctl download -d images -i urls.txt
-  fetchctl warc check crawl.warc.gz
-  fetchctl explain --status 503 -H 'Retry-After: 5'
-  fetchctl demo
-`
+// texts are the long texts of --help; see [cli.Program].
+//
+//go:embed help.txt
+var texts string
 
 // grammar is the command line.
 type grammar struct {
@@ -74,7 +68,7 @@ type command interface {
 
 // run is the whole program. It returns the exit code.
 func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
-	p := &cli.Program{Name: "fetchctl", Description: description, Manual: cli.Manual{Examples: overviewExamples},
+	p := &cli.Program{Name: "fetchctl", Texts: texts,
 		Streams: std, Env: env, Clean: cli.Escape}
 	if len(args) > 0 && strings.Contains(args[0], "://") {
 		return p.Exit(ctx, &cli.Error{Code: cli.ExitUsage, Err: errors.New("a URL is given, and no command"), Hint: `Run "fetchctl get URL".`})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"net/netip"
 	"time"
 
@@ -9,33 +10,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-const description = `Fetches URLs for other programs, over gRPC and HTTP.
-
-A caller sends a URL with a redirect and a retry policy, can watch each attempt as it happens, and gets one typed outcome. The API is fetchd.v1.FetchService. To describe it, ask a running service: grpcurl -plaintext HOST:PORT describe
-
-By default fetchd reaches only public addresses on ports 80 and 443. To allow others, name them:
-
-    fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
-
-Every flag can also be an environment variable, --grpc-addr as FETCHD_GRPC_ADDR, with commas between the values of a list. Or it can be a key in the YAML file that --config names, as "grpc-addr: HOST:PORT". A flag wins over the environment, which wins over the file. "fetchd config" prints all settings and their sources.
-
-A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both.
-
-On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san, certificates, --egress-intermediates, the --origins-file, the --policies-file and the --stores-file change at once; other changes need a restart. Certificates, these four files and the files that they name are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
-
-On SIGTERM or SIGINT the service reports NOT_SERVING, rejects new calls, ends waits as SHUTDOWN and lets attempts finish within --drain-time. Attempts that take longer end as SHUTDOWN too. A second signal ends the service at once.`
-
-const examples = `
-  fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
-  fetchd config --config fetchd.yaml
-  fetchd token crawler
-  fetchd keys new /etc/fetchd/keys
-  fetchd clean --stores-file stores.yaml --older-than 1h
-  fetchd egress-check http://169.254.169.254/
-  fetchd egress-check https://api.example/ --caller team-a --policies-file policies.yaml
-  fetchd policies check policies.yaml
-  fetchd policies report fetchd.log
-`
+// texts are the long texts of --help; see [cli.Program].
+//
+//go:embed help.txt
+var texts string
 
 // flags are the settings, from the command line, the environment or the file. A field tagged
 // live changes on SIGHUP. A field tagged secret is never printed in full.
@@ -105,11 +83,7 @@ var written = cli.Exits{cli.ExitOutput: "standard output cannot be written"}
 
 // Manual is the end of the command's help.
 func (*newKey) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Exits: written, Examples: `
-  fetchd keys new /etc/fetchd/keys
-  fetchd keys new --valid-for 90d /etc/fetchd/keys
-  fetchd keys new --starts-after 0s /etc/fetchd/keys  # it signs at once
-`}
+	return cli.Manual{OwnFlags: true, Exits: written}
 }
 
 // keyDirectory is the arguments of keys directory.
@@ -119,9 +93,7 @@ type keyDirectory struct {
 
 // Manual is the end of the command's help.
 func (*keyDirectory) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Exits: written, Examples: `
-  fetchd keys directory /etc/fetchd/keys > http-message-signatures-directory
-`}
+	return cli.Manual{OwnFlags: true, Exits: written}
 }
 
 // keyTools is the commands for keys.
@@ -132,10 +104,7 @@ type keyTools struct {
 
 // Manual is the end of the command's help.
 func (*keyTools) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Examples: `
-  fetchd keys new /etc/fetchd/keys
-  fetchd keys directory /etc/fetchd/keys
-`}
+	return cli.Manual{OwnFlags: true}
 }
 
 // newToken is the argument of token.
@@ -145,9 +114,7 @@ type newToken struct {
 
 // Manual is the end of the command's help.
 func (*newToken) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Exits: written, Examples: `
-  fetchd token crawler
-`}
+	return cli.Manual{OwnFlags: true, Exits: written}
 }
 
 // urlCheck is the arguments of egress-check.
@@ -158,10 +125,7 @@ type urlCheck struct {
 
 // Manual is the end of the command's help.
 func (*urlCheck) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "allowed", cli.ExitFailed: "forbidden, or the lookup failed", cli.ExitUsage: "the URL or a setting is not usable"}, Examples: `
-  fetchd egress-check http://169.254.169.254/
-  fetchd egress-check https://api.example/ --caller team-a --policies-file policies.yaml
-`}
+	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "allowed", cli.ExitFailed: "forbidden, or the lookup failed", cli.ExitUsage: "the URL or a setting is not usable"}}
 }
 
 // health is the command healthcheck.
@@ -169,10 +133,7 @@ type health struct{}
 
 // Manual is the end of the command's help.
 func (*health) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "it serves", cli.ExitFailed: "it does not serve, or its certificate has expired", cli.ExitUsage: ""}, Examples: `
-  fetchd healthcheck
-  fetchd healthcheck --config /etc/fetchd/fetchd.yaml
-`}
+	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "it serves", cli.ExitFailed: "it does not serve, or its certificate has expired", cli.ExitUsage: ""}}
 }
 
 // commandLine is the flags and the commands.

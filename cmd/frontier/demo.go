@@ -25,14 +25,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	return a.end(ctx, demo.Run(ctx, w, a.Out))
 }
 
-// Help implements kong.HelpProvider.
-func (c *demoCmd) Help() string {
-	return `Crawls a built-in site of 300 hosts on loopback, with a temporary database, and checks the result. It needs no network and takes a few seconds.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *demoCmd) Manual() cli.Manual {
-	return cli.Manual{Examples: `
-  frontier demo
-`, Exits: map[int]string{cli.ExitOK: "every check held", cli.ExitFailed: "a check failed", cli.ExitOutput: "", cli.ExitDatabase: "", cli.ExitInterrupted: ""}}
+	return cli.Manual{Exits: map[int]string{cli.ExitOK: "every check held", cli.ExitFailed: "a check failed", cli.ExitOutput: "", cli.ExitDatabase: "", cli.ExitInterrupted: ""}}
 }

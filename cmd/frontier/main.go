@@ -64,7 +64,7 @@ type grammar struct {
 
 // run is the whole program. It returns the exit code.
 func run(ctx context.Context, args []string, env func(string) string, std cli.Streams) int {
-	a := &app{Program: cli.Program{Name: "frontier", Description: description, Manual: cli.Manual{Examples: overviewExamples},
+	a := &app{Program: cli.Program{Name: "frontier", Texts: texts,
 		Streams: std, Env: env, Clean: safe}}
 	if len(args) > 0 && args[0] == "run" {
 		return a.end(ctx, &cli.Error{Code: cli.ExitUsage, Err: errors.New(`run: there is no such command: "frontier crawl" without a URL fetches what is in the database`)})

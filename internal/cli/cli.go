@@ -18,6 +18,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,9 @@ type Program struct {
 	Name        string
 	Description string
 	Manual      // of the program as a whole
+	// Texts are the long texts of the help: a section "## COMMAND" for each command, and one for the program, with
+	// its examples after the line "Examples:". They replace Description and the examples of manuals.
+	Texts string
 	Streams
 	// Env looks up environment variables for flags that have a tag
 	// `variable:"NAME"`. If it is nil, the tag has no effect.
@@ -98,20 +102,23 @@ var ErrAnswered = errors.New("the command line has been answered")
 // Parse parses args into grammar, a pointer to a struct with kong's tags. It answers
 // --help, --version and "completion" itself, and then returns [ErrAnswered].
 func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*kong.Context, error) {
-	answered := false
+	answered, texts := false, p.texts()
 	parser, err := kong.New(grammar, append([]kong.Option{
 		kong.Name(p.Name),
-		kong.Description(p.Description),
+		kong.Description(cmp.Or(texts[p.Name].about, p.Description)),
 		kong.Vars{"version": p.Name + " " + version.Long()},
 		kong.Writers(p.Out, p.Err),
 		kong.Exit(func(int) { answered = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
-		kong.Help(p.printHelp),
+		kong.Help(func(o kong.HelpOptions, c *kong.Context) error { return p.printHelp(o, c, texts) }),
 		kong.Resolvers(kong.ResolverFunc(p.fromEnvironment)),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
 	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
+	}
+	for _, command := range parser.Model.Leaves(false) {
+		command.Detail = cmp.Or(texts[command.Path()].about, command.Detail)
 	}
 	parsed, err := parser.Parse(args)
 	if answered { // even if a required argument is missing
@@ -176,10 +183,10 @@ func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag
 }
 
 // printHelp prints kong's help, then the exit codes and the examples of the command.
-func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
-	manual := p.Manual
+func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context, texts map[string]longText) error {
+	manual, path := p.Manual, p.Name
 	if node := c.Selected(); node != nil {
-		manual = manualOf(node)
+		manual, path = manualOf(node), node.Path()
 		for _, flag := range c.Model.Flags {
 			flag.Hidden = flag.Hidden || manual.OwnFlags && flag.Name != "help"
 		}
@@ -194,7 +201,7 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(o, c); err != nil {
 		return OutputError(err)
 	}
-	examples := strings.ReplaceAll(strings.Trim(manual.Examples, "\n"), "PROGRAM", p.Name)
+	examples := strings.ReplaceAll(strings.Trim(cmp.Or(texts[path].examples, manual.Examples), "\n"), "PROGRAM", p.Name)
 	if examples != "" {
 		examples = "\nExamples:\n" + examples + "\n"
 	}
@@ -206,6 +213,19 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 		return OutputError(err)
 	}
 	return nil
+}
+
+// longText is a section of [Program.Texts].
+type longText struct{ about, examples string }
+
+func (p *Program) texts() map[string]longText {
+	texts := make(map[string]longText)
+	for section := range strings.SplitSeq("\n"+p.Texts, "\n## ") {
+		path, text, _ := strings.Cut(section, "\n")
+		about, examples, _ := strings.Cut("\n"+text, "\nExamples:\n")
+		texts[path] = longText{strings.TrimSpace(about), examples}
+	}
+	return texts
 }
 
 func manualOf(node *kong.Node) Manual {

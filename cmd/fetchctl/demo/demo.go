@@ -168,23 +168,12 @@ func listScenarios(ctx context.Context, p *cli.Program, all []*kit.Scenario) int
 	return service.Fail(ctx, p, "", out.End())
 }
 
-// Help implements kong.HelpProvider.
-func (c *Command) Help() string {
-	return `Starts a misbehaving origin and the service, both on loopback, and runs one scenario after the other. Each scenario is checked twice: by what the service reported and by what the origin saw. It needs no internet access, and the egress policy of the service is active.
-
---break RULE shows that the checks can fail. It runs only the scenarios about that rule, with an origin that gives the rule no occasion to apply.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *Command) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
 		With(cli.ExitOK, "every check held").
 		With(cli.ExitFailed, "a check did not hold").
-		With(cli.ExitService, "the origin or the service could not start"), Examples: `
-  fetchctl demo
-  fetchctl demo --list
-  fetchctl demo --break W2
-`}
+		With(cli.ExitService, "the origin or the service could not start")}
 }
 
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue

@@ -66,31 +66,8 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	return code
 }
 
-// Help implements kong.HelpProvider.
-func (c *Command) Help() string {
-	return `The name of a file is the second column of the list. If there is none, it is the name that the origin gives with Content-Disposition, or else the last segment of the URL without its query. Names are made safe: no separators, no leading dots or dashes, no control characters, no device names of Windows, at most 240 bytes. If two URLs want the same name, the name of the second one gets a suffix made from its URL. Existing files are not changed. If the name is known in advance, no request is made for them.
-
-An unfinished file is called NAME.part, and NAME.part.json records how far it has come. The next run with the same URL continues there, however this run ended. That requires a strong ETag or a Last-Modified date, and the same file on the origin; otherwise the file starts again. A file gets its name when it is complete and, with --sha256sums, has the listed digest.
-
-Retries follow the service's "download" profile: longer waits with jitter, and 408 is retried. A body that breaks is continued if the origin allows it, and fetched again from the start if not.
-
---warc records every request and response in one WARC file, also those of failed attempts. A part that is continued has its own exchange: the record of its 206 response has the rest of the file, and an earlier record has the beginning.
-
---sign-key and --sign-agent sign the requests for https URLs, as "fetchctl get" does. http URLs are fetched without a signature, and a line says how many they are. With --server, --auth-provider names a provider of that service; a URL that the provider does not cover fails.
-
-The last line counts the files, and the retries: all attempts except the first one of each file, and how many files needed them.
-
-If files failed in several ways, the exit code is the first of 21, 20, 2, 11, 13, 12, 10. After 10, the same command may succeed a little later.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *Command) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "all files are there"), Examples: `
-  fetchctl download https://example.org/image.iso
-  fetchctl download -d images -j 8 --limit-rate 2m -i urls.txt
-  fetchctl download -d release --sha256sums SHA256SUMS -i urls.txt
-  grep -o 'https://[^"]*pdf' page.html | fetchctl download -d papers -
-  fetchctl download --json -q -i urls.txt | jq -r 'select(.result == "failed") | .url'
-`}
+		With(cli.ExitOK, "all files are there")}
 }

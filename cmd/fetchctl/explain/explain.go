@@ -177,19 +177,7 @@ func classNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Help implements kong.HelpProvider.
-func (c *Command) Help() string {
-	return `Describe what was observed: a response (--status, -H), an error (--fault), or both, and what happened before. Or give a fetchd.v1.ExplainRequest as JSON: @FILE.json, or - for standard input. --rule prints the meaning of a rule instead.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitService, cli.ExitOutput, cli.ExitInterrupted), Examples: `
-  fetchctl explain --status 503
-  fetchctl explain --status 429 -H 'Retry-After: 120'
-  fetchctl explain --fault body_interrupted --body-committed
-  fetchctl explain --method POST --status 503
-  fetchctl explain --status 302 -H 'Location: https://other.example/' --redirects 5
-  echo '{"response": {"status_code": 503}, "attempt": 3}' | fetchctl explain --json -
-`}
+	return cli.Manual{Exits: cli.Codes(cli.ExitService, cli.ExitOutput, cli.ExitInterrupted)}
 }

@@ -137,25 +137,9 @@ func (c *Command) service(set *policies.Set) (*service.Service, error) {
 	}, Policies: set}, nil)
 }
 
-// Help implements kong.HelpProvider.
-func (c *Command) Help() string {
-	return `A client of the Model Context Protocol starts this program and calls its tools: "fetch" returns the text of a page in windows, with HTML as Markdown, and "explain" says what follows from a failure. The arguments of "fetch" are those of the reference fetch server, so its configuration needs one change. docs/agents.md has it.
-
-The model chooses URLs, so the service inside reaches public addresses on ports 80 and 443 only, unless --egress-allow-cidr and --egress-allow-port allow more. The model chooses no method, header or store, and sees no credential.
-
-A page is fetched only if the robots.txt of its origin allows it. Further windows of a page come from memory for 15 minutes, from at most 8 pages of the maximum size.
-
-When standard input ends, the program answers the calls that it has read, and ends. Standard output belongs to the protocol; messages go to standard error.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *Command) Manual() cli.Manual {
 	return cli.Manual{Answers: map[string]string{"--proxy-url": "a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"}, Exits: cli.Codes(cli.ExitService, cli.ExitInterrupted).
 		With(cli.ExitOK, "standard input has ended, and every call is answered").
-		With(cli.ExitFailed, "the client broke the protocol"), Examples: `
-  fetchctl mcp
-  fetchctl mcp --structured
-  fetchctl mcp --user-agent 'acme-agent/1.0 (+https://acme.example/agent)'
-  fetchctl mcp --server fetchd.internal:8080 --auth-provider wiki=https://wiki.acme.example
-`}
+		With(cli.ExitFailed, "the client broke the protocol")}
 }

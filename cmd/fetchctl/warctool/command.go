@@ -236,48 +236,15 @@ func (r *interruptible) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Help implements kong.HelpProvider.
-func (c *indexCommand) Help() string {
-	return `Prints a line for each response, revisit, resource, metadata or conversion record: the key of the URL (SURT), the time, and JSON with url, mime, status, digest, length, offset and filename. Replay programs such as pywb find records with it. The lines are sorted by their bytes, as "LC_ALL=C sort" does.
-
-More than 32 MiB of lines are sorted in temporary files in $TMPDIR, which become about as large as the index. The memory of the program does not grow with the files: it stays below about 150 MiB.
-
-Only whole records that can be read alone are in the index. A file that is truncated or damaged is indexed up to there; the rest is an error.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *indexCommand) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitFailed, "a file cannot be read to its end, or has records that cannot be read alone"), Examples: `
-  fetchctl warc index crawl-*.warc.gz > crawl.cdxj
-  fetchctl warc index - < crawl.warc
-`}
+		With(cli.ExitFailed, "a file cannot be read to its end, or has records that cannot be read alone")}
 }
 
-// Help implements kong.HelpProvider.
-func (c *checkCommand) Help() string {
-	return `Reads every record, and prints a line for each problem: file, offset, type, record id, what is wrong. The last line counts the records. Checked are
-
-  - the fields: those that must be there, those that a type cannot have, their values
-  - the digests of blocks and payloads (SHA-1 and SHA-256)
-  - that a compressed record is one gzip member
-  - Content-Length against the block, and that of an HTTP head against the payload
-  - that HTTP heads can be parsed, and that chunked bodies are whole, unless
-    the record says that it is truncated
-  - record ids that occur twice
-  - WARC-Concurrent-To, WARC-Refers-To and WARC-Warcinfo-ID, in all FILEs together
-
-A record that is referred to may be in a file that is not given. That is counted, and is not a problem, except for WARC-Concurrent-To.
-
-If a file ends inside a record, the line has the length to which it must be truncated. It is then a correct file. More than 32 MiB of references are compared in temporary files in $TMPDIR. The memory of the program does not grow with the files: it stays below about 150 MiB.`
-}
-
-// Manual lists the exit codes and examples of the command.
+// Manual lists the exit codes of the command.
 func (c *checkCommand) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
 		With(cli.ExitOK, "no problem").
-		With(cli.ExitFailed, "there is a problem, or temporary files cannot be written"), Examples: `
-  fetchctl warc check crawl-*.warc.gz
-  zcat crawl.warc.gz | fetchctl warc check -
-`}
+		With(cli.ExitFailed, "there is a problem, or temporary files cannot be written")}
 }
