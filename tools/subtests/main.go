@@ -5,8 +5,8 @@
 //   - a subtest that uses the test around it, which it would skip or fail instead of itself. Go then
 //     reports "subtest may have called FailNow on a parent test", and the other subtests do not run.
 //
-// A subtest reaches the test around it by a variable of type [testing.TB], by a struct that has one in a
-// field or in a struct that it embeds, or by a closure that uses one of these.
+// A subtest reaches the test around it by a variable of type [testing.TB], or by a struct that has one in a field or in
+// a struct that it embeds. Closures that use one of these are not checked.
 package main
 
 import (
@@ -54,7 +54,6 @@ func run(pass *analysis.Pass) (any, error) {
 			}
 		}
 	})
-	checkClosures(pass, tree)
 	return nil, nil
 }
 
@@ -152,103 +151,3 @@ func allow(pass *analysis.Pass, call *ast.CallExpr, allowed map[*ast.Ident]bool)
 
 // within reports whether v is declared in f.
 func within(v *types.Var, f ast.Node) bool { return f.Pos() <= v.Pos() && v.Pos() < f.End() }
-
-// checkClosures reports closures that use a test, or a struct that holds one, and that a subtest of it can
-// call: those that a composite literal holds, and those in a variable that a subtest uses.
-func checkClosures(pass *analysis.Pass, tree *inspector.Inspector) {
-	shared := sharedVars(pass, tree)
-	closures := map[*types.Var]string{} // a variable with a closure, and the test that it uses
-	hold := func(id *ast.Ident, test *types.Var) {
-		if v, ok := pass.TypesInfo.ObjectOf(id).(*types.Var); ok {
-			closures[v] = test.Name()
-		}
-	}
-	tree.WithStack([]ast.Node{(*ast.FuncLit)(nil)}, func(n ast.Node, push bool, stack []ast.Node) bool {
-		closure := n.(*ast.FuncLit)
-		if !push || len(stack) < 2 {
-			return true
-		}
-		test := usedTest(pass, closure, shared)
-		if test == nil {
-			return true
-		}
-		switch parent := stack[len(stack)-2].(type) {
-		case *ast.KeyValueExpr, *ast.CompositeLit:
-			pass.Reportf(closure.Pos(), "the closure uses %s, and a subtest may call it: give it a parameter", test.Name())
-		case *ast.AssignStmt:
-			for i, value := range parent.Rhs {
-				if id, ok := parent.Lhs[min(i, len(parent.Lhs)-1)].(*ast.Ident); ok && value == ast.Expr(closure) {
-					hold(id, test)
-				}
-			}
-		case *ast.ValueSpec:
-			for i, value := range parent.Values {
-				if value == ast.Expr(closure) {
-					hold(parent.Names[i], test)
-				}
-			}
-		}
-		return true
-	})
-	tree.Preorder([]ast.Node{(*ast.CallExpr)(nil)}, func(n ast.Node) {
-		call := n.(*ast.CallExpr)
-		if name := testMethod(pass, call); name != "Run" && name != "Fuzz" {
-			return
-		}
-		subtest := call.Args[len(call.Args)-1]
-		ast.Inspect(subtest, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok {
-				if v, ok := pass.TypesInfo.Uses[id].(*types.Var); ok && closures[v] != "" && !within(v, subtest) {
-					pass.Reportf(id.Pos(), "the subtest uses the closure %s, which uses %s of the test around it: give it a parameter", id.Name, closures[v])
-				}
-			}
-			return true
-		})
-	})
-}
-
-// usedTest returns a shared variable with a test that the closure uses, so that it could skip or fail it.
-func usedTest(pass *analysis.Pass, closure *ast.FuncLit, shared func(*types.Var) bool) (test *types.Var) {
-	allowed := map[*ast.Ident]bool{}
-	ast.Inspect(closure.Body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			allow(pass, n, allowed)
-		case *ast.Ident:
-			v, ok := pass.TypesInfo.Uses[n].(*types.Var)
-			if ok && !v.IsField() && !allowed[n] && !within(v, closure) && (isTest(v.Type()) || holdsTest(v.Type())) && shared(v) {
-				test = v
-			}
-		}
-		return test == nil
-	})
-	return test
-}
-
-// sharedVars returns a function that reports whether a variable is declared in a function that runs
-// subtests.
-func sharedVars(pass *analysis.Pass, tree *inspector.Inspector) func(*types.Var) bool {
-	var functions []ast.Node
-	tree.Preorder([]ast.Node{(*ast.FuncDecl)(nil), (*ast.FuncLit)(nil)}, func(n ast.Node) { functions = append(functions, n) })
-	of := func(v *types.Var) (innermost ast.Node) {
-		for _, f := range functions { // an inner function comes after the outer one
-			if within(v, f) {
-				innermost = f
-			}
-		}
-		return innermost
-	}
-	parents := map[ast.Node]bool{}
-	tree.Preorder([]ast.Node{(*ast.CallExpr)(nil)}, func(n ast.Node) {
-		call := n.(*ast.CallExpr)
-		if name := testMethod(pass, call); name != "Run" && name != "Fuzz" {
-			return
-		}
-		if id, ok := call.Fun.(*ast.SelectorExpr).X.(*ast.Ident); ok {
-			if v, ok := pass.TypesInfo.Uses[id].(*types.Var); ok {
-				parents[of(v)] = true
-			}
-		}
-	})
-	return func(v *types.Var) bool { f := of(v); return f != nil && parents[f] }
-}
