@@ -42,8 +42,11 @@ func TestDeliveries(t *testing.T) {
 			t.Run(d.name+" "+listener, func(t *testing.T) {
 				t.Parallel()
 				w := newWire(t)
-				for _, params := range []string{"", ",chunked", ",no-length", ",coding=gzip", ",coding=br", ",coding=zstd",
-					",coding=deflate", ",coding=rawdeflate", ",coding=gzip,chunked"} {
+				bodies := []string{"", ",coding=gzip"}
+				if listener == "http" { // a decoder does not know how its bytes arrive
+					bodies = append(bodies, ",chunked", ",no-length", ",coding=br", ",coding=zstd", ",coding=deflate", ",coding=rawdeflate", ",coding=gzip,chunked")
+				}
+				for _, params := range bodies {
 					r := w.request(listener, "/s/k/200:size=100000"+params)
 					d.change(r)
 					res := w.fetch(r)
