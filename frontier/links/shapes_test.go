@@ -146,7 +146,7 @@ func TestShapes(t *testing.T) {
 		for _, shape := range shapes {
 			t.Run(shape.name, func(t *testing.T) {
 				t.Parallel()
-				for size := 1; size <= 5; size++ {
+				for _, size := range []int{1, 3, 5} {
 					var b builder
 					shape.page(&b, size)
 					for _, c := range []struct{ charset, url string }{{"utf-8", page}, {"utf-8", long}, {"windows-1251", page}, {"gb18030", long}} {
@@ -160,8 +160,8 @@ func TestShapes(t *testing.T) {
 			})
 		}
 	})
-	if n := pages.Load(); n != 500 {
-		t.Errorf("%d pages, want 500", n)
+	if n := pages.Load(); n != 300 {
+		t.Errorf("%d pages, want 300", n)
 	}
 }
 
