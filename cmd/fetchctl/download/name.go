@@ -174,7 +174,6 @@ func ownName(name, rawURL string) string {
 // because they are the same on some file systems.
 type naming struct {
 	dir        *folder
-	sums       map[string]string
 	unfinished map[string]string // URL by name, of unfinished files
 
 	mu    sync.Mutex
@@ -188,7 +187,7 @@ func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, 
 	if err != nil {
 		return nil, err
 	}
-	n := &naming{dir: dir, sums: sums, unfinished: unfinished, taken: make(map[string]string)}
+	n := &naming{dir: dir, unfinished: unfinished, taken: make(map[string]string)}
 	byURL := make(map[string]string)
 	for name, u := range unfinished {
 		if other, ok := byURL[u]; !ok || name < other {

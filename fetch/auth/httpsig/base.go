@@ -178,20 +178,10 @@ func formDecode(s string) string {
 }
 
 // formEncode encodes a name or value of application/x-www-form-urlencoded, with %20 for a
-// space.
-func formEncode(s string) string {
-	const hex = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("*-._", c) >= 0:
-			b.WriteByte(c)
-		default:
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
-		}
-	}
-	return b.String()
-}
+// space. [url.QueryEscape] encodes three characters in another way.
+func formEncode(s string) string { return formCharacters.Replace(url.QueryEscape(s)) }
+
+var formCharacters = strings.NewReplacer("+", "%20", "~", "%7E", "%2A", "*")
 
 // encoded reports whether s is what formEncode returns for some text in UTF-8.
 func encoded(s string) bool {
