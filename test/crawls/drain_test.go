@@ -19,7 +19,7 @@ func TestDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := long(t)
 			c := newCrawl(ctx, t, dsn(t), 1)
-			c.put(200, 2000, 400)
+			c.put(200, 1000, 200)
 			c.slow(200, "3000")
 			for range rounds {
 				c.drained(c.worker("--drain-time", "100ms"))
