@@ -290,7 +290,7 @@ func (c *code) messages(s *source, in *ast.FuncDecl) map[*ast.CallExpr][]string 
 }
 
 // message returns the position of the message in the arguments of a function that writes a log line, or -1. Such a
-// function is one of log/slog, or has a text and attributes as its last two parameters.
+// function is one of log/slog, or has a text and attributes as parameters, one after the other.
 func message(object types.Object) int {
 	f, _ := object.(*types.Func)
 	if f == nil || f.Pkg() == nil {
@@ -299,8 +299,11 @@ func message(object types.Object) int {
 	if i, ok := messageOf[f.Name()]; ok && f.Pkg().Path() == "log/slog" {
 		return i
 	}
-	if in := f.Signature().Params(); in.Len() > 1 && in.At(in.Len()-1).Type().String() == "[]log/slog.Attr" && in.At(in.Len()-2).Type() == types.Typ[types.String] {
-		return in.Len() - 2
+	in := f.Signature().Params()
+	for i := range in.Len() - 1 {
+		if in.At(i).Type() == types.Typ[types.String] && in.At(i+1).Type().String() == "[]log/slog.Attr" {
+			return i
+		}
 	}
 	return -1
 }
