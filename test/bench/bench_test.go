@@ -37,7 +37,7 @@ func bench1(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // TestRun makes a short run of some cases with all processes.
 func TestRun(t *testing.T) {
 	onLinux(t)
-	code, stdout, stderr := bench1(t, "--quick", "--out", "", "--only", "^(unary|unary-traced|decide|node-unary)$")
+	code, stdout, stderr := bench1(t, "--quick", "--out", "", "--only", "^(unary|unary-traced|stream|decide|node-unary)$")
 	if code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}

@@ -120,7 +120,7 @@ func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.
 		sum.Sha256 = hex.EncodeToString(digest.Sum(nil))
 	}
 	return stream.Send(&pb.FetchResponse{Events: []*pb.FetchEvent{{Event: &pb.FetchEvent_Outcome{Outcome: &pb.FetchOutcome{
-		Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, FinalUrl: resp.Request.URL.String(), AttemptCount: 1, BodySummary: sum}}}}})
+		Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, FinalUrl: resp.Request.URL.String(), Response: started.Response, AttemptCount: 1, BodySummary: sum}}}}})
 }
 
 func (r *relay) pause(ctx context.Context) error {
