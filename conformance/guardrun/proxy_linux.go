@@ -64,12 +64,15 @@ func (p *program) accepts(ctx context.Context, address string, got *answers) err
 		}
 		select {
 		case <-tick.C:
-		case <-p.ended:
-			return p.failure("the proxy ended before it accepted a connection on %s", address)
+			continue
 		case <-ctx.Done():
 			p.stop()
+		case <-p.ended:
+		}
+		if ctx.Err() != nil { // it ends the program, too
 			return p.failure("the proxy accepts no connection on %s", address)
 		}
+		return p.failure("the proxy ended before it accepted a connection on %s", address)
 	}
 }
 
