@@ -83,7 +83,7 @@ import (
 
 // maxOnCaller is the number of fetches in flight up to which attempts run on the goroutines of
 // their callers, which costs less. Of more fetches, each would keep a large stack while it waits
-// for its next attempt, so their attempts run on workers.
+// for its next attempt, so their attempts end on workers.
 const maxOnCaller = 128
 
 // Fetch runs a fetch and returns its outcome, which is never nil. It calls sink for each
