@@ -13,8 +13,8 @@ import (
 const maxOwnFields = 16
 
 // appendHead appends the bytes that http.Request.Write writes for a request that [checkRequest] has accepted. It
-// allocates nothing. It reports false, and appends nothing, for what is rare: another method than GET and HEAD, a
-// body, a host or target that needs a change, and fields with a meaning for http.Request.Write.
+// reports false, and appends nothing, for what is rare: another method than GET and HEAD, a body, a host or
+// target that needs a change, and fields with a meaning for http.Request.Write.
 func appendHead(b []byte, req *http.Request) ([]byte, bool) {
 	path := req.URL.EscapedPath()
 	if !isCommon(req, path) {

@@ -11,7 +11,7 @@ const (
 	// logLimit is the maximum size of all blocks: some 20,000 lines, so that a reader may pause for a second
 	// under load.
 	logLimit = 8 << 20
-	// logBlock is the size of a block. Only a line that is longer has a larger block, of its own.
+	// logBlock is the size of a block. A line that is longer is alone in a larger block.
 	logBlock = 32 << 10
 	// logDelay is how long a line may wait for others, so that one write has many lines under load.
 	logDelay = 5 * time.Millisecond
