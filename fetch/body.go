@@ -366,10 +366,12 @@ func (r *bodyReader) summarise() {
 	}
 }
 
+// close releases the charges, and with them the memory: the attempt may live for some time.
 func (r *bodyReader) close() {
 	r.progress.encoded += r.raw.N // for an attempt that resumes the body
 	r.dec.Close()
 	r.out.close()
+	*r = bodyReader{}
 }
 
 // errorBodyTime limits the wait for the start of a body that is not delivered. People read that

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -507,5 +508,63 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNothingIsKept checks that memory is free once its charge is released, although the attempt lives on: it has
+// to be reported, and goroutines of HTTP/2 may keep its exchange.
+func TestNothingIsKept(t *testing.T) {
+	t.Parallel()
+	const size = 1_000_000
+	for _, row := range []struct {
+		name, listener, path string
+		lease                int64 // bytes
+		good                 bool
+	}{
+		{"a body", "http", "/200:size=1000000", 10 * size, true},
+		{"a body over HTTP/2", "https", "/200:size=1000000", 10 * size, true},
+		{"the start of a body", "http", "/200:size=1000000,chunked", size, false},
+		{"the window of a decoder", "http", "/200:size=1000000,coding=br", size, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newMemoryRig(t)
+			req := r.request(row.listener, "/s/kept"+row.path)
+			req.Delivery, req.Memory = Inline, leaseOf(t, row.lease)
+			req.Policy.MaxAttempts = 1
+			var kept *attempt
+			sink := func(e Event) error {
+				switch e.(type) {
+				case ResponseStarted:
+					kept = r.client.runs.first.current
+				case AttemptFinished:
+					if !reflect.ValueOf(&kept.reader).Elem().IsZero() {
+						t.Error("the reader of the body has not released what it holds")
+					}
+				}
+				return nil
+			}
+			collected := make(chan struct{})
+			func() {
+				out := r.client.Fetch(t.Context(), req, sink)
+				if good := out.Kind == classify.Success; good != row.good || good && len(out.InlineBody) != size {
+					t.Fatalf("%v, %v, %d bytes", out.Kind, out.Failure, len(out.InlineBody))
+				} else if !good {
+					close(collected)
+					return
+				}
+				runtime.AddCleanup(&out.InlineBody[0], func(c chan struct{}) { close(c) }, collected)
+			}()
+			for range 100 {
+				runtime.GC()
+				select {
+				case <-collected:
+					runtime.KeepAlive(kept)
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			t.Error("the body is kept with the attempt")
+		})
 	}
 }

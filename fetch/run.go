@@ -148,8 +148,8 @@ func (r *run) ready() bool {
 	return err == nil
 }
 
-// close releases the timer, the contexts and the connection of the fetch. The exchange has ended
-// before, unless a sink or an observer has panicked.
+// close releases the timer, the contexts, the connection and the results of the fetch. The exchange has ended
+// before, unless a sink or an observer has panicked. Goroutines of HTTP/2 may keep the run for some time.
 func (r *run) close() {
 	r.clock.Stop()
 	r.dropUpload()
@@ -166,4 +166,5 @@ func (r *run) close() {
 	if p := r.delivered; p != nil && p.head.response != r.last.response { // the outcome does not keep it
 		r.req.Memory.Shrink(budget.Head, r.charges.bodyHead)
 	}
+	r.last, r.lastErrorBody, r.lastInlineBody, r.delivered, r.ended = head{}, nil, nil, nil, nil
 }

@@ -50,7 +50,8 @@ func (r *run) settle() {
 	}
 	r.logAttempt(a)
 	r.emitFinished(a)
-	if d.Verdict == classify.Retry { // ten thousand may wait, so keep only what the outcome needs
+	a.resp, a.response, a.head, a.inlineBody, a.errorBody = nil, nil, head{}, nil, nil // goroutines of HTTP/2 may keep the attempt
+	if d.Verdict == classify.Retry {                                                   // ten thousand may wait, so keep only what the outcome needs
 		r.releaseForWait()
 	}
 }
