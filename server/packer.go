@@ -38,6 +38,9 @@ type packer struct {
 	stall    context.CancelFunc // ends stalled when a send took longer
 	started  func() int         // returns the number of tasks started
 	ended    int                // number of tasks whose outcome was packed
+	silence  time.Duration      // after which a message without events is sent
+	pay      func(m any) (*wire.Outgoing, error)
+	lastSent time.Time
 
 	message *pb.FetchManyResponse
 	bytes   int
@@ -45,12 +48,15 @@ type packer struct {
 }
 
 // run sends messages until answers is closed or a send fails. It sets draining in one message when a
-// drain starts.
+// drain starts, and breaks the silence: a proxy may end a stream on which nothing is sent.
 func (p *packer) run() error {
 	defer func() { p.held.Release() }() // of the answers that were not sent
 	draining := p.draining.Done()
 	packTimer := time.NewTimer(packTime)
 	packTimer.Stop()
+	heartbeat := time.NewTimer(p.silence)
+	defer heartbeat.Stop()
+	p.lastSent = time.Now()
 	for {
 		select {
 		case answer, more := <-p.answers:
@@ -72,6 +78,18 @@ func (p *packer) run() error {
 		case <-p.over.Done():
 			return p.over.Err()
 		case <-packTimer.C:
+		case <-heartbeat.C:
+			if time.Since(p.lastSent) >= p.silence {
+				if o, err := p.pay(new(pb.FetchManyResponse)); err == nil { // else a proxy may end the stream, but other calls go on
+					err = p.post(o)
+					if err != nil {
+						return err
+					}
+				}
+				p.lastSent = time.Now()
+			}
+			heartbeat.Reset(p.silence - time.Since(p.lastSent))
+			continue
 		case <-draining:
 			draining, p.message.Draining = nil, true
 		}
@@ -158,8 +176,14 @@ func (p *packer) flush() error {
 	}
 	o := wire.NewOutgoing(p.message, p.bytes, p.held)
 	p.message, p.bytes, p.held = new(pb.FetchManyResponse), 0, wire.Held{}
+	return p.post(o)
+}
+
+func (p *packer) post(o *wire.Outgoing) error {
 	defer time.AfterFunc(p.limit, p.stall).Stop()
-	return p.send(o)
+	err := p.send(o)
+	p.lastSent = time.Now() // after the send: a slow caller has just read a message
+	return err
 }
 
 // taskAnswer is an answer to a task, with its charges.

@@ -39,7 +39,7 @@ func TestPacker(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sent atomic.Int32
 				answers := make(chan *taskAnswer)
-				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, stall: func() {},
+				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, silence: time.Hour, stall: func() {},
 					started: func() int { return row.open }, message: new(pb.FetchManyResponse),
 					send: func(o *wire.Outgoing) error {
 						m, _ := o.Message.(*pb.FetchManyResponse)
@@ -107,7 +107,7 @@ func TestPackerChunks(t *testing.T) {
 				defer end()
 				memory := budget.New(row.memory)
 				answers, chunks := make(chan *taskAnswer), make(chan *taskChunk)
-				p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: ending, over: t.Context(), limit: time.Minute,
+				p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: ending, over: t.Context(), limit: time.Minute, silence: time.Hour,
 					stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
 					send: func(o *wire.Outgoing) error {
 						m, _ := o.Message.(*pb.FetchManyResponse)
@@ -172,7 +172,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 		var sent []string
 		blocked := make(chan struct{})
 		answers, chunks := make(chan *taskAnswer), make(chan *taskChunk)
-		p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: context.Background(), over: t.Context(), limit: time.Minute,
+		p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: context.Background(), over: t.Context(), limit: time.Minute, silence: time.Hour,
 			stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
 			send: func(o *wire.Outgoing) error {
 				m, _ := o.Message.(*pb.FetchManyResponse)

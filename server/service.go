@@ -95,9 +95,9 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	end := reserved(caller)
 	events := newEventStream(caller, send, mode, t, s.Stall)
 	defer events.close()
+	events.startHeartbeats(s.heartbeats)
 	if p.Request.Events != fetch.OutcomeOnly {
 		events.convert.Attempts = true
-		events.startHeartbeats(s.heartbeats)
 		var encoded *conversion.Encoded
 		if mode.Encoded {
 			encoded = &s.encoded

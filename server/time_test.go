@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -110,8 +111,7 @@ func TestJitterIsRepeatable(t *testing.T) {
 	})
 }
 
-// TestHeartbeat checks that a silent stream has a heartbeat every 10 s, unless only the outcome is
-// requested.
+// TestHeartbeat checks that a silent stream has a heartbeat every 10 s.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	wait := func(in *pb.FetchRequest) {
@@ -126,7 +126,8 @@ func TestHeartbeat(t *testing.T) {
 	}{
 		{"silent origin", "200:delay=25s", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, nil, 0, []time.Duration{10 * time.Second, 20 * time.Second}},
 		{"ALL", "200:delay=25s", pb.EventLevel_EVENT_LEVEL_ALL, nil, 0, []time.Duration{10 * time.Second, 20 * time.Second}},
-		{"OUTCOME", "200:delay=25s", pb.EventLevel_EVENT_LEVEL_OUTCOME, nil, 0, nil},
+		{"OUTCOME", "200:delay=25s", pb.EventLevel_EVENT_LEVEL_OUTCOME, nil, 0, []time.Duration{10 * time.Second, 20 * time.Second}},
+		{"a body that is held back", "200:size=24,drip=1@1s", pb.EventLevel_EVENT_LEVEL_OUTCOME, nil, 0, []time.Duration{10 * time.Second, 20 * time.Second}},
 		{"answer before the first", "200:delay=9999ms", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, nil, 0, nil},
 		{"wait between attempts", "503:delay=5s/200", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, wait, 0,
 			[]time.Duration{15 * time.Second, 25 * time.Second, 35 * time.Second, 45 * time.Second, 55 * time.Second}},
@@ -153,6 +154,30 @@ func TestHeartbeat(t *testing.T) {
 			}, func(c *server.Config) { c.Heartbeat = row.heartbeat })
 		})
 	}
+}
+
+// TestHeartbeatOfMany checks that a stream of FetchMany on which nothing was sent for 10 s has a message without
+// events, whether or not a task is in flight.
+func TestHeartbeatOfMany(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		stream, err := r.Client.FetchMany(r.Context())
+		must(r, err)
+		began := time.Now()
+		var got []string
+		in := r.request("/s/k/200:delay=25s")
+		in.TimeoutPolicy = patient()
+		must(r, stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: in}}}))
+		for range 4 {
+			m, err := stream.Recv()
+			must(r, err)
+			got = append(got, fmt.Sprintf("%v %d", time.Since(began), len(m.GetEvents())))
+		}
+		if diff := cmp.Diff([]string{"10s 0", "20s 0", "25s 1", "35s 0"}, got); diff != "" {
+			r.Errorf("messages (-want +got)\n%s", diff)
+		}
+		must(r, stream.CloseSend())
+	})
 }
 
 // TestMessagesNameLimits checks that the message of a failure names the limit with its value, and

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -16,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -393,19 +395,46 @@ func TestRawBreaks(t *testing.T) {
 	}
 }
 
-// TestRawVersions checks that HTTP/1.0 is refused, because it could not show that a body broke.
-func TestRawVersions(t *testing.T) {
+// TestRawOverHTTP10 checks that HTTP/1.0, which has neither chunks nor trailers, gets a whole body, and that the
+// connection is reset if a body breaks.
+func TestRawOverHTTP10(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(r.URL, "http://"))
-	must(t, err)
-	defer func() { _ = conn.Close() }()
-	_, _ = fmt.Fprintf(conn, "GET /v1/raw?url=%s HTTP/1.0\r\nHost: localhost\r\nFetchd-Request: {}\r\n\r\n", url.QueryEscape(r.Origin.URL("http", "/s/k/200")))
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	r.wantStatus(resp, 505, codes.Unimplemented, "HTTP/1.1")
-	r.wantRequests("k", 0)
+	for _, row := range []struct {
+		name, script string
+		length       int64 // announced
+		size         int   // received; -1: a part
+	}{
+		{"a short body", "200:size=1000", 1000, 1000},
+		{"a long body", "200:size=900000", -1, 900_000},
+		{"a failure", "404", 0, 0},
+		{"a body that breaks", "200:size=900000,cut=800000", -1, -1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", strings.TrimPrefix(r.URL, "http://"))
+			must(t, err)
+			defer func() { _ = conn.Close() }()
+			_, _ = fmt.Fprintf(conn, "GET /v1/raw?url=%s HTTP/1.0\r\nHost: localhost\r\nFetchd-Request: {}\r\n\r\n", url.QueryEscape(r.Origin.URL("http", "/s/k/"+row.script)))
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			must(t, err)
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			switch {
+			case row.script == "404":
+				if err != nil || resp.StatusCode != 424 || !bytes.Contains(body, []byte(`"outcome"`)) {
+					t.Errorf("%s, %d bytes, %v; want the problem", resp.Status, len(body), err)
+				}
+			case row.size < 0:
+				if !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%d bytes, %v; want a reset", len(body), err)
+				}
+			case err != nil || resp.ContentLength != row.length || len(body) != row.size:
+				t.Errorf("length %d, %d bytes, %v; want %d and %d", resp.ContentLength, len(body), err, row.length, row.size)
+			}
+			wantFields(t, resp.Header, map[string]string{"Trailer": "", "Transfer-Encoding": ""})
+		})
+	}
 }
 
 // TestRawStall checks that a caller that stops reading ends after the stall limit, and that one that

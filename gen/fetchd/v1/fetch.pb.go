@@ -790,7 +790,7 @@ type EventLevel int32
 const (
 	// Same as EVENT_LEVEL_ATTEMPTS, and as EVENT_LEVEL_OUTCOME in FetchMany.
 	EventLevel_EVENT_LEVEL_UNSPECIFIED EventLevel = 0
-	// None. A streamed body is still preceded by its ResponseStarted.
+	// Heartbeats only. A streamed body is still preceded by its ResponseStarted.
 	EventLevel_EVENT_LEVEL_OUTCOME EventLevel = 1
 	// Admission, attempts, responses and heartbeats.
 	EventLevel_EVENT_LEVEL_ATTEMPTS EventLevel = 2
@@ -3958,7 +3958,7 @@ func (x *Retry) GetStart() RetryStart {
 	return RetryStart_RETRY_START_UNSPECIFIED
 }
 
-// Heartbeat carries no information. It shows that the stream is alive.
+// Heartbeat carries no information. It follows 10 s of silence, and shows that the stream is alive.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5113,7 +5113,7 @@ func (x *Task) GetRequest() *FetchRequest {
 type FetchManyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Events and outcomes. Those of one task are in order. Empty if the message only says that
-	// the server is draining.
+	// the server is draining, or that the stream is alive: such a one follows 10 s of silence.
 	Events []*TaskEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// The server is shutting down. Send no more tasks on this stream, open another one, and
 	// read this one to its end.

@@ -46,8 +46,8 @@ type answer struct {
 	caller      string                    // its name; empty without one
 	raw         bool                      // the answer is a body as bytes
 	broken      bool                      // the answer must end abnormally
+	toReset     *wire.Conn                // then this connection is reset: HTTP/1.0 has no other way to show it; nil: a later version
 	stalled     bool                      // the caller read nothing for stall
-	status      int                       // of an error, if it is not that of the code
 }
 
 // readMessage reads a request in JSON and charges its memory.
@@ -208,9 +208,6 @@ func (a *answer) fail(st *status.Status) {
 	case a.started && a.raw:
 		a.broken = true
 		return
-	case a.status != 0:
-		webapi.SendStatus(a.rw, a.status, st)
-		return
 	case !a.started:
 		webapi.WriteStatus(a.rw, st)
 		return
@@ -221,6 +218,7 @@ func (a *answer) fail(st *status.Status) {
 // abort ends an answer so that the client sees that it is not complete.
 func (a *answer) abort() {
 	if a.broken {
+		a.toReset.Reset()
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends this request alone
 	}
 }

@@ -48,9 +48,8 @@ var rawMode = calls.Mode{Unblocked: math.MaxInt, Copies: 1}
 // and the body.
 func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
 	a.raw = true
-	if !r.ProtoAtLeast(1, 1) {
-		a.status = http.StatusHTTPVersionNotSupported
-		return nil, status.Error(codes.Unimplemented, "HTTP/1.0 cannot show that a body broke: use HTTP/1.1 or HTTP/2")
+	if !r.ProtoAtLeast(1, 1) { // it has neither chunks nor trailers
+		a.toReset = wire.ConnOf(r.Context())
 	}
 	sent := r.Header.Values(requestHeader)
 	if len(sent) == 0 && secure.Bearer(r.Header.Values("Authorization")) == "" {
@@ -258,6 +257,7 @@ func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
 // startBody starts an answer whose body is streamed. What is not known yet follows in trailers.
 func (a *rawAnswer) startBody() {
 	header := a.rw.Header()
+	header.Set(buffering, "no")
 	trailers := "Fetchd-Outcome, Fetchd-Attempt-Count, Fetchd-Decision-Rule"
 	if a.history {
 		trailers += ", Fetchd-Attempts"
@@ -265,7 +265,9 @@ func (a *rawAnswer) startBody() {
 	if a.digest {
 		trailers += ", Fetchd-Sha256"
 	}
-	header.Set("Trailer", trailers)
+	if a.toReset == nil {
+		header.Set("Trailer", trailers)
+	}
 	header.Set("Fetchd-Id", a.id)
 	a.setResponse(a.latest.GetUrl(), a.latest.GetResponse())
 	a.start(a.okStatus(a.latest.GetResponse(), nil))

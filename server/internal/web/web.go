@@ -45,6 +45,8 @@ const (
 	maxStreams = 32
 	// idleTime is how long a connection may wait for its next request.
 	idleTime = 2 * time.Minute
+	// buffering is the header by which a proxy such as nginx is told to pass on each piece as it comes.
+	buffering = "X-Accel-Buffering"
 )
 
 // Config configures the HTTP API.
@@ -186,6 +188,7 @@ func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error
 	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
 	return w.Fetch(ctx, in, func(o *wire.Outgoing) error {
 		defer o.Release()
+		out.rw.Header().Set(buffering, "no")
 		err := out.write(o.Message, o.Size, o.Lease(), true)
 		out.ran = true // after the first message, which is sent before the first request unless it has the outcome
 		return err

@@ -58,6 +58,17 @@ func ConnOf(ctx context.Context) *Conn {
 	return nil
 }
 
+// Reset closes the connection, so that the peer sees an error and not an end of file; c may be nil.
+func (c *Conn) Reset() {
+	if c == nil {
+		return
+	}
+	if tcp, ok := c.Conn.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // if it fails, the connection is closed already
+	}
+	_ = c.Close() // as above
+}
+
 // Drop closes the connection; c may be nil.
 func (c *Conn) Drop() {
 	if c != nil {
