@@ -135,5 +135,5 @@ func TestDownloadKilled(t *testing.T) {
 		}
 	}
 	t.Logf("at most %d bytes of a file were fetched twice", most)
-	clitest.Only(t, dir, "f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
+	clitest.Only(t, dir, ".fetchctl-urls", "f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
 }

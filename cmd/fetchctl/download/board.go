@@ -24,6 +24,7 @@ type board struct {
 	out     *cli.Printer
 	paint   cli.Painter
 	draws   bool              // bars
+	quiet   bool              // only failures are printed
 	size    func() (int, int) // columns and rows of the terminal
 	files   int
 	started time.Time
@@ -160,6 +161,9 @@ func (b *board) show(bars []string) {
 
 // sum prints how the files ended.
 func (b *board) sum(c counts, left int) {
+	if b.quiet {
+		return
+	}
 	parts := []string{fmt.Sprintf("%d completed", c.completed), fmt.Sprintf("%d failed", c.failed),
 		retries(c), fmt.Sprintf("%d already there", c.alreadyThere)}
 	if c.interrupted > 0 {

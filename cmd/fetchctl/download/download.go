@@ -86,11 +86,8 @@ func newRun(ctx context.Context, c *Command, p *cli.Program) (*Run, error) {
 	if c.JSON {
 		d.json = p.Out
 	}
-	d.board = &board{out: &cli.Printer{W: p.Err}, paint: p.Painter(p.Err), files: len(d.entries), started: time.Now()}
-	switch {
-	case c.Quiet:
-		d.board.out.W, d.board.paint = io.Discard, false
-	case cli.IsTerminal(p.Err) && p.Env("TERM") != "dumb":
+	d.board = &board{out: &cli.Printer{W: p.Err}, paint: p.Painter(p.Err), quiet: c.Quiet, files: len(d.entries), started: time.Now()}
+	if !c.Quiet && cli.IsTerminal(p.Err) && p.Env("TERM") != "dumb" {
 		d.board.draws, d.board.size = true, func() (columns, rows int) { return cli.TerminalSize(p.Err) }
 	}
 	d.reportUnsigned()
@@ -105,7 +102,7 @@ func (d *Run) reportUnsigned() {
 			n++
 		}
 	}
-	if n > 0 {
+	if n > 0 && !d.flags.Quiet {
 		d.board.out.Printf("not signed, because they are not https: %d of %d URLs\n", n, len(d.entries))
 	}
 }

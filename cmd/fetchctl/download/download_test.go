@@ -110,7 +110,7 @@ func TestDownloadContinues(t *testing.T) {
 				t.Errorf("ranges %q, want %q\n%s", asked, tt.ranges, got.Err)
 			}
 			if tt.left != nil {
-				clitest.Only(t, dir, tt.left...)
+				only(t, dir, tt.left...)
 				return
 			}
 			switch {
@@ -120,7 +120,7 @@ func TestDownloadContinues(t *testing.T) {
 				want = want[:tt.size]
 			}
 			clitest.File(t, filepath.Join(dir, "file"), want)
-			clitest.Only(t, dir, "file")
+			only(t, dir, "file")
 		})
 	}
 }
@@ -152,6 +152,7 @@ func TestDownloadEnds(t *testing.T) {
 		{"not there", "{O}/a/404 x\n", nil, cli.ExitPermanent, "failed  404", []string{}},
 		{"transient", "{O}/a/503 x\n", []string{"-r", "0"}, cli.ExitTransient, "http_server_error", []string{}},
 		{"rate", "{O}/a/429 x\n", []string{"-r", "0"}, cli.ExitRateLimited, "rate_limited", []string{}},
+		{"not there, quietly", "{O}/a/404 x\n", []string{"-q"}, cli.ExitPermanent, "x  failed  404", []string{}},
 		{"not allowed", "{O}/a/403 x\n", nil, cli.ExitNeedsAuth, "forbidden", []string{}},
 		{"the exit code is that of the gravest failure", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, cli.ExitPermanent, "1 completed, 3 failed", []string{"w"}},
 		{"cut without a validator", "{O}/a/200:size=900000,cut=600000 x\n", []string{"-r", "0"}, cli.ExitTransient, "body_interrupted", []string{}},
@@ -172,13 +173,16 @@ func TestDownloadEnds(t *testing.T) {
 			t.Parallel()
 			o, dir := rig.Origin(t), t.TempDir()
 			got := listed(t, o, dir, tt.list, tt.args...)
-			if got.Code != tt.want || !strings.Contains(got.Err, tt.told) || got.Out != "" {
+			if got.Code != tt.want || !strings.Contains(got.Err, tt.told) || got.Out != "" || slices.Contains(tt.args, "-q") && strings.Contains(got.Err, "retries") {
 				t.Errorf("exit status %d, %q, %q; want %d and %q", got.Code, got.Out, got.Err, tt.want, tt.told)
 			}
 			entries, err := os.ReadDir(dir)
 			clitest.Must(t, err)
 			var there []string
 			for _, e := range entries {
+				if e.Name() == urlsName {
+					continue
+				}
 				name, _, _ := strings.Cut(e.Name(), "-") // what follows is a mark of the URL
 				if name != e.Name() {
 					name += "-"
@@ -192,7 +196,51 @@ func TestDownloadEnds(t *testing.T) {
 	}
 }
 
-// A file that is there stays as it is, and costs no request.
+// TestDownloadOtherURL downloads into a folder with files of other URLs. None of them counts as the file that is asked
+// for, and a file of the same URL costs no request, whatever its name.
+func TestDownloadOtherURL(t *testing.T) {
+	t.Parallel()
+	const first = "{O}/a/200:body=a\n{O}/n/200:body=n,header=Content-Disposition=x%3Bfilename=n.txt\n{O}/m/200:body=m mine\n"
+	for _, tt := range []struct {
+		name, list string
+		args       []string
+		want       int
+		says       string
+		asked      int // requests for b
+	}{
+		{"the same URLs", first, nil, cli.ExitOK, "0 completed, 0 failed, 0 retries, 3 already there", 0},
+		{"a URL that was given a name", "{O}/m/200:body=m\n", nil, cli.ExitOK, "mine  already there", 0},
+		{"another URL of the same name", "{O}/b/200:body=a\n", nil, cli.ExitOK, "1 completed", 1},
+		{"another URL of the origin's name", "{O}/b/200:body=n,header=Content-Disposition=x%3Bfilename=n.txt\n", nil, cli.ExitOK, "1 completed", 1},
+		{"another URL of the given name", "{O}/b/200:body=m mine\n", nil, cli.ExitOutput, "mine  failed  exists, and is the file of another URL: ", 0},
+		{"another URL of the given name by force", "{O}/b/200:body=m mine\n", []string{"-f"}, cli.ExitOK, "1 completed", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, dir := rig.Origin(t), t.TempDir()
+			if got := listed(t, o, dir, first); got.Code != cli.ExitOK {
+				t.Fatalf("the first run: exit status %d\n%s", got.Code, got.Err)
+			}
+			for _, run := range []string{"the second run", "the third run"} {
+				got := listed(t, o, dir, tt.list, tt.args...)
+				if got.Code != tt.want || run == "the second run" && !strings.Contains(got.Err, tt.says) {
+					t.Errorf("%s: exit status %d, want %d and %q\n%s", run, got.Code, tt.want, tt.says, got.Err)
+				}
+				if asked := len(o.Requests("b")); asked != tt.asked && tt.args == nil {
+					t.Errorf("%s: %d requests, want %d in all", run, asked, tt.asked)
+				}
+			}
+			clitest.File(t, filepath.Join(dir, "n.txt"), []byte("n"))
+			for _, key := range []string{"a", "n", "m"} {
+				if n := len(o.Requests(key)); n != 1 {
+					t.Errorf("%d requests for %s, want 1", n, key)
+				}
+			}
+		})
+	}
+}
+
+// A file that is there stays as it is.
 func TestDownloadThere(t *testing.T) {
 	t.Parallel()
 	o, dir := rig.Origin(t), t.TempDir()
@@ -203,7 +251,7 @@ func TestDownloadThere(t *testing.T) {
 	const list = "{O}/a/200 file\n{O}/b/200 link\n{O}/c/200:body=four,header=Content-Disposition=x%3Bfilename=named.txt\n" +
 		"{O}/d/200:body=longer,header=Content-Disposition=x%3Bfilename=named.txt\n"
 	got := listed(t, o, dir, list, "-j", "1")
-	if got.Code != cli.ExitOK || !strings.Contains(got.Err, "1 completed, 0 failed, 0 retries, 3 already there") {
+	if got.Code != cli.ExitOutput || strings.Count(got.Err, "exists, and "+urlsName+" does not have its URL") != 2 || !strings.Contains(got.Err, "2 completed, 2 failed, 0 retries, 0 already there") {
 		t.Errorf("exit status %d\n%s", got.Code, got.Err)
 	}
 	if n := len(o.Requests("a")) + len(o.Requests("b")); n != 0 {
@@ -286,7 +334,7 @@ func TestDownloadDiskFull(t *testing.T) {
 		t.Errorf("with room: exit status %d, ranges %q\n%s", got.Code, asked, got.Err)
 	}
 	clitest.File(t, filepath.Join(dir, "file"), o.Body(3_000_000))
-	clitest.Only(t, dir, "file")
+	only(t, dir, "file")
 }
 
 // A folder that cannot be written to is said to be so.
@@ -305,7 +353,7 @@ func TestDownloadReadOnly(t *testing.T) {
 	if got := fetchctl.Run(t, "download", "-d", filepath.Join(dir, "new"), o.URL("http", "/s/k/200")); got.Code != cli.ExitOutput {
 		t.Errorf("a new folder: exit status %d\n%s", got.Code, got.Err)
 	}
-	clitest.Only(t, dir)
+	only(t, dir)
 }
 
 // A service that is not there ends the run, for no file would fare better.
@@ -354,7 +402,7 @@ func TestAnsweredTwice(t *testing.T) {
 		if got.Code != row.code || !strings.Contains(got.Err, row.says) {
 			t.Errorf("%s: exit status %d, want %d and %q\n%s", row.name, got.Code, row.code, row.says, got.Err)
 		}
-		clitest.Only(t, dir, row.left...)
+		only(t, dir, row.left...)
 	}
 }
 
@@ -382,7 +430,7 @@ func TestDownloadKeepsCoding(t *testing.T) {
 				t.Errorf("exit status %d, want 0\n%s", got.Code, got.Err)
 			}
 			clitest.File(t, filepath.Join(dir, "src.tar.gz"), sent)
-			clitest.Only(t, dir, "src.tar.gz")
+			only(t, dir, "src.tar.gz")
 		})
 	}
 }

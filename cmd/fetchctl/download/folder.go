@@ -1,6 +1,7 @@
 package download
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 
 	"fetchd/internal/cli"
 )
@@ -20,6 +22,9 @@ type folder struct {
 	// step is called before each change; an error prevents the change. It may be nil.
 	// Tests use it to end a run at any point.
 	step func(string) error
+
+	mu   sync.Mutex
+	urls map[string]string // URL of each finished file, by name; see [folder.record]
 }
 
 // openFolder opens a directory, and creates it if it does not exist.
@@ -214,6 +219,88 @@ func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 		return err
 	}
 	return d.sync()
+}
+
+// urlsName is the file that has a line of JSON for each finished file. A URL may contain a secret, so
+// nobody else can read it.
+const urlsName = ".fetchctl-urls"
+
+// fileURL is a line of it. The last line of a name counts.
+type fileURL struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// readURLs reads the URLs of finished files. A line that a killed run left incomplete is ignored.
+func (d *folder) readURLs() error {
+	f, err := d.open(urlsName, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	d.urls = make(map[string]string)
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxSidecar)
+	for lines.Scan() {
+		var line fileURL
+		if json.Unmarshal(lines.Bytes(), &line) == nil {
+			d.urls[line.Name] = line.URL
+		}
+	}
+	return lines.Err()
+}
+
+// finished returns the URLs of the finished files that are still there, by name.
+func (d *folder) finished() (map[string]string, error) {
+	if err := d.readURLs(); err != nil {
+		return nil, err
+	}
+	finished := make(map[string]string)
+	for name, url := range d.urls {
+		if there, err := d.exists(name); err == nil && there {
+			finished[name] = url
+		}
+	}
+	return finished, nil
+}
+
+// urlOf returns the URL of a finished file, or "" if it is not known.
+func (d *folder) urlOf(name string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.urls[name]
+}
+
+// record notes the URL of a finished file. Each line is written behind a line end of its own, because a
+// killed run may have left a line without one.
+func (d *folder) record(name, url string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.urls[name] == url {
+		return nil
+	}
+	line, err := json.Marshal(fileURL{name, url})
+	if err != nil {
+		return err
+	}
+	return d.change("write "+urlsName, func() error {
+		f, err := d.root.OpenFile(urlsName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(append([]byte("\n"), line...))
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return err
+		}
+		if d.urls == nil {
+			d.urls = make(map[string]string)
+		}
+		d.urls[name] = url
+		return nil
+	})
 }
 
 // unfinished returns the URLs of the unfinished files, by name.

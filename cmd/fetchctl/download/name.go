@@ -1,11 +1,10 @@
 package download
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"mime"
 	"net/url"
 	"path"
@@ -181,20 +180,14 @@ type naming struct {
 }
 
 // newNaming assigns names before anything is fetched: first the names that the user gave, then
-// those of unfinished files, then those from URLs.
+// those of unfinished and finished files, then those from URLs.
 func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, error) {
 	unfinished, err := dir.unfinished()
 	if err != nil {
 		return nil, err
 	}
 	n := &naming{dir: dir, unfinished: unfinished, taken: make(map[string]string)}
-	byURL := make(map[string]string)
-	for name, u := range unfinished {
-		if other, ok := byURL[u]; !ok || name < other {
-			byURL[u] = name
-		}
-		n.taken[fold(name)] = u
-	}
+	byURL := n.known(unfinished)
 	given := make(map[string]string)
 	for _, e := range entries {
 		if !e.fixed {
@@ -209,11 +202,16 @@ func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, 
 		}
 		n.taken[fold(e.name)] = e.url
 	}
+	finished, err := dir.finished()
+	if err != nil {
+		return nil, cli.OutputError(err)
+	}
+	there := n.known(finished)
 	for _, e := range entries {
 		if e.fixed {
 			continue
 		}
-		if name, ok := byURL[e.url]; ok {
+		if name := cmp.Or(byURL[e.url], there[e.url]); name != "" {
 			e.name, e.fixed = name, true
 			continue
 		}
@@ -221,6 +219,20 @@ func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, 
 		_, e.fixed = sums[e.name] // the list of digests expects this name
 	}
 	return n, nil
+}
+
+// known takes the names of files for their URLs unless they are taken, and returns them by URL.
+func (n *naming) known(files map[string]string) (byURL map[string]string) {
+	byURL = make(map[string]string)
+	for name, u := range files {
+		if other, ok := byURL[u]; !ok || name < other {
+			byURL[u] = name
+		}
+		if _, ok := n.taken[fold(name)]; !ok {
+			n.taken[fold(name)] = u
+		}
+	}
+	return byURL
 }
 
 func fold(name string) string { return strings.ToLower(name) }
@@ -234,26 +246,21 @@ func (n *naming) take(name, url string) string {
 	return name
 }
 
-// settle renames an entry to the name that the origin wants, or to a similar one if that is
-// taken. An existing file with that name and the same size counts as this file, unless force
-// replaces it.
-func (n *naming) settle(e *entry, wanted string, size int64, force bool) error {
+// settle renames an entry to the name that the origin wants, or to a similar one if that is taken or
+// exists. force replaces an existing file.
+func (n *naming) settle(e *entry, wanted string, force bool) error {
 	if e.fixed || wanted == "" || wanted == e.name {
 		return nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	name := wanted
-	if u, ok := n.taken[fold(name)]; ok && u != e.url {
-		name = ownName(wanted, e.url)
-	}
-	info, err := n.dir.lstat(name)
-	if err == nil && !force && name == wanted && (!info.Mode().IsRegular() || info.Size() != size) {
-		name = ownName(wanted, e.url)
-		_, err = n.dir.lstat(name)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	there, err := n.dir.exists(wanted)
+	if err != nil {
 		return cli.OutputError(err)
+	}
+	name := wanted
+	if u, ok := n.taken[fold(name)]; ok && u != e.url || there && !force {
+		name = ownName(wanted, e.url)
 	}
 	e.name, e.fixed = name, true
 	n.taken[fold(name)] = e.url

@@ -198,6 +198,9 @@ func (p *part) finish(force bool) error {
 		return err
 	}
 	p.finished = true
+	if err := p.dir.record(p.name, p.said.URL); err != nil {
+		return errors.Join(err, p.file.Close())
+	}
 	return errors.Join(p.dir.clear(p.name), p.file.Close())
 }
 
@@ -220,15 +223,21 @@ func (p *part) drop() error {
 	return errors.Join(p.dir.clear(p.name), p.file.Close())
 }
 
-// tidy removes the leftovers of a run that was killed while it renamed the file.
+// tidy removes the leftovers of a run that was killed while it named the file, and records what is then known
+// of its URL.
 func tidy(dir *folder, name, url string) error {
 	said, err := dir.readSidecar(name)
 	if err != nil || said.URL != url {
 		return nil // not ours
 	}
 	there, err := dir.exists(name + partEnding)
-	if err != nil || there && !dir.same(name, name+partEnding) {
+	switch {
+	case err != nil, there && !dir.same(name, name+partEnding):
 		return err
+	case there:
+		if err := dir.record(name, url); err != nil {
+			return err
+		}
 	}
 	return dir.clear(name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -42,6 +43,9 @@ var (
 	errAlreadyThere = errors.New("already there")
 )
 
+// otherName says what to do about a file that is in the way.
+const otherName = ": remove it, give another name in the second column of -i, or give --force"
+
 // refusal is the reason why a file is not accepted although the fetch succeeded.
 type refusal struct {
 	class, text string
@@ -56,6 +60,9 @@ func (t *transfer) open() {
 	t.row = t.board.add(t.entry.name)
 	t.tell = &show.Reporter{Out: &cli.Printer{W: t.board}, Paint: t.board.paint, Brief: true}
 	t.tell.Indent = t.entry.name + "  "
+	if t.board.quiet {
+		t.tell.Out = &cli.Printer{W: io.Discard}
+	}
 }
 
 // run downloads the file.
@@ -119,7 +126,7 @@ func (t *transfer) listed() error {
 	return nil
 }
 
-// alreadyThere ends the transfer of a file that exists, and checks its digest.
+// alreadyThere ends the transfer of a file that exists. It must have the digest in the list, or else be of the URL.
 func (t *transfer) alreadyThere(ctx context.Context) error {
 	if err := tidy(t.dir, t.entry.name, t.entry.url); err != nil {
 		return cli.OutputError(err)
@@ -130,8 +137,14 @@ func (t *transfer) alreadyThere(ctx context.Context) error {
 	}
 	t.result.SizeBytes = info.Size()
 	want := t.sums[t.entry.name]
-	if want == "" {
+	switch known := t.dir.urlOf(t.entry.name); {
+	case want != "":
+	case known == t.entry.url:
 		return errAlreadyThere
+	case known != "":
+		return &refusal{"output", "exists, and is the file of another URL" + otherName, cli.ExitOutput}
+	default:
+		return &refusal{"output", "exists, and " + urlsName + " does not have its URL" + otherName, cli.ExitOutput}
 	}
 	f, err := t.dir.open(t.entry.name, os.O_RDONLY)
 	if err != nil {
@@ -227,7 +240,7 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 	}
 	total := show.TotalOf(r)
 	if t.part == nil {
-		if err := t.name(ctx, r, total); err != nil {
+		if err := t.name(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -260,9 +273,9 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 }
 
 // name determines the name of the file and opens its part.
-func (t *transfer) name(ctx context.Context, r *pb.HttpResponse, total int64) error {
+func (t *transfer) name(ctx context.Context, r *pb.HttpResponse) error {
 	wanted := dispositionName(dispositionOf(r))
-	if err := t.naming.settle(t.entry, wanted, total, t.flags.Force); err != nil {
+	if err := t.naming.settle(t.entry, wanted, t.flags.Force); err != nil {
 		return err
 	}
 	t.result.Name = t.entry.name
@@ -466,6 +479,7 @@ func rate(n int64, spent time.Duration) string {
 func (t *transfer) failed(err error) {
 	r := &t.result
 	r.Result, r.Message = resultFailed, fmt.Sprint(err)
+	t.tell.Out = &cli.Printer{W: t.board} // also if the run is quiet
 	mark := t.tell.Paint.Paint(cli.Red, "failed")
 	if f, ok := errors.AsType[*failure](err); ok {
 		e := f.outcome.GetError()

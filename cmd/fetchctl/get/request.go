@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 		Url: c.URL, Method: c.Request, Headers: headers,
 		RedirectPolicy: c.Redirect(),
 		RetryPolicy:    retry,
-		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize)},
+		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize), KeepEncoding: c.keepsCoding()},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
 		RecordPolicy:   c.recordPolicy(),
 		EgressRoute:    c.EgressRoute,
@@ -60,6 +61,15 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 		req.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 	}
 	return req, c.body(ctx, req, stdin)
+}
+
+// keepsCoding reports whether a file is saved as it was sent, because the fetch asks for no coding.
+func (c *Command) keepsCoding() bool {
+	ranged := slices.ContainsFunc(c.Header, func(line string) bool {
+		name, _, _ := strings.Cut(line, ":")
+		return strings.EqualFold(strings.TrimSpace(name), "Range")
+	})
+	return c.toFile() && c.Store == "" && (ranged || c.Profile == "download")
 }
 
 // check rejects values for which the message of the service would not name the flag.
