@@ -22,11 +22,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/doc/comment"
 	"io"
 	"os"
 	"os/signal"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -72,6 +74,8 @@ type Manual struct {
 	Exits Exits
 	// Answers say what to use instead of flags that the command does not have, by flag, such as "-k".
 	Answers map[string]string
+	// Stray returns what to use instead of arguments that the command does not take, or "". It may be nil.
+	Stray func(args []string) string
 	// OwnFlags leaves out the flags of the program except --help, because the command uses none of them.
 	OwnFlags bool
 }
@@ -96,6 +100,9 @@ func (*Completion) Manual() Manual {
 `}
 }
 
+// maxColumns is how wide the help is at most.
+const maxColumns = 100
+
 // ErrAnswered is returned by [Program.Parse] if nothing is left to do.
 var ErrAnswered = errors.New("the command line has been answered")
 
@@ -109,7 +116,7 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 		kong.Vars{"version": p.Name + " " + version.Long()},
 		kong.Writers(p.Out, p.Err),
 		kong.Exit(func(int) { answered = true }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: maxColumns}),
 		kong.Help(func(o kong.HelpOptions, c *kong.Context) error { return p.printHelp(o, c, texts) }),
 		kong.Resolvers(kong.ResolverFunc(p.fromEnvironment)),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
@@ -118,7 +125,9 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 		return nil, fmt.Errorf("command line: %w", err)
 	}
 	for _, command := range parser.Model.Leaves(false) {
-		command.Detail = cmp.Or(texts[command.Path()].about, command.Detail)
+		if about := texts[command.Path()].about; about != "" {
+			command.Detail, _, _ = strings.Cut(about, "\n\n") // the rest follows the flags
+		}
 	}
 	parsed, err := parser.Parse(args)
 	if answered { // even if a required argument is missing
@@ -147,24 +156,81 @@ var unknownFlag = regexp.MustCompile(`^unknown flag (--[\w.-]*|-[^-])`)
 // unusable returns the error for args, which kong does not accept.
 func (p *Program) unusable(err error, args []string) error {
 	command, manual := p.Name, p.Manual
+	var node *kong.Node
 	if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
-		command, manual = failed.Context.Selected().FullPath(), manualOf(failed.Context.Selected())
+		node = failed.Context.Selected()
+		command, manual = node.FullPath(), manualOf(node)
 	}
-	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil { //nolint:forbidigo // kong's error has no type
-		flag := m[1]
-		for _, arg := range args { // a flag of two letters behind one dash is not kong's
-			if len(arg) == 3 && manual.Answers[arg] != "" {
-				flag = arg
-			}
+	text := err.Error() //nolint:forbidigo // kong's errors have no type
+	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		if answer := manual.answer(node, m[1], args); answer != "" {
+			return &Error{Code: ExitUsage, Err: errors.New(answer)}
 		}
-		if answer := manual.Answers[flag]; answer != "" {
-			return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: there is no such flag: %s", flag, answer)}
-		}
-		if !strings.HasPrefix(flag, "--") {
+		if !strings.HasPrefix(m[1], "--") {
 			err = errors.New(m[0])
+		}
+	} else if manual.Stray != nil && strings.HasPrefix(text, "unexpected argument ") {
+		if answer := manual.Stray(args); answer != "" {
+			return &Error{Code: ExitUsage, Err: errors.New(answer)}
 		}
 	}
 	return &Error{Code: ExitUsage, Err: err, Hint: fmt.Sprintf("Run %q for the flags.", command+" --help")}
+}
+
+// answer returns what to use instead of a flag that the command does not have, and of others behind the same dash.
+func (m Manual) answer(node *kong.Node, flag string, args []string) string {
+	flags := []string{flag}
+	for _, arg := range args {
+		behind := m.unknown(node, arg)
+		if slices.ContainsFunc(behind, func(f string) bool { return strings.HasPrefix(f, flag) || flag == "--" && f[len(f)-1] == '-' }) {
+			flags = behind
+			break
+		}
+	}
+	var answers []string
+	for _, f := range flags {
+		if m.Answers[f] != "" {
+			answers = append(answers, f+": there is no such flag: "+m.Answers[f])
+		}
+	}
+	return strings.Join(answers, "; ")
+}
+
+// unknown returns the flags behind one dash that the command does not have but answers. To kong a flag has one
+// letter; other programs have some of two.
+func (m Manual) unknown(node *kong.Node, arg string) (flags []string) {
+	letters, ok := strings.CutPrefix(arg, "-")
+	if !ok || node == nil || strings.HasPrefix(letters, "-") {
+		return nil
+	}
+	for len(letters) > 0 {
+		n := min(2, len(letters))
+		if n < 2 || m.Answers["-"+letters[:n]] == "" {
+			n = 1
+		}
+		f := "-" + letters[:n]
+		known := shortFlag(node, f[1:])
+		switch {
+		case known == nil && m.Answers[f] == "", known != nil && !known.IsBool():
+			return flags // the rest is a value
+		case known == nil:
+			flags = append(flags, f)
+		}
+		letters = letters[n:]
+	}
+	return flags
+}
+
+// shortFlag returns the flag of a command with this letter, or nil.
+func shortFlag(node *kong.Node, letter string) *kong.Flag {
+	for _, group := range node.AllFlags(false) {
+		for _, flag := range group {
+			if string(flag.Short) == letter {
+				return flag
+			}
+		}
+	}
+	return nil
 }
 
 // Command returns the command that the user selected, for its run method. Every command
@@ -209,10 +275,21 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context, texts map[strin
 	if manual.Tables != "" {
 		tables = "\n" + manual.Tables
 	}
-	if _, err := fmt.Fprintf(c.Stdout, "%s\nExit codes:\n%s%s", tables, exitTable(manual.Exits), examples); err != nil {
+	if _, err := fmt.Fprintf(c.Stdout, "%s%s\nExit codes:\n%s%s", p.details(texts[path].about, c.Selected() != nil), tables, exitTable(manual.Exits), examples); err != nil {
 		return OutputError(err)
 	}
 	return nil
+}
+
+// details returns what follows the flags of a command: all but the first paragraph of its text.
+func (p *Program) details(about string, command bool) string {
+	_, rest, ok := strings.Cut(about, "\n\n")
+	if !ok || !command {
+		return ""
+	}
+	columns, _ := TerminalSize(p.Out)
+	text := (&comment.Printer{TextWidth: min(columns, maxColumns)}).Text(new(comment.Parser).Parse(rest))
+	return "\nDetails:\n\n" + string(text)
 }
 
 // longText is a section of [Program.Texts].

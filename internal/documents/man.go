@@ -137,6 +137,11 @@ func (p *helpPage) write(out *strings.Builder, level, prefix string, known map[i
 			_, _ = fmt.Fprintf(out, ".nf\n%s\n.fi\n", escape(strings.Trim(strings.Join(s.lines, "\n"), "\n")))
 			continue
 		}
+		if s.title == "Details" {
+			heading(s.title)
+			paragraphs(out, s.lines)
+			continue
+		}
 		own := slices.DeleteFunc(items(s.lines), func(i item) bool { return known[i] })
 		if len(own) > 0 {
 			heading(s.title)

@@ -48,7 +48,7 @@ func commandLines(folder string, above []string, command ...string) (lines []str
 	name := strings.Join(command, " ")
 	lines = append(lines, h.usage)
 	for _, s := range h.sections {
-		if slices.Contains([]string{"Commands", "Exit codes", "Equivalents", "Examples", "Arguments"}, s.title) {
+		if slices.Contains([]string{"Commands", "Details", "Exit codes", "Equivalents", "Examples", "Arguments"}, s.title) {
 			continue
 		}
 		for _, f := range items(s.lines) {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/cmd/fetchctl/reflex"
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
 	"fetchd/test/clitest"
@@ -432,5 +433,24 @@ func TestDownloadKeepsCoding(t *testing.T) {
 			clitest.File(t, filepath.Join(dir, "src.tar.gz"), sent)
 			only(t, dir, "src.tar.gz")
 		})
+	}
+}
+
+// TestDownloadAnswers checks that each flag of wget or curl that download does not have says what to use instead.
+func TestDownloadAnswers(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for flag, answer := range reflex.DownloadAnswers() {
+		got := fetchctl.Run(t, "download", "-i", "missing", flag)
+		want := "fetchctl: " + flag + ": there is no such flag: " + answer + "\n"
+		switch {
+		case got.Code == cli.ExitUsage && got.Err == want:
+			n++
+		case strings.Contains(got.Err, "no such flag") || strings.Contains(got.Err, "unknown flag"):
+			t.Errorf("%s: exit status %d, %q, want %q", flag, got.Code, got.Err, want)
+		}
+	}
+	if n < 100 {
+		t.Errorf("%d flags are answered, want 100 or more", n)
 	}
 }

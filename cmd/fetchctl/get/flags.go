@@ -33,7 +33,7 @@ type Command struct {
 	Output  string   `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, completely or not at all. Default: standard output."`
 	Include bool     `short:"i" group:"Output:" help:"Write the status and the headers before the body."`
 	JSON    jsonFlag `name:"json" group:"Output:" help:"Print every event as a line of JSON instead of text. Followed by JSON or @FILE, it sends that instead, as curl does, with the Content-Type and Accept of JSON."`
-	Quiet   bool     `short:"q" group:"Output:" xor:"told" help:"Print nothing about the fetch. Usage and service errors are still printed."`
+	Quiet   bool     `short:"q" group:"Output:" xor:"told" help:"Print nothing about the fetch, except with --verbose. Usage and service errors are still printed."`
 	Verbose bool     `short:"v" group:"Output:" help:"Print the policy, redirects, headers and timings as well."`
 
 	WARC   *string `name:"warc" group:"Record:" xor:"records" placeholder:"FILE" help:"Append every request and response of the fetch to a WARC file. It is compressed if its name ends in .gz. Not with --server."`

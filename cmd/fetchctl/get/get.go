@@ -141,7 +141,10 @@ func (c *Command) teller(p *cli.Program) (tell func(*pb.FetchEvent) error, progr
 		return jsonLines(p.Err), nil
 	}
 	r := &show.Reporter{Out: &cli.Printer{W: p.Err}, Paint: p.Painter(p.Err), Verbose: c.Verbose}
-	if c.Quiet {
+	switch {
+	case c.Quiet && c.Verbose: // curl's -sv prints the heads
+		return func(m *pb.FetchEvent) error { r.Event(m); return nil }, nil
+	case c.Quiet:
 		return func(m *pb.FetchEvent) error {
 			if c.ShowError && m.GetOutcome().GetError() != nil {
 				r.Event(m)

@@ -43,7 +43,7 @@ func Headers(flag string, lines []string) ([]*pb.Header, error) {
 
 // Policies has the flags for the retries and redirects of a fetch.
 type Policies struct {
-	MaxRetries     *retries `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
+	MaxRetries     *Retries `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
 	Profile        string   `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
 	IdempotencyKey string   `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt, and retry POST and PATCH: the origin must know keys, because a request may arrive twice. Default: such a request is sent once."`
 
@@ -81,16 +81,18 @@ func WriteJSON(w io.Writer, m proto.Message) error {
 	return nil
 }
 
-// retries is a number of attempts after the first.
-type retries int32
+// Retries is a number of attempts after the first.
+type Retries int32
 
-// UnmarshalText implements encoding.TextUnmarshaler. The same letter is curl's for a range.
-func (r *retries) UnmarshalText(text []byte) error {
+// UnmarshalText implements encoding.TextUnmarshaler. The same letter is curl's for a range, and wget's for a site.
+func (r *Retries) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 32)
 	switch {
 	case err == nil:
-		*r = retries(n)
+		*r = Retries(n)
 		return nil
+	case bytes.Contains(text, []byte("://")):
+		return fmt.Errorf("%.20q is not a number: \"frontier crawl URL\" fetches a site", text)
 	case bytes.Contains(text, []byte("-")):
 		return fmt.Errorf("%.20q is not a number: did you mean --range %.20s?", text, text)
 	}
