@@ -145,6 +145,11 @@ class Works:
     def raise_for_status(self):
         ok = self.client.get(self.case.url("ok", "200"), timeout=60)
         self.case.assertIs(ok.raise_for_status(), ok)
+        self.case.assertTrue(ok)
+        for steps in "404", "503":
+            self.case.assertFalse(self.client.get(self.case.url(f"{steps}-whole", steps), timeout=60, **AT_ONCE))
+            with self.client.stream("GET", self.case.url(f"{steps}-stream", steps), timeout=60, **AT_ONCE) as streamed:
+                self.case.assertFalse(getattr(streamed, "_got", streamed))
         for name, url in ("404", self.case.url("404", "404")), ("refused", self.case.origin.listeners["refused"]):
             with self.case.assertRaises(fetchd.FetchError):
                 self.client.get(url, timeout=60, **AT_ONCE).raise_for_status()

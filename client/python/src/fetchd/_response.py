@@ -122,6 +122,10 @@ class Head:
     def _response(self) -> contract.HttpResponse:
         raise NotImplementedError
 
+    def __bool__(self) -> bool:
+        """Whether the fetch has not failed, as in requests."""
+        return self._outcome is None or not self._outcome.HasField("error")
+
     @property
     def status_code(self) -> int:
         """The status of the last response, or 0 if there was none."""
