@@ -4,6 +4,8 @@ import asyncio
 import threading
 import time
 import unittest
+import unittest.mock
+import urllib.parse
 
 import httpx
 import requests
@@ -13,7 +15,7 @@ import fetchd
 from fetchd import httpx_transport, requests_adapter
 from fetchd.httpx_transport import AsyncFetchdTransport, FetchdTransport
 from fetchd.requests_adapter import FetchdAdapter
-from rig import Case, Link
+from rig import Case, Link, Service
 
 
 class Adapters(Case):
@@ -150,23 +152,23 @@ class RequestsTest(Adapters):
         self.assertEqual(response.next.url, self.url("a", "200"))
         self.assertEqual(len(self.seen("a")), 1)
 
-    def test_redirects_stopped_by_policy(self):
-        """The session does not follow a redirect that the policy forbids."""
-        session = self.mounted(redirect_policy={"scope": "same_origin"})
-        url = f"{self.origin.base}/cross/{self.key('a')}/302/http-other/200"
-        response = session.get(url)
-        self.assertEqual((response.status_code, response.url, len(self.seen("a"))), (302, url, 1))
+    def test_redirects_like_requests(self):
+        """The Session follows: request, history and Authorization are those of requests."""
+        end = f"{self.origin.base.replace('127.0.0.1', 'localhost')}/s/{self.key('end')}/200:echo"
+        hop = f"{self.origin.base}/s/{self.key('a')}/302:header=Location={urllib.parse.quote(end, safe='')}"
+        response = self.session.get(hop, headers={"Authorization": "secret"})
+        self.assertEqual((response.request.url, response.url), (end, end))
+        self.assertEqual([(past.url, past.is_redirect, past.request.headers["Authorization"]) for past in response.history], [(hop, True, "secret")])
+        self.assertNotIn("Authorization", response.request.headers)
+        self.assertNotIn("secret", response.text)
 
-    def test_redirect_loop(self):
-        with self.assertRaises(requests.TooManyRedirects) as raised:
-            self.session.get(f"{self.origin.base}/loop/{self.key('a')}/302")
-        self.assertEqual(raised.exception.response.status_code, 302)
-
-    def test_wrapped_session(self):
-        """If the adapter cannot see allow_redirects, the session follows."""
-        request = self.session.prepare_request(requests.Request("GET", self.url("a", "302/1/200", kind="r")))
-        response = self.session.get_adapter(request.url).send(request)
-        self.assertEqual((response.status_code, response.is_redirect), (302, True))
+    def test_max_redirects(self):
+        for limit, hops in (2, 2), (30, 25):
+            self.session.max_redirects = limit
+            self.assertEqual(len(self.session.get(self.url(f"{limit}", f"302/{hops}/200", kind="r")).history), hops)
+            with self.assertRaisesRegex(requests.TooManyRedirects, f"Exceeded {limit} redirects") as raised:
+                self.session.get(f"{self.origin.base}/loop/{self.key('a')}/302")
+            self.assertEqual((raised.exception.response.status_code, len(raised.exception.response.history)), (302, limit))
 
     def test_coded_body(self):
         response = self.session.get(self.url("a", "200:body=text,coding=gzip"))
@@ -177,13 +179,57 @@ class RequestsTest(Adapters):
         self.assertEqual(sum(map(len, response.iter_content(65536))), 20_000_000)
         self.assertEqual(response.outcome.body_summary.size_bytes, 20_000_000)
 
+    def test_whole_body(self):
+        """The body of an ordinary get has no default limit, and the error names the one of the service."""
+        self.assertEqual(len(self.session.get(self.url("a", "200:size=20000000")).content), 20_000_000)
+        limited = Service(self.origin, "--max-body-bytes=1000")
+        self.addCleanup(limited.stop)
+        with fetchd.Client(limited.target) as client:
+            self.session.mount("http://", FetchdAdapter(client))
+            with self.assertRaisesRegex(requests.RequestException, "max_size_bytes 1000, .* set by its operator with --max-body-bytes"):
+                self.session.get(self.url("b", "200:size=1001"))
+
+    def test_headers_are_latin_1(self):
+        """As in requests, a character is a byte, so that a Location in UTF-8 is followed."""
+        self.assertEqual(self.session.get(self.url("a", "200:header=X-A=%C5%A1")).headers["x-a"], "š".encode().decode("latin-1"))
+
+    def test_timeout_forms(self):
+        for timeout in None, 30, (5, None), (None, 30), urllib3.Timeout(30), urllib3.Timeout(connect=5, read=30), urllib3.Timeout(connect=5, total=30):
+            with self.subTest(str(timeout)):
+                self.assertEqual(self.session.get(self.url("a", "200"), timeout=timeout).status_code, 200)
+        for timeout in urllib3.Timeout(read=0.2), urllib3.Timeout(total=0.2, read=30):
+            with self.assertRaises(requests.Timeout):
+                self.mounted(timeout_policy={"attempt_timeout": 20}).get(self.url("b", "silent"), timeout=timeout)
+        for timeout in (1, 2, 3), "soon", -1:
+            with self.assertRaises(ValueError):
+                self.session.get(self.url("c", "200"), timeout=timeout)
+        self.assertEqual(self.seen("c"), [])
+
     def test_refused_options(self):
-        for options in {"verify": False}, {"cert": "client.pem"}:
-            with self.assertRaisesRegex(ValueError, "through fetchd"):
-                self.session.get(self.url("a", "200"), **options)
-        with self.assertRaises(requests.RequestException):
-            self.session.get(self.url("a", "200"), headers={"Host": "other.example"})
+        rows = [
+            ({"verify": False}, ValueError, "verify=False is not possible through fetchd: .* --origins-file"),
+            ({"verify": "other-ca.pem"}, ValueError, "verify='other-ca.pem' is not possible through fetchd: .* --origins-file"),
+            ({"cert": "client.pem"}, ValueError, "cert is not possible through fetchd: .* --origins-file"),
+            ({"proxies": {"http": "http://127.0.0.1:1"}}, ValueError, "proxies is not possible through fetchd: .* --egress-proxy"),
+            ({"headers": {"Host": "other.example"}}, requests.exceptions.InvalidHeader, '"Host" is computed from the URL: remove it'),
+            ({"headers": {"Expect": "100-continue"}}, requests.exceptions.InvalidHeader, '"Expect" is not supported: remove it'),
+        ]
+        for options, kind, text in rows:
+            for stream in False, True:
+                with self.subTest(str(options)), self.assertRaisesRegex(kind, text):
+                    self.session.get(self.url("a", "200"), stream=stream, **options)
         self.assertEqual(self.seen("a"), [])
+        for options, text in ({"redirect_policy": {"max_redirects": 2}}, "the Session follows redirects"), ({"client": "127.0.0.1:1"}, "needs a fetchd.Client"):
+            with self.assertRaisesRegex(TypeError, text):
+                FetchdAdapter(**{"client": self.client, **options})
+        with self.assertRaises(requests.exceptions.InvalidURL):
+            self.session.get(self.url("b", "302:header=Location=http%3A%2F%2Flocalhost%3A-1"))
+
+    def test_environment(self):
+        """The authorities and the proxies of the environment are about the connections of the program."""
+        self.session.trust_env = True
+        with unittest.mock.patch.dict("os.environ", {"REQUESTS_CA_BUNDLE": "other-ca.pem", "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}):
+            self.assertEqual(self.session.get(self.url("a", "200")).status_code, 200)
 
     def test_service_is_away(self):
         with fetchd.Client("127.0.0.1:1") as away:
@@ -279,6 +325,25 @@ class HttpxTest(Adapters):
             response = request("GET", first, follow_redirects=True)
             self.assertEqual((str(response.url), response.text, len(response.history)), (self.url(name, "200:body=there"), "there", 1))
             self.assertEqual(self.seen(name)[-1]["header"]["Cookie"], ["hop=1"])
+
+        self.run_both(work)
+
+    def test_refused(self):
+        """Whatever cannot work is refused at once, as in httpx."""
+        for transport, client in (FetchdTransport, object()), (AsyncFetchdTransport, self.client), (FetchdTransport, "127.0.0.1:1"):
+            with self.assertRaisesRegex(TypeError, f"{transport.__name__} needs a fetchd"):
+                transport(client)
+
+        def work(request, name):
+            for url in "invalid://example.org", "//example.org":
+                with self.assertRaises(httpx.UnsupportedProtocol):
+                    request("GET", url)
+            for header, text in ("Host", "computed from the URL"), ("Expect", "not supported"):
+                with self.assertRaisesRegex(httpx.LocalProtocolError, f'"{header}" is {text}: remove it'):
+                    request("GET", self.url(name, "200"), headers={header: "a.example"})
+            with self.assertRaisesRegex(ValueError, "sni_hostname is not possible"):
+                request("GET", self.url(name, "200"), extensions={"sni_hostname": "a.example"})
+            self.assertEqual(self.seen(name), [])
 
         self.run_both(work)
 

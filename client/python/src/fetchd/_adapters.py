@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
 
-from ._client import Options, once
+from ._client import ANY_SIZE, Options, once
 from .errors import FetchdError, FetchError, InvalidRequestError, NotIdempotentError, ServiceError
 from .policies import BodyPolicy, Policies, TimeoutPolicy
 
@@ -36,6 +36,12 @@ _CATEGORIES: Dict[str, str] = {
     "redirect_loop": "redirects",
     "undecodable": "decode",
 }
+
+
+def check_client(adapter: object, client: object, kind: type) -> None:
+    """Refuses a client of the other kind, or none, before the first request."""
+    if not isinstance(client, kind):
+        raise TypeError(f"client is {type(client).__name__}: {type(adapter).__name__} needs a fetchd.{kind.__name__}")
 
 
 def failure(error: FetchdError, method: str, policies: Policies) -> Tuple[str, str]:
@@ -98,7 +104,8 @@ def options(policies: Policies, connect: Optional[float], read: Optional[float])
     if read is not None:
         limits["header_timeout"] = limits["idle_timeout"] = read
     merged["timeout_policy"] = cast(TimeoutPolicy, {**policies.get("timeout_policy", {}), **limits})
-    body: BodyPolicy = {"max_error_body_bytes": 65536}
+    # A guest that reads a body expects all of it.
+    body: BodyPolicy = {"max_error_body_bytes": 65536, "max_size_bytes": ANY_SIZE}
     merged["body_policy"] = cast(BodyPolicy, {**body, **policies.get("body_policy", {})})
     return merged
 

@@ -87,7 +87,7 @@ def _value(message: str, field: str, name: str) -> Any:
 
 
 _UNDELIVERED = ("digest", "none", "store")
-_ANY_SIZE = 1 << 40  # the service reduces it to its maximum
+ANY_SIZE = 1 << 40  # the service reduces it to its maximum
 _DOWNLOAD = _value("RetryPolicy", "profile", "download")
 _OUTCOME = _value("FetchRequest", "event_level", "outcome")
 _ATTEMPTS = _value("FetchRequest", "event_level", "attempts")
@@ -348,7 +348,7 @@ def stream_request(method: str, url: str, options: Mapping[str, Any], session: O
     if delivery is None:
         request.body_policy.auto.SetInParent()
     if delivery in (None, "auto", "stream") and not request.body_policy.HasField("max_size_bytes"):
-        request.body_policy.max_size_bytes = _ANY_SIZE
+        request.body_policy.max_size_bytes = ANY_SIZE
     data = request.SerializeToString()
     check_size(data)
     return StreamRequest(data, timeout, delivery in _UNDELIVERED, once(method, request.retry_policy.allow_non_idempotent), _resume_point(request))

@@ -51,6 +51,12 @@ def _translate(error: FetchdError, request: httpx.Request, policies: Policies) -
 
 
 def _options(request: httpx.Request, content: bytes, policies: Policies) -> Options:
+    scheme = request.url.scheme
+    if scheme not in ("http", "https"):
+        what = f"has an unsupported protocol '{scheme}://'." if scheme else "is missing an 'http://' or 'https://' protocol."
+        raise httpx.UnsupportedProtocol(f"Request URL {what}", request=request)
+    if "sni_hostname" in request.extensions:
+        raise ValueError("sni_hostname is not possible through fetchd: the name is that of the URL")
     if len(content) > _adapters.MAX_BODY:
         raise _adapters.too_large(len(content))
     limits = request.extensions.get("timeout", {})
@@ -118,6 +124,7 @@ class FetchdTransport(httpx.BaseTransport):
         """client: the client to use; the transport does not close it.
         policies: for all requests. The timeouts of httpx set connect_timeout, and
             header_timeout and idle_timeout."""
+        _adapters.check_client(self, client, Client)
         self._client = client
         self._policies: Policies = policies
 
@@ -137,6 +144,7 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, client: AsyncClient, **policies: Unpack[Policies]):
         """client and policies: see FetchdTransport."""
+        _adapters.check_client(self, client, AsyncClient)
         self._client = client
         self._policies: Policies = policies
 

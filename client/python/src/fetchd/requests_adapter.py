@@ -10,25 +10,28 @@ from __future__ import annotations
 import email.message
 import http.client
 import io
-import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Type, Union, cast
+import os
+import re
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Type, Union
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import requests
+import urllib3
 from requests.adapters import BaseAdapter
 from requests.cookies import extract_cookies_to_jar
 from requests.structures import CaseInsensitiveDict
-from requests.utils import get_encoding_from_headers
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_encoding_from_headers, select_proxy
 
 from . import _adapters, contract
-from ._response import Response, headers_of
+from ._response import Response
 from ._sync import Client, StreamResponse
-from .errors import FetchdError, FetchError
+from .errors import FetchdError, FetchError, InvalidRequestError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .policies import Policies, RedirectPolicy
+    from .policies import Policies
 
 __all__ = ["FetchdAdapter", "FetchdResponse", "NotIdempotentError"]
 
@@ -51,13 +54,11 @@ _EXCEPTIONS: Dict[str, Type[requests.RequestException]] = {
     "write_timeout": _errors.ReadTimeout,
     "redirects": _errors.TooManyRedirects,
     "decode": _errors.ContentDecodingError,
+    "url": _errors.InvalidURL,
+    "headers": _errors.InvalidHeader,
     "not_idempotent": NotIdempotentError,
     "service": _errors.ConnectionError,
 }
-
-# Session.send does not pass allow_redirects to its adapters.
-_SESSION_SEND = requests.Session.send.__code__
-
 
 class FetchdResponse(requests.Response):
     """A response that came through fetchd."""
@@ -66,13 +67,6 @@ class FetchdResponse(requests.Response):
     outcome: Optional[contract.FetchOutcome] = None
     #: The number of attempts.
     attempt_count: int = 0
-    _by_fetchd = False
-
-    @property
-    def is_redirect(self) -> bool:
-        """Whether the session may follow this redirect. It may not if fetchd has followed as
-        far as its policy permits."""
-        return not self._by_fetchd and super().is_redirect
 
 
 class FetchdAdapter(BaseAdapter):
@@ -81,15 +75,18 @@ class FetchdAdapter(BaseAdapter):
     fetchd retries, so the Retry of the Session's other adapters does not apply. A failed
     status is an ordinary response. A failure without a response raises the exception that
     requests has for it, with the FetchError as its cause. A POST that may have taken effect
-    raises NotIdempotentError. `verify`, `cert` and `proxies` are settings of fetchd;
-    verify=False is refused.
+    raises NotIdempotentError. The Session follows redirects, with one fetch for each. `proxies`
+    and REQUESTS_CA_BUNDLE are settings of fetchd; `cert` and another `verify` are refused.
     """
 
     def __init__(self, client: Client, **policies: Unpack[Policies]):
         """client: the client to use; the adapter does not close it.
-        policies: for all requests. The timeout of a request sets connect_timeout, and
-            header_timeout and idle_timeout, as in requests."""
+        policies: for all requests, without redirect_policy. The timeout of a request sets
+            connect_timeout, and header_timeout and idle_timeout, as in requests."""
         super().__init__()
+        _adapters.check_client(self, client, Client)
+        if policies.get("redirect_policy") is not None:
+            raise TypeError("redirect_policy is not an argument: the Session follows redirects, so use its max_redirects, and allow_redirects")
         self._client = client
         self._policies: Policies = policies
 
@@ -100,56 +97,35 @@ class FetchdAdapter(BaseAdapter):
         self,
         request: requests.PreparedRequest,
         stream: bool = False,
-        timeout: Union[None, float, Tuple[Optional[float], Optional[float]]] = None,
+        timeout: Union[None, float, Tuple[Optional[float], Optional[float]], urllib3.Timeout] = None,
         verify: Union[bool, str] = True,
         cert: Any = None,
         proxies: Optional[Mapping[str, str]] = None,
     ) -> FetchdResponse:
-        if verify is False:
-            raise ValueError("verify=False is not possible through fetchd: give fetchd the certificate authority of the origin")
-        if cert is not None:
-            raise ValueError("cert is not possible through fetchd: give fetchd the client certificate in its --origins-file")
-        follow, session = _sender()
-        hops: List[contract.Hop] = []
-        connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+        _check(request, verify, cert, proxies)
         url, method = _adapters.without_userinfo(request.url or ""), request.method or "GET"
+        options = _adapters.options(self._policies, *_limits(timeout))
+        options["headers"] = _adapters.forwarded(request.headers.items(), urlsplit(url).netloc)
+        options["redirect_policy"] = {"follow": False}
+        got: Union[Response, StreamResponse]
         try:
-            options = _adapters.options(self._policies, connect, read)
-            options["headers"] = _adapters.forwarded(request.headers.items(), urlsplit(url).netloc)
-            options["redirect_policy"] = cast("RedirectPolicy", {**self._policies.get("redirect_policy", {}), "follow": follow})
             body = _body(request.body)
             if body:
                 options["content"] = body
-            if follow:
-                options.setdefault("cookie_mode", "within_fetch")  # as a Session does
-                options["event_level"] = "all"  # for the headers of redirects
-                options["on_event"] = lambda event: hops.append(event.redirect_followed.hop) if event.HasField("redirect_followed") else None
             if stream:
-                response = self._streamed(request, self._client.stream(method, url, **options), hops, follow)
+                got = self._client.stream(method, url, **options)
+                if not got.status_code:
+                    got.read()  # raises the error
             else:
-                response = self._whole(request, self._client.request(method, url, **options), hops, follow)
+                got = self._client.request(method, url, **options)
+                got.content  # raises the error of a fetch without a response
         except FetchdError as error:
             raise _translate(error, request, self._policies) from error
-        response.connection = self  # type: ignore[attr-defined]  # HTTPDigestAuth sends again with it
-        if hops and session is not None:
-            session.cookies.update(response.cookies)  # type: ignore[no-untyped-call]
-            # The session would store the cookies under the first URL.
-            response.raw._original_response = None
-        return response
-
-    def _whole(self, request: requests.PreparedRequest, got: Response, hops: List[contract.Hop], follow: bool) -> FetchdResponse:
-        content = got.content  # raises the error of a fetch without a response
-        response = _response(request, got.status_code, got.url, got.headers.pairs(), io.BytesIO(content), hops, follow)
-        response._content, response._content_consumed = content, True  # type: ignore[attr-defined]
-        response.outcome, response.attempt_count = got.outcome, got.attempt_count
-        return response
-
-    def _streamed(self, request: requests.PreparedRequest, got: StreamResponse, hops: List[contract.Hop], follow: bool) -> FetchdResponse:
-        if not got.status_code:
-            got.read()  # raises the error
-        response = _response(request, got.status_code, got.url, got.headers.pairs(), got, hops, follow)
+        content = got if isinstance(got, StreamResponse) else io.BytesIO(got.content)
+        response = _response(request, got.status_code, url, got._response().headers, content)
         response.raw.response, response.raw.translate = response, lambda error: _translate(error, request, self._policies)
         response.outcome, response.attempt_count = got.outcome, got.attempt_count
+        response.connection = self  # type: ignore[attr-defined]  # HTTPDigestAuth sends again with it
         return response
 
 
@@ -188,9 +164,9 @@ class _Raw:
         pass
 
 
-def _response(
-    request: requests.PreparedRequest, status: int, url: str, headers: List[Tuple[str, str]], body: Any, hops: List[contract.Hop], follow: bool
-) -> FetchdResponse:
+def _response(request: requests.PreparedRequest, status: int, url: str, fields: Iterable[contract.Header], body: Any) -> FetchdResponse:
+    # As in requests, a character is a byte.
+    headers = [(f.name, (f.raw_value or f.value.encode()).decode("latin-1")) for f in fields]
     response = FetchdResponse()
     response.status_code = status
     response.headers = CaseInsensitiveDict(_adapters.merged_headers(headers))
@@ -199,19 +175,35 @@ def _response(
     response.reason = response.raw.reason
     response.url = url
     response.request = request
-    response._by_fetchd = follow
-    sent = request
-    if hops:
-        sent = request.copy()
-        sent.url = url
-    extract_cookies_to_jar(response.cookies, sent, response.raw)  # type: ignore[no-untyped-call]
-    for hop in hops:
-        asked = request.copy()
-        asked.url, asked.method = hop.url, hop.method
-        past = _response(asked, hop.status_code, hop.url, headers_of(hop.headers).pairs(), io.BytesIO(), [], follow)
-        past._content, past._content_consumed = b"", True  # type: ignore[attr-defined]
-        response.history.append(past)
+    extract_cookies_to_jar(response.cookies, request, response.raw)  # type: ignore[no-untyped-call]
     return response
+
+
+def _check(request: requests.PreparedRequest, verify: Union[bool, str], cert: Any, proxies: Optional[Mapping[str, str]]) -> None:
+    """Refuses what fetchd cannot do for one request. The proxies and the authorities of the environment are about
+    the connections of the program."""
+    if cert is not None:
+        raise ValueError("cert is not possible through fetchd: its operator sets the client certificate of an origin, with --origins-file")
+    usual = (True, None, DEFAULT_CA_BUNDLE_PATH, os.environ.get("REQUESTS_CA_BUNDLE"), os.environ.get("CURL_CA_BUNDLE"))
+    if verify not in usual:
+        raise ValueError(f"verify={verify!r} is not possible through fetchd: its operator sets the certificate authority of an origin, with --origins-file")
+    url = request.url or ""
+    if select_proxy(url, proxies) not in (None, select_proxy(url, getproxies())):
+        raise ValueError("proxies is not possible through fetchd: its operator sets a proxy, with --egress-proxy")
+
+
+def _limits(timeout: Any) -> Tuple[Optional[float], Optional[float]]:
+    """Returns the limits for connecting and reading, from a timeout in each form that requests has."""
+    if isinstance(timeout, tuple):
+        if len(timeout) != 2:
+            raise ValueError(f"timeout is {timeout}, want (connect, read), or a number for both")
+        timeout = urllib3.Timeout(connect=timeout[0], read=timeout[1])
+    elif not isinstance(timeout, urllib3.Timeout):
+        timeout = urllib3.Timeout(connect=timeout, read=timeout)
+    clock = timeout.clone()
+    clock.start_connect()
+    connect, read = (limit if isinstance(limit, (int, float)) else None for limit in (clock.connect_timeout, clock.read_timeout))
+    return connect, read
 
 
 def _body(body: Any) -> bytes:
@@ -235,21 +227,13 @@ def _body(body: Any) -> bytes:
     return data
 
 
-def _sender() -> Tuple[bool, Optional[requests.Session]]:
-    """Returns allow_redirects and the Session that sends. If it is not found, fetchd follows no
-    redirect, and the session does it with one fetch for each."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code is _SESSION_SEND:
-            return bool(frame.f_locals.get("allow_redirects", False)), frame.f_locals.get("self")
-        frame = frame.f_back
-    return False, None
-
-
 def _translate(error: FetchdError, request: requests.PreparedRequest, policies: Policies) -> requests.RequestException:
     kind, text = _adapters.failure(error, request.method or "GET", policies)
+    if isinstance(error, InvalidRequestError):
+        field = re.match(r"invalid request: (?:request\.)?(url|headers)\b", error.message)
+        kind = field[1] if field else kind
     response = None
     if isinstance(error, FetchError) and error.status_code:
         outcome = error.outcome
-        response = _response(request, error.status_code, outcome.final_url, headers_of(outcome.response.headers).pairs(), io.BytesIO(outcome.error_body), [], True)
+        response = _response(request, error.status_code, outcome.final_url, outcome.response.headers, io.BytesIO(outcome.error_body))
     return _EXCEPTIONS.get(kind, requests.RequestException)(text, request=request, response=response)
