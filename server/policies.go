@@ -179,6 +179,10 @@ type denied struct{ field, reason, is, permits string }
 // value, the largest integer that JavaScript has, or the largest of 64 bits.
 const noLimit = 1<<53 - 1
 
+// allRedirects is the most that max_redirects may be. It means as many as are permitted: the Node client sets it, because
+// fetch follows as many.
+const allRedirects = 20
+
 // denials returns the fields of a valid request that a policy forbids.
 func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared) (found []denied) {
 	rules := &policy.Request
@@ -213,7 +217,7 @@ func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepare
 	retry, redirect := in.GetRetryPolicy(), in.GetRedirectPolicy()
 	most("retry_policy.max_attempts", "max_attempts", retry != nil && retry.MaxAttempts != nil && rules.MaxAttempts > 0, int(retry.GetMaxAttempts()) > rules.MaxAttempts, retry.GetMaxAttempts(), rules.MaxAttempts)
 	if rules.MaxRedirects != nil {
-		most("redirect_policy.max_redirects", "max_redirects", redirect != nil && redirect.MaxRedirects != nil, int(redirect.GetMaxRedirects()) > *rules.MaxRedirects, redirect.GetMaxRedirects(), *rules.MaxRedirects)
+		most("redirect_policy.max_redirects", "max_redirects", redirect.GetMaxRedirects() < allRedirects, int(redirect.GetMaxRedirects()) > *rules.MaxRedirects, redirect.GetMaxRedirects(), *rules.MaxRedirects)
 	}
 	if rules.ForbidNonIdempotent && retry.GetAllowNonIdempotent() {
 		found = append(found, denied{"retry_policy.allow_non_idempotent", "non_idempotent_retries", "is true", "forbids it"})

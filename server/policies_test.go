@@ -185,6 +185,7 @@ default: small
 		{"any size", func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1<<53 - 1))} }, ""},
 		{"more attempts", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(3))} }, "retry_policy.max_attempts"},
 		{"more redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(2))} }, "redirect_policy.max_redirects"},
+		{"all redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(20))} }, ""},
 		{"a retry of POST", func(in *pb.FetchRequest) {
 			in.RetryPolicy = &pb.RetryPolicy{AllowNonIdempotent: true, IdempotencyKey: "k"}
 		}, "retry_policy.allow_non_idempotent"},
