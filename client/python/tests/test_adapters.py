@@ -1,6 +1,8 @@
 """The adapter for requests and the transports for httpx."""
 
 import asyncio
+import json
+import tempfile
 import threading
 import time
 import unittest
@@ -182,12 +184,19 @@ class RequestsTest(Adapters):
     def test_whole_body(self):
         """The body of an ordinary get has no default limit, and the error names the one of the service."""
         self.assertEqual(len(self.session.get(self.url("a", "200:size=20000000")).content), 20_000_000)
-        limited = Service(self.origin, "--max-body-bytes=1000")
-        self.addCleanup(limited.stop)
-        with fetchd.Client(limited.target) as client:
-            self.session.mount("http://", FetchdAdapter(client))
-            with self.assertRaisesRegex(requests.RequestException, "max_size_bytes 1000, .* set by its operator with --max-body-bytes"):
-                self.session.get(self.url("b", "200:size=1001"))
+        ports = [int(url.rpartition(":")[2]) for url in self.origin.listeners.values()]
+        policies = {"policies": {"p": {"egress": {"allow-addresses": ["127.0.0.0/8"], "ports": ports}, "request": {"max-size-bytes": 1000}}}, "default": "p"}
+        with tempfile.NamedTemporaryFile("w") as file:
+            json.dump(policies, file)
+            file.flush()
+            for flag, setter in ("--max-body-bytes=1000", "set by its operator with --max-body-bytes"), (f"--policies-file={file.name}", "the maximum of the policy"):
+                limited = Service(self.origin, flag)
+                self.addCleanup(limited.stop)
+                with fetchd.Client(limited.target) as client:
+                    self.session.mount("http://", FetchdAdapter(client))
+                    for stream in False, True:
+                        with self.assertRaisesRegex(requests.RequestException, f"max_size_bytes 1000, .*{setter}"):
+                            self.session.get(self.url("b", "200:size=1001"), stream=stream).content
 
     def test_headers_are_latin_1(self):
         """As in requests, a character is a byte, so that a Location in UTF-8 is followed."""

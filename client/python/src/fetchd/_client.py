@@ -87,7 +87,7 @@ def _value(message: str, field: str, name: str) -> Any:
 
 
 _UNDELIVERED = ("digest", "none", "store")
-ANY_SIZE = 1 << 40  # the service reduces it to its maximum
+ANY_SIZE = (1 << 53) - 1  # the service reduces it to its maximum, and to that of a policy
 _DOWNLOAD = _value("RetryPolicy", "profile", "download")
 _OUTCOME = _value("FetchRequest", "event_level", "outcome")
 _ATTEMPTS = _value("FetchRequest", "event_level", "attempts")
