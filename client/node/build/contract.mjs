@@ -188,7 +188,7 @@ const empty = Buffer.alloc(0);
 export type DurationInit = number | \`\${number}s\`;
 
 /** HeadersInit is a list of header fields: a Headers, pairs, an object, or the list of the contract. */
-export type HeadersInit = Iterable<readonly [string, string]> | readonly HeaderInit[] | Readonly<Record<string, string>>;
+export type HeadersInit = Iterable<readonly [string, string]> | readonly HeaderInit[] | Readonly<Record<string, string | readonly string[]>>;
 `;
 
 for (const e of enums) {

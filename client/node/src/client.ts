@@ -383,7 +383,7 @@ class Fetching {
       } as unknown as undefined; // the types of Node 18 do not know "bytes"
       const body = new ReadableStream<Uint8Array>(source, { highWaterMark: 65536 });
       const head = this.#sequence.head;
-      this.#resolve(responseOf({ response: head?.response, url: head?.url || this.#request.url, requested: this.#request.url, outcome: this.#whenOver }, body));
+      this.#resolve(responseOf({ response: head?.response, url: head?.url || this.#request.url, requested: this.#request.url, signal: this.#signal, outcome: this.#whenOver }, body));
     }
     const body = this.#body as unknown as Controller;
     body.enqueue(new Uint8Array(data)); // a copy: enqueue takes the memory, which the connection shares
@@ -417,7 +417,7 @@ class Fetching {
     } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome, this.#deadline));
     else {
       const body = outcome.kind === "success" ? (outcome.inline_body ?? empty) : outcome.error_body;
-      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#request.url, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));
+      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#request.url, signal: this.#signal, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));
     }
   }
 

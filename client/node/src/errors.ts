@@ -64,7 +64,8 @@ function describe(o: FetchOutcome, deadline: number | undefined): string {
   const target = e.error_class === "target_blocked" && o.hops.at(-1)?.location_url;
   const redirect = target ? `, redirect to ${target}` : "";
   const detail = e.detail ? `; ${e.detail}` : "";
-  const message = deadline === undefined ? e.message : withDeadline(e.message, deadline);
+  const given = e.message.replace("there were more redirects than max_redirects 0, set by the request", 'unexpected redirect: redirect is "error", or max_redirects is 0');
+  const message = deadline === undefined ? given : withDeadline(given, deadline);
   return `fetch ${e.url || o.final_url}: ${e.error_class}${status}${redirect} (rule ${e.class_rule}, attempt ${o.attempt_count}): ${message}${detail}`;
 }
 

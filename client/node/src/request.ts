@@ -2,7 +2,7 @@ import { setMaxListeners } from "node:events";
 
 import { encodeFetchRequest, type FetchRequestInit, type HeadersInit } from "./contract.js";
 import { elsewhere, only } from "./options.js";
-import { Writer } from "./wire.js";
+import { headerList, Writer } from "./wire.js";
 
 /** StoreInit lets the service write the body to a store that its operator has configured. */
 export interface StoreInit {
@@ -110,6 +110,7 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
   if (method !== undefined) request.method = normalized.has(method.toLowerCase()) ? method.toUpperCase() : method;
 
   const redirect = init?.redirect ?? from?.redirect;
+  request.redirect_policy = { max_redirects: 20, ...(request.redirect_policy as object) }; // as in fetch
   if (redirect === "manual") request.redirect_policy = { ...(request.redirect_policy as object), follow: false };
   else if (redirect === "error") request.redirect_policy = { ...(request.redirect_policy as object), max_redirects: 0 };
   else if (redirect !== undefined && redirect !== "follow") throw new TypeError(`redirect is ${String(redirect)}: give "follow", "manual" or "error"`);
@@ -118,7 +119,7 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
   if (integrity) request.integrity = { ...(request.integrity as object), sha256: hexOf(integrity) };
 
   const headers = init?.headers ?? (from && init?.headers === undefined ? from.headers : undefined);
-  if (headers !== undefined) request.headers = headers;
+  if (headers !== undefined) request.headers = forwarded(headers, (request.body_policy as FetchRequestInit["body_policy"])?.keep_encoding === true);
 
   const parsed = { request, signal: init?.signal === undefined ? from?.signal : (init.signal ?? undefined), deadline: init?.deadline };
   const body = init?.body === undefined ? from?.body : init.body;
@@ -177,10 +178,17 @@ async function read(from: Request | Response, signal: AbortSignal | undefined): 
   }
 }
 
+/** forwarded returns header fields as a list. The service decodes a body only if it asks for the codings itself. */
+function forwarded(headers: unknown, keepEncoding: boolean): unknown {
+  const list = headerList(headers);
+  return keepEncoding || !Array.isArray(list) ? list : list.filter((field) => !named(field, "accept-encoding"));
+}
+
+const named = (field: unknown, name: string): boolean => String((field as { name?: unknown } | null)?.name).toLowerCase() === name;
+
 /** addType sets the Content-Type of a body, as fetch does, unless the caller has. */
 function addType(request: Record<string, unknown>, type: string): void {
-  const headers = new Headers((request.headers as ConstructorParameters<typeof Headers>[0]) ?? {});
-  if (headers.has("content-type")) return;
-  headers.set("content-type", type);
-  request.headers = headers;
+  const list = (request.headers ?? []) as unknown[];
+  if (!Array.isArray(list) || list.some((field) => named(field, "content-type"))) return;
+  request.headers = [...(list as unknown[]), { name: "content-type", value: type }];
 }

@@ -36,6 +36,7 @@ export interface Head {
   /** Waits for the outcome, or rejects if unread reports that nothing reads the body that it waits for. */
   readonly outcome: (unread: () => boolean) => Promise<FetchOutcome>;
   readonly stored?: StoredObject | undefined;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** ClientResponse is a Response. A body that the service wrote to a store is there, and not in the response. */
@@ -98,7 +99,9 @@ class FetchdResponse {
   /** The same response with the platform's body. */
   get #real(): Response {
     if (!this.#inner) {
-      const body = this.#stream ?? this.#bytes;
+      const { signal } = this.#head;
+      const given = this.#stream ?? this.#bytes;
+      const body = given && signal?.aborted ? new ReadableStream({ start: (controller) => controller.error(signal.reason) }) : given;
       this.#inner = new Response(!this.#used && body ? (body as ConstructorParameters<typeof Response>[0]) : null);
       const type = this.headers.get("content-type");
       if (type) this.#inner.headers.set("content-type", type); // blob and formData read it
@@ -109,7 +112,7 @@ class FetchdResponse {
 
   /** take returns a body that arrived in one piece, once. */
   #take(): Uint8Array | undefined {
-    const bytes = this.#inner ? undefined : this.#bytes;
+    const bytes = this.#inner || this.#head.signal?.aborted ? undefined : this.#bytes;
     if (bytes) {
       this.#bytes = undefined;
       this.#used = true;

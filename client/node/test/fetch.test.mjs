@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { gunzipSync } from "node:zlib";
 
 import { Client, FetchError, outcomeOf, ServiceError } from "fetchd";
 
@@ -165,6 +166,7 @@ test("the request arrives as it was given", async () => {
     { init: { method: "POST", body: new Blob(["ab"], { type: "text/x" }) }, method: "POST", type: "text/x", bytes: 2 },
     { init: { method: "POST", body: "{}", headers: { "content-type": "application/json" } }, method: "POST", type: "application/json", bytes: 2 },
     { init: { headers: new Headers({ "x-a": "1" }) }, method: "GET", type: null, bytes: 0, a: "1" },
+    { init: { headers: { "x-a": ["1", "2"] } }, method: "GET", type: null, bytes: 0, a: "1,2" },
     { init: { headers: [["x-a", "1"]] }, method: "GET", type: null, bytes: 0, a: "1" },
     { request: { method: "POST", body: "text", headers: { "x-a": "1" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 4, a: "1" },
     { request: { method: "POST", body: "text" }, init: { method: "PUT", headers: { "x-a": "2" }, body: "other" }, method: "PUT", type: "text/plain;charset=UTF-8", bytes: 5, a: "2" },
@@ -190,7 +192,26 @@ test("redirects", async () => {
   const manual = await client.fetch(from, { redirect: "manual" });
   assert.equal(manual.status, 302);
   assert.ok(manual.headers.get("location"));
-  assert.equal((await failure(client.fetch(from, { redirect: "error" }))).errorClass, "too_many_redirects");
+  await assert.rejects(client.fetch(from, { redirect: "error" }), { errorClass: "too_many_redirects", message: /unexpected redirect: redirect is "error"/ });
+  assert.equal((await client.fetch(origin.url(`/r/${key()}/302/20/200`))).status, 200); // as many as fetch follows
+  await assert.rejects(client.fetch(origin.url(`/r/${key()}/302/21/200`)), { message: /more redirects than max_redirects 20/ });
+  await assert.rejects(client.fetch(from, { fetchd: { redirect_policy: { max_redirects: 1 } } }), { message: /more redirects than max_redirects 1,/ });
+});
+
+test("a coded body is decoded, also with an Accept-Encoding of the caller", async () => {
+  for (const headers of [{ "Accept-Encoding": "gzip" }, [["accept-encoding", "br, gzip"]], new Headers({ "accept-encoding": "gzip" })]) {
+    assert.equal(await (await client.fetch(origin.url(`/s/${key()}/200:body=text,coding=gzip`), { headers })).text(), "text");
+  }
+  const kept = await client.fetch(origin.url(`/s/${key()}/200:body=text,coding=gzip`), { headers: { "accept-encoding": "gzip" }, fetchd: { body_policy: { keep_encoding: true } } });
+  assert.equal(gunzipSync(await kept.bytes()).toString(), "text");
+});
+
+test("headers that are refused", async () => {
+  const k = key();
+  for (const [name, reason] of [["host", "computed from the URL"], ["expect", "not supported"]]) {
+    await assert.rejects(client.fetch(origin.url(`/s/${k}/200`), { headers: { [name]: "a.example" } }), { code: "INVALID_ARGUMENT", message: new RegExp(`"${name}" is ${reason}: remove it`) });
+  }
+  assert.deepEqual(await origin.seen(k), []);
 });
 
 test("the error of a redirect that the egress policy forbids names its target", async () => {
@@ -324,6 +345,18 @@ describe("abort", () => {
     assert.equal(await failure(outcomeOf(response)), reason);
     assert.notDeepEqual(await origin.ends(k), ["answered"]);
   });
+
+  for (const [name, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { inline: {} } } }]]) {
+    test(`after the head of a body that has come, ${name}`, async () => {
+      for (const read of [(r) => r.text(), (r) => r.json(), (r) => r.arrayBuffer(), (r) => r.blob(), (r) => r.body.getReader().read(), (r) => r.clone().text()]) {
+        const abort = new AbortController();
+        const response = await client.fetch(origin.url(`/s/${key()}/200:body=1`), { signal: abort.signal, ...init });
+        await outcomeOf(response);
+        abort.abort(reason);
+        assert.equal(await failure(read(response)), reason);
+      }
+    });
+  }
 
   test("by cancelling the body", async () => {
     const k = key();

@@ -115,7 +115,7 @@ const harmless = { cache: "no-store", credentials: "include", duplex: "half", ke
 describe("names of fetch and undici", () => {
   for (const { name, here } of rows) {
     test(`${name}: ${here}`, async () => {
-      const [, verdict] = /^(works|no effect|missing)(?:: (.*))?$/.exec(here) ?? [];
+      const [, verdict] = /^(works|no effect|missing)(?:[:,] (.*))?$/.exec(here) ?? [];
       switch (verdict) {
         case "works":
           assert.ok(works[name], "the test does not use it");
