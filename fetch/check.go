@@ -79,7 +79,7 @@ func judgement(target string, err error) Judgement {
 	}
 	j := Judgement{Target: target, Reason: reason, Remedy: classMessage(classify.TargetBlocked, reason)}
 	if own, ok := errors.AsType[*fault.Error](err); ok && own.Policy != "" {
-		j.Policy, j.Remedy = own.Policy, policyMessage(reason, denial{own.Policy, own.Rule})
+		j.Policy, j.Remedy = own.Policy, policyMessage(reason, denial{own.Policy, own.Rule, own.Permitted})
 	}
 	return j
 }

@@ -43,7 +43,7 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 // noteDenial records which policy of the fetch forbids a target.
 func (a *attempt) noteDenial(err error) {
 	if own, ok := errors.AsType[*fault.Error](err); ok {
-		a.denial = denial{own.Policy, own.Rule}
+		a.denial = denial{own.Policy, own.Rule, own.Permitted}
 	}
 }
 

@@ -1,12 +1,14 @@
 package fetch
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"fetchd/classify"
 	"fetchd/fetch/coding"
 	"fetchd/fetch/conns"
+	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 )
@@ -130,9 +132,12 @@ func classMessage(c classify.Class, reason string) string {
 
 // policyMessage returns which rule of the policy of a fetch forbids the target.
 func policyMessage(reason string, d denial) string {
+	if d.rule == egress.Nothing {
+		return fmt.Sprintf("the policy %q of this caller permits nothing", d.policy)
+	}
 	text := fmt.Sprintf("the policy %q of this caller forbids the target: %s", d.policy, policyReasons[reason])
-	if d.rule != "" {
-		text += " (" + d.rule + ")"
+	if detail := cmp.Or(d.rule, d.permitted); detail != "" {
+		text += " (" + detail + ")"
 	}
 	return text
 }
@@ -144,7 +149,7 @@ var policyReasons = map[string]string{
 	"metadata_name":       "it is the name of a service that provides credentials",
 	"address_denied":      "its address is in deny-addresses",
 	"address_not_allowed": "its address is not in allow-addresses, and not public or public-addresses is forbid",
-	"port_not_allowed":    "its port is not in ports, which are 80 and 443 by default",
+	"port_not_allowed":    "its port is not in ports",
 	"scheme_not_allowed":  "its scheme is not in schemes",
 	"route_not_allowed":   "it no longer permits the egress route of the fetch",
 }

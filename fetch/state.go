@@ -152,8 +152,9 @@ type attempt struct {
 	headCharge, hopsCharge int64 // bytes charged for the last response head and for the hops after the first
 }
 
-// denial is the policy of the fetch that forbids a target, and its rule. The policy is empty if none does.
-type denial struct{ policy, rule string }
+// denial is the policy of the fetch that forbids a target, its rule, and what it permits instead. The policy is empty
+// if none does.
+type denial struct{ policy, rule, permitted string }
 
 // errorNote is the text of an error. The error itself may keep certificates or a line from the
 // origin in memory.

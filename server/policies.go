@@ -186,6 +186,9 @@ const allRedirects = 20
 // denials returns the fields of a valid request that a policy forbids.
 func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared) (found []denied) {
 	rules := &policy.Request
+	if policy.Nothing {
+		return []denied{{"url", "name_not_allowed", "is forbidden", "permits nothing"}}
+	}
 	one := func(field, reason, value string, permitted []string) {
 		if permitted != nil && value != "" && !slices.Contains(permitted, value) {
 			found = append(found, denied{field, reason, fmt.Sprintf("is %q", value), "permits " + orNone(permitted)})

@@ -327,6 +327,27 @@ func TestPolicyReportLines(t *testing.T) {
 	})
 }
 
+// TestPolicyTexts checks what callers are told by a policy that permits nothing, and by one with other ports or schemes.
+func TestPolicyTexts(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, policy, want string }{
+		{"nothing", "permit: nothing", "url is forbidden: the policy permits nothing"},
+		{"ports", "egress: {allow-addresses: [127.0.0.0/8], ports: [9080, 443]}", "its port is not in ports (9080, 443)"},
+		{"no ports", "egress: {allow-addresses: [127.0.0.0/8]}", "its port is not in ports (80, 443)"},
+		{"schemes", "egress: {schemes: [https]}", "its scheme is not in schemes (https)"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.Service.SetPolicies(policySet(t, r, "policies: {p: {"+row.policy+"}}\ndefault: p\n"))
+			failed := methods["FetchMany"](r, r.request("/s/k/200")).GetError()
+			if !strings.Contains(failed.GetMessage()+failed.GetDetail(), row.want) || failed.GetPolicy() != "p" || len(r.Origin.Requests("k")) != 0 {
+				t.Errorf("%v, want %q and no request", failed, row.want)
+			}
+		})
+	}
+}
+
 // TestPolicyOfTask checks that a task that its policy forbids fails alone.
 func TestPolicyOfTask(t *testing.T) {
 	t.Parallel()

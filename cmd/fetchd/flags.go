@@ -128,6 +128,16 @@ func (*urlCheck) Manual() cli.Manual {
 	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "allowed", cli.ExitFailed: "forbidden, or the lookup failed", cli.ExitUsage: "the URL or a setting is not usable"}}
 }
 
+// policiesCheck is the argument of policies check.
+type policiesCheck struct {
+	File string `arg:"" help:"The file."`
+}
+
+// Manual is the end of the command's help.
+func (*policiesCheck) Manual() cli.Manual {
+	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "no fault", cli.ExitFailed: "an entry of callers matches none of the names", cli.ExitUsage: "faults"}}
+}
+
 // health is the command healthcheck.
 type health struct{}
 
@@ -149,9 +159,7 @@ type commandLine struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
 	Policies struct {
-		Check struct {
-			File string `arg:"" help:"The file."`
-		} `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry. Exit code: 0 no fault, 2 faults."`
+		Check  policiesCheck `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry, and fails if an entry has no caller."`
 		Report struct {
 			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
 		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`

@@ -79,6 +79,7 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 	}
 	if len(unused) > 0 && err == nil {
 		_, err = fmt.Fprintf(stdout, "entries that match none of these names: %s\n", strings.Join(unused, ", "))
+		err = cmp.Or(err, cli.PrintedError(cli.ExitFailed, "entries without a caller"))
 	}
 	return err
 }
@@ -181,6 +182,9 @@ func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error 
 
 // permitting returns the change of a policy that would permit what it denied.
 func permitting(reason, host, rule, target string) string {
+	if rule == egress.Nothing {
+		return "remove " + rule
+	}
 	switch reason {
 	case "name_not_allowed":
 		switch _, err := netip.ParseAddr(host); {

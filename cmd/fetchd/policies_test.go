@@ -62,7 +62,9 @@ func TestPoliciesCheck(t *testing.T) {
 		code               int
 		more               []string
 	}{
-		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y, z.example\nentries that match none of these names: 10.1.0.0/16\n", cli.ExitOK,
+		{"a team without a token", f.write("misspelt.yaml", []byte("policies: {a: {}, b: {permit: nothing}}\ncallers: [{caller: team-shpo, policy: a}, {address: 10.1.0.0/16, policy: a}]\ndefault: b\n")),
+			"without an entry, so they have b: y, x-1\nentries that match none of these names: team-shpo\n", cli.ExitFailed, []string{"--token-file", tokens}},
+		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y, z.example\n", cli.ExitOK,
 			append(f.certify(a, wish{}), "--token-file", tokens, "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "z.example", "--tls-allow-san", "x-2", "--tls-allow-san", "y")},
 		{"no tokens", good, "", cli.ExitUsage, []string{"--token-file", f.path("none")}},
 		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK, nil},

@@ -3,6 +3,7 @@ package egress
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -43,6 +44,8 @@ type Policy struct {
 	OnlyCIDRs bool
 	// LeaveHosts allows a redirect to lead to names that AllowHosts does not contain.
 	LeaveHosts bool
+	// Nothing blocks every target.
+	Nothing bool
 	// Ports replaces the ports 80 and 443. Empty means these two.
 	Ports []uint16
 	// Schemes are the schemes that are allowed. Empty means http and https.
@@ -87,6 +90,9 @@ type Guard struct {
 	allowHosts names
 	leaveHosts bool
 	only       bool // public addresses are blocked
+	nothing    bool
+	portList   string // ports and schemes, for errors
+	schemeList string
 	own        []netip.AddrPort
 	machine    []netip.Addr // this machine's addresses
 	allowed    []netip.Prefix
@@ -134,10 +140,12 @@ func New(p Policy) *Guard {
 	if len(ports) == 0 {
 		ports = []uint16{80, 443}
 	}
+	ports = slices.Concat(ports, p.AllowPorts)
 	return &Guard{
-		name: p.Name, open: p.Unrestricted,
+		name: p.Name, open: p.Unrestricted, nothing: p.Nothing,
+		portList: strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]"), schemeList: strings.Join(p.Schemes, ", "),
 		inside: len(p.AllowCIDRs) > 0,
-		ports:  slices.Concat(ports, p.AllowPorts), schemes: p.Schemes,
+		ports:  ports, schemes: p.Schemes,
 		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 			ssrf.WithDeniedV4Prefixes(azureWire)),
@@ -165,12 +173,19 @@ func plain(a netip.Addr) netip.Addr { return a.WithZone("").Unmap() }
 // blocked returns the error of a target that is blocked. rule is the entry of the policy that decides; empty
 // means that the target is in none.
 func (g *Guard) blocked(reason, rule string) error {
-	err := fault.New(classify.TargetBlocked, classify.PhasePolicy, reason)
-	if g.name != "" {
-		err.Policy, err.Rule = g.name, rule
+	if g.name == "" {
+		rule = ""
 	}
-	return err
+	return &fault.Error{Class: classify.TargetBlocked, Phase: classify.PhasePolicy, Reason: reason, Policy: g.name, Rule: rule}
 }
+
+// outside returns the error of a target that is in no entry of a list.
+func (g *Guard) outside(reason, permitted string) error {
+	return &fault.Error{Class: classify.TargetBlocked, Phase: classify.PhasePolicy, Reason: reason, Policy: g.name, Permitted: permitted}
+}
+
+// Nothing is the rule of a policy that permits nothing.
+const Nothing = "permit: nothing"
 
 // The reasons of a guard, in the order in which it checks them: those of CheckURL for a host that is a name, and for one
 // that is an address, and those of CheckAddr.
@@ -183,12 +198,15 @@ var (
 // CheckURL checks the scheme, the port and the host of a URL. It does not look up names. redirected reports
 // whether the URL is the target of a redirect.
 func (g *Guard) CheckURL(u *url.URL, redirected bool) error {
+	if g.nothing {
+		return g.blocked("name_not_allowed", Nothing)
+	}
 	if len(g.schemes) > 0 && !slices.Contains(g.schemes, u.Scheme) {
-		return g.blocked("scheme_not_allowed", "")
+		return g.outside("scheme_not_allowed", g.schemeList)
 	}
 	port, err := strconv.ParseUint(urls.Port(u), 10, 16)
 	if err != nil || !g.open && !slices.Contains(g.ports, uint16(port)) {
-		return g.blocked("port_not_allowed", "")
+		return g.outside("port_not_allowed", g.portList)
 	}
 	outside := g.allowHosts.some() && !(redirected && g.leaveHosts)
 	if addr, ok := literal(u.Hostname()); ok {
@@ -233,6 +251,8 @@ func (g *Guard) CheckAddr(target netip.AddrPort) error {
 func (g *Guard) checkOne(named netip.Addr, port uint16) error {
 	addr := reached(named)
 	switch {
+	case g.nothing:
+		return g.blocked("address_not_allowed", Nothing)
 	case g.isOwn(addr, port):
 		return g.blocked("own_listener", "")
 	case contains(g.deny, addr), contains(g.deny, named):

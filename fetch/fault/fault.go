@@ -15,11 +15,12 @@ import (
 
 // Error is an error that knows its class. It implements [classify.Classified].
 type Error struct {
-	Class  classify.Class
-	Phase  classify.Phase // NoPhase: the caller knows it
-	Reason string         // the finer cause in lower_snake_case; empty: none
-	Policy string         // the policy that forbids the target; empty: the egress policy of the service, or another class
-	Rule   string         // the rule of Policy, such as "deny-names: *.ads.example"
+	Class     classify.Class
+	Phase     classify.Phase // NoPhase: the caller knows it
+	Reason    string         // the finer cause in lower_snake_case; empty: none
+	Policy    string         // the policy that forbids the target; empty: the egress policy of the service, or another class
+	Rule      string         // the rule of Policy, such as "deny-names: *.ads.example"
+	Permitted string         // what Policy permits instead; empty: not known
 }
 
 // OutOfMemory is the error of a fetch for which the memory budget has nothing left.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ type File struct {
 type policyText struct {
 	Mode     text        `yaml:"mode"`
 	ToCaller bool        `yaml:"report-to-caller"`
+	Permit   text        `yaml:"permit"`
 	Egress   egressText  `yaml:"egress"`
 	Request  requestText `yaml:"request"`
 	Share    shareText   `yaml:"share"`
@@ -267,10 +269,23 @@ func (p *parser) policy(name string, t *policyText) *Policy {
 		p.fault(p.lines[name], "policy %q: report-to-caller is true, but the mode is enforce: a fetch that is blocked says so anyway", name)
 	}
 	out.guard = p.egress(name, &t.Egress)
+	if t.Permit.line > 0 {
+		out.Nothing = p.nothing(t)
+		out.guard = egress.New(egress.Policy{Name: name, Nothing: out.Nothing})
+	}
 	p.routesOf(&t.Egress, out)
 	p.request(&t.Request, &out.Request)
 	out.Share = p.share(&t.Share)
 	return out
+}
+
+// nothing reads permit, which has one value.
+func (p *parser) nothing(t *policyText) bool {
+	p.choice(t.Permit, "permit", "nothing")
+	if !reflect.DeepEqual([]any{t.Egress, t.Request, t.Share}, []any{egressText{}, requestText{}, shareText{}}) {
+		p.fault(t.Permit.line, "permit: is nothing, so egress, request and share have no effect: leave them out, or leave out permit")
+	}
+	return true
 }
 
 // choice returns the value, or the first of the possible ones if it is absent.
@@ -431,7 +446,7 @@ func (p *parser) words(list []text, key string, possible ...string) []string {
 
 func (p *parser) callers(list []callerText, made map[string]*Policy) {
 	for i, t := range list {
-		e := &entry{number: i, text: t.Caller.value + t.Address.value, policy: p.named(t.Policy, "policy", max(t.Caller.line, t.Address.line, 1), made)}
+		e := &entry{number: i, text: t.Caller.value + t.Address.value, address: t.Address.line > 0, policy: p.named(t.Policy, "policy", max(t.Caller.line, t.Address.line, 1), made)}
 		p.set.entries = append(p.set.entries, e)
 		switch {
 		case (t.Caller.line > 0) == (t.Address.line > 0):

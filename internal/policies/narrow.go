@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/urls"
 )
@@ -54,6 +55,9 @@ type Judge struct {
 // whether the request is denied, which mode report does only for a route: it is open to those policies only that name it.
 func (j *Judge) Deny(reason, host string) bool {
 	d := Denial{Policy: j.began.Name, Reason: reason, Host: host, Reported: j.began.Report && reason != EgressRoute}
+	if j.began.Nothing {
+		d.Rule = egress.Nothing
+	}
 	j.record(d)
 	return !d.Reported
 }

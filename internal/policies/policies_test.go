@@ -330,6 +330,26 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestNothing checks that a policy can permit nothing, also to fetches that began before.
+func TestNothing(t *testing.T) {
+	t.Parallel()
+	set, faults := policies.Parse([]byte("policies: {nobody: {permit: nothing}}\ndefault: nobody\n"))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, target := range []string{"https://a.example/", "http://192.0.2.1/", "http://a.example:8080/"} {
+		u, err := urls.Parse(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nobody := set.Of("any", netip.Addr{})
+		err = policies.NewJudge(nobody, func() *policies.Policy { return nobody }, func(policies.Denial) {}).CheckURL(u, true)
+		if own, ok := errors.AsType[*fault.Error](err); !ok || own.Policy != "nobody" || own.Rule != "permit: nothing" {
+			t.Errorf("%s: %v, want that the policy permits nothing", target, err)
+		}
+	}
+}
+
 // TestFaults checks that each fault is reported with its line.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -343,6 +363,8 @@ func TestFaults(t *testing.T) {
 		{"an entry without a value", "policies: {a: {}}\ncallers:\n- ~\ndefault: a\n", "3: has an entry without a value"},
 		{"no ports", fmt.Sprintf(policy, "egress: {ports: []}"), `2: policy "a": ports is empty`},
 		{"no schemes", fmt.Sprintf(policy, "egress: {schemes: []}"), `2: policy "a": schemes is empty`},
+		{"something else than nothing", fmt.Sprintf(policy, "permit: everything"), `3: permit: is "everything": give nothing`},
+		{"nothing and something", fmt.Sprintf(policy, "permit: nothing\n    request: {methods: [GET]}"), "3: permit: is nothing, so egress, request and share have no effect"},
 		{"an address among names", fmt.Sprintf(policy, "egress: {deny-names: [10.0.0.1]}"), `3: deny-names: "10.0.0.1" is an address, which no name matches: put it into deny-addresses`},
 		{"an IPv6 address among names", fmt.Sprintf(policy, "egress: {allow-names: ['2001:db8::1']}"), `3: allow-names: "2001:db8::1" is an address`},
 		{"a second document", "policies: {a: {}}\ndefault: a\n---\n", "1: has a second document"},

@@ -18,8 +18,10 @@ type Policy struct {
 	Report bool
 	// ToCaller lists in each outcome what the policy would have blocked. It needs Report.
 	ToCaller bool
-	Request  Request
-	Share    Share
+	// Nothing says that every request is forbidden.
+	Nothing bool
+	Request Request
+	Share   Share
 
 	guard  *egress.Guard
 	route  *fetch.Route // of requests that name none; nil: that of the settings
@@ -71,6 +73,8 @@ type entry struct {
 	number int    // the first entry that matches decides
 	text   string // as it is in the file
 	policy *Policy
+
+	address bool // for callers without a name
 }
 
 // first returns the entry that comes first in the file. Each may be nil.
@@ -163,7 +167,7 @@ func (s *Set) Of(name string, address netip.Addr) *Policy {
 }
 
 // Match compares the entries of callers with the names that callers have. It returns the names without an entry, whose
-// callers have the default, and the entries that match no name.
+// callers have the default, and the entries for names that match none.
 func (s *Set) Match(names []string) (others, unused []string) {
 	used := make(map[*entry]bool)
 	for _, name := range names {
@@ -174,7 +178,7 @@ func (s *Set) Match(names []string) (others, unused []string) {
 		}
 	}
 	for _, e := range s.entries {
-		if !used[e] {
+		if !used[e] && !e.address {
 			unused = append(unused, e.text)
 		}
 	}
