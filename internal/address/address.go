@@ -110,16 +110,25 @@ func wrong(text, fault string) error {
 
 const otherPort = "if this is the HTTP port of fetchd (--http-addr, by default 8081), give the gRPC port (--grpc-addr, by default 8080)"
 
-// remedies says what to do about the words in which gRPC reports a port that is not the one for gRPC.
+const (
+	proxyAnswered = "a proxy in front of fetchd answered: it cannot reach fetchd, or permits less silence than the call had (docs/operating.md)"
+	proxyCut      = "a proxy in front of fetchd may have ended the call, because it permits less silence or shorter requests (docs/operating.md)"
+)
+
+// remedies says what to do about the words in which gRPC reports a port that is not the one for gRPC, or a proxy.
 var remedies = []struct{ words, remedy string }{
 	{"looked like an HTTP/1.1 header", "the server does not speak HTTP/2: " + otherPort},
+	{"unexpected HTTP status code received from server: 502", proxyAnswered},
+	{"unexpected HTTP status code received from server: 503", proxyAnswered},
+	{"unexpected HTTP status code received from server: 504", proxyAnswered},
+	{"stream terminated by RST_STREAM with error code: INTERNAL_ERROR", proxyCut},
 	{"unexpected HTTP status code received from server", "the server does not speak gRPC: " + otherPort},
 	{"first record does not look like a TLS handshake", "the port does not use TLS: give http://HOST:PORT"},
 	{"error reading server preface: EOF", "if the port uses TLS, give https://HOST:PORT"},
 }
 
-// Remedy says what to do about the message of a gRPC status, if it is that of a wrong port. It is empty
-// otherwise.
+// Remedy says what to do about the message of a gRPC status, if it is that of a wrong port or of a proxy. It is
+// empty otherwise.
 func Remedy(message string) string {
 	for _, r := range remedies {
 		if strings.Contains(message, r.words) {

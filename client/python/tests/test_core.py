@@ -2,6 +2,7 @@
 
 import datetime
 import unittest
+from unittest import mock
 
 import grpc
 
@@ -356,6 +357,27 @@ class PoolTest(unittest.TestCase):
             self.assertTrue(ends_many(task.error))
         self.assertFalse(ends_many(errors.LostError("UNAVAILABLE", "gone", sent=True)))
         self.assertFalse(ends_many(errors.InvalidRequestError("INVALID_ARGUMENT", "url")))
+
+    def test_broken_by_a_proxy(self):
+        """A proxy that ends a stream, or answers for the service, leaves open whether requests were made."""
+        rig = Streams()
+        (task,) = rig.start(1)
+        rig.sent(rig.opened[0])
+        rig.opened[0].end(errors.ServiceError("INTERNAL", "Received RST_STREAM with error code 2"))
+        self.assertEqual((type(task.error), task.error.sent), (errors.LostError, True))
+        for code, text, sent, kind, says in [
+            ("INTERNAL", "Received RST_STREAM with error code 2", True, errors.LostError, "permits less silence or shorter requests"),
+            ("UNAVAILABLE", "Received http2 header with status: 504", False, errors.LostError, "a proxy in front of fetchd answered"),
+            ("UNAVAILABLE", "health check call failed", False, errors.UnavailableError, "or a proxy that cannot reach it"),
+            ("UNIMPLEMENTED", "Received http2 header with status: 404", False, errors.ServiceError, "not the gRPC port of fetchd"),
+            ("INTERNAL", "internal error", False, errors.ServiceError, "INTERNAL: internal error"),
+        ]:
+            with self.subTest(text):
+                rpc = mock.Mock(**{"code.return_value": mock.Mock(), "details.return_value": text, "trailing_metadata.return_value": ()})
+                rpc.code.return_value.name = code
+                error = errors.service_error(rpc, sent)
+                self.assertIs(type(error), kind)
+                self.assertIn(says, str(error))
 
     def test_ended_without_outcome(self):
         (task,) = self.streams.start(1)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Ty
 
 from . import contract
 from ._body import Body, check_outcome, check_size
-from .errors import ContractError, DeadlineError, FetchdError, LostError, OverloadedError, RefusedError, ServiceError, UnavailableError, late
+from .errors import BROKEN, ContractError, DeadlineError, FetchdError, LostError, OverloadedError, RefusedError, ServiceError, UnavailableError, late
 
 STREAM_TASKS = 256
 # A stream with so many tasks gets company, so that more than one replica has work.
@@ -253,7 +253,7 @@ class Stream:
         if not isinstance(error, ServiceError):
             return error
         kind: Type[ServiceError] = type(error)
-        if kind is UnavailableError:
+        if kind is UnavailableError or kind is ServiceError and error.code in BROKEN:
             kind = LostError
         elif not self.answered and (kind is OverloadedError or error.code == "UNIMPLEMENTED"):
             return error  # the service has not accepted the stream

@@ -243,7 +243,7 @@ class DeadlineError(ServiceError, TimeoutError):
 
 
 class LostError(ServiceError):
-    """The connection to fetchd broke before the outcome arrived. Requests may have been made."""
+    """The connection or the stream to fetchd broke before the outcome arrived. Requests may have been made."""
 
 
 _SERVICE: Dict[str, Type[ServiceError]] = {
@@ -256,13 +256,20 @@ _SERVICE: Dict[str, Type[ServiceError]] = {
 }
 
 
+# Other codes of a stream that has broken.
+BROKEN = ("INTERNAL", "UNKNOWN", "CANCELLED")
+
 _WRONG_PORT = "this is not the gRPC port of fetchd: pass the address of --grpc-addr, by default port 8080 (8081 is its HTTP port)"
+
+_PROXY_ANSWERED = "a proxy in front of fetchd answered: it cannot reach fetchd, or permits less silence than the call had (docs/operating.md)"
 
 # What to do about an error of the transport, by what its text has, in lower case with spaces.
 _REMEDIES = (
     (r"http1\.x server", _WRONG_PORT),
+    ("http2 header with status: 50[234]", _PROXY_ANSWERED),
     ("http2 header with status", _WRONG_PORT),
-    ("health check call failed", _WRONG_PORT),
+    ("health check call failed", _WRONG_PORT + ", or a proxy that cannot reach it"),
+    ("rst stream with error code 2", "a proxy in front of fetchd may have ended the call, because it permits less silence or shorter requests (docs/operating.md)"),
     ("wrong version number", "this port speaks plaintext: leave out https:// and credentials"),
     ("certificate verify failed", "the authority of this certificate is not known: pass credentials=grpc.ssl_channel_credentials(certificate)"),
     ("(failed to connect|backends failing).*socket closed", "if this port speaks TLS, pass https:// or credentials"),
@@ -302,9 +309,10 @@ def service_error(error: Any, sent: bool = False, timeout: Optional[float] = Non
             except DecodeError:
                 pass  # the code and the message are there
     kind = _SERVICE.get(name, ServiceError)
-    if sent and kind is UnavailableError:
-        kind = LostError
     text = error.details() or ""
+    sent = sent or re.search("http2 header with status: 50[234]", text) is not None  # the proxy may have sent it
+    if sent and (kind is UnavailableError or kind is ServiceError and name in BROKEN):
+        kind = LostError
     if timeout and kind is DeadlineError:
         text = late(timeout)
     elif name in ("UNAVAILABLE", "UNIMPLEMENTED", "INTERNAL"):
