@@ -129,6 +129,7 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 	}
 	req := t.request(args.url, t.MaxPageBytes, deadline)
 	req.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
+	req.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH // some pages set one and redirect to themselves
 	req.AuthProvider = t.AuthProviders[Origin(u)]
 	if event != nil {
 		req.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -259,6 +261,26 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+// TestCookies: a page that sets a cookie and redirects to itself until it has it.
+func TestCookies(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/robots.txt" {
+			http.NotFound(w, r)
+		} else if c, err := r.Cookie("seen"); err == nil && c.Value == "1" {
+			_, _ = io.WriteString(w, "welcome")
+		} else {
+			http.SetCookie(w, &http.Cookie{Name: "seen", Value: "1"})
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+		}
+	}))
+	t.Cleanup(site.Close)
+	got := start(t, Config{}, nil).call(t, "fetch", map[string]any{"url": site.URL + "/page"})
+	if text := strings.Join(got.texts, "\n"); got.IsError || !strings.Contains(text, "\nwelcome\n") {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestOriginFails: a fetch that failed is an error of the tool, with its outcome.
 func TestOriginFails(t *testing.T) {
 	t.Parallel()
@@ -277,6 +299,7 @@ func TestOriginFails(t *testing.T) {
 	}{
 		{"not found", o.URL("http", "/s/a/404:body=no such page"), open, "HTTP_CLIENT_ERROR",
 			[]string{"http_client_error", "(status 404 Not Found)", "Attempts: 1. A later fetch of the same URL is not expected to succeed.", "Rule H6: ", "The response begins with:\nno such page"}},
+		{"not found, in HTML", o.URL("http", "/s/h/404:type=text%2Fhtml,body=%3Cstyle%3Ea%7B%7D%3C%2Fstyle%3E%3Ch1%3ENo%20such%20page%3C%2Fh1%3E"), open, "HTTP_CLIENT_ERROR", []string{"The response begins with:\n# No such page"}},
 		{"unavailable", o.URL("http", "/s/b/503"), open, "HTTP_SERVER_ERROR", []string{"Attempts: 3. A later fetch may succeed.", "Rule H1: "}},
 		{"limited", o.URL("http", "/s/c/429:retry-after=77"), open, "RATE_LIMITED", []string{"The origin asks to wait 1m17s."}},
 		{"a bad certificate", o.URL("tls-expired", "/s/d/200"), connect(t, Config{Structured: true, Service: fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
@@ -286,6 +309,7 @@ func TestOriginFails(t *testing.T) {
 		{"a forbidden address", o.URL("http", "/s/e/200"), connect(t, Config{Structured: true, Service: blocked.Client}, nil), "TARGET_BLOCKED", []string{"The page could not be fetched: target_blocked"}},
 		{"a redirect that is not followed", o.URL("http", "/s/g/302:to=http%3A%2F%2Fmetadata.google.internal%2F") + strings.Repeat("a", 300), connect(t, Config{Structured: true, Service: local.Client}, nil),
 			"TARGET_BLOCKED", []string{"credentials", `The redirect leads to "http://metadata.google.internal/` + strings.Repeat("a", 168) + `".`}},
+		{"bytes that are labelled as HTML", o.URL("http", "/s/i/404:type=text%2Fhtml,body=%25PDF-1.4%01%02secret bytes"), open, "HTTP_CLIENT_ERROR", nil},
 		{"a body of bytes", o.URL("http", "/s/f/404:type=image%2Fpng,body=secret bytes"), open, "HTTP_CLIENT_ERROR", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/client"
+	"fetchd/cmd/fetchctl/mcp/markdown"
 	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
@@ -77,10 +78,10 @@ func messageJSON(m proto.Message) (json.RawMessage, error) {
 	return text, nil
 }
 
-// errorBytes is how much of the body of a failed response the service keeps, and errorChars how
-// much of it the model sees.
+// errorBytes is how much of the body of a failed response the service keeps, which may be HTML, and errorChars how
+// much of its text the model sees.
 const (
-	errorBytes = 4 << 10
+	errorBytes = 64 << 10
 	errorChars = 1000
 )
 
@@ -127,10 +128,19 @@ func later(e *pb.FetchError) string {
 // errorText returns the start of the body of a failed response, if it is text.
 func errorText(o *pb.FetchOutcome) string {
 	body, contentType := o.GetErrorBody(), show.HeadersOf(o.GetResponse()).Get("Content-Type")
-	if len(body) == 0 || !isText(mediaType(contentType, body)) {
+	media := mediaType(contentType, body)
+	if len(body) == 0 || !isText(media) {
 		return ""
 	}
 	text, _ := decode(body, contentType, errorBytes)
+	if isDisguised(body, text) {
+		return ""
+	}
+	if isHTML(media, text) {
+		if converted, err := markdown.From(text, o.GetFinalUrl(), false); err == nil {
+			text = converted.Text
+		}
+	}
 	return "The response begins with:\n" + text[:offset(text, errorChars)]
 }
 
