@@ -662,3 +662,13 @@ func TestLost(t *testing.T) {
 		})
 	}
 }
+
+// TestErrorNamesTheContext checks that an error does not say of a deadline of the context that the caller has set what was left
+// of it.
+func TestErrorNamesTheContext(t *testing.T) {
+	t.Parallel()
+	failed := &client.Error{Outcome: &pb.FetchOutcome{Error: &pb.FetchError{Message: "the time limit of the fetch passed: the deadline of the call, set by the caller, left 1.9s"}}}
+	if text, want := failed.Error(), "passed: the deadline of the context left 1.9s"; !strings.HasSuffix(text, want) { //nolint:forbidigo // its text is the thing
+		t.Errorf("%q, want %q at its end", text, want)
+	}
+}

@@ -53,12 +53,15 @@ func (e *Error) Error() string {
 	if target := e.LocationURL(); target != "" {
 		url += ", redirected to " + target
 	}
-	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", url, text, f.GetClassRule(), e.Outcome.GetAttemptCount(), f.GetMessage())
+	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", url, text, f.GetClassRule(), e.Outcome.GetAttemptCount(), strings.Replace(f.GetMessage(), callDeadline, "the deadline of the context left ", 1))
 	if detail := f.GetDetail(); detail != "" {
 		text += "; " + detail
 	}
 	return text
 }
+
+// callDeadline is how the service names the deadline that a call has from its context.
+const callDeadline = "the deadline of the call, set by the caller, left "
 
 // Is reports whether target says what to do about the error. A fetch that ran out of time also
 // matches [context.DeadlineExceeded].

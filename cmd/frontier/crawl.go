@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,9 @@ func (c *crawlCmd) work(ctx context.Context, a *app, w *worker.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := keepDelay(ctx, s, c.Delay); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	for {
 		err = c.crawl(ctx, a, *w, s)
 		if !errors.Is(err, frontier.ErrOutdated) {
@@ -113,9 +117,19 @@ func (c *crawlCmd) crawl(ctx context.Context, a *app, w worker.Config, s store.S
 	return err
 }
 
-// reportDone says of the first URLs of the command line why this run does not fetch them, if it does not.
+// keepDelay stores the delay of a crawl or a service, for "frontier why".
+func keepDelay(ctx context.Context, s store.Store, delay time.Duration) error {
+	return s.SetSetting(ctx, store.DelaySetting, strconv.FormatInt(delay.Milliseconds(), 10))
+}
+
+// reportDone says that the crawl is paused, and of the first URLs of the command line why this run does not fetch them.
 func (c *crawlCmd) reportDone(ctx context.Context, s store.Store, console *progress.Console) error {
 	const most = 3
+	if n, err := s.Counts(ctx); err != nil {
+		return err
+	} else if n.Paused {
+		console.Printf("The crawl is paused: no URL is fetched until \"frontier resume\".\n")
+	}
 	fetched := false
 	for _, u := range c.URL[:min(len(c.URL), most)] {
 		e, err := evidence(ctx, s, c.UserAgent, u)

@@ -20,7 +20,7 @@ type pauseScope struct {
 type pauseCmd struct{ pauseScope }
 
 func (c *pauseCmd) run(ctx context.Context, a *app) int {
-	return c.set(ctx, a, store.Store.Pause, func(out *cli.Printer, host string, n store.Counts) {
+	return c.set(ctx, a, store.Store.Pause, func(out *cli.Printer, host string, _, n store.Counts) {
 		if host != "" {
 			out.Printf("Host %s is paused: none of its URLs is fetched until \"frontier resume %s\".\n", host, host)
 			if n.Paused {
@@ -39,24 +39,32 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 type resumeCmd struct{ pauseScope }
 
 func (c *resumeCmd) run(ctx context.Context, a *app) int {
-	return c.set(ctx, a, store.Store.Resume, func(out *cli.Printer, host string, n store.Counts) {
+	return c.set(ctx, a, store.Store.Resume, func(out *cli.Printer, host string, before, n store.Counts) {
 		if host != "" {
-			out.Printf("Host %s is not paused.\n", host)
+			out.Printf("Host %s %s.\n", host, resumed(before.HostsPaused > n.HostsPaused))
 			if n.Paused {
 				out.Printf("But the whole crawl is paused: \"frontier resume\" continues it.\n")
 			}
 			return
 		}
-		out.Printf("The crawl is not paused.\n")
+		out.Printf("The crawl %s.\n", resumed(before.Paused))
 		if n.HostsPaused > 0 {
 			out.Printf("Hosts with a pause of their own: %d.\n", n.HostsPaused)
 		}
 	})
 }
 
+// resumed says what became of a pause.
+func resumed(paused bool) string {
+	if paused {
+		return "is no longer paused"
+	}
+	return "was not paused"
+}
+
 // set pauses or resumes, and prints the result.
 func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, context.Context, string) error,
-	show func(out *cli.Printer, host string, n store.Counts)) int {
+	show func(out *cli.Printer, host string, before, n store.Counts)) int {
 	host, err := c.Host, error(nil)
 	if host != "" {
 		host, err = hostKey(c.Host)
@@ -65,7 +73,11 @@ func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, c
 		return a.end(ctx, err)
 	}
 	return c.withHost(ctx, a, existing, host, func(s store.Store, note string) error {
-		if err := change(s, ctx, host); err != nil {
+		before, err := s.Counts(ctx)
+		if err == nil {
+			err = change(s, ctx, host)
+		}
+		if err != nil {
 			return err
 		}
 		n, err := s.Counts(ctx)
@@ -73,7 +85,7 @@ func (c *pauseScope) set(ctx context.Context, a *app, change func(store.Store, c
 			return err
 		}
 		out := &cli.Printer{W: a.Out}
-		show(out, host, n)
+		show(out, host, before, n)
 		out.Printf("%s", note)
 		return out.End()
 	})

@@ -15,15 +15,15 @@ func TestPauseAndResume(t *testing.T) {
 		command, told string
 		claims        int // that a worker gets then
 	}{
-		{"resume", "The crawl is not paused.\n", 1},
+		{"resume", "The crawl was not paused.\n", 1},
 		{"pause a.test", "Host a.test is paused: none of its URLs is fetched until \"frontier resume a.test\".\n", 0},
 		{"pause", "The crawl is paused: no URL is fetched until \"frontier resume\".\n", 0},
 		{"pause https://A.test./", "Host a.test is paused: none of its URLs is fetched until \"frontier resume a.test\".\nThe whole crawl is paused too.\n", 0},
-		{"resume A.TEST", "Host a.test is not paused.\nBut the whole crawl is paused: \"frontier resume\" continues it.\n", 0},
-		{"resume", "The crawl is not paused.\n", 1},
+		{"resume A.TEST", "Host a.test is no longer paused.\nBut the whole crawl is paused: \"frontier resume\" continues it.\n", 0},
+		{"resume", "The crawl is no longer paused.\n", 1},
 		{"pause a.test:8080", "Host a.test:8080 is paused: none of its URLs is fetched until \"frontier resume a.test:8080\".\nThe frontier has no URL of a.test:8080.\n", 1},
-		{"resume exampel.com", "Host exampel.com is not paused.\nThe frontier has no URL of exampel.com.\n", 1},
-		{"resume", "The crawl is not paused.\nHosts with a pause of their own: 1.\n", 1},
+		{"resume exampel.com", "Host exampel.com was not paused.\nThe frontier has no URL of exampel.com.\n", 1},
+		{"resume", "The crawl was not paused.\nHosts with a pause of their own: 1.\n", 1},
 	} {
 		diff(t, step.command, step.told, c.must(strings.Fields(step.command)...))
 		c.store(func(s store.Store) error {

@@ -79,7 +79,10 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	}
 	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections, Groups: groups})
 	if err == nil {
-		err = errors.Join(c.serve(ctx, s, at, id, lines.Logger(c.LogFormat, c.LogLevel)), s.Close())
+		if err = keepDelay(ctx, s, c.Delay); err == nil {
+			err = c.serve(ctx, s, at, id, lines.Logger(c.LogFormat, c.LogLevel))
+		}
+		err = errors.Join(err, s.Close())
 	}
 	if err == nil {
 		return cli.ExitOK // a signal is the usual end

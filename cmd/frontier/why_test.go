@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -154,6 +155,23 @@ func TestWhy(t *testing.T) {
 				t.Errorf("why --json = %+v, want reason %s and %q", got, tt.reason, tt.sentence)
 			}
 		})
+	}
+}
+
+// TestWhyDelay checks that why reports the delay of the crawl, which is not the default, and that a run of a crawl that is
+// paused says so.
+func TestWhyDelay(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, "http://127.0.0.1:9/")
+	c.must("pause")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	got := runWith(ctx, strings.NewReader(""), nil, "crawl", "--db", c.db, "--delay", "7s")
+	if !strings.Contains(got.err, "The crawl is paused: no URL is fetched until \"frontier resume\".\n") {
+		t.Errorf("a run of a crawl that is paused: %q", got.err)
+	}
+	if got := c.must("why", "http://127.0.0.1:9/"); !strings.Contains(got, "\n  delay          7s\n") {
+		t.Errorf("why has not the delay of the crawl:\n%s", got)
 	}
 }
 

@@ -246,7 +246,7 @@ func (s *core) Why(ctx context.Context, url string) (Explanation, error) {
 	var e Explanation
 	var deferred time.Time
 	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, abs(h.turn_at), h.blocked_until,
-			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
+			{max}(COALESCE(h.delay_ms, (SELECT CAST(value AS BIGINT) FROM settings WHERE name = '`+callerSetting+DelaySetting+`'), ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)
 	err = row.Scan(append(e.URL.columns(), instant{&e.Host.NextAt}, instant{&e.Host.TurnAt}, instant{&e.Host.BlockedUntil}, span{&e.Host.Delay}, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused,

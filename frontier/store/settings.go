@@ -31,6 +31,10 @@ func (s *core) AddToSetting(ctx context.Context, name string, n int64) error {
 	return err
 }
 
+// DelaySetting is the setting with the delay in milliseconds that the crawl has now. Why reports it, and needs no
+// Config.Delay. It decides nothing.
+const DelaySetting = "delay_ms"
+
 // callerSetting starts the names of callers' settings, which differ from those of the store.
 const callerSetting = "caller_"
 

@@ -224,7 +224,7 @@ func TestFrontierStates(t *testing.T) {
 			p.wantIn("#headline", row.headline)
 			p.want("#log p", row.badge+".")
 			if row.name != "running" {
-				p.wantIn("#no-workers", "No worker was seen")
+				p.wantIn("#no-workers", "No worker runs or holds claims, and none vanished")
 				return
 			}
 			p.want("#counts dd", "8,000", "34", "1,200", "56", "710")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -117,17 +118,17 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 
 // load fetches a page. It returns a result if the fetch failed.
 func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.FetchEvent)) (*page, *sdk.CallToolResult, error) {
-	deadline := time.Now().Add(args.timeout)
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(deadlineSpare))
+	limit := timeLimit{args.timeout, time.Now().Add(args.timeout)}
+	ctx, cancel := context.WithDeadline(ctx, limit.deadline.Add(deadlineSpare))
 	defer cancel()
 	u, err := urls.Parse(args.url)
 	if err != nil {
 		return nil, failuref("url %v", err), nil
 	}
-	if refusal, err := t.robotsRefusal(ctx, u, deadline); refusal != nil || err != nil {
+	if refusal, err := t.robotsRefusal(ctx, u, limit); refusal != nil || err != nil {
 		return nil, refusal, err
 	}
-	req := t.request(args.url, t.MaxPageBytes, deadline)
+	req := t.request(args.url, t.MaxPageBytes, limit)
 	req.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
 	req.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH // some pages set one and redirect to themselves
 	req.AuthProvider = t.AuthProviders[Origin(u)]
@@ -138,7 +139,7 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 	}
 	body, outcome, err := t.read(ctx, req, event)
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		return nil, failed("The page", e.Outcome), nil
+		return nil, failed("The page", t.inOwnWords(e.Outcome, limit)), nil
 	}
 	if err != nil {
 		failure, err := refused(ctx, err)
@@ -148,9 +149,30 @@ func (t *tools) load(ctx context.Context, args fetchArguments, event func(*pb.Fe
 	return p, nil, err
 }
 
+// timeLimit is the time limit of a call as the model gave it, and when it ends.
+type timeLimit struct {
+	given    time.Duration
+	deadline time.Time
+}
+
+// sentTimeout is how the service names the time limit of a request. That is what was left of the call's limit.
+var sentTimeout = regexp.MustCompile(`total_timeout \S+, set by the request`)
+
+// inOwnWords returns an outcome that names the time limit as the model gave it.
+func (t *tools) inOwnWords(o *pb.FetchOutcome, limit timeLimit) *pb.FetchOutcome {
+	own := fmt.Sprintf("timeout of %v", limit.given)
+	if t.maxTimeout > 0 && limit.given > t.maxTimeout {
+		own = fmt.Sprintf("maximum of the service, %v", t.maxTimeout)
+	}
+	if e := o.GetError(); e != nil {
+		e.Message = sentTimeout.ReplaceAllLiteralString(e.GetMessage(), own)
+	}
+	return o
+}
+
 // request returns a request for at most size bytes of a URL.
-func (t *tools) request(url string, size int64, deadline time.Time) *pb.FetchRequest {
-	timeout := max(time.Until(deadline), time.Nanosecond)
+func (t *tools) request(url string, size int64, limit timeLimit) *pb.FetchRequest {
+	timeout := max(time.Until(limit.deadline), time.Nanosecond)
 	if t.maxTimeout > 0 {
 		timeout = min(timeout, t.maxTimeout)
 	}

@@ -306,7 +306,7 @@ func TestOriginFails(t *testing.T) {
 			c.Fetch.Egress, c.Fetch.RootCAs = fetch.Egress{Unrestricted: true}, o.CA()
 		}}).Client}, nil), "TLS_CERTIFICATE", []string{"The page was not fetched, because its robots.txt is unknown. It could not be fetched", "expired"}},
 		{"a bad certificate, without robots.txt", o.URL("tls-expired", "/s/d/200"), start(t, Config{Structured: true, IgnoreRobots: true}, nil), "TLS_CERTIFICATE", []string{"could not be fetched: tls_certificate"}},
-		{"a forbidden address", o.URL("http", "/s/e/200"), connect(t, Config{Structured: true, Service: blocked.Client}, nil), "TARGET_BLOCKED", []string{"The page could not be fetched: target_blocked"}},
+		{"a forbidden address", o.URL("http", "/s/e/200"), connect(t, Config{Structured: true, Service: blocked.Client}, nil), "TARGET_BLOCKED", []string{"The page could not be fetched: target_blocked", "\nNo request was sent. A later fetch"}},
 		{"a redirect that is not followed", o.URL("http", "/s/g/302:to=http%3A%2F%2Fmetadata.google.internal%2F") + strings.Repeat("a", 300), connect(t, Config{Structured: true, Service: local.Client}, nil),
 			"TARGET_BLOCKED", []string{"credentials", `The redirect leads to "http://metadata.google.internal/` + strings.Repeat("a", 168) + `".`}},
 		{"bytes that are labelled as HTML", o.URL("http", "/s/i/404:type=text%2Fhtml,body=%25PDF-1.4%01%02secret bytes"), open, "HTTP_CLIENT_ERROR", nil},
@@ -583,6 +583,9 @@ func TestTimeout(t *testing.T) {
 	got := start(t, Config{Structured: true}, nil).call(t, "fetch", map[string]any{"url": o.URL + "/page", "timeout": 0.3})
 	if !got.IsError || got.data.Error.Class != "ERROR_CLASS_DEADLINE" && got.data.Error.Class != "ERROR_CLASS_RESPONSE_TIMEOUT" {
 		t.Errorf("%s", got.all)
+	}
+	if text := strings.Join(got.texts, "\n"); got.data.Error.Class == "ERROR_CLASS_DEADLINE" && (!strings.Contains(text, "timeout of 300ms") || strings.Contains(text, "total_timeout")) {
+		t.Errorf("the text has not the limit of the call:\n%s", text)
 	}
 }
 

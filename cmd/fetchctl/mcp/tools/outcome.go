@@ -92,7 +92,11 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 	if code := o.GetResponse().GetStatusCode(); code != 0 {
 		text += fmt.Sprintf(" (status %s)", show.StatusLine(code))
 	}
-	text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttemptCount()) + later(e)
+	if e.GetErrorClass() == pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED && e.GetRequestState() == pb.RequestState_REQUEST_STATE_NOT_SENT {
+		text += "\nNo request was sent. " + later(e)
+	} else {
+		text += fmt.Sprintf("\nAttempts: %d. ", o.GetAttemptCount()) + later(e)
+	}
 	if sentence := rules.Sentence(e.GetClassRule()); sentence != "" {
 		text += fmt.Sprintf("\nRule %s: %s", e.GetClassRule(), sentence)
 	}

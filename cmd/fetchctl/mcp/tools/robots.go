@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -42,7 +41,7 @@ func (a robotsAnswer) bytes() int64 {
 
 // robotsRefusal returns the result of a call whose page may not be fetched by robots.txt. It
 // returns nil if the page may be fetched.
-func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, deadline time.Time) (*sdk.CallToolResult, error) {
+func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, limit timeLimit) (*sdk.CallToolResult, error) {
 	if t.IgnoreRobots {
 		return nil, nil
 	}
@@ -51,7 +50,7 @@ func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, deadline time.
 	if !ok {
 		var refusal *sdk.CallToolResult
 		var err error
-		if answer, refusal, err = t.fetchRobots(ctx, origin, deadline); refusal != nil || err != nil {
+		if answer, refusal, err = t.fetchRobots(ctx, origin, limit); refusal != nil || err != nil {
 			return refusal, err
 		}
 	}
@@ -65,8 +64,8 @@ func (t *tools) robotsRefusal(ctx context.Context, page *url.URL, deadline time.
 func Origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
 // fetchRobots fetches the robots.txt of an origin. It returns a result if there is no answer.
-func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Time) (robotsAnswer, *sdk.CallToolResult, error) {
-	o, exchanges, err := t.askRobots(ctx, origin, deadline)
+func (t *tools) fetchRobots(ctx context.Context, origin string, limit timeLimit) (robotsAnswer, *sdk.CallToolResult, error) {
+	o, exchanges, err := t.askRobots(ctx, origin, limit)
 	if err != nil {
 		failure, err := refused(ctx, err)
 		return robotsAnswer{}, failure, err
@@ -84,7 +83,7 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 	}
 	a := robotsAnswer{robots.Judge(answer, t.UserAgent), o.GetResponse().GetStatusCode()}
 	if a.policy.Deferred() {
-		return a, failed("The page was not fetched, because its robots.txt is unknown. It", o), nil
+		return a, failed("The page was not fetched, because its robots.txt is unknown. It", t.inOwnWords(o, limit)), nil
 	}
 	t.robots.put(origin, a, a.bytes())
 	return a, nil, nil
@@ -93,10 +92,10 @@ func (t *tools) fetchRobots(ctx context.Context, origin string, deadline time.Ti
 // askRobots fetches the robots.txt of an origin, with the origin's credential, and returns the outcome and the
 // number of exchanges. A redirect to another origin is followed without the credential, also if the provider
 // covers that origin too.
-func (t *tools) askRobots(ctx context.Context, origin string, deadline time.Time) (o *pb.FetchOutcome, exchanges int32, err error) {
+func (t *tools) askRobots(ctx context.Context, origin string, limit timeLimit) (o *pb.FetchOutcome, exchanges int32, err error) {
 	target, left, provider := origin+"/robots.txt", robots.MaxRedirects, t.AuthProviders[origin]
 	for {
-		req := t.request(target, robots.MaxBytes+1, deadline)
+		req := t.request(target, robots.MaxBytes+1, limit)
 		if t.maxBytes > 0 && t.maxBytes <= robots.MaxBytes { // a part of a file is not enough, so a longer one fails
 			req.BodyPolicy.MaxSizeBytes, req.BodyPolicy.OversizeAction = &t.maxBytes, pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED
 		}
