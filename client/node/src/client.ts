@@ -7,7 +7,7 @@ import {
 import { FetchError, ServiceError, unknownEffect } from "./errors.js";
 import { defaultBodyBytes, Many, maxSends, returned, Task } from "./many.js";
 import { elsewhere, only } from "./options.js";
-import { deliveryOf, encode, onAbort, parse, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
+import { checkAborted, deliveryOf, encode, onAbort, parse, reasonOf, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
 import { broken, hasResponse, responseOf, Sequence, type ClientResponse } from "./response.js";
 import { Result } from "./result.js";
 import { Reader, Writer } from "./wire.js";
@@ -58,7 +58,8 @@ export class Client {
     this.#channel = new Channel(service, options);
     this.#many = new Many(this.#channel);
     this.#policies = options.fetchd;
-    this.fetch = this.fetch.bind(this); // so that it can be passed on
+    this.fetch = Object.defineProperty(this.fetch.bind(this), "name", { value: "fetch" }); // so that it can be passed on
+    Object.defineProperty(this.fetch, "length", { value: 1 });
   }
 
   /**
@@ -78,7 +79,7 @@ export class Client {
   }
 
   #fetch({ request, signal, deadline }: Parsed, resolve: (r: ClientResponse) => void, reject: (e: unknown) => void): void {
-    signal?.throwIfAborted();
+    checkAborted(signal);
     request.event_level ??= "outcome";
     const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
     const delivery = deliveryOf(policy);
@@ -107,7 +108,7 @@ export class Client {
   async *events(request: ManyRequest, init: CallInit = {}): AsyncGenerator<FetchEvent, void, undefined> {
     only(init, callOptions, {}, ofRequest);
     const { signal, deadline } = init;
-    signal?.throwIfAborted();
+    checkAborted(signal);
     const asked = this.#withPolicies(request);
     const message = encode(asked);
     const queue: FetchEvent[] = [];
@@ -140,7 +141,7 @@ export class Client {
       call.cancel();
       queue.length = 0;
       over = true;
-      failure = signal?.reason;
+      failure = reasonOf(signal);
       wake();
     };
     onAbort(signal, abort);
@@ -174,7 +175,7 @@ export class Client {
     only(init, manyOptions, {}, ofRequest);
     const { signal, open = 64 } = init;
     if (!(open >= 1)) throw new TypeError(`open is ${open}: give at least 1`);
-    signal?.throwIfAborted();
+    checkAborted(signal);
     const source = Symbol.asyncIterator in requests ? requests[Symbol.asyncIterator]() : requests[Symbol.iterator]();
     const tasks = new Set<Task>(); // in flight
     const results: Result<R>[] = [];
@@ -239,7 +240,7 @@ export class Client {
     };
     const abort = (): void => {
       results.length = 0;
-      fail(signal?.reason);
+      fail(reasonOf(signal));
     };
     onAbort(signal, abort);
     try {
@@ -265,7 +266,7 @@ export class Client {
     return new Promise((resolve, reject) => {
       only(init, callOptions, {}, "");
       const { signal, deadline = 10 } = init;
-      signal?.throwIfAborted();
+      checkAborted(signal);
       const writer = new Writer();
       encodeExplainRequest(writer, request);
       let response: ExplainResponse | undefined;
@@ -284,7 +285,7 @@ export class Client {
       });
       const abort = (): void => {
         call.cancel();
-        reject(signal?.reason);
+        reject(reasonOf(signal));
       };
       onAbort(signal, abort);
     });
@@ -444,7 +445,7 @@ class Fetching {
 
   #aborted(): void {
     this.cancel();
-    this.fail(this.#signal?.reason);
+    this.fail(reasonOf(this.#signal));
   }
 
   /** stop ends the fetch when its body is no longer wanted. */

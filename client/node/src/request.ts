@@ -121,7 +121,9 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
   const headers = init?.headers ?? (from && init?.headers === undefined ? from.headers : undefined);
   if (headers !== undefined) request.headers = forwarded(headers, (request.body_policy as FetchRequestInit["body_policy"])?.keep_encoding === true);
 
-  const parsed = { request, signal: init?.signal === undefined ? from?.signal : (init.signal ?? undefined), deadline: init?.deadline };
+  const signal = init?.signal === undefined ? from?.signal : (init.signal ?? undefined);
+  if (signal && typeof signal.addEventListener !== "function") throw new TypeError("signal: give an AbortSignal");
+  const parsed = { request, signal, deadline: init?.deadline };
   const body = init?.body === undefined ? from?.body : init.body;
   if (body === undefined || body === null) return parsed;
   if (typeof body === "string" || body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
@@ -145,6 +147,16 @@ function hexOf(integrity: string): string {
   return Buffer.from(digest, "base64").toString("hex");
 }
 
+/** reasonOf returns why a signal has aborted. That of another implementation of AbortController may have no reason. */
+export function reasonOf(signal: AbortSignal | undefined): unknown {
+  return (signal?.reason as unknown) ?? new DOMException("This operation was aborted", "AbortError");
+}
+
+/** checkAborted throws the reason if a signal has aborted. */
+export function checkAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw reasonOf(signal);
+}
+
 /** onAbort calls abort when a signal aborts. Node warns about more than ten listeners, but each fetch removes its own. */
 export function onAbort(signal: AbortSignal | undefined, abort: () => void): void {
   if (!signal) return;
@@ -154,17 +166,17 @@ export function onAbort(signal: AbortSignal | undefined, abort: () => void): voi
 
 /** read returns a body. It stops at the limit of a request, and when the signal aborts. */
 async function read(from: Request | Response, signal: AbortSignal | undefined): Promise<Buffer> {
-  signal?.throwIfAborted();
+  checkAborted(signal);
   if (from.bodyUsed || !from.body) return Buffer.from(await from.arrayBuffer());
   const reader = (from.body as ReadableStream<Uint8Array>).getReader();
   const pieces: Uint8Array[] = [];
   let size = 0;
-  const abort = (): void => void reader.cancel(signal?.reason).catch(() => undefined);
+  const abort = (): void => void reader.cancel(reasonOf(signal)).catch(() => undefined);
   onAbort(signal, abort);
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      signal?.throwIfAborted();
+      checkAborted(signal);
       if (done) return Buffer.concat(pieces, size);
       pieces.push(value);
       size += value.length;
@@ -181,14 +193,17 @@ async function read(from: Request | Response, signal: AbortSignal | undefined): 
 /** forwarded returns header fields as a list. The service decodes a body only if it asks for the codings itself. */
 function forwarded(headers: unknown, keepEncoding: boolean): unknown {
   const list = headerList(headers);
-  return keepEncoding || !Array.isArray(list) ? list : list.filter((field) => !named(field, "accept-encoding"));
+  return Array.isArray(list) ? list.filter((field) => !ofConnection.has(nameOf(field)) || (keepEncoding && nameOf(field) === "accept-encoding")) : list;
 }
 
-const named = (field: unknown, name: string): boolean => String((field as { name?: unknown } | null)?.name).toLowerCase() === name;
+// The service makes these header fields itself.
+const ofConnection: ReadonlySet<string> = new Set(["accept-encoding", "connection", "content-length", "keep-alive", "te", "transfer-encoding"]);
+
+const nameOf = (field: unknown): string => String((field as { name?: unknown } | null)?.name).toLowerCase();
 
 /** addType sets the Content-Type of a body, as fetch does, unless the caller has. */
 function addType(request: Record<string, unknown>, type: string): void {
   const list = (request.headers ?? []) as unknown[];
-  if (!Array.isArray(list) || list.some((field) => named(field, "content-type"))) return;
+  if (!Array.isArray(list) || list.some((field) => nameOf(field) === "content-type")) return;
   request.headers = [...(list as unknown[]), { name: "content-type", value: type }];
 }

@@ -2,7 +2,7 @@ import { STATUS_CODES } from "node:http";
 
 import type { FetchEvent, FetchOutcome, FetchRequestInit, HttpResponse, ResponseStarted, StoredObject } from "./contract.js";
 import { ServiceError } from "./errors.js";
-import { deliveryOf } from "./request.js";
+import { deliveryOf, reasonOf } from "./request.js";
 
 // Statuses whose response has no body, in the words of the Fetch standard.
 const nullBody = new Set([101, 103, 204, 205, 304]);
@@ -101,7 +101,7 @@ class FetchdResponse {
     if (!this.#inner) {
       const { signal } = this.#head;
       const given = this.#stream ?? this.#bytes;
-      const body = given && signal?.aborted ? new ReadableStream({ start: (controller) => controller.error(signal.reason) }) : given;
+      const body = given && signal?.aborted ? new ReadableStream({ start: (controller) => controller.error(reasonOf(signal)) }) : given;
       this.#inner = new Response(!this.#used && body ? (body as ConstructorParameters<typeof Response>[0]) : null);
       const type = this.headers.get("content-type");
       if (type) this.#inner.headers.set("content-type", type); // blob and formData read it
@@ -150,6 +150,7 @@ class FetchdResponse {
   }
   clone(): Response {
     const head = this.#head;
+    if (this.bodyUsed) throw new TypeError("Response.clone: Body has already been consumed.");
     const inner = this.#checked().clone();
     const copy = new FetchdResponse(head, undefined, this.#copies);
     copy.#inner = inner;
@@ -157,7 +158,7 @@ class FetchdResponse {
   }
 
   #checked(): Response {
-    if (this.#used) throw new TypeError("Body is unusable: it has already been read");
+    if (this.#used) throw new TypeError("Body is unusable: Body has already been read");
     return this.#real;
   }
 }

@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gunzipSync } from "node:zlib";
 
-import { Client, FetchError, outcomeOf, ServiceError } from "fetchd";
+import { Client, createFetch, FetchError, outcomeOf, ServiceError } from "fetchd";
 
 import { failure, key, Origin, service } from "./rig.mjs";
 
@@ -153,6 +153,15 @@ test("the members of a Response", async () => {
   }
 });
 
+test("createFetch returns a function like fetch", async () => {
+  const fetched = createFetch(client);
+  assert.deepEqual([fetched.name, fetched.length], [fetch.name, 1]);
+  const response = await fetched(origin.url(`/s/${key()}/200:body=hello`));
+  await response.text();
+  await assert.rejects(response.text(), { name: "TypeError", message: "Body is unusable: Body has already been read" });
+  assert.throws(() => response.clone(), { name: "TypeError", message: "Response.clone: Body has already been consumed." });
+});
+
 test("a header with bytes that are not ASCII", async () => {
   const response = await client.fetch(origin.url(`/s/${key()}/200:header=X-U=%C3%A9`));
   assert.equal(Buffer.from(response.headers.get("x-u"), "latin1").toString(), "é");
@@ -166,6 +175,7 @@ test("the request arrives as it was given", async () => {
     { init: { method: "POST", body: new Blob(["ab"], { type: "text/x" }) }, method: "POST", type: "text/x", bytes: 2 },
     { init: { method: "POST", body: "{}", headers: { "content-type": "application/json" } }, method: "POST", type: "application/json", bytes: 2 },
     { init: { headers: new Headers({ "x-a": "1" }) }, method: "GET", type: null, bytes: 0, a: "1" },
+    { init: { method: "POST", body: "abc", headers: { "content-length": "3", connection: "close" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 3 },
     { init: { headers: { "x-a": ["1", "2"] } }, method: "GET", type: null, bytes: 0, a: "1,2" },
     { init: { headers: [["x-a", "1"]] }, method: "GET", type: null, bytes: 0, a: "1" },
     { request: { method: "POST", body: "text", headers: { "x-a": "1" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 4, a: "1" },
@@ -319,6 +329,15 @@ describe("abort", () => {
     const error = await failure(client.fetch(origin.url(`/s/${k}/200`), { signal: AbortSignal.abort(reason) }));
     assert.equal(error, reason);
     assert.deepEqual(await origin.seen(k), []);
+  });
+
+  test("with the signal of another implementation, which has no reason", async () => {
+    const signal = Object.assign(new EventTarget(), { aborted: false });
+    const fetched = failure(client.fetch(origin.url(`/s/${key()}/silent`), { signal }));
+    Object.assign(signal, { aborted: true }).dispatchEvent(new Event("abort"));
+    assert.equal((await fetched).name, "AbortError");
+    assert.equal((await failure(client.fetch(origin.url("/"), { signal }))).name, "AbortError");
+    await assert.rejects(client.fetch(origin.url("/"), { signal: {} }), { name: "TypeError", message: "signal: give an AbortSignal" });
   });
 
   for (const delivery of ["stream", "inline"]) {
