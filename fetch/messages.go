@@ -171,6 +171,7 @@ var remedies = map[string]string{
 	"certificate_wrong_name":        "it is for another name",
 	"certificate_unknown_authority": "it is not signed by an authority that this server trusts",
 	fault.IncompleteChain:           "it did not send the certificate of the authority that signed its own, the operator can give it with --egress-intermediates",
+	fault.PlainHTTP:                 "it speaks HTTP without TLS on this port, an http URL may work",
 	"unreachable":                   "there is no route to it",
 	fault.NoDescriptor:              "it has as many files and sockets open as it may, the operator can raise the limit (ulimit -n) or lower --max-fetches",
 	"decompression_ratio":           fmt.Sprintf("decoding makes it more than %d times as long, which is a limit of the service", coding.MaxRatio),

@@ -57,7 +57,15 @@ func (d database) withHost(ctx context.Context, a *app, m mode, host string, f f
 		}
 		note := ""
 		if !known {
-			note = fmt.Sprintf("The frontier has no URL of %s.\n", host)
+			others, err := s.OtherPorts(ctx, host)
+			if err != nil {
+				return err
+			}
+			note = fmt.Sprintf("The frontier has no URL of %s", host)
+			if len(others) > 0 {
+				note += ", but of " + strings.Join(others, ", ")
+			}
+			note += ".\n"
 		}
 		return f(s, note)
 	})

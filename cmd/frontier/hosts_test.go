@@ -21,7 +21,7 @@ func TestPauseAndResume(t *testing.T) {
 		{"pause https://A.test./", "Host a.test is paused: none of its URLs is fetched until \"frontier resume a.test\".\nThe whole crawl is paused too.\n", 0},
 		{"resume A.TEST", "Host a.test is no longer paused.\nBut the whole crawl is paused: \"frontier resume\" continues it.\n", 0},
 		{"resume", "The crawl is no longer paused.\n", 1},
-		{"pause a.test:8080", "Host a.test:8080 is paused: none of its URLs is fetched until \"frontier resume a.test:8080\".\nThe frontier has no URL of a.test:8080.\n", 1},
+		{"pause a.test:8080", "Host a.test:8080 is paused: none of its URLs is fetched until \"frontier resume a.test:8080\".\nThe frontier has no URL of a.test:8080, but of a.test.\n", 1},
 		{"resume exampel.com", "Host exampel.com was not paused.\nThe frontier has no URL of exampel.com.\n", 1},
 		{"resume", "The crawl was not paused.\nHosts with a pause of their own: 1.\n", 1},
 	} {
@@ -99,6 +99,8 @@ func TestSet(t *testing.T) {
 		})
 	}
 	diff(t, "an unknown host", "Host unknown.test: the delay is 5s.\nThe frontier has no URL of unknown.test.\n", c.must("set", "unknown.test", "--delay", "5s"))
+	c.must("add", "http://ports.test:8080/", "https://ports.test:8443/")
+	diff(t, "another port", "Host ports.test: the delay is 5s.\nThe frontier has no URL of ports.test, but of ports.test:8080, ports.test:8443.\n", c.must("set", "ports.test", "--delay", "5s"))
 	c.must("add", "http://unknown.test/")
 	if got := c.must("why", "http://unknown.test/"); !strings.Contains(got, "\n  delay          5s\n") {
 		t.Errorf("why lacks the delay that was set before the host was known:\n%s", got)

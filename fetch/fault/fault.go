@@ -33,6 +33,9 @@ const NoDescriptor = "too_many_open_files"
 // and the origin's own certificate says where it can be found.
 const IncompleteChain = "incomplete_chain"
 
+// PlainHTTP is the reason of TLS_HANDSHAKE if the origin answers with HTTP, or with HTML alone, instead of TLS.
+const PlainHTTP = "plain_http"
+
 // New returns an error of a class.
 func New(class classify.Class, phase classify.Phase, reason string) *Error {
 	return &Error{Class: class, Phase: phase, Reason: reason}
@@ -151,6 +154,9 @@ func ReasonOf(err error) string {
 			return IncompleteChain
 		}
 		return "certificate_unknown_authority"
+	}
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && (string(record.RecordHeader[:]) == "HTTP/" || record.RecordHeader[0] == '<') {
+		return PlainHTTP
 	}
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
 		return "unreachable"

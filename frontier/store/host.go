@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -113,6 +114,16 @@ func (s *core) addHost(ctx context.Context, host string) error {
 // Knows implements [Store].
 func (s *core) Knows(ctx context.Context, host string) (bool, error) {
 	return s.db.Bool(ctx, "look for host "+host, `SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`, host)
+}
+
+// OtherPorts implements [Store].
+func (s *core) OtherPorts(ctx context.Context, host string) ([]string, error) {
+	name := strings.TrimRight(host, "0123456789")
+	if name = strings.TrimSuffix(name, ":"); name == "" || !strings.Contains(host, name+":") {
+		name = host // it has no port
+	}
+	rows, err := s.db.Query(ctx, `SELECT host FROM hosts WHERE host <> ? AND (host = ? OR substr(host, 1, ?) = ?) ORDER BY host LIMIT 3`, host, name, len(name)+1, name+":")
+	return collect(rows, err, func(other *string) []any { return []any{other} })
 }
 
 // Pause implements [Store].

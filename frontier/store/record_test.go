@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -319,6 +320,18 @@ func TestKnows(t *testing.T) {
 		for host, want := range map[string]bool{"a.test": true, "paused.test": true, "resumed.test": false, "test": false, "": false, "a.test:81": false} {
 			if known, err := f.Knows(t.Context(), host); known != want || err != nil {
 				t.Errorf("Knows(%q) = %v, %v, want %v", host, known, err, want)
+			}
+		}
+	})
+}
+
+// TestOtherPorts finds the hosts that differ from another one in their port alone.
+func TestOtherPorts(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://a.test:81/", "http://[2001:db8::1]:81/", "http://a.test.b.test/")
+		for host, want := range map[string]string{"a.test": "[a.test:81]", "a.test:82": "[a.test a.test:81]", "[2001:db8::1]": "[[2001:db8::1]:81]", "test": "[]", "b.test:81": "[]"} {
+			if got, err := f.OtherPorts(t.Context(), host); fmt.Sprint(got) != want || err != nil {
+				t.Errorf("OtherPorts(%q) = %v, %v, want %s", host, got, err, want)
 			}
 		}
 	})

@@ -47,6 +47,8 @@ type Store interface {
 	// a call that sets, blocks, charges, reserves or pauses it. The frontier has no URL of an
 	// unknown host. Knows reads one row.
 	Knows(ctx context.Context, host string) (bool, error)
+	// OtherPorts returns hosts with the same name as a host and another port, at most three.
+	OtherPorts(ctx context.Context, host string) ([]string, error)
 	// AbortHost makes the pending and failed URLs of a host dead, with an error class and a text
 	// of the caller, and returns their number. It does not affect URLs that are put later.
 	// RetryFailed with that class undoes it. Like RetryFailed it takes several transactions.
