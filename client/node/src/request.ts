@@ -149,7 +149,7 @@ function hexOf(integrity: string): string {
 
 /** reasonOf returns why a signal has aborted. That of another implementation of AbortController may have no reason. */
 export function reasonOf(signal: AbortSignal | undefined): unknown {
-  return (signal?.reason as unknown) ?? new DOMException("This operation was aborted", "AbortError");
+  return signal && "reason" in signal ? signal.reason : new DOMException("This operation was aborted", "AbortError");
 }
 
 /** checkAborted throws the reason if a signal has aborted. */
@@ -166,6 +166,7 @@ export function onAbort(signal: AbortSignal | undefined, abort: () => void): voi
 
 /** read returns a body. It stops at the limit of a request, and when the signal aborts. */
 async function read(from: Request | Response, signal: AbortSignal | undefined): Promise<Buffer> {
+  if (signal?.aborted) void from.body?.cancel(reasonOf(signal)).catch(() => undefined);
   checkAborted(signal);
   if (from.bodyUsed || !from.body) return Buffer.from(await from.arrayBuffer());
   const reader = (from.body as ReadableStream<Uint8Array>).getReader();

@@ -337,6 +337,11 @@ describe("abort", () => {
     Object.assign(signal, { aborted: true }).dispatchEvent(new Event("abort"));
     assert.equal((await fetched).name, "AbortError");
     assert.equal((await failure(client.fetch(origin.url("/"), { signal }))).name, "AbortError");
+    assert.equal(await failure(client.fetch(origin.url("/"), { signal: AbortSignal.abort(null) })), null);
+    let cancelled;
+    const body = new ReadableStream({ cancel: (why) => void (cancelled = why) });
+    await failure(client.fetch(origin.url("/"), { method: "POST", body, duplex: "half", signal: AbortSignal.abort(reason) }));
+    assert.equal(cancelled, reason);
     await assert.rejects(client.fetch(origin.url("/"), { signal: {} }), { name: "TypeError", message: "signal: give an AbortSignal" });
   });
 
